@@ -1,0 +1,1 @@
+"""Pure translation between record batches (bytes) and Arrow: no file, socket, clock or Spark in reach."""

@@ -1,0 +1,104 @@
+"""Every error that pyspark-kafkalog raises on purpose.
+
+An error says what was wrong, where (topic-partition, offset, file, byte
+position) and what to do. The place is kept in attributes and is part of the
+text, because only the text crosses from a Python worker to the user. Messages
+never quote option values that may be secret.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class KafkaLogError(Exception):
+    """Base of all errors of this package.
+
+    :param message: what was wrong, one sentence without a final full stop.
+    :param topic_partition: where, as ``topic-partition`` or anything whose str() is that.
+    :param offset: the record offset concerned, or the next offset that was expected.
+    :param file: path or URI of the file.
+    :param position: byte position in ``file``, or in the buffer where there is no file.
+    :param hint: what the user can do, a full sentence.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        topic_partition: object | None = None,
+        offset: int | None = None,
+        file: str | None = None,
+        position: int | None = None,
+        hint: str | None = None,
+    ) -> None:
+        self.message = message
+        self.topic_partition = None if topic_partition is None else str(topic_partition)
+        self.offset = offset
+        self.file = file
+        self.position = position
+        self.hint = hint
+        super().__init__(self._text())
+
+    def _text(self) -> str:
+        place = [
+            f"{name} {value}"
+            for name, value in (
+                ("partition", self.topic_partition),
+                ("offset", self.offset),
+                ("file", self.file),
+                ("byte", self.position),
+            )
+            if value is not None
+        ]
+        text = self.message + (f" ({', '.join(place)})" if place else "")
+        return f"{text}. {self.hint}" if self.hint else text
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (
+            type(self),
+            self.message,
+            {
+                "topic_partition": self.topic_partition,
+                "offset": self.offset,
+                "file": self.file,
+                "position": self.position,
+                "hint": self.hint,
+            },
+        )
+
+
+def _rebuild(kind: type[KafkaLogError], message: str, place: dict[str, Any]) -> KafkaLogError:
+    return kind(message, **place)
+
+
+class OptionError(KafkaLogError, ValueError):
+    """A user option, column or schema that cannot be used; raised before any work starts."""
+
+
+class CorruptRecordError(KafkaLogError):
+    """Bytes that are not a valid record batch or message set (Kafka's CorruptRecordException)."""
+
+
+class DataLossError(KafkaLogError):
+    """Records that the query was to read are gone; see the option ``failOnDataLoss``."""
+
+
+class LogDirectoryError(KafkaLogError):
+    """A log directory that cannot be read or written as one: layout, names, checkpoints."""
+
+
+class LogDirectoryLockedError(LogDirectoryError):
+    """Another writer, or a running broker, holds the ``.lock`` of the log directory."""
+
+
+class UnknownTopicOrPartitionError(KafkaLogError):
+    """A topic or partition that was named and does not exist."""
+
+
+class RecordTooLargeError(KafkaLogError):
+    """A record that does not fit ``max.message.bytes`` (Kafka's RecordTooLargeException)."""
+
+
+class InvalidRecordError(KafkaLogError):
+    """A row that cannot be stored as a record: null topic, unknown partition, bad timestamp."""

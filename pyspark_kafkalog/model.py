@@ -1,0 +1,164 @@
+"""The nouns of the package, frozen, and what a place of records must offer.
+
+All offset ranges are half-open, and an offset that stands for progress is the
+next one to read. Timestamps are milliseconds since the epoch, as in Kafka.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from pyspark_kafkalog.errors import CorruptRecordError, OptionError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+EARLIEST = -2
+"""Stands for the log start offset wherever an offset is asked for (Kafka's ListOffsets)."""
+LATEST = -1
+"""Stands for the end of what may be read (Kafka's ListOffsets)."""
+
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+"""Topics left out unless they are named (Kafka's Topic.INTERNAL_TOPICS)."""
+
+ROW_FIELDS: Mapping[str, str] = {
+    "key": "binary",
+    "value": "binary",
+    "topic": "string",
+    "partition": "int",
+    "offset": "bigint",
+    "timestamp": "timestamp",
+    "timestampType": "int",
+}
+"""Columns of a row and their Spark types, in order, all nullable (Spark's KafkaRecordToRowConverter)."""
+HEADERS_FIELD = ("headers", "array<struct<key:string,value:binary>>")
+"""The column that ``includeHeaders`` adds; null, not empty, where a record has no header."""
+
+_LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}\Z")
+
+
+def check_topic(topic: str) -> str:
+    """Return ``topic``; :class:`OptionError` if Kafka would refuse it (Kafka's Topic.validate)."""
+    if not _LEGAL_TOPIC.match(topic) or topic in (".", ".."):
+        raise OptionError(
+            f"Illegal topic name {topic[:300]!r}",
+            hint="Topic names have 1 to 249 of the characters a-z A-Z 0-9 . _ - and are not '.' or '..'.",
+        )
+    return topic
+
+
+class TopicPartition(NamedTuple):
+    """One partition of a topic. Sorts by topic, then by number; prints as ``topic-partition``."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class OffsetRange(NamedTuple):
+    """Record offsets ``start <= offset < end`` of one partition."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Watermarks:
+    """The bounds of a partition, each an offset.
+
+    ``log_start_offset`` is the first that exists, ``high_watermark`` the first
+    that does not yet, ``last_stable_offset`` the first that belongs to an open
+    transaction (``high_watermark`` if none is open).
+    """
+
+    log_start_offset: int
+    high_watermark: int
+    last_stable_offset: int
+
+    def end(self, *, read_committed: bool) -> int:
+        """The first offset that a reader of the given isolation level may not see."""
+        return self.last_stable_offset if read_committed else self.high_watermark
+
+
+@dataclass(frozen=True, slots=True)
+class AbortedTransaction:
+    """An aborted transaction of one partition.
+
+    ``last_offset`` is that of its abort marker; None where the place does not
+    tell (a fetch response), then the marker itself ends the transaction.
+    """
+
+    producer_id: int
+    first_offset: int
+    last_offset: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where the bytes of a buffer came from, for error messages: a file, and buffer[0]'s position in it."""
+
+    file: str | None = None
+    position: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Consecutive whole record batches of one partition, as stored.
+
+    ``buffer`` may hold batches below and above the range that was asked for;
+    the decoder drops those records. ``aborted`` are the aborted transactions
+    that overlap the slice, empty for read_uncommitted.
+    """
+
+    buffer: pa.Buffer
+    origin: Origin
+    aborted: tuple[AbortedTransaction, ...] = ()
+
+
+OnCorrupt = Callable[[CorruptRecordError], None]
+"""Called with each stretch of bytes that is left out. Where None is passed instead, the error is raised."""
+
+
+class Place(Protocol):
+    """Where records live: a log directory, or the brokers of a cluster."""
+
+    def topics(self) -> Mapping[str, tuple[int, ...]]:
+        """Every topic, internal ones too, with its partition numbers in order."""
+
+    def watermarks(
+        self, partitions: Collection[TopicPartition], *, read_committed: bool
+    ) -> dict[TopicPartition, Watermarks]:
+        """Bounds of those partitions that exist.
+
+        Without ``read_committed`` the last stable offset may be given as the
+        high watermark, since finding it can cost a scan.
+        """
+
+    def offsets_for_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        """For each partition the offset of the first record with timestamp >= the given ms, or None."""
+
+    def fetch(
+        self,
+        partition: TopicPartition,
+        offsets: OffsetRange,
+        *,
+        read_committed: bool,
+        on_corrupt: OnCorrupt | None = None,
+    ) -> Iterator[Slice]:
+        """Record batches that cover ``offsets``, in order, in slices of a bounded size.
+
+        :raises CorruptRecordError: at a place where no batch can be framed and
+            which is not the torn tail of the log, unless ``on_corrupt`` is
+            given: then it is told, and the next valid batch is sought.
+        """
+
+    def offset_after_bytes(self, partition: TopicPartition, offsets: OffsetRange, max_bytes: int) -> int:
+        """An end in (start, end] so that the batches of [start, it) take about ``max_bytes`` at most.
+
+        Always moves on by at least one record batch.
+        """

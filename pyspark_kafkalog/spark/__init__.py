@@ -1,0 +1,1 @@
+"""The PySpark data source; the only importer of pyspark."""
