@@ -1,0 +1,149 @@
+"""Walk the headers of record batches and message sets, and find the next batch after damage."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from enum import IntEnum
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from pyspark_kafkalog.codec import read_kernels as kernels
+from pyspark_kafkalog.codec.checksum import crc32, crc32c
+from pyspark_kafkalog.codec.format import (
+    COMPRESSION_MASK,
+    CONTROL_BIT,
+    CREATE_TIME,
+    LOG_APPEND_TIME,
+    LOG_APPEND_TIME_BIT,
+    MAGIC,
+    NO_TIMESTAMP_TYPE,
+    TRANSACTIONAL_BIT,
+)
+
+Buffer: TypeAlias = Any
+"""Anything with Python's buffer protocol: bytes, memoryview, numpy array, pyarrow.Buffer, mmap."""
+
+_CRC_BUDGET = 16
+"""How many times the size of a buffer may be summed while a valid batch is sought in it."""
+
+
+class WalkStatus(IntEnum):
+    """Why a walk ended."""
+
+    END = kernels.END
+    """At the end of the buffer."""
+    INCOMPLETE = kernels.INCOMPLETE
+    """At a batch that is not all in the buffer, or under 17 bytes."""
+    INVALID = kernels.INVALID
+    """At bytes that cannot open a batch: unknown magic, impossible size or offset."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batches:
+    """The whole batches of a buffer, one element each in int64 arrays, and where the walk ended.
+
+    Of a v0 or v1 message set these are the outer messages: a field that the
+    format lacks is -1. The base offset of a compressed one is only a lower
+    bound (the previous last offset + 1, or 0), as the true one is inside.
+    No checksum was verified.
+    """
+
+    position: np.ndarray
+    size: np.ndarray
+    """Bytes of the whole batch, its log overhead included."""
+    base_offset: np.ndarray
+    last_offset: np.ndarray
+    base_timestamp: np.ndarray
+    max_timestamp: np.ndarray
+    magic: np.ndarray
+    attributes: np.ndarray
+    producer_id: np.ndarray
+    producer_epoch: np.ndarray
+    base_sequence: np.ndarray
+    count: np.ndarray
+    """Records as the header claims; -1 for a compressed message."""
+    leader_epoch: np.ndarray
+    crc: np.ndarray
+    end: int
+    """Position after the last whole batch."""
+    status: WalkStatus
+    needed: int
+    """Whole size of the INCOMPLETE batch at ``end``; 0 if not known."""
+
+    def __len__(self) -> int:
+        return self.position.size
+
+    @property
+    def compression(self) -> np.ndarray:
+        """Ids of Kafka's compression types; 5 to 7 are unknown ones."""
+        return self.attributes & COMPRESSION_MASK
+
+    @property
+    def is_transactional(self) -> np.ndarray:
+        return (self.magic == 2) & (self.attributes & TRANSACTIONAL_BIT != 0)
+
+    @property
+    def is_control(self) -> np.ndarray:
+        return (self.magic == 2) & (self.attributes & CONTROL_BIT != 0)
+
+    @property
+    def timestamp_type(self) -> np.ndarray:
+        """-1 none (v0), 0 CreateTime, 1 LogAppendTime."""
+        appended = self.attributes & LOG_APPEND_TIME_BIT != 0
+        return np.where(self.magic == 0, NO_TIMESTAMP_TYPE, np.where(appended, LOG_APPEND_TIME, CREATE_TIME))
+
+
+_COLUMNS = [field.name for field in fields(Batches)][: kernels.BATCH_COLUMNS]
+
+
+def as_array(buffer: Buffer) -> np.ndarray:
+    """The bytes of ``buffer`` as a uint8 array that shares its memory."""
+    return np.frombuffer(buffer, np.uint8)
+
+
+def walk(buffer: Buffer, position: int = 0) -> Batches:
+    """The batches of ``buffer`` from ``position`` on. Reads headers only, and never fails."""
+    data = as_array(buffer)
+    count = kernels.walk_batches(data, position, np.empty((kernels.BATCH_COLUMNS, 0), np.int64))[0]
+    table = np.empty((kernels.BATCH_COLUMNS, count), np.int64)
+    _, end, status, needed = kernels.walk_batches(data, position, table)
+    return Batches(
+        **dict(zip(_COLUMNS, table, strict=True)), end=end, status=WalkStatus(status), needed=needed
+    )
+
+
+def checksum_holds(data: np.ndarray, position: int, size: int) -> bool:
+    """Whether the CRC of the whole batch in ``data[position:position + size]`` is right."""
+    if data[position + MAGIC] == 2:
+        stored, actual = data[position + 17 : position + 21], crc32c(data[position + 21 : position + size])
+    else:
+        stored, actual = data[position + 12 : position + 16], crc32(data[position + 16 : position + size])
+    return int.from_bytes(stored.tobytes(), "big") == actual
+
+
+def check_batch(buffer: Buffer, position: int) -> bool:
+    """Whether a whole batch with a valid header and the right CRC begins at ``position``."""
+    return find_batch(buffer, position, stop=position + 1) is not None
+
+
+def find_batch(buffer: Buffer, position: int, *, min_offset: int = 0, stop: int | None = None) -> int | None:
+    """Position of the next batch that is whole, valid by header and CRC, and of an offset >= ``min_offset``.
+
+    It is sought from ``position`` on and begins before ``stop``. The offset is that of
+    the header: the base offset in v2, the last one in a compressed v0 or v1 message.
+    Bytes that look like batches everywhere could cost a checksum of the rest of the
+    buffer each, so the search gives up (None) after summing 16 times the buffer's size.
+    """
+    data = as_array(buffer)
+    stop = data.size if stop is None else stop
+    budget = _CRC_BUDGET * data.size
+    while budget > 0:
+        position, size = kernels.next_frame(data, position, stop, min_offset)
+        if position < 0:
+            return None
+        if checksum_holds(data, position, size):
+            return position
+        budget -= size
+        position += 1
+    return None
