@@ -1,0 +1,105 @@
+"""Spark's JSON forms of partitions and offsets (its Kafka connector's JsonUtils).
+
+``{"topicA":[0,1]}`` names partitions, ``{"topicA":{"0":23,"1":-1}}`` gives each
+an offset or a timestamp. What is written is canonical, topics by name and
+partitions by number, because Spark compares offsets as text.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from pyspark_kafkalog.errors import OptionError
+from pyspark_kafkalog.model import TopicPartition, check_topic
+
+Offsets = dict[TopicPartition, int]
+"""For each partition an offset; where it stands for progress, the next one to read."""
+
+MAX_INT = 2**31 - 1
+MAX_LONG = 2**63 - 1
+
+
+def parse_partitions(text: str, *, option: str) -> tuple[TopicPartition, ...]:
+    """The partitions that ``{"topicA":[0,1]}`` names, sorted, each once.
+
+    :raises OptionError: naming ``option``, if ``text`` has another form.
+    """
+    example = '{"topicA":[0,1],"topicB":[0,1]}'
+    found: set[TopicPartition] = set()
+    for topic, numbers in _object(text, option, example).items():
+        check_topic(topic)
+        if not isinstance(numbers, list) or not all(_is_integer(number, 0, MAX_INT) for number in numbers):
+            raise _unexpected(option, f"topic {topic!r} has no list of partition numbers", example)
+        found.update(TopicPartition(topic, number) for number in numbers)
+    return tuple(sorted(found))
+
+
+def parse_offsets(
+    value: str | Mapping[str, Any],
+    *,
+    option: str,
+    lowest: int = 0,
+    example: str = '{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}',
+) -> Offsets:
+    """The number that ``{"topicA":{"0":23}}`` gives each partition, in canonical order.
+
+    :param value: JSON text, or what ``json.loads`` made of it.
+    :param option: the name that errors give to ``value``.
+    :param lowest: the least number allowed.
+    :raises OptionError: if ``value`` has another form.
+    """
+    offsets = {}
+    for topic, partitions in (_object(value, option, example) if isinstance(value, str) else value).items():
+        check_topic(topic)
+        if not isinstance(partitions, Mapping):
+            raise _unexpected(option, f"topic {topic!r} has no object of partitions", example)
+        for partition, number in partitions.items():
+            if not (partition.isascii() and partition.isdigit() and int(partition) <= MAX_INT):
+                raise _unexpected(option, f"{partition!r} is no partition of topic {topic!r}", example)
+            topic_partition = TopicPartition(topic, int(partition))
+            if not _is_integer(number, lowest, MAX_LONG):
+                raise _unexpected(
+                    option, f"{number!r} for {topic_partition} is no whole number >= {lowest}", example
+                )
+            offsets[topic_partition] = number
+    return dict(sorted(offsets.items()))
+
+
+def to_json(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
+    """``offsets`` as the object that ``json.dumps`` turns into Spark's canonical form."""
+    topics: dict[str, dict[str, int]] = {}
+    for (topic, partition), offset in sorted(offsets.items()):
+        topics.setdefault(topic, {})[str(partition)] = offset
+    return topics
+
+
+def to_text(offsets: Mapping[TopicPartition, int]) -> str:
+    """``offsets`` as Spark's Kafka source writes them, ``{"topicA":{"0":23}}``, in canonical order."""
+    return json.dumps(to_json(offsets), separators=(",", ":"))
+
+
+def _object(text: str, option: str, example: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text, object_pairs_hook=_without_repeats)
+    except (ValueError, RecursionError) as e:
+        raise _unexpected(option, f"it is not JSON: {e}", example) from e
+    if not isinstance(value, dict):
+        raise _unexpected(option, "it is not a JSON object", example)
+    return value
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) < len(pairs):
+        raise ValueError("a name appears twice in one object")
+    return result
+
+
+def _is_integer(value: object, lowest: int, highest: int) -> bool:
+    return type(value) is int and lowest <= value <= highest
+
+
+def _unexpected(option: str, reason: str, example: str) -> OptionError:
+    return OptionError(f"Cannot use the value of {option!r}: {reason}", hint=f"Expected e.g. {example}.")

@@ -1,0 +1,351 @@
+"""The only reader of user options: from Spark's strings to frozen dataclasses.
+
+Names, values, defaults, precedence and refusals are those of Spark's own
+``kafka`` source and sink (its KafkaSourceProvider) and of Kafka's topic
+configs; :data:`~pyspark_kafkalog.option_names.OPTIONS` lists them all. What is
+wrong is refused here, before any work starts.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from pyspark_kafkalog import option_values
+from pyspark_kafkalog.errors import OptionError
+from pyspark_kafkalog.model import EARLIEST, HEADERS_FIELD, LATEST, ROW_FIELDS, TopicPartition, check_topic
+from pyspark_kafkalog.offsets_json import MAX_INT, MAX_LONG, Offsets, parse_offsets, parse_partitions
+from pyspark_kafkalog.option_names import OPTIONS, SERVERS, GivenOptions, Use, suggestion
+
+_log = logging.getLogger("pyspark_kafkalog")
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceOptions:
+    """Where the records are: one or several log directories. Not shown, because a URI may hold a secret."""
+
+    paths: tuple[str, ...] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which partitions to read. At most one is set; none means all topics that are not internal."""
+
+    topics: tuple[str, ...] | None = None
+    pattern: re.Pattern[str] | None = None
+    partitions: tuple[TopicPartition, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetsOption:
+    """Where to start or to end: one value for all partitions, or one for each.
+
+    ``option`` is the user option that it came from. ``values`` are offsets,
+    with EARLIEST and LATEST allowed, or timestamps in milliseconds.
+    """
+
+    option: str
+    values: int | Offsets
+    are_timestamps: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TriggerLimits:
+    """How much a micro-batch may hold; None is no limit."""
+
+    max_offsets: int | None = None
+    max_bytes: int | None = None
+    min_offsets: int | None = None
+    max_delay_ms: int = 900_000
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """All that a reader is told besides its place; ``ending`` is for a batch, ``limits`` for a stream."""
+
+    selection: Selection
+    starting: OffsetsOption
+    ending: OffsetsOption
+    no_match_is_latest: bool
+    include_headers: bool
+    fail_on_data_loss: bool
+    min_partitions: int | None
+    max_records_per_partition: int | None
+    limits: TriggerLimits
+    read_committed: bool
+    check_crcs: bool
+    checkpoint_location: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """All that a writer is told. ``partitioner`` is ``module:name``; sizes in bytes as Kafka counts them."""
+
+    root: str
+    topic: str | None
+    partitioner: str | None
+    num_partitions: int
+    compression: str
+    batch_size: int
+    max_message_bytes: int
+    log_append_time: bool
+    segment_bytes: int
+    segment_ms: int
+    index_interval_bytes: int
+    checkpoint_location: str | None
+
+
+def place_options(options: Mapping[str, str]) -> PlaceOptions:
+    """Where the records are.
+
+    :raises OptionError: unless exactly one of ``path`` and ``kafka.bootstrap.servers`` is given.
+    """
+    given = {name.lower(): value for name, value in options.items()}
+    places = [name for name in ("path", "paths", SERVERS) if name in given]
+    if not places:
+        raise OptionError(
+            "No place of records is given",
+            hint="Give a log directory as option 'path', in load(path) or in save(path). A table in the catalog"
+            " hands no options to a Python data source: use CREATE TEMPORARY VIEW .. USING kafkalog OPTIONS ..",
+        )
+    if len(places) > 1:
+        raise OptionError(f"Only one of {' and '.join(map(repr, places))} can be given")
+    if places == [SERVERS]:
+        raise OptionError(
+            f"This version reads and writes log directories only, not {SERVERS!r}",
+            hint="Give a log directory as option 'path'.",
+        )
+    return PlaceOptions(_paths(given[places[0]].strip()))
+
+
+def _paths(text: str) -> tuple[str, ...]:
+    paths: Any = text.split(",")
+    if text.startswith("["):
+        try:
+            paths = json.loads(text)
+        except ValueError as e:
+            raise OptionError(f"Option 'path' starts with '[' and is no JSON array: {e}") from e
+    if not all(isinstance(path, str) and path.strip() for path in paths) or not paths:
+        raise OptionError(
+            "Option 'path' must be a path, a comma list or a JSON array of paths, none of them empty"
+        )
+    return tuple(path.strip() for path in paths)
+
+
+def default_columns(options: Mapping[str, str]) -> dict[str, str]:
+    """Name and Spark type of each column, where the user gives no schema of their own.
+
+    :raises OptionError: for options that are wrong in a batch and in a stream alike.
+    """
+    place_options(options)
+    given = GivenOptions(options, Use.READ)
+    return {**ROW_FIELDS, **(dict([HEADERS_FIELD]) if _read_in_any_mode(given)["include_headers"] else {})}
+
+
+def read_columns(fields: Iterable[tuple[str, str, bool]]) -> tuple[str, ...]:
+    """The names of the columns to build, for the schema that a read has.
+
+    :param fields: name, type as ``simpleString`` writes it, and nullability.
+    :raises OptionError: for a column that does not exist, has another type or may hold nulls unexpectedly.
+    """
+    allowed = {**ROW_FIELDS, **dict([HEADERS_FIELD])}
+    names = []
+    for name, kind, nullable in fields:
+        if name not in allowed:
+            raise OptionError(f"Unknown column {name!r}", hint=suggestion(name, allowed))
+        if kind != allowed[name]:
+            raise OptionError(f"Column {name!r} has type {kind}, and must be {allowed[name]}")
+        if not nullable and name in ("key", "value", "headers"):
+            raise OptionError(f"Column {name!r} must be nullable, because records may lack it")
+        if name in names:
+            raise OptionError(f"Column {name!r} is named twice")
+        names.append(name)
+    if not names:
+        raise OptionError("The schema has no column", hint=f"Name some of {', '.join(allowed)}.")
+    return tuple(names)
+
+
+def read_options(options: Mapping[str, str], *, batch: bool) -> ReadOptions:
+    """What a batch reader, or a stream reader, is to do.
+
+    :raises OptionError: for anything unknown, malformed or contradictory.
+    """
+    given = GivenOptions(options, Use.READ)
+    here, elsewhere = (Use.BATCH_READ, "stream") if batch else (Use.STREAM_READ, "batch")
+    for option in OPTIONS:
+        if option.name in given and here not in option.use:
+            if not batch:
+                raise OptionError(f"Option {option.name!r} is not valid in streaming queries")
+            _log.warning("Option %s is ignored in a batch: it concerns a %s", option.name, elsewhere)
+    starting = _offsets(given, "starting", EARLIEST if batch else LATEST)
+    ending = _offsets(given, "ending", LATEST)
+    if batch:
+        _refuse_sentinel(starting, LATEST, "latest")
+        _refuse_sentinel(ending, EARLIEST, "earliest")
+        _check_order(starting, ending)
+    return ReadOptions(starting=starting, ending=ending, limits=_limits(given), **_read_in_any_mode(given))
+
+
+def _read_in_any_mode(given: GivenOptions) -> dict[str, Any]:
+    strategy = given.choice("startingOffsetsByTimestampStrategy", "error", "latest")
+    isolation = given.choice("kafka.isolation.level", "read_uncommitted", "read_committed")
+    return {
+        "selection": _selection(given),
+        "no_match_is_latest": strategy == "latest",
+        "include_headers": given.boolean("includeHeaders"),
+        "fail_on_data_loss": given.boolean("failOnDataLoss"),
+        "min_partitions": given.limit("minPartitions", MAX_INT),
+        "max_records_per_partition": given.limit("maxRecordsPerPartition"),
+        "read_committed": isolation == "read_committed",
+        "check_crcs": given.boolean("checkCrcs"),
+        "checkpoint_location": given.text("checkpointLocation"),
+    }
+
+
+def _limits(given: GivenOptions) -> TriggerLimits:
+    max_offsets, min_offsets = given.limit("maxOffsetsPerTrigger"), given.limit("minOffsetsPerTrigger")
+    if max_offsets is not None and min_offsets is not None and min_offsets > max_offsets:
+        raise OptionError(
+            f"The value of minOffsetsPerTrigger ({min_offsets}) is higher than"
+            f" the maxOffsetsPerTrigger ({max_offsets})"
+        )
+    max_bytes, max_delay = given.text("maxBytesPerTrigger"), given.text("maxTriggerDelay")
+    return TriggerLimits(
+        max_offsets=max_offsets,
+        max_bytes=None if max_bytes is None else option_values.size_in_bytes("maxBytesPerTrigger", max_bytes),
+        min_offsets=min_offsets,
+        max_delay_ms=option_values.milliseconds("maxTriggerDelay", max_delay or ""),
+    )
+
+
+def _selection(given: GivenOptions) -> Selection:
+    named = [name for name in ("subscribe", "subscribePattern", "assign") if name in given]
+    if len(named) > 1:
+        raise OptionError(f"Only one of {' and '.join(map(repr, named))} can be given")
+    if not named:
+        return Selection()
+    text = (given.text(named[0]) or "").strip()
+    if named == ["assign"]:
+        partitions = parse_partitions(text, option="assign")
+        if not partitions:
+            raise OptionError("Option 'assign' names no partition")
+        return Selection(partitions=partitions)
+    if named == ["subscribePattern"]:
+        if not text:
+            raise OptionError("Option 'subscribePattern' is empty")
+        return Selection(pattern=option_values.java_pattern("subscribePattern", text))
+    topics = [topic.strip() for topic in text.split(",") if topic.strip()]
+    if not topics:
+        raise OptionError("Option 'subscribe' names no topic")
+    return Selection(topics=tuple(dict.fromkeys(check_topic(topic) for topic in topics)))
+
+
+def _offsets(given: GivenOptions, side: str, default: int) -> OffsetsOption:
+    """Spark's three ranks: one timestamp, timestamps by partition, offsets; lower ones are not looked at."""
+    if (name := f"{side}Timestamp") in given:
+        return OffsetsOption(name, given.integer(name, 0, MAX_LONG), are_timestamps=True)
+    if (name := f"{side}OffsetsByTimestamp") in given:
+        example = '{"topicA":{"0":123456789,"1":123456789}}'
+        timestamps = parse_offsets(given.text(name) or "", option=name, example=example)
+        return OffsetsOption(name, timestamps, are_timestamps=True)
+    name = f"{side}Offsets"
+    text = (given.text(name) or "").strip() if name in given else None
+    if text is None:
+        return OffsetsOption(name, default)
+    words = {"earliest": EARLIEST, "latest": LATEST}
+    if text.lower() in words:
+        return OffsetsOption(name, words[text.lower()])
+    return OffsetsOption(name, parse_offsets(text, option=name, lowest=EARLIEST))
+
+
+def _refuse_sentinel(offsets: OffsetsOption, sentinel: int, word: str) -> None:
+    if offsets.are_timestamps:
+        return
+    values = offsets.values
+    if isinstance(values, int):
+        if values == sentinel:
+            raise OptionError(f"Option {offsets.option!r} can't be {word} for batch queries")
+        return
+    for topic_partition, offset in values.items():
+        if offset == sentinel:
+            raise OptionError(
+                f"Option {offsets.option!r} for {topic_partition} can't be {word} for batch queries"
+            )
+
+
+def _check_order(starting: OffsetsOption, ending: OffsetsOption) -> None:
+    """Spark's cross-checks of two maps of the same kind; the rest shows when offsets are resolved."""
+    first, last = starting.values, ending.values
+    if isinstance(first, int) or isinstance(last, int) or starting.are_timestamps != ending.are_timestamps:
+        return
+    if first.keys() != last.keys():
+        raise OptionError(
+            "MISMATCHED_TOPIC_PARTITIONS_BETWEEN_START_OFFSET_AND_END_OFFSET: "
+            f"{starting.option} and {ending.option} should have the same partitions, "
+            f"but only one of them has {', '.join(map(str, sorted(first.keys() ^ last.keys())))}"
+        )
+    for topic_partition, start in first.items():
+        if 0 <= last[topic_partition] < start:
+            raise OptionError(
+                f"UNRESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET: {starting.option} {start} "
+                f"is greater than {ending.option} {last[topic_partition]}",
+                topic_partition=topic_partition,
+            )
+
+
+def write_options(options: Mapping[str, str]) -> WriteOptions:
+    """What a writer is to do.
+
+    :raises OptionError: for anything unknown, malformed or contradictory.
+    """
+    given = GivenOptions(options, Use.WRITE)
+    given.boolean("includeHeaders")
+    topic = given.text("topic")
+    compressions = ("none", "gzip", "snappy", "lz4", "zstd")
+    timestamp_type = given.choice("message.timestamp.type", "CreateTime", "LogAppendTime")
+    return WriteOptions(
+        root=_local_root(place_options(options)),
+        topic=None if topic is None else check_topic(topic.strip()),
+        partitioner=_partitioner(given.text("partitioner")),
+        num_partitions=given.integer("numPartitions", 1),
+        compression=given.choice("compression.type", *compressions),
+        batch_size=given.integer("batch.size", 0),
+        max_message_bytes=given.integer("max.message.bytes", 0),
+        log_append_time=timestamp_type == "LogAppendTime",
+        segment_bytes=given.integer("segment.bytes", 14),
+        segment_ms=given.integer("segment.ms", 1, MAX_LONG),
+        index_interval_bytes=given.integer("index.interval.bytes", 0),
+        checkpoint_location=given.text("checkpointLocation"),
+    )
+
+
+def _local_root(place: PlaceOptions) -> str:
+    if len(place.paths) > 1:
+        raise OptionError(f"A writer takes one path, not {len(place.paths)}")
+    path = place.paths[0]
+    scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):/", path)
+    if scheme is None:
+        return path
+    uri = urlsplit(path)
+    if uri.scheme != "file" or uri.netloc not in ("", "localhost"):
+        raise OptionError(
+            f"A log directory at {scheme[1]}: can be read and not written, for nothing there can be appended to",
+            hint="Write to a local or mounted folder.",
+        )
+    return unquote(uri.path)
+
+
+def _partitioner(text: str | None) -> str | None:
+    if text is None:
+        return None
+    module, _, name = text.strip().partition(":") if ":" in text else text.strip().rpartition(".")
+    if not name.isidentifier() or not all(part.isidentifier() for part in module.split(".")):
+        raise OptionError(
+            f"Option 'partitioner' is no import path: {text!r}", hint="Expected e.g. package.module:callable."
+        )
+    return f"{module}:{name}"
