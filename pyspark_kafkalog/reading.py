@@ -1,0 +1,143 @@
+"""From a range of offsets in a place to arrow batches: fetch, isolation, decode, data loss."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark_kafkalog.codec.decode import Decoded, DecodeLimits, decode
+from pyspark_kafkalog.codec.isolation import Visibility
+from pyspark_kafkalog.errors import CorruptRecordError, DataLossError
+from pyspark_kafkalog.model import EARLIEST, LATEST, OffsetRange, OnCorrupt, Place, TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_log = logging.getLogger("pyspark_kafkalog")
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRules:
+    """What holds for every range of one read."""
+
+    schema: pa.Schema
+    """The columns to build, exactly as Spark wants them."""
+    read_committed: bool
+    fail_on_data_loss: bool
+    limits: DecodeLimits
+
+
+class _LeftOut:
+    """Counts and logs what is left out of one range where data loss is allowed."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self, error: CorruptRecordError) -> None:
+        self.count += 1
+        _log.warning("Left out, as failOnDataLoss=false asks: %s", error)
+
+
+def read_range(
+    place: Place, partition: TopicPartition, offsets: OffsetRange, rules: ReadRules
+) -> Iterator[pa.RecordBatch]:
+    """The rows of ``offsets`` in offset order, as arrow batches of ``rules.schema``; none is empty.
+
+    ``offsets`` may hold EARLIEST as its start and LATEST as its end: they are
+    looked up now, so that a plan that Spark kept sees what has come since.
+
+    :raises DataLossError: if offsets of the range are gone and ``rules.fail_on_data_loss``.
+    :raises CorruptRecordError: for broken bytes, if ``rules.fail_on_data_loss``; otherwise they
+        are left out, logged and counted, and reading goes on at the next valid batch.
+    """
+    wanted = _resolve(place, partition, offsets, rules)
+    left_out = None if rules.fail_on_data_loss else _LeftOut()
+    position = wanted.start
+    while position < wanted.end:
+        try:
+            for arrow_batch, position in _decoded(  # noqa: B007, B020 - progress survives the error below
+                place, partition, OffsetRange(position, wanted.end), rules, left_out
+            ):
+                if arrow_batch.num_rows:
+                    yield arrow_batch
+            break
+        except DataLossError as e:
+            if rules.fail_on_data_loss:
+                raise
+            _log.warning("Left out, as failOnDataLoss=false asks: %s", e)
+            position = _next_start(place, partition, position, wanted.end)
+    if left_out is not None and left_out.count:
+        _log.warning("%s: %d broken stretches left out of offsets %s", partition, left_out.count, wanted)
+
+
+def _decoded(
+    place: Place,
+    partition: TopicPartition,
+    offsets: OffsetRange,
+    rules: ReadRules,
+    on_corrupt: OnCorrupt | None,
+) -> Iterator[Decoded]:
+    visible = Visibility(()) if rules.read_committed else None
+    for piece in place.fetch(partition, offsets, read_committed=rules.read_committed, on_corrupt=on_corrupt):
+        if visible is not None:
+            visible.expect(piece.aborted)
+        yield from decode(
+            piece.buffer,
+            topic_partition=partition,
+            offsets=offsets,
+            visible=visible,
+            schema=rules.schema,
+            limits=rules.limits,
+            origin=piece.origin,
+            on_corrupt=on_corrupt,
+        )
+
+
+def _next_start(place: Place, partition: TopicPartition, position: int, end: int) -> int:
+    """Where to read on after retention overtook the reader: the new log start, or else the end."""
+    bounds = place.watermarks([partition], read_committed=False).get(partition)
+    if bounds is None or bounds.log_start_offset <= position:
+        return end
+    return bounds.log_start_offset
+
+
+def _resolve(place: Place, partition: TopicPartition, offsets: OffsetRange, rules: ReadRules) -> OffsetRange:
+    late_end = offsets.end == LATEST
+    bounds = place.watermarks([partition], read_committed=rules.read_committed and late_end).get(partition)
+    if bounds is None:
+        _lost(rules, "The partition is gone", partition, offsets.start)
+        return OffsetRange(0, 0)
+    start = bounds.log_start_offset if offsets.start == EARLIEST else offsets.start
+    end = bounds.end(read_committed=rules.read_committed) if late_end else offsets.end
+    if start < bounds.log_start_offset:
+        _lost(
+            rules,
+            f"COULD_NOT_READ_OFFSET_RANGE: offsets {start} to {min(end, bounds.log_start_offset) - 1}"
+            f" are below the log start offset {bounds.log_start_offset}",
+            partition,
+            start,
+        )
+        start = bounds.log_start_offset
+    if end > bounds.high_watermark:
+        _lost(
+            rules,
+            f"COULD_NOT_READ_OFFSET_RANGE: the log ends at {bounds.high_watermark}, before offset {end}",
+            partition,
+            max(start, bounds.high_watermark),
+        )
+        end = bounds.high_watermark
+    return OffsetRange(start, end)
+
+
+def _lost(rules: ReadRules, what: str, partition: TopicPartition, offset: int) -> None:
+    error = DataLossError(
+        what,
+        topic_partition=partition,
+        offset=offset,
+        hint="Set failOnDataLoss=false to read on without them." if rules.fail_on_data_loss else None,
+    )
+    if rules.fail_on_data_loss:
+        raise error
+    _log.warning("%s", error)

@@ -1,0 +1,144 @@
+"""Each row's topic and partition: option, column, partitioner, key hash, sticky, in Kafka's order."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pyspark_kafkalog.codec.partitioner import StickyPartitioner, murmur2_partitions, rows_by_partition
+from pyspark_kafkalog.errors import InvalidRecordError, OptionError
+from pyspark_kafkalog.model import TopicPartition, check_topic
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Partitioner = Callable[[bytes | None, list[int], list[int]], int]
+"""kafka-python's signature: (key, all partitions, available partitions) -> partition."""
+
+
+def load_partitioner(path: str | None) -> Partitioner | None:
+    """The callable at an import path ``package.module:name``; None for None.
+
+    :raises OptionError: if it can't be imported or is not callable.
+    """
+    if path is None:
+        return None
+    module, _, name = path.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as e:
+        raise OptionError(
+            f"The partitioner {path!r} cannot be imported: {e}",
+            hint="Give 'package.module:callable', importable by Spark's Python workers.",
+        ) from e
+    if not callable(found):
+        raise OptionError(f"The partitioner {path!r} is not callable")
+    return found
+
+
+class Router:
+    """Decides topic and partition of rows.
+
+    :param topic: the option ``topic``; beats the column.
+    :param partition_count: topic -> number of partitions.
+    :param partitioner: instead of Kafka's own, for rows with no ``partition``.
+    :param batch_size: bytes after which null keys move on to another partition (KIP-480).
+    :param first: where they begin; should differ between writers.
+    """
+
+    def __init__(
+        self,
+        *,
+        topic: str | None,
+        partition_count: Callable[[str], int],
+        partitioner: Partitioner | None,
+        batch_size: int,
+        first: int = 0,
+    ) -> None:
+        self._topic = topic
+        self._partition_count = partition_count
+        self._partitioner = partitioner
+        self._batch_size = batch_size
+        self._first = first
+        self._sticky: dict[str, StickyPartitioner] = {}
+
+    def route(
+        self, rows: pa.RecordBatch, records: pa.RecordBatch
+    ) -> Iterator[tuple[TopicPartition, NDArray[np.int64]]]:
+        """For each partition that gets any, the indices of its rows, in row order."""
+        for topic, chosen in self._topics(rows):
+            partitions = self._partitions(topic, rows, records, chosen)
+            for number, group in enumerate(rows_by_partition(partitions, self._partition_count(topic))):
+                if group.size:
+                    yield TopicPartition(topic, number), chosen[group]
+
+    def _topics(self, rows: pa.RecordBatch) -> Iterator[tuple[str, NDArray[np.int64]]]:
+        if self._topic is not None:
+            yield check_topic(self._topic), np.arange(rows.num_rows, dtype=np.int64)
+            return
+        topics = rows.column("topic").dictionary_encode()
+        if topics.null_count:
+            raise InvalidRecordError(
+                "KAFKA_NULL_TOPIC_IN_DATA: a row has a null 'topic' and there is no option 'topic'",
+                hint="Filter such rows out, or add .option('topic', 'name').",
+            )
+        codes = topics.indices.to_numpy()
+        for code, topic in enumerate(topics.dictionary.to_pylist()):
+            yield check_topic(topic), np.flatnonzero(codes == code)
+
+    def _partitions(
+        self, topic: str, rows: pa.RecordBatch, records: pa.RecordBatch, chosen: NDArray[np.int64]
+    ) -> NDArray[np.int32]:
+        count = self._partition_count(topic)
+        partitions = np.full(len(chosen), -1, dtype=np.int32)
+        if rows.schema.get_field_index("partition") >= 0:
+            asked = rows.column("partition").take(pa.array(chosen))
+            given = asked.is_valid().to_numpy(zero_copy_only=False)
+            partitions[given] = asked.drop_null().to_numpy()
+            wrong = given & ((partitions < 0) | (partitions >= count))
+            if wrong.any():
+                raise InvalidRecordError(
+                    f"A row asks for partition {partitions[wrong][0]} of {topic!r}, which has {count} partitions",
+                    hint="For a topic made by this write, the option numPartitions says how many it gets.",
+                )
+        unplaced = partitions < 0
+        if unplaced.any():
+            partitions[unplaced] = self._choose(topic, records, chosen[unplaced], count)
+        return partitions
+
+    def _choose(
+        self, topic: str, records: pa.RecordBatch, chosen: NDArray[np.int64], count: int
+    ) -> NDArray[np.int32]:
+        keys = records.column("key").take(pa.array(chosen))
+        if self._partitioner is not None:
+            numbers = list(range(count))
+            return np.array([self._ask(topic, key, numbers) for key in keys.to_pylist()], dtype=np.int32)
+        if count == 1:
+            return np.zeros(len(chosen), dtype=np.int32)
+        sticky = self._sticky.setdefault(topic, StickyPartitioner(count, self._batch_size, self._first))
+        if keys.null_count == len(keys):
+            return sticky.partitions(_sizes(records, chosen))
+        partitions = murmur2_partitions(keys, count)
+        null = keys.is_null().to_numpy(zero_copy_only=False)
+        if null.any():
+            partitions[null] = sticky.partitions(_sizes(records, chosen[null]))
+        return partitions
+
+    def _ask(self, topic: str, key: bytes | None, numbers: list[int]) -> int:
+        assert self._partitioner is not None
+        number = self._partitioner(key, numbers, numbers)
+        if number not in numbers:
+            raise InvalidRecordError(
+                f"The partitioner answered {number!r} for {topic!r}, which has {len(numbers)} partitions"
+            )
+        return number
+
+
+def _sizes(records: pa.RecordBatch, chosen: NDArray[np.int64]) -> NDArray[np.int64]:
+    sizes = pc.binary_length(records.column("value")).fill_null(0).to_numpy()
+    return sizes[chosen].astype(np.int64)

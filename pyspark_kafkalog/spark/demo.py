@@ -1,0 +1,129 @@
+"""The main job in one go: ``python -m pyspark_kafkalog.spark.demo [DIRECTORY]``.
+
+Writes a small stream of sensor readings to a log directory, then reads it back
+as a stream and as a batch. Without DIRECTORY it works in a temporary one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+TOPIC = "readings"
+_BATCHES = 3
+
+
+def main() -> None:
+    """Run the demo on the command line's arguments."""
+    parser = argparse.ArgumentParser(prog="python -m pyspark_kafkalog.spark.demo", description=__doc__)
+    parser.add_argument("directory", nargs="?", type=Path, help="where to put the log directory, and keep it")
+    asked: Path | None = parser.parse_args().directory
+    with tempfile.TemporaryDirectory(prefix="kafkalog-demo-") as scratch:
+        log_directory = (asked or Path(scratch, "kafka-logs")).resolve()
+        spark = _session()
+        try:
+            _write_stream(spark, log_directory, Path(scratch))
+            _read_stream(spark, log_directory, Path(scratch))
+            _read_batch(spark, log_directory)
+        finally:
+            spark.stop()
+
+
+def _session() -> SparkSession:
+    # Without it Spark's workers run the python3 of PATH, which need not be this one.
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    spark = (
+        SparkSession.builder.master("local[2]")
+        .appName("kafkalog demo")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.log.level", "ERROR")
+        .config("spark.python.unix.domain.socket.enabled", "true")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .getOrCreate()
+    )
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def _write_stream(spark: SparkSession, log_directory: Path, scratch: Path) -> None:
+    print(f"Writing a stream to the topic {TOPIC!r} in {log_directory} ...")
+    readings = (
+        spark.readStream.format("rate-micro-batch")
+        .option("rowsPerBatch", 1000)
+        .load()
+        .selectExpr(
+            "concat('sensor-', value % 5) AS key",
+            "to_json(struct(value AS reading, pmod(value * 37, 101) / 10 AS celsius)) AS value",
+        )
+    )
+    query = (
+        readings.writeStream.format("kafkalog")
+        .option("topic", TOPIC)
+        .option("numPartitions", 2)
+        .option("compression.type", "lz4")
+        .option("checkpointLocation", str(scratch / "write-checkpoint"))
+        .trigger(processingTime="1 second")
+        .start(str(log_directory))
+    )
+    while query.isActive and len(query.recentProgress) < _BATCHES:
+        time.sleep(0.1)
+    query.stop()
+    if error := query.exception():
+        raise error
+    for segment in sorted(log_directory.glob("*/*.log")):
+        print(f"  {segment.relative_to(log_directory)}  {segment.stat().st_size} bytes")
+
+
+def _read_stream(spark: SparkSession, log_directory: Path, scratch: Path) -> None:
+    print("Reading it as a stream, counted by sensor:")
+    counts = (
+        spark.readStream.format("kafkalog")
+        .option("subscribe", TOPIC)
+        .option("startingOffsets", "earliest")
+        .load(str(log_directory))
+        .selectExpr(
+            "CAST(key AS STRING) AS sensor",
+            "from_json(CAST(value AS STRING), 'reading BIGINT, celsius DOUBLE') AS record",
+        )
+        .groupBy("sensor")
+        .agg({"record.reading": "count", "record.celsius": "max"})
+        .toDF("sensor", "readings", "max_celsius")
+    )
+    query = (
+        counts.writeStream.format("memory")
+        .queryName("by_sensor")
+        .outputMode("complete")
+        .option("checkpointLocation", str(scratch / "read-checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    spark.table("by_sensor").orderBy("sensor").show()
+
+
+def _read_batch(spark: SparkSession, log_directory: Path) -> None:
+    print("Reading it as a batch, the last records of each partition:")
+    rows = spark.read.format("kafkalog").option("subscribe", TOPIC).load(str(log_directory))
+    rows.createOrReplaceTempView("records")
+    spark.sql(
+        "SELECT topic, partition, offset, timestamp, CAST(key AS STRING), CAST(value AS STRING) FROM records "
+        "QUALIFY row_number() OVER (PARTITION BY partition ORDER BY offset DESC) <= 5 ORDER BY partition, offset"
+        if False
+        else "SELECT topic, partition, offset, timestamp, CAST(key AS STRING), CAST(value AS STRING) "
+        "FROM records ORDER BY offset DESC, partition LIMIT 10"
+    ).show(truncate=False)
+    print(f"{rows.count()} records in {log_directory}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+"""The data source as Spark sees it: name, schema and four factories; no I/O."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import (
+        DataSourceReader,
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+    )
+    from pyspark.sql.types import StructType
+
+
+class KafkaLogDataSource(DataSource):
+    """``format("kafkalog")``: Kafka's records as rows, with no broker and no JARs.
+
+    Options bear the names, values and defaults of Spark's own ``kafka`` source
+    and sink; :mod:`pyspark_kafkalog.options` has the table. A user schema that
+    is a subset of the columns makes the reader build only those.
+
+    The halves are imported when they are first asked for, because Spark makes
+    an instance of this class in many short-lived Python workers.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """The name for ``format``."""
+        return "kafkalog"
+
+    def schema(self) -> str:
+        """Spark's Kafka columns, ``headers`` among them with ``includeHeaders``.
+
+        :raises OptionError: for options that are wrong in a batch and in a stream alike.
+        """
+        from pyspark_kafkalog.options import default_columns
+
+        return ", ".join(f"{name} {kind}" for name, kind in default_columns(self.options).items())
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """The batch reader."""
+        from pyspark_kafkalog.spark.reader import LogBatchReader
+
+        return LogBatchReader(self.options, schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        """The micro-batch reader."""
+        from pyspark_kafkalog.spark.reader import LogStreamReader
+
+        return LogStreamReader(self.options, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """The batch writer; ``mode("append")`` only."""
+        from pyspark_kafkalog.spark.writer import LogBatchWriter
+
+        return LogBatchWriter(self.options, schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        """The micro-batch writer. In complete mode every result table is appended, as Spark's sink does."""
+        from pyspark_kafkalog.spark.writer import LogStreamWriter
+
+        return LogStreamWriter(self.options, schema)

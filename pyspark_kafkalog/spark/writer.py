@@ -1,0 +1,143 @@
+"""Batch and stream writers over one base: tasks stage, the driver's commit publishes."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+
+from pyspark_kafkalog.codec.encode import EncodeSettings
+from pyspark_kafkalog.errors import KafkaLogError, OptionError
+from pyspark_kafkalog.log.directory import LogDirectory
+from pyspark_kafkalog.log.lock import check_unlocked
+from pyspark_kafkalog.log.publish import PublishedBatch, abort, publish
+from pyspark_kafkalog.log.staging import StagedFile, Staging
+from pyspark_kafkalog.options import write_options
+from pyspark_kafkalog.routing import Router, load_partitioner
+from pyspark_kafkalog.writing import check_columns, write_rows
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+
+@dataclass(frozen=True)
+class Staged(WriterCommitMessage):
+    """What one task staged, if anything; ``query_id`` is None in a batch job."""
+
+    file: StagedFile | None
+    query_id: str | None
+
+
+class _LogWriter:
+    """What batch and stream share. Made on the driver, pickled to the tasks."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        self._options = write_options(options)
+        check_columns({f.name: f.dataType.simpleString() for f in schema}, topic=self._options.topic)
+        check_unlocked(self._options.root)
+
+    def _stage(self, job: str, query_id: str | None, rows: Iterator[pa.RecordBatch]) -> Staged:
+        options = self._options
+        context = TaskContext.get()
+        assert context is not None, "Spark runs write() in a task"
+        existing = LogDirectory.open(options.root).topics() if os.path.isdir(options.root) else {}
+        router = Router(
+            topic=options.topic,
+            partition_count=lambda topic: len(existing.get(topic, ())) or options.num_partitions,
+            partitioner=load_partitioner(options.partitioner),
+            batch_size=options.batch_size,
+            first=context.partitionId(),
+        )
+        settings = EncodeSettings(
+            compression=options.compression,
+            batch_size=options.batch_size,
+            max_message_bytes=options.max_message_bytes,
+        )
+        with Staging(options.root, job, f"{context.partitionId():05d}.{context.attemptNumber()}") as staging:
+            write_rows(rows, router, settings, staging)
+            return Staged(staging.finish(), query_id)
+
+    def _publish(
+        self, job: str, messages: list[WriterCommitMessage | None], batch: PublishedBatch | None
+    ) -> None:
+        staged = [message for message in messages if isinstance(message, Staged)]
+        if len(staged) != len(messages):
+            raise KafkaLogError(f"Only {len(staged)} of {len(messages)} tasks reported: nothing is published")
+        publish(
+            self._options.root,
+            [message.file for message in staged if message.file is not None],
+            job=job,
+            settings=self._options.log,
+            num_partitions=self._options.num_partitions,
+            batch=batch,
+        )
+
+
+class LogBatchWriter(_LogWriter, DataSourceArrowWriter):
+    """``df.write``: all rows become visible at once, or none."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
+        if overwrite:
+            raise OptionError(
+                "mode('overwrite') is not supported: a log is only appended to", hint="Use mode('append')."
+            )
+        super().__init__(options, schema)
+        self._job = uuid.uuid4().hex
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:  # type: ignore[override]
+        """Stage the rows of one task."""
+        return self._stage(self._job, None, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Publish what all tasks staged."""
+        self._publish(self._job, messages, None)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Remove what was staged; never raises, for that would hide the cause."""
+        abort(self._options.root, self._job)
+
+
+class LogStreamWriter(_LogWriter, DataSourceStreamArrowWriter):
+    """``df.writeStream``: each micro-batch is published once, however often Spark replays it.
+
+    Spark makes a new writer for every micro-batch and another for its commit, so
+    what they share is derived: the query's id comes with the tasks' messages,
+    and staged files are named by checkpoint location and batch id.
+    """
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:  # type: ignore[override]
+        """Stage the rows of one task of a micro-batch."""
+        context = TaskContext.get()
+        assert context is not None, "Spark runs write() in a task"
+        query_id = context.getLocalProperty("sql.streaming.queryId")
+        batch_id = context.getLocalProperty("streaming.sql.batchId")
+        assert query_id is not None, "Spark tells a streaming task its query"
+        assert batch_id is not None, "Spark tells a streaming task its batch"
+        return self._stage(self._job(int(batch_id)), query_id, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Publish the micro-batch, unless it was published before."""
+        queries = {message.query_id for message in messages if isinstance(message, Staged)}
+        if len(queries) > 1:
+            raise KafkaLogError(f"Tasks of {len(queries)} queries reported to one commit")
+        for query_id in queries:
+            self._publish(self._job(batchId), messages, PublishedBatch(str(query_id), batchId))
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Remove what was staged; never raises, for that would hide the cause."""
+        abort(self._options.root, self._job(batchId))
+
+    def _job(self, batch_id: int) -> str:
+        checkpoint = hashlib.sha256((self._options.checkpoint_location or "").encode()).hexdigest()
+        return f"{checkpoint[:16]}-{batch_id}"

@@ -1,0 +1,130 @@
+"""From rows to encoded record batches: columns checked and cast, rows routed, record batches filled."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from pyspark_kafkalog.codec.encode import Encoded, EncodeSettings, encode
+from pyspark_kafkalog.errors import OptionError
+from pyspark_kafkalog.model import HEADERS_FIELD, TopicPartition
+
+if TYPE_CHECKING:
+    from pyspark_kafkalog.routing import Router
+
+_HELD_BYTES = 32 << 20
+"""Rows held back so that record batches fill up to batch.size even where many partitions share a task."""
+
+SINK_FIELDS: Mapping[str, tuple[str, ...]] = {
+    "key": ("binary", "string"),
+    "value": ("binary", "string"),
+    "headers": (HEADERS_FIELD[1],),
+    "topic": ("string",),
+    "partition": ("int",),
+    "timestamp": ("timestamp", "timestamp_ntz"),
+}
+"""Columns that a sink takes, by exact name, and the Spark types of each; others are ignored, as by Spark's sink."""
+
+_HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+_RECORD = pa.schema(
+    [
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("headers", _HEADERS),
+        pa.field("timestamp", pa.int64()),
+    ]
+)
+
+
+def check_columns(columns: Mapping[str, str], *, topic: str | None) -> None:
+    """Refuse rows that cannot be records, before any work starts.
+
+    :param columns: name -> Spark type, as ``simpleString`` writes it.
+    :param topic: the option ``topic``, which makes the column needless.
+    :raises OptionError: naming the column and the types that it may have.
+    """
+    if "value" not in columns:
+        raise OptionError(
+            "Required column 'value' not found", hint="Name one: df.selectExpr('... AS value')."
+        )
+    if topic is None and "topic" not in columns:
+        raise OptionError(
+            "The option 'topic' is required where there is no column 'topic'",
+            hint="Add .option('topic', 'name'), or a string column 'topic'.",
+        )
+    for name, kinds in SINK_FIELDS.items():
+        kind = columns.get(name)
+        if kind is not None and kind not in kinds:
+            raise OptionError(f"Column {name!r} has type {kind}, and must be {' or '.join(kinds)}")
+
+
+def to_records(rows: pa.RecordBatch, *, now_ms: int) -> pa.RecordBatch:
+    """Columns key, value, headers and timestamp (int64, ms) of ``rows``, as the encoder takes them.
+
+    A null or absent timestamp becomes ``now_ms``; microseconds are rounded down.
+    """
+
+    def column(name: str, kind: pa.DataType) -> pa.Array:
+        if rows.schema.get_field_index(name) < 0:
+            return pa.nulls(rows.num_rows, kind)
+        return rows.column(name).cast(kind)
+
+    micros = (
+        column("timestamp", pa.timestamp("us", "UTC"))
+        if _has_zone(rows)
+        else column("timestamp", pa.timestamp("us"))
+    )
+    known = micros.is_valid().to_numpy(zero_copy_only=False)
+    millis = np.where(known, np.floor_divide(micros.cast(pa.int64()).fill_null(0).to_numpy(), 1000), now_ms)
+    return pa.RecordBatch.from_arrays(
+        [
+            column("key", pa.binary()),
+            column("value", pa.binary()),
+            column("headers", _HEADERS),
+            pa.array(millis),
+        ],
+        schema=_RECORD,
+    )
+
+
+def _has_zone(rows: pa.RecordBatch) -> bool:
+    index = rows.schema.get_field_index("timestamp")
+    return index >= 0 and rows.schema.field(index).type.tz is not None
+
+
+class RecordBatchSink(Protocol):
+    """What takes encoded record batches: a staging file, or brokers."""
+
+    def append(self, partition: TopicPartition, encoded: Encoded) -> None:
+        """Take the record batches, to stand in ``partition`` in the order of the calls."""
+
+
+def write_rows(
+    arrow_batches: Iterable[pa.RecordBatch], router: Router, settings: EncodeSettings, sink: RecordBatchSink
+) -> None:
+    """Encode all rows into ``sink``; rows of one partition keep their order.
+
+    :raises InvalidRecordError: for a row that can't be a record.
+    :raises RecordTooLargeError: for one above ``max.message.bytes``.
+    """
+    for rows in _held(arrow_batches):
+        records = to_records(rows, now_ms=time.time_ns() // 1_000_000)
+        for partition, chosen in router.route(rows, records):
+            sink.append(partition, encode(records, chosen, settings, topic_partition=partition))
+
+
+def _held(arrow_batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    held: list[pa.RecordBatch] = []
+    size = 0
+    for arrow_batch in arrow_batches:
+        held.append(arrow_batch)
+        size += arrow_batch.nbytes
+        if size >= _HELD_BYTES:
+            yield pa.concat_batches(held)
+            held, size = [], 0
+    if held:
+        yield pa.concat_batches(held)
