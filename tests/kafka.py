@@ -89,7 +89,7 @@ def _run_ivy(ivy_cache: Path, folder: Path, artifacts: Iterable[str], *, transit
         f'<configurations><conf name="default"/></configurations><dependencies>{dependencies}</dependencies>'
         "</ivy-module>"
     )
-    command = ["java", "-jar", str(ivy), "-cache", str(ivy_cache), "-ivy", str(ivy_file), "-confs", "default"]
+    command = [_java(), "-jar", str(ivy), "-cache", str(ivy_cache), "-ivy", str(ivy_file), "-confs", "default"]
     command += ["-retrieve", f"{folder}/[artifact]-[revision](-[classifier]).[ext]"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=1200)
     if done.returncode != 0 or not any(folder.glob("*.jar")):
@@ -98,11 +98,17 @@ def _run_ivy(ivy_cache: Path, folder: Path, artifacts: Iterable[str], *, transit
         )
 
 
+def _java() -> str:
+    """The java that PySpark runs too."""
+    home = os.environ.get("JAVA_HOME")
+    return str(Path(home, "bin", "java")) if home else "java"
+
+
 def run_kafka_class(
     main_class: str, *args: object, timeout: float = 120, check: bool = True
 ) -> subprocess.CompletedProcess[str]:
     """Run a main class of Kafka's jars to its end; a failure raises with what it printed."""
-    command = ["java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+    command = [_java(), "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
     command += ["-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp", f"{kafka_jars()}/*", main_class]
     done = subprocess.run([*command, *map(str, args)], capture_output=True, text=True, timeout=timeout)
     if check and done.returncode != 0:
@@ -173,7 +179,7 @@ class Broker:
 
     def start(self, timeout: float = 60) -> None:
         """Start, and wait until the broker answers a metadata request."""
-        command = ["java", "-Xmx512m", "-XX:+UseSerialGC", "-Dorg.slf4j.simpleLogger.showDateTime=true"]
+        command = [_java(), "-Xmx512m", "-XX:+UseSerialGC", "-Dorg.slf4j.simpleLogger.showDateTime=true"]
         command += ["-cp", f"{kafka_jars()}/*", "kafka.Kafka", str(self._properties)]
         with self.output.open("ab") as output:
             self._process = subprocess.Popen(command, stdout=output, stderr=output, stdin=subprocess.DEVNULL)
