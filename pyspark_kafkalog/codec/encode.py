@@ -1,0 +1,171 @@
+"""Encode rows of an Arrow batch as v2 record batches (Kafka's ``DefaultRecordBatch``)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from pyspark_kafkalog.codec import write_kernels as kernels
+from pyspark_kafkalog.codec.checksum import crc32c
+from pyspark_kafkalog.codec.columns import binary_column, int64_column, list_column
+from pyspark_kafkalog.codec.compression import compress
+from pyspark_kafkalog.codec.format import (
+    ATTRIBUTES_V2,
+    COMPRESSION_NAMES,
+    CRC_V2,
+    LOG_OVERHEAD,
+    NONE,
+    RECORDS_V2,
+    SIZE,
+    TRANSACTIONAL_BIT,
+)
+from pyspark_kafkalog.errors import InvalidRecordError, RecordTooLargeError
+from pyspark_kafkalog.model import TopicPartition
+
+_Columns: TypeAlias = tuple[Any, Any, Any, Any, Any, Any]
+_HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+
+@dataclass(frozen=True, slots=True)
+class EncodeSettings:
+    """How records are put into batches; names and defaults are Kafka's.
+
+    ``batch_size`` bounds a batch before compression, in bytes, unless it holds a
+    single record; ``max_message_bytes`` bounds it as stored.
+    """
+
+    compression: str = "none"
+    batch_size: int = 16384
+    max_message_bytes: int = 1048588
+    producer_id: int = -1
+    producer_epoch: int = -1
+    base_sequence: int = -1
+    transactional: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """Consecutive record batches: their bytes, and how many records and batches those are."""
+
+    data: np.ndarray
+    records: int
+    batches: int
+
+
+def encode(
+    records: pa.RecordBatch,
+    rows: np.ndarray | None,
+    settings: EncodeSettings,
+    *,
+    topic_partition: TopicPartition,
+) -> Encoded:
+    """Encode the given rows, in the given order, as record batches.
+
+    :param records: columns ``timestamp`` (int64, milliseconds, -1 for none), ``value`` and
+        optionally ``key`` (binary or string), and optionally ``headers``
+        (list<struct<key: string, value: binary>>). Other columns are ignored.
+    :param rows: int64 row numbers; None stands for all rows.
+    :param topic_partition: what the records are for, only named in errors.
+    :return: batches whose base offsets count from 0; baseOffset and partitionLeaderEpoch
+        lie outside the CRC, so that the append can set them.
+    :raises InvalidRecordError: for a null or negative timestamp, a null header or header key.
+    :raises RecordTooLargeError: for a batch over ``max_message_bytes``.
+    """
+    columns = _columns(records, topic_partition)
+    if rows is None:
+        rows = np.arange(records.num_rows, dtype=np.int64)
+    record_sizes, starts, sizes = (np.empty(rows.size, np.int64) for _ in range(3))
+    status, found = kernels.plan(*columns, rows, settings.batch_size, record_sizes, starts, sizes)
+    if status != kernels.OK:
+        raise _refused(status, int(rows[found]), records, topic_partition)
+    starts, sizes = starts[:found], sizes[:found]
+    compression = COMPRESSION_NAMES.index(settings.compression)
+    attributes = compression | (TRANSACTIONAL_BIT if settings.transactional else 0)
+    data = np.empty(int(sizes.sum()), np.uint8)
+    kernels.fill(
+        *columns,
+        rows,
+        record_sizes,
+        starts,
+        sizes,
+        attributes,
+        settings.producer_id,
+        settings.producer_epoch,
+        settings.base_sequence,
+        data,
+    )
+    if compression != NONE:
+        data, sizes = _compressed(data, sizes, compression)
+    if found and sizes.max() > settings.max_message_bytes:
+        raise RecordTooLargeError(
+            f"A record batch of {sizes.max()} bytes, over max.message.bytes = {settings.max_message_bytes}",
+            topic_partition=topic_partition,
+            hint="Raise the option max.message.bytes, or lower batch.size if it is the larger one.",
+        )
+    positions = np.cumsum(sizes) - sizes
+    put_checksums(data, positions, sizes)
+    return Encoded(data, rows.size, found)
+
+
+def put_checksums(data: np.ndarray, positions: np.ndarray, sizes: np.ndarray) -> None:
+    """Compute and store the CRC of each v2 batch, given where they begin in ``data`` and their sizes."""
+    crcs = [
+        crc32c(data[position + ATTRIBUTES_V2 : position + size])
+        for position, size in zip(positions.tolist(), sizes.tolist(), strict=True)
+    ]
+    kernels.put_ints(data, positions + CRC_V2, np.array(crcs, np.int64), 4)
+
+
+def _compressed(data: np.ndarray, sizes: np.ndarray, compression: int) -> tuple[np.ndarray, np.ndarray]:
+    """The same batches with compressed records, and their new sizes."""
+    parts: list[np.ndarray] = []
+    new_sizes = np.empty_like(sizes)
+    position = 0
+    for i, size in enumerate(sizes.tolist()):
+        records = np.frombuffer(
+            compress(compression, data[position + RECORDS_V2 : position + size]), np.uint8
+        )
+        parts += (data[position : position + RECORDS_V2], records)
+        new_sizes[i] = RECORDS_V2 + records.size
+        position += size
+    joined = np.concatenate(parts) if parts else data
+    positions = np.cumsum(new_sizes) - new_sizes
+    kernels.put_ints(joined, positions + SIZE, new_sizes - LOG_OVERHEAD, 4)
+    return joined, new_sizes
+
+
+def _columns(records: pa.RecordBatch, topic_partition: TopicPartition) -> _Columns:
+    """What the kernels need to know of ``records``, in the order of their arguments."""
+    names = records.schema.names
+    timestamps = records.column("timestamp")
+    if timestamps.null_count:
+        raise InvalidRecordError("A row has a null timestamp", topic_partition=topic_partition)
+    key = records.column("key") if "key" in names else pa.nulls(records.num_rows, pa.binary())
+    headers = records.column("headers") if "headers" in names else pa.nulls(records.num_rows, _HEADERS)
+    used = headers.flatten()
+    if used.null_count or used.field("key").null_count:
+        raise InvalidRecordError("A row has a null header or header key", topic_partition=topic_partition)
+    return (
+        binary_column(key),
+        binary_column(records.column("value")),
+        list_column(headers),
+        binary_column(headers.values.field("key")),
+        binary_column(headers.values.field("value")),
+        int64_column(timestamps),
+    )
+
+
+def _refused(status: int, row: int, records: pa.RecordBatch, topic_partition: TopicPartition) -> Exception:
+    if status == kernels.BAD_TIMESTAMP:
+        timestamp = records.column("timestamp")[row].as_py()
+        return InvalidRecordError(
+            f"Negative timestamp {timestamp}",
+            topic_partition=topic_partition,
+            hint="A record's timestamp is milliseconds since 1970, or -1 for none.",
+        )
+    if status == kernels.RECORD_TOO_LARGE:
+        return RecordTooLargeError("A record takes more than 2 GiB", topic_partition=topic_partition)
+    return IndexError(f"No row {row} among {records.num_rows}")

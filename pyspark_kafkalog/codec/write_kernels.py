@@ -1,0 +1,291 @@
+"""Compiled writing: plan and fill v2 record batches, stamp their headers, hash keys.
+
+The rows of an Arrow batch are laid out in two passes over the same arrays: the
+first finds what each batch and record takes, the second fills a buffer of
+exactly that size. Nothing is raised or allocated here (see :mod:`.jit`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import int32, int64, types, uint32, void
+
+from pyspark_kafkalog.codec.format import (
+    ATTRIBUTES_V2,
+    BASE_SEQUENCE_V2,
+    BASE_TIMESTAMP_V2,
+    COUNT_V2,
+    LAST_OFFSET_DELTA_V2,
+    LEADER_EPOCH_V2,
+    LOG_OVERHEAD,
+    MAGIC,
+    MAX_TIMESTAMP_V2,
+    OFFSET,
+    PRODUCER_EPOCH_V2,
+    PRODUCER_ID_V2,
+    RECORDS_V2,
+    SIZE,
+)
+from pyspark_kafkalog.codec.jit import (
+    BYTES,
+    INT64S,
+    OUT_BYTES,
+    OUT_INT32,
+    OUT_INT64,
+    copy_bytes,
+    inlined,
+    kernel,
+)
+
+INT32S = types.Array(types.int32, 1, "C", readonly=True)
+
+_BINARY = types.Tuple((INT32S, BYTES, BYTES))
+"""An Arrow binary column: offsets, validity bits (empty: nothing is null), bytes."""
+_LIST = types.Tuple((INT32S, BYTES))
+"""An Arrow list column: offsets, validity bits."""
+_COLUMNS = (_BINARY, _BINARY, _LIST, _BINARY, _BINARY, INT64S)
+"""key, value, headers, the headers' keys, their values, timestamps."""
+
+OK, NO_SUCH_ROW, BAD_TIMESTAMP, RECORD_TOO_LARGE = range(4)
+"""What :func:`plan` answers; any but the first is about the row where it stopped."""
+
+_MAX_RECORD_SIZE = (1 << 31) - 1 - 128
+"""A batch's size is an int32; this leaves room for its header and the record's own length."""
+_MURMUR2_SEED = 0x9747B28C
+_MURMUR2_M = 0x5BD1E995
+
+
+@inlined
+def _is_null(validity: np.ndarray, i: Any) -> Any:
+    return validity.size != 0 and (validity[i >> 3] >> (i & 7)) & 1 == 0
+
+
+@inlined
+def _varint_size(value: Any) -> Any:
+    """Bytes of the zig-zag varint, or varlong, of an int64."""
+    rest = (value << 1) ^ (value >> 63)
+    size = 1
+    while rest & ~0x7F:
+        rest = (rest >> 7) & 0x01FFFFFFFFFFFFFF
+        size += 1
+    return size
+
+
+@inlined
+def _binary_size(column: tuple, i: Any) -> Any:
+    offsets, validity, _ = column
+    if _is_null(validity, i):
+        return 1
+    length = int64(offsets[i + 1]) - int64(offsets[i])
+    return _varint_size(length) + length
+
+
+@inlined
+def _put_varint(out: np.ndarray, position: Any, value: Any) -> Any:
+    rest = (value << 1) ^ (value >> 63)
+    while rest & ~0x7F:
+        out[position] = (rest & 0x7F) | 0x80
+        rest = (rest >> 7) & 0x01FFFFFFFFFFFFFF
+        position += 1
+    out[position] = rest
+    return position + 1
+
+
+@inlined
+def _put_binary(out: np.ndarray, position: Any, column: tuple, i: Any) -> Any:
+    offsets, validity, data = column
+    if _is_null(validity, i):
+        return _put_varint(out, position, int64(-1))
+    start = int64(offsets[i])
+    length = int64(offsets[i + 1]) - start
+    position = _put_varint(out, position, length)
+    copy_bytes(out, position, data, start, length)
+    return position + length
+
+
+@inlined
+def _put_int(out: np.ndarray, position: Any, value: Any, size: int) -> None:
+    for i in range(size):
+        out[position + i] = (value >> (8 * (size - 1 - i))) & 0xFF
+
+
+@kernel(types.UniTuple(int64, 2)(*_COLUMNS, INT64S, int64, OUT_INT64, OUT_INT64, OUT_INT64))
+def plan(
+    key: tuple,
+    value: tuple,
+    headers: tuple,
+    header_key: tuple,
+    header_value: tuple,
+    timestamps: np.ndarray,
+    rows: np.ndarray,
+    batch_size: int,
+    record_sizes: np.ndarray,
+    batch_starts: np.ndarray,
+    batch_sizes: np.ndarray,
+) -> tuple[int, int]:
+    """Cut ``rows`` into batches of at most ``batch_size`` bytes, one record at least.
+
+    Fills, for each row, the size of its record (without its own length); for each
+    batch, the index into ``rows`` where it starts, and its whole size.
+
+    :return: (:data:`OK`, number of batches), or (what is wrong, index into ``rows``).
+    """
+    list_offsets, list_validity = headers
+    batches = 0
+    size = 0
+    count = 0
+    base_timestamp = int64(0)
+    for i in range(rows.size):
+        row = rows[i]
+        if row < 0 or row >= timestamps.size:
+            return NO_SUCH_ROW, i
+        timestamp = timestamps[row]
+        if timestamp < -1:
+            return BAD_TIMESTAMP, i
+        body = 1 + _binary_size(key, row) + _binary_size(value, row)
+        if _is_null(list_validity, row):
+            body += 1
+        else:
+            first, last = int64(list_offsets[row]), int64(list_offsets[row + 1])
+            body += _varint_size(last - first)
+            for header in range(first, last):
+                body += _binary_size(header_key, header) + _binary_size(header_value, header)
+        if body > _MAX_RECORD_SIZE:
+            return RECORD_TOO_LARGE, i
+        if count > 0:
+            record = body + _varint_size(timestamp - base_timestamp) + _varint_size(count)
+            whole = _varint_size(record) + record
+            if size + whole <= batch_size:
+                record_sizes[i] = record
+                size += whole
+                count += 1
+                continue
+            batch_sizes[batches] = size
+            batches += 1
+        batch_starts[batches] = i
+        base_timestamp = timestamp
+        record = body + 2
+        record_sizes[i] = record
+        size = RECORDS_V2 + _varint_size(record) + record
+        count = 1
+    if count > 0:
+        batch_sizes[batches] = size
+        batches += 1
+    return OK, batches
+
+
+@kernel(void(*_COLUMNS, INT64S, INT64S, INT64S, INT64S, int64, int64, int64, int64, OUT_BYTES))
+def fill(
+    key: tuple,
+    value: tuple,
+    headers: tuple,
+    header_key: tuple,
+    header_value: tuple,
+    timestamps: np.ndarray,
+    rows: np.ndarray,
+    record_sizes: np.ndarray,
+    batch_starts: np.ndarray,
+    batch_sizes: np.ndarray,
+    attributes: int,
+    producer_id: int,
+    producer_epoch: int,
+    base_sequence: int,
+    out: np.ndarray,
+) -> None:
+    """Write the batches that :func:`plan` found, all but their CRCs, one behind the other.
+
+    Base offsets count from 0, leader epochs are -1 (Kafka's NO_PARTITION_LEADER_EPOCH).
+    """
+    list_offsets, list_validity = headers
+    position = int64(0)
+    for batch in range(batch_starts.size):
+        first = batch_starts[batch]
+        last = batch_starts[batch + 1] if batch + 1 < batch_starts.size else rows.size
+        base_timestamp = timestamps[rows[first]]
+        max_timestamp = int64(-1)
+        start = position
+        position += RECORDS_V2
+        for i in range(first, last):
+            row = rows[i]
+            timestamp = timestamps[row]
+            max_timestamp = max(max_timestamp, timestamp)
+            position = _put_varint(out, position, record_sizes[i])
+            out[position] = 0
+            position = _put_varint(out, position + 1, timestamp - base_timestamp)
+            position = _put_varint(out, position, i - first)
+            position = _put_binary(out, position, key, row)
+            position = _put_binary(out, position, value, row)
+            if _is_null(list_validity, row):
+                position = _put_varint(out, position, int64(0))
+                continue
+            position = _put_varint(out, position, int64(list_offsets[row + 1]) - int64(list_offsets[row]))
+            for header in range(list_offsets[row], list_offsets[row + 1]):
+                position = _put_binary(out, position, header_key, header)
+                position = _put_binary(out, position, header_value, header)
+        sequence = (base_sequence + first) & 0x7FFFFFFF if base_sequence >= 0 else base_sequence
+        _put_int(out, start + OFFSET, first, 8)
+        _put_int(out, start + SIZE, batch_sizes[batch] - LOG_OVERHEAD, 4)
+        _put_int(out, start + LEADER_EPOCH_V2, int64(-1), 4)
+        out[start + MAGIC] = 2
+        _put_int(out, start + ATTRIBUTES_V2, attributes, 2)
+        _put_int(out, start + LAST_OFFSET_DELTA_V2, last - first - 1, 4)
+        _put_int(out, start + BASE_TIMESTAMP_V2, base_timestamp, 8)
+        _put_int(out, start + MAX_TIMESTAMP_V2, max_timestamp, 8)
+        _put_int(out, start + PRODUCER_ID_V2, producer_id, 8)
+        _put_int(out, start + PRODUCER_EPOCH_V2, producer_epoch, 2)
+        _put_int(out, start + BASE_SEQUENCE_V2, sequence, 4)
+        _put_int(out, start + COUNT_V2, last - first, 4)
+
+
+@kernel(void(OUT_BYTES, INT64S, INT64S, int64))
+def put_ints(out: np.ndarray, positions: np.ndarray, values: np.ndarray, size: int) -> None:
+    """Write each of ``values`` as a big-endian integer of ``size`` bytes at its position in ``out``."""
+    for i in range(positions.size):
+        _put_int(out, positions[i], values[i], size)
+
+
+@kernel(void(_BINARY, int32, OUT_INT32))
+def murmur2_partitions(keys: tuple, num_partitions: int, partitions: np.ndarray) -> None:
+    """Partition of each key as Kafka's Utils.murmur2 and BuiltInPartitioner give it; -1 for null keys."""
+    offsets, validity, data = keys
+    m = uint32(_MURMUR2_M)
+    for row in range(partitions.size):
+        if _is_null(validity, row):
+            partitions[row] = -1
+            continue
+        start = int64(offsets[row])
+        length = int64(offsets[row + 1]) - start
+        tail = start + (length & ~3)
+        h = uint32(_MURMUR2_SEED) ^ uint32(length)
+        for p in range(start, tail, 4):
+            k = uint32(data[p] | data[p + 1] << 8 | data[p + 2] << 16 | data[p + 3] << 24)
+            k = uint32(k * m)
+            k ^= k >> uint32(24)
+            k = uint32(k * m)
+            h = uint32(h * m) ^ k
+        if length & 3:
+            k = uint32(data[tail])
+            if length & 3 > 1:
+                k ^= uint32(data[tail + 1]) << uint32(8)
+            if length & 3 > 2:
+                k ^= uint32(data[tail + 2]) << uint32(16)
+            h = uint32((h ^ k) * m)
+        h ^= h >> uint32(13)
+        h = uint32(h * m)
+        h ^= h >> uint32(15)
+        partitions[row] = (h & uint32(0x7FFFFFFF)) % uint32(num_partitions)
+
+
+@kernel(void(INT32S, OUT_INT64, OUT_INT64))
+def group_rows(partitions: np.ndarray, ends: np.ndarray, rows: np.ndarray) -> None:
+    """Sort row numbers by partition, stably.
+
+    ``ends[p]`` goes in as the place in ``rows`` of the first row of partition p,
+    and comes out as the place behind its last.
+    """
+    for row in range(partitions.size):
+        p = partitions[row]
+        rows[ends[p]] = row
+        ends[p] += 1
