@@ -1,0 +1,115 @@
+"""The three indexes of a segment. They carry no checksum: each is a hint that its reader has to verify.
+
+::
+
+    .index       8 bytes an entry:  int32 offset - base offset, int32 position
+                 the last offset of an append, and where in the .log it starts
+    .timeindex  12 bytes an entry:  int64 timestamp, int32 offset - base offset
+                 the largest timestamp so far, and the last offset of its batch
+    .txnindex   34 bytes an entry:  int16 version, int64 producer id, int64 first offset,
+                 int64 last offset (that of the abort marker), int64 last stable offset then
+
+All integers are big-endian. The first two are sparse and rise strictly; while
+they are written to, they are larger than that, with zeros at their end.
+
+Sources: Kafka's ``OffsetIndex``, ``TimeIndex``, ``TransactionIndex``, ``AbortedTxn``.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+import numpy as np
+
+from pyspark_kafkalog.log.filesystem import InputFile
+from pyspark_kafkalog.model import AbortedTransaction
+
+_BLOCK_ENTRIES = 512
+"""Entries that one read of a binary search fetches."""
+
+_OFFSET_ENTRY = np.dtype([("offset", ">i4"), ("position", ">i4")])
+_TIME_ENTRY = np.dtype([("timestamp", ">i8"), ("offset", ">i4")])
+_TXN_ENTRY = struct.Struct(">hqqqq")
+_MAX_TXN_INDEX = 64 << 20
+
+
+class OffsetEntry(NamedTuple):
+    """An entry of ``.index``: the batches of one append start at ``position`` and end with ``offset``."""
+
+    offset: int
+    position: int
+
+
+class TimeEntry(NamedTuple):
+    """An entry of ``.timeindex``: up to ``offset`` no record has a timestamp above ``timestamp``."""
+
+    timestamp: int
+    offset: int
+
+
+def floor_offset(index: InputFile, base_offset: int, offset: int) -> OffsetEntry | None:
+    """The entry with the greatest offset <= ``offset``."""
+    return _offset_entry(base_offset, _around(index, _OFFSET_ENTRY, "offset", offset - base_offset)[0])
+
+
+def higher_offset(index: InputFile, base_offset: int, offset: int) -> OffsetEntry | None:
+    """The entry with the smallest offset > ``offset``."""
+    return _offset_entry(base_offset, _around(index, _OFFSET_ENTRY, "offset", offset - base_offset)[1])
+
+
+def floor_position(index: InputFile, base_offset: int, position: int) -> OffsetEntry | None:
+    """The entry with the greatest position <= ``position``."""
+    return _offset_entry(base_offset, _around(index, _OFFSET_ENTRY, "position", position)[0])
+
+
+def floor_timestamp(index: InputFile, base_offset: int, timestamp: int) -> TimeEntry | None:
+    """The entry with the greatest timestamp <= ``timestamp``."""
+    found = _around(index, _TIME_ENTRY, "timestamp", timestamp)[0]
+    return None if found is None else TimeEntry(int(found["timestamp"]), base_offset + int(found["offset"]))
+
+
+def _offset_entry(base_offset: int, entry: np.void | None) -> OffsetEntry | None:
+    return None if entry is None else OffsetEntry(base_offset + int(entry["offset"]), int(entry["position"]))
+
+
+def _around(
+    index: InputFile, entry: np.dtype, key: str, wanted: int
+) -> tuple[np.void | None, np.void | None]:
+    """The last entry with ``key`` <= ``wanted``, and the one after it.
+
+    Reads one block of entries at each step. The zeros at the end of a file that
+    is written to count as past the end; in a file of garbage any entry may be found.
+    """
+    low, high = 0, index.size // entry.itemsize
+    floor = higher = None
+    while low < high:
+        start = max(low, (low + high - _BLOCK_ENTRIES) // 2)
+        count = min(_BLOCK_ENTRIES, high - start)
+        data = index.read(start * entry.itemsize, count * entry.itemsize)
+        block = np.frombuffer(data, entry, data.size // entry.itemsize)
+        used = block != np.zeros((), entry)
+        below = int(np.logical_and.accumulate(used & (block[key].astype(np.int64) <= wanted)).sum())
+        if below:
+            floor = block[below - 1]
+        if below == block.size:
+            low = start + count
+            continue
+        higher = block[below] if used[below] else None
+        if below:
+            break
+        high = start
+    return floor, higher
+
+
+def aborted_transactions(index: InputFile) -> list[AbortedTransaction] | None:
+    """Every entry of a ``.txnindex``; None if the file is not a valid one."""
+    entries = []
+    if index.size % _TXN_ENTRY.size or index.size > _MAX_TXN_INDEX:
+        return None
+    for entry in _TXN_ENTRY.iter_unpack(index.read(0, index.size)):
+        version, producer_id, first_offset, last_offset, last_stable_offset = entry
+        if version != 0 or not 0 <= first_offset < last_offset or last_stable_offset < 0 or producer_id < 0:
+            return None
+        entries.append(AbortedTransaction(producer_id, first_offset, last_offset))
+    return entries

@@ -1,0 +1,185 @@
+"""Names and small text files of a Kafka log directory.
+
+::
+
+    <log root>/
+      .lock  .kafka_cleanshutdown  meta.properties
+      recovery-point-offset-checkpoint  replication-offset-checkpoint
+      log-start-offset-checkpoint  cleaner-offset-checkpoint
+      <topic>-<partition>/
+        00000000000000000000.log  .index  .timeindex  .txnindex  .snapshot
+        leader-epoch-checkpoint  partition.metadata
+
+A checkpoint is ASCII text: a line ``0`` (the version), a line with the count
+of entries, then one line an entry with its fields set apart by white space.
+
+Sources: Kafka's ``LocalLog``, ``LogFileUtils``, ``LogManager``,
+``CheckpointFileWithFailureHandler``, ``PartitionMetadataFile``.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Iterable, Mapping
+
+from pyspark_kafkalog.errors import LogDirectoryError, OptionError
+from pyspark_kafkalog.model import TopicPartition, check_topic
+
+LOG_SUFFIX = ".log"
+INDEX_SUFFIX = ".index"
+TIME_INDEX_SUFFIX = ".timeindex"
+TXN_INDEX_SUFFIX = ".txnindex"
+SNAPSHOT_SUFFIX = ".snapshot"
+CLEANED_SUFFIX = ".cleaned"
+"""Written by the cleaner, not yet valid."""
+SWAP_SUFFIX = ".swap"
+"""Valid, and about to take the place of the segments that it covers."""
+
+LOCK_FILE = ".lock"
+CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
+META_PROPERTIES_FILE = "meta.properties"
+LOG_START_OFFSET_CHECKPOINT = "log-start-offset-checkpoint"
+RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
+HIGH_WATERMARK_CHECKPOINT = "replication-offset-checkpoint"
+CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
+LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
+PARTITION_METADATA_FILE = "partition.metadata"
+
+ROOT_FILES = frozenset(
+    {
+        META_PROPERTIES_FILE,
+        LOG_START_OFFSET_CHECKPOINT,
+        RECOVERY_POINT_CHECKPOINT,
+        HIGH_WATERMARK_CHECKPOINT,
+        CLEANER_CHECKPOINT,
+    }
+)
+"""Files that lie beside the partitions; those whose name begins with a dot are not among them."""
+
+METADATA_TOPIC = "__cluster_metadata"
+"""KRaft's own log, which Kafka's LogManager does not count among the partitions."""
+
+_MAX_PARTITION = 2**31 - 1
+_FIELD = r"(?:0|[1-9][0-9]*)"
+_PARTITION_FOLDER = re.compile(rf"(?P<topic>.+)-(?P<partition>{_FIELD})\Z", re.DOTALL)
+_UNUSED_FOLDER = re.compile(r".+-.+\..+-(?:delete|future|stray)\Z", re.DOTALL)
+_SEGMENT_FILE = re.compile(r"(?P<offset>[0-9]{20})(?P<suffix>\.[a-z.]+)\Z")
+_NUMBER = re.compile(r"-?[0-9]{1,19}\Z", re.ASCII)
+
+
+def parse_partition_folder(name: str) -> TopicPartition | None:
+    """The partition whose live data the folder holds; None if ``name`` is not that of a partition.
+
+    The name is split at its last ``-``, so that folders that are being deleted
+    or moved (``<topic>-<n>.<hex>-delete``, ``-future``, ``-stray``) are none.
+    """
+    match = _PARTITION_FOLDER.match(name)
+    if match is None or int(match["partition"]) > _MAX_PARTITION or match["topic"] == METADATA_TOPIC:
+        return None
+    try:
+        return TopicPartition(check_topic(match["topic"]), int(match["partition"]))
+    except OptionError:
+        return None
+
+
+def is_unused_folder(name: str) -> bool:
+    """Whether ``name`` is one that a broker gives to a partition that it deletes, moves or found stray."""
+    return _UNUSED_FOLDER.match(name) is not None or name == f"{METADATA_TOPIC}-0"
+
+
+def segment_file(base_offset: int, suffix: str) -> str:
+    """Name of a segment's file, or of a producer snapshot: 20 digits and ``suffix``."""
+    return f"{base_offset:020d}{suffix}"
+
+
+def parse_segment_file(name: str) -> tuple[int, str] | None:
+    """Base offset and suffix (``.log``, ``.index.swap`` ...) of a segment's file; None for any other name."""
+    match = _SEGMENT_FILE.match(name)
+    if match is None or int(match["offset"]) >= 2**63:
+        return None
+    return int(match["offset"]), match["suffix"]
+
+
+def parse_offset_checkpoint(data: bytes, file: str) -> dict[TopicPartition, int]:
+    """Read ``recovery-point-offset-checkpoint`` and its like; ``file`` is named in errors."""
+    return {
+        TopicPartition(topic, _number(partition, file)): _number(offset, file)
+        for topic, partition, offset in _parse_checkpoint(data, 3, file)
+    }
+
+
+def format_offset_checkpoint(offsets: Mapping[TopicPartition, int]) -> bytes:
+    """Inverse of :func:`parse_offset_checkpoint`."""
+    return _format_checkpoint(f"{tp.topic} {tp.partition} {offset}" for tp, offset in offsets.items())
+
+
+def parse_leader_epoch_checkpoint(data: bytes, file: str) -> list[tuple[int, int]]:
+    """Read ``leader-epoch-checkpoint``: pairs of a leader epoch and its first offset."""
+    return [
+        (_number(epoch, file), _number(offset, file)) for epoch, offset in _parse_checkpoint(data, 2, file)
+    ]
+
+
+def format_leader_epoch_checkpoint(epochs: Iterable[tuple[int, int]]) -> bytes:
+    """Inverse of :func:`parse_leader_epoch_checkpoint`."""
+    return _format_checkpoint(f"{epoch} {offset}" for epoch, offset in epochs)
+
+
+def parse_partition_metadata(data: bytes, file: str) -> str:
+    """The topic id, 22 characters, in ``partition.metadata``; higher versions are read alike."""
+    fields = dict(line.partition(": ")[::2] for line in _text(data, file).splitlines())
+    topic_id = fields.get("topic_id", "")
+    if not fields.get("version", "").isdigit() or not re.fullmatch(r"[A-Za-z0-9_-]{22}", topic_id):
+        raise _malformed("no version and topic_id", file)
+    if not any(base64.urlsafe_b64decode(topic_id + "==")):
+        raise _malformed("a topic_id of zeros", file)
+    return topic_id
+
+
+def format_partition_metadata(topic_id: str) -> bytes:
+    """Inverse of :func:`parse_partition_metadata`."""
+    return f"version: 0\ntopic_id: {topic_id}".encode()
+
+
+def _parse_checkpoint(data: bytes, fields: int, file: str) -> list[list[str]]:
+    lines = _text(data, file).splitlines()
+    if not lines:
+        return []
+    if lines[0].strip() != "0":
+        raise _malformed(f"version {lines[0][:50]!r}, not 0", file)
+    if len(lines) < 2:
+        raise _malformed("no count of entries", file)
+    entries = [line.split() for line in lines[2:]]
+    for number, entry in enumerate(entries, 3):
+        if len(entry) != fields:
+            raise _malformed(f"{len(entry)} fields in line {number}, not {fields}", file)
+    if _number(lines[1].strip(), file) != len(entries):
+        raise _malformed(f"{len(entries)} entries, where it announces {lines[1][:50]}", file)
+    return entries
+
+
+def _format_checkpoint(lines: Iterable[str]) -> bytes:
+    entries = list(lines)
+    return "".join(f"{line}\n" for line in ("0", str(len(entries)), *entries)).encode()
+
+
+def _text(data: bytes, file: str) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise _malformed("bytes that are not text", file) from None
+
+
+def _number(text: str, file: str) -> int:
+    if not _NUMBER.match(text):
+        raise _malformed(f"{text[:50]!r} where a number belongs", file)
+    return int(text)
+
+
+def _malformed(what: str, file: str) -> LogDirectoryError:
+    return LogDirectoryError(
+        f"Malformed file: it has {what}",
+        file=file,
+        hint="A broker writes it anew if it is deleted while no broker or writer uses the directory.",
+    )

@@ -1,0 +1,192 @@
+"""One segment: its batches in bounded windows, and positions by its indexes.
+
+The ``.log`` file is the truth. An index only says where to start: a batch of
+the right offsets and a right CRC has to lie there, otherwise the search starts
+at the beginning of the segment. Source: Kafka's ``LogSegment``, ``FileRecords``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from pyspark_kafkalog.codec.format import HEADER_SIZE_UP_TO_MAGIC
+from pyspark_kafkalog.codec.walk import Batches, WalkStatus, check_batch, find_batch, walk
+from pyspark_kafkalog.log import index
+from pyspark_kafkalog.log.filesystem import Folder, InputFile
+from pyspark_kafkalog.log.layout import INDEX_SUFFIX, LOG_SUFFIX, segment_file
+
+SMALL_WINDOW = 64 << 10
+"""Bytes of the first read where it is not known how much is wanted."""
+SCAN_WINDOW = 1 << 20
+"""Bytes of the reads that are for the headers only."""
+_SEARCH_WINDOW = 16 << 20
+_SEARCH_OVERLAP = 8 << 20
+"""After damage, batches up to this size are found wherever they lie."""
+_MAX_OFFSET = 2**63 - 1
+
+_log = logging.getLogger("pyspark_kafkalog")
+
+
+class FramingError(Exception):
+    """No batch can begin at ``position``; the one before it ended with ``next_offset - 1``."""
+
+    def __init__(self, position: int, next_offset: int, reason: str) -> None:
+        super().__init__(reason)
+        self.position = position
+        self.next_offset = next_offset
+
+
+class Window(NamedTuple):
+    """Whole batches, one after another: at least one."""
+
+    position: int
+    """Position of the first in the file."""
+    buffer: pa.Buffer
+    """Begins with the first batch; may end with a part of one that is not in ``batches``."""
+    batches: Batches
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """What a listing tells of a segment."""
+
+    folder: Folder
+    base_offset: int
+    """No record in the segment has a lower offset."""
+    suffix: str
+    """What follows ``.log`` in the file's name: ``.swap``, or nothing."""
+    size: int
+    mtime_ns: int
+
+    @contextmanager
+    def open(self) -> Iterator[OpenSegment]:
+        """Open the ``.log``; FileNotFoundError if it has been deleted, renamed or replaced."""
+        with self.folder.open(segment_file(self.base_offset, LOG_SUFFIX + self.suffix)) as log:
+            yield OpenSegment(self, log)
+
+    @contextmanager
+    def open_index(self, suffix: str) -> Iterator[InputFile | None]:
+        """Open one of the indexes; None if there is none."""
+        with ExitStack() as stack:
+            try:
+                file = stack.enter_context(
+                    self.folder.open(segment_file(self.base_offset, suffix + self.suffix))
+                )
+            except FileNotFoundError:
+                file = None
+            yield file
+
+
+class OpenSegment:
+    """A segment whose file stays readable even if it is deleted meanwhile."""
+
+    def __init__(self, segment: Segment, log: InputFile) -> None:
+        self.segment = segment
+        self.file = log.name
+        self.size = log.size
+        self._log = log
+
+    def windows(self, position: int, *, until: int = 0, largest: int = SCAN_WINDOW) -> Iterator[Window]:
+        """All batches from ``position`` to the end of the file.
+
+        Reads ``largest`` bytes at a time as far as ``until``, smaller windows
+        after that; more only for a batch that is larger.
+
+        :raises FramingError: where no batch can be framed: bytes that can't open
+            one, one that reaches past the end of the file, offsets that go back.
+        """
+        small, needed = SMALL_WINDOW, 0
+        next_offset = self.segment.base_offset
+        while position < self.size:
+            wanted = max(needed, min(largest, max(until - position, small)))
+            small = min(2 * small, largest)
+            data = self._log.read(position, min(wanted, self.size - position))
+            if data.size == 0:
+                raise FramingError(position, next_offset, "the file has become shorter")
+            batches = walk(data)
+            in_order = _in_order(batches, next_offset)
+            wrong_order = in_order < len(batches)
+            if wrong_order:
+                batches = walk(data.slice(0, int(batches.position[in_order])))
+            if len(batches):
+                yield Window(position, data, batches)
+                position += batches.end
+                next_offset = int(batches.last_offset[-1]) + 1
+            if wrong_order:
+                raise FramingError(position, next_offset, "its offsets are not those that follow")
+            if batches.status == WalkStatus.INVALID:
+                raise FramingError(position, next_offset, "unknown format, or an impossible size or offset")
+            needed = batches.needed
+            if position < self.size < position + max(needed, HEADER_SIZE_UP_TO_MAGIC):
+                raise FramingError(position, next_offset, "it would reach past the end of the file")
+
+    def position_before(self, offset: int) -> int:
+        """Where a batch starts before which all offsets are < ``offset``, as near as the index knows."""
+        with self.segment.open_index(INDEX_SUFFIX) as file:
+            entry = file and index.floor_offset(file, self.segment.base_offset, offset)
+        return self._verified(entry) if entry else 0
+
+    def position_after(self, offset: int) -> int:
+        """A position up to which it is worth to read for ``offset``; not verified."""
+        with self.segment.open_index(INDEX_SUFFIX) as file:
+            entry = file and index.higher_offset(file, self.segment.base_offset, offset - 1)
+        return entry.position + SMALL_WINDOW if entry else self.size
+
+    def batch_before(self, position: int) -> int:
+        """Where a batch starts that is not after ``position``, as near as the index knows."""
+        with self.segment.open_index(INDEX_SUFFIX) as file:
+            entry = file and index.floor_position(file, self.segment.base_offset, position)
+        return self._verified(entry) if entry else 0
+
+    def last_known_batch(self) -> int:
+        """Where a batch near the end starts, as near as the index knows."""
+        return self.position_before(_MAX_OFFSET)
+
+    def next_batch(self, position: int, next_offset: int) -> int | None:
+        """Position of the next batch from ``position`` on with offsets >= ``next_offset`` and a right CRC."""
+        while position < self.size:
+            data = self._log.read(position, min(_SEARCH_WINDOW, self.size - position))
+            found = find_batch(data, 0, min_offset=next_offset)
+            if found is not None:
+                return position + found
+            if position + data.size >= self.size:
+                return None
+            position += data.size - _SEARCH_OVERLAP
+        return None
+
+    def _verified(self, entry: index.OffsetEntry) -> int:
+        if 0 < entry.position < self.size:
+            try:
+                window = next(self.windows(entry.position))
+                # Brokers before 0.11 index the first offset of an append, later ones the last.
+                if window.batches.base_offset[0] <= entry.offset and check_batch(window.buffer, 0):
+                    return entry.position
+            except FramingError:
+                pass
+        _log.debug("%s: the index entry %s points at no batch; reading from the start", self.file, entry)
+        return 0
+
+
+def _in_order(batches: Batches, next_offset: int) -> int:
+    """How many batches come before the first whose offsets don't follow.
+
+    Neither the base offset nor the order is under a CRC. Of a pair out of order
+    the first is at fault if without it the second would follow.
+    """
+    if not len(batches):
+        return 0
+    # The base offset of a compressed v0 or v1 message is not known.
+    first = np.where(batches.magic == 2, batches.base_offset, batches.last_offset)
+    ends = np.concatenate(([next_offset], batches.last_offset + 1))
+    wrong = np.flatnonzero(first < ends[:-1])
+    if not wrong.size:
+        return len(batches)
+    at = int(wrong[0])
+    return at - 1 if at > 0 and first[at] >= ends[at - 1] else at
