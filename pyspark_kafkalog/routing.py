@@ -103,7 +103,7 @@ class Router:
             wrong = given & ((partitions < 0) | (partitions >= count))
             if wrong.any():
                 raise InvalidRecordError(
-                    f"A row asks for partition {partitions[wrong][0]} of {topic!r}, which has {count} partitions",
+                    f"A row asks for partition {partitions[wrong][0]} of {topic!r}, which has {count}",
                     hint="For a topic made by this write, the option numPartitions says how many it gets.",
                 )
         unplaced = partitions < 0

@@ -27,7 +27,7 @@ SINK_FIELDS: Mapping[str, tuple[str, ...]] = {
     "partition": ("int",),
     "timestamp": ("timestamp", "timestamp_ntz"),
 }
-"""Columns that a sink takes, by exact name, and the Spark types of each; others are ignored, as by Spark's sink."""
+"""Columns that a sink takes, by exact name, and the Spark types of each. Others are ignored, as by Spark."""
 
 _HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 _RECORD = pa.schema(
@@ -67,33 +67,22 @@ def to_records(rows: pa.RecordBatch, *, now_ms: int) -> pa.RecordBatch:
 
     A null or absent timestamp becomes ``now_ms``; microseconds are rounded down.
     """
+    columns = [
+        _column(rows, name, kind) for name, kind in zip(_RECORD.names[:3], _RECORD.types[:3], strict=True)
+    ]
+    return pa.RecordBatch.from_arrays([*columns, _timestamps(rows, now_ms)], schema=_RECORD)
 
-    def column(name: str, kind: pa.DataType) -> pa.Array:
-        if rows.schema.get_field_index(name) < 0:
-            return pa.nulls(rows.num_rows, kind)
-        return rows.column(name).cast(kind)
 
-    micros = (
-        column("timestamp", pa.timestamp("us", "UTC"))
-        if _has_zone(rows)
-        else column("timestamp", pa.timestamp("us"))
-    )
+def _column(rows: pa.RecordBatch, name: str, kind: pa.DataType) -> pa.Array:
+    if name not in rows.schema.names:
+        return pa.nulls(rows.num_rows, kind)
+    return rows.column(name).cast(kind)
+
+
+def _timestamps(rows: pa.RecordBatch, now_ms: int) -> pa.Array:
+    micros = _column(rows, "timestamp", pa.int64())
     known = micros.is_valid().to_numpy(zero_copy_only=False)
-    millis = np.where(known, np.floor_divide(micros.cast(pa.int64()).fill_null(0).to_numpy(), 1000), now_ms)
-    return pa.RecordBatch.from_arrays(
-        [
-            column("key", pa.binary()),
-            column("value", pa.binary()),
-            column("headers", _HEADERS),
-            pa.array(millis),
-        ],
-        schema=_RECORD,
-    )
-
-
-def _has_zone(rows: pa.RecordBatch) -> bool:
-    index = rows.schema.get_field_index("timestamp")
-    return index >= 0 and rows.schema.field(index).type.tz is not None
+    return pa.array(np.where(known, micros.fill_null(0).to_numpy() // 1000, now_ms))
 
 
 class RecordBatchSink(Protocol):

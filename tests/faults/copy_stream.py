@@ -1,4 +1,4 @@
-"""A streaming query that copies one log directory to another until nothing is left; a script, killed by tests.
+"""A script that tests kill: a streaming query that copies one log directory to another, to its end.
 
 Usage: copy_stream.py SOURCE SINK CHECKPOINT SPLITS
 """
