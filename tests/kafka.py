@@ -89,7 +89,17 @@ def _run_ivy(ivy_cache: Path, folder: Path, artifacts: Iterable[str], *, transit
         f'<configurations><conf name="default"/></configurations><dependencies>{dependencies}</dependencies>'
         "</ivy-module>"
     )
-    command = [_java(), "-jar", str(ivy), "-cache", str(ivy_cache), "-ivy", str(ivy_file), "-confs", "default"]
+    command = [
+        _java(),
+        "-jar",
+        str(ivy),
+        "-cache",
+        str(ivy_cache),
+        "-ivy",
+        str(ivy_file),
+        "-confs",
+        "default",
+    ]
     command += ["-retrieve", f"{folder}/[artifact]-[revision](-[classifier]).[ext]"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=1200)
     if done.returncode != 0 or not any(folder.glob("*.jar")):
@@ -252,6 +262,20 @@ class Broker:
                 raise TimeoutError(f"The broker made no folders for {topic}:\n{self.output_tail()}")
             time.sleep(0.05)
         return folders
+
+    def plant(self, log_directory: Path) -> None:
+        """Put the partitions of a log directory in the place of this stopped broker's own of the same names.
+
+        Each keeps the ``partition.metadata`` of its predecessor, which holds the id of the broker's topic.
+        """
+        assert self._process is None, "A running broker would not notice"
+        for metadata in list(self.log_dir.glob("*/partition.metadata")):
+            source = log_directory / metadata.parent.name
+            if source.is_dir():
+                content = metadata.read_bytes()
+                shutil.rmtree(metadata.parent)
+                shutil.copytree(source, metadata.parent)
+                metadata.write_bytes(content)
 
     def partition_folder(self, topic: str, partition: int) -> Path:
         return self.log_dir / f"{topic}-{partition}"

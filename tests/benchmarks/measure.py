@@ -1,0 +1,79 @@
+"""What all benchmarks share: contests by turns, the lines they print, the data they run on."""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+
+TOPIC = "benchmark"
+PARTITIONS = 4
+
+
+def arguments(description: str | None) -> argparse.Namespace:
+    """The options of every benchmark: ``scale``, ``rounds``, ``folder``."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--scale", type=float, default=1.0, help="share of the full number of records")
+    parser.add_argument("--rounds", type=int, default=5, help="counted runs of each contestant")
+    parser.add_argument("--folder", type=Path, help="where to put the data, instead of a temporary folder")
+    return parser.parse_args()
+
+
+def seconds_by_turns(
+    contestants: Mapping[str, Callable[[], object]], rounds: int, warm_ups: int = 2
+) -> dict[str, float]:
+    """Median seconds of each contestant; every round runs each of them once, so all meet the same weather."""
+    for _ in range(warm_ups):
+        for run in contestants.values():
+            run()
+    taken: dict[str, list[float]] = {name: [] for name in contestants}
+    for _ in range(rounds):
+        for name, run in contestants.items():
+            start = time.perf_counter()
+            run()
+            taken[name].append(time.perf_counter() - start)
+    return {name: statistics.median(times) for name, times in taken.items()}
+
+
+def print_rate(
+    what: str, rows: int, seconds: Mapping[str, float], peer: str, bar: float | None = None
+) -> None:
+    """One line: the rows/s of ``ours`` and of ``peer``, their ratio, and the bar for it, if any."""
+    ours, theirs = (rows / seconds[name] / 1e6 for name in ("ours", peer))
+    print_ratio(f"{what}: {ours:.2f} M rows/s, {peer} {theirs:.2f}", ours / theirs, at_least=bar)
+
+
+def print_ratio(
+    what: str, ratio: float, *, at_least: float | None = None, at_most: float | None = None
+) -> None:
+    """One line: a ratio, and whether it clears its bar."""
+    verdict = ""
+    if at_least is not None:
+        verdict = f" (bar: at least {at_least:g}, {'cleared' if ratio >= at_least else 'MISSED'})"
+    if at_most is not None:
+        verdict = f" (bar: at most {at_most:g}, {'cleared' if ratio <= at_most else 'MISSED'})"
+    print(f"{what}: ratio {ratio:.2f}{verdict}", flush=True)
+
+
+def rows(spark: SparkSession, count: int, size: int) -> DataFrame:
+    """``count`` rows with a ``value`` of ``size`` bytes of hexadecimal digits, in PARTITIONS partitions."""
+    digits = ", ".join(f"sha2(string(id * 16 + {part}), 256)" for part in range(-(-size // 64)))
+    return spark.range(0, count, 1, PARTITIONS).selectExpr(f"binary(left(concat({digits}), {size})) AS value")
+
+
+def write_log(
+    data: DataFrame, folder: Path, *, compression: str = "none", partitions: int = PARTITIONS
+) -> None:
+    """Append ``data`` to TOPIC in the log directory ``folder``."""
+    (
+        data.write.format("kafkalog")
+        .option("topic", TOPIC)
+        .option("numPartitions", partitions)
+        .option("compression.type", compression)
+        .mode("append")
+        .save(str(folder))
+    )

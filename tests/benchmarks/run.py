@@ -1,0 +1,25 @@
+"""Runs every benchmark, each in a process of its own: ``python tests/benchmarks/run.py [--scale 0.05]``.
+
+Each prints one line for each figure. Arguments are passed on to all of them.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+BENCHMARKS = ("decode", "read", "write", "memory")
+
+
+def main() -> None:
+    for name in BENCHMARKS:
+        subprocess.run(
+            [sys.executable, "-m", f"tests.benchmarks.{name}", *sys.argv[1:]],
+            cwd=Path(__file__).parents[2],
+            check=True,
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,31 @@
+"""The folder and the Spark session of a benchmark."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from tests.kafka import spark_kafka_connector_jars
+from tests.sessions import local_session
+
+
+@contextlib.contextmanager
+def scratch_folder(parent: Path | None) -> Iterator[Path]:
+    """A new folder in ``parent``, or where temporary files go, that is removed at the end."""
+    with tempfile.TemporaryDirectory(prefix="kafkalog-benchmark-", dir=parent) as folder:
+        yield Path(folder)
+
+
+@contextlib.contextmanager
+def benchmark_session(folder: Path) -> Iterator[SparkSession]:
+    """A session that has Spark's own ``kafka`` too."""
+    jars = spark_kafka_connector_jars()
+    session = local_session("benchmark", folder, jars=jars, conf={"spark.driver.memory": "2g"})
+    try:
+        yield session
+    finally:
+        session.stop()

@@ -1,0 +1,88 @@
+"""The ceilings: Python data sources that do nothing but hand Arrow batches over."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from pyspark import cloudpickle
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    InputPartition,
+    WriterCommitMessage,
+)
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from pyspark_kafkalog.model import ROW_FIELDS
+
+# The workers need not find this module.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+_BATCH_ROWS = 50_000
+
+
+class Trivial(DataSource):
+    """Reads prebuilt rows: options ``rows``, ``size`` of a value in bytes, ``partitions``. Writes by counting."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "trivial"
+
+    def schema(self) -> str:
+        return ", ".join(f"{name} {kind}" for name, kind in ROW_FIELDS.items())
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return _Reader(self.options, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        return _CountingWriter()
+
+
+class _Reader(DataSourceReader):
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        self._rows, self._size, self._partitions = (
+            int(options[name]) for name in ("rows", "size", "partitions")
+        )
+        self._schema = to_arrow_schema(schema, timezone="UTC")
+
+    def partitions(self) -> list[InputPartition]:
+        return [InputPartition(number) for number in range(self._partitions)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        count = self._rows // self._partitions
+        batch = self._batch(min(_BATCH_ROWS, count))
+        for start in range(0, count, _BATCH_ROWS):
+            yield batch.slice(0, min(_BATCH_ROWS, count - start))
+
+    def _batch(self, count: int) -> pa.RecordBatch:
+        ends = pa.py_buffer(np.arange(count + 1, dtype=np.int32) * self._size)
+        value = pa.Array.from_buffers(
+            pa.binary(), count, [None, ends, pa.py_buffer(bytes(count * self._size))]
+        )
+        numbers = np.arange(count)
+        columns = {
+            "key": pa.nulls(count, pa.binary()),
+            "value": value,
+            "topic": pa.array(["benchmark"]).take(pa.array(np.zeros(count, np.int32))),
+            "partition": pa.array(np.zeros(count, np.int32)),
+            "offset": pa.array(numbers),
+            "timestamp": pa.array(numbers).cast(pa.timestamp("us", "UTC")),
+            "timestampType": pa.array(np.zeros(count, np.int32)),
+        }
+        return pa.RecordBatch.from_arrays([columns[name] for name in self._schema.names], schema=self._schema)
+
+
+@dataclass
+class _Counted(WriterCommitMessage):
+    rows: int
+
+
+class _CountingWriter(DataSourceArrowWriter):
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return _Counted(sum(batch.num_rows for batch in iterator))
