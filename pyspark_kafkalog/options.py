@@ -110,8 +110,8 @@ def place_options(options: Mapping[str, str]) -> PlaceOptions:
     if not places:
         raise OptionError(
             "No place of records is given",
-            hint="Give a log directory as option 'path', in load(path) or in save(path). A table in the catalog"
-            " hands no options to a Python data source: use CREATE TEMPORARY VIEW .. USING kafkalog OPTIONS ..",
+            hint="Give a log directory as option 'path', or to load() or save(). A table in the catalog hands"
+            " no options to a Python data source: use CREATE TEMPORARY VIEW .. USING kafkalog OPTIONS (..)",
         )
     if len(places) > 1:
         raise OptionError(f"Only one of {' and '.join(map(repr, places))} can be given")
@@ -334,7 +334,7 @@ def _local_root(place: PlaceOptions) -> str:
     uri = urlsplit(path)
     if uri.scheme != "file" or uri.netloc not in ("", "localhost"):
         raise OptionError(
-            f"A log directory at {scheme[1]}: can be read and not written, for nothing there can be appended to",
+            f"A log directory at {scheme[1]}: can be read but not written, for it can't be appended to",
             hint="Write to a local or mounted folder.",
         )
     return unquote(uri.path)

@@ -1,0 +1,59 @@
+"""A place of records that is a few numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from pyspark_kafkalog.model import OffsetRange, OnCorrupt, Slice, TopicPartition, Watermarks
+
+
+@dataclass
+class FakePlace:
+    """Partitions with bounds, a timestamp for each offset, and record batches of one size.
+
+    ``bounds`` are (log start offset, high watermark) or, with an open transaction,
+    (log start offset, high watermark, last stable offset). The record at offset ``n``
+    has timestamp ``1000 * n``.
+    """
+
+    bounds: dict[TopicPartition, tuple[int, ...]]
+    bytes_per_record: dict[TopicPartition, int] = field(default_factory=dict)
+    records_per_batch: int = 1
+
+    def topics(self) -> Mapping[str, tuple[int, ...]]:
+        topics: dict[str, tuple[int, ...]] = {}
+        for topic, partition in sorted(self.bounds):
+            topics[topic] = (*topics.get(topic, ()), partition)
+        return topics
+
+    def watermarks(
+        self, partitions: Collection[TopicPartition], *, read_committed: bool
+    ) -> dict[TopicPartition, Watermarks]:
+        return {
+            partition: Watermarks(start, end, stable[0] if stable and read_committed else end)
+            for partition, (start, end, *stable) in self.bounds.items()
+            if partition in partitions
+        }
+
+    def offsets_for_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        found: dict[TopicPartition, int | None] = {}
+        for partition, timestamp in times.items():
+            start, end, *_ = self.bounds[partition]
+            offset = max(start, -(-timestamp // 1000))
+            found[partition] = offset if offset < end else None
+        return found
+
+    def fetch(
+        self,
+        partition: TopicPartition,
+        offsets: OffsetRange,
+        *,
+        read_committed: bool,
+        on_corrupt: OnCorrupt | None = None,
+    ) -> Iterator[Slice]:
+        raise AssertionError("planning reads no records")
+
+    def offset_after_bytes(self, partition: TopicPartition, offsets: OffsetRange, max_bytes: int) -> int:
+        batches = max(max_bytes // (self.bytes_per_record[partition] * self.records_per_batch), 1)
+        return min(offsets.start + batches * self.records_per_batch, offsets.end)

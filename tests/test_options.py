@@ -1,0 +1,517 @@
+"""What users may set, what it means, and what is refused before any work starts."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import re
+
+import pytest
+
+from pyspark_kafkalog.errors import OptionError
+from pyspark_kafkalog.model import EARLIEST, LATEST, TopicPartition
+from pyspark_kafkalog.option_names import OPTIONS, Use
+from pyspark_kafkalog.options import (
+    OffsetsOption,
+    ReadOptions,
+    Selection,
+    TriggerLimits,
+    WriteOptions,
+    default_columns,
+    place_options,
+    read_columns,
+    read_options,
+    write_options,
+)
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def batch(**options: str) -> ReadOptions:
+    return read_options(given(options), batch=True)
+
+
+def stream(**options: str) -> ReadOptions:
+    return read_options(given(options), batch=False)
+
+
+def given(options: dict[str, str]) -> dict[str, str]:
+    """As Spark hands options over: in lower case, the path among them; ``a__b`` stands for ``a.b``."""
+    return {name.replace("__", ".").lower(): value for name, value in {"path": "/log", **options}.items()}
+
+
+class TestPlace:
+    @pytest.mark.parametrize(
+        ("options", "paths"),
+        [
+            ({"path": " /log "}, ("/log",)),
+            ({"PATH": "s3://bucket/log"}, ("s3://bucket/log",)),
+            ({"path": "/a, /b"}, ("/a", "/b")),
+            ({"path": '["/a,b", "/c"]'}, ("/a,b", "/c")),
+            ({"paths": '["/a","/b"]'}, ("/a", "/b")),
+        ],
+    )
+    def test_one_or_several_paths(self, options: dict[str, str], paths: tuple[str, ...]) -> None:
+        assert place_options(options).paths == paths
+
+    @pytest.mark.parametrize("text", ["", " ", "/a,,/b", "[]", "[1]", '["/a"', '[""]'])
+    def test_bad_paths(self, text: str) -> None:
+        with pytest.raises(OptionError, match="'path'"):
+            place_options({"path": text})
+
+    def test_neither_or_both_or_brokers(self) -> None:
+        with pytest.raises(OptionError, match=r"No place of records is given.*TEMPORARY VIEW"):
+            place_options({"subscribe": "t"})
+        with pytest.raises(OptionError, match=r"Only one of 'path' and 'kafka.bootstrap.servers'"):
+            place_options({"path": "/log", "kafka.bootstrap.servers": "host:9092"})
+        with pytest.raises(OptionError, match="log directories only"):
+            place_options({"kafka.bootstrap.servers": "host:9092"})
+
+    def test_a_secret_in_a_uri_is_not_shown(self) -> None:
+        assert "secret" not in repr(place_options({"path": "s3://key:secret@bucket/log"}))
+
+
+class TestNames:
+    @pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
+    def test_every_option_of_the_table_can_be_given_with_its_default_where_it_belongs(
+        self, option: object
+    ) -> None:
+        name, use, default = option.name, option.use, option.default  # type: ignore[attr-defined]
+        if default is None:
+            return
+        options = {"path": "/log", name.upper(): default}
+        if use & Use.WRITE:
+            assert write_options(options) == write_options({"path": "/log"})
+        if use & Use.STREAM_READ:
+            assert read_options(options, batch=False) == read_options({"path": "/log"}, batch=False)
+        if use & Use.BATCH_READ:
+            assert read_options(options, batch=True) == read_options({"path": "/log"}, batch=True)
+
+    def test_names_in_the_table_are_told_apart(self) -> None:
+        assert len({option.name.lower() for option in OPTIONS}) == len(OPTIONS)
+        assert all(option.meaning.endswith(".") for option in OPTIONS)
+
+    @pytest.mark.parametrize(
+        ("name", "suggested"),
+        [
+            ("startingOffset", "startingOffsets"),
+            ("maxOffsetPerTrigger", "maxOffsetsPerTrigger"),
+            ("isolation.level", "kafka.isolation.level"),
+            ("failsOnDataLoss", "failOnDataLoss"),
+        ],
+    )
+    def test_unknown_names_get_near_ones(self, name: str, suggested: str) -> None:
+        with pytest.raises(OptionError, match=f"Unknown option {name.lower()!r}.*{re.escape(suggested)}"):
+            read_options({"path": "/log", name: "1"}, batch=True)
+
+    def test_values_of_unknown_options_are_not_shown(self) -> None:
+        with pytest.raises(OptionError) as caught:
+            batch(kafka__sasl__jaas__config="secret")
+        assert "secret" not in str(caught.value)
+
+    def test_unknown_names_with_no_near_one_get_them_all(self) -> None:
+        with pytest.raises(OptionError, match=r"Known are .*compression\.type.*topic"):
+            write_options({"path": "/log", "qqq": "1"})
+
+    def test_options_for_the_other_direction(self) -> None:
+        with pytest.raises(OptionError, match="'topic' is for writing only"):
+            batch(topic="t")
+        with pytest.raises(OptionError, match="'subscribe' is for reading only"):
+            write_options(given({"subscribe": "t"}))
+
+    @pytest.mark.parametrize(
+        "name",
+        [
+            "auto.offset.reset",
+            "key.deserializer",
+            "value.deserializer",
+            "enable.auto.commit",
+            "interceptor.classes",
+        ],
+    )
+    def test_kafka_options_that_spark_refuses(self, name: str) -> None:
+        with pytest.raises(OptionError, match=f"Kafka option '{re.escape(name)}' is not supported"):
+            read_options({"path": "/log", f"kafka.{name}": "x"}, batch=False)
+
+    @pytest.mark.parametrize("name", ["key.serializer", "value.serializer"])
+    def test_kafka_options_that_sparks_sink_refuses(self, name: str) -> None:
+        with pytest.raises(OptionError, match=f"Kafka option '{re.escape(name)}' is not supported"):
+            write_options({"path": "/log", f"kafka.{name}": "x"})
+
+    def test_other_kafka_options_concern_brokers(self) -> None:
+        with pytest.raises(OptionError, match=r"'kafka\.sasl\.mechanism' concerns brokers"):
+            batch(kafka__sasl__mechanism="PLAIN")
+        with pytest.raises(OptionError, match=r"Write 'compression\.type' instead"):
+            write_options(given({"kafka__compression__type": "lz4"}))
+
+    def test_broker_options_of_sparks_source_do_not_trip_a_directory(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        with caplog.at_level(logging.DEBUG, "pyspark_kafkalog"):
+            options = batch(
+                groupIdPrefix="p",
+                kafka__group__id="g",
+                kafkaConsumer__pollTimeoutMs="512",
+                fetchOffset__numRetries="3",
+                fetchOffset__retryIntervalMs="10",
+            )
+        assert options == batch()
+        assert len(caplog.records) == 5
+
+    def test_what_spark_adds_itself_is_let_pass(self) -> None:
+        added = {
+            "location": "file:/log",
+            "owner": "me",
+            "provider": "kafkalog",
+            "option.subscribe": "t",
+            "comment": "",
+        }
+        assert default_columns({"path": "/log", "subscribe": "t", **added}) == default_columns(
+            {"path": "/log"}
+        )
+        assert write_options({"path": "/log", "queryname": "q"}) == write_options({"path": "/log"})
+
+
+class TestSelection:
+    def test_nothing_means_all_topics(self) -> None:
+        assert batch().selection == Selection()
+
+    def test_subscribe(self) -> None:
+        assert batch(subscribe=" a, b,,a ").selection == Selection(topics=("a", "b"))
+
+    def test_subscribe_pattern(self) -> None:
+        pattern = batch(subscribePattern=" test.* ").selection.pattern
+        assert pattern is not None
+        assert pattern.search("latest")
+
+    def test_assign(self) -> None:
+        assert batch(assign=' {"t":[1,0]} ').selection == Selection(partitions=(T0, T1))
+
+    @pytest.mark.parametrize(
+        "options",
+        [
+            {"subscribe": "a", "subscribePattern": "b"},
+            {"subscribe": "a", "assign": '{"t":[0]}'},
+            {"subscribePattern": "a", "assign": '{"t":[0]}'},
+            {"subscribe": ""},
+            {"subscribe": " , "},
+            {"subscribe": "a/b"},
+            {"subscribePattern": " "},
+            {"subscribePattern": "("},
+            {"assign": ""},
+            {"assign": "t"},
+            {"assign": "{}"},
+            {"assign": '{"t":0}'},
+        ],
+    )
+    def test_bad_selections(self, options: dict[str, str]) -> None:
+        for read in (batch, stream):
+            with pytest.raises(OptionError):
+                read(**options)
+
+
+class TestOffsets:
+    def test_defaults(self) -> None:
+        assert batch().starting == OffsetsOption("startingOffsets", EARLIEST)
+        assert stream().starting == OffsetsOption("startingOffsets", LATEST)
+        assert batch().ending == OffsetsOption("endingOffsets", LATEST)
+
+    def test_words_and_json(self) -> None:
+        assert batch(startingOffsets=" Earliest ").starting.values == EARLIEST
+        assert stream(startingOffsets="LATEST").starting.values == LATEST
+        assert stream(startingOffsets='{"t":{"1":-1,"0":-2}}').starting.values == {T0: EARLIEST, T1: LATEST}
+        assert batch(endingOffsets='{"t":{"0":7,"1":-1}}').ending.values == {T0: 7, T1: LATEST}
+
+    def test_the_first_of_three_ranks_wins_and_the_rest_is_not_looked_at(self) -> None:
+        for side in ("starting", "ending"):
+            options = {f"{side}Offsets": "nonsense", f"{side}OffsetsByTimestamp": '{"t":{"0":5}}'}
+            second = getattr(batch(**options), side)
+            assert second == OffsetsOption(f"{side}OffsetsByTimestamp", {T0: 5}, are_timestamps=True)
+            options = {**options, f"{side}OffsetsByTimestamp": "nonsense", f"{side}Timestamp": " 9 "}
+            first = getattr(batch(**options), side)
+            assert first == OffsetsOption(f"{side}Timestamp", 9, are_timestamps=True)
+
+    def test_strategy(self) -> None:
+        assert batch().no_match_is_latest is False
+        assert batch(startingOffsetsByTimestampStrategy="Error").no_match_is_latest is False
+        assert stream(startingOffsetsByTimestampStrategy="LATEST").no_match_is_latest is True
+        with pytest.raises(OptionError, match="must be one of error, latest"):
+            batch(startingOffsetsByTimestampStrategy="earliest")
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"startingOffsets": "latest"}, "'startingOffsets' can't be latest"),
+            ({"startingOffsets": '{"t":{"0":-1}}'}, "'startingOffsets' for t-0 can't be latest"),
+            ({"endingOffsets": "earliest"}, "'endingOffsets' can't be earliest"),
+            ({"endingOffsets": '{"t":{"0":-2}}'}, "'endingOffsets' for t-0 can't be earliest"),
+            ({"startingOffsets": ""}, "'startingOffsets'.*not JSON"),
+            ({"startingOffsets": '{"t":{"0":-3}}'}, "-3 for t-0 is no whole number >= -2"),
+            ({"startingTimestamp": "1.5"}, "'startingTimestamp' must be a whole number"),
+            ({"startingTimestamp": "-1"}, "'startingTimestamp' must be a whole number"),
+            ({"endingTimestamp": "now"}, "'endingTimestamp' must be a whole number"),
+            ({"startingOffsetsByTimestamp": '{"t":{"0":-2}}'}, "-2 for t-0 is no whole number >= 0"),
+            ({"endingOffsetsByTimestamp": "latest"}, "'endingOffsetsByTimestamp'.*not JSON"),
+            (
+                {"startingOffsets": '{"t":{"0":1}}', "endingOffsets": '{"t":{"0":1,"1":1}}'},
+                "MISMATCHED_TOPIC_PARTITIONS_BETWEEN_START_OFFSET_AND_END_OFFSET.*t-1",
+            ),
+            (
+                {"startingOffsetsByTimestamp": '{"t":{"0":1}}', "endingOffsetsByTimestamp": '{"t":{"1":1}}'},
+                "MISMATCHED_TOPIC_PARTITIONS_BETWEEN_START_OFFSET_AND_END_OFFSET.*t-0, t-1",
+            ),
+            (
+                {"startingOffsets": '{"t":{"0":3}}', "endingOffsets": '{"t":{"0":2}}'},
+                "UNRESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET.*t-0",
+            ),
+            (
+                {"startingOffsetsByTimestamp": '{"t":{"0":3}}', "endingOffsetsByTimestamp": '{"t":{"0":2}}'},
+                "UNRESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET.*t-0",
+            ),
+        ],
+    )
+    def test_bad_batch_options(self, options: dict[str, str], message: str) -> None:
+        with pytest.raises(OptionError, match=message):
+            batch(**options)
+
+    def test_start_and_end_that_only_meet_when_looked_up_are_fine_here(self) -> None:
+        batch(startingOffsets='{"t":{"0":3}}', endingOffsets='{"t":{"0":-1}}')
+        batch(startingOffsets='{"t":{"0":-2}}', endingOffsets='{"t":{"0":0}}')
+        batch(startingOffsetsByTimestamp='{"t":{"0":9}}', endingOffsets='{"t":{"0":2}}')
+
+    @pytest.mark.parametrize("name", ["endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"])
+    def test_a_stream_has_no_end(self, name: str) -> None:
+        with pytest.raises(OptionError, match=f"'{name}' is not valid in streaming queries"):
+            stream(**{name: "1"})
+
+
+class TestLimits:
+    def test_defaults(self) -> None:
+        assert stream().limits == TriggerLimits(None, None, None, 15 * 60 * 1000)
+        assert batch().min_partitions is None
+        assert batch().max_records_per_partition is None
+
+    def test_values(self) -> None:
+        options = stream(
+            maxOffsetsPerTrigger=str(2**63 - 1),
+            minOffsetsPerTrigger="5",
+            maxTriggerDelay="5s",
+            maxBytesPerTrigger="64m",
+            minPartitions="7",
+            maxRecordsPerPartition="9",
+        )
+        assert options.limits == TriggerLimits(2**63 - 1, 64 << 20, 5, 5000)
+        assert (options.min_partitions, options.max_records_per_partition) == (7, 9)
+
+    @pytest.mark.parametrize(
+        "name", ["maxOffsetsPerTrigger", "minOffsetsPerTrigger", "minPartitions", "maxRecordsPerPartition"]
+    )
+    @pytest.mark.parametrize("value", ["0", "-1", "a", "1.0", ""])
+    def test_limits_are_positive_numbers(self, name: str, value: str) -> None:
+        with pytest.raises(OptionError, match=f"'{name}' must be a whole number from 1"):
+            stream(**{name: value})
+
+    def test_bytes_are_positive(self) -> None:
+        with pytest.raises(OptionError, match="'maxBytesPerTrigger' must be above 0"):
+            stream(maxBytesPerTrigger="0")
+
+    def test_min_above_max(self) -> None:
+        stream(minOffsetsPerTrigger="5", maxOffsetsPerTrigger="5")
+        with pytest.raises(OptionError, match=r"minOffsetsPerTrigger \(6\) is higher"):
+            stream(minOffsetsPerTrigger="6", maxOffsetsPerTrigger="5")
+
+    def test_a_batch_warns_of_options_for_streams(self, caplog: pytest.LogCaptureFixture) -> None:
+        names = ["maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxBytesPerTrigger", "maxTriggerDelay"]
+        batch(**dict.fromkeys(names, "1"))
+        assert sorted(record.getMessage().split()[1] for record in caplog.records) == sorted(names)
+
+
+class TestOthers:
+    def test_defaults(self) -> None:
+        options = batch()
+        assert options.fail_on_data_loss is True
+        assert options.include_headers is False
+        assert options.read_committed is False
+        assert options.check_crcs is True
+        assert options.checkpoint_location is None
+
+    def test_values(self) -> None:
+        options = stream(
+            failOnDataLoss="False",
+            includeHeaders="true",
+            kafka__isolation__level="READ_COMMITTED",
+            checkCrcs="false",
+            checkpointLocation="/checkpoint",
+        )
+        assert options.fail_on_data_loss is False
+        assert options.include_headers is True
+        assert options.read_committed is True
+        assert options.check_crcs is False
+        assert options.checkpoint_location == "/checkpoint"
+
+    @pytest.mark.parametrize(
+        "options",
+        [
+            {"failOnDataLoss": "1"},
+            {"includeHeaders": "yes"},
+            {"checkCrcs": ""},
+            {"kafka__isolation__level": "none"},
+        ],
+    )
+    def test_bad_values(self, options: dict[str, str]) -> None:
+        with pytest.raises(OptionError):
+            batch(**options)
+
+    def test_options_cross_to_workers(self) -> None:
+        for options in (
+            batch(subscribePattern="a.*", startingOffsets='{"t":{"0":1}}'),
+            stream(assign='{"t":[0]}'),
+            write_options(given({"topic": "t"})),
+            place_options({"path": "/log"}),
+        ):
+            assert pickle.loads(pickle.dumps(options)) == options
+
+
+class TestColumns:
+    def test_default_columns(self) -> None:
+        names = ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"]
+        assert list(default_columns(given({}))) == names
+        assert list(default_columns(given({"includeHeaders": "true"}))) == [*names, "headers"]
+
+    @pytest.mark.parametrize(
+        "options",
+        [
+            {"nonsense": "1"},
+            {"includeHeaders": "1"},
+            {"minPartitions": "0"},
+            {"subscribe": "a", "assign": "{}"},
+        ],
+    )
+    def test_options_wrong_in_any_mode_are_refused_at_load(self, options: dict[str, str]) -> None:
+        with pytest.raises(OptionError):
+            default_columns(given(options))
+
+    def test_a_subset_in_any_order(self) -> None:
+        headers = "array<struct<key:string,value:binary>>"
+        fields = [("offset", "bigint", False), ("headers", headers, True), ("value", "binary", True)]
+        assert read_columns(fields) == ("offset", "headers", "value")
+
+    @pytest.mark.parametrize(
+        ("fields", "message"),
+        [
+            ([("val", "binary", True)], "Unknown column 'val'.*Did you mean value"),
+            ([("Value", "binary", True)], "Unknown column 'Value'.*Did you mean value"),
+            ([("value", "string", True)], "Column 'value' has type string, and must be binary"),
+            ([("offset", "int", True)], "Column 'offset' has type int, and must be bigint"),
+            ([("value", "binary", False)], "Column 'value' must be nullable"),
+            ([("topic", "string", True), ("topic", "string", True)], "'topic' is named twice"),
+            ([], "has no column"),
+        ],
+    )
+    def test_other_columns_are_refused(self, fields: list[tuple[str, str, bool]], message: str) -> None:
+        with pytest.raises(OptionError, match=message):
+            read_columns(fields)
+
+
+class TestWriting:
+    def test_defaults_are_kafkas(self) -> None:
+        assert write_options({"path": "/log"}) == WriteOptions(
+            root="/log",
+            topic=None,
+            partitioner=None,
+            num_partitions=1,
+            compression="none",
+            batch_size=16_384,
+            max_message_bytes=1_048_588,
+            log_append_time=False,
+            segment_bytes=1 << 30,
+            segment_ms=7 * 24 * 3600 * 1000,
+            index_interval_bytes=4096,
+            checkpoint_location=None,
+        )
+
+    def test_values(self) -> None:
+        values = {
+            "topic": " t ",
+            "partitioner": "package.module:callable",
+            "numPartitions": "4",
+            "compression.type": "ZSTD",
+            "batch.size": "0",
+            "max.message.bytes": "100",
+            "message.timestamp.type": "logAppendTime",
+            "segment.bytes": "14",
+            "segment.ms": "1",
+            "index.interval.bytes": "0",
+            "checkpointLocation": "/checkpoint",
+            "includeHeaders": "true",
+        }
+        assert write_options({"path": "/log", **values}) == WriteOptions(
+            root="/log",
+            topic="t",
+            partitioner="package.module:callable",
+            num_partitions=4,
+            compression="zstd",
+            batch_size=0,
+            max_message_bytes=100,
+            log_append_time=True,
+            segment_bytes=14,
+            segment_ms=1,
+            index_interval_bytes=0,
+            checkpoint_location="/checkpoint",
+        )
+
+    @pytest.mark.parametrize(
+        ("name", "value"),
+        [
+            ("topic", ""),
+            ("topic", "a/b"),
+            ("topic", ".."),
+            ("numPartitions", "0"),
+            ("compression.type", "brotli"),
+            ("batch.size", "-1"),
+            ("max.message.bytes", "-1"),
+            ("message.timestamp.type", "none"),
+            ("segment.bytes", "13"),
+            ("segment.bytes", str(2**31)),
+            ("segment.ms", "0"),
+            ("index.interval.bytes", "-1"),
+            ("includeHeaders", "maybe"),
+        ],
+    )
+    def test_bad_values(self, name: str, value: str) -> None:
+        with pytest.raises(OptionError):
+            write_options({"path": "/log", name: value})
+
+    @pytest.mark.parametrize("text", ["module.callable", "module:callable"])
+    def test_a_partitioner_has_two_spellings(self, text: str) -> None:
+        assert write_options({"path": "/log", "partitioner": text}).partitioner == "module:callable"
+
+    @pytest.mark.parametrize(
+        "text", ["", "callable", ":callable", "module:", "a.b:c.d", "a b:c", "a:b:c", ".a:b", "m:f()"]
+    )
+    def test_a_partitioner_is_an_import_path(self, text: str) -> None:
+        with pytest.raises(OptionError, match="no import path"):
+            write_options({"path": "/log", "partitioner": text})
+
+    @pytest.mark.parametrize(
+        ("path", "root"),
+        [
+            ("/log", "/log"),
+            ("relative/log", "relative/log"),
+            ("file:/log", "/log"),
+            ("file:///log%20a", "/log a"),
+            ("file://localhost/log", "/log"),
+        ],
+    )
+    def test_the_root_is_local(self, path: str, root: str) -> None:
+        assert write_options({"path": path}).root == root
+
+    @pytest.mark.parametrize("path", ["s3://key:secret@b/log", "hdfs:/log", "dbfs:/log", "file://host/log"])
+    def test_filesystems_that_cannot_append_are_refused(self, path: str) -> None:
+        with pytest.raises(OptionError, match="can be read but not written") as caught:
+            write_options({"path": path})
+        assert "secret" not in str(caught.value)
+
+    def test_one_root_only(self) -> None:
+        with pytest.raises(OptionError, match="one path, not 2"):
+            write_options({"path": "/a,/b"})

@@ -1,0 +1,58 @@
+"""The package as it is installed: imports fast and without fail, and says what it needs."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import statistics
+import subprocess
+import sys
+
+import pyspark_kafkalog
+
+
+def run(code: str) -> str:
+    return subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60
+    ).stdout.strip()
+
+
+def test_importing_takes_under_50_ms() -> None:
+    code = "import time; t = time.perf_counter(); import pyspark_kafkalog; print(time.perf_counter() - t)"
+    assert statistics.median(float(run(code)) for _ in range(5)) < 0.05
+
+
+def test_importing_loads_nothing_heavy() -> None:
+    loaded = run("import sys, pyspark_kafkalog; print(*sys.modules)").split()
+    assert not {"pyspark", "pyarrow", "numpy", "numba", "pyspark_kafkalog.spark"} & set(loaded)
+
+
+def test_without_pyspark_there_is_a_package_and_no_data_source() -> None:
+    code = (
+        "import sys; sys.modules['pyspark'] = None; import pyspark_kafkalog;"
+        "print(hasattr(pyspark_kafkalog, 'DefaultSource'), pyspark_kafkalog.__version__)"
+    )
+    assert run(code) == f"False {pyspark_kafkalog.__version__}"
+
+
+def test_the_data_source_is_there_for_spark_to_find() -> None:
+    assert pyspark_kafkalog.DefaultSource.name() == "kafkalog"
+
+
+def test_metadata() -> None:
+    metadata = importlib.metadata.metadata("pyspark-kafkalog")
+    assert metadata["Version"] == pyspark_kafkalog.__version__
+    requirements = importlib.metadata.requires("pyspark-kafkalog") or []
+    needed = {
+        requirement.split(";")[0].replace(" ", "")
+        for requirement in requirements
+        if "extra" not in requirement
+    }
+    assert "pyspark<5,>=4.2" in needed
+    assert "pandas<3,>=2.2" in needed
+    assert all("<" in requirement and ">=" in requirement for requirement in needed), (
+        "every version is bounded"
+    )
+
+
+def test_names_that_do_not_exist_are_attribute_errors() -> None:
+    assert not hasattr(pyspark_kafkalog, "NoSuchThing")

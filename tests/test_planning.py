@@ -1,0 +1,246 @@
+"""Which partitions are read, and from where to where a batch reads them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pyspark_kafkalog.errors import OptionError, UnknownTopicOrPartitionError
+from pyspark_kafkalog.model import EARLIEST, LATEST, OffsetRange, TopicPartition, Watermarks
+from pyspark_kafkalog.options import Selection, read_options
+from pyspark_kafkalog.planning import find_data_loss, initial_offsets, plan_batch, select_partitions
+from pyspark_kafkalog.splitting import Split
+from tests.fake_place import FakePlace
+
+A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
+INTERNAL = TopicPartition("__consumer_offsets", 0)
+
+
+def batch(place: FakePlace, **options: str) -> list[tuple[TopicPartition, int, int]]:
+    plan = plan_batch(place, read_options({"path": "/log", **options}, batch=True))
+    return [(split.partition, *split.offsets) for split in plan]
+
+
+def initial(place: FakePlace, **options: str) -> dict[TopicPartition, int]:
+    return initial_offsets(place, read_options({"path": "/log", **options}, batch=False))
+
+
+class TestSelection:
+    TOPICS = FakePlace(dict.fromkeys([B0, A1, A0, INTERNAL], (0, 1))).topics()
+
+    @pytest.mark.parametrize(
+        ("options", "partitions"),
+        [
+            ({}, (A0, A1, B0)),
+            ({"subscribe": "b"}, (B0,)),
+            ({"subscribe": "b,a"}, (A0, A1, B0)),
+            ({"subscribe": "__consumer_offsets"}, (INTERNAL,)),
+            ({"subscribePattern": "^a"}, (A0, A1)),
+            ({"subscribePattern": "."}, (A0, A1, B0)),
+            ({"subscribePattern": "offsets"}, ()),
+            ({"assign": '{"b":[0],"a":[1,9]}'}, (A1, B0)),
+            ({"assign": '{"__consumer_offsets":[0]}'}, (INTERNAL,)),
+        ],
+    )
+    def test_selected(self, options: dict[str, str], partitions: tuple[TopicPartition, ...]) -> None:
+        selection = read_options({"path": "/log", **options}, batch=True).selection
+        assert select_partitions(self.TOPICS, selection) == partitions
+
+    @pytest.mark.parametrize(
+        "selection", [Selection(topics=("a", "c")), Selection(partitions=(TopicPartition("c", 0),))]
+    )
+    def test_a_topic_that_is_named_must_exist_at_first(self, selection: Selection) -> None:
+        with pytest.raises(UnknownTopicOrPartitionError, match=r"No such topic: c.*a, b"):
+            select_partitions(self.TOPICS, selection)
+        assert TopicPartition("c", 0) not in select_partitions(self.TOPICS, selection, must_exist=False)
+
+    def test_an_empty_place(self) -> None:
+        assert select_partitions({}, Selection()) == ()
+        with pytest.raises(UnknownTopicOrPartitionError, match="There are none"):
+            select_partitions({}, Selection(topics=("a",)))
+
+
+class TestBatch:
+    def test_ends_stay_open_for_the_tasks_to_look_up(self) -> None:
+        place = FakePlace({A0: (5, 10), A1: (0, 0)})
+        assert batch(place) == [(A0, EARLIEST, LATEST), (A1, EARLIEST, LATEST)]
+
+    def test_explicit_offsets(self) -> None:
+        place = FakePlace({A0: (5, 10), A1: (0, 20)})
+        options = {"startingOffsets": '{"a":{"0":7,"1":-2}}', "endingOffsets": '{"a":{"0":-1,"1":20}}'}
+        assert batch(place, **options) == [(A0, 7, LATEST), (A1, EARLIEST, 20)]
+
+    def test_offsets_that_are_gone_or_to_come_are_left_for_the_task_to_report(self) -> None:
+        place = FakePlace({A0: (5, 10)})
+        options = {"startingOffsets": '{"a":{"0":2}}', "endingOffsets": '{"a":{"0":12}}'}
+        assert batch(place, **options) == [(A0, 2, 12)]
+
+    def test_ranges_that_can_never_hold_records_are_dropped(self) -> None:
+        place = FakePlace({A0: (5, 10), A1: (0, 20)})
+        assert batch(place, endingOffsets='{"a":{"0":5,"1":3}}') == [(A1, EARLIEST, 3)]
+        assert batch(place, endingOffsets='{"a":{"0":4,"1":0}}') == []
+
+    def test_max_records_splits_although_the_ends_stay_open(self) -> None:
+        place = FakePlace({A0: (5, 15), A1: (0, 3), B0: (4, 4)})
+        assert batch(place, maxRecordsPerPartition="4") == [
+            (A0, EARLIEST, 8),
+            (A0, 8, 11),
+            (A0, 11, LATEST),
+            (A1, EARLIEST, LATEST),
+            (B0, EARLIEST, LATEST),
+        ]
+
+    def test_min_partitions_splits_although_the_ends_stay_open(self) -> None:
+        place = FakePlace({A0: (0, 20), A1: (0, 0)})
+        assert batch(place, minPartitions="2") == [
+            (A0, EARLIEST, 10),
+            (A0, 10, LATEST),
+            (A1, EARLIEST, LATEST),
+        ]
+
+    def test_read_committed_ends_where_an_open_transaction_begins(self) -> None:
+        place = FakePlace({A0: (0, 20, 8)})
+        options = {"kafka.isolation.level": "read_committed", "maxRecordsPerPartition": "4"}
+        assert batch(place, **options) == [(A0, EARLIEST, 4), (A0, 4, LATEST)]
+
+    @pytest.mark.parametrize("side", ["startingOffsets", "endingOffsets"])
+    @pytest.mark.parametrize("partitions", ['"0":1', '"0":1,"1":1,"2":1'])
+    def test_every_partition_must_be_specified(self, side: str, partitions: str) -> None:
+        place = FakePlace({A0: (0, 9), A1: (0, 9)})
+        with pytest.raises(
+            OptionError, match=f"KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED: {side}.*a-0.*a-1"
+        ):
+            batch(place, **{side: f'{{"a":{{{partitions}}}}}'})
+
+    def test_start_beyond_a_given_end(self) -> None:
+        place = FakePlace({A0: (0, 9)})
+        options = {"startingOffsets": '{"a":{"0":5}}', "endingTimestamp": "3000"}
+        with pytest.raises(OptionError, match=r"RESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET.*5.*3.*a-0"):
+            batch(place, **options)
+
+    def test_start_beyond_latest(self) -> None:
+        place = FakePlace({A0: (0, 9)})
+        assert batch(place, startingOffsets='{"a":{"0":9}}') == [(A0, 9, LATEST)]
+        with pytest.raises(OptionError, match="RESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET"):
+            batch(place, startingOffsets='{"a":{"0":10}}')
+
+    def test_unknown_topic(self) -> None:
+        with pytest.raises(UnknownTopicOrPartitionError):
+            batch(FakePlace({A0: (0, 9)}), subscribe="b")
+
+    def test_a_partition_that_goes_between_the_two_lookups_is_left_out(self) -> None:
+        class Racing(FakePlace):
+            def watermarks(self, *args: Any, **kwargs: Any) -> dict[TopicPartition, Watermarks]:
+                self.bounds.pop(A1, None)
+                return super().watermarks(*args, **kwargs)
+
+        assert batch(Racing({A0: (0, 9), A1: (0, 9)})) == [(A0, EARLIEST, LATEST)]
+
+
+class TestTimestamps:
+    PLACE = FakePlace({A0: (0, 9), A1: (3, 20)})
+
+    def test_global(self) -> None:
+        options = {"startingTimestamp": "1500", "endingTimestamp": "8000"}
+        assert batch(self.PLACE, **options) == [(A0, 2, 8), (A1, 3, 8)]
+
+    def test_by_partition(self) -> None:
+        options = {
+            "startingOffsetsByTimestamp": '{"a":{"0":0,"1":5000}}',
+            "endingOffsetsByTimestamp": '{"a":{"0":1,"1":19000}}',
+        }
+        assert batch(self.PLACE, **options) == [(A0, 0, 1), (A1, 5, 19)]
+
+    def test_start_by_timestamp_and_end_by_offset_and_the_other_way_round(self) -> None:
+        assert batch(self.PLACE, startingTimestamp="4000") == [(A0, 4, LATEST), (A1, 4, LATEST)]
+        assert batch(self.PLACE, endingTimestamp="4000") == [(A0, EARLIEST, 4), (A1, EARLIEST, 4)]
+        options = {"startingTimestamp": "4000", "endingOffsets": '{"a":{"0":6,"1":-1}}'}
+        assert batch(self.PLACE, **options) == [(A0, 4, 6), (A1, 4, LATEST)]
+
+    def test_no_match_at_the_start(self) -> None:
+        with pytest.raises(
+            OptionError, match=r"No record has a timestamp at or after 10000.*a-0.*Strategy=latest"
+        ):
+            batch(self.PLACE, startingTimestamp="10000")
+        options = {"startingTimestamp": "10000", "startingOffsetsByTimestampStrategy": "latest"}
+        assert batch(self.PLACE, **options) == [(A0, 9, LATEST), (A1, 10, LATEST)]
+
+    def test_no_match_at_the_end_means_the_end_as_it_is_now(self) -> None:
+        options = {"endingTimestamp": "10000", "startingOffsetsByTimestampStrategy": "error"}
+        assert batch(self.PLACE, **options) == [(A0, EARLIEST, 9), (A1, EARLIEST, 10)]
+
+    def test_read_committed_does_not_look_beyond_an_open_transaction(self) -> None:
+        place = FakePlace({A0: (0, 9, 4)})
+        committed = {"kafka.isolation.level": "read_committed"}
+        assert batch(place, startingTimestamp="3000", **committed) == [(A0, 3, LATEST)]
+        with pytest.raises(OptionError, match="No record has a timestamp"):
+            batch(place, startingTimestamp="4000", **committed)
+
+    def test_every_partition_must_be_specified(self) -> None:
+        for side in ("starting", "ending"):
+            name = f"{side}OffsetsByTimestamp"
+            with pytest.raises(
+                OptionError,
+                match=f"TIMESTAMP_OFFSET_DOES_NOT_MATCH_ASSIGNED: {name}.*specified a-0, assigned a-0, a-1",
+            ):
+                batch(self.PLACE, **{name: '{"a":{"0":0}}'})
+
+
+class TestInitialOffsets:
+    PLACE = FakePlace({A0: (5, 10, 8), B0: (0, 0)})
+
+    def test_nothing_is_left_to_look_up(self) -> None:
+        assert initial(self.PLACE) == {A0: 10, B0: 0}
+        assert initial(self.PLACE, startingOffsets="earliest") == {A0: 5, B0: 0}
+        assert initial(self.PLACE, startingOffsets='{"a":{"0":-1},"b":{"0":-2}}') == {A0: 10, B0: 0}
+        assert initial(self.PLACE, startingOffsets='{"a":{"0":7},"b":{"0":0}}') == {A0: 7, B0: 0}
+
+    def test_read_committed(self) -> None:
+        assert initial(self.PLACE, **{"kafka.isolation.level": "read_committed"}) == {A0: 8, B0: 0}
+
+    def test_timestamps(self) -> None:
+        options = {"startingTimestamp": "6000", "startingOffsetsByTimestampStrategy": "latest"}
+        assert initial(self.PLACE, **options) == {A0: 6, B0: 0}
+
+    def test_an_empty_pattern(self) -> None:
+        assert initial(self.PLACE, subscribePattern="nothing") == {}
+
+    def test_every_partition_must_be_specified(self) -> None:
+        with pytest.raises(OptionError, match="KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED"):
+            initial(self.PLACE, startingOffsets='{"a":{"0":-1}}')
+
+
+class TestDataLoss:
+    @pytest.mark.parametrize(
+        ("start", "end", "added", "messages"),
+        [
+            ({A0: 1}, {A0: 1}, {}, []),
+            ({A0: 1}, {A0: 5, A1: 7}, {A1: 0}, []),
+            ({A0: 1, A1: 1, B0: 1}, {A0: 1}, {}, ["PARTITIONS_DELETED: a-1, b-0"]),
+            ({A0: 1}, {A0: 1, A1: 7}, {A1: 3}, ["ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO.*3.*a-1"]),
+            ({A0: 1}, {A0: 1, A1: 7}, {}, ["INITIAL_OFFSET_NOT_FOUND_FOR_PARTITIONS.*a-1"]),
+            ({A0: 5}, {A0: 2}, {}, ["PARTITION_OFFSET_CHANGED.*5 to 2.*a-0"]),
+            ({A0: 5, A1: 1}, {A0: 2}, {}, ["PARTITIONS_DELETED", "PARTITION_OFFSET_CHANGED"]),
+        ],
+    )
+    def test_found(
+        self,
+        start: dict[TopicPartition, int],
+        end: dict[TopicPartition, int],
+        added: dict[TopicPartition, int],
+        messages: list[str],
+    ) -> None:
+        losses = list(find_data_loss(start, end, added))
+        assert len(losses) == len(messages)
+        for loss, message in zip(losses, messages, strict=True):
+            with pytest.raises(type(loss), match=message):
+                raise loss
+
+    def test_long_lists_are_cut(self) -> None:
+        (loss,) = find_data_loss({TopicPartition("t", n): 0 for n in range(1000)}, {}, {})
+        assert "t-19 and 980 more" in str(loss)
+
+
+def test_splits_are_plain_values() -> None:
+    assert Split(A0, OffsetRange(0, 1)) == Split(TopicPartition("a", 0), OffsetRange(0, 1))

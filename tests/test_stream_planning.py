@@ -1,0 +1,272 @@
+"""What each micro-batch holds: limits, waiting, AvailableNow, new and lost partitions."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyspark_kafkalog.errors import DataLossError
+from pyspark_kafkalog.model import TopicPartition
+from pyspark_kafkalog.options import read_options
+from pyspark_kafkalog.stream_planning import StreamPlanner
+from tests.fake_place import FakePlace
+
+A0, A1, A2, B0 = (
+    TopicPartition("a", 0),
+    TopicPartition("a", 1),
+    TopicPartition("a", 2),
+    TopicPartition("b", 0),
+)
+ZERO = {A0: 0, A1: 0, A2: 0}
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def planner(place: FakePlace, clock: Clock | None = None, **options: str) -> StreamPlanner:
+    return StreamPlanner(
+        place, read_options({"path": "/log", **options}, batch=False), clock=clock or Clock()
+    )
+
+
+def plan(
+    stream: StreamPlanner, start: dict[TopicPartition, int], end: dict[TopicPartition, int]
+) -> list[tuple]:
+    return [(split.partition, *split.offsets) for split in stream.plan(start, end)]
+
+
+class TestMaxOffsets:
+    def test_shares_are_in_proportion_and_none_starves(self) -> None:
+        """Backlogs 101, 11 and 1 at limit 10, as in Spark's own test."""
+        stream = planner(FakePlace({A0: (0, 101), A1: (0, 11), A2: (0, 1)}), maxOffsetsPerTrigger="10")
+        first = stream.next_offsets(ZERO)
+        assert first == {A0: 8, A1: 1, A2: 1}
+        assert stream.latest == {A0: 101, A1: 11, A2: 1}
+        assert stream.next_offsets(first) == {A0: 17, A1: 2, A2: 1}
+
+    def test_the_largest_long_is_no_limit(self) -> None:
+        """SPARK-26718: the sum of start and share must not overflow."""
+        place = FakePlace({A0: (0, 101), A1: (0, 2**62)})
+        stream = planner(place, maxOffsetsPerTrigger=str(2**63 - 1))
+        assert stream.next_offsets({A0: 100, A1: 2**62 - 1}) == {A0: 101, A1: 2**62}
+
+    def test_nothing_new(self) -> None:
+        stream = planner(FakePlace({A0: (0, 5)}), maxOffsetsPerTrigger="10")
+        assert stream.next_offsets({A0: 5}) == {A0: 5}
+
+    def test_once_takes_all(self) -> None:
+        options = {"maxOffsetsPerTrigger": "1", "minOffsetsPerTrigger": "1", "maxBytesPerTrigger": "1"}
+        stream = planner(FakePlace({A0: (0, 101)}), **options)
+        assert stream.next_offsets({A0: 0}, all_available=True) == {A0: 101}
+
+    def test_new_partitions_count_from_their_log_start(self) -> None:
+        stream = planner(
+            FakePlace({A0: (0, 100), A1: (50, 150)}), maxOffsetsPerTrigger="10", failOnDataLoss="false"
+        )
+        assert stream.next_offsets({A0: 0}) == {A0: 5, A1: 55}
+
+    @given(
+        backlogs=st.lists(st.integers(0, 10**6), min_size=1, max_size=8),
+        limit=st.integers(1, 10**6),
+    )
+    def test_all_is_read_and_no_batch_is_much_above_the_limit(self, backlogs: list[int], limit: int) -> None:
+        limit = max(limit, sum(backlogs) // 50)
+        partitions = [TopicPartition("a", number) for number in range(len(backlogs))]
+        place = FakePlace({partition: (0, end) for partition, end in zip(partitions, backlogs, strict=True)})
+        stream = planner(place, maxOffsetsPerTrigger=str(limit))
+        offsets = dict.fromkeys(partitions, 0)
+        while offsets != stream.latest:
+            after = stream.next_offsets(offsets)
+            grown = [after[partition] - offsets[partition] for partition in partitions]
+            assert all(growth >= 0 for growth in grown)
+            assert 0 < sum(grown) <= limit + len(partitions) or offsets == stream.latest
+            offsets = after
+
+
+class TestMaxBytes:
+    def test_bytes_are_shared_by_unread_offsets(self) -> None:
+        place = FakePlace({A0: (0, 300), A1: (0, 100)}, bytes_per_record={A0: 10, A1: 1000})
+        stream = planner(place, maxBytesPerTrigger="4000")
+        assert stream.next_offsets({A0: 0, A1: 0}) == {A0: 300, A1: 1}
+
+    def test_at_least_one_record_batch_of_each(self) -> None:
+        place = FakePlace({A0: (0, 30), A1: (0, 3)}, bytes_per_record={A0: 10, A1: 10}, records_per_batch=5)
+        stream = planner(place, maxBytesPerTrigger="1")
+        assert stream.next_offsets({A0: 0, A1: 0}) == {A0: 5, A1: 3}
+
+    def test_the_lower_of_two_limits_counts(self) -> None:
+        place = FakePlace({A0: (0, 30)}, bytes_per_record={A0: 10})
+        assert planner(place, maxBytesPerTrigger="100", maxOffsetsPerTrigger="7").next_offsets({A0: 0}) == {
+            A0: 7
+        }
+        assert planner(place, maxBytesPerTrigger="50", maxOffsetsPerTrigger="7").next_offsets({A0: 0}) == {
+            A0: 5
+        }
+
+
+class TestMinOffsets:
+    OPTIONS = {"minOffsetsPerTrigger": "10", "maxTriggerDelay": "60s"}  # noqa: RUF012
+
+    def test_the_first_trigger_runs_and_the_next_waits_for_enough(self) -> None:
+        clock, place = Clock(), FakePlace({A0: (0, 3)})
+        stream = planner(place, clock, **self.OPTIONS)
+        assert stream.next_offsets({A0: 0}) == {A0: 3}
+        place.bounds[A0] = (0, 12)
+        clock.now += 59
+        assert stream.next_offsets({A0: 3}) == {A0: 3}
+        assert stream.latest == {A0: 12}
+        place.bounds[A0] = (0, 13)
+        assert stream.next_offsets({A0: 3}) == {A0: 13}
+
+    def test_the_delay_ends_the_wait(self) -> None:
+        clock, place = Clock(), FakePlace({A0: (0, 3)})
+        stream = planner(place, clock, **self.OPTIONS)
+        stream.next_offsets({A0: 0})
+        place.bounds[A0] = (0, 4)
+        clock.now += 60
+        assert stream.next_offsets({A0: 3}) == {A0: 4}
+        place.bounds[A0] = (0, 5)
+        assert stream.next_offsets({A0: 4}) == {A0: 4}, "the clock starts anew"
+
+    def test_triggers_without_records_do_not_start_the_clock(self) -> None:
+        clock, place = Clock(), FakePlace({A0: (0, 0)})
+        stream = planner(place, clock, **self.OPTIONS)
+        assert stream.next_offsets({A0: 0}) == {A0: 0}
+        place.bounds[A0] = (0, 1)
+        assert stream.next_offsets({A0: 0}) == {A0: 1}
+
+    def test_with_a_maximum(self) -> None:
+        clock, place = Clock(), FakePlace({A0: (0, 100)})
+        stream = planner(place, clock, maxOffsetsPerTrigger="20", **self.OPTIONS)
+        assert stream.next_offsets({A0: 0}) == {A0: 20}
+        assert stream.next_offsets({A0: 20}) == {A0: 40}
+        assert stream.next_offsets({A0: 95}) == {A0: 95}
+
+    def test_available_now_leaves_no_remainder(self) -> None:
+        stream = planner(FakePlace({A0: (0, 45)}), maxOffsetsPerTrigger="20", **self.OPTIONS)
+        stream.prepare_for_available_now()
+        ends = [0]
+        while (end := stream.next_offsets({A0: ends[-1]})[A0]) != ends[-1]:
+            ends.append(end)
+        assert ends == [0, 20, 40, 45]
+
+
+class TestAvailableNow:
+    def test_later_records_and_partitions_are_left_for_the_next_run(self) -> None:
+        place = FakePlace({A0: (0, 15)})
+        stream = planner(place, maxOffsetsPerTrigger="5")
+        stream.prepare_for_available_now()
+        offsets = {A0: 0}
+        ends = []
+        while (end := stream.next_offsets(offsets)) != offsets:
+            place.bounds = {A0: (0, place.bounds[A0][1] + 10), A1: (0, 10)}
+            assert plan(stream, offsets, end) == [(A0, offsets[A0], end[A0])]
+            offsets = end
+            ends.append(end[A0])
+        assert ends == [5, 10, 15]
+
+    @pytest.mark.parametrize("fail_on_data_loss", ["true", "false"])
+    def test_lost_partitions_and_shrunken_ends_always_fail(self, fail_on_data_loss: str) -> None:
+        place = FakePlace({A0: (0, 15), A1: (0, 15)})
+        stream = planner(place, failOnDataLoss=fail_on_data_loss)
+        stream.prepare_for_available_now()
+        end = stream.next_offsets({A0: 0, A1: 0})
+        place.bounds = {A0: (0, 15), A1: (0, 14)}
+        with pytest.raises(
+            DataLossError, match=r"END_OFFSET_HAS_GREATER_OFFSET_FOR_TOPIC_PARTITION_THAN_LATEST.*15.*14.*a-1"
+        ):
+            stream.plan({A0: 0, A1: 0}, end)
+        del place.bounds[A1]
+        with pytest.raises(DataLossError, match=r"LOST_TOPIC_PARTITIONS_IN_END_OFFSET.*a-1"):
+            stream.plan({A0: 0, A1: 0}, end)
+
+    def test_a_batch_replayed_after_partitions_were_added_does_not_loop(self) -> None:
+        """SPARK-53560: the replay is planned before the ends are frozen."""
+        stream = planner(FakePlace({A0: (0, 15), A1: (0, 15)}))
+        stream.prepare_for_available_now()
+        assert plan(stream, {A0: 0}, {A0: 5}) == [(A0, 0, 5)]
+        assert stream.next_offsets({A0: 5}) == {A0: 15, A1: 15}
+        assert plan(stream, {A0: 5}, {A0: 15, A1: 15}) == [(A0, 5, 15), (A1, 0, 15)]
+        assert stream.next_offsets({A0: 15, A1: 15}) == {A0: 15, A1: 15}
+
+
+class TestPartitionsThatComeAndGo:
+    def test_new_partitions_are_read_from_earliest(self) -> None:
+        place = FakePlace({A0: (0, 5)})
+        stream = planner(place, startingOffsets="latest")
+        start = stream.initial_offsets()
+        place.bounds |= {A1: (0, 3), B0: (0, 0)}
+        end = stream.next_offsets(start)
+        assert end == {A0: 5, A1: 3, B0: 0}
+        assert plan(stream, start, end) == [(A1, 0, 3)]
+
+    @pytest.mark.parametrize(
+        ("bounds", "end", "ranges", "error"),
+        [
+            ({A0: (0, 9)}, {A0: 9}, [(A0, 5, 9)], "PARTITIONS_DELETED: a-1"),
+            ({A0: (0, 9), A1: (0, 2)}, {A0: 9, A1: 2}, [(A0, 5, 9)], "PARTITION_OFFSET_CHANGED.*5 to 2.*a-1"),
+            (
+                {A0: (0, 9), A1: (0, 5), B0: (2, 4)},
+                {A0: 9, A1: 5, B0: 4},
+                [(A0, 5, 9), (B0, 2, 4)],
+                "ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO.*2.*b-0",
+            ),
+        ],
+    )
+    def test_data_loss(
+        self,
+        caplog: pytest.LogCaptureFixture,
+        bounds: dict[TopicPartition, tuple[int, ...]],
+        end: dict[TopicPartition, int],
+        ranges: list[tuple],
+        error: str,
+    ) -> None:
+        start = {A0: 5, A1: 5}
+        strict, lax = planner(FakePlace(bounds)), planner(FakePlace(bounds), failOnDataLoss="false")
+        with pytest.raises(DataLossError, match=error):
+            strict.next_offsets(start)
+        with pytest.raises(DataLossError, match=error):
+            strict.plan(start, end)
+        assert lax.next_offsets(start) == end
+        with caplog.at_level(logging.WARNING, "pyspark_kafkalog"):
+            assert plan(lax, start, end) == ranges
+        assert error.split(":")[0].split(".")[0] in caplog.text
+
+    def test_a_partition_that_was_added_and_is_gone_again(self, caplog: pytest.LogCaptureFixture) -> None:
+        end = {A0: 9, A1: 4}
+        with pytest.raises(DataLossError, match=r"INITIAL_OFFSET_NOT_FOUND_FOR_PARTITIONS.*a-1"):
+            planner(FakePlace({A0: (0, 9)})).plan({A0: 5}, end)
+        assert plan(planner(FakePlace({A0: (0, 9)}), failOnDataLoss="false"), {A0: 5}, end) == [(A0, 5, 9)]
+        assert "INITIAL_OFFSET_NOT_FOUND_FOR_PARTITIONS" in caplog.text
+
+    def test_a_subscribed_topic_that_goes_is_data_loss_and_no_unknown_topic(self) -> None:
+        stream = planner(FakePlace({A0: (0, 9)}), subscribe="a,b", failOnDataLoss="false")
+        assert stream.next_offsets({A0: 5, B0: 5}) == {A0: 9}
+        assert stream.next_offsets({A0: 9}) == {A0: 9}
+
+    def test_a_place_with_no_partitions_at_all_forgets_nothing(self) -> None:
+        """SPARK-41375: empty offsets are not logged."""
+        assert planner(FakePlace({}), subscribePattern="a").next_offsets({A0: 5}) == {A0: 5}
+
+
+class TestPlan:
+    def test_partitions_are_split(self) -> None:
+        stream = planner(FakePlace({A0: (0, 20), A1: (0, 4)}), maxRecordsPerPartition="10")
+        assert plan(stream, {A0: 0, A1: 0}, {A0: 20, A1: 4}) == [(A0, 0, 10), (A0, 10, 20), (A1, 0, 4)]
+        stream = planner(FakePlace({A0: (0, 20), A1: (0, 4)}), minPartitions="4")
+        assert len(plan(stream, {A0: 0, A1: 0}, {A0: 20, A1: 4})) == 4
+
+    def test_partitions_with_nothing_new_have_no_task(self) -> None:
+        assert plan(planner(FakePlace({A0: (0, 20)})), {A0: 20}, {A0: 20}) == []
+
+    def test_read_committed_stops_before_open_transactions(self) -> None:
+        stream = planner(FakePlace({A0: (0, 20, 7)}), **{"kafka.isolation.level": "read_committed"})
+        assert stream.next_offsets({A0: 0}) == {A0: 7}
