@@ -35,7 +35,7 @@ def main() -> None:
             seconds = seconds_by_turns(reads, asked.rounds, warm_ups=1)
     large, small = (f"{counts[name] * SIZE / 1e6:.0f} MB" for name in ("large", "small"))
     print_ratio(
-        f"peak memory of a worker, {large}: {peaks['large'] / 1e6:.1f} MB, {small}: {peaks['small'] / 1e6:.1f}",
+        f"peak worker memory, {large}: {peaks['large'] / 1e6:.1f} MB, {small}: {peaks['small'] / 1e6:.1f}",
         peaks["large"] / peaks["small"],
         at_most=MEMORY_BAR,
     )

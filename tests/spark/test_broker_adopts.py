@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,8 @@ def written(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Pa
 def _rows(spark: SparkSession, start: int, count: int) -> DataFrame:
     """Rows with and without key, value and headers, their timestamps out of order within a hundred."""
     order = F.col("id").bitwiseXOR(F.lit(0b110101))
-    headers = "array(named_struct('key', 'id', 'value', binary(string(id))), named_struct('key', 'id', 'value', null))"
+    header = "named_struct('key', 'id', 'value', {})"
+    headers = f"array({header.format('binary(string(id))')}, {header.format('null')})"
     return spark.range(start, start + count, 1, 2).select(
         F.when(F.col("id") % 5 != 0, F.concat(F.lit("key-"), F.col("id") % 97)).alias("key"),
         F.when(F.col("id") % 7 != 0, F.sha2(F.col("id").cast("string"), 256)).alias("value"),
@@ -54,7 +55,7 @@ def _append(rows: DataFrame, folder: Path, **options: Any) -> None:
 
 
 @pytest.fixture
-def adopted(new_broker: Callable[[], Broker], written: Path) -> Iterator[Broker]:
+def adopted(new_broker: Callable[[], Broker], written: Path) -> Broker:
     """A running broker that has taken over the directory as its topic."""
     broker = new_broker()
     broker.start()
@@ -62,7 +63,7 @@ def adopted(new_broker: Callable[[], Broker], written: Path) -> Iterator[Broker]
     broker.stop()
     broker.plant(written)
     broker.start()
-    yield broker
+    return broker
 
 
 def test_it_serves_exactly_our_records_and_goes_on(
