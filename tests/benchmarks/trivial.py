@@ -28,7 +28,7 @@ _BATCH_ROWS = 50_000
 
 
 class Trivial(DataSource):
-    """Reads prebuilt rows: ``rows`` of them, values of ``size`` bytes, in ``partitions``. Writes by counting."""
+    """Reads prebuilt rows: ``rows`` with values of ``size`` bytes in ``partitions``. Writes by counting."""
 
     @classmethod
     def name(cls) -> str:
