@@ -1,0 +1,148 @@
+"""spark.read.format("kafkalog"): the options of Spark's own Kafka source, on a directory."""
+
+import datetime
+import json
+import shutil
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql.types import StructType
+
+from tests.spark.conftest import in_order, numbered
+
+UTC = datetime.timezone.utc
+
+
+def values(frame):
+    return [row.value.decode() for row in in_order(frame)]
+
+
+def test_columns_are_those_of_sparks_kafka_source(write, read):
+    path = write([("1",)])
+    plain = StructType.fromDDL(
+        "key binary, value binary, topic string, partition int, offset bigint,"
+        " timestamp timestamp, timestampType int"
+    )
+    assert read(path).schema == plain
+    with_headers = read(path, includeHeaders="true").schema
+    assert with_headers[:-1] == plain
+    assert with_headers["headers"].dataType.simpleString() == "array<struct<key:string,value:binary>>"
+    assert all(field.nullable for field in with_headers)
+
+
+def test_a_row_has_all_columns(write, read):
+    time = datetime.datetime(2026, 1, 2, 3, 4, 5, 678_000)
+    schema = "key string, value string, timestamp timestamp, headers array<struct<key:string,value:binary>>"
+    path = write([("k", "v", time, [("a", b"1"), ("a", None)]), (None, None, time, None)], schema)
+    first, second = in_order(read(path, includeHeaders="true"))
+    assert (bytes(first.key), bytes(first.value)) == (b"k", b"v")
+    assert (first.topic, first.partition, first.offset, first.timestampType) == ("t", 0, 0, 0)
+    assert first.timestamp == time
+    assert [(h.key, h.value) for h in first.headers] == [("a", b"1"), ("a", None)]
+    assert (second.key, second.value, second.headers, second.offset) == (None, None, None, 1)
+
+
+def test_a_schema_of_some_columns_builds_only_those(spark, write):
+    path = write(numbered(3))
+    frame = spark.read.format("kafkalog").schema("value binary, offset bigint").load(path)
+    assert sorted((row.offset, bytes(row.value)) for row in frame.collect()) == [
+        (0, b"0"),
+        (1, b"1"),
+        (2, b"2"),
+    ]
+
+
+@pytest.mark.parametrize("schema", ["value string", "value binary, size int"])
+def test_a_schema_with_other_columns_is_refused(spark, write, schema):
+    path = write(numbered(1))
+    with pytest.raises(PySparkException, match=r"'(value|size)'"):
+        spark.read.format("kafkalog").schema(schema).load(path).collect()
+
+
+def test_topics_are_chosen_by_name_pattern_and_partition(write, read):
+    path = write(numbered(2), topic="orders", numPartitions=2)
+    write(numbered(2, 10), topic="orders-old")
+    write(numbered(2, 20), topic="__consumer_offsets")
+    assert {row.topic for row in read(path).collect()} == {"orders", "orders-old"}
+    assert values(read(path, subscribe=" orders ,")) == ["0", "1"]
+    assert values(read(path, subscribe="__consumer_offsets")) == ["20", "21"]
+    assert {row.topic for row in read(path, subscribePattern="old$|_offsets").collect()} == {"orders-old"}
+    assert values(read(path, assign='{"orders-old":[0,7]}')) == ["10", "11"]
+    with pytest.raises(PySparkException, match=r"No such topic: nothing.*orders"):
+        read(path, subscribe="nothing").collect()
+
+
+def test_offsets_bound_what_is_read(write, read):
+    path = write(numbered(10))
+    start, end = (json.dumps({"t": {"0": offset}}) for offset in (3, 5))
+    assert values(read(path, subscribe="t", startingOffsets=start)) == list("3456789")
+    assert values(read(path, subscribe="t", startingOffsets=start, endingOffsets=end)) == list("34")
+    assert values(read(path, subscribe="t", startingOffsets="earliest", endingOffsets=end)) == list("01234")
+
+
+def test_timestamps_bound_what_is_read(write, read):
+    times = [datetime.datetime(2026, 1, 1, 0, 0, second, tzinfo=UTC) for second in range(10)]
+    path = write([(str(i), time) for i, time in enumerate(times)], "value string, timestamp timestamp")
+    third, sixth = (int(times[i].timestamp() * 1000) for i in (3, 6))
+    assert values(read(path, startingTimestamp=third, endingTimestamp=sixth)) == list("345")
+    by_partition = json.dumps({"t": {"0": sixth}})
+    assert values(read(path, startingOffsetsByTimestamp=by_partition)) == list("6789")
+    assert values(read(path, endingOffsetsByTimestamp=by_partition)) == list("012345")
+    late = third + 1_000_000
+    with pytest.raises(PySparkException, match="startingOffsetsByTimestampStrategy"):
+        read(path, startingTimestamp=late).collect()
+    assert values(read(path, startingTimestamp=late, startingOffsetsByTimestampStrategy="latest")) == []
+
+
+def test_the_same_dataframe_sees_what_has_come_since(write, read):
+    frame = read(write(numbered(3)))
+    assert frame.count() == 3
+    write(numbered(4))
+    assert frame.count() == 7
+
+
+@pytest.mark.parametrize(
+    ("options", "tasks"), [({}, 1), ({"minPartitions": 4}, 4), ({"maxRecordsPerPartition": 25}, 4)]
+)
+def test_partitions_are_split_on_request(write, read, options, tasks):
+    frame = read(write(numbered(100)), **options)
+    assert frame.rdd.getNumPartitions() == tasks
+    assert values(frame) == [str(i) for i in range(100)]
+
+
+def test_several_roots_and_one_partition_folder(write, read, tmp_path):
+    first = write(numbered(2), topic="a", root="one")
+    second = write(numbered(2, 5), topic="b", root="two")
+    assert values(read(json.dumps([first, second]))) == ["0", "1", "5", "6"]
+    assert values(read(f"{second}/b-0")) == ["5", "6"]
+    shutil.copytree(f"{first}/a-0", f"{second}/a-0")
+    with pytest.raises(PySparkException, match=r"(?s)a-0.*one.*two|a-0.*two.*one"):
+        read(f"{first},{second}").collect()
+
+
+def test_a_zip_archive_is_read_through_fsspec(write, read, tmp_path):
+    path = write(numbered(5))
+    archive = shutil.make_archive(str(tmp_path / "backup"), "zip", path)
+    assert values(read(f"zip://::file://{archive}")) == list("01234")
+
+
+def test_unknown_options_are_refused_and_near_names_suggested(write, read):
+    path = write(numbered(1))
+    with pytest.raises(PySparkException, match=r"Unknown option 'startingoffset'.*startingOffsets"):
+        read(path, startingOffset="earliest")
+    with pytest.raises(PySparkException, match="latest for batch"):
+        read(path, subscribe="t", startingOffsets="latest").collect()
+
+
+def test_records_that_are_gone_are_data_loss_or_left_out(write, read):
+    path = write(numbered(5))
+    beyond = json.dumps({"t": {"0": 9}})
+    with pytest.raises(PySparkException, match="COULD_NOT_READ_OFFSET_RANGE"):
+        read(path, subscribe="t", endingOffsets=beyond).collect()
+    assert len(values(read(path, subscribe="t", endingOffsets=beyond, failOnDataLoss="false"))) == 5
+
+
+def test_sql_reads_a_directory(spark, write):
+    path = write(numbered(2))
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW lines USING kafkalog OPTIONS (path '{path}')")
+    assert spark.sql("SELECT count(*) AS n FROM lines").first().n == 2
