@@ -8,6 +8,7 @@ partitions by number, because Spark compares offsets as text.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,6 +20,8 @@ Offsets = dict[TopicPartition, int]
 
 MAX_INT = 2**31 - 1
 MAX_LONG = 2**63 - 1
+
+_PARTITION = re.compile("0|[1-9][0-9]{0,9}")
 
 
 def parse_partitions(text: str, *, option: str) -> tuple[TopicPartition, ...]:
@@ -56,7 +59,7 @@ def parse_offsets(
         if not isinstance(partitions, Mapping):
             raise _unexpected(option, f"topic {topic!r} has no object of partitions", example)
         for partition, number in partitions.items():
-            if not (partition.isascii() and partition.isdigit() and int(partition) <= MAX_INT):
+            if not _PARTITION.fullmatch(partition) or int(partition) > MAX_INT:
                 raise _unexpected(option, f"{partition!r} is no partition of topic {topic!r}", example)
             topic_partition = TopicPartition(topic, int(partition))
             if not _is_integer(number, lowest, MAX_LONG):

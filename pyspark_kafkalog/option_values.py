@@ -109,8 +109,8 @@ _JAVA_TOKEN = re.compile(
 )
 
 
-def java_pattern(name: str, pattern: str) -> re.Pattern[str]:
-    """A ``java.util.regex`` pattern as one of Python's that finds the same topic names.
+def java_pattern(name: str, pattern: str) -> str:
+    """A ``java.util.regex`` pattern as one for Python's ``re.ASCII`` that finds the same topic names.
 
     Java's named groups, ``\\Q..\\E``, ``\\z`` and character properties are
     rewritten. Refused are nested and intersected character classes, flags
@@ -146,7 +146,7 @@ def java_pattern(name: str, pattern: str) -> re.Pattern[str]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            return re.compile("".join(python), re.ASCII)
+            return re.compile("".join(python), re.ASCII).pattern
     except (re.error, ValueError, Warning, OverflowError, RecursionError) as e:
         raise OptionError(f"Option {name!r} has a pattern that is invalid or unknown to Python: {e}") from e
 

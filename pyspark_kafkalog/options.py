@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from pyspark_kafkalog import option_values
 from pyspark_kafkalog.errors import OptionError
@@ -34,10 +34,13 @@ class PlaceOptions:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which partitions to read. At most one is set; none means all topics that are not internal."""
+    """Which partitions to read. At most one is set; none means all topics that are not internal.
+
+    ``pattern`` is one for ``re.search`` with ``re.ASCII``.
+    """
 
     topics: tuple[str, ...] | None = None
-    pattern: re.Pattern[str] | None = None
+    pattern: str | None = None
     partitions: tuple[TopicPartition, ...] | None = None
 
 
@@ -128,7 +131,7 @@ def _paths(text: str) -> tuple[str, ...]:
     if text.startswith("["):
         try:
             paths = json.loads(text)
-        except ValueError as e:
+        except (ValueError, RecursionError) as e:
             raise OptionError(f"Option 'path' starts with '[' and is no JSON array: {e}") from e
     if not all(isinstance(path, str) and path.strip() for path in paths) or not paths:
         raise OptionError(
@@ -331,13 +334,13 @@ def _local_root(place: PlaceOptions) -> str:
     scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):/", path)
     if scheme is None:
         return path
-    uri = urlsplit(path)
-    if uri.scheme != "file" or uri.netloc not in ("", "localhost"):
+    local = re.fullmatch(r"file:(?://(?:localhost)?)?(/(?!/).*)", path)
+    if local is None:
         raise OptionError(
             f"A log directory at {scheme[1]}: can be read but not written, for it can't be appended to",
             hint="Write to a local or mounted folder.",
         )
-    return unquote(uri.path)
+    return unquote(local[1])
 
 
 def _partitioner(text: str | None) -> str | None:

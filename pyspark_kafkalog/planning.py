@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping
 from itertools import pairwise
 
@@ -32,9 +33,8 @@ def select_partitions(
     :raises UnknownTopicOrPartitionError: for a topic that is named and does not exist.
     """
     if selection.pattern is not None:
-        named = [
-            topic for topic in topics if selection.pattern.search(topic) and topic not in INTERNAL_TOPICS
-        ]
+        found_in = re.compile(selection.pattern, re.ASCII).search
+        named = [topic for topic in topics if found_in(topic) and topic not in INTERNAL_TOPICS]
     elif selection.topics is not None:
         named = list(selection.topics)
     elif selection.partitions is not None:

@@ -97,7 +97,7 @@ TOPICS = ["test", "latest-1", "a.b", "a-b", "axb", "A_9", "aa", "ab"]
 )
 def test_java_patterns(java: str, found: list[str]) -> None:
     pattern = java_pattern("p", java)
-    assert [topic for topic in TOPICS if pattern.search(topic)] == found
+    assert [topic for topic in TOPICS if re.search(pattern, topic, re.ASCII)] == found
 
 
 @pytest.mark.parametrize(
@@ -124,12 +124,11 @@ def test_bad_or_untranslatable_java_patterns(java: str) -> None:
 
 def test_possessive_quantifiers_work_where_python_knows_them() -> None:
     if sys.version_info >= (3, 11):
-        assert java_pattern("p", "^a++$").search("aaa")
+        assert re.search(java_pattern("p", "^a++$"), "aaa")
     else:
         with pytest.raises(OptionError, match="unknown to Python"):
             java_pattern("p", "^a++$")
 
 
-def test_escapes_before_letters_that_java_gives_a_meaning_stay_what_they_are() -> None:
-    assert java_pattern("p", r"\\z").pattern == r"\\z"
-    assert java_pattern("p", r"[\[\]]").flags & re.ASCII
+def test_an_escaped_backslash_escapes_nothing_else() -> None:
+    assert java_pattern("p", r"\\z") == r"\\z"
