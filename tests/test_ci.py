@@ -1,0 +1,45 @@
+"""CI installs what the package asks for, and all of the package."""
+
+from __future__ import annotations
+
+import configparser
+import importlib.metadata
+import sysconfig
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).parents[1]
+
+
+def requirements() -> list[Requirement]:
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    lines = setup["options"]["install_requires"].split("\n")
+    for extra in setup["options.extras_require"].values():
+        lines += extra.split("\n")
+    return [Requirement(line) for line in lines if line]
+
+
+@pytest.mark.parametrize("python", ["3.10", "3.11", "3.12", "3.13"])
+def test_every_requirement_is_pinned_within_its_bounds(python: str) -> None:
+    lines = (ROOT / "ci" / "constraints.txt").read_text().splitlines()
+    pins = [Requirement(line) for line in lines if not line.startswith("#")]
+    valid = [pin for pin in pins if pin.marker is None or pin.marker.evaluate({"python_version": python})]
+    versions = {pin.name: str(pin.specifier).removeprefix("==") for pin in valid}
+    assert len(versions) == len(valid), "nothing is pinned twice"
+    for requirement in requirements():
+        assert versions[requirement.name] in requirement.specifier, requirement.name
+
+
+def test_the_wheel_has_every_file_of_the_package() -> None:
+    # Not by name alone: that finds the egg-info which the build left in the checkout.
+    site_packages = sysconfig.get_path("purelib")
+    (wheel,) = importlib.metadata.distributions(name="pyspark-kafkalog", path=[site_packages])
+    installed = {str(file) for file in wheel.files or ()}
+    if "pyspark_kafkalog/__init__.py" not in installed:
+        pytest.skip("this is an editable install")
+    package = ROOT / "pyspark_kafkalog"
+    expected = {str(file.relative_to(ROOT)) for file in [*package.rglob("*.py"), package / "py.typed"]}
+    assert not expected - installed
