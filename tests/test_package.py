@@ -26,6 +26,11 @@ def test_importing_loads_nothing_heavy() -> None:
     assert not {"pyspark", "pyarrow", "numpy", "numba", "pyspark_kafkalog.spark"} & set(loaded)
 
 
+def test_planning_loads_neither_arrow_nor_numba() -> None:
+    loaded = run("import sys, pyspark_kafkalog.stream_planning; print(*sys.modules)").split()
+    assert not {"pyspark", "pyarrow", "numpy", "numba"} & set(loaded)
+
+
 def test_without_pyspark_there_is_a_package_and_no_data_source() -> None:
     code = (
         "import sys; sys.modules['pyspark'] = None; import pyspark_kafkalog;"
