@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
-import numpy as np
 
-
-def write_all(descriptor: int, data: np.ndarray | bytes, position: int) -> None:
+def write_all(descriptor: int, data: Any, position: int) -> None:
     """Write all of ``data`` (bytes or a uint8 array) at ``position`` of the file."""
     view = memoryview(data)
     while view:

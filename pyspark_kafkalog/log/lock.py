@@ -73,5 +73,6 @@ def _locked(root: str, timeout: float) -> LogDirectoryLockedError:
     return LogDirectoryLockedError(
         f"The log directory is in use: another process held its lock for all of {timeout:g} s",
         file=os.path.join(root, LOCK_FILE),
-        hint="A running broker holds it until it stops; another writer of this package only while it publishes.",
+        hint="A running broker holds it until it stops, another "
+        "writer of this package only while it publishes.",
     )

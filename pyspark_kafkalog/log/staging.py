@@ -23,8 +23,13 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import NamedTuple
 
+import numpy as np
+
 from pyspark_kafkalog.codec.checksum import crc32c
 from pyspark_kafkalog.codec.encode import Encoded
+from pyspark_kafkalog.codec.walk import Batches, walk
+from pyspark_kafkalog.errors import LogDirectoryError
+from pyspark_kafkalog.log.active_segment import map_file
 from pyspark_kafkalog.log.durable import write_all
 from pyspark_kafkalog.model import TopicPartition
 
@@ -34,7 +39,7 @@ _STAGED_NAME = re.compile(
     rf"{re.escape(STAGED_PREFIX)}(?P<job>[A-Za-z0-9._]+)-[A-Za-z0-9._]+-[0-9a-f]{{32}}\Z"
 )
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("pyspark_kafkalog")
 
 
 class Section(NamedTuple):
@@ -108,6 +113,26 @@ class Staging:
             os.unlink(self._path)
 
 
+def read_staged(root: str, file: StagedFile) -> tuple[np.ndarray, Batches]:
+    """The bytes of a staged file and the batches in it, once all is found to be as the task left it.
+
+    :raises LogDirectoryError: if it is gone, or anything in it has changed.
+    """
+    path = os.path.join(root, file.name)
+    if not _STAGED_NAME.match(file.name):
+        raise _changed(path)
+    try:
+        data = map_file(path)
+    except FileNotFoundError:
+        raise _changed(path) from None
+    batches = walk(data)
+    ends = np.cumsum([section.size for section in file.sections])
+    whole = np.isin(ends, batches.position + batches.size).all() and data.size == ends[-1] == batches.end
+    if not whole or any(crc32c(data[s.position : s.position + s.size]) != s.crc for s in file.sections):
+        raise _changed(path)
+    return data, batches
+
+
 def abort(root: str, job: str) -> None:
     """Remove all that ``job`` staged. Never raises, as that would hide why the job failed."""
     try:
@@ -135,7 +160,7 @@ def sweep(root: str, job: str) -> None:
 
 
 def remove_staged(root: str, is_over: Callable[[str], bool], older_than: float = 0) -> None:
-    """Remove the staged files of the jobs for which ``is_over`` holds, or last written before ``older_than``."""
+    """Remove staged files whose job ``is_over``, and any last written to before ``older_than``."""
     with os.scandir(root) as entries:
         for entry in entries:
             match = _STAGED_NAME.match(entry.name)
@@ -151,3 +176,11 @@ def _field(text: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9._-]{1,80}", text):
         raise ValueError(f"{text!r} cannot be part of a file name")
     return text.replace("-", ".")
+
+
+def _changed(path: str) -> LogDirectoryError:
+    return LogDirectoryError(
+        "A staged file is gone, or not as its task wrote it",
+        file=path,
+        hint="Nothing was published. Run the job again, and let nothing else write to the log directory.",
+    )

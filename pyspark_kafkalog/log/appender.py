@@ -1,0 +1,220 @@
+"""Append record batches to one partition: offsets and epochs set, segments rolled, indexes written.
+
+Sources: Kafka's ``UnifiedLog.append``, ``LocalLog.roll``, ``LogSegment``, ``LogValidator``.
+No producer snapshot (``.snapshot``) is written at a roll: batches written here
+have no producer id, and a broker builds what it lacks from the log.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pyspark_kafkalog.codec.encode import put_checksums
+from pyspark_kafkalog.codec.format import (
+    ATTRIBUTES_V2,
+    LEADER_EPOCH_V2,
+    LOG_APPEND_TIME_BIT,
+    MAX_TIMESTAMP_V2,
+    OFFSET,
+)
+from pyspark_kafkalog.codec.write_kernels import put_ints
+from pyspark_kafkalog.log.active_segment import ActiveSegment, SegmentLimits, open_active_segment
+from pyspark_kafkalog.log.durable import replace, sync_folder, write_all, write_new
+from pyspark_kafkalog.log.journal import PartitionEnd
+from pyspark_kafkalog.log.layout import (
+    LEADER_EPOCH_CHECKPOINT,
+    PARTITION_METADATA_FILE,
+    format_leader_epoch_checkpoint,
+    format_partition_metadata,
+    parse_leader_epoch_checkpoint,
+    segment_file,
+)
+from pyspark_kafkalog.model import OffsetRange, TopicPartition
+
+_CHUNK_BYTES = 4 << 20
+"""Batches are copied in chunks of about this size, small enough to be patched in the processor's cache."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogSettings:
+    """How a log is laid out; names and defaults are those of Kafka's topic settings."""
+
+    segment_bytes: int = 1 << 30
+    segment_ms: int = 7 * 24 * 3600 * 1000
+    index_interval_bytes: int = 4096
+    log_append_time: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PendingBatches:
+    """Record batches that are to be appended to a partition, in order; one element each.
+
+    ``source`` tells in which of the staged files a batch is, ``position`` and
+    ``size`` where, ``records`` how many offsets it takes.
+    """
+
+    source: np.ndarray
+    position: np.ndarray
+    size: np.ndarray
+    records: np.ndarray
+    max_timestamp: np.ndarray
+    attributes: np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLog:
+    """A partition's folder, ready to be appended to."""
+
+    folder: str
+    created: bool
+    next_offset: int
+    leader_epoch: int
+    active: ActiveSegment | None
+
+    @property
+    def end(self) -> PartitionEnd:
+        """What it takes to undo an append."""
+        if self.created or self.active is None:
+            return PartitionEnd(self.next_offset, self.created, None, {})
+        return PartitionEnd(self.next_offset, False, self.active.base_offset, self.active.sizes())
+
+
+def open_partition(
+    folder: str, partition: TopicPartition, settings: LogSettings, log_start_offset: int
+) -> PartitionLog:
+    """Open a partition that exists, and repair what its last owner left unfinished (invisible to readers).
+
+    A log without a leader epoch gets epoch 0 from its end on, as from a broker that becomes its leader.
+    """
+    active = open_active_segment(folder, partition, settings.index_interval_bytes)
+    next_offset = max(log_start_offset, 0 if active is None else active.next_offset)
+    path = os.path.join(folder, LEADER_EPOCH_CHECKPOINT)
+    try:
+        with open(path, "rb") as file:
+            epochs = parse_leader_epoch_checkpoint(file.read(), path)
+    except FileNotFoundError:
+        epochs = []
+    if not epochs:
+        epochs = [(0, next_offset)]
+        replace(path, format_leader_epoch_checkpoint(epochs), path + ".tmp")
+    return PartitionLog(folder, False, next_offset, epochs[-1][0], active)
+
+
+def new_partition(folder: str) -> PartitionLog:
+    """A partition that does not exist, and begins with offset 0; see :func:`create_folder`."""
+    return PartitionLog(folder, True, 0, 0, None)
+
+
+def create_folder(log: PartitionLog, topic_id: str) -> None:
+    """Make the folder of a new partition, as a broker does: an empty segment, its topic's id, epoch 0."""
+    os.mkdir(log.folder)
+    files = {
+        PARTITION_METADATA_FILE: format_partition_metadata(topic_id),
+        LEADER_EPOCH_CHECKPOINT: format_leader_epoch_checkpoint([(log.leader_epoch, log.next_offset)]),
+        **{segment_file(log.next_offset, suffix): b"" for suffix in ActiveSegment(log.next_offset).sizes()},
+    }
+    for name, data in files.items():
+        write_new(os.path.join(log.folder, name), data)
+    sync_folder(log.folder)
+
+
+def append(
+    log: PartitionLog, batches: PendingBatches, files: list[np.ndarray], settings: LogSettings, now_ms: int
+) -> OffsetRange:
+    """Append the batches and flush all that was written.
+
+    :param files: the staged files' bytes.
+    :param now_ms: the timestamp of each record if ``settings.log_append_time``.
+    :return: the offsets that the records got.
+    """
+    last_offsets = log.next_offset + np.cumsum(batches.records) - 1
+    base_offsets = last_offsets - batches.records + 1
+    max_timestamps = np.full_like(last_offsets, now_ms) if settings.log_append_time else batches.max_timestamp
+    limits = SegmentLimits(settings.segment_bytes, settings.segment_ms, settings.index_interval_bytes)
+    segment = log.active or ActiveSegment(log.next_offset)
+    first = 0
+    while first < last_offsets.size:
+        before = segment.sizes()
+        stop, offset_index, time_index = segment.append(
+            limits, batches.size, last_offsets, max_timestamps, first
+        )
+        share = slice(first, stop)
+        data = _stamped(
+            batches,
+            share,
+            files,
+            base_offsets,
+            log.leader_epoch,
+            now_ms if settings.log_append_time else None,
+        )
+        contents: tuple[Iterable[Any], ...] = (data, [offset_index], [time_index])
+        for (suffix, size), parts in zip(before.items(), contents, strict=True):
+            _extend(os.path.join(log.folder, segment_file(segment.base_offset, suffix)), size, parts)
+        if stop < last_offsets.size:
+            segment = ActiveSegment(int(base_offsets[stop]))
+        first = stop
+    sync_folder(log.folder)
+    return OffsetRange(log.next_offset, int(last_offsets[-1]) + 1)
+
+
+def _extend(path: str, size: int, parts: Iterable[Any]) -> None:
+    """Append to a file of ``size`` bytes, which is made if that is 0, and flush it."""
+    new = os.O_CREAT | os.O_TRUNC if size == 0 else 0
+    descriptor = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | new, 0o666)
+    try:
+        for part in parts:
+            write_all(descriptor, part, size)
+            size += len(part)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _stamped(
+    batches: PendingBatches,
+    share: slice,
+    files: list[np.ndarray],
+    base_offsets: np.ndarray,
+    leader_epoch: int,
+    append_time: int | None,
+) -> Iterator[np.ndarray]:
+    """The bytes of a share of the batches, chunk by chunk, with their offsets, epoch and append time set.
+
+    A chunk is valid until the next is asked for.
+    """
+    sizes = batches.size[share]
+    ends = np.cumsum(sizes)
+    chunk = np.empty(max(_CHUNK_BYTES, int(sizes.max(initial=0))), np.uint8)
+    first = share.start
+    while first < share.stop:
+        done = int(ends[first - share.start - 1]) if first > share.start else 0
+        stop = share.start + int(np.searchsorted(ends, done + chunk.size, side="right"))
+        part = slice(first, stop)
+        data = _gather(batches, part, files, chunk)
+        sizes = batches.size[part]
+        positions = np.cumsum(sizes) - sizes
+        put_ints(data, positions + OFFSET, base_offsets[part], 8)
+        put_ints(data, positions + LEADER_EPOCH_V2, np.full_like(positions, leader_epoch), 4)
+        if append_time is not None:
+            put_ints(data, positions + ATTRIBUTES_V2, batches.attributes[part] | LOG_APPEND_TIME_BIT, 2)
+            put_ints(data, positions + MAX_TIMESTAMP_V2, np.full_like(positions, append_time), 8)
+            put_checksums(data, positions, sizes)
+        yield data
+        first = stop
+
+
+def _gather(batches: PendingBatches, part: slice, files: list[np.ndarray], chunk: np.ndarray) -> np.ndarray:
+    """Copy batches one behind the other to the front of ``chunk``; neighbours in a file as one."""
+    source, position, size = (field[part] for field in (batches.source, batches.position, batches.size))
+    apart = np.flatnonzero((source[1:] != source[:-1]) | (position[1:] != position[:-1] + size[:-1])) + 1
+    filled = 0
+    for first, stop in zip([0, *apart.tolist()], [*apart.tolist(), size.size], strict=True):
+        start, length = int(position[first]), int(size[first:stop].sum())
+        chunk[filled : filled + length] = files[source[first]][start : start + length]
+        filled += length
+    return chunk[:filled]
