@@ -38,78 +38,80 @@ class Option:
 
 OPTIONS: tuple[Option, ...] = (
     Option(
-        "path",
-        Use.ALL,
-        None,
-        "Log directory: a path or URI. To read also a JSON array or comma list of them.",
+        "path", Use.ALL, None, "Log directory: path or URI. To read also a JSON array or comma list of them."
     ),
     Option("subscribe", Use.READ, None, "Topics, separated by commas."),
     Option("subscribePattern", Use.READ, None, "Java regular expression, found anywhere in a topic's name."),
-    Option("assign", Use.READ, None, 'Partitions: {"topicA":[0,1]}.'),
+    Option("assign", Use.READ, None, 'Partitions, `{"topicA":[0,1]}`.'),
     Option(
         "startingOffsets",
         Use.READ,
         None,
-        'earliest (default of a batch), latest (default of a stream), or {"topicA":{"0":23,"1":-2}}; '
-        "-2 is earliest, -1 latest. A stream uses it only before its first checkpoint.",
+        "`earliest` (a batch's default), `latest` (a stream's) or "
+        '`{"topicA":{"0":23,"1":-2}}`, where -2 is earliest and -1 latest. '
+        "A stream uses it only before its first checkpoint.",
     ),
-    Option("endingOffsets", Use.BATCH_READ, "latest", "latest or offsets as above, exclusive."),
-    Option("startingTimestamp", Use.READ, None, "Milliseconds; beats the two options below."),
+    Option("endingOffsets", Use.BATCH_READ, "latest", "`latest` or JSON as above, exclusive."),
+    Option("startingTimestamp", Use.READ, None, "Milliseconds; beats the two other starting options."),
     Option(
-        "startingOffsetsByTimestamp", Use.READ, None, '{"topicA":{"0":1700000000000}}; beats startingOffsets.'
+        "startingOffsetsByTimestamp",
+        Use.READ,
+        None,
+        '`{"topicA":{"0":1700000000000}}`, milliseconds; beats `startingOffsets`.',
     ),
     Option(
         "startingOffsetsByTimestampStrategy",
         Use.READ,
         "error",
-        "error or latest, where no record is as late as a starting timestamp.",
+        "`error` or `latest`, where no record is as late as a starting timestamp.",
     ),
     Option("endingTimestamp", Use.BATCH_READ, None, "Milliseconds; beats the two other ending options."),
-    Option("endingOffsetsByTimestamp", Use.BATCH_READ, None, "As for starting; beats endingOffsets."),
-    Option(
-        "includeHeaders",
-        Use.ALL,
-        "false",
-        "Adds the column headers to what is read. A writer needs only the column.",
-    ),
-    Option("failOnDataLoss", Use.READ, "true", "false: warn and go on where records are gone or broken."),
+    Option("endingOffsetsByTimestamp", Use.BATCH_READ, None, "As for starting; beats `endingOffsets`."),
+    Option("includeHeaders", Use.ALL, "false", "Read the column `headers`. A writer needs only the column."),
+    Option("failOnDataLoss", Use.READ, "true", "`false`: warn and go on where records are gone or broken."),
     Option("minPartitions", Use.READ, None, "Split large partitions until Spark has about so many tasks."),
     Option("maxRecordsPerPartition", Use.READ, None, "The most offsets for one task."),
-    Option("maxOffsetsPerTrigger", Use.STREAM_READ, None, "The most offsets for one micro-batch."),
+    Option("maxOffsetsPerTrigger", Use.STREAM_READ, None, "About the most offsets for one micro-batch."),
     Option(
         "maxBytesPerTrigger",
         Use.STREAM_READ,
         None,
-        "About the most stored bytes for one micro-batch, e.g. 64m.",
+        "About the most bytes for one micro-batch, as stored, e.g. `64m`.",
     ),
     Option(
-        "minOffsetsPerTrigger", Use.STREAM_READ, None, "Wait for so many offsets; availableNow does not wait."
+        "minOffsetsPerTrigger",
+        Use.STREAM_READ,
+        None,
+        "Wait until so many offsets are unread. `Trigger.AvailableNow` does not wait.",
     ),
-    Option("maxTriggerDelay", Use.STREAM_READ, "15m", "The longest wait for minOffsetsPerTrigger."),
+    Option("maxTriggerDelay", Use.STREAM_READ, "15m", "The longest such wait."),
     Option(
         "kafka.isolation.level",
         Use.READ,
         "read_uncommitted",
-        "read_committed hides aborted transactions and stops before open ones.",
+        "`read_committed` hides aborted transactions and stops before open ones.",
     ),
     Option("checkCrcs", Use.READ, "true", "Verify the checksum of every record batch."),
     Option(
         "checkpointLocation",
         Use.STREAM_READ | Use.WRITE,
         None,
-        "Of the query. A reader that is told it too keeps its start offsets there.",
+        "The query's. A reader that is told it too keeps its start offsets there.",
     ),
-    Option("topic", Use.WRITE, None, "Topic of all rows; beats the column topic."),
+    Option("topic", Use.WRITE, None, "Topic of all rows; beats the column `topic`."),
     Option(
-        "partitioner", Use.WRITE, None, "Import path package.module:callable, for rows with no partition."
+        "partitioner",
+        Use.WRITE,
+        None,
+        "Import path `package.module:callable`, asked for rows with no `partition`.",
     ),
     Option("numPartitions", Use.WRITE, "1", "Partitions of a topic that this write makes."),
-    Option("compression.type", Use.WRITE, "none", "none, gzip, snappy, lz4 or zstd."),
-    Option("batch.size", Use.WRITE, "16384", "Bytes of records before compression that fill a record batch."),
-    Option("max.message.bytes", Use.WRITE, "1048588", "The largest record batch, as stored."),
-    Option("message.timestamp.type", Use.WRITE, "CreateTime", "CreateTime or LogAppendTime."),
-    Option("segment.bytes", Use.WRITE, "1073741824", "Size at which a new segment begins."),
-    Option("segment.ms", Use.WRITE, "604800000", "Age of records at which a new segment begins."),
+    Option("compression.type", Use.WRITE, "none", "`none`, `gzip`, `snappy`, `lz4` or `zstd`."),
+    Option("batch.size", Use.WRITE, "16384", "Bytes of records, uncompressed, that fill a record batch."),
+    Option("max.message.bytes", Use.WRITE, "1048588", "Bytes of the largest record batch, as stored."),
+    Option("message.timestamp.type", Use.WRITE, "CreateTime", "`CreateTime` or `LogAppendTime`."),
+    Option("segment.bytes", Use.WRITE, "1073741824", "Bytes at which a new segment begins."),
+    Option("segment.ms", Use.WRITE, "604800000", "Age at which a new segment begins."),
     Option("index.interval.bytes", Use.WRITE, "4096", "Bytes of log between two index entries."),
 )
 """All options of this version, in the order of the README's table."""

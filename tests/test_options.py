@@ -6,6 +6,7 @@ import contextlib
 import logging
 import pickle
 import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -41,6 +42,17 @@ def stream(**options: str) -> ReadOptions:
 def as_spark_gives(options: dict[str, str]) -> dict[str, str]:
     """As Spark hands options over: in lower case, the path among them; ``a__b`` stands for ``a.b``."""
     return {name.replace("__", ".").lower(): value for name, value in {"path": "/log", **options}.items()}
+
+
+def where(use: Use) -> str:
+    """As the README's table says it."""
+    words = {
+        Use.READ: "read",
+        Use.BATCH_READ: "batch read",
+        Use.STREAM_READ: "stream read",
+        Use.WRITE: "write",
+    }
+    return ", ".join(words[part] for part in (use & Use.READ, use & Use.WRITE) if part)
 
 
 HARD_TEXTS = [
@@ -117,6 +129,14 @@ class TestNames:
             assert read_options(options, batch=False) == read_options({"path": "/log"}, batch=False)
         if use & Use.BATCH_READ:
             assert read_options(options, batch=True) == read_options({"path": "/log"}, batch=True)
+
+    def test_the_readme_has_the_table(self) -> None:
+        readme = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+        table = ["| option | for | default | meaning |", "|---|---|---|---|"]
+        for option in OPTIONS:
+            default = "-" if option.default is None else f"`{option.default}`"
+            table.append(f"| `{option.name}` | {where(option.use)} | {default} | {option.meaning} |")
+        assert "\n".join(table) in readme, "\n".join(["README.md needs:", *table])
 
     def test_names_in_the_table_are_told_apart(self) -> None:
         assert len({option.name.lower() for option in OPTIONS}) == len(OPTIONS)
