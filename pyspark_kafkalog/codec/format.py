@@ -85,4 +85,6 @@ NO_PRODUCER_ID = -1
 
 CONTROL_ABORT, CONTROL_COMMIT = 0, 1
 """The type in a control record's key (int16 version, int16 type); other types are not about transactions."""
+CONTROL_TYPE = 2
+"""Position of the type in a control record's key."""
 CONTROL_KEY_SIZE = 4

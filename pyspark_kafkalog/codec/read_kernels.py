@@ -21,6 +21,8 @@ from pyspark_kafkalog.codec.format import (
     CRC_LEGACY,
     CRC_V2,
     HEADER_SIZE_UP_TO_MAGIC,
+    KEY_SIZE_V0,
+    KEY_SIZE_V1,
     LAST_OFFSET_DELTA_V2,
     LEADER_EPOCH_V2,
     LOG_OVERHEAD,
@@ -35,7 +37,17 @@ from pyspark_kafkalog.codec.format import (
     TIMESTAMP_V1,
 )
 from pyspark_kafkalog.codec.format import MAGIC as MAGIC_AT
-from pyspark_kafkalog.codec.jit import BYTES, OUT_TABLE, inlined, kernel
+from pyspark_kafkalog.codec.jit import (
+    BYTES,
+    INT64S,
+    OUT_BYTES,
+    OUT_INT32,
+    OUT_TABLE,
+    TABLE,
+    copy_bytes,
+    inlined,
+    kernel,
+)
 
 Integer: TypeAlias = Any
 Integers: TypeAlias = Any
@@ -60,8 +72,32 @@ Integers: TypeAlias = Any
 ) = range(14)
 BATCH_COLUMNS = 14
 
+# Columns of a table of regions: stretches of uncompressed v2 records, one row a batch.
+(
+    BODY,
+    BODY_END,
+    RECORDS,
+    REGION_OFFSET,
+    LAST_OFFSET_DELTA,
+    REGION_TIMESTAMP,
+    DELTA_FACTOR,
+) = range(7)
+REGION_COLUMNS = 7
+"""A record's timestamp is REGION_TIMESTAMP + its delta * DELTA_FACTOR, which is 0 for LogAppendTime."""
+
+# Columns of a table of uncompressed v0 and v1 messages.
+MESSAGE, MESSAGE_SIZE, MESSAGE_MAGIC, MESSAGE_OFFSET, MESSAGE_TIMESTAMP = range(5)
+MESSAGE_COLUMNS = 5
+
+# Columns of an index: where each record's parts lie in the bytes that were indexed.
+OFFSET, TIMESTAMP, KEY_AT, KEY_SIZE, VALUE_AT, VALUE_SIZE, HEADERS_AT, HEADERS_END, HEADERS = range(9)
+INDEX_COLUMNS = 9
+"""A negative size is a null."""
+
 END, INCOMPLETE, INVALID = range(3)
 """Why a walk ended: at the end of the buffer, at a batch that is not all there, at bytes that are none."""
+FULL = 3
+"""Why indexing ended besides END and INVALID: the index has no room for more."""
 
 MAX_INT64 = 0x7FFFFFFFFFFFFFFF
 
@@ -183,3 +219,208 @@ def next_frame(data: np.ndarray, position: Integer, stop: Integer, min_offset: I
                 return position, size
         position += 1
     return int64(-1), int64(0)
+
+
+@inlined
+def long_varint(data: np.ndarray, at: Integer, end: Integer, most: Integer) -> Integers:
+    """A zig-zag varint of at most ``most`` bytes, and the position after it, -1 if there is none."""
+    value = np.uint64(0)
+    for i in range(min(most, end - at)):
+        byte = np.uint64(data[at + i])
+        value |= (byte & np.uint64(127)) << np.uint64(7 * i)
+        if byte < 128:
+            if most == 5:
+                value &= np.uint64(0xFFFFFFFF)
+            return int64(value >> np.uint64(1)) ^ -int64(value & np.uint64(1)), at + i + 1
+    return int64(0), int64(-1)
+
+
+@inlined
+def varint(data: np.ndarray, at: Integer, end: Integer) -> Integers:
+    """A zig-zag int32 as Kafka's ByteUtils reads it, and the position after it, -1 if there is none."""
+    if at + 1 < end:
+        first = int64(data[at])
+        if first < 128:
+            return (first >> 1) ^ -(first & 1), at + 1
+        second = int64(data[at + 1])
+        if second < 128:
+            first = (first & 127) | (second << 7)
+            return (first >> 1) ^ -(first & 1), at + 2
+    return long_varint(data, at, end, 5)
+
+
+@inlined
+def end_of_headers(data: np.ndarray, at: Integer, end: Integer, count: Integer) -> Integer:
+    """The position after ``count`` record headers, -1 if they are not there."""
+    for _ in range(count):
+        size, at = varint(data, at, end)
+        if at < 0 or size < 0 or size > end - at:
+            return int64(-1)
+        size, at = varint(data, at + size, end)
+        if at < 0 or size > end - at:
+            return int64(-1)
+        at += max(size, 0)
+    return at
+
+
+@kernel(
+    types.UniTuple(types.int64, 5)(
+        BYTES, TABLE, types.int64, types.int64, types.int64, types.int64, types.int64, OUT_TABLE
+    )
+)
+def index_records(
+    data: np.ndarray,
+    regions: np.ndarray,
+    region: Integer,
+    record: Integer,
+    at: Integer,
+    start: Integer,
+    stop: Integer,
+    index: np.ndarray,
+) -> Integers:
+    """Index the v2 records of ``regions`` that have offsets from ``start`` to before ``stop``.
+
+    Strict as Kafka's DefaultRecord and DefaultRecordBatch: a record takes exactly
+    its length, the records exactly their region; and offsets rise and are inside their batch.
+
+    Begins at ``record`` of ``region``, which lies at ``at`` (a region's first record needs no ``at``).
+    Returns where to go on in that form, then the rows, then END, or FULL at a record
+    that has no room, or INVALID with the rows before the first invalid region. Only a region
+    that could not fit into an empty index is begun without room for all its records.
+    """
+    room = index.shape[1]
+    row = int64(0)
+    while region < regions.shape[1]:
+        count = regions[RECORDS, region]
+        body_end = regions[BODY_END, region]
+        first_row = row
+        least = int64(-1)
+        if record == 0:
+            at = regions[BODY, region]
+            if row > 0 and count > room - row:
+                return region, record, at, row, int64(FULL)
+        if count < 0:
+            return region, record, at, first_row, int64(INVALID)
+        while record < count:
+            if row == room:
+                return region, record, at, row, int64(FULL)
+            size, body = varint(data, at, body_end)
+            if body < 0 or size < 0 or size > body_end - body:
+                return region, record, at, first_row, int64(INVALID)
+            end = body + size
+            timestamp, field = long_varint(data, body + 1, end, 10)
+            if field < 0:
+                return region, record, at, first_row, int64(INVALID)
+            delta, field = varint(data, field, end)
+            if field < 0 or delta <= least or delta > regions[LAST_OFFSET_DELTA, region]:
+                return region, record, at, first_row, int64(INVALID)
+            key_size, key_at = varint(data, field, end)
+            if key_at < 0 or key_size > end - key_at:
+                return region, record, at, first_row, int64(INVALID)
+            value_size, value_at = varint(data, key_at + max(key_size, 0), end)
+            if value_at < 0 or value_size > end - value_at:
+                return region, record, at, first_row, int64(INVALID)
+            headers, headers_at = varint(data, value_at + max(value_size, 0), end)
+            if headers_at < 0 or headers < 0 or headers > end - headers_at:
+                return region, record, at, first_row, int64(INVALID)
+            if end_of_headers(data, headers_at, end, headers) != end:
+                return region, record, at, first_row, int64(INVALID)
+            offset = regions[REGION_OFFSET, region] + delta
+            if start <= offset < stop:
+                index[OFFSET, row] = offset
+                index[TIMESTAMP, row] = (
+                    regions[REGION_TIMESTAMP, region] + timestamp * regions[DELTA_FACTOR, region]
+                )
+                index[KEY_AT, row] = key_at
+                index[KEY_SIZE, row] = key_size
+                index[VALUE_AT, row] = value_at
+                index[VALUE_SIZE, row] = value_size
+                index[HEADERS_AT, row] = headers_at
+                index[HEADERS_END, row] = end
+                index[HEADERS, row] = headers
+                row += 1
+            at = end
+            least = delta
+            record += 1
+        if at != body_end:
+            return region, record, at, first_row, int64(INVALID)
+        region += 1
+        record = int64(0)
+    return region, record, at, row, int64(END)
+
+
+@kernel(types.int64(BYTES, TABLE, types.int64, OUT_TABLE))
+def index_messages(data: np.ndarray, messages: np.ndarray, first: Integer, index: np.ndarray) -> Integer:
+    """Index uncompressed v0 and v1 messages, from ``first`` on until the index is full.
+
+    The messages lie wholly in ``data``. Returns the rows before the first invalid one: key and
+    value must fit, and the value ends where the message does.
+    """
+    rows = min(index.shape[1], messages.shape[1] - first)
+    for row in range(rows):
+        message = first + row
+        end = messages[MESSAGE, message] + messages[MESSAGE_SIZE, message]
+        key = messages[MESSAGE, message] + (
+            KEY_SIZE_V0 if messages[MESSAGE_MAGIC, message] == 0 else KEY_SIZE_V1
+        )
+        key_size = signed(data, key, 4)
+        value = key + 4 + max(key_size, 0)
+        if value > end - 4:
+            return int64(row)
+        value_size = signed(data, value, 4)
+        if value + 4 + max(value_size, 0) != end:
+            return int64(row)
+        index[OFFSET, row] = messages[MESSAGE_OFFSET, message]
+        index[TIMESTAMP, row] = messages[MESSAGE_TIMESTAMP, message]
+        index[KEY_AT, row] = key + 4
+        index[KEY_SIZE, row] = key_size
+        index[VALUE_AT, row] = value + 4
+        index[VALUE_SIZE, row] = value_size
+        index[HEADERS_AT, row] = end
+        index[HEADERS_END, row] = end
+        index[HEADERS, row] = 0
+    return rows
+
+
+@kernel(types.UniTuple(types.int64, 2)(INT64S, OUT_INT32, OUT_BYTES))
+def fill_offsets(sizes: np.ndarray, offsets: np.ndarray, validity: np.ndarray) -> Integers:
+    """Arrow's offsets and zeroed validity bits of a binary column; returns its bytes and its nulls."""
+    total = int64(0)
+    nulls = int64(0)
+    offsets[0] = 0
+    for row in range(sizes.size):
+        if sizes[row] < 0:
+            nulls += 1
+        else:
+            total += sizes[row]
+            validity[row >> 3] |= np.uint8(1 << (row & 7))
+        offsets[row + 1] = total
+    return total, nulls
+
+
+@kernel(types.void(BYTES, INT64S, OUT_INT32, OUT_BYTES))
+def gather(data: np.ndarray, positions: np.ndarray, offsets: np.ndarray, out: np.ndarray) -> None:
+    """Copy the bytes of a binary column, whose offsets were filled, to ``out``."""
+    for row in range(positions.size):
+        copy_bytes(
+            out, int64(offsets[row]), data, positions[row], int64(offsets[row + 1]) - int64(offsets[row])
+        )
+
+
+@kernel(types.void(BYTES, INT64S, INT64S, INT64S, OUT_TABLE))
+def index_headers(
+    data: np.ndarray, positions: np.ndarray, ends: np.ndarray, counts: np.ndarray, index: np.ndarray
+) -> None:
+    """Index the headers, in KEY_AT to VALUE_SIZE, of records that were validated."""
+    header = 0
+    for row in range(counts.size):
+        at = positions[row]
+        for _ in range(counts[row]):
+            size, at = varint(data, at, ends[row])
+            index[KEY_AT, header] = at
+            index[KEY_SIZE, header] = size
+            size, at = varint(data, at + size, ends[row])
+            index[VALUE_AT, header] = at
+            index[VALUE_SIZE, header] = size
+            at += max(size, 0)
+            header += 1

@@ -11,6 +11,7 @@ import numpy as np
 from pyspark_kafkalog.codec import read_kernels as kernels
 from pyspark_kafkalog.codec.checksum import crc32, crc32c
 from pyspark_kafkalog.codec.format import (
+    ATTRIBUTES_V2,
     COMPRESSION_MASK,
     CONTROL_BIT,
     CREATE_TIME,
@@ -113,13 +114,21 @@ def walk(buffer: Buffer, position: int = 0) -> Batches:
     )
 
 
-def checksum_holds(data: np.ndarray, position: int, size: int) -> bool:
-    """Whether the CRC of the whole batch in ``data[position:position + size]`` is right."""
-    if data[position + MAGIC] == 2:
-        stored, actual = data[position + 17 : position + 21], crc32c(data[position + 21 : position + size])
-    else:
-        stored, actual = data[position + 12 : position + 16], crc32(data[position + 16 : position + size])
-    return int.from_bytes(stored.tobytes(), "big") == actual
+def checksum(data: np.ndarray, position: int, size: int, magic: int) -> int:
+    """The CRC that the whole batch in ``data[position:position + size]`` should have in its header."""
+    if magic == 2:
+        return crc32c(data[position + ATTRIBUTES_V2 : position + size])
+    return crc32(data[position + MAGIC : position + size])
+
+
+def first_bad_checksum(data: np.ndarray, batches: Batches, first: int, stop: int) -> int:
+    """The first of the batches ``first`` to ``stop`` whose CRC is wrong; ``stop`` if none is."""
+    columns = (batches.position, batches.size, batches.magic, batches.crc)
+    rows = zip(*(column[first:stop].tolist() for column in columns), strict=True)
+    for row, (position, size, magic, crc) in enumerate(rows, first):
+        if checksum(data, position, size, magic) != crc:
+            return row
+    return stop
 
 
 def check_batch(buffer: Buffer, position: int) -> bool:
@@ -142,7 +151,8 @@ def find_batch(buffer: Buffer, position: int, *, min_offset: int = 0, stop: int 
         position, size = kernels.next_frame(data, position, stop, min_offset)
         if position < 0:
             return None
-        if checksum_holds(data, position, size):
+        batches = walk(data[: position + size], position)
+        if first_bad_checksum(data, batches, 0, 1) == 1:
             return position
         budget -= size
         position += 1

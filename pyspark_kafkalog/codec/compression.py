@@ -1,0 +1,207 @@
+"""Compress and decompress record batches over pyarrow, streamed and capped: no bytes can fill the memory.
+
+Kafka's own framing around the algorithms: snappy comes raw or in the blocks of
+Java's SnappyOutputStream (xerial); lz4 is an LZ4 frame, whose header checksum
+is over the wrong bytes in magic 0 (KAFKA-3160, KIP-57), and whose blocks must
+not depend on each other (KafkaLZ4BlockInputStream).
+"""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+import pyarrow as pa
+
+from pyspark_kafkalog.codec.format import COMPRESSION_NAMES, GZIP, LZ4, NONE, SNAPPY, ZSTD
+from pyspark_kafkalog.errors import CorruptRecordError
+
+_GZIP_LEVEL = 6
+_ZSTD_LEVEL = 3
+"""Kafka's defaults (KIP-390); pyarrow's are 9 and 1."""
+
+_XERIAL_MAGIC = b"\x82SNAPPY\0"
+_XERIAL_HEADER = struct.Struct(">8sii")
+_XERIAL_BLOCK = 32 * 1024
+
+_LZ4_MAGIC = b"\x04\x22\x4d\x18"
+_LZ4_BLOCK = 64 * 1024
+_LZ4_DESCRIPTOR = b"\x60\x40"
+"""Version 1, independent blocks of at most 64 KiB, no checksums, no content size."""
+_LZ4_STORED = 0x80000000
+"""Bit of a block's size that says the block is not compressed."""
+_LZ4_CONTENT_SIZE_BIT, _LZ4_DICTIONARY_BIT = 0x08, 0x01
+
+
+class Stage:
+    """Decompressed bytes of several batches one after another, in one array that grows and is used again."""
+
+    def __init__(self) -> None:
+        self._array = np.empty(1 << 16, np.uint8)
+        self.size = 0
+
+    @property
+    def data(self) -> np.ndarray:
+        """What was staged. It moves when more is added, so ask again."""
+        return self._array[: self.size]
+
+    def clear(self) -> None:
+        """Forget what was staged."""
+        self.size = 0
+
+    def append(self, data: np.ndarray) -> None:
+        """Stage a copy of bytes that are not compressed."""
+        while self._array.size - self.size < data.size:
+            self._grow()
+        self._array[self.size : self.size + data.size] = data
+        self.size += data.size
+
+    def fill(self, stream: pa.NativeFile, max_bytes: int) -> None:
+        """Stage all of ``stream``; :class:`CorruptRecordError` if that is more than ``max_bytes``."""
+        limit = self.size + max_bytes
+        while True:
+            if self.size == self._array.size:
+                self._grow()
+            got = stream.readinto(self._array[self.size : limit + 1])
+            if not got:
+                return
+            self.size += got
+            if self.size > limit:
+                raise _too_large(max_bytes)
+
+    def _grow(self) -> None:
+        array = np.empty(2 * self._array.size, np.uint8)
+        array[: self.size] = self.data
+        self._array = array
+
+
+def decompress(
+    compression: int, data: np.ndarray, *, magic: int, max_bytes: int, stage: Stage | None = None
+) -> np.ndarray:
+    """The decompressed bytes of ``data``, appended to ``stage``.
+
+    :param compression: id in a batch's attributes, see :data:`.format.COMPRESSION_NAMES`.
+    :param magic: format of the batch; zstd exists since 2, and lz4 was framed wrongly in 0.
+    :raises CorruptRecordError: without a place, if the bytes or the compression are not
+        valid, or give more than ``max_bytes``.
+    """
+    stage = Stage() if stage is None else stage
+    start = stage.size
+    try:
+        if compression == NONE:
+            stage.append(data)
+        elif compression == SNAPPY:
+            _decompress_snappy(data, stage, max_bytes)
+        elif compression in (GZIP, LZ4) or (compression == ZSTD and magic == 2):
+            if compression == LZ4 and magic == 0:
+                data = _with_right_header_checksum(data)
+            with pa.CompressedInputStream(pa.BufferReader(pa.py_buffer(data)), _name(compression)) as stream:
+                stage.fill(stream, max_bytes)
+        else:
+            raise CorruptRecordError(f"Unknown compression {compression} for magic {magic}")
+    except (pa.ArrowException, OSError, ValueError) as e:
+        raise CorruptRecordError(f"Cannot decompress {_name(compression)}: {e}") from e
+    return stage.data[start:]
+
+
+def compress(compression: int, data: np.ndarray) -> bytes:
+    """``data`` compressed in the form in which the Java producer writes it to a v2 batch."""
+    if compression == NONE:
+        return data.tobytes()
+    if compression == SNAPPY:
+        return _compress_snappy(data)
+    if compression == LZ4:
+        return _compress_lz4(data)
+    level = {GZIP: _GZIP_LEVEL, ZSTD: _ZSTD_LEVEL}[compression]
+    return pa.Codec(_name(compression), compression_level=level).compress(pa.py_buffer(data), asbytes=True)
+
+
+def _name(compression: int) -> str:
+    return COMPRESSION_NAMES[compression]
+
+
+def _too_large(max_bytes: int) -> CorruptRecordError:
+    return CorruptRecordError(f"A batch decompresses to more than {max_bytes} bytes")
+
+
+def _decompress_snappy(data: np.ndarray, stage: Stage, max_bytes: int) -> None:
+    """Raw snappy; or xerial's header, whose versions do not matter, and blocks: int32 size, raw snappy."""
+    view = memoryview(data)  # type: ignore[arg-type]
+    if bytes(view[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
+        stage.append(_decompress_snappy_block(view, max_bytes))
+        return
+    limit = stage.size + max_bytes
+    position = _XERIAL_HEADER.size
+    if len(view) < position:
+        raise CorruptRecordError("A snappy header is cut short")
+    while position < len(view):
+        size = int.from_bytes(view[position : position + 4], "big", signed=True)
+        position += 4
+        if not 0 < size <= len(view) - position:
+            raise CorruptRecordError(f"A snappy block of {size} bytes does not fit its batch")
+        stage.append(_decompress_snappy_block(view[position : position + size], limit - stage.size))
+        position += size
+
+
+def _decompress_snappy_block(block: memoryview, max_bytes: int) -> np.ndarray:
+    size = shift = 0
+    for byte in block[:5]:
+        size |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            break
+    if size > max_bytes:
+        raise _too_large(max_bytes)
+    return np.frombuffer(pa.Codec("snappy").decompress(pa.py_buffer(block), size), np.uint8)
+
+
+def _compress_snappy(data: np.ndarray) -> bytes:
+    codec = pa.Codec("snappy")
+    parts = [_XERIAL_HEADER.pack(_XERIAL_MAGIC, 1, 1)]
+    for position in range(0, data.size, _XERIAL_BLOCK):
+        block = codec.compress(pa.py_buffer(data[position : position + _XERIAL_BLOCK]), asbytes=True)
+        parts += (len(block).to_bytes(4, "big"), block)
+    return b"".join(parts)
+
+
+def _compress_lz4(data: np.ndarray) -> bytes:
+    """An LZ4 frame of our own making, as pyarrow's over 64 KiB have dependent blocks, which Java refuses."""
+    codec = pa.Codec("lz4_raw")
+    parts = [_LZ4_MAGIC, _LZ4_DESCRIPTOR, _header_checksum(_LZ4_DESCRIPTOR)]
+    for position in range(0, data.size, _LZ4_BLOCK):
+        plain = data[position : position + _LZ4_BLOCK]
+        block = codec.compress(pa.py_buffer(plain), asbytes=True)
+        size = len(block)
+        if size >= plain.size:
+            block, size = plain.tobytes(), plain.size | _LZ4_STORED
+        parts += (size.to_bytes(4, "little"), block)
+    parts.append(bytes(4))
+    return b"".join(parts)
+
+
+def _with_right_header_checksum(frame: np.ndarray) -> np.ndarray:
+    """A copy of a magic 0 LZ4 frame with the right header checksum; readers must not verify what it had."""
+    if frame.size < 7:
+        raise CorruptRecordError("An lz4 frame is cut short")
+    flags = int(frame[4])
+    at = 6 + (8 if flags & _LZ4_CONTENT_SIZE_BIT else 0) + (4 if flags & _LZ4_DICTIONARY_BIT else 0)
+    fixed = frame.copy()
+    fixed[at : at + 1] = np.frombuffer(_header_checksum(frame[4:at].tobytes()), np.uint8)
+    return fixed
+
+
+def _header_checksum(descriptor: bytes) -> bytes:
+    """The second byte of the descriptor's XXH32, as the LZ4 frame format has it, for under 16 bytes."""
+    prime2, prime3, prime4, prime5 = 2246822519, 3266489917, 668265263, 374761393
+    mask = 0xFFFFFFFF
+    whole = len(descriptor) // 4 * 4
+    value = prime5 + len(descriptor)
+    for (word,) in struct.iter_unpack("<I", descriptor[:whole]):
+        value = (value + word * prime3) & mask
+        value = (((value << 17) | (value >> 15)) * prime4) & mask
+    for byte in descriptor[whole:]:
+        value = (value + byte * prime5) & mask
+        value = (((value << 11) | (value >> 21)) * 2654435761) & mask
+    value = ((value ^ (value >> 15)) * prime2) & mask
+    value = ((value ^ (value >> 13)) * prime3) & mask
+    return bytes([((value ^ (value >> 16)) >> 8) & 0xFF])

@@ -1,0 +1,261 @@
+"""From walked batches to indexes of their records: checksum, decompress and parse, in bounded steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+
+from pyspark_kafkalog.codec import read_kernels as kernels
+from pyspark_kafkalog.codec.compression import Stage, decompress
+from pyspark_kafkalog.codec.format import LOG_APPEND_TIME, RECORDS_V2
+from pyspark_kafkalog.codec.legacy import outer_messages, stage_message
+from pyspark_kafkalog.codec.walk import Batches, first_bad_checksum
+from pyspark_kafkalog.errors import CorruptRecordError
+from pyspark_kafkalog.model import OffsetRange
+
+_Staged = TypeVar("_Staged")
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeLimits:
+    """How much memory decoding may take at a time, and whether checksums are verified.
+
+    An Arrow batch has at most ``max_rows`` rows, and at most ``max_bytes`` of keys, values
+    and headers unless it is a single row. A record batch may decompress to
+    ``max_decompressed_bytes``.
+    """
+
+    max_rows: int = 50_000
+    max_bytes: int = 16 << 20
+    max_decompressed_bytes: int = 256 << 20
+    check_crcs: bool = True
+
+
+class Damage(Exception):  # noqa: N818
+    """Bytes at ``position`` of the buffer that are no valid batch; ``after`` is its end if that is known."""
+
+    def __init__(self, message: str, position: int, after: int | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.position = position
+        self.after = after
+
+
+class Indexed(NamedTuple):
+    """Some consecutive records, maybe none. To be used up before the next, which takes the same memory."""
+
+    source: np.ndarray
+    """The bytes in which keys, values and headers lie."""
+    table: np.ndarray
+    """``table[column, row]``, see :mod:`.read_kernels`; offsets rise strictly."""
+    size: int
+    """A bound on the bytes of all their keys, values and headers."""
+    timestamp_type: int
+    next_offset: int
+
+
+class _Body(NamedTuple):
+    """Uncompressed records of consecutive batches of one format."""
+
+    source: np.ndarray
+    table: np.ndarray
+    """Regions or messages, see :mod:`.read_kernels`."""
+    owners: np.ndarray
+    """For each of them the row of its batch in the walk."""
+    batches: int
+    """How many batches these are of."""
+    damage: Damage | None
+    """Why the batch after them cannot be had."""
+
+
+class Indexer:
+    """Indexes the records of batches in one buffer."""
+
+    def __init__(self, data: np.ndarray, batches: Batches, limits: DecodeLimits) -> None:
+        self._data = data
+        self._batches = batches
+        self._limits = limits
+        self._index = np.empty((kernels.INDEX_COLUMNS, limits.max_rows), np.int64)
+        self._stage = Stage()
+
+    def index(self, first: int, stop: int, wanted: np.ndarray, offsets: OffsetRange) -> Iterator[Indexed]:
+        """The records within ``offsets`` of the batches ``first`` to ``stop``, in order.
+
+        :param wanted: a bool for each batch of the walk; of the others only the checksum is looked at.
+        :raises Damage: at the first batch that is invalid, after the records before it.
+        """
+        intact = row = first
+        while row < stop:
+            end = self._group_end(row, stop)
+            if intact <= row:
+                check = self._limits.check_crcs
+                intact = first_bad_checksum(self._data, self._batches, row, end) if check else end
+            if intact == row:
+                raise damage_at(self._batches, row, "CRC mismatch")
+            row = yield from self._index_group(row, min(end, intact), wanted, offsets)
+
+    def _group_end(self, row: int, stop: int) -> int:
+        """End of the batches from ``row`` that have one format and timestamp type, not too large together."""
+        batches = self._batches
+        kinds = (batches.timestamp_type[row:stop] << 1) | (batches.magic[row:stop] == 2)
+        alike = kinds == kinds[0]
+        count = alike.size if alike.all() else int(alike.argmin())
+        sizes = np.cumsum(batches.size[row : row + count])
+        return row + max(1, int(np.searchsorted(sizes, self._limits.max_bytes, side="right")))
+
+    def _index_group(
+        self, row: int, end: int, wanted: np.ndarray, offsets: OffsetRange
+    ) -> Generator[Indexed, None, int]:
+        """Index the batches ``row`` to ``end``, or fewer if they decompress to much; returns their end."""
+        batches = self._batches
+        rows = row + np.flatnonzero(wanted[row:end])
+        self._stage.clear()
+        if batches.magic[row] == 2:
+            body, steps = self._without_invalid_large(self._regions(rows)), self._index_regions
+        else:
+            body, steps = self._messages(rows, offsets), self._index_messages
+        if body.batches < rows.size:
+            end = int(rows[body.batches])
+        size = int(batches.size[row:end].sum()) + self._stage.size
+        timestamp_type = int(batches.timestamp_type[row])
+        for index, next_offset in steps(body, offsets):
+            yield Indexed(body.source, index, size, timestamp_type, next_offset)
+        if body.damage is not None:
+            raise body.damage
+        yield Indexed(
+            body.source, self._index[:, :0], 0, timestamp_type, int(batches.last_offset[end - 1]) + 1
+        )
+        return end
+
+    def _regions(self, rows: np.ndarray) -> _Body:
+        batches = self._batches
+        starts, ends = batches.position[rows] + RECORDS_V2, batches.position[rows] + batches.size[rows]
+        source, damage = self._data, None
+        if batches.compression[rows].any():
+            spans, damage = self._staged(rows, self._stage_records)
+            rows = rows[: len(spans)]
+            starts, ends = np.array(spans, np.int64).reshape(-1, 2).T
+            source = self._stage.data
+        appended = batches.timestamp_type[rows] == LOG_APPEND_TIME
+        table = np.empty((kernels.REGION_COLUMNS, rows.size), np.int64)
+        table[kernels.BODY] = starts
+        table[kernels.BODY_END] = ends
+        table[kernels.RECORDS] = batches.count[rows]
+        table[kernels.REGION_OFFSET] = batches.base_offset[rows]
+        table[kernels.LAST_OFFSET_DELTA] = batches.last_offset[rows] - batches.base_offset[rows]
+        table[kernels.REGION_TIMESTAMP] = np.where(
+            appended, batches.max_timestamp[rows], batches.base_timestamp[rows]
+        )
+        table[kernels.DELTA_FACTOR] = ~appended
+        return _Body(source, table, rows, rows.size, damage)
+
+    def _stage_records(self, row: int) -> tuple[int, int]:
+        """Decompress the records of a v2 batch; returns where they are on the stage."""
+        batches, start = self._batches, self._stage.size
+        records = self._data[batches.position[row] + RECORDS_V2 : batches.position[row] + batches.size[row]]
+        if records.size:  # compaction leaves no bytes to decompress where it removed all records
+            decompress(
+                int(batches.compression[row]),
+                records,
+                magic=2,
+                max_bytes=self._limits.max_decompressed_bytes,
+                stage=self._stage,
+            )
+        return start, self._stage.size
+
+    def _messages(self, rows: np.ndarray, offsets: OffsetRange) -> _Body:
+        table, owners = outer_messages(self._batches, rows), rows
+        source, damage = self._data, None
+        if self._batches.compression[rows].any():
+            tables, damage = self._staged(rows, self._stage_message)
+            rows = rows[: len(tables)]
+            table = np.concatenate([table[:, :0], *tables], axis=1)
+            owners = np.repeat(rows, [part.shape[1] for part in tables])
+            source = self._stage.data
+        start, stop = offsets
+        within = (table[kernels.MESSAGE_OFFSET] >= start) & (table[kernels.MESSAGE_OFFSET] < stop)
+        return _Body(source, np.ascontiguousarray(table[:, within]), owners[within], rows.size, damage)
+
+    def _stage_message(self, row: int) -> np.ndarray:
+        return stage_message(
+            self._data,
+            self._batches,
+            row,
+            self._stage,
+            max_bytes=self._limits.max_decompressed_bytes,
+            check_crcs=self._limits.check_crcs,
+        )
+
+    def _staged(
+        self, rows: np.ndarray, stage_one: Callable[[int], _Staged]
+    ) -> tuple[list[_Staged], Damage | None]:
+        """``stage_one(row)`` of as many batches as memory allows, and what is wrong with the next."""
+        parts: list[_Staged] = []
+        for row in rows.tolist():
+            if self._stage.size >= self._limits.max_bytes:
+                break
+            try:
+                parts.append(stage_one(row))
+            except CorruptRecordError as e:
+                return parts, damage_at(self._batches, row, e.message)
+        return parts, None
+
+    def _without_invalid_large(self, body: _Body) -> _Body:
+        """``body`` up to its first invalid batch of those that are too large to be indexed in one step.
+
+        These are indexed in several, and no record may come out before its whole batch is known to be valid.
+        """
+        for region in np.flatnonzero(body.table[kernels.RECORDS] > self._limits.max_rows).tolist():
+            alone = np.ascontiguousarray(body.table[:, region : region + 1])
+            _, record, _, _, status = kernels.index_records(body.source, alone, 0, 0, 0, 0, 0, self._index)
+            if status == kernels.INVALID:
+                damage = self._invalid_record(body, region, record)
+                return body._replace(
+                    table=np.ascontiguousarray(body.table[:, :region]),
+                    owners=body.owners[:region],
+                    damage=damage,
+                )
+        return body
+
+    def _index_regions(self, body: _Body, offsets: OffsetRange) -> Iterator[tuple[np.ndarray, int]]:
+        """Index v2 records in steps of what the index holds, of whole batches where these fit it."""
+        region = record = at = 0
+        status = kernels.FULL
+        while status == kernels.FULL:
+            region, record, at, rows, status = kernels.index_records(
+                body.source, body.table, region, record, at, *offsets, self._index
+            )
+            if rows:
+                inside = status == kernels.FULL and record > 0
+                last_offset = (
+                    self._index[kernels.OFFSET, rows - 1]
+                    if inside
+                    else self._batches.last_offset[body.owners[region - 1]]
+                )
+                yield self._index[:, :rows], int(last_offset) + 1
+        if status == kernels.INVALID:
+            raise self._invalid_record(body, region, record)
+
+    def _index_messages(self, body: _Body, offsets: OffsetRange) -> Iterator[tuple[np.ndarray, int]]:
+        """Index v0 and v1 messages in steps of what the index holds."""
+        message, messages = 0, body.table.shape[1]
+        while message < messages:
+            step = min(self._limits.max_rows, messages - message)
+            rows = kernels.index_messages(body.source, body.table, message, self._index)
+            message += rows
+            if rows:
+                yield self._index[:, :rows], int(self._index[kernels.OFFSET, rows - 1]) + 1
+            if rows < step:
+                raise self._invalid_record(body, message, 0)
+
+    def _invalid_record(self, body: _Body, part: int, record: int) -> Damage:
+        return damage_at(self._batches, int(body.owners[part]), f"Record {record} of the batch is not valid")
+
+
+def damage_at(batches: Batches, row: int, message: str) -> Damage:
+    """Damage of a batch that was walked."""
+    position = int(batches.position[row])
+    return Damage(message, position, position + int(batches.size[row]))

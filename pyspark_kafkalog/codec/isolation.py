@@ -1,0 +1,114 @@
+"""What a read_committed reader may see, as Kafka's consumer decides it (CompletedFetch, AbortedTxn)."""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from collections.abc import Iterable
+
+import numpy as np
+
+from pyspark_kafkalog.codec import read_kernels as kernels
+from pyspark_kafkalog.codec.format import CONTROL_ABORT, CONTROL_KEY_SIZE, CONTROL_TYPE, NO_PRODUCER_ID
+from pyspark_kafkalog.codec.indexing import Damage, DecodeLimits, Indexer
+from pyspark_kafkalog.codec.walk import Batches, Buffer, as_array, walk
+from pyspark_kafkalog.errors import CorruptRecordError
+from pyspark_kafkalog.model import AbortedTransaction, OffsetRange
+
+
+class Visibility:
+    """Which record batches of one partition belong to aborted transactions.
+
+    Of one producer's transactions only the latest that began at or before a batch can hold it.
+    """
+
+    def __init__(self, aborted: Iterable[AbortedTransaction] = ()) -> None:
+        self._first_offsets: dict[int, list[int]] = {}
+        self._last_offsets: dict[tuple[int, int], int | None] = {}
+        self.expect(aborted)
+
+    def expect(self, aborted: Iterable[AbortedTransaction]) -> None:
+        """Add the aborted transactions of the next slice; those known already may be among them."""
+        for transaction in aborted:
+            key = transaction.producer_id, transaction.first_offset
+            if key not in self._last_offsets:
+                insort(self._first_offsets.setdefault(transaction.producer_id, []), transaction.first_offset)
+                self._last_offsets[key] = transaction.last_offset
+
+    def hides(self, producer_id: int, base_offset: int, last_offset: int) -> bool:
+        """Whether the transactional batch of that producer and those offsets was aborted."""
+        first_offset = self._latest(producer_id, last_offset)
+        if first_offset is None:
+            return False
+        end = self._last_offsets[producer_id, first_offset]
+        return end is None or base_offset <= end
+
+    def end_transaction(self, producer_id: int, offset: int) -> None:
+        """Take in a marker of the producer: a transaction whose last offset is not known, ends there.
+
+        Whichever its type: producers have one transaction at a time. So an abort marker that compaction
+        emptied is understood, too.
+        """
+        first_offset = self._latest(producer_id, offset)
+        if first_offset is not None and self._last_offsets[producer_id, first_offset] is None:
+            self._last_offsets[producer_id, first_offset] = offset
+
+    def _latest(self, producer_id: int, offset: int) -> int | None:
+        """First offset of the producer's latest aborted transaction that began at or before ``offset``."""
+        first_offsets = self._first_offsets.get(producer_id, [])
+        at = bisect_right(first_offsets, offset)
+        return first_offsets[at - 1] if at else None
+
+
+class TransactionScan:
+    """The transactions of one partition as its batches and markers tell, where no ``.txnindex`` does."""
+
+    def __init__(self) -> None:
+        self.open: dict[int, int] = {}
+        """First offset of each open transaction by producer id; a producer snapshot may add what it tells."""
+        self.aborted: list[AbortedTransaction] = []
+        """Aborted transactions, in the order of their markers."""
+
+    @property
+    def first_open_offset(self) -> int | None:
+        """First offset of the oldest transaction that is open; None if none is."""
+        return min(self.open.values(), default=None)
+
+    def add(self, buffer: Buffer, position: int = 0) -> Batches:
+        """Take in the whole batches from ``position`` on, and return them; buffers come in order of offsets.
+
+        Data is not looked into and has no checksum verified; markers are and have.
+
+        :raises CorruptRecordError: at an invalid marker, with its position in the buffer.
+        """
+        data = as_array(buffer)
+        batches = walk(data, position)
+        rows = np.flatnonzero(batches.is_transactional & (batches.producer_id != NO_PRODUCER_ID))
+        aborts = _abort_markers(data, batches, rows[batches.is_control[rows]])
+        is_control = batches.is_control
+        for row in rows.tolist():
+            producer_id, offset = int(batches.producer_id[row]), int(batches.base_offset[row])
+            if not is_control[row]:
+                self.open.setdefault(producer_id, offset)
+            else:
+                first_offset = self.open.pop(producer_id, None)
+                if first_offset is not None and offset in aborts:
+                    self.aborted.append(AbortedTransaction(producer_id, first_offset, offset))
+        return batches
+
+
+def _abort_markers(data: np.ndarray, batches: Batches, markers: np.ndarray) -> set[int]:
+    """Offsets of the abort markers among ``markers``. One emptied by compaction has no data left to hide."""
+    indexer = Indexer(data, batches, DecodeLimits(max_rows=1))
+    offsets = OffsetRange(0, kernels.MAX_INT64)
+    aborts = set()
+    wanted = np.ones(len(batches), np.bool_)
+    for row in markers.tolist():
+        try:
+            for found in indexer.index(row, row + 1, wanted, offsets):
+                for record in found.table.T:
+                    key = found.source[record[kernels.KEY_AT] :][: max(record[kernels.KEY_SIZE], 0)]
+                    if int.from_bytes(key[CONTROL_TYPE:CONTROL_KEY_SIZE].tobytes(), "big") == CONTROL_ABORT:
+                        aborts.add(int(record[kernels.OFFSET]))
+        except Damage as damage:
+            raise CorruptRecordError(damage.message, position=damage.position) from None
+    return aborts

@@ -1,0 +1,130 @@
+"""Indexed records become Arrow columns: one gather each, and only for the columns that are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+
+import numpy as np
+import pyarrow as pa
+
+from pyspark_kafkalog.codec import read_kernels as kernels
+from pyspark_kafkalog.codec.format import NO_TIMESTAMP_TYPE
+from pyspark_kafkalog.errors import OptionError
+from pyspark_kafkalog.model import TopicPartition
+
+_HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
+ROW_TYPES: dict[str, pa.DataType] = {
+    "key": pa.binary(),
+    "value": pa.binary(),
+    "topic": pa.string(),
+    "partition": pa.int32(),
+    "offset": pa.int64(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "timestampType": pa.int32(),
+    "headers": pa.list_(pa.field("element", _HEADER)),
+}
+"""The columns that can be decoded, with the Arrow types into which PySpark turns those of the row schema."""
+
+MAX_TIMESTAMP = (1 << 63) // 1000 - 1
+"""Milliseconds that a timestamp in microseconds can hold, either side of the epoch."""
+
+
+class RowColumns:
+    """Builds Arrow batches of one schema from the records of one partition.
+
+    :param schema: any of :data:`ROW_TYPES` in any order.
+    :param max_rows: rows that a batch has at most.
+    """
+
+    def __init__(self, schema: pa.Schema, topic_partition: TopicPartition, max_rows: int) -> None:
+        for field in schema:
+            if ROW_TYPES.get(field.name) != field.type:
+                raise OptionError(f"No column {field.name!r} of the Arrow type {field.type} can be decoded")
+        self._schema = schema
+        self._topic_partition = topic_partition
+        self._max_rows = max_rows
+        self._columns: dict[str, Callable[[np.ndarray, np.ndarray, int], pa.Array]] = {
+            "key": lambda data, index, _: _binary(
+                pa.binary(), data, index[kernels.KEY_AT], index[kernels.KEY_SIZE]
+            ),
+            "value": lambda data, index, _: _binary(
+                pa.binary(), data, index[kernels.VALUE_AT], index[kernels.VALUE_SIZE]
+            ),
+            "topic": lambda data, index, _: self._constant(pa.string(), topic_partition.topic, index),
+            "partition": lambda data, index, _: self._constant(pa.int32(), topic_partition.partition, index),
+            "offset": lambda data, index, _: _integers(pa.int64(), index[kernels.OFFSET].copy()),
+            "timestamp": lambda data, index, _: _integers(
+                ROW_TYPES["timestamp"], index[kernels.TIMESTAMP] * 1000
+            ),
+            "timestampType": lambda data, index, kind: self._constant(pa.int32(), kind, index),
+            "headers": lambda data, index, _: _headers(schema.field("headers").type, data, index),
+        }
+
+    @property
+    def has_timestamps(self) -> bool:
+        """Whether the column ``timestamp`` is asked for."""
+        return "timestamp" in self._schema.names
+
+    def empty(self) -> pa.RecordBatch:
+        """A batch of no rows."""
+        return self.build(
+            np.empty(0, np.uint8), np.empty((kernels.INDEX_COLUMNS, 0), np.int64), NO_TIMESTAMP_TYPE
+        )
+
+    def build(self, data: np.ndarray, index: np.ndarray, timestamp_type: int) -> pa.RecordBatch:
+        """The rows of ``index`` (``table[column, row]``, see :mod:`.read_kernels`) over the bytes ``data``.
+
+        Their binary columns must be under 2 GiB each, their timestamps within :data:`MAX_TIMESTAMP`.
+        """
+        arrays = [self._columns[name](data, index, timestamp_type) for name in self._schema.names]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _constant(self, kind: pa.DataType, value: str | int, index: np.ndarray) -> pa.Array:
+        return _repeated(kind, value, self._max_rows).slice(0, index.shape[1])
+
+
+@lru_cache(maxsize=16)
+def _repeated(kind: pa.DataType, value: str | int, rows: int) -> pa.Array:
+    return pa.repeat(pa.scalar(value, kind), rows)
+
+
+def _integers(kind: pa.DataType, values: np.ndarray) -> pa.Array:
+    return pa.Array.from_buffers(kind, values.size, [None, pa.py_buffer(values)], null_count=0)
+
+
+def _binary(kind: pa.DataType, data: np.ndarray, positions: np.ndarray, sizes: np.ndarray) -> pa.Array:
+    """A binary or string column of ``data[position:position + size]``, null where the size is negative."""
+    offsets = np.empty(sizes.size + 1, np.int32)
+    validity = np.zeros((sizes.size + 7) // 8, np.uint8)
+    total, nulls = kernels.fill_offsets(sizes, offsets, validity)
+    out = np.empty(total, np.uint8)
+    kernels.gather(data, positions, offsets, out)
+    buffers = [pa.py_buffer(validity) if nulls else None, pa.py_buffer(offsets), pa.py_buffer(out)]
+    return pa.Array.from_buffers(kind, sizes.size, buffers, null_count=nulls)
+
+
+def _headers(kind: pa.ListType, data: np.ndarray, index: np.ndarray) -> pa.Array:
+    """A list of headers a record, null where it has none (as Spark's Kafka source gives it)."""
+    counts = index[kernels.HEADERS]
+    offsets = np.zeros(counts.size + 1, np.int32)
+    np.cumsum(counts, out=offsets[1:])
+    inner = np.empty((kernels.INDEX_COLUMNS, int(offsets[-1])), np.int64)
+    kernels.index_headers(data, index[kernels.HEADERS_AT], index[kernels.HEADERS_END], counts, inner)
+    keys = _binary(pa.string(), data, inner[kernels.KEY_AT], inner[kernels.KEY_SIZE])
+    values = _binary(pa.binary(), data, inner[kernels.VALUE_AT], inner[kernels.VALUE_SIZE])
+    structs = pa.StructArray.from_arrays([_as_utf8(keys), values], fields=list(kind.value_type))
+    validity = np.packbits(counts > 0, bitorder="little")
+    return pa.Array.from_buffers(
+        kind, counts.size, [pa.py_buffer(validity), pa.py_buffer(offsets)], children=[structs]
+    )
+
+
+def _as_utf8(strings: pa.StringArray) -> pa.StringArray:
+    """``strings``, with U+FFFD in place of bytes that are not UTF-8, as Java decodes a header's key."""
+    try:
+        strings.validate(full=True)
+    except pa.ArrowInvalid:
+        raw = pa.Array.from_buffers(pa.binary(), len(strings), strings.buffers())
+        return pa.array([key.decode(errors="replace") for key in raw.to_pylist()], pa.string())
+    return strings
