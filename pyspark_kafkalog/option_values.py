@@ -98,9 +98,10 @@ _JAVA_TOKEN = re.compile(
     r"|\\(?P<property>[pP])(?:\{(?P<named>\w+)\}|(?P<letter>[A-Z]))"
     r"|\\k<(?P<reference>[a-zA-Z][a-zA-Z0-9]*)>"
     r"|(?P<end>\\[zZ])"
+    r"|(?P<octal>\\0)"
     r"|(?P<escape>\\.)"
     r"|\(\?<(?P<group>[a-zA-Z][a-zA-Z0-9]*)>"
-    r"|(?P<python>\(\?[P(#])"
+    r"|(?P<python>\(\?[P(#]|\{(?!\d+(?:,\d*)?\}))"
     r"|(?P<intersection>&&)"
     r"|(?P<open>\[\^?\]?)"
     r"|(?P<close>\])"
@@ -113,9 +114,9 @@ def java_pattern(name: str, pattern: str) -> str:
     """A ``java.util.regex`` pattern as one for Python's ``re.ASCII`` that finds the same topic names.
 
     Java's named groups, ``\\Q..\\E``, ``\\z`` and character properties are
-    rewritten. Refused are nested and intersected character classes, flags
-    amid the pattern, and whatever else Python's ``re`` does not know
-    (possessive quantifiers and atomic groups before Python 3.11).
+    rewritten. Refused are nested and intersected character classes, octal
+    escapes, flags amid the pattern, and whatever else Python's ``re`` does not
+    know (possessive quantifiers and atomic groups before Python 3.11).
 
     :raises OptionError: for a pattern that is invalid or cannot be translated.
     """
@@ -131,6 +132,8 @@ def java_pattern(name: str, pattern: str) -> str:
             python.append(f"(?P={token['reference']})")
         elif kind == "end":
             python.append(r"\Z")
+        elif kind == "octal":
+            raise _untranslated(name, f"the octal escape at {token.start()}")
         elif in_class:
             if kind in ("intersection", "open"):
                 raise _untranslated(name, f"the character class within a character class at {token.start()}")
