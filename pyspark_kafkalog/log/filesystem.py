@@ -91,10 +91,12 @@ class Folder:
 
     def list(self) -> dict[str, Entry]:
         """Every name in the folder, with the type, size and time of what it leads to."""
-        return {
-            info.base_name: Entry(info.type, -1 if info.size is None else info.size, info.mtime_ns or 0)
-            for info in self.filesystem.get_file_info(fs.FileSelector(self.path))
-        }
+        infos = self.filesystem.get_file_info(fs.FileSelector(self.path))
+        return {info.base_name: _entry(info) for info in infos}
+
+    def look(self, name: str) -> Entry:
+        """What :meth:`list` says of ``name``; its type is NotFound if there is none."""
+        return _entry(self.filesystem.get_file_info(self._join(name)))
 
     def open(self, name: str) -> InputFile:
         """Open the file ``name``.
@@ -104,11 +106,9 @@ class Folder:
         """
         path = self._join(name)
         self.check_inside(name)
-        if self._is_local:
-            # Opening a FIFO would wait for a writer.
-            kind = self.filesystem.get_file_info(path).type
-            if kind not in (fs.FileType.File, fs.FileType.NotFound):
-                raise LogDirectoryError("Not a regular file", file=self.label(name))
+        # Opening a FIFO would wait for a writer.
+        if self._is_local and self.look(name).type not in (fs.FileType.File, fs.FileType.NotFound):
+            raise LogDirectoryError("Not a regular file", file=self.label(name))
         return InputFile(self.filesystem.open_input_file(path), self.label(name))
 
     def read(self, name: str) -> bytes | None:
@@ -140,6 +140,10 @@ class Folder:
 
     def _join(self, name: str) -> str:
         return f"{self.path}/{name}" if self.path and not self.path.endswith("/") else self.path + name
+
+
+def _entry(info: fs.FileInfo) -> Entry:
+    return Entry(info.type, info.size or 0, info.mtime_ns or 0)
 
 
 def open_folder(location: str) -> Folder:

@@ -23,13 +23,13 @@ from typing import NamedTuple
 import numpy as np
 
 from pyspark_kafkalog.log.filesystem import InputFile
-from pyspark_kafkalog.model import AbortedTransaction
 
 _BLOCK_ENTRIES = 512
 """Entries that one read of a binary search fetches."""
 
 _OFFSET_ENTRY = np.dtype([("offset", ">i4"), ("position", ">i4")])
 _TIME_ENTRY = np.dtype([("timestamp", ">i8"), ("offset", ">i4")])
+TIME_ENTRY_SIZE = _TIME_ENTRY.itemsize
 _TXN_ENTRY = struct.Struct(">hqqqq")
 _MAX_TXN_INDEX = 64 << 20
 
@@ -46,6 +46,14 @@ class TimeEntry(NamedTuple):
 
     timestamp: int
     offset: int
+
+
+class AbortedEntry(NamedTuple):
+    """An entry of ``.txnindex``; ``last_offset`` is that of the abort marker."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
 
 
 def floor_offset(index: InputFile, base_offset: int, offset: int) -> OffsetEntry | None:
@@ -102,14 +110,14 @@ def _around(
     return floor, higher
 
 
-def aborted_transactions(index: InputFile) -> list[AbortedTransaction] | None:
-    """Every entry of a ``.txnindex``; None if the file is not a valid one."""
+def aborted_transactions(index: InputFile) -> list[AbortedEntry]:
+    """Every entry of a ``.txnindex``; none at all if the file is not a valid one."""
     entries = []
     if index.size % _TXN_ENTRY.size or index.size > _MAX_TXN_INDEX:
-        return None
+        return []
     for entry in _TXN_ENTRY.iter_unpack(index.read(0, index.size)):
         version, producer_id, first_offset, last_offset, last_stable_offset = entry
         if version != 0 or not 0 <= first_offset < last_offset or last_stable_offset < 0 or producer_id < 0:
-            return None
-        entries.append(AbortedTransaction(producer_id, first_offset, last_offset))
+            return []
+        entries.append(AbortedEntry(producer_id, first_offset, last_offset))
     return entries

@@ -3,31 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
 
 import numpy as np
-from pyarrow import fs
 
-from pyspark_kafkalog.codec.walk import Batches
-from pyspark_kafkalog.errors import CorruptRecordError, DataLossError, LogDirectoryError
+from pyspark_kafkalog.errors import CorruptRecordError, DataLossError
 from pyspark_kafkalog.log.filesystem import Folder
-from pyspark_kafkalog.log.layout import CLEANED_SUFFIX, LOG_SUFFIX, SWAP_SUFFIX, parse_segment_file
+from pyspark_kafkalog.log.loading import LogEnd, find_end, live_segments
 from pyspark_kafkalog.log.segment import FramingError, OpenSegment, Segment
 from pyspark_kafkalog.model import OffsetRange, OnCorrupt, Origin, Slice, TopicPartition
 
 _RETRIES = 5
 """How often a listing is repeated because a file of it was gone, before reading gives up."""
-
-
-class LogEnd(NamedTuple):
-    """The end of the last segment, as far as batches can be framed."""
-
-    segment: Segment
-    log_end_offset: int
-    last_batch: int
-    """Position of the last batch."""
-    torn_at: int | None
-    """Position from which on no batch begins; None if the last batch ends with the file."""
 
 
 class Partition:
@@ -40,7 +26,7 @@ class Partition:
         self, topic_partition: TopicPartition, folder: Folder, checkpoint: Callable[[TopicPartition], int]
     ) -> None:
         self.topic_partition = topic_partition
-        self._folder = folder
+        self.folder = folder
         self._checkpoint = checkpoint
         self._end: LogEnd | None = None
 
@@ -49,19 +35,26 @@ class Partition:
 
         :raises FileNotFoundError: if the partition is gone.
         """
-        return _live_segments(self._folder)
+        return live_segments(self.folder)
 
     def log_start_offset(self, segments: list[Segment]) -> int:
         """The first offset that exists: DeleteRecords may have moved it into the first segment."""
         return max(segments[0].base_offset if segments else 0, self._checkpoint(self.topic_partition))
 
-    def end(self, segments: list[Segment]) -> LogEnd:
-        """The end of the log. Next to free while the last segment stays as it is, cheap while it grows."""
-        last = segments[-1]
-        if self._end is None or self._end.segment != last:
-            with last.open() as opened:
-                self._end = _find_end(opened, self._end)
-        return self._end
+    def log_end_offset(self, segments: list[Segment]) -> int:
+        """The offset after the last record batch; cheap to ask again while the log only grows."""
+        if not segments:
+            return 0
+        if self._end is None or self._end.segment != segments[-1]:
+            with segments[-1].open() as opened:
+                self._end = find_end(opened, self._end)
+        return self._end.log_end_offset
+
+    @property
+    def torn_tail(self) -> tuple[str, int] | None:
+        """File and position where the log ended before the file did, when it was looked at last."""
+        end = self._end
+        return None if end is None or end.torn_at is None else (end.segment.file, end.torn_at)
 
     def read(self, offsets: OffsetRange, *, on_corrupt: OnCorrupt | None, largest: int) -> Iterator[Slice]:
         """The batches of ``offsets`` in slices of ``largest`` bytes at most, or of one larger batch.
@@ -82,13 +75,14 @@ class Partition:
                         OffsetRange(position, min(log_start_offset, offsets.end)),
                         f"the log now starts at offset {log_start_offset}",
                     )
-                for segment, next_base in _from(segments, position):
+                for segment, next_base in segments_from(segments, position):
                     with segment.open() as opened:
                         wanted = OffsetRange(position, offsets.end)
-                        for piece, position in self._read_segment(
+                        for piece, next_offset in self._read_segment(
                             opened, wanted, next_base, on_corrupt, largest
                         ):
                             yield piece
+                            position = next_offset
                     if position >= offsets.end:
                         return
                     position = max(position, next_base or 0)
@@ -98,6 +92,21 @@ class Partition:
                 if not retries:
                     lost = OffsetRange(position, offsets.end)
                     raise self._lost(lost, f"no such file or folder: {e}") from None
+
+    def offset_after_bytes(self, offsets: OffsetRange, max_bytes: int) -> int:
+        """See :meth:`pyspark_kafkalog.model.Place.offset_after_bytes`."""
+        left, is_first = max_bytes, True
+        for segment, next_base in segments_from(self.segments(), offsets.start):
+            if next_base is not None and next_base >= offsets.end:
+                next_base = None
+            with segment.open() as opened:
+                start = opened.seek(offsets.start)
+                if next_base is None or opened.size - start > left:
+                    found = opened.offset_at(start, start + left, at_least_one=is_first)
+                    return min(offsets.end, found or segment.base_offset)
+                is_first = is_first and start == opened.size
+                left -= opened.size - start
+        return offsets.end
 
     def _read_segment(
         self,
@@ -154,40 +163,7 @@ class Partition:
         )
 
 
-def _live_segments(folder: Folder) -> list[Segment]:
-    """Kafka's choice on loading (LogLoader), which finishes or undoes what the cleaner had begun.
-
-    ``.deleted`` and ``.cleaned`` files don't count. A ``.swap`` file with a base
-    offset from the least ``.cleaned`` one on is of an unfinished split, and
-    doesn't count either. Other ``.swap`` files replace the segments whose base
-    offset is in the range of offsets that they span.
-    """
-    plain: dict[int, Segment] = {}
-    swaps: dict[int, Segment] = {}
-    least_cleaned = 2**63
-    for name, entry in folder.list().items():
-        parsed = parse_segment_file(name)
-        if parsed is None or entry.type == fs.FileType.NotFound:
-            continue
-        base_offset, suffix = parsed
-        if suffix.endswith(CLEANED_SUFFIX):
-            least_cleaned = min(least_cleaned, base_offset)
-        elif suffix in (LOG_SUFFIX, LOG_SUFFIX + SWAP_SUFFIX):
-            if entry.type != fs.FileType.File:
-                raise LogDirectoryError("Not a regular file", file=folder.label(name))
-            found = Segment(folder, base_offset, suffix[len(LOG_SUFFIX) :], entry.size, entry.mtime_ns)
-            (swaps if found.suffix else plain)[base_offset] = found
-    swaps = {base_offset: swap for base_offset, swap in swaps.items() if base_offset < least_cleaned}
-    if swaps:
-        end = 0
-        for swap in swaps.values():
-            with swap.open() as opened:
-                end = max(end, _find_end(opened, None).log_end_offset)
-        plain = {base: segment for base, segment in plain.items() if not min(swaps) <= base < end} | swaps
-    return [plain[base_offset] for base_offset in sorted(plain)]
-
-
-def _from(segments: list[Segment], offset: int) -> Iterator[tuple[Segment, int | None]]:
+def segments_from(segments: list[Segment], offset: int) -> Iterator[tuple[Segment, int | None]]:
     """The segments that may hold ``offset`` and later ones, each with the base offset of the next."""
     for number, segment in enumerate(segments):
         next_base = segments[number + 1].base_offset if number + 1 < len(segments) else None
@@ -195,49 +171,7 @@ def _from(segments: list[Segment], offset: int) -> Iterator[tuple[Segment, int |
             yield segment, next_base
 
 
-def _find_end(opened: OpenSegment, known: LogEnd | None) -> LogEnd:
-    """Walk to the end of a segment: on from what was ``known``, or from its last index entry."""
-    segment = opened.segment
-    if known is None or not _continues(opened, known):
-        known = LogEnd(segment, segment.base_offset, opened.last_known_batch(), None)
-    _, log_end_offset, last_batch, torn_at = known
-    position = last_batch
-    while True:
-        try:
-            for window in opened.windows(position):
-                last_batch = window.position + int(window.batches.position[-1])
-                log_end_offset = int(window.batches.last_offset[-1]) + 1
-            return LogEnd(segment, log_end_offset, last_batch, None)
-        except FramingError as e:
-            # A preallocated file ends in zeros, which need to be searched but once.
-            searched = torn_at is not None and torn_at <= e.position and known.segment.size == segment.size
-            found = None if searched else opened.next_batch(e.position + 1, e.next_offset)
-            if found is None:
-                return LogEnd(segment, log_end_offset, last_batch, e.position)
-            position = found
-
-
-def _continues(opened: OpenSegment, known: LogEnd) -> bool:
-    """Whether the file still has the last batch that was known, so that it only grew."""
-    if (known.segment.base_offset, known.segment.suffix) != (
-        opened.segment.base_offset,
-        opened.segment.suffix,
-    ):
-        return False
-    first = _first_window(opened, known.last_batch)
-    return first is not None and int(first.last_offset[0]) + 1 == known.log_end_offset
-
-
-def _first_offset(opened: OpenSegment, position: int) -> int | None:
-    """The first offset of the batch at ``position``; the last one in a v0 or v1 message, which may be compressed."""
-    first = _first_window(opened, position)
-    if first is None:
-        return None
-    return int(first.base_offset[0] if first.magic[0] == 2 else first.last_offset[0])
-
-
-def _first_window(opened: OpenSegment, position: int) -> Batches | None:
-    try:
-        return next(opened.windows(position)).batches
-    except (FramingError, StopIteration):
-        return None
+def _first_offset(opened: OpenSegment, position: int) -> int:
+    """The first offset of the batch at ``position``; of a v0 or v1 message, maybe compressed, the last."""
+    batches = next(opened.windows(position)).batches
+    return int(batches.base_offset[0] if batches.magic[0] == 2 else batches.last_offset[0])

@@ -65,6 +65,11 @@ class Segment:
     size: int
     mtime_ns: int
 
+    @property
+    def file(self) -> str:
+        """Path or URI of the ``.log``, for error messages."""
+        return self.folder.label(segment_file(self.base_offset, LOG_SUFFIX + self.suffix))
+
     @contextmanager
     def open(self) -> Iterator[OpenSegment]:
         """Open the ``.log``; FileNotFoundError if it has been deleted, renamed or replaced."""
@@ -126,6 +131,47 @@ class OpenSegment:
             needed = batches.needed
             if position < self.size < position + max(needed, HEADER_SIZE_UP_TO_MAGIC):
                 raise FramingError(position, next_offset, "it would reach past the end of the file")
+
+    def sound_windows(self, position: int) -> Iterator[Window]:
+        """As :meth:`windows`, going on at the next valid batch after damage."""
+        while True:
+            try:
+                yield from self.windows(position)
+                return
+            except FramingError as e:
+                found = self.next_batch(e.position + 1, e.next_offset)
+                if found is None:
+                    return
+                position = found
+
+    def seek(self, offset: int) -> int:
+        """Position of the first batch with a last offset >= ``offset``; the file's size if there is none."""
+        for window in self.sound_windows(self.position_before(offset)):
+            first = int(np.searchsorted(window.batches.last_offset, offset))
+            if first < len(window.batches):
+                return window.position + int(window.batches.position[first])
+        return self.size
+
+    def offset_at(self, start: int, end: int, *, at_least_one: bool) -> int | None:
+        """The next offset after the batches that lie between the positions ``start`` and ``end``.
+
+        None if no batch does; ``at_least_one`` then takes the first one.
+        """
+        near = self.batch_before(max(start, end - SCAN_WINDOW))
+        for begin in (max(near, start), start):
+            found = None
+            for window in self.sound_windows(begin):
+                batches = window.batches
+                fitting = int(np.count_nonzero(window.position + batches.position + batches.size <= end))
+                if fitting:
+                    found = int(batches.last_offset[fitting - 1]) + 1
+                elif at_least_one and found is None and window.position == start:
+                    found = int(batches.last_offset[0]) + 1
+                if fitting < len(batches):
+                    break
+            if found is not None:
+                return found
+        return None
 
     def position_before(self, offset: int) -> int:
         """Where a batch starts before which all offsets are < ``offset``, as near as the index knows."""

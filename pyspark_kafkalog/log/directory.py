@@ -1,0 +1,198 @@
+"""Kafka's log directories as a place to read from: see :class:`pyspark_kafkalog.model.Place`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import TypeVar
+
+from pyspark_kafkalog.errors import DataLossError, LogDirectoryError, UnknownTopicOrPartitionError
+from pyspark_kafkalog.log.partition import Partition
+from pyspark_kafkalog.log.root import LogRoot, open_root
+from pyspark_kafkalog.log.times import first_offset_at
+from pyspark_kafkalog.log.transactions import StableOffset, with_aborted
+from pyspark_kafkalog.model import OffsetRange, OnCorrupt, Slice, TopicPartition, Watermarks
+
+_RETRIES = 5
+Answer = TypeVar("Answer")
+
+_log = logging.getLogger("pyspark_kafkalog")
+_warned_of: dict[str, int] = {}
+"""File and position of each torn tail that was warned of."""
+
+
+class LogDirectory:
+    """One or several log roots, or one partition's folder, read with no broker and with no file changed.
+
+    Keeps what it learnt of the end of each partition, so that asking again is
+    cheap. Bounds are those of the files: the high watermark is the log end,
+    since nobody keeps the checkpoint of it up to date, and an unfinished
+    publish of this package is hidden.
+    """
+
+    def __init__(self, roots: Sequence[LogRoot], *, slice_bytes: int = 8 << 20) -> None:
+        self._roots = roots
+        self._slice_bytes = slice_bytes
+        self._partitions: dict[TopicPartition, Partition] = {}
+        self._stable: dict[TopicPartition, StableOffset] = {}
+
+    @classmethod
+    def open(cls, path: str | Sequence[str], *, slice_bytes: int = 8 << 20) -> LogDirectory:
+        """Open local paths or URIs.
+
+        :raises LogDirectoryError: if one does not exist, is a file, or holds neither partitions nor segments.
+        """
+        paths = [path] if isinstance(path, str) else path
+        return cls([open_root(location) for location in paths], slice_bytes=slice_bytes)
+
+    def topics(self) -> Mapping[str, tuple[int, ...]]:
+        """Every topic, internal ones too, with its partition numbers in order.
+
+        :raises LogDirectoryError: if two roots hold the same partition.
+        """
+        holders: dict[TopicPartition, LogRoot] = {}
+        for root in self._roots:
+            for partition in root.partitions():
+                if partition in holders:
+                    raise _in_two_roots(partition, holders[partition], root)
+                holders[partition] = root
+        made = {partition for partition, end in self._unpublished().items() if end is None}
+        topics: dict[str, list[int]] = {}
+        for topic, number in sorted(set(holders) - made):
+            topics.setdefault(topic, []).append(number)
+        return {topic: tuple(numbers) for topic, numbers in topics.items()}
+
+    def watermarks(
+        self, partitions: Collection[TopicPartition], *, read_committed: bool
+    ) -> dict[TopicPartition, Watermarks]:
+        """Bounds of those partitions that exist. See :meth:`pyspark_kafkalog.model.Place.watermarks`."""
+        # A publish may begin or be undone while the files are looked at.
+        before = self._unpublished()
+        found: dict[TopicPartition, Watermarks] = {}
+        for partition in partitions:
+            with suppress(UnknownTopicOrPartitionError):
+                found[partition] = self._ask(partition, lambda p: self._bounds(p, read_committed))
+        unpublished = self._unpublished() | before
+        result = {}
+        for partition, bounds in found.items():
+            if partition not in unpublished:
+                self._warn_if_torn(partition)
+                result[partition] = bounds
+                continue
+            end = unpublished[partition]
+            if end is not None:
+                high_watermark = min(bounds.high_watermark, end)
+                result[partition] = Watermarks(
+                    bounds.log_start_offset, high_watermark, min(bounds.last_stable_offset, high_watermark)
+                )
+        return result
+
+    def offsets_for_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        """The offset of the first record with timestamp >= the given ms, or None.
+
+        Such an offset may be that of a transaction's marker, as with a broker.
+
+        :raises UnknownTopicOrPartitionError: if a partition does not exist.
+        """
+        before = self._unpublished()
+        found = {
+            partition: self._ask(partition, partial(first_offset_at, timestamp=timestamp))
+            for partition, timestamp in times.items()
+        }
+        for partition, end in (self._unpublished() | before).items():
+            offset = found.get(partition)
+            if offset is not None and (end is None or offset >= end):
+                found[partition] = None
+        return found
+
+    def fetch(
+        self,
+        partition: TopicPartition,
+        offsets: OffsetRange,
+        *,
+        read_committed: bool,
+        on_corrupt: OnCorrupt | None = None,
+    ) -> Iterator[Slice]:
+        """Record batches that cover ``offsets``. See :meth:`pyspark_kafkalog.model.Place.fetch`.
+
+        A slice has ``slice_bytes`` at most, or one batch that is larger.
+
+        :raises DataLossError: if the log begins after the start of ``offsets``, or ends before their end.
+        :raises UnknownTopicOrPartitionError: if the partition does not exist.
+        """
+        source = self._existing(partition)
+        slices = source.read(offsets, on_corrupt=on_corrupt, largest=self._slice_bytes)
+        return with_aborted(slices, source) if read_committed else slices
+
+    def offset_after_bytes(self, partition: TopicPartition, offsets: OffsetRange, max_bytes: int) -> int:
+        """See :meth:`pyspark_kafkalog.model.Place.offset_after_bytes`.
+
+        :raises UnknownTopicOrPartitionError: if the partition does not exist.
+        """
+        return self._ask(partition, lambda p: p.offset_after_bytes(offsets, max_bytes))
+
+    def _bounds(self, partition: Partition, read_committed: bool) -> Watermarks:
+        segments = partition.segments()
+        log_start_offset = partition.log_start_offset(segments)
+        high_watermark = max(partition.log_end_offset(segments), log_start_offset)
+        last_stable_offset = high_watermark
+        if read_committed:
+            stable = self._stable.setdefault(partition.topic_partition, StableOffset(partition))
+            last_stable_offset = stable.last_stable_offset(OffsetRange(log_start_offset, high_watermark))
+        return Watermarks(log_start_offset, high_watermark, last_stable_offset)
+
+    def _ask(self, topic_partition: TopicPartition, question: Callable[[Partition], Answer]) -> Answer:
+        """Ask, and ask again if segments vanished meanwhile: they roll, get compacted or deleted."""
+        for _ in range(_RETRIES):
+            try:
+                return question(self._existing(topic_partition))
+            except (FileNotFoundError, DataLossError):
+                self._partitions.pop(topic_partition, None)
+                self._stable.pop(topic_partition, None)
+        raise LogDirectoryError(
+            "Files of the partition vanish while they are looked for", topic_partition=topic_partition
+        )
+
+    def _find(self, topic_partition: TopicPartition) -> Partition | None:
+        known = self._partitions.get(topic_partition)
+        if known is not None:
+            return known
+        holders = [root for root in self._roots if root.holds(topic_partition)]
+        if not holders:
+            return None
+        if len(holders) > 1:
+            raise _in_two_roots(topic_partition, *holders[:2])
+        folder = holders[0].folder.child(str(topic_partition))
+        partition = Partition(topic_partition, folder, holders[0].log_start_offset)
+        return self._partitions.setdefault(topic_partition, partition)
+
+    def _existing(self, topic_partition: TopicPartition) -> Partition:
+        partition = self._find(topic_partition)
+        if partition is None:
+            raise UnknownTopicOrPartitionError(
+                "The partition does not exist",
+                topic_partition=topic_partition,
+                file=", ".join(root.folder.label() for root in self._roots),
+            )
+        return partition
+
+    def _unpublished(self) -> dict[TopicPartition, int | None]:
+        return {partition: end for root in self._roots for partition, end in root.unpublished().items()}
+
+    def _warn_if_torn(self, topic_partition: TopicPartition) -> None:
+        torn = self._partitions[topic_partition].torn_tail
+        if torn is not None and _warned_of.get(torn[0]) != torn[1]:
+            _warned_of[torn[0]] = torn[1]
+            _log.warning(
+                "%s: no whole record batch in %s from byte %d on; the log ends there", topic_partition, *torn
+            )
+
+
+def _in_two_roots(partition: TopicPartition, one: LogRoot, other: LogRoot) -> LogDirectoryError:
+    return LogDirectoryError(
+        f"The partition is in two log roots, {one.folder.label()} and {other.folder.label()}",
+        topic_partition=partition,
+        hint="Name roots of one broker only, or read each by itself.",
+    )

@@ -1,0 +1,131 @@
+"""One log root (an entry of Kafka's ``log.dirs``): its partitions, and what its own files say of them."""
+
+from __future__ import annotations
+
+import json
+
+from pyarrow import fs
+
+from pyspark_kafkalog.errors import LogDirectoryError
+from pyspark_kafkalog.log.filesystem import Entry, Folder, open_folder
+from pyspark_kafkalog.log.journal import JOURNAL_FILE
+from pyspark_kafkalog.log.layout import (
+    LEADER_EPOCH_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    LOG_SUFFIX,
+    PARTITION_METADATA_FILE,
+    ROOT_FILES,
+    is_unused_folder,
+    parse_offset_checkpoint,
+    parse_partition_folder,
+    parse_segment_file,
+)
+from pyspark_kafkalog.model import TopicPartition
+
+
+class LogRoot:
+    """A folder of partitions; or one partition's folder, taken for a root that holds no other."""
+
+    def __init__(self, folder: Folder, only: TopicPartition | None = None) -> None:
+        self.folder = folder
+        self._only = only
+        self._starts: tuple[Entry, dict[TopicPartition, int]] | None = None
+
+    def partitions(self) -> set[TopicPartition]:
+        """The partitions whose live data is here.
+
+        :raises LogDirectoryError: if one is no folder, or a link that leads out of the root.
+        """
+        if self._only is not None:
+            return {self._only} if self.holds(self._only) else set()
+        found = set()
+        for name, entry in self.folder.list().items():
+            partition = parse_partition_folder(name)
+            if partition is not None and entry.type == fs.FileType.Directory:
+                self.folder.check_inside(name)
+                found.add(partition)
+        return found
+
+    def holds(self, partition: TopicPartition) -> bool:
+        """Whether the partition's live data is here."""
+        if self._only not in (None, partition):
+            return False
+        self.folder.check_inside(str(partition))
+        return self.folder.look(str(partition)).type == fs.FileType.Directory
+
+    def log_start_offset(self, partition: TopicPartition) -> int:
+        """What ``log-start-offset-checkpoint`` says now; 0 without an entry."""
+        entry = self.folder.look(LOG_START_OFFSET_CHECKPOINT)
+        if self._starts is None or self._starts[0] != entry:
+            data = self.folder.read(LOG_START_OFFSET_CHECKPOINT) or b""
+            starts = parse_offset_checkpoint(data, self.folder.label(LOG_START_OFFSET_CHECKPOINT))
+            self._starts = entry, starts
+        return self._starts[1].get(partition, 0)
+
+    def unpublished(self) -> dict[TopicPartition, int | None]:
+        """Where partitions ended before an unfinished publish, None for one that it made.
+
+        What it has appended nobody may see.
+        """
+        data = self.folder.read(JOURNAL_FILE)
+        if data is None:
+            return {}
+        try:
+            partitions = json.loads(data)["partitions"]
+            return {
+                _partition(name): None if was.get("created") else int(was["log_end_offset"])
+                for name, was in partitions.items()
+            }
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise LogDirectoryError(
+                "The journal of an unfinished write cannot be understood",
+                file=self.folder.label(JOURNAL_FILE),
+                hint="The next write with the version of the package that left it finishes or undoes it.",
+            ) from None
+
+
+def open_root(location: str) -> LogRoot:
+    """The log root, or the single partition, at a path or URI.
+
+    :raises LogDirectoryError: if it is neither; an empty folder is a root with no partition yet.
+    """
+    folder = open_folder(location)
+    names = folder.list()
+    partition = parse_partition_folder(folder.name)
+    own = {LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA_FILE}
+    if any(_is_log(name) for name in names) or own & set(names):
+        if partition is None:
+            raise LogDirectoryError(
+                "The folder holds segments but is not named after a partition",
+                file=folder.label(),
+                hint="Name it <topic>-<partition>, such as orders-0.",
+            )
+        return LogRoot(folder.parent(), partition)
+    if names and not any(_belongs_in_root(name) for name in names):
+        raise LogDirectoryError(
+            "The folder holds no partition",
+            file=folder.label(),
+            hint="Give Kafka's log.dirs, which holds <topic>-<partition> folders, or one of these.",
+        )
+    return LogRoot(folder)
+
+
+def _is_log(name: str) -> bool:
+    parsed = parse_segment_file(name)
+    return parsed is not None and parsed[1] == LOG_SUFFIX
+
+
+def _belongs_in_root(name: str) -> bool:
+    return (
+        name.startswith(".")
+        or name in ROOT_FILES
+        or parse_partition_folder(name) is not None
+        or is_unused_folder(name)
+    )
+
+
+def _partition(name: str) -> TopicPartition:
+    partition = parse_partition_folder(name)
+    if partition is None:
+        raise ValueError(name)
+    return partition

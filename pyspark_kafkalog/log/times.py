@@ -1,0 +1,79 @@
+"""Offsets for timestamps: the first record with timestamp >= t, as Kafka's ListOffsets answers.
+
+Timestamps need not rise with offsets. Source: Kafka's ``UnifiedLog.fetchOffsetByTimestamp``,
+``LogSegment.findOffsetByTimestamp``, ``FileRecords.searchForTimestamp``.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pyspark_kafkalog.codec.decode import first_record_at
+from pyspark_kafkalog.errors import CorruptRecordError
+from pyspark_kafkalog.log import index
+from pyspark_kafkalog.log.index import TimeEntry
+from pyspark_kafkalog.log.layout import TIME_INDEX_SUFFIX
+from pyspark_kafkalog.log.partition import Partition, segments_from
+from pyspark_kafkalog.log.segment import OpenSegment, Window
+from pyspark_kafkalog.model import TopicPartition
+
+_MAX_TIMESTAMP = 2**63 - 1
+
+
+def first_offset_at(partition: Partition, timestamp: int) -> int | None:
+    """The offset of the first record with a timestamp >= ``timestamp`` (ms), or None.
+
+    As a broker does, this looks for it in the first segment whose largest
+    timestamp is >= ``timestamp`` and in no other, even if compaction or
+    DeleteRecords took the records of that age out of this segment.
+    """
+    segments = partition.segments()
+    start = partition.log_start_offset(segments)
+    for segment, next_base in segments_from(segments, start):
+        with segment.open() as opened:
+            # A time index gets an entry of the largest timestamp when the log rolls, and not before.
+            largest = None if next_base is None else _verified_floor(opened, _MAX_TIMESTAMP)
+            if largest is not None and largest.timestamp < timestamp:
+                continue
+            is_chosen = largest is not None
+            entry = _verified_floor(opened, timestamp)
+            begin = start if entry is None else max(start, entry.offset)
+            for window in opened.sound_windows(opened.position_before(begin)):
+                candidates = np.flatnonzero(window.batches.max_timestamp >= timestamp).tolist()
+                for row in candidates:
+                    found = _first_offset_in(window, row, partition.topic_partition, timestamp, start)
+                    if found is not None:
+                        return found
+                is_chosen = is_chosen or bool(candidates)
+            if is_chosen:
+                return None
+    return None
+
+
+def _first_offset_in(
+    window: Window, row: int, topic_partition: TopicPartition, timestamp: int, min_offset: int
+) -> int | None:
+    batches = window.batches
+    batch = window.buffer.slice(int(batches.position[row]), int(batches.size[row]))
+    try:
+        found = first_record_at(
+            batch, timestamp=timestamp, min_offset=min_offset, topic_partition=topic_partition
+        )
+    except CorruptRecordError:
+        # What is wrong with it is for the reader of the records to report, so they begin here.
+        return max(min_offset, int(batches.base_offset[row]))
+    return None if found is None else found[0]
+
+
+def _verified_floor(opened: OpenSegment, timestamp: int) -> TimeEntry | None:
+    """The time index entry for ``timestamp``, if a batch with just its timestamp holds its offset."""
+    with opened.segment.open_index(TIME_INDEX_SUFFIX) as file:
+        if file is None or file.size % index.TIME_ENTRY_SIZE:
+            return None
+        entry = index.floor_timestamp(file, opened.segment.base_offset, timestamp)
+    if entry is not None:
+        for window in opened.sound_windows(opened.position_before(entry.offset)):
+            found = int(np.searchsorted(window.batches.last_offset, entry.offset))
+            if found < len(window.batches):
+                return entry if window.batches.max_timestamp[found] == entry.timestamp else None
+    return None
