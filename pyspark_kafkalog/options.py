@@ -257,12 +257,12 @@ def _offsets(given: GivenOptions, side: str, default: int) -> OffsetsOption:
         timestamps = parse_offsets(given.text(name) or "", option=name, example=example)
         return OffsetsOption(name, timestamps, are_timestamps=True)
     name = f"{side}Offsets"
-    text = (given.text(name) or "").strip() if name in given else None
+    text = given.text(name)
     if text is None:
         return OffsetsOption(name, default)
     words = {"earliest": EARLIEST, "latest": LATEST}
-    if text.lower() in words:
-        return OffsetsOption(name, words[text.lower()])
+    if (word := text.strip().lower()) in words:
+        return OffsetsOption(name, words[word])
     return OffsetsOption(name, parse_offsets(text, option=name, lowest=EARLIEST))
 
 

@@ -71,38 +71,34 @@ def plan_batch(place: Place, options: ReadOptions) -> list[Split]:
     partitions = tuple(partition for partition in partitions if partition in bounds)
     starts = _bind(place, options, options.starting, partitions, bounds)
     ends = _bind(place, options, options.ending, partitions, bounds)
-    known_starts = _look_up(starts, bounds, options)
-    known_ends = _look_up(ends, bounds, options)
-    splits = []
-    for partition in partitions:
-        if starts[partition] >= 0 and starts[partition] > known_ends[partition]:
+    known_starts, known_ends = _look_up(starts, bounds, options), _look_up(ends, bounds, options)
+    asked = {p: OffsetRange(known_starts[p], known_ends[p]) for p in partitions}
+    for partition, offsets in asked.items():
+        if starts[partition] >= 0 and offsets.start > offsets.end:
             raise OptionError(
                 f"RESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET: {options.starting.option} gives "
-                f"{starts[partition]}, {options.ending.option} gives {known_ends[partition]}",
+                f"{offsets.start}, {options.ending.option} gives {offsets.end}",
                 topic_partition=partition,
             )
-        splits.append(Split(partition, OffsetRange(known_starts[partition], known_ends[partition])))
-    cut = split_ranges(
-        splits,
+    splits = split_ranges(
+        (Split(partition, _existing(offsets, bounds[partition])) for partition, offsets in asked.items()),
         min_partitions=options.min_partitions,
         max_records_per_partition=options.max_records_per_partition,
     )
-    return list(_with_late_ends(partitions, cut, starts, ends))
+    cuts: dict[TopicPartition, list[int]] = {partition: [] for partition in partitions}
+    for split in splits:
+        cuts[split.partition].append(split.offsets.start)
+    return [
+        Split(partition, OffsetRange(start, end))
+        for partition in partitions
+        if ends[partition] == LATEST or asked[partition].start < asked[partition].end
+        for start, end in pairwise([starts[partition], *cuts[partition][1:], ends[partition]])
+    ]
 
 
-def _with_late_ends(
-    partitions: Collection[TopicPartition], cut: list[Split], starts: Offsets, ends: Offsets
-) -> Iterator[Split]:
-    parts: dict[TopicPartition, list[OffsetRange]] = {}
-    for split in cut:
-        parts.setdefault(split.partition, []).append(split.offsets)
-    for partition in partitions:
-        ranges = parts.get(partition, [])
-        if not ranges and ends[partition] != LATEST:
-            continue
-        cuts = [starts[partition], *(offsets.end for offsets in ranges[:-1]), ends[partition]]
-        for start, end in pairwise(cuts):
-            yield Split(partition, OffsetRange(start, end))
+def _existing(offsets: OffsetRange, bounds: Watermarks) -> OffsetRange:
+    """The part of ``offsets`` that is worth cutting; the rest is for the outermost tasks to report."""
+    return OffsetRange(max(offsets.start, bounds.log_start_offset), min(offsets.end, bounds.high_watermark))
 
 
 def initial_offsets(place: Place, options: ReadOptions) -> Offsets:

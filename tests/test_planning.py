@@ -76,6 +76,13 @@ class TestBatch:
         options = {"startingOffsets": '{"a":{"0":2}}', "endingOffsets": '{"a":{"0":12}}'}
         assert batch(place, **options) == [(A0, 2, 12)]
 
+    def test_offsets_that_do_not_exist_are_not_cut(self) -> None:
+        place = FakePlace({A0: (5, 11)})
+        options = {"startingOffsets": '{"a":{"0":2}}', "endingOffsets": '{"a":{"0":9223372036854775807}}'}
+        assert batch(place, maxRecordsPerPartition="3", **options) == [(A0, 2, 8), (A0, 8, 2**63 - 1)]
+        gone = {"startingOffsets": '{"a":{"0":2}}', "endingOffsets": '{"a":{"0":4}}'}
+        assert batch(place, maxRecordsPerPartition="3", **gone) == [(A0, 2, 4)]
+
     def test_ranges_that_can_never_hold_records_are_dropped(self) -> None:
         place = FakePlace({A0: (5, 10), A1: (0, 20)})
         assert batch(place, endingOffsets='{"a":{"0":5,"1":3}}') == [(A1, EARLIEST, 3)]
