@@ -13,6 +13,7 @@ import struct
 import numpy as np
 import pyarrow as pa
 
+from pyspark_kafkalog.codec.buffers import allocate
 from pyspark_kafkalog.codec.format import COMPRESSION_NAMES, GZIP, LZ4, NONE, SNAPPY, ZSTD
 from pyspark_kafkalog.errors import CorruptRecordError
 
@@ -37,7 +38,7 @@ class Stage:
     """Decompressed bytes of several batches one after another, in one array that grows and is used again."""
 
     def __init__(self) -> None:
-        self._array = np.empty(1 << 16, np.uint8)
+        self._array = allocate(1 << 20)
         self.size = 0
 
     @property
@@ -70,7 +71,7 @@ class Stage:
                 raise _too_large(max_bytes)
 
     def _grow(self) -> None:
-        array = np.empty(2 * self._array.size, np.uint8)
+        array = allocate(2 * self._array.size)
         array[: self.size] = self.data
         self._array = array
 

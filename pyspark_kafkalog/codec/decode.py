@@ -9,11 +9,12 @@ import numpy as np
 import pyarrow as pa
 
 from pyspark_kafkalog.codec import read_kernels as kernels
+from pyspark_kafkalog.codec.buffers import Buffer, as_array
 from pyspark_kafkalog.codec.format import NO_PRODUCER_ID
 from pyspark_kafkalog.codec.indexing import Damage, DecodeLimits, Indexed, Indexer, damage_at
 from pyspark_kafkalog.codec.isolation import Visibility
 from pyspark_kafkalog.codec.rows import MAX_TIMESTAMP, RowColumns
-from pyspark_kafkalog.codec.walk import Batches, Buffer, WalkStatus, as_array, find_batch, walk
+from pyspark_kafkalog.codec.walk import Batches, WalkStatus, find_batch, walk
 from pyspark_kafkalog.errors import CorruptRecordError
 from pyspark_kafkalog.model import OffsetRange, OnCorrupt, Origin, TopicPartition
 

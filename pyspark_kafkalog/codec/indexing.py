@@ -9,6 +9,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from pyspark_kafkalog.codec import read_kernels as kernels
+from pyspark_kafkalog.codec.buffers import allocate
 from pyspark_kafkalog.codec.compression import Stage, decompress
 from pyspark_kafkalog.codec.format import LOG_APPEND_TIME, RECORDS_V2
 from pyspark_kafkalog.codec.legacy import outer_messages, stage_message
@@ -78,7 +79,9 @@ class Indexer:
         self._data = data
         self._batches = batches
         self._limits = limits
-        self._index = np.empty((kernels.INDEX_COLUMNS, limits.max_rows), np.int64)
+        self._index = allocate(kernels.INDEX_COLUMNS * limits.max_rows, np.int64).reshape(
+            kernels.INDEX_COLUMNS, -1
+        )
         self._stage = Stage()
 
     def index(self, first: int, stop: int, wanted: np.ndarray, offsets: OffsetRange) -> Iterator[Indexed]:

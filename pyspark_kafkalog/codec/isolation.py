@@ -8,9 +8,10 @@ from collections.abc import Iterable
 import numpy as np
 
 from pyspark_kafkalog.codec import read_kernels as kernels
+from pyspark_kafkalog.codec.buffers import Buffer, as_array
 from pyspark_kafkalog.codec.format import CONTROL_ABORT, CONTROL_KEY_SIZE, CONTROL_TYPE, NO_PRODUCER_ID
 from pyspark_kafkalog.codec.indexing import Damage, DecodeLimits, Indexer
-from pyspark_kafkalog.codec.walk import Batches, Buffer, as_array, walk
+from pyspark_kafkalog.codec.walk import Batches, walk
 from pyspark_kafkalog.errors import CorruptRecordError
 from pyspark_kafkalog.model import AbortedTransaction, OffsetRange
 

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from pyspark_kafkalog.codec import read_kernels as kernels
+from pyspark_kafkalog.codec.buffers import allocate
 from pyspark_kafkalog.codec.format import NO_TIMESTAMP_TYPE
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.model import TopicPartition
@@ -95,10 +96,10 @@ def _integers(kind: pa.DataType, values: np.ndarray) -> pa.Array:
 
 def _binary(kind: pa.DataType, data: np.ndarray, positions: np.ndarray, sizes: np.ndarray) -> pa.Array:
     """A binary or string column of ``data[position:position + size]``, null where the size is negative."""
-    offsets = np.empty(sizes.size + 1, np.int32)
+    offsets = allocate(sizes.size + 1, np.int32)
     validity = np.zeros((sizes.size + 7) // 8, np.uint8)
     total, nulls = kernels.fill_offsets(sizes, offsets, validity)
-    out = np.empty(total, np.uint8)
+    out = allocate(total)
     kernels.gather(data, positions, offsets, out)
     buffers = [pa.py_buffer(validity) if nulls else None, pa.py_buffer(offsets), pa.py_buffer(out)]
     return pa.Array.from_buffers(kind, sizes.size, buffers, null_count=nulls)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from enum import IntEnum
-from typing import Any, TypeAlias
 
 import numpy as np
 
 from pyspark_kafkalog.codec import read_kernels as kernels
+from pyspark_kafkalog.codec.buffers import Buffer, as_array
 from pyspark_kafkalog.codec.checksum import crc32, crc32c
 from pyspark_kafkalog.codec.format import (
     ATTRIBUTES_V2,
@@ -21,9 +21,6 @@ from pyspark_kafkalog.codec.format import (
     NO_TIMESTAMP_TYPE,
     TRANSACTIONAL_BIT,
 )
-
-Buffer: TypeAlias = Any
-"""Anything with Python's buffer protocol: bytes, memoryview, numpy array, pyarrow.Buffer, mmap."""
 
 _CRC_BUDGET = 16
 """How many times the size of a buffer may be summed while a valid batch is sought in it."""
@@ -96,11 +93,6 @@ class Batches:
 
 
 _COLUMNS = [field.name for field in fields(Batches)][: kernels.BATCH_COLUMNS]
-
-
-def as_array(buffer: Buffer) -> np.ndarray:
-    """The bytes of ``buffer`` as a uint8 array that shares its memory."""
-    return np.frombuffer(buffer, np.uint8)
 
 
 def walk(buffer: Buffer, position: int = 0) -> Batches:
