@@ -139,7 +139,7 @@ class _Reading:
         offsets = OffsetRange(self.next_offset, self._end)
         wanted = self._wanted(batches, first, stop)
         for indexed in Indexer(self._data, batches, self._limits).index(first, stop, wanted, offsets):
-            yield from self._decoded(indexed)
+            yield from self._decoded(indexed, batches)
             self.next_offset = min(indexed.next_offset, self._end)
         if damage is not None:
             raise damage
@@ -154,10 +154,8 @@ class _Reading:
             behind = walk(self._data, damage.after)
             if len(behind) == 0 and behind.status is not WalkStatus.INVALID:
                 return damage.after
-            if (
-                find_batch(self._data, damage.after, min_offset=self.next_offset, stop=damage.after + 1)
-                is not None
-            ):
+            stop = damage.after + 1
+            if find_batch(self._data, damage.after, min_offset=self.next_offset, stop=stop) is not None:
                 return damage.after
         return find_batch(self._data, damage.position + 1, min_offset=self.next_offset)
 
@@ -180,17 +178,14 @@ class _Reading:
         stop = first + int(beyond[0]) if beyond.size else len(batches)
         if stop > first and batches.last_offset[stop - 1] >= self._end - 1:
             return stop, None
-        base_offset, last_offset = (
-            batches.base_offset[first : stop + 2],
-            batches.last_offset[first : stop + 2],
-        )
-        backward = np.flatnonzero(base_offset[1:] <= last_offset[:-1])
-        if backward.size:
-            row = int(backward[0])
-            before = last_offset[row - 1] if row else self.next_offset - 1
-            row += 0 if base_offset[row + 1] > before else 1
-            if first + row <= stop:
-                return first + row, damage_at(batches, first + row, "The offsets of batches do not rise")
+        looked_at = slice(first, stop + 2)
+        falls = batches.base_offset[looked_at][1:] <= batches.last_offset[looked_at][:-1]
+        if falls.any():
+            row = first + int(falls.argmax())
+            before = batches.last_offset[row - 1] if row > first else self.next_offset - 1
+            row += 0 if batches.base_offset[row + 1] > before else 1
+            if row <= stop:
+                return row, damage_at(batches, row, "The offsets of batches do not rise")
         if stop == len(batches) and batches.status is WalkStatus.INVALID:
             return stop, Damage("Not a record batch", batches.end)
         return stop, None
@@ -209,8 +204,8 @@ class _Reading:
                     wanted[row] = False
         return wanted
 
-    def _decoded(self, indexed: Indexed) -> Iterator[Decoded]:
-        """Arrow batches of the records, cut as the limits say."""
+    def _decoded(self, indexed: Indexed, batches: Batches) -> Iterator[Decoded]:
+        """Arrow batches of some records of ``batches``, cut as the limits say."""
         index = indexed.table
         rows = self._good_timestamps(index)
         first = 0
@@ -223,11 +218,13 @@ class _Reading:
             first = end
         if rows < index.shape[1]:
             offset, timestamp = index[[kernels.OFFSET, kernels.TIMESTAMP], rows].tolist()
+            row = np.searchsorted(np.maximum.accumulate(batches.last_offset), offset)
             raise CorruptRecordError(
                 f"[KAFKA_MALFORMED_RECORD_TIMESTAMP] Spark cannot hold a timestamp of {timestamp} ms",
                 topic_partition=self._topic_partition,
                 offset=offset,
                 file=self._origin.file,
+                position=self._origin.position + int(batches.position[row]),
                 hint="Read with a schema that has no column timestamp.",
             )
 

@@ -79,10 +79,12 @@ class Indexer:
         self._data = data
         self._batches = batches
         self._limits = limits
-        self._index = allocate(kernels.INDEX_COLUMNS * limits.max_rows, np.int64).reshape(
-            kernels.INDEX_COLUMNS, -1
-        )
+        columns = kernels.INDEX_COLUMNS
+        self._index = allocate(columns * limits.max_rows, np.int64).reshape(columns, -1)
         self._stage = Stage()
+        kinds = batches.timestamp_type * 2 + (batches.magic == 2)
+        self._kind_ends = np.append(np.flatnonzero(np.diff(kinds)) + 1, len(batches))
+        self._size_ends = np.cumsum(batches.size)
 
     def index(self, first: int, stop: int, wanted: np.ndarray, offsets: OffsetRange) -> Iterator[Indexed]:
         """The records within ``offsets`` of the batches ``first`` to ``stop``, in order.
@@ -102,12 +104,10 @@ class Indexer:
 
     def _group_end(self, row: int, stop: int) -> int:
         """End of the batches from ``row`` that have one format and timestamp type, not too large together."""
-        batches = self._batches
-        kinds = (batches.timestamp_type[row:stop] << 1) | (batches.magic[row:stop] == 2)
-        alike = kinds == kinds[0]
-        count = alike.size if alike.all() else int(alike.argmin())
-        sizes = np.cumsum(batches.size[row : row + count])
-        return row + max(1, int(np.searchsorted(sizes, self._limits.max_bytes, side="right")))
+        of_a_kind = int(self._kind_ends[np.searchsorted(self._kind_ends, row, side="right")])
+        most = self._size_ends[row] - self._batches.size[row] + self._limits.max_bytes
+        small = int(np.searchsorted(self._size_ends, most, side="right"))
+        return min(of_a_kind, max(small, row + 1), stop)
 
     def _index_group(
         self, row: int, end: int, wanted: np.ndarray, offsets: OffsetRange
