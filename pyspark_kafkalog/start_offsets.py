@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Callable
 
 from pyspark_kafkalog.errors import KafkaLogError, OptionError
-from pyspark_kafkalog.log.filesystem import open_filesystem
+from pyspark_kafkalog.log.filesystem import locate
 from pyspark_kafkalog.offsets_json import Offsets, parse_offsets, to_text
 
 
@@ -28,19 +28,19 @@ def kept_start_offsets(
     """
     if checkpoint_location is None:
         return choose()
-    filesystem, base = open_filesystem(checkpoint_location)
+    folder = locate(checkpoint_location)
     digest = hashlib.sha256(repr(source).encode()).hexdigest()
-    path = f"{base}/kafkalog-start-offsets/{digest[:32]}.json"
+    path = f"{folder.path}/kafkalog-start-offsets/{digest[:32]}.json"
     try:
-        with filesystem.open_input_stream(path) as stream:
+        with folder.filesystem.open_input_stream(path) as stream:
             return parse_offsets(stream.read().decode(), option="kept start offsets")
     except FileNotFoundError:
         chosen = choose()
-        filesystem.create_dir(path.rpartition("/")[0], recursive=True)
+        folder.filesystem.create_dir(path.rpartition("/")[0], recursive=True)
         unfinished = f"{path}.{uuid.uuid4().hex}.tmp"
-        with filesystem.open_output_stream(unfinished) as stream:
+        with folder.filesystem.open_output_stream(unfinished) as stream:
             stream.write(to_text(chosen).encode())
-        filesystem.move(unfinished, path)
+        folder.filesystem.move(unfinished, path)
         return chosen
     except (OptionError, UnicodeDecodeError) as e:
         raise KafkaLogError(

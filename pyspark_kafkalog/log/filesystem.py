@@ -147,42 +147,50 @@ def _entry(info: fs.FileInfo) -> Entry:
 
 
 def open_folder(location: str) -> Folder:
-    """The folder at a local path or URI.
-
-    ``file:``, ``s3:``, ``gs:``, ``hdfs:``, ``abfs:`` are pyarrow's; other schemes
-    and chains of them (``zip://*::file:/x.zip``) are fsspec's, if it is installed.
+    """The log directory at a local path or URI; see :func:`locate`.
 
     :raises LogDirectoryError: if it can't be opened, does not exist or is not a folder.
     """
-    match = _SCHEME.match(location)
-    shown = _SECRETS.sub("", location)
-    try:
-        if match is None:
-            folder = _local(location)
-        else:
-            folder = _remote(location, match["scheme"].lower(), match["rest"])
-        kind = folder.filesystem.get_file_info(folder.path).type
-    except Exception as e:
-        # What stores and their clients raise is of every kind; the text names the cause.
-        cause = str(e).replace(location, shown)
-        raise LogDirectoryError(
-            f"Cannot open the log directory: {cause}",
-            file=shown,
-            hint="Give a path, or a URI whose scheme pyarrow knows or fsspec has a package for.",
-        ) from None
+    folder = locate(location)
+    kind = folder.filesystem.get_file_info(folder.path).type
     if kind == fs.FileType.NotFound:
         raise LogDirectoryError(
             "The log directory does not exist",
-            file=shown,
+            file=folder.label(),
             hint="Give Kafka's log.dirs or one partition's folder; a worker must see it under the same path.",
         )
     if kind != fs.FileType.Directory:
         raise LogDirectoryError(
             "The log directory is not a folder",
-            file=shown,
+            file=folder.label(),
             hint="Give the folder that holds the <topic>-<partition> folders, or one of those.",
         )
     return folder
+
+
+def locate(location: str) -> Folder:
+    """The folder at a local path or URI, whether it exists or not.
+
+    ``file:``, ``s3:``, ``gs:``, ``hdfs:``, ``abfs:`` are pyarrow's; other schemes
+    and chains of them (``zip://*::file:/x.zip``) are fsspec's, if it is installed.
+
+    :raises LogDirectoryError: if there is no access to its file system.
+    """
+    match = _SCHEME.match(location)
+    try:
+        folder = (
+            _local(location) if match is None else _remote(location, match["scheme"].lower(), match["rest"])
+        )
+        folder.filesystem.get_file_info(folder.path)
+        return folder
+    except Exception as e:
+        # What stores and their clients raise is of every kind; the text names the cause.
+        shown = _SECRETS.sub("", location)
+        raise LogDirectoryError(
+            f"Cannot open the folder: {str(e).replace(location, shown)}",
+            file=shown,
+            hint="Give a path, or a URI whose scheme pyarrow knows or fsspec has a package for.",
+        ) from None
 
 
 def _local(path: str) -> Folder:

@@ -20,7 +20,7 @@ from pyspark_kafkalog.codec.encode import EncodeSettings
 from pyspark_kafkalog.errors import KafkaLogError, OptionError
 from pyspark_kafkalog.log.directory import LogDirectory
 from pyspark_kafkalog.log.lock import check_unlocked
-from pyspark_kafkalog.log.publish import PublishedBatch, abort, publish
+from pyspark_kafkalog.log.publish import LogSettings, PublishedBatch, abort, publish
 from pyspark_kafkalog.log.staging import StagedFile, Staging
 from pyspark_kafkalog.options import write_options
 from pyspark_kafkalog.routing import Router, load_partitioner
@@ -74,12 +74,18 @@ class _LogWriter:
         staged = [message for message in messages if isinstance(message, Staged)]
         if len(staged) != len(messages):
             raise KafkaLogError(f"Only {len(staged)} of {len(messages)} tasks reported: nothing is published")
+        options = self._options
         publish(
-            self._options.root,
+            options.root,
             [message.file for message in staged if message.file is not None],
             job=job,
-            settings=self._options.log,
-            num_partitions=self._options.num_partitions,
+            settings=LogSettings(
+                segment_bytes=options.segment_bytes,
+                segment_ms=options.segment_ms,
+                index_interval_bytes=options.index_interval_bytes,
+                log_append_time=options.log_append_time,
+            ),
+            num_partitions=options.num_partitions,
             batch=batch,
         )
 

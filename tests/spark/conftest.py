@@ -14,7 +14,7 @@ Write = Callable[..., str]
 
 @pytest.fixture
 def write(spark: SparkSession, tmp_path: Path) -> Write:
-    """Append ``rows``, tuples named by the DDL ``schema``, to a topic of the test's directory, as one task."""
+    """Append ``rows``, tuples named by the DDL ``schema``, to a topic of this directory, as one task."""
 
     def write(
         rows: list[tuple[Any, ...]],
