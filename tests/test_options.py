@@ -325,6 +325,7 @@ class TestOffsets:
 
     def test_start_and_end_that_only_meet_when_looked_up_are_fine_here(self) -> None:
         batch(startingOffsets='{"t":{"0":3}}', endingOffsets='{"t":{"0":-1}}')
+        batch(startingOffsets='{"t":{"0":3}}', endingOffsets='{"t":{"0":3}}')
         batch(startingOffsets='{"t":{"0":-2}}', endingOffsets='{"t":{"0":0}}')
         batch(startingOffsetsByTimestamp='{"t":{"0":9}}', endingOffsets='{"t":{"0":2}}')
 
