@@ -174,11 +174,12 @@ class _Reading:
         Where offsets fall, either batch may be at fault, as the CRC does not cover its base offset:
         the earlier one if the later would fit without it.
         """
-        beyond = np.flatnonzero(batches.base_offset[first:] >= self._end)
-        stop = first + int(beyond[0]) if beyond.size else len(batches)
-        if stop > first and batches.last_offset[stop - 1] >= self._end - 1:
-            return stop, None
-        looked_at = slice(first, stop + 2)
+        reaching = np.flatnonzero(batches.last_offset[first:] >= self._end - 1)
+        stop = first + int(reaching[0]) if reaching.size else len(batches)
+        complete = bool(reaching.size) and batches.base_offset[stop] < self._end
+        if complete:
+            stop += 1
+        looked_at = slice(first, stop if complete else stop + 2)
         falls = batches.base_offset[looked_at][1:] <= batches.last_offset[looked_at][:-1]
         if falls.any():
             row = first + int(falls.argmax())
@@ -186,7 +187,7 @@ class _Reading:
             row += 0 if batches.base_offset[row + 1] > before else 1
             if row <= stop:
                 return row, damage_at(batches, row, "The offsets of batches do not rise")
-        if stop == len(batches) and batches.status is WalkStatus.INVALID:
+        if not complete and stop == len(batches) and batches.status is WalkStatus.INVALID:
             return stop, Damage("Not a record batch", batches.end)
         return stop, None
 
