@@ -1,4 +1,4 @@
-"""Ranges are cut as Spark's KafkaOffsetRangeCalculator cuts them; the cases are those of its test suite."""
+"""Ranges are cut as Spark's KafkaOffsetRangeCalculator cuts them; most cases are from its test suite."""
 
 from __future__ import annotations
 
