@@ -4,24 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from tests.kafka import Broker
+from tests.sessions import local_session
 
-    from tests.kafka import Broker
-
-BROKERS = pytest.StashKey["list[Broker]"]()
+BROKERS = pytest.StashKey[list[Broker]]()
 """The brokers that a test made for itself."""
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A local session whose workers run this very interpreter, also from a virtualenv that is not active."""
-    from tests.sessions import local_session
-
     session = local_session("tests", tmp_path_factory.mktemp("spark"))
     yield session
     session.stop()
@@ -30,8 +27,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """A running broker for tests that use topics of their own and never stop it."""
-    from tests.kafka import Broker
-
     broker = Broker(tmp_path_factory.mktemp("broker"))
     broker.start()
     yield broker
@@ -41,8 +36,6 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 @pytest.fixture
 def new_broker(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Callable[..., Broker]]:
     """Makes brokers, not started yet, that a test may stop and start, kill, and plant files in."""
-    from tests.kafka import Broker
-
     brokers = request.node.stash.setdefault(BROKERS, [])
 
     def make(settings: Mapping[str, object] | None = None) -> Broker:
@@ -59,7 +52,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     """Show what the brokers of a failed test logged."""
     report = yield
     if report.failed:
-        shared = getattr(item, "funcargs", {}).get("broker")
-        for broker in [*item.stash.get(BROKERS, []), *([shared] if shared else [])]:
+        shared = [value for value in getattr(item, "funcargs", {}).values() if isinstance(value, Broker)]
+        for broker in {*shared, *item.stash.get(BROKERS, [])}:
             report.sections.append((f"log of the broker {broker.bootstrap}", broker.output_tail()))
     return report

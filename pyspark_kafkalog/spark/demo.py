@@ -13,6 +13,8 @@ import tempfile
 from pathlib import Path
 
 from pyspark.sql import SparkSession
+from pyspark.sql.functions import count
+from pyspark.sql.functions import max as max_
 
 TOPIC = "readings"
 _RUNS = 3
@@ -91,8 +93,7 @@ def _read_stream(spark: SparkSession, log_directory: Path, scratch: Path) -> Non
             "from_json(CAST(value AS STRING), 'reading BIGINT, celsius DOUBLE') AS record",
         )
         .groupBy("sensor")
-        .agg({"record.reading": "count", "record.celsius": "max"})
-        .toDF("sensor", "readings", "max_celsius")
+        .agg(count("record.reading").alias("readings"), max_("record.celsius").alias("max_celsius"))
     )
     query = (
         counts.writeStream.format("memory")

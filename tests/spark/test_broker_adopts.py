@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ import pytest
 from kafka import KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as KafkaTopicPartition
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Row as SparkRow
 from pyspark.sql import functions as F  # noqa: N812
 
 from pyspark_kafkalog.log.directory import LogDirectory
@@ -54,34 +55,48 @@ def _append(rows: DataFrame, folder: Path, **options: Any) -> None:
     rows.write.format("kafkalog").options(**defaults, **options).mode("append").save(str(folder))
 
 
+@pytest.fixture(scope="module")
+def shared_broker(written: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """A running broker that has taken over the directory as its topic, for tests that change nothing."""
+    broker = _adopt(Broker(tmp_path_factory.mktemp("adopted")), written)
+    yield broker
+    broker.stop()
+
+
 @pytest.fixture
-def adopted(new_broker: Callable[[], Broker], written: Path) -> Broker:
-    """A running broker that has taken over the directory as its topic."""
-    broker = new_broker()
+def own_broker(new_broker: Callable[[], Broker], written: Path) -> Broker:
+    """The same, for the one test that asks."""
+    return _adopt(new_broker(), written)
+
+
+def _adopt(broker: Broker, log_directory: Path) -> Broker:
     broker.start()
     broker.create_topic(TOPIC, PARTITIONS)
     broker.stop()
-    broker.plant(written)
+    broker.plant(log_directory)
     broker.start()
     return broker
 
 
-def test_it_serves_exactly_our_records_and_goes_on(
-    spark: SparkSession, adopted: Broker, written: Path, tmp_path: Path
-) -> None:
+def test_it_serves_exactly_our_records(spark: SparkSession, shared_broker: Broker, written: Path) -> None:
     ours = _read(spark, written)
-    assert len(ours) == COUNT
-    assert _consume(adopted) == ours
+    assert _consume(shared_broker) == ours
+    source = _rows(spark, 0, COUNT).withColumn("timestamp", F.unix_millis("timestamp")).collect()
+    assert sorted(map(repr, map(_record, source))) == sorted(repr(row[2:]) for row in ours)
 
-    stream = _copier(spark, adopted.log_dir, tmp_path)
+
+def test_it_goes_on_and_we_read_on(
+    spark: SparkSession, own_broker: Broker, written: Path, tmp_path: Path
+) -> None:
+    stream = _copier(spark, own_broker.log_dir, tmp_path)
     stream()
-    ends = _ends(ours)
-    appended = _produce(adopted, 50)
+    ends = _ends(_read(spark, written))
+    appended = _produce(own_broker, 50)
     assert [row[:2] for row in appended] == [
         (partition, ends[partition] + number) for partition in range(PARTITIONS) for number in range(50)
     ]
     starting = {TOPIC: {str(partition): end for partition, end in ends.items()}}
-    assert _read(spark, adopted.log_dir, startingOffsets=str(starting).replace("'", '"')) == appended
+    assert _read(spark, own_broker.log_dir, startingOffsets=str(starting).replace("'", '"')) == appended
     copied = stream()
     assert copied.select("partition", "offset").distinct().count() == copied.count() == COUNT + len(appended)
     assert {tuple(row) for row in copied.where("batch > 0").select("partition", "offset").collect()} == {
@@ -89,11 +104,11 @@ def test_it_serves_exactly_our_records_and_goes_on(
     }
 
 
-def test_kafkas_own_consumer_agrees(adopted: Broker, written: Path, spark: SparkSession) -> None:
+def test_kafkas_own_consumer_agrees(shared_broker: Broker, written: Path, spark: SparkSession) -> None:
     properties = ("print.partition", "print.offset", "print.timestamp", "print.key", "print.headers")
     printed = run_kafka_class(
         "org.apache.kafka.tools.consumer.ConsoleConsumer",
-        *("--bootstrap-server", adopted.bootstrap, "--topic", TOPIC, "--from-beginning"),
+        *("--bootstrap-server", shared_broker.bootstrap, "--topic", TOPIC, "--from-beginning"),
         *("--max-messages", COUNT, "--timeout-ms", 60_000),
         *(word for name in properties for word in ("--formatter-property", f"{name}=true")),
     ).stdout
@@ -111,10 +126,10 @@ def _text(content: bytes | None) -> str:
     return "null" if content is None else content.decode()
 
 
-def test_it_looks_up_timestamps_as_we_do(adopted: Broker, written: Path) -> None:
+def test_it_looks_up_timestamps_as_we_do(shared_broker: Broker, written: Path) -> None:
     partitions = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
     ours = LogDirectory.open(str(written))
-    consumer = KafkaConsumer(bootstrap_servers=adopted.bootstrap)
+    consumer = KafkaConsumer(bootstrap_servers=shared_broker.bootstrap)
     try:
         for timestamp in [0, *range(START_MS - 10, START_MS + COUNT * 10 + 700, 1777), 2 * START_MS]:
             times = {KafkaTopicPartition(*partition): timestamp for partition in partitions}
@@ -125,25 +140,27 @@ def test_it_looks_up_timestamps_as_we_do(adopted: Broker, written: Path) -> None
         consumer.close()
 
 
-def test_a_running_broker_keeps_us_from_writing(spark: SparkSession, adopted: Broker, written: Path) -> None:
+def test_a_running_broker_keeps_us_from_writing(
+    spark: SparkSession, shared_broker: Broker, written: Path
+) -> None:
     with pytest.raises(Exception, match="LogDirectoryLockedError"):
-        _append(_rows(spark, 0, 10), adopted.log_dir)
-    assert _read(spark, adopted.log_dir, subscribe=TOPIC) == _read(spark, written)
+        _append(_rows(spark, 0, 10), shared_broker.log_dir)
+    assert _read(spark, shared_broker.log_dir) == _read(spark, written)
 
 
 @pytest.mark.parametrize("kill", [False, True], ids=["stopped", "killed"])
 def test_it_adopts_what_we_append_while_it_is_away(
-    spark: SparkSession, adopted: Broker, written: Path, kill: bool
+    spark: SparkSession, own_broker: Broker, written: Path, kill: bool
 ) -> None:
-    appended = _produce(adopted, 20)
-    adopted.stop(kill=kill)
-    _append(_rows(spark, COUNT, 500), adopted.log_dir)
-    ours = _read(spark, adopted.log_dir, subscribe=TOPIC)
+    appended = _produce(own_broker, 20)
+    own_broker.stop(kill=kill)
+    _append(_rows(spark, COUNT, 500), own_broker.log_dir)
+    ours = _read(spark, own_broker.log_dir)
     assert len(ours) == COUNT + len(appended) + 500
-    adopted.start()
-    assert _consume(adopted) == ours
+    own_broker.start()
+    assert _consume(own_broker) == ours
     ends = _ends(ours)
-    assert [row[:2] for row in _produce(adopted, 1)] == list(ends.items())
+    assert [row[:2] for row in _produce(own_broker, 1)] == list(ends.items())
 
 
 def test_kafkas_tools_find_no_fault_in_our_files(written: Path) -> None:
@@ -154,23 +171,20 @@ def test_kafkas_tools_find_no_fault_in_our_files(written: Path) -> None:
 
 
 def _read(spark: SparkSession, log_directory: Path, **options: Any) -> list[Row]:
-    frame = spark.read.format("kafkalog").options(includeHeaders=True, **options).load(str(log_directory))
-    frame = frame.withColumn("timestamp", F.unix_millis("timestamp")).orderBy("partition", "offset")
+    source = spark.read.format("kafkalog").options(subscribe=TOPIC, includeHeaders=True, **options)
+    rows = source.load(str(log_directory)).withColumn("timestamp", F.unix_millis("timestamp"))
     return [
-        (
-            row.partition,
-            row.offset,
-            row.timestamp,
-            _bytes(row.key),
-            _bytes(row.value),
-            tuple((header.key, _bytes(header.value)) for header in row.headers or ()),
-        )
-        for row in frame.collect()
+        (row.partition, row.offset, *_record(row)) for row in rows.orderBy("partition", "offset").collect()
     ]
 
 
-def _bytes(content: bytes | bytearray | None) -> bytes | None:
-    return None if content is None else bytes(content)
+def _record(row: SparkRow) -> Any:
+    headers = tuple((header.key, _bytes(header.value)) for header in row.headers or ())
+    return row.timestamp, _bytes(row.key), _bytes(row.value), headers
+
+
+def _bytes(content: str | bytes | bytearray | None) -> bytes | None:
+    return content.encode() if isinstance(content, str) else content and bytes(content)
 
 
 def _ends(rows: list[Row]) -> dict[int, int]:
