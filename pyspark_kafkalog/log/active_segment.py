@@ -245,10 +245,8 @@ def _valid_end(
     """Position after the last valid batch of ``batches``, and how many those are; cuts a torn tail off."""
     valid = 0
     next_offset = base_offset
-    for position, first, last in zip(
-        batches.position.tolist(), batches.base_offset.tolist(), batches.last_offset.tolist(), strict=True
-    ):
-        if first < next_offset or not check_batch(data, position):
+    for position, last in zip(batches.position.tolist(), batches.last_offset.tolist(), strict=True):
+        if last < next_offset or not check_batch(data, position):
             break
         valid, next_offset = valid + 1, last + 1
     if valid == len(batches) and batches.status == WalkStatus.END:

@@ -17,6 +17,8 @@ from contextlib import contextmanager
 from pyspark_kafkalog.errors import LogDirectoryLockedError
 from pyspark_kafkalog.log.layout import LOCK_FILE
 
+CHECK_SECONDS = 5
+"""How long a writer may be in the way of :func:`check_unlocked`."""
 _RETRY_SECONDS = 0.02
 
 # POSIX locks belong to the process, and closing any descriptor of the file gives them up:
@@ -57,7 +59,7 @@ def check_unlocked(root: str) -> None:
     :raises LogDirectoryLockedError: if a broker, or another writer for more than a moment, holds the lock.
     """
     if os.path.exists(os.path.join(root, LOCK_FILE)):
-        with directory_lock(root, timeout=5):
+        with directory_lock(root, timeout=CHECK_SECONDS):
             pass
 
 

@@ -123,8 +123,8 @@ def read_staged(root: str, file: StagedFile) -> tuple[np.ndarray, Batches]:
         raise _changed(path)
     try:
         data = map_file(path)
-    except FileNotFoundError:
-        raise _changed(path) from None
+    except OSError as e:
+        raise _changed(path) from e
     batches = walk(data)
     ends = np.cumsum([section.size for section in file.sections])
     whole = np.isin(ends, batches.position + batches.size).all() and data.size == ends[-1] == batches.end

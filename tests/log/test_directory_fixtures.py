@@ -1,0 +1,213 @@
+"""Every directory that a real broker wrote, read through LogDirectory, against real consumers and recovery."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from pyspark_kafkalog.errors import CorruptRecordError
+from pyspark_kafkalog.log.directory import LogDirectory
+from pyspark_kafkalog.model import OffsetRange, TopicPartition, Watermarks
+from tests.codec.decoding import ALL_COLUMNS, WITHOUT_TIMESTAMP, differences, topic_partition
+from tests.fixtures_dir import CASES, Case, case
+from tests.log.partitions import copy, fetched, offsets_read, rows
+
+WHOLE = [one for one in CASES if not one.damaged]
+DAMAGED = [one for one in CASES if one.damaged]
+TRANSACTIONAL = [
+    one for one in CASES if one.entry["expected"].get("committed", "same as records") != "same as records"
+]
+
+each_whole = pytest.mark.parametrize("one", WHOLE, ids=lambda one: one.name)
+each_damaged = pytest.mark.parametrize("one", DAMAGED, ids=lambda one: one.name)
+
+
+def schema_of(one: Case) -> pa.Schema:
+    """Timestamps of v2-times are beyond what Python can show."""
+    return WITHOUT_TIMESTAMP if one.name == "v2-times" else ALL_COLUMNS
+
+
+def of(partition: str, records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [r for r in records if f"{r['topic']}-{r['partition']}" == partition]
+
+
+def bounds(place: LogDirectory, partition: TopicPartition, *, read_committed: bool = True) -> Watermarks:
+    return place.watermarks([partition], read_committed=read_committed)[partition]
+
+
+def whole_range(place: LogDirectory, partition: TopicPartition, *, read_committed: bool) -> OffsetRange:
+    found = bounds(place, partition, read_committed=read_committed)
+    return OffsetRange(found.log_start_offset, found.end(read_committed=read_committed))
+
+
+@each_whole
+def test_topics_are_the_folders(one: Case) -> None:
+    place = LogDirectory.open(str(one.directory))
+    found = [f"{topic}-{number}" for topic, numbers in place.topics().items() for number in numbers]
+    assert sorted(found) == sorted(p.name for p in one.directory.iterdir() if p.is_dir())
+
+
+@each_whole
+def test_bounds_are_those_of_the_broker(one: Case) -> None:
+    place = LogDirectory.open(str(one.directory))
+    for expected in one.offsets:
+        partition = TopicPartition(expected["topic"], expected["partition"])
+        found = bounds(place, partition)
+        assert found.log_start_offset == expected["log_start_offset"]
+        assert found.high_watermark == expected["high_watermark"]
+        if "last_stable_offset" in expected:
+            assert found.last_stable_offset == expected["last_stable_offset"]
+        assert bounds(place, partition, read_committed=False).last_stable_offset == found.high_watermark
+
+
+@each_whole
+def test_offsets_for_times_are_those_of_the_broker(one: Case) -> None:
+    place = LogDirectory.open(str(one.directory))
+    for expected in one.offsets:
+        partition = TopicPartition(expected["topic"], expected["partition"])
+        for question in expected.get("offsets_for_times", []):
+            assert place.offsets_for_times({partition: question["ts"]}) == {partition: question["offset"]}
+
+
+@each_whole
+@pytest.mark.parametrize("read_committed", [False, True], ids=["uncommitted", "committed"])
+@pytest.mark.parametrize("slice_bytes", [1, 8 << 20], ids=["batch by batch", "at once"])
+def test_rows_are_those_of_the_consumer(one: Case, read_committed: bool, slice_bytes: int) -> None:
+    place = LogDirectory.open(str(one.directory), slice_bytes=slice_bytes)
+    for name in one.partitions:
+        partition = topic_partition(name)
+        found = rows(
+            place,
+            partition,
+            whole_range(place, partition, read_committed=read_committed),
+            read_committed=read_committed,
+            schema=schema_of(one),
+        )
+        assert not differences(of(name, one.committed if read_committed else one.records), found)
+
+
+@each_whole
+def test_slices_together_are_the_bytes_of_the_files(one: Case) -> None:
+    place = LogDirectory.open(str(one.directory), slice_bytes=1000)
+    for name in one.partitions:
+        partition = topic_partition(name)
+        offsets = whole_range(place, partition, read_committed=False)
+        expected = b"".join(segment.read_bytes() for segment in one.segments(name))
+        slices = fetched(place, partition, offsets)
+        if one.name in ("v2-deleterecords", "v2-emptied"):
+            assert expected.endswith(b"".join(s.buffer.to_pybytes() for s in slices))
+        else:
+            assert b"".join(s.buffer.to_pybytes() for s in slices) == expected
+        for piece in slices:
+            at, size = piece.origin.position, piece.buffer.size
+            assert Path(piece.origin.file).read_bytes()[at : at + size] == piece.buffer.to_pybytes()
+
+
+@each_whole
+@pytest.mark.parametrize("indexes", ["as they are", "missing", "cut", "garbage", "of another segment"])
+def test_any_range_is_read_whatever_the_indexes_say(one: Case, indexes: str, tmp_path: Path) -> None:
+    chance = random.Random(one.name + indexes)
+    root = copy(one, tmp_path / "root")
+    for file in sorted(root.rglob("*.*index")):
+        data = file.read_bytes()
+        if indexes == "missing" or (indexes == "of another segment" and file.suffix == ".txnindex"):
+            file.unlink()
+        elif indexes == "cut":
+            file.write_bytes(data[: len(data) * 7 // 10])
+        elif indexes == "garbage":
+            file.write_bytes(chance.randbytes(max(len(data), 240)))
+        elif indexes == "of another segment":
+            file.write_bytes(b"".join(sorted(f.read_bytes() for f in file.parent.glob("*" + file.suffix))))
+    place = LogDirectory.open(str(root), slice_bytes=2000)
+    for expected in one.offsets:
+        partition = TopicPartition(expected["topic"], expected["partition"])
+        found = bounds(place, partition)
+        assert found.high_watermark == expected["high_watermark"]
+        assert found.last_stable_offset == expected.get("last_stable_offset", found.high_watermark)
+        offsets = [r["offset"] for r in of(str(partition), one.records)]
+        start, end = found.log_start_offset, found.high_watermark
+        for _ in range(6 if end > start else 0):
+            low = chance.randrange(start, end)
+            high = chance.randrange(low + 1, min(low + 40, end) + 1)
+            read = offsets_read(place, partition, OffsetRange(low, high))
+            assert read == [offset for offset in offsets if low <= offset < high]
+        for question in expected.get("offsets_for_times", []):
+            answer = place.offsets_for_times({partition: question["ts"]})[partition]
+            if indexes == "as they are" or not one.name.startswith("v2-compacted"):
+                assert answer == question["offset"]
+
+
+@pytest.mark.parametrize("one", TRANSACTIONAL, ids=lambda one: one.name)
+@pytest.mark.parametrize("gone", ["*.txnindex", "*.snapshot", "*.[ts][xn]*", "*"])
+def test_transactions_follow_from_files_and_from_batches_alike(one: Case, gone: str, tmp_path: Path) -> None:
+    """Both for bounds and for rows, from any offset on, in slices of any size."""
+    root = copy(one, tmp_path / "root")
+    for file in root.rglob(gone):
+        if file.suffix in (".txnindex", ".snapshot", ".index", ".timeindex"):
+            file.unlink()
+    for slice_bytes in (1, 300, 8 << 20):
+        place = LogDirectory.open(str(root), slice_bytes=slice_bytes)
+        for name in one.partitions:
+            partition = topic_partition(name)
+            whole = whole_range(place, partition, read_committed=True)
+            committed = [r["offset"] for r in of(name, one.committed)]
+            expected_end = one.recovery["last_stable_offset"] if one.damaged else None
+            for line in one.offsets:
+                if line["topic"] == partition.topic and line["partition"] == partition.partition:
+                    expected_end = line.get("last_stable_offset")
+            assert whole.end == expected_end
+            for start in {whole.start, whole.start + 3, whole.end // 2, whole.end - 5}:
+                read = offsets_read(place, partition, OffsetRange(start, whole.end), read_committed=True)
+                assert read == [offset for offset in committed if offset >= start]
+
+
+@each_damaged
+def test_damaged_logs_end_where_recovery_ended_or_name_the_place(one: Case) -> None:
+    """Strictly read: the rows that the broker kept, then the end or an error; no other rows."""
+    (name,) = one.partitions
+    partition = topic_partition(name)
+    place = LogDirectory.open(str(one.directory))
+    offsets = whole_range(place, partition, read_committed=False)
+    end = one.recovery["log_end_offset"]
+    try:
+        found = rows(place, partition, offsets)
+        assert offsets.end == end
+    except CorruptRecordError as e:
+        assert e.topic_partition == name
+        assert e.offset == one.recovery.get("position_of_error", end)
+        found = rows(place, partition, OffsetRange(offsets.start, e.offset))
+        assert e.file is not None
+        at = Path(e.file).relative_to(one.directory)
+        assert str(e.position) in one.entry["made"]["change"] or "magic" in one.entry["kind"], at
+    assert not differences(of(name, one.records), found)
+
+
+@each_damaged
+@pytest.mark.parametrize("read_committed", [False, True], ids=["uncommitted", "committed"])
+def test_leaving_out_damage_loses_no_row_that_the_broker_kept(one: Case, read_committed: bool) -> None:
+    (name,) = one.partitions
+    partition = topic_partition(name)
+    place = LogDirectory.open(str(one.directory))
+    offsets = whole_range(place, partition, read_committed=read_committed)
+    told: list[CorruptRecordError] = []
+    found = rows(place, partition, offsets, read_committed=read_committed, on_corrupt=told.append)
+    kept = of(name, one.committed if read_committed else one.records)
+    assert not differences(kept, found[: len(kept)])
+    left_out = offsets.end > one.recovery["log_end_offset"] or one.name == "hurt-magic"
+    assert len(told) == (1 if left_out else 0)
+
+
+def test_a_torn_tail_is_warned_of_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    root = copy(case("bad-cut-mid-batch"), tmp_path / "root")
+    place = LogDirectory.open(str(root))
+    partition = TopicPartition("bad-cut-mid-batch", 0)
+    for _ in range(3):
+        bounds(place, partition)
+        bounds(LogDirectory.open(str(root)), partition)
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert "00000000000000000222.log from byte 3082" in record.getMessage()

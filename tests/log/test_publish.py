@@ -1,0 +1,346 @@
+"""All or nothing, and once: what publish does when all goes well, and when something does not."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pyspark_kafkalog.errors import (
+    LogDirectoryError,
+    OptionError,
+    UnknownTopicOrPartitionError,
+)
+from pyspark_kafkalog.log import journal
+from pyspark_kafkalog.log import publish as publish_module
+from pyspark_kafkalog.log.journal import PartitionEnd
+from pyspark_kafkalog.log.staging import Section, StagedFile
+from pyspark_kafkalog.model import OffsetRange, TopicPartition
+from tests.log.writing import (
+    T0,
+    T1,
+    files_beside_partitions,
+    publish_staged,
+    read,
+    stage,
+    values,
+    write,
+    write_batch,
+)
+
+LEDGER = journal.ledger_file("query")
+
+
+def snapshot(root: Path) -> dict[str, bytes]:
+    """All files and what is in them, but for the lock and staged files."""
+    return {
+        str(path.relative_to(root)): path.read_bytes()
+        for path in root.rglob("*")
+        if path.is_file() and not path.name.startswith((".lock", ".kafkalog-staged-"))
+    }
+
+
+def test_batch_job_leaves_nothing_behind(tmp_path):
+    write(tmp_path, {T0: values(3), T1: values(2)})
+    assert read(tmp_path) == {T0: values(3), T1: values(2)}
+    assert files_beside_partitions(tmp_path) == set()
+    for path in (tmp_path / "t-0").iterdir():
+        assert stat.S_IMODE(path.stat().st_mode) == 0o666 & ~_umask()
+    assert stat.S_IMODE((tmp_path / "t-0").stat().st_mode) == 0o777 & ~_umask()
+
+
+def _umask() -> int:
+    mask = os.umask(0o22)
+    os.umask(mask)
+    return mask
+
+
+def test_order_of_tasks_and_calls(tmp_path):
+    staged = [
+        stage(tmp_path, "job", {T0: values(10, start=10 * i), T1: values(1, start=i)})[0] for i in range(5)
+    ]
+    publish_staged(tmp_path, staged, "job")
+    assert read(tmp_path) == {T0: values(50), T1: values(5)}
+
+
+def test_several_sections_of_one_partition(tmp_path):
+    one, two = (stage(tmp_path, "job", {T0: values(10, start=10 * i)})[0] for i in range(2))
+    whole = b"".join((tmp_path / file.name).read_bytes() for file in (one, two))
+    (tmp_path / one.name).write_bytes(whole)
+    second = two.sections[0]._replace(position=one.sections[0].size)
+    publish_staged(tmp_path, [StagedFile(one.name, (*one.sections, second))], "job")
+    assert read(tmp_path)[T0] == values(20)
+
+
+def test_nothing_staged(tmp_path):
+    assert publish_staged(tmp_path / "absent", [], "job").offsets == {}
+    assert not (tmp_path / "absent").exists()
+
+
+def test_micro_batches(tmp_path):
+    for i in range(3):
+        published = write_batch(tmp_path, i, {T0: values(4, start=4 * i)})
+        assert (published.skipped, published.offsets) == (False, {T0: OffsetRange(4 * i, 4 * i + 4)})
+    assert files_beside_partitions(tmp_path) == {LEDGER}
+    ledger = json.loads((tmp_path / LEDGER).read_text())
+    assert (ledger["query_id"], ledger["batch_id"]) == ("query", 2)
+
+
+def test_replayed_batch_is_skipped(tmp_path):
+    write_batch(tmp_path, 0, {T0: values(4)})
+    before = snapshot(tmp_path)
+    published = write_batch(tmp_path, 0, {T0: values(2), T1: values(2)})
+    assert published.skipped
+    assert published.offsets == {}
+    assert snapshot(tmp_path) == before
+    assert files_beside_partitions(tmp_path) == {LEDGER}
+
+
+def test_batch_numbers_may_have_gaps(tmp_path):
+    for i in (0, 5, 7):
+        assert not write_batch(tmp_path, i, {T0: values(1)}).skipped
+    assert len(read(tmp_path)[T0]) == 3
+
+
+def test_queries_do_not_share_a_ledger(tmp_path):
+    write_batch(tmp_path, 3, {T0: values(1)}, query="a")
+    write_batch(tmp_path, 1, {T0: values(1)}, query="b")
+    write(tmp_path, {T0: values(1)})
+    assert len(read(tmp_path)[T0]) == 3
+    assert files_beside_partitions(tmp_path) == {journal.ledger_file("a"), journal.ledger_file("b")}
+
+
+def test_checkpoint_older_than_the_directory(tmp_path):
+    write_batch(tmp_path, 7, {T0: values(1)})
+    before = snapshot(tmp_path)
+    with pytest.raises(
+        LogDirectoryError, match=rf"batch 3 of query query comes after its 7.*{LEDGER}.*checkpoint"
+    ):
+        write_batch(tmp_path, 3, {T0: values(1)})
+    assert snapshot(tmp_path) == before
+
+
+def test_partition_that_a_topic_does_not_have(tmp_path):
+    with pytest.raises(UnknownTopicOrPartitionError, match=r"topic 't' has 1.*t-1.*numPartitions"):
+        write(tmp_path, {T0: values(1), T1: values(1)}, num_partitions=1)
+    assert not (tmp_path / "t-0").exists()
+    write(tmp_path, {T0: values(1)}, num_partitions=1)
+    with pytest.raises(UnknownTopicOrPartitionError, match="t-1"):
+        write(tmp_path, {T1: values(1)}, num_partitions=2)
+    assert read(tmp_path) == {T0: values(1)}
+
+
+@pytest.mark.parametrize("topic", ["..", "a/b", "../../t", "/t", "", "t" * 250, "t\0"])
+def test_illegal_topics(tmp_path, topic):
+    root = tmp_path / "root"
+    (file,) = stage(root, "job", {T0: values(1)})
+    section = Section(topic, *file.sections[0][1:])
+    with pytest.raises(OptionError, match="Illegal topic"):
+        publish_staged(root, [StagedFile(file.name, (section,))], "job")
+    assert {path.name for path in tmp_path.iterdir()} == {"root"}
+    assert not any(path.is_dir() for path in root.iterdir())
+
+
+def test_longest_topic(tmp_path):
+    partition = TopicPartition("t" * 249, 10_000)
+    write(tmp_path, {partition._replace(partition=1): values(1)})
+    assert read(tmp_path)[partition._replace(partition=1)] == values(1)
+
+
+def test_folder_that_leads_out_of_the_root(tmp_path):
+    elsewhere = tmp_path / "elsewhere"
+    root = tmp_path / "root"
+    write(elsewhere, {T0: values(3)})
+    root.mkdir()
+    (root / "t-0").symlink_to(elsewhere / "t-0")
+    before = snapshot(elsewhere)
+    with pytest.raises(LogDirectoryError, match=r"leads out of.*t-0"):
+        write(root, {T0: values(1)})
+    assert snapshot(elsewhere) == before
+
+
+def test_segment_that_is_a_link(tmp_path):
+    write(tmp_path, {T0: values(3)})
+    log = tmp_path / "t-0" / f"{0:020d}.log"
+    log.rename(tmp_path / "moved")
+    log.symlink_to(tmp_path / "moved")
+    before = (tmp_path / "moved").read_bytes()
+    with pytest.raises(OSError, match="symbolic link"):
+        write(tmp_path, {T0: values(1)})
+    assert (tmp_path / "moved").read_bytes() == before
+
+
+def test_clean_shutdown_is_gone_while_publishing(tmp_path, monkeypatch):
+    write(tmp_path, {T0: values(3)})
+    clean = tmp_path / ".kafka_cleanshutdown"
+    clean.write_text('{"version":0,"brokerEpoch":42}')
+    seen = []
+    append = publish_module.append
+    monkeypatch.setattr(publish_module, "append", lambda *a: (seen.append(clean.exists()), append(*a))[1])
+    write(tmp_path, {T0: values(1)})
+    assert seen == [False]
+    assert clean.read_text() == '{"version":0,"brokerEpoch":42}'
+
+
+class Crash(BaseException):
+    """Stands for the end of the process: what it interrupts cannot tidy up."""
+
+
+@pytest.fixture
+def interrupted(tmp_path, monkeypatch):
+    """A directory where a publish ended after appending, its journal still there."""
+    write(tmp_path, {T0: values(3)})
+    (tmp_path / ".kafka_cleanshutdown").write_text("old")
+    (tmp_path / "replication-offset-checkpoint").write_text("0\n1\nt 0 3\n")
+    before = snapshot(tmp_path)
+    new = TopicPartition("new", 0)
+
+    def crash(*_):
+        raise Crash
+
+    with monkeypatch.context() as patch:
+        patch.setattr(journal, "commit", crash)
+        patch.setattr(journal, "recover", lambda root: None)
+        with pytest.raises(Crash):
+            write_batch(
+                tmp_path, 0, {T0: values(500, 100), T1: values(3), new: values(3)}, segment_bytes=20_000
+            )
+    assert len(list((tmp_path / "t-0").glob("*.log"))) > 2
+    assert (tmp_path / "new-0").is_dir()
+    return tmp_path, before
+
+
+def test_unfinished_publish_is_hidden(interrupted):
+    root, _ = interrupted
+    assert read(root) == {T0: values(3), T1: []}
+
+
+def test_unfinished_publish_is_undone(interrupted):
+    root, before = interrupted
+    journal.recover(str(root))
+    assert snapshot(root) == before
+    journal.recover(str(root))
+    assert snapshot(root) == before
+
+
+def test_next_writer_undoes_it_first(interrupted):
+    root, _ = interrupted
+    write(root, {T0: values(2, start=3)})
+    assert read(root) == {T0: values(5), T1: []}
+    assert files_beside_partitions(root) >= {".kafka_cleanshutdown", "replication-offset-checkpoint"}
+    assert ".kafkalog-publish" not in files_beside_partitions(root)
+
+
+def test_replay_of_an_unfinished_batch(interrupted):
+    root, _ = interrupted
+    assert not write_batch(root, 0, {T0: values(2, start=3)}).skipped
+    assert read(root) == {T0: values(5), T1: []}
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        (".kafka_cleanshutdown", "new"),
+        ("replication-offset-checkpoint", "0\n1\nt 0 9\n"),
+        ("recovery-point-offset-checkpoint", "0\n1\nt 0 9\n"),
+    ],
+)
+def test_records_of_a_broker_are_not_undone(interrupted, name, content):
+    root, _ = interrupted
+    (root / name).write_text(content)
+    before = snapshot(root)
+    with pytest.raises(LogDirectoryError, match=r"broker has used.*\.kafkalog-publish.*Delete"):
+        write(root, {T0: values(1)})
+    assert snapshot(root) == before
+
+
+def test_undoing_a_partition_that_was_deleted_since(interrupted):
+    root, _ = interrupted
+    for path in (root / "t-1").iterdir():
+        path.unlink()
+    (root / "t-1").rmdir()
+    write(root, {T0: values(2, start=3)})
+    assert read(root) == {T0: values(5)}
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"version": 2}'])
+@pytest.mark.parametrize("name", [".kafkalog-publish", LEDGER])
+def test_foreign_journal_or_ledger(tmp_path, name, text):
+    write_batch(tmp_path, 0, {T0: values(3)})
+    (tmp_path / name).write_text(text)
+    before = snapshot(tmp_path)
+    with pytest.raises(LogDirectoryError, match=f"Not a file that this version.*{name}"):
+        write_batch(tmp_path, 1, {T0: values(3)})
+    assert snapshot(tmp_path) == before
+
+
+def test_journal_does_not_lead_out_of_the_root(tmp_path):
+    root, elsewhere = tmp_path / "root", tmp_path / "elsewhere-0"
+    write(root, {T0: values(3)})
+    elsewhere.mkdir()
+    journal.begin(str(root), {TopicPartition("../elsewhere", 0): PartitionEnd(0, True, None, {})}, None)
+    with pytest.raises(LogDirectoryError):
+        journal.recover(str(root))
+    assert elsewhere.exists()
+
+
+@pytest.mark.parametrize("step", ["create_folder", "append"])
+def test_full_disk(tmp_path, step, monkeypatch):
+    write(tmp_path, {T0: values(3)})
+    before = snapshot(tmp_path)
+
+    def fail(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(publish_module, step, fail)
+    records = {T0: values(3), TopicPartition("new", 1): values(3)}
+    with pytest.raises(LogDirectoryError, match=r"No space left on device.*Nothing was published"):
+        write(tmp_path, records)
+    assert snapshot(tmp_path) == before
+    monkeypatch.undo()
+    write(tmp_path, records)
+    assert read(tmp_path)[T0] == values(3) * 2
+
+
+FILE_SIZE_LIMIT = """
+import resource, sys
+from pathlib import Path
+from tests.log.writing import *
+root = Path(sys.argv[1])
+staged = [stage(root, "job", {T0: values(500, 100, 500 * i), T1: values(500, 100)})[0] for i in range(2)]
+limit = int(sys.argv[2])
+resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+publish_staged(root, staged, "job")
+"""
+
+
+@pytest.mark.parametrize("limit", [50, 300, 8_000, 60_000, 100_000])
+def test_file_too_large(tmp_path, limit):
+    """EFBIG in the journal, in the first file, in the middle of a segment: nothing of it is seen."""
+    write(tmp_path, {T0: values(5)})
+    before = snapshot(tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-c", FILE_SIZE_LIMIT, str(tmp_path), str(limit)], capture_output=True, text=True
+    )
+    assert "Could not append: File too large" in done.stderr
+    assert snapshot(tmp_path) == before
+
+
+def test_file_too_large_while_staging(tmp_path):
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limit[1]))
+        with pytest.raises(OSError, match="File too large"):
+            stage(tmp_path, "job", {T0: values(500, 100)})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,106 @@
+"""Write to a log directory and read it back, in a line each."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from pyspark_kafkalog.codec.decode import decode
+from pyspark_kafkalog.codec.encode import EncodeSettings, encode
+from pyspark_kafkalog.log.directory import LogDirectory
+from pyspark_kafkalog.log.publish import LogSettings, Published, PublishedBatch, publish
+from pyspark_kafkalog.log.staging import StagedFile, Staging
+from pyspark_kafkalog.model import OffsetRange, TopicPartition
+from tests.codec.strategies import Row, arrow_batch
+
+Values = Mapping[TopicPartition, Sequence[bytes]]
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+_SCHEMA = pa.schema(
+    [("offset", pa.int64()), ("value", pa.binary()), ("timestamp", pa.timestamp("us", "UTC"))]
+)
+
+
+def values(count: int, size: int = 10, start: int = 0) -> list[bytes]:
+    """Distinct values of ``size`` bytes."""
+    return [b"%0*d" % (size, i) for i in range(start, start + count)]
+
+
+def stage(
+    root: Path, job: str, records: Values, *, timestamp: int = 1_600_000_000_000, **settings: Any
+) -> list[StagedFile]:
+    """Stage the values as one task; timestamps rise by 1 ms from ``timestamp`` on in each partition."""
+    with Staging(str(root), job, "0") as staging:
+        for partition, its in records.items():
+            rows = [Row(None, value, None, timestamp + i) for i, value in enumerate(its)]
+            staging.append(
+                partition,
+                encode(arrow_batch(rows), None, EncodeSettings(**settings), topic_partition=partition),
+            )
+        file = staging.finish()
+    return [] if file is None else [file]
+
+
+def publish_staged(
+    root: Path,
+    staged: Sequence[StagedFile],
+    job: str,
+    batch: PublishedBatch | None = None,
+    *,
+    num_partitions: int = 2,
+    lock_timeout: float = 10,
+    **settings: Any,
+) -> Published:
+    return publish(
+        str(root),
+        staged,
+        job=job,
+        settings=LogSettings(**settings),
+        num_partitions=num_partitions,
+        batch=batch,
+        lock_timeout=lock_timeout,
+    )
+
+
+def write(root: Path, records: Values, *, timestamp: int = 1_600_000_000_000, **settings: Any) -> Published:
+    """Stage and publish as a batch job."""
+    job = uuid.uuid4().hex
+    return publish_staged(root, stage(root, job, records, timestamp=timestamp), job, **settings)
+
+
+def write_batch(
+    root: Path, batch_id: int, records: Values, query: str = "query", **settings: Any
+) -> Published:
+    """Stage and publish as a micro-batch."""
+    job = f"{query}-{batch_id}"
+    return publish_staged(root, stage(root, job, records), job, PublishedBatch(query, batch_id), **settings)
+
+
+def read(root: Path) -> dict[TopicPartition, list[bytes]]:
+    """Values of all records that a reader sees, by partition; offsets are checked to have no gap."""
+    place = LogDirectory.open(str(root))
+    partitions = [TopicPartition(t, p) for t, numbers in place.topics().items() for p in numbers]
+    found: dict[TopicPartition, list[bytes]] = {}
+    for partition, bounds in place.watermarks(partitions, read_committed=False).items():
+        offsets = OffsetRange(bounds.log_start_offset, bounds.high_watermark)
+        rows = [
+            row
+            for piece in place.fetch(partition, offsets, read_committed=False)
+            for decoded in decode(
+                piece.buffer, topic_partition=partition, offsets=offsets, visible=None, schema=_SCHEMA
+            )
+            for row in decoded.arrow_batch.to_pylist()
+        ]
+        assert [row["offset"] for row in rows] == list(range(*offsets))
+        found[partition] = [row["value"] for row in rows]
+    return found
+
+
+def files_beside_partitions(root: Path) -> set[str]:
+    """Names of what lies in the root and is no folder, but for the lock."""
+    return {entry.name for entry in os.scandir(root) if not entry.is_dir()} - {".lock"}
