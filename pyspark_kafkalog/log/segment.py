@@ -128,8 +128,8 @@ class OpenSegment:
                 raise FramingError(position, next_offset, "its offsets are not those that follow")
             if batches.status == WalkStatus.INVALID:
                 raise FramingError(position, next_offset, "unknown format, or an impossible size or offset")
-            needed = batches.needed
-            if position < self.size < position + max(needed, HEADER_SIZE_UP_TO_MAGIC):
+            needed = max(batches.needed, HEADER_SIZE_UP_TO_MAGIC)
+            if position < self.size < position + needed:
                 raise FramingError(position, next_offset, "it would reach past the end of the file")
 
     def sound_windows(self, position: int) -> Iterator[Window]:
