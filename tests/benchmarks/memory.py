@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -55,10 +56,11 @@ def _peak_bytes() -> list[int]:
     """The highest resident set so far of every Python worker of this session."""
     peaks = []
     for process in psutil.Process().children(recursive=True):
-        if "pyspark.daemon" in process.cmdline():
-            status = Path(f"/proc/{process.pid}/status").read_text()
-            (kib,) = re.findall(r"^VmHWM:\s+(\d+) kB$", status, re.MULTILINE)
-            peaks.append(int(kib) * 1024)
+        with contextlib.suppress(psutil.NoSuchProcess, FileNotFoundError):
+            if "pyspark.daemon" in process.cmdline():
+                status = Path(f"/proc/{process.pid}/status").read_text()
+                (kib,) = re.findall(r"^VmHWM:\s+(\d+) kB$", status, re.MULTILINE)
+                peaks.append(int(kib) * 1024)
     return peaks
 
 
