@@ -131,7 +131,7 @@ def _decompress_snappy(data: np.ndarray, stage: Stage, max_bytes: int) -> None:
     if bytes(view[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
         stage.append(_decompress_snappy_block(view, max_bytes))
         return
-    limit = stage.size + max_bytes
+    start = stage.size
     position = _XERIAL_HEADER.size
     if len(view) < position:
         raise CorruptRecordError("A snappy header is cut short")
@@ -140,8 +140,10 @@ def _decompress_snappy(data: np.ndarray, stage: Stage, max_bytes: int) -> None:
         position += 4
         if not 0 < size <= len(view) - position:
             raise CorruptRecordError(f"A snappy block of {size} bytes does not fit its batch")
-        stage.append(_decompress_snappy_block(view[position : position + size], limit - stage.size))
+        stage.append(_decompress_snappy_block(view[position : position + size], max_bytes))
         position += size
+        if stage.size - start > max_bytes:
+            raise _too_large(max_bytes)
 
 
 def _decompress_snappy_block(block: memoryview, max_bytes: int) -> np.ndarray:

@@ -172,7 +172,7 @@ class _Reading:
         """The end of the batches from ``first`` on that may be read, and what is wrong there.
 
         Where offsets fall, either batch may be at fault, as the CRC does not cover its base offset:
-        the earlier one if the later would fit without it.
+        the earlier one if it leapt and the later would fit without it.
         """
         reaching = np.flatnonzero(batches.last_offset[first:] >= self._end - 1)
         stop = first + int(reaching[0]) if reaching.size else len(batches)
@@ -183,8 +183,9 @@ class _Reading:
         falls = batches.base_offset[looked_at][1:] <= batches.last_offset[looked_at][:-1]
         if falls.any():
             row = first + int(falls.argmax())
-            before = batches.last_offset[row - 1] if row > first else self.next_offset - 1
-            row += 0 if batches.base_offset[row + 1] > before else 1
+            expected = batches.last_offset[row - 1] + 1 if row > first else self.next_offset
+            leaps = batches.base_offset[row] > expected
+            row += 0 if leaps and batches.base_offset[row + 1] >= expected else 1
             if row <= stop:
                 return row, damage_at(batches, row, "The offsets of batches do not rise")
         if not complete and stop == len(batches) and batches.status is WalkStatus.INVALID:

@@ -60,6 +60,8 @@ def stage_message(
         raise CorruptRecordError("CRC mismatch in a message of a compressed message set")
     table = outer_messages(inner, np.arange(len(inner)))
     table[kernels.MESSAGE_OFFSET] += _base(magic, offset, int(inner.last_offset[-1]))
+    if table[kernels.MESSAGE_OFFSET, 0] < batches.base_offset[row]:
+        raise CorruptRecordError("The offsets in a compressed message set are not above those before it")
     if attributes & LOG_APPEND_TIME_BIT and magic == 1:
         table[kernels.MESSAGE_TIMESTAMP] = np.where(
             inner.magic == 0, NO_TIMESTAMP, batches.max_timestamp[row]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
@@ -45,22 +44,6 @@ class RowColumns:
         self._schema = schema
         self._topic_partition = topic_partition
         self._max_rows = max_rows
-        self._columns: dict[str, Callable[[np.ndarray, np.ndarray, int], pa.Array]] = {
-            "key": lambda data, index, _: _binary(
-                pa.binary(), data, index[kernels.KEY_AT], index[kernels.KEY_SIZE]
-            ),
-            "value": lambda data, index, _: _binary(
-                pa.binary(), data, index[kernels.VALUE_AT], index[kernels.VALUE_SIZE]
-            ),
-            "topic": lambda data, index, _: self._constant(pa.string(), topic_partition.topic, index),
-            "partition": lambda data, index, _: self._constant(pa.int32(), topic_partition.partition, index),
-            "offset": lambda data, index, _: _integers(pa.int64(), index[kernels.OFFSET].copy()),
-            "timestamp": lambda data, index, _: _integers(
-                ROW_TYPES["timestamp"], index[kernels.TIMESTAMP] * 1000
-            ),
-            "timestampType": lambda data, index, kind: self._constant(pa.int32(), kind, index),
-            "headers": lambda data, index, _: _headers(schema.field("headers").type, data, index),
-        }
 
     @property
     def has_timestamps(self) -> bool:
@@ -69,20 +52,34 @@ class RowColumns:
 
     def empty(self) -> pa.RecordBatch:
         """A batch of no rows."""
-        return self.build(
-            np.empty(0, np.uint8), np.empty((kernels.INDEX_COLUMNS, 0), np.int64), NO_TIMESTAMP_TYPE
-        )
+        index = np.empty((kernels.INDEX_COLUMNS, 0), np.int64)
+        return self.build(np.empty(0, np.uint8), index, NO_TIMESTAMP_TYPE)
 
     def build(self, data: np.ndarray, index: np.ndarray, timestamp_type: int) -> pa.RecordBatch:
         """The rows of ``index`` (``table[column, row]``, see :mod:`.read_kernels`) over the bytes ``data``.
 
         Their binary columns must be under 2 GiB each, their timestamps within :data:`MAX_TIMESTAMP`.
         """
-        arrays = [self._columns[name](data, index, timestamp_type) for name in self._schema.names]
+        arrays = [self._column(field, data, index, timestamp_type) for field in self._schema]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
-    def _constant(self, kind: pa.DataType, value: str | int, index: np.ndarray) -> pa.Array:
-        return _repeated(kind, value, self._max_rows).slice(0, index.shape[1])
+    def _column(self, field: pa.Field, data: np.ndarray, index: np.ndarray, timestamp_type: int) -> pa.Array:
+        if field.name == "key":
+            return _binary(field.type, data, index[kernels.KEY_AT], index[kernels.KEY_SIZE])
+        if field.name == "value":
+            return _binary(field.type, data, index[kernels.VALUE_AT], index[kernels.VALUE_SIZE])
+        if field.name == "headers":
+            return _headers(field.type, data, index)
+        if field.name == "offset":
+            return _integers(field.type, index[kernels.OFFSET].copy())
+        if field.name == "timestamp":
+            return _integers(field.type, index[kernels.TIMESTAMP] * 1000)
+        constants = {
+            "topic": self._topic_partition.topic,
+            "partition": self._topic_partition.partition,
+            "timestampType": timestamp_type,
+        }
+        return _repeated(field.type, constants[field.name], self._max_rows).slice(0, index.shape[1])
 
 
 @lru_cache(maxsize=16)

@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+import gzip
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from kafka import codec as peer
+
+from pyspark_kafkalog.codec.compression import compress, decompress
+from pyspark_kafkalog.codec.format import GZIP, LZ4, NONE, SNAPPY, ZSTD
+from pyspark_kafkalog.errors import CorruptRecordError
+
+ALL = [NONE, GZIP, SNAPPY, LZ4, ZSTD]
+COMPRESSED = ALL[1:]
+NO_LIMIT = 1 << 30
+
+
+def array(data: bytes) -> np.ndarray:
+    return np.frombuffer(data, np.uint8)
+
+
+def text(size: int) -> np.ndarray:
+    """Bytes that compress to about half."""
+    return np.random.default_rng(7).integers(97, 113, size, dtype=np.uint8)
+
+
+def decompressed(compression: int, data: bytes, *, magic: int = 2, max_bytes: int = NO_LIMIT) -> bytes:
+    return decompress(compression, array(data), magic=magic, max_bytes=max_bytes).tobytes()
+
+
+@pytest.mark.parametrize("compression", ALL)
+@pytest.mark.parametrize("size", [0, 1, 1000, 32 * 1024 + 1, 64 * 1024, 64 * 1024 + 1, 3_000_000])
+def test_what_was_compressed_comes_back(compression: int, size: int) -> None:
+    half = text(size)
+    half[: size // 2] = np.random.default_rng(1).integers(0, 256, size // 2, dtype=np.uint8)
+    assert decompressed(compression, compress(compression, half)) == half.tobytes()
+
+
+PEERS = {
+    GZIP: (peer.has_gzip, peer.gzip_decode),
+    SNAPPY: (peer.has_snappy, peer.snappy_decode),
+    LZ4: (peer.has_lz4, peer.lz4_decode),
+    ZSTD: (peer.has_zstd, peer.zstd_decode),
+}
+
+
+@pytest.mark.parametrize("compression", COMPRESSED)
+@pytest.mark.parametrize("size", [1, 1000, 200_000])
+def test_kafka_python_reads_what_was_compressed(compression: int, size: int) -> None:
+    has, decode = PEERS[compression]
+    if not has():
+        pytest.skip("kafka-python needs another package for this")
+    assert bytes(decode(compress(compression, text(size)))) == text(size).tobytes()
+
+
+def test_snappy_is_written_as_java_frames_it() -> None:
+    data = compress(SNAPPY, text(100_000))
+    assert data[:16] == b"\x82SNAPPY\0\0\0\0\1\0\0\0\1"
+    position, blocks = 16, 0
+    while position < len(data):
+        position += 4 + int.from_bytes(data[position : position + 4], "big")
+        blocks += 1
+    assert (position, blocks) == (len(data), 4)
+
+
+def test_lz4_blocks_do_not_depend_on_each_other_as_java_demands() -> None:
+    random = np.random.default_rng(1).integers(0, 256, 100_000, dtype=np.uint8)
+    plain = np.concatenate([random, np.zeros(100_000, np.uint8)]).tobytes()
+    data = compress(LZ4, array(plain))
+    assert data[:6] == b"\x04\x22\x4d\x18\x60\x40"
+    position, got, stored = 7, b"", []
+    while size := int.from_bytes(data[position : position + 4], "little"):
+        block = data[position + 4 :][: size & 0x7FFFFFFF]
+        position += 4 + len(block)
+        stored.append(size > 0x7FFFFFFF)
+        size = min(64 * 1024, len(plain) - len(got))
+        got += block if stored[-1] else pa.Codec("lz4_raw").decompress(block, size, asbytes=True)
+    assert got == plain
+    assert stored == [True, False, False, False]
+    assert position + 4 == len(data)
+
+
+@pytest.mark.parametrize("compression", COMPRESSED)
+def test_no_more_than_the_limit_is_decompressed(compression: int) -> None:
+    data = compress(compression, text(100_000))
+    assert len(decompressed(compression, data, max_bytes=100_000)) == 100_000
+    with pytest.raises(CorruptRecordError, match="more than 99999 bytes"):
+        decompressed(compression, data, max_bytes=99_999)
+
+
+@pytest.mark.parametrize("compression", COMPRESSED)
+def test_a_bomb_stops_at_the_limit(compression: int) -> None:
+    bomb = compress(compression, np.zeros(64 << 20, np.uint8))
+    before = pa.total_allocated_bytes()
+    with pytest.raises(CorruptRecordError, match="more than"):
+        decompressed(compression, bomb, max_bytes=1 << 20)
+    assert pa.total_allocated_bytes() - before < 8 << 20
+
+
+def test_many_small_frames_count_together() -> None:
+    frames = compress(ZSTD, text(1000)) * 100
+    assert len(decompressed(ZSTD, frames)) == 100_000
+    with pytest.raises(CorruptRecordError, match="more than"):
+        decompressed(ZSTD, frames, max_bytes=50_000)
+
+
+def test_members_of_gzip_are_one_stream() -> None:
+    assert decompressed(GZIP, gzip.compress(b"ab") + gzip.compress(b"c")) == b"abc"
+
+
+@pytest.mark.parametrize("compression", COMPRESSED)
+@pytest.mark.parametrize("change", ["cut", "flip", "none", "empty"])
+def test_bytes_that_cannot_be_decompressed_are_corrupt(compression: int, change: str) -> None:
+    good = compress(compression, text(1000))
+    data = {
+        "cut": good[:-20],
+        "flip": bytes([good[0] ^ 0x55]) + good[1:],
+        "none": b"\xff" * 40,
+        "empty": b"",
+    }[change]
+    if change == "empty" and compression != SNAPPY:
+        assert decompressed(compression, data) == b""
+        return
+    with pytest.raises(CorruptRecordError):
+        decompressed(compression, data)
+
+
+@pytest.mark.parametrize(
+    "tail", [b"\xff\xff\xff\xff", b"\0\0\0\0", b"\0\0\0\5abcd", b"\0\0", b"\x7f\xff\xff\xff"]
+)
+def test_snappy_blocks_of_impossible_sizes_are_corrupt(tail: bytes) -> None:
+    with pytest.raises(CorruptRecordError):
+        decompressed(SNAPPY, compress(SNAPPY, text(10)) + tail)
+
+
+def test_snappy_is_read_raw_and_whatever_versions_its_frame_has() -> None:
+    raw = pa.compress(b"abc", codec="snappy", asbytes=True)
+    assert decompressed(SNAPPY, raw) == b"abc"
+    framed = b"\x82SNAPPY\0" + b"\1\0\0\0" * 2 + len(raw).to_bytes(4, "big") + raw
+    assert decompressed(SNAPPY, framed) == b"abc"
+
+
+def test_a_claimed_size_is_not_believed() -> None:
+    with pytest.raises(CorruptRecordError, match="more than"):
+        decompressed(SNAPPY, b"\xff\xff\xff\xff\x0f" + b"a", max_bytes=1000)
+
+
+@pytest.mark.parametrize("content_size", [False, True])
+def test_the_header_checksum_of_lz4_counts_from_magic_1_on(content_size: bool) -> None:
+    frame = bytearray(compress(LZ4, text(100)))
+    at = 6
+    if content_size:
+        sized = bytes([frame[4] | 0x08, frame[5]]) + (100).to_bytes(8, "little")
+        frame[4:7] = sized + b"\0"
+        at = 14
+    else:
+        frame[at] ^= 0x10
+    assert decompressed(LZ4, bytes(frame), magic=0) == text(100).tobytes()
+    for magic in (1, 2):
+        with pytest.raises(CorruptRecordError):
+            decompressed(LZ4, bytes(frame), magic=magic)
+    for size in range(at + 1):
+        with pytest.raises(CorruptRecordError):
+            assert decompressed(LZ4, bytes(frame[:size]), magic=0)
+
+
+def test_compressions_that_a_format_lacks_are_corrupt() -> None:
+    data = compress(ZSTD, text(10))
+    assert decompressed(ZSTD, data, magic=2)
+    for compression, magic in [(ZSTD, 0), (ZSTD, 1), (5, 2), (6, 2), (7, 1)]:
+        with pytest.raises(CorruptRecordError, match="Unknown compression"):
+            decompressed(compression, data, magic=magic)

@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyspark_kafkalog.codec.isolation import TransactionScan, Visibility
+from pyspark_kafkalog.errors import CorruptRecordError
+from pyspark_kafkalog.model import AbortedTransaction
+from tests.codec.raw import batch, marker, values
+
+TRANSACTIONAL = 0x10
+
+
+def test_a_transaction_ends_where_its_last_offset_says() -> None:
+    visible = Visibility([AbortedTransaction(1, 10, 20)])
+    hidden = {base: visible.hides(1, base, base + 4) for base in (0, 5, 6, 10, 15, 20, 21, 30)}
+    assert hidden == {0: False, 5: False, 6: True, 10: True, 15: True, 20: True, 21: False, 30: False}
+    assert not visible.hides(2, 12, 13)
+
+
+def test_a_transaction_without_a_last_offset_ends_at_a_marker() -> None:
+    visible = Visibility([AbortedTransaction(1, 10)])
+    visible.end_transaction(2, 15)
+    visible.end_transaction(1, 9)
+    assert visible.hides(1, 1000, 1001)
+    visible.end_transaction(1, 20)
+    visible.end_transaction(1, 40)
+    assert visible.hides(1, 10, 19)
+    assert not visible.hides(1, 21, 22)
+
+
+def test_transactions_may_be_told_again_and_later() -> None:
+    visible = Visibility()
+    for _ in range(2):
+        visible.expect([AbortedTransaction(1, 50), AbortedTransaction(1, 10)])
+        visible.end_transaction(1, 20)
+    assert [visible.hides(1, base, base) for base in (9, 10, 19, 21, 49, 50, 99)] == [
+        False,
+        True,
+        True,
+        False,
+        False,
+        True,
+        True,
+    ]
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 2), st.sampled_from(["data", "commit", "abort"]), st.integers(1, 3)),
+        max_size=30,
+    )
+)
+def test_a_scan_finds_what_visibility_hides(steps: list[tuple[int, str, int]]) -> None:
+    """Against the plainest of models: the fate of a batch is that of the next marker of its producer."""
+    buffers, offset, plan = [], 0, []
+    for producer_id, kind, count in steps:
+        if kind == "data":
+            fields = {"producer_id": producer_id, "attributes": TRANSACTIONAL}
+            buffers.append(values(count, base_offset=offset, **fields))
+        else:
+            buffers.append(marker(producer_id, commit=kind == "commit", offset=offset))
+            count = 1
+        plan.append((producer_id, kind, offset, offset + count - 1))
+        offset += count
+    scan = TransactionScan()
+    for buffer in buffers:
+        scan.add(buffer)
+    indexed, fetched = Visibility(scan.aborted), Visibility()
+    fetched.expect(AbortedTransaction(a.producer_id, a.first_offset) for a in scan.aborted)
+    undecided = []
+    for at, (producer_id, kind, base_offset, last_offset) in enumerate(plan):
+        if kind != "data":
+            fetched.end_transaction(producer_id, base_offset)
+            continue
+        fate = next((k for p, k, *_ in plan[at:] if p == producer_id and k != "data"), None)
+        if fate is None:
+            undecided.append(base_offset)
+        else:
+            for visible in (indexed, fetched):
+                assert visible.hides(producer_id, base_offset, last_offset) == (fate == "abort")
+    assert scan.first_open_offset == min(undecided, default=None)
+
+
+def test_a_scan_knows_no_transaction_where_there_is_none() -> None:
+    scan = TransactionScan()
+    batches = scan.add(
+        values(3, producer_id=5)
+        + marker(5, commit=False, offset=3)
+        + batch([], base_offset=4, count=0, last_offset_delta=0, attributes=0x30, producer_id=5)
+    )
+    assert (len(batches), scan.aborted, scan.first_open_offset) == (3, [], None)
+
+
+def test_an_invalid_marker_is_refused_with_its_place() -> None:
+    data = bytearray(values(3) + marker(5, commit=False, offset=3))
+    data[-1] ^= 1
+    with pytest.raises(CorruptRecordError) as e:
+        TransactionScan().add(data)
+    assert e.value.position == len(values(3))
