@@ -100,7 +100,6 @@ class WriteOptions:
     segment_bytes: int
     segment_ms: int
     index_interval_bytes: int
-    checkpoint_location: str | None
 
 
 def place_options(options: Mapping[str, str]) -> PlaceOptions:
@@ -323,7 +322,6 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
         segment_bytes=given.integer("segment.bytes", 14),
         segment_ms=given.integer("segment.ms", 1, MAX_LONG),
         index_interval_bytes=given.integer("index.interval.bytes", 0),
-        checkpoint_location=given.text("checkpointLocation"),
     )
 
 

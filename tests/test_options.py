@@ -477,7 +477,6 @@ class TestWriting:
             segment_bytes=1 << 30,
             segment_ms=7 * 24 * 3600 * 1000,
             index_interval_bytes=4096,
-            checkpoint_location=None,
         )
 
     def test_values(self) -> None:
@@ -507,7 +506,6 @@ class TestWriting:
             segment_bytes=14,
             segment_ms=1,
             index_interval_bytes=0,
-            checkpoint_location="/checkpoint",
         )
 
     @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import uuid
 from collections.abc import Iterator, Mapping
@@ -118,8 +117,7 @@ class LogStreamWriter(_LogWriter, DataSourceStreamArrowWriter):
     """``df.writeStream``: each micro-batch is published once, however often Spark replays it.
 
     Spark makes a new writer for every micro-batch and another for its commit, so
-    what they share is derived: the query's id comes with the tasks' messages,
-    and staged files are named by checkpoint location and batch id.
+    what they share comes with the messages: the query's id, which outlives restarts.
     """
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:  # type: ignore[override]
@@ -130,20 +128,28 @@ class LogStreamWriter(_LogWriter, DataSourceStreamArrowWriter):
         batch_id = context.getLocalProperty("streaming.sql.batchId")
         assert query_id is not None, "Spark tells a streaming task its query"
         assert batch_id is not None, "Spark tells a streaming task its batch"
-        return self._stage(self._job(int(batch_id)), query_id, iterator)
+        return self._stage(_job(query_id, int(batch_id)), query_id, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Publish the micro-batch, unless it was published before."""
-        queries = {message.query_id for message in messages if isinstance(message, Staged)}
-        if len(queries) > 1:
-            raise KafkaLogError(f"Tasks of {len(queries)} queries reported to one commit")
-        for query_id in queries:
-            self._publish(self._job(batchId), messages, PublishedBatch(str(query_id), batchId))
+        queries = _queries(messages)
+        if len(queries) != 1:
+            raise KafkaLogError(f"One commit has to be of one query, not of {len(queries)}")
+        (query_id,) = queries
+        self._publish(_job(query_id, batchId), messages, PublishedBatch(query_id, batchId))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Remove what was staged; never raises, for that would hide the cause."""
-        abort(self._options.root, self._job(batchId))
+        """Remove what was staged; never raises, for that would hide the cause.
 
-    def _job(self, batch_id: int) -> str:
-        checkpoint = hashlib.sha256((self._options.checkpoint_location or "").encode()).hexdigest()
-        return f"{checkpoint[:16]}-{batch_id}"
+        Tasks that failed have removed theirs. What killed ones leave goes when the batch is published.
+        """
+        for query_id in _queries(messages):
+            abort(self._options.root, _job(query_id, batchId))
+
+
+def _queries(messages: list[WriterCommitMessage | None]) -> set[str]:
+    return {message.query_id for message in messages if isinstance(message, Staged) and message.query_id}
+
+
+def _job(query_id: str, batch_id: int) -> str:
+    return f"{query_id}-{batch_id}"

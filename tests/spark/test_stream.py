@@ -19,7 +19,7 @@ def stream(spark, path, **options):
 
 
 def run(frame, checkpoint, sink=None, **trigger):
-    """Run a query to its end; the values of each micro-batch, or the query where there is a sink."""
+    """Run a query to its end; the values of each micro-batch that has any, or the query of a sink."""
     batches = {}
 
     def keep(batch, number):
@@ -33,11 +33,12 @@ def run(frame, checkpoint, sink=None, **trigger):
         query = writer.foreachBatch(keep).trigger(**(trigger or {"availableNow": True})).start()
     query.awaitTermination(60)
     assert not query.isActive
-    return [batches[number] for number in sorted(batches)] if sink is None else query
+    return [batches[number] for number in sorted(batches) if batches[number]] if sink is None else query
 
 
 def logged_offsets(checkpoint, number):
-    return (Path(checkpoint) / "offsets" / str(number)).read_text().splitlines()[-1]
+    """In Spark's form but for the spaces that PySpark puts in."""
+    return (Path(checkpoint) / "offsets" / str(number)).read_text().splitlines()[-1].replace(" ", "")
 
 
 def test_available_now_takes_so_many_offsets_a_batch(spark, write, tmp_path):
@@ -74,7 +75,7 @@ def test_new_topics_are_read_from_their_beginning(spark, write, tmp_path):
     write(numbered(3, 10), topic="t2")
     write(numbered(1, 2), topic="t1")
     assert run(frame, tmp_path / "c") == [[2, 10, 11, 12]]
-    assert logged_offsets(tmp_path / "c", 0) == '{"t1":{"0":3},"t2":{"0":3}}'
+    assert logged_offsets(tmp_path / "c", 1) == '{"t1":{"0":3},"t2":{"0":3}}'
 
 
 def test_a_running_query_sees_rolled_segments(spark, write, tmp_path):

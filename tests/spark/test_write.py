@@ -2,6 +2,7 @@
 
 import datetime
 import os
+from pathlib import Path
 
 import pytest
 from kafka.partitioner.default import murmur2
@@ -11,7 +12,7 @@ from tests.spark.conftest import in_order, numbered
 
 
 def staged(path):
-    return [name for name in os.listdir(path) if name.startswith(".kafkalog-")]
+    return [file.name for file in Path(path).glob(".kafkalog-*")]
 
 
 def test_keys_are_placed_by_kafkas_hash(write, read):
