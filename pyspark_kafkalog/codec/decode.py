@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark_kafkalog.codec import read_kernels as kernels
 from pyspark_kafkalog.codec.buffers import Buffer, as_array
 from pyspark_kafkalog.codec.format import NO_PRODUCER_ID
-from pyspark_kafkalog.codec.indexing import Damage, DecodeLimits, Indexed, Indexer, damage_at
+from pyspark_kafkalog.codec.indexing import Damage, DamageError, DecodeLimits, Indexed, Indexer, damage_at
 from pyspark_kafkalog.codec.isolation import Visibility
 from pyspark_kafkalog.codec.rows import MAX_TIMESTAMP, RowColumns
 from pyspark_kafkalog.codec.walk import Batches, WalkStatus, find_batch, walk
@@ -64,11 +64,11 @@ def decode(
         try:
             yield from reading.rows(position)
             position = None
-        except Damage as damage:
+        except DamageError as e:
             if on_corrupt is None:
-                raise reading.error(damage) from None
-            position = reading.resume(damage)
-            on_corrupt(reading.error_left_out(damage, position))
+                raise reading.error(e.damage) from None
+            position = reading.resume(e.damage)
+            on_corrupt(reading.error_left_out(e.damage, position))
     if reading.next_offset > reading.told_offset:
         yield Decoded(reading.columns.empty(), reading.next_offset)
 
@@ -101,9 +101,9 @@ def first_record_at(
                 if hits.size:
                     return tuple(found.table[[kernels.OFFSET, kernels.TIMESTAMP], hits[0]].tolist())
         if batches.status is WalkStatus.INVALID:
-            raise Damage("Not a record batch", batches.end)
-    except Damage as damage:
-        raise _error(damage, topic_partition, min_offset, origin) from None
+            raise DamageError(Damage("Not a record batch", batches.end))
+    except DamageError as e:
+        raise _error(e.damage, topic_partition, min_offset, origin) from None
     return None
 
 
@@ -142,7 +142,7 @@ class _Reading:
             yield from self._decoded(indexed, batches)
             self.next_offset = min(indexed.next_offset, self._end)
         if damage is not None:
-            raise damage
+            raise DamageError(damage)
 
     def resume(self, damage: Damage) -> int | None:
         """Where the next valid batch after ``damage`` begins; None if there is none in the buffer.

@@ -35,14 +35,21 @@ class DecodeLimits:
     check_crcs: bool = True
 
 
-class Damage(Exception):  # noqa: N818
-    """Bytes at ``position`` of the buffer that are no valid batch; ``after`` is its end if that is known."""
+class Damage(NamedTuple):
+    """Bytes of the buffer that are no valid batch."""
 
-    def __init__(self, message: str, position: int, after: int | None = None) -> None:
-        super().__init__(message)
-        self.message = message
-        self.position = position
-        self.after = after
+    message: str
+    position: int
+    after: int | None = None
+    """Where the batch ends, if that is known."""
+
+
+class DamageError(Exception):
+    """Says that damage was met. No frame that raises it has a name for it, which would make a cycle."""
+
+    def __init__(self, damage: Damage) -> None:
+        super().__init__(damage)
+        self.damage = damage
 
 
 class Indexed(NamedTuple):
@@ -90,7 +97,7 @@ class Indexer:
         """The records within ``offsets`` of the batches ``first`` to ``stop``, in order.
 
         :param wanted: a bool for each batch of the walk; of the others only the checksum is looked at.
-        :raises Damage: at the first batch that is invalid, after the records before it.
+        :raises DamageError: at the first batch that is invalid, after the records before it.
         """
         intact = row = first
         while row < stop:
@@ -99,7 +106,7 @@ class Indexer:
                 check = self._limits.check_crcs
                 intact = first_bad_checksum(self._data, self._batches, row, end) if check else end
             if intact == row:
-                raise damage_at(self._batches, row, "CRC mismatch")
+                raise DamageError(damage_at(self._batches, row, "CRC mismatch"))
             row = yield from self._index_group(row, min(end, intact), wanted, offsets)
 
     def _group_end(self, row: int, stop: int) -> int:
@@ -127,7 +134,7 @@ class Indexer:
         for index, next_offset in steps(body, offsets):
             yield Indexed(body.source, index, size, timestamp_type, next_offset)
         if body.damage is not None:
-            raise body.damage
+            raise DamageError(body.damage)
         yield Indexed(
             body.source, self._index[:, :0], 0, timestamp_type, int(batches.last_offset[end - 1]) + 1
         )
@@ -240,7 +247,7 @@ class Indexer:
                 )
                 yield self._index[:, :rows], int(last_offset) + 1
         if status == kernels.INVALID:
-            raise self._invalid_record(body, region, record)
+            raise DamageError(self._invalid_record(body, region, record))
 
     def _index_messages(self, body: _Body, offsets: OffsetRange) -> Iterator[tuple[np.ndarray, int]]:
         """Index v0 and v1 messages in steps of what the index holds."""
@@ -252,7 +259,7 @@ class Indexer:
             if rows:
                 yield self._index[:, :rows], int(self._index[kernels.OFFSET, rows - 1]) + 1
             if rows < step:
-                raise self._invalid_record(body, message, 0)
+                raise DamageError(self._invalid_record(body, message, 0))
 
     def _invalid_record(self, body: _Body, part: int, record: int) -> Damage:
         return damage_at(self._batches, int(body.owners[part]), f"Record {record} of the batch is not valid")

@@ -10,7 +10,7 @@ import numpy as np
 from pyspark_kafkalog.codec import read_kernels as kernels
 from pyspark_kafkalog.codec.buffers import Buffer, as_array
 from pyspark_kafkalog.codec.format import CONTROL_ABORT, CONTROL_KEY_SIZE, CONTROL_TYPE, NO_PRODUCER_ID
-from pyspark_kafkalog.codec.indexing import Damage, DecodeLimits, Indexer
+from pyspark_kafkalog.codec.indexing import DamageError, DecodeLimits, Indexer
 from pyspark_kafkalog.codec.walk import Batches, walk
 from pyspark_kafkalog.errors import CorruptRecordError
 from pyspark_kafkalog.model import AbortedTransaction, OffsetRange
@@ -110,6 +110,6 @@ def _abort_markers(data: np.ndarray, batches: Batches, markers: np.ndarray) -> s
                     key = found.source[record[kernels.KEY_AT] :][: max(record[kernels.KEY_SIZE], 0)]
                     if int.from_bytes(key[CONTROL_TYPE:CONTROL_KEY_SIZE].tobytes(), "big") == CONTROL_ABORT:
                         aborts.add(int(record[kernels.OFFSET]))
-        except Damage as damage:
-            raise CorruptRecordError(damage.message, position=damage.position) from None
+        except DamageError as e:
+            raise CorruptRecordError(e.damage.message, position=e.damage.position) from None
     return aborts
