@@ -183,9 +183,9 @@ class _Reading:
         falls = batches.base_offset[looked_at][1:] <= batches.last_offset[looked_at][:-1]
         if falls.any():
             row = first + int(falls.argmax())
-            expected = batches.last_offset[row - 1] + 1 if row > first else self.next_offset
-            leaps = batches.base_offset[row] > expected
-            row += 0 if leaps and batches.base_offset[row + 1] >= expected else 1
+            before = batches.last_offset[row - 1] if row else self.next_offset - 1
+            leaps = batches.base_offset[row] > before + 1
+            row += 0 if leaps and (row == 0 or batches.base_offset[row + 1] > before) else 1
             if row <= stop:
                 return row, damage_at(batches, row, "The offsets of batches do not rise")
         if not complete and stop == len(batches) and batches.status is WalkStatus.INVALID:

@@ -300,6 +300,16 @@ def test_offsets_of_batches_must_rise() -> None:
     assert offsets_of(decoded(leap, OffsetRange(0, 3))) == [[0, 1, 2]]
 
 
+def test_a_leap_below_the_range_hides_nothing() -> None:
+    leap = values(3, base_offset=1 << 40)
+    rest = values(3, base_offset=6) + values(3, base_offset=9)
+    for data in (leap + rest, values(3) + leap + rest):
+        with pytest.raises(CorruptRecordError, match="do not rise") as e:
+            decoded(data, OffsetRange(9, 12))
+        assert e.value.position == data.index(leap)
+        assert flat(decoded(data, OffsetRange(9, 12), on_corrupt=lambda _: None)) == [9, 10, 11]
+
+
 def test_aborted_batches_and_markers_are_not_rows_for_read_committed() -> None:
     transactional = 0x10
     data = (
