@@ -10,7 +10,7 @@ import numpy as np
 from pyspark_kafkalog.codec import read_kernels as kernels
 from pyspark_kafkalog.codec.buffers import Buffer, as_array
 from pyspark_kafkalog.codec.format import CONTROL_ABORT, CONTROL_KEY_SIZE, CONTROL_TYPE, NO_PRODUCER_ID
-from pyspark_kafkalog.codec.indexing import DamageError, DecodeLimits, Indexer
+from pyspark_kafkalog.codec.indexing import DamageError, DecodeLimits, Indexer, damage_at
 from pyspark_kafkalog.codec.walk import Batches, walk
 from pyspark_kafkalog.errors import CorruptRecordError
 from pyspark_kafkalog.model import AbortedTransaction, OffsetRange
@@ -108,6 +108,8 @@ def _abort_markers(data: np.ndarray, batches: Batches, markers: np.ndarray) -> s
             for found in indexer.index(row, row + 1, wanted, offsets):
                 for record in found.table.T:
                     key = found.source[record[kernels.KEY_AT] :][: max(record[kernels.KEY_SIZE], 0)]
+                    if key.size < CONTROL_KEY_SIZE:
+                        raise DamageError(damage_at(batches, row, "The key of a marker is too short"))
                     if int.from_bytes(key[CONTROL_TYPE:CONTROL_KEY_SIZE].tobytes(), "big") == CONTROL_ABORT:
                         aborts.add(int(record[kernels.OFFSET]))
         except DamageError as e:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from pyspark_kafkalog.codec.isolation import TransactionScan, Visibility
 from pyspark_kafkalog.errors import CorruptRecordError
 from pyspark_kafkalog.model import AbortedTransaction
-from tests.codec.raw import batch, marker, values
+from tests.codec.raw import batch, marker, record, values
 
 TRANSACTIONAL = 0x10
 
@@ -99,3 +99,10 @@ def test_an_invalid_marker_is_refused_with_its_place() -> None:
     with pytest.raises(CorruptRecordError) as e:
         TransactionScan().add(data)
     assert e.value.position == len(values(3))
+
+
+def test_a_marker_that_names_no_type_is_refused() -> None:
+    for key in (None, b"", b"\0\0\0"):
+        data = batch([record(b"", key=key)], base_offset=3, attributes=0x30, producer_id=5)
+        with pytest.raises(CorruptRecordError, match="too short"):
+            TransactionScan().add(data)
