@@ -159,14 +159,17 @@ class LogDirectory:
         known = self._partitions.get(topic_partition)
         if known is not None:
             return known
-        holders = [root for root in self._roots if root.holds(topic_partition)]
-        if not holders:
-            return None
-        if len(holders) > 1:
-            raise _in_two_roots(topic_partition, *holders[:2])
-        folder = holders[0].folder.child(str(topic_partition))
-        partition = Partition(topic_partition, folder, holders[0].log_start_offset)
-        return self._partitions.setdefault(topic_partition, partition)
+        holder: LogRoot | None = None
+        for root in self._roots:
+            folder = root.find(topic_partition)
+            if folder is not None:
+                if holder is not None:
+                    raise _in_two_roots(topic_partition, holder, root)
+                holder = root
+                known = Partition(topic_partition, folder, root.log_start_offset)
+        if known is not None:
+            self._partitions[topic_partition] = known
+        return known
 
     def _existing(self, topic_partition: TopicPartition) -> Partition:
         partition = self._find(topic_partition)

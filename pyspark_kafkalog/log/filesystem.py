@@ -67,7 +67,7 @@ class Folder:
     path: str
     """Path in ``filesystem``, with no slash at its end unless it is the root of the file system."""
     top: str
-    """Path of the folder that no link may lead out of."""
+    """Real path of the folder that no link may lead out of."""
     prefix: str = ""
     """Stands before paths in error messages, such as ``s3://``."""
 
@@ -83,7 +83,7 @@ class Folder:
     def parent(self) -> Folder:
         """The folder that holds this one."""
         path = self.path.rpartition("/")[0] or ("/" if self.path.startswith("/") else "")
-        return replace(self, path=path, top=path)
+        return replace(self, path=path, top=os.path.realpath(path) if self._is_local else path)
 
     def label(self, name: str = "") -> str:
         """This folder, or the file ``name`` in it, as error messages give it."""
@@ -147,7 +147,7 @@ def _entry(info: fs.FileInfo) -> Entry:
 
 
 def open_folder(location: str) -> Folder:
-    """The log directory at a local path or URI; see :func:`locate`.
+    """The existing folder at a local path or URI; see :func:`locate`.
 
     :raises LogDirectoryError: if it can't be opened, does not exist or is not a folder.
     """
@@ -194,8 +194,9 @@ def locate(location: str) -> Folder:
 
 
 def _local(path: str) -> Folder:
-    real = os.path.realpath(path)
-    return Folder(fs.LocalFileSystem(), real, real)
+    if not path:
+        raise ValueError("the path is empty")
+    return Folder(fs.LocalFileSystem(), os.path.abspath(path), os.path.realpath(path))
 
 
 def _remote(location: str, scheme: str, rest: str) -> Folder:

@@ -9,7 +9,7 @@ import numpy as np
 from pyspark_kafkalog.errors import CorruptRecordError, DataLossError
 from pyspark_kafkalog.log.filesystem import Folder
 from pyspark_kafkalog.log.loading import LogEnd, find_end, live_segments
-from pyspark_kafkalog.log.segment import FramingError, OpenSegment, Segment
+from pyspark_kafkalog.log.segment import MAX_OFFSET, FramingError, OpenSegment, Segment
 from pyspark_kafkalog.model import OffsetRange, OnCorrupt, Origin, Slice, TopicPartition
 
 _RETRIES = 5
@@ -75,17 +75,17 @@ class Partition:
                         OffsetRange(position, min(log_start_offset, offsets.end)),
                         f"the log now starts at offset {log_start_offset}",
                     )
-                for segment, next_base in segments_from(segments, position):
+                for segment, following in segments_from(segments, position):
                     with segment.open() as opened:
                         wanted = OffsetRange(position, offsets.end)
                         for piece, next_offset in self._read_segment(
-                            opened, wanted, next_base, on_corrupt, largest
+                            opened, wanted, following, on_corrupt, largest
                         ):
                             yield piece
                             position = next_offset
                     if position >= offsets.end:
                         return
-                    position = max(position, next_base or 0)
+                    position = position if following is None else max(position, following.base_offset)
                 raise self._lost(OffsetRange(position, offsets.end), f"the log ends at offset {position}")
             except FileNotFoundError as e:
                 retries = _RETRIES if position > begun_at else retries - 1
@@ -96,12 +96,11 @@ class Partition:
     def offset_after_bytes(self, offsets: OffsetRange, max_bytes: int) -> int:
         """See :meth:`pyspark_kafkalog.model.Place.offset_after_bytes`."""
         left, is_first = max_bytes, True
-        for segment, next_base in segments_from(self.segments(), offsets.start):
-            if next_base is not None and next_base >= offsets.end:
-                next_base = None
+        for segment, following in segments_from(self.segments(), offsets.start):
+            is_last = following is None or following.base_offset >= offsets.end
             with segment.open() as opened:
                 start = opened.seek(offsets.start)
-                if next_base is None or opened.size - start > left:
+                if is_last or opened.size - start > left:
                     found = opened.offset_at(start, start + left, at_least_one=is_first)
                     return min(offsets.end, found or segment.base_offset)
                 is_first = is_first and start == opened.size
@@ -112,17 +111,18 @@ class Partition:
         self,
         opened: OpenSegment,
         offsets: OffsetRange,
-        next_base: int | None,
+        following: Segment | None,
         on_corrupt: OnCorrupt | None,
         largest: int,
     ) -> Iterator[tuple[Slice, int]]:
-        """Slices with the offset after each; ``next_base`` is that of the next segment, None for the last."""
+        """Slices with the offset after each; ``following`` is the next segment, None if this is the last."""
         start, end = offsets
+        below = MAX_OFFSET if following is None else following.base_offset
         until = opened.position_after(end - 1)
         position: int | None = opened.position_before(start)
         while position is not None:
             try:
-                for window in opened.windows(position, until=until, largest=largest):
+                for window in opened.windows(position, until=until, largest=largest, below=below):
                     batches = window.batches
                     first = int(np.searchsorted(batches.last_offset, start))
                     last = min(int(np.searchsorted(batches.last_offset, end - 1)), len(batches) - 1)
@@ -136,11 +136,14 @@ class Partition:
                         return
                 return
             except FramingError as e:
+                if following is not None:
+                    # A segment into which this one's successor was merged may have taken its place.
+                    following.check_exists()
                 position = opened.next_batch(e.position + 1, e.next_offset)
-                if position is None and next_base is None:
+                if position is None and following is None:
                     return
-                resumed_at = next_base if position is None else _first_offset(opened, position)
-                if resumed_at is not None and resumed_at <= start:
+                resumed_at = below if position is None else _first_offset(opened, position)
+                if e.next_offset < offsets.start and resumed_at <= offsets.start:
                     continue
                 error = CorruptRecordError(
                     f"No record batch can be read here: {e}",
@@ -163,12 +166,11 @@ class Partition:
         )
 
 
-def segments_from(segments: list[Segment], offset: int) -> Iterator[tuple[Segment, int | None]]:
-    """The segments that may hold ``offset`` and later ones, each with the base offset of the next."""
-    for number, segment in enumerate(segments):
-        next_base = segments[number + 1].base_offset if number + 1 < len(segments) else None
-        if next_base is None or next_base > offset:
-            yield segment, next_base
+def segments_from(segments: list[Segment], offset: int) -> Iterator[tuple[Segment, Segment | None]]:
+    """The segments that may hold ``offset`` and later ones, each with the one that follows it."""
+    for segment, following in zip(segments, [*segments[1:], None], strict=True):
+        if following is None or following.base_offset > offset:
+            yield segment, following
 
 
 def _first_offset(opened: OpenSegment, position: int) -> int:

@@ -24,9 +24,13 @@ from pyspark_kafkalog.model import TopicPartition
 
 
 class LogRoot:
-    """A folder of partitions; or one partition's folder, taken for a root that holds no other."""
+    """A folder of partitions; or one partition's folder, as a root that shows no other.
 
-    def __init__(self, folder: Folder, only: TopicPartition | None = None) -> None:
+    :param folder: the root.
+    :param only: the partition and its folder, if it is to be the only one.
+    """
+
+    def __init__(self, folder: Folder, only: tuple[TopicPartition, Folder] | None = None) -> None:
         self.folder = folder
         self._only = only
         self._starts: tuple[Entry, dict[TopicPartition, int]] | None = None
@@ -34,10 +38,10 @@ class LogRoot:
     def partitions(self) -> set[TopicPartition]:
         """The partitions whose live data is here.
 
-        :raises LogDirectoryError: if one is no folder, or a link that leads out of the root.
+        :raises LogDirectoryError: if one is a link that leads out of the root.
         """
         if self._only is not None:
-            return {self._only} if self.holds(self._only) else set()
+            return {self._only[0]}
         found = set()
         for name, entry in self.folder.list().items():
             partition = parse_partition_folder(name)
@@ -46,12 +50,20 @@ class LogRoot:
                 found.add(partition)
         return found
 
-    def holds(self, partition: TopicPartition) -> bool:
-        """Whether the partition's live data is here."""
-        if self._only not in (None, partition):
-            return False
-        self.folder.check_inside(str(partition))
-        return self.folder.look(str(partition)).type == fs.FileType.Directory
+    def find(self, partition: TopicPartition) -> Folder | None:
+        """The folder with the partition's live data, if it is here.
+
+        :raises LogDirectoryError: if it is a link that leads out of the root.
+        """
+        if self._only is not None:
+            return self._only[1] if partition == self._only[0] else None
+        name = str(partition)
+        if parse_partition_folder(name) != partition:
+            return None
+        if self.folder.look(name).type != fs.FileType.Directory:
+            return None
+        self.folder.check_inside(name)
+        return self.folder.child(name)
 
     def log_start_offset(self, partition: TopicPartition) -> int:
         """What ``log-start-offset-checkpoint`` says now; 0 without an entry."""
@@ -100,7 +112,7 @@ def open_root(location: str) -> LogRoot:
                 file=folder.label(),
                 hint="Name it <topic>-<partition>, such as orders-0.",
             )
-        return LogRoot(folder.parent(), partition)
+        return LogRoot(folder.parent(), (partition, folder))
     if names and not any(_belongs_in_root(name) for name in names):
         raise LogDirectoryError(
             "The folder holds no partition",

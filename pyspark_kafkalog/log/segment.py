@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from pyarrow import fs
 
 from pyspark_kafkalog.codec.format import HEADER_SIZE_UP_TO_MAGIC
 from pyspark_kafkalog.codec.walk import Batches, WalkStatus, check_batch, find_batch, walk
@@ -29,7 +30,7 @@ SCAN_WINDOW = 1 << 20
 _SEARCH_WINDOW = 16 << 20
 _SEARCH_OVERLAP = 8 << 20
 """After damage, batches up to this size are found wherever they lie."""
-_MAX_OFFSET = 2**63 - 1
+MAX_OFFSET = 2**63 - 1
 
 _log = logging.getLogger("pyspark_kafkalog")
 
@@ -70,6 +71,14 @@ class Segment:
         """Path or URI of the ``.log``, for error messages."""
         return self.folder.label(segment_file(self.base_offset, LOG_SUFFIX + self.suffix))
 
+    def check_exists(self) -> None:
+        """FileNotFoundError if the ``.log`` has been deleted, renamed or replaced."""
+        if (
+            self.folder.look(segment_file(self.base_offset, LOG_SUFFIX + self.suffix)).type
+            == fs.FileType.NotFound
+        ):
+            raise FileNotFoundError(self.file)
+
     @contextmanager
     def open(self) -> Iterator[OpenSegment]:
         """Open the ``.log``; FileNotFoundError if it has been deleted, renamed or replaced."""
@@ -98,14 +107,17 @@ class OpenSegment:
         self.size = log.size
         self._log = log
 
-    def windows(self, position: int, *, until: int = 0, largest: int = SCAN_WINDOW) -> Iterator[Window]:
+    def windows(
+        self, position: int, *, until: int = 0, largest: int = SCAN_WINDOW, below: int = MAX_OFFSET
+    ) -> Iterator[Window]:
         """All batches from ``position`` to the end of the file.
 
         Reads ``largest`` bytes at a time as far as ``until``, smaller windows
         after that; more only for a batch that is larger.
 
         :raises FramingError: where no batch can be framed: bytes that can't open
-            one, one that reaches past the end of the file, offsets that go back.
+            one, one that reaches past the end of the file, offsets that go back
+            or are not all ``below`` the next segment's.
         """
         small, needed = SMALL_WINDOW, 0
         next_offset = self.segment.base_offset
@@ -113,24 +125,14 @@ class OpenSegment:
             wanted = max(needed, min(largest, max(until - position, small)))
             small = min(2 * small, largest)
             data = self._log.read(position, min(wanted, self.size - position))
-            if data.size == 0:
-                raise FramingError(position, next_offset, "the file has become shorter")
-            batches = walk(data)
-            in_order = _in_order(batches, next_offset)
-            wrong_order = in_order < len(batches)
-            if wrong_order:
-                batches = walk(data.slice(0, int(batches.position[in_order])))
+            batches, fault = _framed(data, self.size - position, next_offset, below)
             if len(batches):
                 yield Window(position, data, batches)
                 position += batches.end
                 next_offset = int(batches.last_offset[-1]) + 1
-            if wrong_order:
-                raise FramingError(position, next_offset, "its offsets are not those that follow")
-            if batches.status == WalkStatus.INVALID:
-                raise FramingError(position, next_offset, "unknown format, or an impossible size or offset")
+            if fault is not None:
+                raise FramingError(position, next_offset, fault)
             needed = max(batches.needed, HEADER_SIZE_UP_TO_MAGIC)
-            if position < self.size < position + needed:
-                raise FramingError(position, next_offset, "it would reach past the end of the file")
 
     def sound_windows(self, position: int) -> Iterator[Window]:
         """As :meth:`windows`, going on at the next valid batch after damage."""
@@ -157,16 +159,17 @@ class OpenSegment:
 
         None if no batch does; ``at_least_one`` then takes the first one.
         """
-        near = self.batch_before(max(start, end - SCAN_WINDOW))
-        for begin in (max(near, start), start):
+        for begin in (max(start, self.batch_before(end)), start):
             found = None
             for window in self.sound_windows(begin):
                 batches = window.batches
                 fitting = int(np.count_nonzero(window.position + batches.position + batches.size <= end))
                 if fitting:
                     found = int(batches.last_offset[fitting - 1]) + 1
-                elif at_least_one and found is None and window.position == start:
+                elif found is None and window.position == start and at_least_one:
                     found = int(batches.last_offset[0]) + 1
+                elif found is None and window.position > start and batches.magic[0] == 2:
+                    found = int(batches.base_offset[0])
                 if fitting < len(batches):
                     break
             if found is not None:
@@ -193,7 +196,7 @@ class OpenSegment:
 
     def last_known_batch(self) -> int:
         """Where a batch near the end starts, as near as the index knows."""
-        return self.position_before(_MAX_OFFSET)
+        return self.position_before(MAX_OFFSET)
 
     def next_batch(self, position: int, next_offset: int) -> int | None:
         """Position of the next batch from ``position`` on with offsets >= ``next_offset`` and a right CRC."""
@@ -220,19 +223,43 @@ class OpenSegment:
         return 0
 
 
-def _in_order(batches: Batches, next_offset: int) -> int:
-    """How many batches come before the first whose offsets don't follow.
+def _framed(data: pa.Buffer, left: int, next_offset: int, below: int) -> tuple[Batches, str | None]:
+    """The batches at the beginning of ``data``, and what is wrong with the bytes after them, if anything is.
 
-    Neither the base offset nor the order is under a CRC. Of a pair out of order
-    the first is at fault if without it the second would follow.
+    The file has ``left`` bytes from the beginning of ``data`` on.
     """
-    if not len(batches):
-        return 0
+    batches = walk(data)
+    in_order = _in_order(batches, next_offset, below)
+    if in_order < len(batches):
+        batches = walk(data.slice(0, int(batches.position[in_order])))
+        fault = "its offsets are not those that follow"
+    elif batches.status == WalkStatus.INVALID:
+        fault = "unknown format, or an impossible size or offset"
+    elif data.size == 0:
+        fault = "the file has become shorter"
+    elif batches.end < left < batches.end + max(batches.needed, HEADER_SIZE_UP_TO_MAGIC):
+        fault = "it would reach past the end of the file"
+    else:
+        return batches, None
+    if len(batches) and not check_batch(data, last := int(batches.position[-1])):
+        # Its size may be wrong, too, and have led here.
+        return walk(data.slice(0, last)), "a wrong checksum, and no batch after it"
+    return batches, fault
+
+
+def _in_order(batches: Batches, next_offset: int, below: int) -> int:
+    """How many batches come before the first whose offsets don't follow, or are not all ``below``.
+
+    Neither the base offset nor the order is under a CRC. Where two batches
+    overlap, the first is at fault if it left a gap that the second fits into.
+    """
     # The base offset of a compressed v0 or v1 message is not known.
     first = np.where(batches.magic == 2, batches.base_offset, batches.last_offset)
-    ends = np.concatenate(([next_offset], batches.last_offset + 1))
-    wrong = np.flatnonzero(first < ends[:-1])
+    ends = np.append(next_offset, batches.last_offset + 1)
+    wrong = np.flatnonzero((first < ends[:-1]) | (batches.last_offset >= below))
     if not wrong.size:
         return len(batches)
     at = int(wrong[0])
-    return at - 1 if at > 0 and first[at] >= ends[at - 1] else at
+    if at > 0 and ends[at - 1] <= first[at] < ends[at] and ends[at - 1] < first[at - 1]:
+        return at - 1
+    return at

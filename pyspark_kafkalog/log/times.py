@@ -17,34 +17,27 @@ from pyspark_kafkalog.log.partition import Partition, segments_from
 from pyspark_kafkalog.log.segment import OpenSegment, Window
 from pyspark_kafkalog.model import TopicPartition
 
-_MAX_TIMESTAMP = 2**63 - 1
-
 
 def first_offset_at(partition: Partition, timestamp: int) -> int | None:
     """The offset of the first record with a timestamp >= ``timestamp`` (ms), or None.
 
-    As a broker does, this looks for it in the first segment whose largest
-    timestamp is >= ``timestamp`` and in no other, even if compaction or
-    DeleteRecords took the records of that age out of this segment.
+    As a broker does, this looks for it in the first segment that has a batch
+    with such a largest timestamp and in no other, even if compaction took the
+    record out of this batch.
     """
     segments = partition.segments()
     start = partition.log_start_offset(segments)
-    for segment, next_base in segments_from(segments, start):
+    for segment, _ in segments_from(segments, start):
         with segment.open() as opened:
-            # A time index gets an entry of the largest timestamp when the log rolls, and not before.
-            largest = None if next_base is None else _verified_floor(opened, _MAX_TIMESTAMP)
-            if largest is not None and largest.timestamp < timestamp:
-                continue
-            is_chosen = largest is not None
             entry = _verified_floor(opened, timestamp)
             begin = start if entry is None else max(start, entry.offset)
+            is_chosen = False
             for window in opened.sound_windows(opened.position_before(begin)):
-                candidates = np.flatnonzero(window.batches.max_timestamp >= timestamp).tolist()
-                for row in candidates:
+                for row in np.flatnonzero(window.batches.max_timestamp >= timestamp).tolist():
+                    is_chosen = True
                     found = _first_offset_in(window, row, partition.topic_partition, timestamp, start)
                     if found is not None:
                         return found
-                is_chosen = is_chosen or bool(candidates)
             if is_chosen:
                 return None
     return None

@@ -128,18 +128,20 @@ def _rows(
     on_corrupt: OnCorrupt | None,
 ) -> Iterator[dict[str, Any]]:
     visible = Visibility() if read_committed else None
+    position = offsets.start
     for piece in place.fetch(partition, offsets, read_committed=read_committed, on_corrupt=on_corrupt):
         if visible is not None:
             visible.expect(piece.aborted)
-        for arrow_batch_, _ in decode(
+        for arrow_batch_, next_offset in decode(
             piece.buffer,
             topic_partition=partition,
-            offsets=offsets,
+            offsets=OffsetRange(position, offsets.end),
             visible=visible,
             schema=schema,
             origin=piece.origin,
             on_corrupt=on_corrupt,
         ):
+            position = next_offset
             yield from arrow_batch_.to_pylist()
 
 
