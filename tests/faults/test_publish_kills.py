@@ -1,0 +1,122 @@
+"""A publisher killed at any step leaves whole micro-batches visible, and a replay completes them, once."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from pyspark_kafkalog.log.journal import JOURNAL_FILE, ledger_file
+from tests.faults.publisher import BATCHES, QUERY, publish_batch, records
+from tests.log.writing import files_beside_partitions, read
+
+KILLED = -9
+Publisher = Callable[[Path, int], int]
+
+
+@pytest.fixture(scope="module")
+def publisher() -> Iterator[Publisher]:
+    """Runs :mod:`tests.faults.publisher`: (folder, step to die at) -> exit code."""
+    command = [sys.executable, "-m", "tests.faults.publisher"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+
+        def run(folder: Path, step: int) -> int:
+            print(folder, step, file=server.stdin, flush=True)
+            return int(server.stdout.readline())
+
+        yield run
+        server.stdin.close()
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_flushed(monkeypatch):
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+
+
+def visible(root: Path) -> Counter[bytes]:
+    return Counter(value for its in read(root).values() for value in its) if root.exists() else Counter()
+
+
+def batch(number: int) -> Counter[bytes]:
+    return Counter(value for task in records(number, 1) for its in task.values() for value in its)
+
+
+def check_whole_or_absent(folder: Path) -> int:
+    """A reader sees whole batches: all that were reported done, and maybe the next. How many?"""
+    done = committed(folder)
+    found = visible(folder / "log")
+    expected: Counter[bytes] = sum((batch(n) for n in range(done + 1)), Counter())
+    if found == expected:
+        return done + 1
+    assert found == expected + batch(done + 1)
+    return done + 2
+
+
+def committed(folder: Path) -> int:
+    path = folder / "committed"
+    return json.loads(path.read_text()) if path.exists() else -1
+
+
+def check_replay_completes(folder: Path) -> None:
+    """The same batches again, their rows split otherwise: then each row is there once, and nothing else."""
+    root = folder / "log"
+    for number in range(committed(folder) + 1, BATCHES):
+        publish_batch(root, number, tasks=3)
+    assert visible(root) == sum((batch(n) for n in range(BATCHES)), Counter())
+    assert files_beside_partitions(root) <= {ledger_file(QUERY), ".kafka_cleanshutdown"}
+    assert {path.name for path in root.iterdir() if path.is_dir()} == {"t-0", "t-1", "new-0", "new-1"}
+
+
+@pytest.mark.slow
+def test_kill_at_every_step(publisher, tmp_path):
+    seen = []
+    code = KILLED
+    while code == KILLED:
+        folder = tmp_path / str(len(seen))
+        (folder / "log").mkdir(parents=True)
+        (folder / "log" / ".kafka_cleanshutdown").write_text("0")
+        code = publisher(folder, len(seen) + 1)
+        seen.append(check_whole_or_absent(folder))
+        check_replay_completes(folder)
+        shutil.rmtree(folder)
+    assert code == 0
+    assert len(seen) > 100
+    assert set(seen) == set(range(BATCHES + 1))
+
+
+@pytest.mark.slow
+def test_kill_at_every_step_of_undoing(publisher, tmp_path):
+    """One dies when a batch is all appended; the next, at each step that undoes it; a third completes it."""
+    whole, unfinished = tmp_path / "whole", tmp_path / "unfinished"
+    for folder in (whole, unfinished):
+        folder.mkdir()
+    publisher(whole, 0)
+    steps = (whole / "steps").read_text().splitlines()
+    commits = [
+        i for i, step in enumerate(steps, 1) if step.startswith("replace") and ledger_file(QUERY) in step
+    ]
+    assert len(commits) == BATCHES
+    assert publisher(unfinished, commits[-1]) == KILLED
+    before = visible(unfinished / "log")
+    assert before == batch(0)
+    undone = False
+    for step in itertools.count(1):
+        if undone:
+            break
+        folder = tmp_path / str(step)
+        shutil.copytree(unfinished, folder)
+        assert publisher(folder, step) == KILLED
+        assert visible(folder / "log") == before
+        undone = not (folder / "log" / JOURNAL_FILE).exists()
+        check_replay_completes(folder)
+    assert step > 20
