@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import NamedTuple
@@ -47,8 +49,9 @@ class InputFile:
 
     def read(self, position: int, size: int) -> pa.Buffer:
         """The bytes from ``position``: ``size`` of them, fewer at the end of the file."""
-        self._stream.seek(position)
-        return self._stream.read_buffer(size)
+        with _named(self.name):
+            self._stream.seek(position)
+            return self._stream.read_buffer(size)
 
     def __enter__(self) -> InputFile:
         return self
@@ -91,12 +94,14 @@ class Folder:
 
     def list(self) -> dict[str, Entry]:
         """Every name in the folder, with the type, size and time of what it leads to."""
-        infos = self.filesystem.get_file_info(fs.FileSelector(self.path))
+        with _named(self.label()):
+            infos = self.filesystem.get_file_info(fs.FileSelector(self.path))
         return {info.base_name: _entry(info) for info in infos}
 
     def look(self, name: str) -> Entry:
         """What :meth:`list` says of ``name``; its type is NotFound if there is none."""
-        return _entry(self.filesystem.get_file_info(self._join(name)))
+        with _named(self.label(name)):
+            return _entry(self.filesystem.get_file_info(self._join(name)))
 
     def open(self, name: str) -> InputFile:
         """Open the file ``name``.
@@ -109,7 +114,8 @@ class Folder:
         # Opening a FIFO would wait for a writer.
         if self._is_local and self.look(name).type not in (fs.FileType.File, fs.FileType.NotFound):
             raise LogDirectoryError("Not a regular file", file=self.label(name))
-        return InputFile(self.filesystem.open_input_file(path), self.label(name))
+        with _named(self.label(name)):
+            return InputFile(self.filesystem.open_input_file(path), self.label(name))
 
     def read(self, name: str) -> bytes | None:
         """The bytes of the small file ``name``; None if there is none."""
@@ -140,6 +146,17 @@ class Folder:
 
     def _join(self, name: str) -> str:
         return f"{self.path}/{name}" if self.path and not self.path.endswith("/") else self.path + name
+
+
+@contextmanager
+def _named(file: str) -> Iterator[None]:
+    """Turn what the system or a store refuses, such as permission, into an error that names the file."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except OSError as e:
+        raise LogDirectoryError(f"Cannot read: {e}", file=file) from None
 
 
 def _entry(info: fs.FileInfo) -> Entry:

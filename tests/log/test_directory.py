@@ -11,6 +11,8 @@ from pathlib import Path
 
 import fsspec
 import pytest
+from fsspec.implementations.local import LocalFileSystem
+from pyarrow import fs
 
 from pyspark_kafkalog.errors import (
     CorruptRecordError,
@@ -19,7 +21,9 @@ from pyspark_kafkalog.errors import (
     UnknownTopicOrPartitionError,
 )
 from pyspark_kafkalog.log.directory import LogDirectory
+from pyspark_kafkalog.log.filesystem import Folder
 from pyspark_kafkalog.log.layout import format_offset_checkpoint
+from pyspark_kafkalog.log.root import LogRoot
 from pyspark_kafkalog.model import OffsetRange, TopicPartition, Watermarks
 from tests.fixtures_dir import case
 from tests.log.partitions import (
@@ -186,11 +190,16 @@ def test_a_partition_in_two_roots_is_an_error_that_names_both(root: Path, tmp_pa
 
 def test_a_zip_archive_is_read_like_a_folder(root: Path, tmp_path: Path) -> None:
     (root / "log-start-offset-checkpoint").write_bytes(b"0\n1\nt 0 3\n")
-    with zipfile.ZipFile(tmp_path / "logs.zip", "w") as archive:
+    with (
+        zipfile.ZipFile(tmp_path / "logs.zip", "w") as archive,
+        zipfile.ZipFile(tmp_path / "top.zip", "w") as top,
+    ):
         for file in root.rglob("*"):
             archive.write(file, file.relative_to(tmp_path))
-    for inner in ("root", "root/t-0"):
-        place = LogDirectory.open(f"zip://{inner}::file://{tmp_path}/logs.zip")
+            if file.is_file():
+                top.write(file, file.relative_to(root))
+    for path in ("root::{}/logs.zip", "root/t-0::{}/logs.zip", "::{}/top.zip", "t-0::{}/top.zip"):
+        place = LogDirectory.open("zip://" + path.format(f"file://{tmp_path}"))
         assert place.topics() == {"t": (0,)}
         assert bounds(place, read_committed=True) == Watermarks(3, 30, 30)
         assert offsets_read(place, T0, OffsetRange(4, 27)) == list(range(4, 27))
@@ -281,6 +290,21 @@ def test_only_regular_files_are_opened(root: Path, make, name: str) -> None:
     with pytest.raises(LogDirectoryError, match="Not a regular file") as caught:
         fetched(LogDirectory.open(str(root)), T0, OffsetRange(20, 30))
     assert caught.value.file == str(root / name)
+
+
+@pytest.mark.parametrize("method", ["open_input_file", "get_file_info"])
+def test_what_the_system_refuses_is_named(root: Path, method: str) -> None:
+    class Refusing(fs.FSSpecHandler):
+        pass
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    setattr(Refusing, method, refuse)
+    folder = Folder(fs.PyFileSystem(Refusing(LocalFileSystem())), str(root), str(root))
+    with pytest.raises(LogDirectoryError, match="Permission denied") as caught:
+        bounds(LogDirectory([LogRoot(folder)]))
+    assert str(caught.value.file).startswith(str(root))
 
 
 @pytest.mark.parametrize("name", ["log-start-offset-checkpoint", ".kafkalog-publish"])
@@ -521,8 +545,6 @@ def test_a_log_that_ends_early_is_data_loss(root: Path) -> None:
 def test_a_file_that_vanishes_between_listing_and_opening(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pyspark_kafkalog.log.filesystem import Folder
-
     really_open, vanished = Folder.open, []
 
     def open_once_gone(folder: Folder, name: str):
