@@ -23,6 +23,7 @@ from pyspark_kafkalog.codec.format import (
     OFFSET,
 )
 from pyspark_kafkalog.codec.write_kernels import put_ints
+from pyspark_kafkalog.errors import LogDirectoryError
 from pyspark_kafkalog.log.active_segment import ActiveSegment, SegmentLimits, open_active_segment
 from pyspark_kafkalog.log.durable import replace, sync_folder, write_all, write_new
 from pyspark_kafkalog.log.journal import PartitionEnd
@@ -106,7 +107,12 @@ def open_partition(
 
 
 def new_partition(folder: str) -> PartitionLog:
-    """A partition that does not exist, and begins with offset 0; see :func:`create_folder`."""
+    """A partition that does not exist, and begins with offset 0; see :func:`create_folder`.
+
+    :raises LogDirectoryError: if something else has its name.
+    """
+    if os.path.lexists(folder):
+        raise LogDirectoryError("What has the name of a new partition is none", file=folder)
     return PartitionLog(folder, True, 0, 0, None)
 
 

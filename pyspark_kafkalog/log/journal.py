@@ -186,9 +186,10 @@ def _replace(root: str, name: str, text: str) -> None:
     replace(os.path.join(root, name), text.encode("latin-1"), os.path.join(root, _TEMPORARY_FILE))
 
 
-def _checkpoints(root: str) -> dict[str, str | None]:
-    """Files that change within seconds once a broker runs and serves what was appended."""
-    return {name: _text(root, name) for name in (HIGH_WATERMARK_CHECKPOINT, RECOVERY_POINT_CHECKPOINT)}
+def _checkpoints(root: str) -> str:
+    """A digest of files that change within seconds once a broker runs and serves what was appended."""
+    texts = [_text(root, name) for name in (HIGH_WATERMARK_CHECKPOINT, RECOVERY_POINT_CHECKPOINT)]
+    return hashlib.sha256(repr(texts).encode()).hexdigest()
 
 
 def _read(root: str, name: str) -> dict[str, Any] | None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2
 
-from pyspark_kafkalog.codec.partitioner import StickyPartitioner, murmur2_partitions
+from pyspark_kafkalog.codec.partitioner import StickyPartitioner, murmur2_partitions, rows_by_partition
 
 # Kafka's UtilsTest::testMurmur2
 GOLDEN = {
@@ -68,3 +68,12 @@ def test_sticky_is_balanced_by_bytes():
     shares = np.bincount(chosen, weights=sizes)
     assert shares.max() - shares.min() < 0.01 * shares.mean()
     assert np.count_nonzero(np.diff(chosen)) < sizes.sum() / 16384 + 1
+
+
+@given(st.integers(1, 9), st.data())
+def test_rows_by_partition(partitions, data):
+    chosen = data.draw(st.lists(st.integers(0, partitions - 1)))
+    found = rows_by_partition(np.array(chosen, np.int32), partitions)
+    assert [rows.tolist() for rows in found] == [
+        [row for row, partition in enumerate(chosen) if partition == p] for p in range(partitions)
+    ]

@@ -166,6 +166,21 @@ def test_folder_that_leads_out_of_the_root(tmp_path):
     assert snapshot(elsewhere) == before
 
 
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("t-0", "file"), ("t-1", "file"), ("t-0", "link"), ("t-1", "link"), ("__cluster_metadata-0", "folder")],
+)
+def test_what_is_no_partition_is_left_alone(tmp_path, name, kind):
+    path = tmp_path / name
+    make = {"file": path.touch, "link": lambda: path.symlink_to("nowhere"), "folder": path.mkdir}
+    make[kind]()
+    topic = name.rpartition("-")[0]
+    with pytest.raises(LogDirectoryError, match=f"new partition.*{name}"):
+        write(tmp_path, {TopicPartition(topic, 0): values(1)})
+    assert os.path.lexists(path)
+    assert [p.name for p in tmp_path.iterdir() if not p.name.startswith(".")] == [name]
+
+
 def test_segment_that_is_a_link(tmp_path):
     write(tmp_path, {T0: values(3)})
     log = tmp_path / "t-0" / f"{0:020d}.log"
