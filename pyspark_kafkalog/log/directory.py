@@ -16,6 +16,7 @@ from pyspark_kafkalog.log.transactions import StableOffset, with_aborted
 from pyspark_kafkalog.model import OffsetRange, OnCorrupt, Slice, TopicPartition, Watermarks
 
 _RETRIES = 5
+"""How often a question is asked again whose files vanish."""
 Answer = TypeVar("Answer")
 
 _log = logging.getLogger("pyspark_kafkalog")

@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 from pyarrow import fs
 
-from pyspark_kafkalog.codec.walk import Batches
 from pyspark_kafkalog.errors import LogDirectoryError
 from pyspark_kafkalog.log.filesystem import Folder
 from pyspark_kafkalog.log.layout import CLEANED_SUFFIX, LOG_SUFFIX, SWAP_SUFFIX, parse_segment_file
@@ -81,17 +80,8 @@ def find_end(opened: OpenSegment, known: LogEnd | None) -> LogEnd:
 
 def _continues(opened: OpenSegment, known: LogEnd) -> bool:
     """Whether the file still has the last batch that was known, so that it only grew."""
-    if (known.segment.base_offset, known.segment.suffix) != (
-        opened.segment.base_offset,
-        opened.segment.suffix,
-    ):
+    now, then = opened.segment, known.segment
+    if (now.base_offset, now.suffix) != (then.base_offset, then.suffix):
         return False
-    first = _first_window(opened, known.last_batch)
-    return first is not None and int(first.last_offset[0]) + 1 == known.log_end_offset
-
-
-def _first_window(opened: OpenSegment, position: int) -> Batches | None:
-    try:
-        return next(opened.windows(position)).batches
-    except (FramingError, StopIteration):
-        return None
+    window = opened.window_at(known.last_batch)
+    return window is not None and int(window.batches.last_offset[0]) + 1 == known.log_end_offset

@@ -142,7 +142,7 @@ class Partition:
                 position = opened.next_batch(e.position + 1, e.next_offset)
                 if position is None and following is None:
                     return
-                resumed_at = below if position is None else _first_offset(opened, position)
+                resumed_at = below if position is None else _first_offset(opened, position, below)
                 if e.next_offset < offsets.start and resumed_at <= offsets.start:
                     continue
                 error = CorruptRecordError(
@@ -173,7 +173,10 @@ def segments_from(segments: list[Segment], offset: int) -> Iterator[tuple[Segmen
             yield segment, following
 
 
-def _first_offset(opened: OpenSegment, position: int) -> int:
+def _first_offset(opened: OpenSegment, position: int, default: int) -> int:
     """The first offset of the batch at ``position``; of a v0 or v1 message, maybe compressed, the last."""
-    batches = next(opened.windows(position)).batches
+    window = opened.window_at(position)
+    if window is None:
+        return default
+    batches = window.batches
     return int(batches.base_offset[0] if batches.magic[0] == 2 else batches.last_offset[0])

@@ -8,7 +8,7 @@ at the beginning of the segment. Source: Kafka's ``LogSegment``, ``FileRecords``
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -67,32 +67,33 @@ class Segment:
     mtime_ns: int
 
     @property
+    def name(self) -> str:
+        """Name of the ``.log``."""
+        return segment_file(self.base_offset, LOG_SUFFIX + self.suffix)
+
+    @property
     def file(self) -> str:
         """Path or URI of the ``.log``, for error messages."""
-        return self.folder.label(segment_file(self.base_offset, LOG_SUFFIX + self.suffix))
+        return self.folder.label(self.name)
 
     def check_exists(self) -> None:
         """FileNotFoundError if the ``.log`` has been deleted, renamed or replaced."""
-        if (
-            self.folder.look(segment_file(self.base_offset, LOG_SUFFIX + self.suffix)).type
-            == fs.FileType.NotFound
-        ):
+        if self.folder.look(self.name).type == fs.FileType.NotFound:
             raise FileNotFoundError(self.file)
 
     @contextmanager
     def open(self) -> Iterator[OpenSegment]:
         """Open the ``.log``; FileNotFoundError if it has been deleted, renamed or replaced."""
-        with self.folder.open(segment_file(self.base_offset, LOG_SUFFIX + self.suffix)) as log:
+        with self.folder.open(self.name) as log:
             yield OpenSegment(self, log)
 
     @contextmanager
     def open_index(self, suffix: str) -> Iterator[InputFile | None]:
         """Open one of the indexes; None if there is none."""
+        name = segment_file(self.base_offset, suffix + self.suffix)
         with ExitStack() as stack:
             try:
-                file = stack.enter_context(
-                    self.folder.open(segment_file(self.base_offset, suffix + self.suffix))
-                )
+                file = stack.enter_context(self.folder.open(name))
             except FileNotFoundError:
                 file = None
             yield file
@@ -178,21 +179,16 @@ class OpenSegment:
 
     def position_before(self, offset: int) -> int:
         """Where a batch starts before which all offsets are < ``offset``, as near as the index knows."""
-        with self.segment.open_index(INDEX_SUFFIX) as file:
-            entry = file and index.floor_offset(file, self.segment.base_offset, offset)
-        return self._verified(entry) if entry else 0
+        return self._verified(self._look_up(index.floor_offset, offset))
 
     def position_after(self, offset: int) -> int:
         """A position up to which it is worth to read for ``offset``; not verified."""
-        with self.segment.open_index(INDEX_SUFFIX) as file:
-            entry = file and index.higher_offset(file, self.segment.base_offset, offset - 1)
+        entry = self._look_up(index.higher_offset, offset - 1)
         return entry.position + SMALL_WINDOW if entry else self.size
 
     def batch_before(self, position: int) -> int:
         """Where a batch starts that is not after ``position``, as near as the index knows."""
-        with self.segment.open_index(INDEX_SUFFIX) as file:
-            entry = file and index.floor_position(file, self.segment.base_offset, position)
-        return self._verified(entry) if entry else 0
+        return self._verified(self._look_up(index.floor_position, position))
 
     def last_known_batch(self) -> int:
         """Where a batch near the end starts, as near as the index knows."""
@@ -205,20 +201,31 @@ class OpenSegment:
             found = find_batch(data, 0, min_offset=next_offset)
             if found is not None:
                 return position + found
-            if position + data.size >= self.size:
+            if data.size < _SEARCH_WINDOW:
                 return None
             position += data.size - _SEARCH_OVERLAP
         return None
 
-    def _verified(self, entry: index.OffsetEntry) -> int:
-        if 0 < entry.position < self.size:
-            try:
-                window = next(self.windows(entry.position))
-                # Brokers before 0.11 index the first offset of an append, later ones the last.
-                if window.batches.base_offset[0] <= entry.offset and check_batch(window.buffer, 0):
-                    return entry.position
-            except FramingError:
-                pass
+    def window_at(self, position: int) -> Window | None:
+        """Some batches of which the first starts at ``position``; None if none can be framed there."""
+        try:
+            return next(self.windows(position), None)
+        except FramingError:
+            return None
+
+    def _look_up(
+        self, search: Callable[[InputFile, int, int], index.OffsetEntry | None], wanted: int
+    ) -> index.OffsetEntry | None:
+        with self.segment.open_index(INDEX_SUFFIX) as file:
+            return None if file is None else search(file, self.segment.base_offset, wanted)
+
+    def _verified(self, entry: index.OffsetEntry | None) -> int:
+        if entry is None:
+            return 0
+        window = self.window_at(entry.position) if entry.position > 0 else None
+        # Brokers before 0.11 index the first offset of an append, later ones the last.
+        if window and window.batches.base_offset[0] <= entry.offset and check_batch(window.buffer, 0):
+            return entry.position
         _log.debug("%s: the index entry %s points at no batch; reading from the start", self.file, entry)
         return 0
 
