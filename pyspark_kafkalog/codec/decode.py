@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -58,17 +58,10 @@ def decode(
         ``on_corrupt`` is given. In any case at a record whose timestamp has no place in a
         timestamp column that is asked for, as Spark's Kafka source does.
     """
-    reading = _Reading(buffer, topic_partition, offsets, visible, schema, limits, origin)
+    reading = _Reading(buffer, topic_partition, offsets, visible, schema, limits, origin, on_corrupt)
     position: int | None = 0
     while position is not None:
-        try:
-            yield from reading.rows(position)
-            position = None
-        except DamageError as e:
-            if on_corrupt is None:
-                raise reading.error(e.damage) from None
-            position = reading.resume(e.damage)
-            on_corrupt(reading.error_left_out(e.damage, position))
+        position = yield from reading.rows(position)
     if reading.next_offset > reading.told_offset:
         yield Decoded(reading.columns.empty(), reading.next_offset)
 
@@ -119,6 +112,7 @@ class _Reading:
         schema: pa.Schema,
         limits: DecodeLimits,
         origin: Origin,
+        on_corrupt: OnCorrupt | None,
     ) -> None:
         self._data = as_array(buffer)
         self._topic_partition = topic_partition
@@ -126,47 +120,60 @@ class _Reading:
         self._visible = visible
         self._limits = limits
         self._origin = origin
+        self._on_corrupt = on_corrupt
         self.columns = RowColumns(schema, topic_partition, limits.max_rows)
         self.next_offset = offsets.start
         self.told_offset = offsets.start
         """The next offset that the caller knows of."""
 
-    def rows(self, position: int) -> Iterator[Decoded]:
-        """The wanted rows of the batches from ``position`` on, up to the first damage, which is raised."""
+    def rows(self, position: int) -> Generator[Decoded, None, int | None]:
+        """The wanted rows of the batches from ``position`` on; returns where to walk on, None if nowhere."""
         batches = walk(self._data, position)
-        first = int(np.searchsorted(np.maximum.accumulate(batches.last_offset), self.next_offset))
-        stop, damage = self._stop(batches, first)
+        row = int(np.searchsorted(np.maximum.accumulate(batches.last_offset), self.next_offset))
+        stop, damage = self._stop(batches, row)
+        wanted = self._wanted(batches, row, stop)
         offsets = OffsetRange(self.next_offset, self._end)
-        wanted = self._wanted(batches, first, stop)
-        for indexed in Indexer(self._data, batches, self._limits).index(first, stop, wanted, offsets):
-            yield from self._decoded(indexed, batches)
-            self.next_offset = min(indexed.next_offset, self._end)
-        if damage is not None:
-            raise DamageError(damage)
+        indexer = Indexer(self._data, batches, self._limits)
+        while True:
+            try:
+                for indexed in indexer.index(row, stop, wanted, offsets):
+                    yield from self._decoded(indexed, batches)
+                    self.next_offset = min(indexed.next_offset, self._end)
+                if damage is None:
+                    return None
+                raise DamageError(damage)
+            except DamageError as e:
+                found = self._leave_out(e.damage, batches)
+            if found is None:
+                return None
+            row = int(np.searchsorted(batches.position, found))
+            if row >= stop or batches.position[row] != found:
+                return found
 
-    def resume(self, damage: Damage) -> int | None:
-        """Where the next valid batch after ``damage`` begins; None if there is none in the buffer.
+    def _leave_out(self, damage: Damage, batches: Batches) -> int | None:
+        """Tell of the damage, and return where the next valid batch begins; None if there is none."""
+        if self._on_corrupt is None:
+            raise self._error(damage) from None
+        found = self._next_valid(damage, batches)
+        size = (self._data.size if found is None else found) - damage.position
+        self._on_corrupt(self._error(damage._replace(message=f"Left out {size} bytes: {damage.message}")))
+        return found
 
-        Sought behind the damaged batch first, and only then inside, where a record's value may hold
-        bytes of batches that never were in this log.
+    def _next_valid(self, damage: Damage, batches: Batches) -> int | None:
+        """Sought behind the damaged batch first, and only then inside.
+
+        There a record's value may hold bytes of batches that never were in this log.
         """
         if damage.after is not None:
-            behind = walk(self._data, damage.after)
-            if len(behind) == 0 and behind.status is not WalkStatus.INVALID:
+            if damage.after == batches.end and batches.status is not WalkStatus.INVALID:
                 return damage.after
             stop = damage.after + 1
             if find_batch(self._data, damage.after, min_offset=self.next_offset, stop=stop) is not None:
                 return damage.after
         return find_batch(self._data, damage.position + 1, min_offset=self.next_offset)
 
-    def error(self, damage: Damage) -> CorruptRecordError:
+    def _error(self, damage: Damage) -> CorruptRecordError:
         return _error(damage, self._topic_partition, self.next_offset, self._origin)
-
-    def error_left_out(self, damage: Damage, position: int | None) -> CorruptRecordError:
-        """The error for bytes that were left out, up to ``position``."""
-        size = (self._data.size if position is None else position) - damage.position
-        left_out = Damage(f"Left out {size} bytes: {damage.message}", damage.position)
-        return _error(left_out, self._topic_partition, self.next_offset, self._origin)
 
     def _stop(self, batches: Batches, first: int) -> tuple[int, Damage | None]:
         """The end of the batches from ``first`` on that may be read, and what is wrong there.

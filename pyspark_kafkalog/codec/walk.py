@@ -92,6 +92,9 @@ class Batches:
         return np.where(self.magic == 0, NO_TIMESTAMP_TYPE, np.where(appended, LOG_APPEND_TIME, CREATE_TIME))
 
 
+_STEP = 256
+"""Batches whose headers become Python objects at a time."""
+
 _COLUMNS = [field.name for field in fields(Batches)][: kernels.BATCH_COLUMNS]
 
 
@@ -116,10 +119,11 @@ def checksum(data: np.ndarray, position: int, size: int, magic: int) -> int:
 def first_bad_checksum(data: np.ndarray, batches: Batches, first: int, stop: int) -> int:
     """The first of the batches ``first`` to ``stop`` whose CRC is wrong; ``stop`` if none is."""
     columns = (batches.position, batches.size, batches.magic, batches.crc)
-    rows = zip(*(column[first:stop].tolist() for column in columns), strict=True)
-    for row, (position, size, magic, crc) in enumerate(rows, first):
-        if checksum(data, position, size, magic) != crc:
-            return row
+    for row in range(first, stop, _STEP):
+        step = zip(*(column[row : min(row + _STEP, stop)].tolist() for column in columns), strict=True)
+        for bad, (position, size, magic, crc) in enumerate(step, row):
+            if checksum(data, position, size, magic) != crc:
+                return bad
     return stop
 
 

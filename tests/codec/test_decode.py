@@ -275,6 +275,20 @@ def test_bytes_that_are_no_batch_are_refused_or_left_out() -> None:
     assert len(left_out) == 1
 
 
+def test_every_other_batch_may_be_left_out() -> None:
+    good, bad = [values(2, base_offset=4 * i) for i in range(300)], []
+    for i in range(300):
+        bad.append(bytearray(values(2, base_offset=4 * i + 2)))
+        bad[i][-1] ^= 1
+    data = b"".join(good[i] + bad[i] for i in range(300)) + bytes(bad[0]) * 2
+    left_out: list[CorruptRecordError] = []
+    batches = decoded(data, on_corrupt=left_out.append)
+    assert flat(batches) == [4 * i + j for i in range(300) for j in range(2)]
+    size = len(good[0])
+    assert [error.position for error in left_out] == [size * (2 * i + 1) for i in range(300)]
+    assert f"Left out {3 * size} bytes" in str(left_out[-1])
+
+
 def test_a_batch_inside_the_value_of_a_damaged_one_is_not_resurrected() -> None:
     inside = values(2, base_offset=100)
     damaged = bytearray(batch([record(inside)], base_offset=3))
