@@ -13,12 +13,13 @@ import logging
 import mmap
 import os
 import stat
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from pyspark_kafkalog.codec.format import LOG_OVERHEAD, SIZE
-from pyspark_kafkalog.codec.walk import Batches, WalkStatus, check_batch, find_batch, walk
+from pyspark_kafkalog.codec.walk import Batches, check_batch, find_batch, walk
 from pyspark_kafkalog.errors import CorruptRecordError, LogDirectoryError
 from pyspark_kafkalog.log import append_kernels as kernels
 from pyspark_kafkalog.log.durable import write_new
@@ -125,12 +126,14 @@ def open_active_segment(
     if base_offset is None:
         return None
     path = os.path.join(folder, segment_file(base_offset, LOG_SUFFIX))
-    data = map_file(path)
-    offsets = _read_index(folder, base_offset, INDEX_SUFFIX, OFFSET_ENTRY)
-    times = _read_index(folder, base_offset, TIME_INDEX_SUFFIX, TIME_ENTRY)
-    segment = _continue(data, base_offset, offsets, times, path, partition)
+    log = _LogFile(map_file(path), path, base_offset, partition)
+    offsets, times = log.read_index(INDEX_SUFFIX, OFFSET_ENTRY), log.read_index(TIME_INDEX_SUFFIX, TIME_ENTRY)
+    segment = None
+    if offsets is not None and times is not None:
+        segment = _continue(log, offsets, times)
     if segment is None:
-        return _rebuild(data, base_offset, index_interval_bytes, path, partition)
+        segment = _rebuild(log, index_interval_bytes)
+    log.cut(segment.sizes()[LOG_SUFFIX])
     return segment
 
 
@@ -148,57 +151,95 @@ def map_file(path: str) -> np.ndarray:
         os.close(descriptor)
 
 
-def _read_index(folder: str, base_offset: int, suffix: str, entry: np.dtype) -> np.ndarray | None:
-    """The entries of an index, or None unless it is that of a closed segment: whole, and rising."""
-    path = os.path.join(folder, segment_file(base_offset, suffix))
-    try:
-        data = map_file(path)
-    except FileNotFoundError:
-        return None
-    if data.size % entry.itemsize:
-        return None
-    entries = data.view(entry)
-    first, second = (entries[name].astype(np.int64) for name in entry.names or ())
-    rising = (np.diff(first) > 0).all() and (np.diff(second) >= 0).all()
-    return entries if rising and not (entries.size and min(first[0], second[0]) < 0) else None
+@dataclass(frozen=True, slots=True)
+class _LogFile:
+    """The ``.log`` of a segment as it was found."""
+
+    data: np.ndarray
+    path: str
+    base_offset: int
+    partition: TopicPartition
+
+    def index_path(self, suffix: str) -> str:
+        return self.path.removesuffix(LOG_SUFFIX) + suffix
+
+    def read_index(self, suffix: str, entry: np.dtype) -> np.ndarray | None:
+        """The entries of an index, or None unless it is that of a closed segment: whole, and rising."""
+        try:
+            data = map_file(self.index_path(suffix))
+        except FileNotFoundError:
+            return None
+        if data.size % entry.itemsize:
+            return None
+        entries = data.view(entry)
+        first, second = (entries[name].astype(np.int64) for name in entry.names or ())
+        rising = (np.diff(first) > 0).all() and (np.diff(second) >= 0).all()
+        return entries if rising and not (entries.size and min(first[0], second[0]) < 0) else None
+
+    def valid_batches(self, batches: Batches) -> tuple[int, int]:
+        """How many of ``batches``, a walk to the end, are valid, and where they end.
+
+        :raises CorruptRecordError: if what follows is not just a torn tail.
+        """
+        valid = 0
+        next_offset = self.base_offset
+        for position, last in zip(batches.position.tolist(), batches.last_offset.tolist(), strict=True):
+            if last < next_offset or not check_batch(self.data, position):
+                break
+            valid, next_offset = valid + 1, last + 1
+        end = int(batches.position[valid]) if valid < len(batches) else batches.end
+        found = find_batch(self.data, end + 1, min_offset=next_offset) if end < self.data.size else None
+        if found is not None:
+            raise CorruptRecordError(
+                f"Invalid bytes in the middle of a log, as a valid batch follows at byte {found}",
+                topic_partition=self.partition,
+                offset=next_offset,
+                file=self.path,
+                position=end,
+                hint="Nothing is appended behind damage. Restore the file, or let a broker recover it, "
+                "which drops all that follows.",
+            )
+        return valid, end
+
+    def cut(self, size: int) -> None:
+        """Cut off what follows the first ``size`` bytes; ``data`` must not be used any more."""
+        torn = self.data.size - size
+        if torn == 0:
+            return
+        logger.warning("Cut the torn tail of %s off: %d bytes from byte %d on", self.path, torn, size)
+        descriptor = os.open(self.path, os.O_WRONLY | os.O_NOFOLLOW)
+        try:
+            os.ftruncate(descriptor, size)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
-def _continue(
-    data: np.ndarray,
-    base_offset: int,
-    offsets: np.ndarray | None,
-    times: np.ndarray | None,
-    path: str,
-    partition: TopicPartition,
-) -> ActiveSegment | None:
-    """The segment as its indexes tell and the batches after the last entry; None if they do not fit it."""
-    if offsets is None or times is None:
-        return None
+def _continue(log: _LogFile, offsets: np.ndarray, times: np.ndarray) -> ActiveSegment | None:
+    """The segment as its indexes tell, and the batches after the last entry; None if they do not fit it."""
     start = int(offsets["position"][-1]) if offsets.size else 0
-    batches = walk(data, start)
-    if offsets.size and not (
-        len(batches)
-        and batches.last_offset[0] == base_offset + offsets["offset"][-1]
-        and check_batch(data, start)
-    ):
+    batches = walk(log.data, start)
+    if offsets.size:
+        indexed = log.base_offset + int(offsets["offset"][-1])
+        if not (batches.last_offset == indexed).any() or not check_batch(log.data, start):
+            return None
+    valid, end = log.valid_batches(batches)
+    segment = ActiveSegment(log.base_offset)
+    if valid:
+        segment.next_offset = int(batches.last_offset[valid - 1]) + 1
+    if times.size and log.base_offset + times["offset"][-1] >= segment.next_offset:
         return None
-    end, valid = _valid_end(data, batches, base_offset, path, partition)
-    next_offset = int(batches.last_offset[valid - 1]) + 1 if valid else base_offset
-    if times.size and base_offset + times["offset"][-1] >= next_offset:
-        return None
-    segment = ActiveSegment(base_offset)
-    segment.next_offset = next_offset
     fields = segment.fields
     fields[kernels.SIZE] = end
     fields[kernels.UNINDEXED_BYTES] = end - start
     fields[kernels.OFFSET_ENTRIES] = offsets.size
     fields[kernels.TIME_ENTRIES] = times.size
-    if end:
-        first_size = int.from_bytes(data[SIZE : SIZE + 4].tobytes(), "big") + LOG_OVERHEAD
-        fields[kernels.FIRST_TIMESTAMP] = walk(data[:first_size]).max_timestamp[0]
+    first_size = int.from_bytes(log.data[SIZE : SIZE + 4].tobytes(), "big") + LOG_OVERHEAD
+    for timestamp in walk(log.data[:first_size]).max_timestamp[:1]:
+        fields[kernels.FIRST_TIMESTAMP] = timestamp
     if times.size:
         fields[[kernels.MAX_TIMESTAMP, kernels.LAST_TIME_ENTRY]] = times["timestamp"][-1]
-        fields[kernels.OFFSET_OF_MAX_TIMESTAMP] = base_offset + times["offset"][-1]
+        fields[kernels.OFFSET_OF_MAX_TIMESTAMP] = log.base_offset + times["offset"][-1]
     if valid:
         latest = int(np.argmax(batches.max_timestamp[:valid]))
         if batches.max_timestamp[latest] > fields[kernels.MAX_TIMESTAMP]:
@@ -207,13 +248,11 @@ def _continue(
     return segment
 
 
-def _rebuild(
-    data: np.ndarray, base_offset: int, index_interval_bytes: int, path: str, partition: TopicPartition
-) -> ActiveSegment:
+def _rebuild(log: _LogFile, index_interval_bytes: int) -> ActiveSegment:
     """The segment as all its batches tell, with new indexes."""
-    batches = walk(data)
-    _, valid = _valid_end(data, batches, base_offset, path, partition)
-    segment = ActiveSegment(base_offset)
+    batches = walk(log.data)
+    valid, _ = log.valid_batches(batches)
+    segment = ActiveSegment(log.base_offset)
     no_limits = SegmentLimits(_NO_LIMIT, _NO_LIMIT, index_interval_bytes, _NO_LIMIT, _NO_LIMIT)
     stop, offset_index, time_index = segment.append(
         no_limits, batches.size[:valid], batches.last_offset[:valid], batches.max_timestamp[:valid]
@@ -221,14 +260,13 @@ def _rebuild(
     if stop < valid:
         raise LogDirectoryError(
             "A segment whose offsets span more than 2^31",
-            topic_partition=partition,
-            file=path,
+            topic_partition=log.partition,
+            file=log.path,
             hint="A broker splits it when it starts.",
         )
-    stem = path.removesuffix(LOG_SUFFIX)
-    write_new(stem + INDEX_SUFFIX, offset_index)
-    write_new(stem + TIME_INDEX_SUFFIX, time_index)
-    logger.warning("Rebuilt the indexes of %s, which its last owner did not close", path)
+    write_new(log.index_path(INDEX_SUFFIX), offset_index)
+    write_new(log.index_path(TIME_INDEX_SUFFIX), time_index)
+    logger.warning("Rebuilt the indexes of %s, which are not those of a closed segment", log.path)
     return segment
 
 
@@ -237,37 +275,3 @@ def _pack(entry: np.dtype, table: np.ndarray) -> bytes:
     for name, values in zip(entry.names or (), table, strict=True):
         entries[name] = values
     return entries.tobytes()
-
-
-def _valid_end(
-    data: np.ndarray, batches: Batches, base_offset: int, path: str, partition: TopicPartition
-) -> tuple[int, int]:
-    """Position after the last valid batch of ``batches``, and how many those are; cuts a torn tail off."""
-    valid = 0
-    next_offset = base_offset
-    for position, last in zip(batches.position.tolist(), batches.last_offset.tolist(), strict=True):
-        if last < next_offset or not check_batch(data, position):
-            break
-        valid, next_offset = valid + 1, last + 1
-    if valid == len(batches) and batches.status == WalkStatus.END:
-        return batches.end, valid
-    end = int(batches.position[valid]) if valid < len(batches) else batches.end
-    found = find_batch(data, end + 1, min_offset=next_offset)
-    if found is not None:
-        raise CorruptRecordError(
-            f"Invalid bytes in the middle of a log, as a valid batch follows at byte {found}",
-            topic_partition=partition,
-            offset=next_offset,
-            file=path,
-            position=end,
-            hint="Nothing is appended behind damage. Restore the file, or let a broker recover it, "
-            "which drops all that follows.",
-        )
-    logger.warning("Cut the torn tail of %s off: %d bytes from byte %d on", path, data.size - end, end)
-    descriptor = os.open(path, os.O_WRONLY | os.O_NOFOLLOW)
-    try:
-        os.ftruncate(descriptor, end)
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-    return end, valid

@@ -233,6 +233,27 @@ def test_damage_in_the_middle_is_refused(tmp_path, where):
     assert log.read_bytes() == data
 
 
+def test_torn_tail_and_an_index_beyond_it(tmp_path):
+    write(tmp_path, {T0: values(1000, 100)})
+    log = tmp_path / "t-0" / f"{0:020d}.log"
+    whole = log.read_bytes()
+    log.write_bytes(whole + bytes(1 << 20))
+    log.with_suffix(".timeindex").write_bytes(b"\0\0\0\0\0\0\0\7" + b"\0\1\0\0")
+    write(tmp_path, {T0: values(3, 100, 1000)})
+    assert read(tmp_path)[T0] == values(1003, 100)
+    ((base, batches, offsets, times),) = segments(tmp_path)
+    assert (offsets.tolist(), times.tolist()) == expected_indexes(base, batches)
+
+
+def test_damaged_first_batch(tmp_path):
+    """Found by readers; it is not in the way of those who append."""
+    write(tmp_path, {T0: values(1000, 100)})
+    log = tmp_path / "t-0" / f"{0:020d}.log"
+    with log.open("r+b") as file:
+        file.write(b"\xff" * 100)
+    assert write(tmp_path, {T0: values(3)}).offsets[T0] == OffsetRange(1000, 1003)
+
+
 INDEX_DAMAGE = {
     "gone": lambda path: path.unlink(),
     "empty": lambda path: path.write_bytes(b""),
