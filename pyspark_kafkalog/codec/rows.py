@@ -26,7 +26,7 @@ ROW_TYPES: dict[str, pa.DataType] = {
 }
 """The columns that can be decoded, with the Arrow types into which PySpark turns those of the row schema."""
 
-MAX_TIMESTAMP = (1 << 63) // 1000 - 1
+MAX_TIMESTAMP = ((1 << 63) - 1) // 1000
 """Milliseconds that a timestamp in microseconds can hold, either side of the epoch."""
 
 

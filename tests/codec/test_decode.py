@@ -173,7 +173,8 @@ def test_a_giant_record_has_a_batch_of_its_own() -> None:
 
 
 def test_timestamps_that_spark_cannot_hold_are_an_error_where_they_are_asked_for() -> None:
-    for timestamp in ((1 << 63) // 1000, -((1 << 63) // 1000) - 1, (1 << 63) - 1):
+    most = 9_223_372_036_854_775
+    for timestamp in (most + 1, -most - 1, (1 << 63) - 1):
         first = values(2)
         data = first + batch([record(b"")], base_offset=2, base_timestamp=timestamp)
         got = []
@@ -183,11 +184,9 @@ def test_timestamps_that_spark_cannot_hold_are_an_error_where_they_are_asked_for
             )
         assert (e.value.offset, e.value.position) == (2, len(first))
         assert len(rows(data, schema=WITHOUT_TIMESTAMP)) == 3
-    most = batch([record(b"")], base_timestamp=(1 << 63) // 1000 - 1)
-    (one,) = decoded(most, schema=ALL_COLUMNS)
-    assert one.arrow_batch.column("timestamp").cast(pa.int64()).to_pylist() == [
-        ((1 << 63) // 1000 - 1) * 1000
-    ]
+    for timestamp in (most, -most):
+        (one,) = decoded(batch([record(b"")], base_timestamp=timestamp), schema=ALL_COLUMNS)
+        assert one.arrow_batch.column("timestamp").cast(pa.int64()).to_pylist() == [timestamp * 1000]
 
 
 # Bodies that Kafka's DefaultRecord and DefaultRecordBatch refuse, in batches whose CRC is right.
