@@ -53,18 +53,43 @@ class LogSettings:
 
 @dataclass(frozen=True, slots=True)
 class PendingBatches:
-    """Record batches that are to be appended to a partition, in order; one element each.
+    """Record batches that are to be appended to a partition, in order; one element each in the arrays.
 
-    ``source`` tells in which of the staged files a batch is, ``position`` and
-    ``size`` where, ``records`` how many offsets it takes.
+    ``source`` tells in which of ``files``, the bytes of the staged files, a batch is,
+    ``position`` and ``size`` where, ``records`` how many offsets it takes.
     """
 
+    files: list[np.ndarray]
     source: np.ndarray
     position: np.ndarray
     size: np.ndarray
     records: np.ndarray
     max_timestamp: np.ndarray
     attributes: np.ndarray
+
+    def chunks(self, first: int, stop: int) -> Iterator[tuple[slice, np.ndarray]]:
+        """Batches ``first`` to ``stop``, some at a time: which, and a copy of their bytes without gaps.
+
+        A copy is overwritten by the next.
+        """
+        ends = np.cumsum(self.size)
+        copy = np.empty(max(_CHUNK_BYTES, int(self.size[first:stop].max(initial=0))), np.uint8)
+        while first < stop:
+            limit = int(ends[first] - self.size[first]) + copy.size
+            part = slice(first, min(stop, int(np.searchsorted(ends, limit, side="right"))))
+            yield part, self._gather(part, copy)
+            first = part.stop
+
+    def _gather(self, part: slice, copy: np.ndarray) -> np.ndarray:
+        """Copy batches to the front of ``copy``; those that are neighbours in a file as one."""
+        source, position, size = self.source[part], self.position[part], self.size[part]
+        apart = np.flatnonzero((source[1:] != source[:-1]) | (position[1:] != position[:-1] + size[:-1])) + 1
+        filled = 0
+        for first, stop in zip([0, *apart.tolist()], [*apart.tolist(), size.size], strict=True):
+            start, length = int(position[first]), int(size[first:stop].sum())
+            copy[filled : filled + length] = self.files[source[first]][start : start + length]
+            filled += length
+        return copy[:filled]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,18 +154,16 @@ def create_folder(log: PartitionLog, topic_id: str) -> None:
     sync_folder(log.folder)
 
 
-def append(
-    log: PartitionLog, batches: PendingBatches, files: list[np.ndarray], settings: LogSettings, now_ms: int
-) -> OffsetRange:
+def append(log: PartitionLog, batches: PendingBatches, settings: LogSettings, now_ms: int) -> OffsetRange:
     """Append the batches and flush all that was written.
 
-    :param files: the staged files' bytes.
     :param now_ms: the timestamp of each record if ``settings.log_append_time``.
     :return: the offsets that the records got.
     """
+    append_time = now_ms if settings.log_append_time else None
     last_offsets = log.next_offset + np.cumsum(batches.records) - 1
     base_offsets = last_offsets - batches.records + 1
-    max_timestamps = np.full_like(last_offsets, now_ms) if settings.log_append_time else batches.max_timestamp
+    max_timestamps = batches.max_timestamp if append_time is None else np.full_like(last_offsets, append_time)
     limits = SegmentLimits(settings.segment_bytes, settings.segment_ms, settings.index_interval_bytes)
     segment = log.active or ActiveSegment(log.next_offset)
     first = 0
@@ -149,15 +172,7 @@ def append(
         stop, offset_index, time_index = segment.append(
             limits, batches.size, last_offsets, max_timestamps, first
         )
-        share = slice(first, stop)
-        data = _stamped(
-            batches,
-            share,
-            files,
-            base_offsets,
-            log.leader_epoch,
-            now_ms if settings.log_append_time else None,
-        )
+        data = _stamped(batches, first, stop, base_offsets, log.leader_epoch, append_time)
         contents: tuple[Iterable[Any], ...] = (data, [offset_index], [time_index])
         for (suffix, size), parts in zip(before.items(), contents, strict=True):
             _extend(os.path.join(log.folder, segment_file(segment.base_offset, suffix)), size, parts)
@@ -166,6 +181,27 @@ def append(
         first = stop
     sync_folder(log.folder)
     return OffsetRange(log.next_offset, int(last_offsets[-1]) + 1)
+
+
+def _stamped(
+    batches: PendingBatches,
+    first: int,
+    stop: int,
+    base_offsets: np.ndarray,
+    leader_epoch: int,
+    append_time: int | None,
+) -> Iterator[np.ndarray]:
+    """The bytes of some of the batches, in pieces, with their offsets, epoch and append time set."""
+    for part, data in batches.chunks(first, stop):
+        sizes = batches.size[part]
+        positions = np.cumsum(sizes) - sizes
+        put_ints(data, positions + OFFSET, base_offsets[part], 8)
+        put_ints(data, positions + LEADER_EPOCH_V2, np.full_like(positions, leader_epoch), 4)
+        if append_time is not None:
+            put_ints(data, positions + ATTRIBUTES_V2, batches.attributes[part] | LOG_APPEND_TIME_BIT, 2)
+            put_ints(data, positions + MAX_TIMESTAMP_V2, np.full_like(positions, append_time), 8)
+            put_checksums(data, positions, sizes)
+        yield data
 
 
 def _extend(path: str, size: int, parts: Iterable[Any]) -> None:
@@ -179,48 +215,3 @@ def _extend(path: str, size: int, parts: Iterable[Any]) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _stamped(
-    batches: PendingBatches,
-    share: slice,
-    files: list[np.ndarray],
-    base_offsets: np.ndarray,
-    leader_epoch: int,
-    append_time: int | None,
-) -> Iterator[np.ndarray]:
-    """The bytes of a share of the batches, chunk by chunk, with their offsets, epoch and append time set.
-
-    A chunk is valid until the next is asked for.
-    """
-    sizes = batches.size[share]
-    ends = np.cumsum(sizes)
-    chunk = np.empty(max(_CHUNK_BYTES, int(sizes.max(initial=0))), np.uint8)
-    first = share.start
-    while first < share.stop:
-        done = int(ends[first - share.start - 1]) if first > share.start else 0
-        stop = share.start + int(np.searchsorted(ends, done + chunk.size, side="right"))
-        part = slice(first, stop)
-        data = _gather(batches, part, files, chunk)
-        sizes = batches.size[part]
-        positions = np.cumsum(sizes) - sizes
-        put_ints(data, positions + OFFSET, base_offsets[part], 8)
-        put_ints(data, positions + LEADER_EPOCH_V2, np.full_like(positions, leader_epoch), 4)
-        if append_time is not None:
-            put_ints(data, positions + ATTRIBUTES_V2, batches.attributes[part] | LOG_APPEND_TIME_BIT, 2)
-            put_ints(data, positions + MAX_TIMESTAMP_V2, np.full_like(positions, append_time), 8)
-            put_checksums(data, positions, sizes)
-        yield data
-        first = stop
-
-
-def _gather(batches: PendingBatches, part: slice, files: list[np.ndarray], chunk: np.ndarray) -> np.ndarray:
-    """Copy batches one behind the other to the front of ``chunk``; neighbours in a file as one."""
-    source, position, size = (field[part] for field in (batches.source, batches.position, batches.size))
-    apart = np.flatnonzero((source[1:] != source[:-1]) | (position[1:] != position[:-1] + size[:-1])) + 1
-    filled = 0
-    for first, stop in zip([0, *apart.tolist()], [*apart.tolist(), size.size], strict=True):
-        start, length = int(position[first]), int(size[first:stop].sum())
-        chunk[filled : filled + length] = files[source[first]][start : start + length]
-        filled += length
-    return chunk[:filled]

@@ -92,11 +92,11 @@ def publish(
         if batch is not None and journal.is_published(root, batch):
             sweep(root, job)
             return Published(skipped=True)
-        files, pending = _read_all(root, staged, settings)
+        pending = _read_all(root, staged, settings)
         logs = _open_all(root, pending.keys(), settings, num_partitions)
         try:
             entries = journal.begin(root, {partition: log.end for partition, log in logs.items()}, batch)
-            offsets = _append_all(root, logs, pending, files, settings)
+            offsets = _append_all(root, logs, pending, settings)
             journal.commit(root, entries)
         except BaseException as e:
             journal.recover(root)
@@ -111,8 +111,8 @@ def publish(
 
 def _read_all(
     root: str, staged: Sequence[StagedFile], settings: LogSettings
-) -> tuple[list[np.ndarray], dict[TopicPartition, PendingBatches]]:
-    """The bytes of the staged files, and the batches in them by partition."""
+) -> dict[TopicPartition, PendingBatches]:
+    """What the staged files hold for each partition."""
     files: list[np.ndarray] = []
     parts: dict[TopicPartition, list[np.ndarray]] = defaultdict(list)
     for source, file in enumerate(staged):
@@ -135,7 +135,8 @@ def _read_all(
             )
             parts[partition].append(table[:, first:stop])
     pending = {
-        partition: PendingBatches(*np.concatenate(tables, axis=1)) for partition, tables in parts.items()
+        partition: PendingBatches(files, *np.concatenate(tables, axis=1))
+        for partition, tables in parts.items()
     }
     for partition, its in pending.items():
         if its.size.max() > settings.segment_bytes:
@@ -143,7 +144,7 @@ def _read_all(
                 f"A record batch of {its.size.max()} bytes, over segment.bytes = {settings.segment_bytes}",
                 topic_partition=partition,
             )
-    return files, pending
+    return pending
 
 
 def _open_all(
@@ -178,7 +179,6 @@ def _append_all(
     root: str,
     logs: Mapping[TopicPartition, PartitionLog],
     pending: Mapping[TopicPartition, PendingBatches],
-    files: list[np.ndarray],
     settings: LogSettings,
 ) -> dict[TopicPartition, OffsetRange]:
     topic_ids: dict[str, str] = defaultdict(_new_topic_id)
@@ -190,7 +190,7 @@ def _append_all(
     now_ms = time.time_ns() // 1_000_000
     with ThreadPoolExecutor(max_workers=_THREADS) as threads:
         appended = {
-            partition: threads.submit(append, logs[partition], batches, files, settings, now_ms)
+            partition: threads.submit(append, logs[partition], batches, settings, now_ms)
             for partition, batches in pending.items()
         }
     return {partition: offsets.result() for partition, offsets in appended.items()}

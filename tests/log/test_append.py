@@ -124,6 +124,19 @@ def test_rolls_by_size(tmp_path):
     assert read(tmp_path)[T0] == values(2000, 100)
 
 
+@pytest.mark.parametrize("chunk", [1, 3000, 10_000])
+def test_copied_in_chunks(tmp_path, monkeypatch, chunk):
+    monkeypatch.setattr("pyspark_kafkalog.log.appender._CHUNK_BYTES", chunk)
+    long = [b"l" * 20_000]
+    staged = [
+        stage(tmp_path, "job", {T0: [*values(200, 100, 200 * i), *long], T1: values(9)}, batch_size=1000)[0]
+        for i in range(3)
+    ]
+    publish_staged(tmp_path, staged, "job", segment_bytes=50_000)
+    assert read(tmp_path)[T0] == [v for i in range(3) for v in [*values(200, 100, 200 * i), *long]]
+    assert read(tmp_path)[T1] == values(9) * 3
+
+
 def test_rolls_between_publishes(tmp_path):
     write(tmp_path, {T0: values(100, 100)})
     size = (tmp_path / "t-0" / f"{0:020d}.log").stat().st_size
