@@ -102,7 +102,10 @@ class Partition:
                 start = opened.seek(offsets.start)
                 if is_last or opened.size - start > left:
                     found = opened.offset_at(start, start + left, at_least_one=is_first)
-                    return min(offsets.end, found or segment.base_offset)
+                    # No batch of this segment may fit, or no batch be sound.
+                    found = segment.base_offset if found is None else found
+                    if found > offsets.start:
+                        return min(offsets.end, found)
                 is_first = is_first and start == opened.size
                 left -= opened.size - start
         return offsets.end

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,8 +16,18 @@ from pyarrow import fs
 from pyspark_kafkalog.log.directory import LogDirectory
 from pyspark_kafkalog.log.filesystem import Folder
 from pyspark_kafkalog.log.root import LogRoot
-from pyspark_kafkalog.model import OffsetRange, Watermarks
-from tests.log.partitions import FIRST_TIMESTAMP, T0, batch, offsets_read, write_index, write_time_index
+from pyspark_kafkalog.model import AbortedTransaction, OffsetRange, Watermarks
+from tests.log.partitions import (
+    FIRST_TIMESTAMP,
+    T0,
+    batch,
+    control_batch,
+    data_batch,
+    offsets_read,
+    write_index,
+    write_segment,
+    write_time_index,
+)
 
 _GIGABYTE = 1 << 30
 _RECORDS = 150
@@ -136,3 +147,18 @@ def test_asking_for_the_end_again_reads_nothing_or_what_is_new(partition: tuple[
         log.write(batch(end, 5))
     assert place.watermarks([T0], read_committed=True) == {T0: Watermarks(0, end + 5, end + 5)}
     assert sum(sizes) < 200_000
+
+
+@pytest.mark.parametrize("indexed", [False, True])
+def test_a_txnindex_saves_looking_for_a_marker_far_ahead(tmp_path: Path, indexed: bool) -> None:
+    plain = [batch(i, 1, size=200_000) for i in range(1, 40)]
+    write_segment(tmp_path / "t-0", [data_batch(0, 7), *plain, data_batch(40, 7)])
+    log = write_segment(tmp_path / "t-0", [control_batch(41, 7, commit=False), batch(42, 1)])
+    if indexed:
+        entry = struct.pack(">hqqqq", 0, 7, 0, 41, 41)
+        log.with_suffix(".txnindex").write_bytes(entry)
+    place, sizes = opened(tmp_path, slice_bytes=1 << 20)
+    (piece, *_) = place.fetch(T0, OffsetRange(0, 1), read_committed=True)
+    assert piece.aborted == (AbortedTransaction(7, 0, 41),)
+    assert (sum(sizes) < 2_000_000) == indexed
+    assert offsets_read(place, T0, OffsetRange(0, 43), read_committed=True) == [*range(1, 40), 42]

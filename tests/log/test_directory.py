@@ -622,6 +622,13 @@ def test_offset_after_bytes_of_large_batches(tmp_path: Path) -> None:
             assert found == (fitting[-1] if fitting else start) + 1
 
 
+def test_offset_after_bytes_moves_on_over_damage(root: Path) -> None:
+    segment(root, 0).write_bytes(os.urandom(500))
+    place = LogDirectory.open(str(root))
+    assert place.offset_after_bytes(T0, OffsetRange(0, 30), 1) == 15
+    assert place.offset_after_bytes(T0, OffsetRange(0, 10), 1) == 10
+
+
 def test_a_transaction_may_span_segments_and_be_decided_late(tmp_path: Path) -> None:
     """Producer 1 aborts at 7, producer 2 commits at 8, producer 3 stays open from 6 on."""
     first = [data_batch(0, 1), data_batch(1, 2), data_batch(2, 1), batch(3, 1)]
