@@ -80,19 +80,22 @@ def _decoded(
     on_corrupt: OnCorrupt | None,
 ) -> Iterator[Decoded]:
     visible = Visibility(()) if rules.read_committed else None
+    position = offsets.start
     for piece in place.fetch(partition, offsets, read_committed=rules.read_committed, on_corrupt=on_corrupt):
         if visible is not None:
             visible.expect(piece.aborted)
-        yield from decode(
+        for decoded in decode(
             piece.buffer,
             topic_partition=partition,
-            offsets=offsets,
+            offsets=OffsetRange(position, offsets.end),
             visible=visible,
             schema=rules.schema,
             limits=rules.limits,
             origin=piece.origin,
             on_corrupt=on_corrupt,
-        )
+        ):
+            position = decoded.next_offset
+            yield decoded
 
 
 def _next_start(place: Place, partition: TopicPartition, position: int, end: int) -> int:
