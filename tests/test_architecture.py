@@ -28,19 +28,6 @@ LAYERS = {
 }
 """For each layer those that it may import; its own modules it always may."""
 
-LAYER_OF = {
-    "option_names": "options",
-    "option_values": "options",
-    "offsets_json": "options",
-    "splitting": "planning",
-    "stream_planning": "planning",
-    "reading": "transfer",
-    "writing": "transfer",
-    "routing": "transfer",
-    "start_offsets": "transfer",
-}
-"""The layer of those modules that it is not named after."""
-
 SOLE_IMPORTERS = {"pyspark": "spark", "pyarrow.fs": "log", "fcntl": "log", "kafka": None, "pandas": None}
 """Libraries that one layer alone may import, or none."""
 
@@ -59,8 +46,7 @@ IMPURE_MODULES = {"codec.jit"}
 
 def layer(module: str) -> str:
     """The layer of ``pyspark_kafkalog.<module>``."""
-    part = module.split(".")[0]
-    return LAYER_OF.get(part, part)
+    return module.split(".")[0]
 
 
 def module_of(path: Path) -> str:
@@ -147,4 +133,3 @@ def test_imports_are_found_wherever_they_stand(tmp_path: Path) -> None:
 def test_every_layer_named_here_exists() -> None:
     found = {layer(module_of(path)) for path in MODULES}
     assert found - {"__init__"} <= LAYERS.keys()
-    assert LAYER_OF.keys() <= {module_of(path) for path in MODULES}

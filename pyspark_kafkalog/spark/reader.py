@@ -17,17 +17,18 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from pyspark_kafkalog.model import OffsetRange, Place, TopicPartition
-from pyspark_kafkalog.offsets_json import MAX_LONG, Offsets, parse_offsets, to_json
-from pyspark_kafkalog.options import PlaceOptions, place_options, read_columns, read_options
-from pyspark_kafkalog.planning import plan_batch
-from pyspark_kafkalog.start_offsets import kept_start_offsets
-from pyspark_kafkalog.stream_planning import StreamPlanner
+from pyspark_kafkalog.options.columns import read_columns
+from pyspark_kafkalog.options.offsets_json import MAX_LONG, Offsets, parse_offsets, to_json
+from pyspark_kafkalog.options.settings import PlaceOptions, place_options, read_options
+from pyspark_kafkalog.planning.offsets import plan_batch
+from pyspark_kafkalog.planning.stream import StreamPlanner
+from pyspark_kafkalog.transfer.start_offsets import kept_start_offsets
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from pyspark_kafkalog.splitting import Split
+    from pyspark_kafkalog.planning.splitting import Split
 
 _LOOK_UP_SECONDS = 0.02
 """An idle stream is asked for its latest offsets about 92 times a second; the place is asked less often."""
@@ -57,7 +58,7 @@ class _LogReader:
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The rows of one split as arrow batches, in offset order."""
         from pyspark_kafkalog.codec.decode import DecodeLimits
-        from pyspark_kafkalog.reading import ReadRules, read_range
+        from pyspark_kafkalog.transfer.reading import ReadRules, read_range
 
         if not isinstance(partition, LogInputPartition):
             return iter(())  # Spark makes one empty partition of an empty plan
@@ -116,7 +117,7 @@ class LogStreamReader(_LogReader, DataSourceStreamReader, SupportsTriggerAvailab
         """A limit that is none, so that ``Trigger.Once``, which asks for all, can be told apart."""
         return ReadMaxRows(self._options.limits.max_offsets or MAX_LONG)
 
-    def latestOffset(  # type: ignore[override]  # noqa: N802
+    def latestOffset(  # noqa: N802
         self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
     ) -> dict[str, Any]:
         """Where the next micro-batch ends; ``start`` itself if there is to be none."""

@@ -37,7 +37,7 @@ class KafkaLogDataSource(DataSource):
 
         :raises OptionError: for options that are wrong in a batch and in a stream alike.
         """
-        from pyspark_kafkalog.options import default_columns
+        from pyspark_kafkalog.options.settings import default_columns
 
         return ", ".join(f"{name} {kind}" for name, kind in default_columns(self.options).items())
 

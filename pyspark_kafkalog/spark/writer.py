@@ -15,19 +15,17 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from pyspark_kafkalog.codec.encode import EncodeSettings
 from pyspark_kafkalog.errors import KafkaLogError, OptionError
-from pyspark_kafkalog.log.directory import LogDirectory
 from pyspark_kafkalog.log.lock import check_unlocked
-from pyspark_kafkalog.log.publish import LogSettings, PublishedBatch, abort, publish
-from pyspark_kafkalog.log.staging import StagedFile, Staging
-from pyspark_kafkalog.options import write_options
-from pyspark_kafkalog.routing import Router, load_partitioner
-from pyspark_kafkalog.writing import check_columns, write_rows
+from pyspark_kafkalog.options.columns import check_written_columns
+from pyspark_kafkalog.options.settings import write_options
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
+
+    from pyspark_kafkalog.log.journal import PublishedBatch
+    from pyspark_kafkalog.log.staging import StagedFile
 
 
 @dataclass(frozen=True)
@@ -39,14 +37,20 @@ class Staged(WriterCommitMessage):
 
 
 class _LogWriter:
-    """What batch and stream share. Made on the driver, pickled to the tasks."""
+    """What batch and stream share. Made on the driver, anew for every micro-batch, so it imports little."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         self._options = write_options(options)
-        check_columns({f.name: f.dataType.simpleString() for f in schema}, topic=self._options.topic)
+        check_written_columns({f.name: f.dataType.simpleString() for f in schema}, topic=self._options.topic)
         check_unlocked(self._options.root)
 
     def _stage(self, job: str, query_id: str | None, rows: Iterator[pa.RecordBatch]) -> Staged:
+        from pyspark_kafkalog.codec.encode import EncodeSettings
+        from pyspark_kafkalog.log.directory import LogDirectory
+        from pyspark_kafkalog.log.staging import Staging
+        from pyspark_kafkalog.transfer.routing import Router, load_partitioner
+        from pyspark_kafkalog.transfer.writing import write_rows
+
         options = self._options
         context = TaskContext.get()
         assert context is not None, "Spark runs write() in a task"
@@ -70,6 +74,8 @@ class _LogWriter:
     def _publish(
         self, job: str, messages: list[WriterCommitMessage | None], batch: PublishedBatch | None
     ) -> None:
+        from pyspark_kafkalog.log.publish import LogSettings, publish
+
         staged = [message for message in messages if isinstance(message, Staged)]
         if len(staged) != len(messages):
             raise KafkaLogError(f"Only {len(staged)} of {len(messages)} tasks reported: nothing is published")
@@ -88,6 +94,11 @@ class _LogWriter:
             batch=batch,
         )
 
+    def _discard(self, job: str) -> None:
+        from pyspark_kafkalog.log.staging import abort
+
+        abort(self._options.root, job)
+
 
 class LogBatchWriter(_LogWriter, DataSourceArrowWriter):
     """``df.write``: all rows become visible at once, or none."""
@@ -100,7 +111,7 @@ class LogBatchWriter(_LogWriter, DataSourceArrowWriter):
         super().__init__(options, schema)
         self._job = uuid.uuid4().hex
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:  # type: ignore[override]
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
         """Stage the rows of one task."""
         return self._stage(self._job, None, iterator)
 
@@ -110,7 +121,7 @@ class LogBatchWriter(_LogWriter, DataSourceArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Remove what was staged; never raises, for that would hide the cause."""
-        abort(self._options.root, self._job)
+        self._discard(self._job)
 
 
 class LogStreamWriter(_LogWriter, DataSourceStreamArrowWriter):
@@ -120,7 +131,7 @@ class LogStreamWriter(_LogWriter, DataSourceStreamArrowWriter):
     what they share comes with the messages: the query's id, which outlives restarts.
     """
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:  # type: ignore[override]
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
         """Stage the rows of one task of a micro-batch."""
         context = TaskContext.get()
         assert context is not None, "Spark runs write() in a task"
@@ -132,6 +143,8 @@ class LogStreamWriter(_LogWriter, DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Publish the micro-batch, unless it was published before."""
+        from pyspark_kafkalog.log.journal import PublishedBatch
+
         queries = _queries(messages)
         if len(queries) != 1:
             raise KafkaLogError(f"One commit has to be of one query, not of {len(queries)}")
@@ -144,7 +157,7 @@ class LogStreamWriter(_LogWriter, DataSourceStreamArrowWriter):
         Tasks that failed have removed theirs. What killed ones leave goes when the batch is published.
         """
         for query_id in _queries(messages):
-            abort(self._options.root, _job(query_id, batchId))
+            self._discard(_job(query_id, batchId))
 
 
 def _queries(messages: list[WriterCommitMessage | None]) -> set[str]:

@@ -16,9 +16,9 @@ from pyspark_kafkalog.model import (
     TopicPartition,
     Watermarks,
 )
-from pyspark_kafkalog.offsets_json import Offsets
-from pyspark_kafkalog.options import OffsetsOption, ReadOptions, Selection
-from pyspark_kafkalog.splitting import Split, split_ranges
+from pyspark_kafkalog.options.offsets_json import Offsets
+from pyspark_kafkalog.options.settings import OffsetsOption, ReadOptions, Selection
+from pyspark_kafkalog.planning.splitting import Split, split_ranges
 
 
 def select_partitions(

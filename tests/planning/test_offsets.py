@@ -8,10 +8,10 @@ import pytest
 
 from pyspark_kafkalog.errors import OptionError, UnknownTopicOrPartitionError
 from pyspark_kafkalog.model import EARLIEST, LATEST, OffsetRange, TopicPartition, Watermarks
-from pyspark_kafkalog.options import Selection, read_options
-from pyspark_kafkalog.planning import find_data_loss, initial_offsets, plan_batch, select_partitions
-from pyspark_kafkalog.splitting import Split
-from tests.fake_place import FakePlace
+from pyspark_kafkalog.options.settings import Selection, read_options
+from pyspark_kafkalog.planning.offsets import find_data_loss, initial_offsets, plan_batch, select_partitions
+from pyspark_kafkalog.planning.splitting import Split
+from tests.planning.fake_place import FakePlace
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 INTERNAL = TopicPartition("__consumer_offsets", 0)

@@ -7,16 +7,16 @@ import time
 from collections.abc import Callable
 
 from pyspark_kafkalog.model import OffsetRange, Place, TopicPartition
-from pyspark_kafkalog.offsets_json import Offsets
-from pyspark_kafkalog.options import ReadOptions
-from pyspark_kafkalog.planning import (
+from pyspark_kafkalog.options.offsets_json import Offsets
+from pyspark_kafkalog.options.settings import ReadOptions
+from pyspark_kafkalog.planning.offsets import (
     check_nothing_lost_while_available_now,
     find_data_loss,
     initial_offsets,
     latest_offsets,
     log_start_offsets,
 )
-from pyspark_kafkalog.splitting import Split, split_ranges
+from pyspark_kafkalog.planning.splitting import Split, split_ranges
 
 _log = logging.getLogger("pyspark_kafkalog")
 
@@ -40,7 +40,7 @@ class StreamPlanner:
         self._last_trigger: float | None = None
 
     def initial_offsets(self) -> Offsets:
-        """Where a new query starts; see :func:`pyspark_kafkalog.planning.initial_offsets`."""
+        """Where a new query starts; see :func:`pyspark_kafkalog.planning.offsets.initial_offsets`."""
         return initial_offsets(self._place, self._options)
 
     def prepare_for_available_now(self) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from pyspark_kafkalog.errors import KafkaLogError, OptionError
 from pyspark_kafkalog.log.filesystem import locate
-from pyspark_kafkalog.offsets_json import Offsets, parse_offsets, to_text
+from pyspark_kafkalog.options.offsets_json import Offsets, parse_offsets, to_text
 
 
 def kept_start_offsets(

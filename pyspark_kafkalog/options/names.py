@@ -9,9 +9,9 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from pyspark_kafkalog import option_values
 from pyspark_kafkalog.errors import OptionError
-from pyspark_kafkalog.offsets_json import MAX_INT, MAX_LONG
+from pyspark_kafkalog.options import values as option_values
+from pyspark_kafkalog.options.offsets_json import MAX_INT, MAX_LONG
 
 _log = logging.getLogger("pyspark_kafkalog")
 

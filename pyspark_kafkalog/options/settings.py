@@ -2,7 +2,7 @@
 
 Names, values, defaults, precedence and refusals are those of Spark's own
 ``kafka`` source and sink (its KafkaSourceProvider) and of Kafka's topic
-configs; :data:`~pyspark_kafkalog.option_names.OPTIONS` lists them all. What is
+configs; :data:`~pyspark_kafkalog.options.names.OPTIONS` lists them all. What is
 wrong is refused here, before any work starts.
 """
 
@@ -11,16 +11,16 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
 
-from pyspark_kafkalog import option_values
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.model import EARLIEST, HEADERS_FIELD, LATEST, ROW_FIELDS, TopicPartition, check_topic
-from pyspark_kafkalog.offsets_json import MAX_INT, MAX_LONG, Offsets, parse_offsets, parse_partitions
-from pyspark_kafkalog.option_names import OPTIONS, SERVERS, GivenOptions, Use, suggestion
+from pyspark_kafkalog.options import values as option_values
+from pyspark_kafkalog.options.names import OPTIONS, SERVERS, GivenOptions, Use
+from pyspark_kafkalog.options.offsets_json import MAX_INT, MAX_LONG, Offsets, parse_offsets, parse_partitions
 
 _log = logging.getLogger("pyspark_kafkalog")
 
@@ -147,29 +147,6 @@ def default_columns(options: Mapping[str, str]) -> dict[str, str]:
     place_options(options)
     given = GivenOptions(options, Use.READ)
     return {**ROW_FIELDS, **(dict([HEADERS_FIELD]) if _read_in_any_mode(given)["include_headers"] else {})}
-
-
-def read_columns(fields: Iterable[tuple[str, str, bool]]) -> tuple[str, ...]:
-    """The names of the columns to build, for the schema that a read has.
-
-    :param fields: name, type as ``simpleString`` writes it, and nullability.
-    :raises OptionError: for a column that does not exist, has another type or may hold nulls unexpectedly.
-    """
-    allowed = {**ROW_FIELDS, **dict([HEADERS_FIELD])}
-    names = []
-    for name, kind, nullable in fields:
-        if name not in allowed:
-            raise OptionError(f"Unknown column {name!r}", hint=suggestion(name, allowed))
-        if kind != allowed[name]:
-            raise OptionError(f"Column {name!r} has type {kind}, and must be {allowed[name]}")
-        if not nullable and name in ("key", "value", "headers"):
-            raise OptionError(f"Column {name!r} must be nullable, because records may lack it")
-        if name in names:
-            raise OptionError(f"Column {name!r} is named twice")
-        names.append(name)
-    if not names:
-        raise OptionError("The schema has no column", hint=f"Name some of {', '.join(allowed)}.")
-    return tuple(names)
 
 
 def read_options(options: Mapping[str, str], *, batch: bool) -> ReadOptions:

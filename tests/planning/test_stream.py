@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from pyspark_kafkalog.errors import DataLossError
 from pyspark_kafkalog.model import TopicPartition
-from pyspark_kafkalog.options import read_options
-from pyspark_kafkalog.stream_planning import StreamPlanner
-from tests.fake_place import FakePlace
+from pyspark_kafkalog.options.settings import read_options
+from pyspark_kafkalog.planning.stream import StreamPlanner
+from tests.planning.fake_place import FakePlace
 
 A0, A1, A2, B0 = (
     TopicPartition("a", 0),

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_kafkalog.model import OffsetRange, TopicPartition
-from pyspark_kafkalog.splitting import Split, split_ranges
+from pyspark_kafkalog.planning.splitting import Split, split_ranges
 
 SPARK_CASES = {
     "no minPartitions: N to N": (None, None, [10, 20, 30], [[10], [20], [30]]),

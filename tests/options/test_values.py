@@ -8,7 +8,14 @@ import sys
 import pytest
 
 from pyspark_kafkalog.errors import OptionError
-from pyspark_kafkalog.option_values import boolean, choice, integer, java_pattern, milliseconds, size_in_bytes
+from pyspark_kafkalog.options.values import (
+    boolean,
+    choice,
+    integer,
+    java_pattern,
+    milliseconds,
+    size_in_bytes,
+)
 
 
 def test_booleans() -> None:

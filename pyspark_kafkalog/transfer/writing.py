@@ -3,31 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import pyarrow as pa
 
 from pyspark_kafkalog.codec.encode import Encoded, EncodeSettings, encode
-from pyspark_kafkalog.errors import OptionError
-from pyspark_kafkalog.model import HEADERS_FIELD, TopicPartition
+from pyspark_kafkalog.model import TopicPartition
 
 if TYPE_CHECKING:
-    from pyspark_kafkalog.routing import Router
+    from pyspark_kafkalog.transfer.routing import Router
 
 _HELD_BYTES = 32 << 20
 """Rows held back so that record batches fill up to batch.size even where many partitions share a task."""
-
-SINK_FIELDS: Mapping[str, tuple[str, ...]] = {
-    "key": ("binary", "string"),
-    "value": ("binary", "string"),
-    "headers": (HEADERS_FIELD[1],),
-    "topic": ("string",),
-    "partition": ("int",),
-    "timestamp": ("timestamp", "timestamp_ntz"),
-}
-"""Columns that a sink takes, by exact name, and the Spark types of each. Others are ignored, as by Spark."""
 
 _HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 _RECORD = pa.schema(
@@ -38,28 +27,6 @@ _RECORD = pa.schema(
         pa.field("timestamp", pa.int64()),
     ]
 )
-
-
-def check_columns(columns: Mapping[str, str], *, topic: str | None) -> None:
-    """Refuse rows that cannot be records, before any work starts.
-
-    :param columns: name -> Spark type, as ``simpleString`` writes it.
-    :param topic: the option ``topic``, which makes the column needless.
-    :raises OptionError: naming the column and the types that it may have.
-    """
-    if "value" not in columns:
-        raise OptionError(
-            "Required column 'value' not found", hint="Name one: df.selectExpr('... AS value')."
-        )
-    if topic is None and "topic" not in columns:
-        raise OptionError(
-            "The option 'topic' is required where there is no column 'topic'",
-            hint="Add .option('topic', 'name'), or a string column 'topic'.",
-        )
-    for name, kinds in SINK_FIELDS.items():
-        kind = columns.get(name)
-        if kind is not None and kind not in kinds:
-            raise OptionError(f"Column {name!r} has type {kind}, and must be {' or '.join(kinds)}")
 
 
 def to_records(rows: pa.RecordBatch, *, now_ms: int) -> pa.RecordBatch:

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.model import EARLIEST, LATEST, TopicPartition
-from pyspark_kafkalog.option_names import OPTIONS, Use
-from pyspark_kafkalog.options import (
+from pyspark_kafkalog.options.columns import read_columns
+from pyspark_kafkalog.options.names import OPTIONS, Use
+from pyspark_kafkalog.options.settings import (
     OffsetsOption,
     ReadOptions,
     Selection,
@@ -23,7 +24,6 @@ from pyspark_kafkalog.options import (
     WriteOptions,
     default_columns,
     place_options,
-    read_columns,
     read_options,
     write_options,
 )
@@ -131,7 +131,7 @@ class TestNames:
             assert read_options(options, batch=True) == read_options({"path": "/log"}, batch=True)
 
     def test_the_readme_has_the_table(self) -> None:
-        readme = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+        readme = (Path(__file__).parent.parent.parent / "README.md").read_text(encoding="utf-8")
         table = ["| option | for | default | meaning |", "|---|---|---|---|"]
         for option in OPTIONS:
             default = "-" if option.default is None else f"`{option.default}`"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.model import TopicPartition
-from pyspark_kafkalog.offsets_json import parse_offsets, parse_partitions, to_json, to_text
+from pyspark_kafkalog.options.offsets_json import parse_offsets, parse_partitions, to_json, to_text
 
 PARTITIONS = st.builds(
     TopicPartition,

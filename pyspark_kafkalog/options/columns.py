@@ -1,0 +1,64 @@
+"""Which columns a read may give, and which a write takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from pyspark_kafkalog.errors import OptionError
+from pyspark_kafkalog.model import HEADERS_FIELD, ROW_FIELDS
+from pyspark_kafkalog.options.names import suggestion
+
+SINK_FIELDS: Mapping[str, tuple[str, ...]] = {
+    "key": ("binary", "string"),
+    "value": ("binary", "string"),
+    "headers": (HEADERS_FIELD[1],),
+    "topic": ("string",),
+    "partition": ("int",),
+    "timestamp": ("timestamp", "timestamp_ntz"),
+}
+"""Columns that a sink takes, by exact name, and the Spark types of each. Others are ignored, as by Spark."""
+
+
+def read_columns(fields: Iterable[tuple[str, str, bool]]) -> tuple[str, ...]:
+    """The names of the columns to build, for the schema that a read has.
+
+    :param fields: name, type as ``simpleString`` writes it, and nullability.
+    :raises OptionError: for a column that does not exist, has another type or may hold nulls unexpectedly.
+    """
+    allowed = {**ROW_FIELDS, **dict([HEADERS_FIELD])}
+    names = []
+    for name, kind, nullable in fields:
+        if name not in allowed:
+            raise OptionError(f"Unknown column {name!r}", hint=suggestion(name, allowed))
+        if kind != allowed[name]:
+            raise OptionError(f"Column {name!r} has type {kind}, and must be {allowed[name]}")
+        if not nullable and name in ("key", "value", "headers"):
+            raise OptionError(f"Column {name!r} must be nullable, because records may lack it")
+        if name in names:
+            raise OptionError(f"Column {name!r} is named twice")
+        names.append(name)
+    if not names:
+        raise OptionError("The schema has no column", hint=f"Name some of {', '.join(allowed)}.")
+    return tuple(names)
+
+
+def check_written_columns(columns: Mapping[str, str], *, topic: str | None) -> None:
+    """Refuse rows that cannot be records, before any work starts.
+
+    :param columns: name -> Spark type, as ``simpleString`` writes it.
+    :param topic: the option ``topic``, which makes the column needless.
+    :raises OptionError: naming the column and the types that it may have.
+    """
+    if "value" not in columns:
+        raise OptionError(
+            "Required column 'value' not found", hint="Name one: df.selectExpr('... AS value')."
+        )
+    if topic is None and "topic" not in columns:
+        raise OptionError(
+            "The option 'topic' is required where there is no column 'topic'",
+            hint="Add .option('topic', 'name'), or a string column 'topic'.",
+        )
+    for name, kinds in SINK_FIELDS.items():
+        kind = columns.get(name)
+        if kind is not None and kind not in kinds:
+            raise OptionError(f"Column {name!r} has type {kind}, and must be {' or '.join(kinds)}")

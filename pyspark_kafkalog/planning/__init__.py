@@ -1,0 +1,1 @@
+"""What to read, from where to where, in which shares: pure but for what a Place answers."""
