@@ -12,6 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 TOPIC = "benchmark"
 PARTITIONS = 4
+WARM_UPS = 2
+"""Runs of each contestant before any is counted: the JVM compiles, the workers import."""
 
 
 def arguments(description: str | None) -> argparse.Namespace:
@@ -23,11 +25,9 @@ def arguments(description: str | None) -> argparse.Namespace:
     return parser.parse_args()
 
 
-def seconds_by_turns(
-    contestants: Mapping[str, Callable[[], object]], rounds: int, warm_ups: int = 2
-) -> dict[str, float]:
+def seconds_by_turns(contestants: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
     """Median seconds of each contestant; every round runs each of them once, so all meet the same weather."""
-    for _ in range(warm_ups):
+    for _ in range(WARM_UPS):
         for run in contestants.values():
             run()
     taken: dict[str, list[float]] = {name: [] for name in contestants}

@@ -33,7 +33,7 @@ def main() -> None:
             for name, read in reads.items():
                 read()
                 peaks[name] = max(_peak_bytes())
-            seconds = seconds_by_turns(reads, asked.rounds, warm_ups=1)
+            seconds = seconds_by_turns(reads, asked.rounds)
     large, small = (f"{counts[name] * SIZE / 1e6:.0f} MB" for name in ("large", "small"))
     print_ratio(
         f"peak worker memory, {large}: {peaks['large'] / 1e6:.1f} MB, {small}: {peaks['small'] / 1e6:.1f}",

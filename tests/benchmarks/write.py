@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable
 from pathlib import Path
 
 from pyspark.sql import DataFrame
@@ -36,50 +34,36 @@ def main() -> None:
         broker.start()
         try:
             for compression in ("none", "lz4"):
-                ours = _Ours(data, folder, compression)
-                peer = _SparkKafka(data, broker, compression)
-                contestants = {"ours": ours, "ceiling": _write_nothing(data), "Spark's kafka": peer}
-                seconds = seconds_by_turns(contestants, asked.rounds)
-                assert spark.read.format("kafkalog").load(str(ours.last)).count() == count
-                print_rate(f"write {SIZE} B {compression}", count, seconds, "ceiling")
-                print_rate(f"write {SIZE} B {compression}", count, seconds, "Spark's kafka", BAR)
+                _contest(data, folder / compression, broker, compression, asked.rounds)
         finally:
             broker.stop()
 
 
-def _write_nothing(data: DataFrame) -> Callable[[], None]:
-    return lambda: data.write.format("trivial").mode("append").save()
+def _contest(data: DataFrame, log_directory: Path, broker: Broker, compression: str, rounds: int) -> None:
+    """Each run appends to what the last one wrote, in one log directory and in one topic of the broker."""
+    topic = f"{TOPIC}-{compression}"
+    broker.create_topic(topic, PARTITIONS)
 
-
-class _Ours:
-    """Writes to a new directory each time."""
-
-    def __init__(self, data: DataFrame, folder: Path, compression: str) -> None:
-        self._data, self._compression = data, compression
-        self._directories = (folder / f"{compression}-{number}" for number in itertools.count())
-
-    def __call__(self) -> None:
-        self.last = next(self._directories)
-        write_log(self._data, self.last, compression=self._compression)
-
-
-class _SparkKafka:
-    """Writes to a new topic each time."""
-
-    def __init__(self, data: DataFrame, broker: Broker, compression: str) -> None:
-        self._data, self._broker, self._compression = data, broker, compression
-        self._topics = (f"{TOPIC}-{compression}-{number}" for number in itertools.count())
-
-    def __call__(self) -> None:
-        topic = next(self._topics)
-        self._broker.create_topic(topic, PARTITIONS)
+    def write_to_broker() -> None:
         (
-            self._data.write.format("kafka")
-            .option("kafka.bootstrap.servers", self._broker.bootstrap)
-            .option("kafka.compression.type", self._compression)
+            data.write.format("kafka")
+            .option("kafka.bootstrap.servers", broker.bootstrap)
+            .option("kafka.compression.type", compression)
             .option("topic", topic)
             .save()
         )
+
+    count = data.count()
+    contestants = {
+        "ours": lambda: write_log(data, log_directory, compression=compression),
+        "ceiling": lambda: data.write.format("trivial").mode("append").save(),
+        "Spark's kafka": write_to_broker,
+    }
+    seconds = seconds_by_turns(contestants, rounds)
+    written = data.sparkSession.read.format("kafkalog").load(str(log_directory)).count()
+    assert written == count * (rounds + WARM_UPS), written
+    print_rate(f"write {SIZE} B {compression}", count, seconds, "ceiling")
+    print_rate(f"write {SIZE} B {compression}", count, seconds, "Spark's kafka", BAR)
 
 
 if __name__ == "__main__":
