@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame
 from tests.benchmarks.measure import (
     PARTITIONS,
     TOPIC,
+    WARM_UPS,
     arguments,
     print_rate,
     rows,
