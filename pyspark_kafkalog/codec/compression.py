@@ -13,6 +13,7 @@ import struct
 import numpy as np
 import pyarrow as pa
 
+from pyspark_kafkalog.codec import lz4
 from pyspark_kafkalog.codec.buffers import allocate
 from pyspark_kafkalog.codec.format import COMPRESSION_NAMES, GZIP, LZ4, NONE, SNAPPY, ZSTD
 from pyspark_kafkalog.errors import CorruptRecordError
@@ -24,14 +25,6 @@ _ZSTD_LEVEL = 3
 _XERIAL_MAGIC = b"\x82SNAPPY\0"
 _XERIAL_HEADER = struct.Struct(">8sii")
 _XERIAL_BLOCK = 32 * 1024
-
-_LZ4_MAGIC = b"\x04\x22\x4d\x18"
-_LZ4_BLOCK = 64 * 1024
-_LZ4_DESCRIPTOR = b"\x60\x40"
-"""Version 1, independent blocks of at most 64 KiB, no checksums, no content size."""
-_LZ4_STORED = 0x80000000
-"""Bit of a block's size that says the block is not compressed."""
-_LZ4_CONTENT_SIZE_BIT, _LZ4_DICTIONARY_BIT = 0x08, 0x01
 
 
 class Stage:
@@ -95,9 +88,17 @@ def decompress(
             _decompress_snappy(data, stage, max_bytes)
         elif compression in (GZIP, LZ4) or (compression == ZSTD and magic == 2):
             if compression == LZ4 and magic == 0:
-                data = _with_right_header_checksum(data)
-            with pa.CompressedInputStream(pa.BufferReader(pa.py_buffer(data)), _name(compression)) as stream:
-                stage.fill(stream, max_bytes)
+                data = lz4.with_right_header_checksum(data)
+            size = lz4.frame_size(data, max_bytes) if compression == LZ4 else lz4.UNKNOWN
+            if size == lz4.UNKNOWN:
+                with pa.CompressedInputStream(
+                    pa.BufferReader(pa.py_buffer(data)), _name(compression)
+                ) as stream:
+                    stage.fill(stream, max_bytes)
+            elif size > max_bytes:
+                raise _too_large(max_bytes)
+            else:
+                stage.append(_decompress_whole("lz4", data, size))
         else:
             raise CorruptRecordError(f"Unknown compression {compression} for magic {magic}")
     except (pa.ArrowException, OSError, ValueError) as e:
@@ -112,7 +113,7 @@ def compress(compression: int, data: np.ndarray) -> bytes:
     if compression == SNAPPY:
         return _compress_snappy(data)
     if compression == LZ4:
-        return _compress_lz4(data)
+        return lz4.compress_frame(data)
     level = {GZIP: _GZIP_LEVEL, ZSTD: _ZSTD_LEVEL}[compression]
     return pa.Codec(_name(compression), compression_level=level).compress(pa.py_buffer(data), asbytes=True)
 
@@ -155,7 +156,11 @@ def _decompress_snappy_block(block: memoryview, max_bytes: int) -> np.ndarray:
             break
     if size > max_bytes:
         raise _too_large(max_bytes)
-    return np.frombuffer(pa.Codec("snappy").decompress(pa.py_buffer(block), size), np.uint8)
+    return _decompress_whole("snappy", block, size)
+
+
+def _decompress_whole(name: str, data: memoryview | np.ndarray, size: int) -> np.ndarray:
+    return np.frombuffer(pa.Codec(name).decompress(pa.py_buffer(data), size), np.uint8)
 
 
 def _compress_snappy(data: np.ndarray) -> bytes:
@@ -165,46 +170,3 @@ def _compress_snappy(data: np.ndarray) -> bytes:
         block = codec.compress(pa.py_buffer(data[position : position + _XERIAL_BLOCK]), asbytes=True)
         parts += (len(block).to_bytes(4, "big"), block)
     return b"".join(parts)
-
-
-def _compress_lz4(data: np.ndarray) -> bytes:
-    """An LZ4 frame of our own making, as pyarrow's over 64 KiB have dependent blocks, which Java refuses."""
-    codec = pa.Codec("lz4_raw")
-    parts = [_LZ4_MAGIC, _LZ4_DESCRIPTOR, _header_checksum(_LZ4_DESCRIPTOR)]
-    for position in range(0, data.size, _LZ4_BLOCK):
-        plain = data[position : position + _LZ4_BLOCK]
-        block = codec.compress(pa.py_buffer(plain), asbytes=True)
-        size = len(block)
-        if size >= plain.size:
-            block, size = plain.tobytes(), plain.size | _LZ4_STORED
-        parts += (size.to_bytes(4, "little"), block)
-    parts.append(bytes(4))
-    return b"".join(parts)
-
-
-def _with_right_header_checksum(frame: np.ndarray) -> np.ndarray:
-    """A copy of a magic 0 LZ4 frame with the right header checksum; readers must not verify what it had."""
-    if frame.size < 7:
-        raise CorruptRecordError("An lz4 frame is cut short")
-    flags = int(frame[4])
-    at = 6 + (8 if flags & _LZ4_CONTENT_SIZE_BIT else 0) + (4 if flags & _LZ4_DICTIONARY_BIT else 0)
-    fixed = frame.copy()
-    fixed[at : at + 1] = np.frombuffer(_header_checksum(frame[4:at].tobytes()), np.uint8)
-    return fixed
-
-
-def _header_checksum(descriptor: bytes) -> bytes:
-    """The second byte of the descriptor's XXH32, as the LZ4 frame format has it, for under 16 bytes."""
-    prime2, prime3, prime4, prime5 = 2246822519, 3266489917, 668265263, 374761393
-    mask = 0xFFFFFFFF
-    whole = len(descriptor) // 4 * 4
-    value = prime5 + len(descriptor)
-    for (word,) in struct.iter_unpack("<I", descriptor[:whole]):
-        value = (value + word * prime3) & mask
-        value = (((value << 17) | (value >> 15)) * prime4) & mask
-    for byte in descriptor[whole:]:
-        value = (value + byte * prime5) & mask
-        value = (((value << 11) | (value >> 21)) * 2654435761) & mask
-    value = ((value ^ (value >> 15)) * prime2) & mask
-    value = ((value ^ (value >> 13)) * prime3) & mask
-    return bytes([((value ^ (value >> 16)) >> 8) & 0xFF])

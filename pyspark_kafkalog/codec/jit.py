@@ -8,7 +8,7 @@ an exception raised in compiled code leaks its arrays. Callers allocate.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numba
 from numba import types
@@ -28,6 +28,10 @@ INT64S = types.Array(types.int64, 1, "C", readonly=True)
 OUT_TABLE = types.Array(types.int64, 2, "C")
 """Rows of int64 columns: ``table[column, row]``."""
 TABLE = types.Array(types.int64, 2, "C", readonly=True)
+
+Integer: TypeAlias = Any
+Integers: TypeAlias = Any
+"""A compiled int64, and a tuple of them."""
 
 
 def kernel(signature: Any) -> Callable[[Function], Function]:

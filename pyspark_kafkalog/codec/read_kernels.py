@@ -6,8 +6,6 @@ held in int64; positions strictly advance; nothing is raised (see :mod:`.jit`).
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
-
 import numpy as np
 from numba import int64, types
 
@@ -44,14 +42,12 @@ from pyspark_kafkalog.codec.jit import (
     OUT_INT32,
     OUT_TABLE,
     TABLE,
+    Integer,
+    Integers,
     copy_bytes,
     inlined,
     kernel,
 )
-
-Integer: TypeAlias = Any
-Integers: TypeAlias = Any
-"""A compiled int64, and a tuple of them."""
 
 # Columns of the table that walk_batches fills, one row a batch.
 (
