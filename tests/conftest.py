@@ -7,10 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 from pyspark.sql import SparkSession
 
 from tests.kafka import Broker
 from tests.sessions import local_session
+
+# How long an example takes depends on what else the machine does, and says nothing of the code.
+settings.register_profile("kafkalog", deadline=None)
+settings.load_profile("kafkalog")
 
 BROKERS = pytest.StashKey[list[Broker]]()
 """The brokers that a test made for itself."""

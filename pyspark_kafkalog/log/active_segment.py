@@ -23,6 +23,7 @@ from pyspark_kafkalog.codec.walk import Batches, check_batch, find_batch, walk
 from pyspark_kafkalog.errors import CorruptRecordError, LogDirectoryError
 from pyspark_kafkalog.log import append_kernels as kernels
 from pyspark_kafkalog.log.durable import write_new
+from pyspark_kafkalog.log.index import OFFSET_ENTRY, TIME_ENTRY
 from pyspark_kafkalog.log.layout import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
@@ -32,8 +33,6 @@ from pyspark_kafkalog.log.layout import (
 )
 from pyspark_kafkalog.model import TopicPartition
 
-OFFSET_ENTRY = np.dtype([("offset", ">i4"), ("position", ">i4")])
-TIME_ENTRY = np.dtype([("timestamp", ">i8"), ("offset", ">i4")])
 _MAX_INDEX_BYTES = 10 << 20
 """Kafka's default of segment.index.bytes."""
 _NO_LIMIT = 1 << 62

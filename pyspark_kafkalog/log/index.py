@@ -27,9 +27,8 @@ from pyspark_kafkalog.log.filesystem import InputFile
 _BLOCK_ENTRIES = 512
 """Entries that one read of a binary search fetches."""
 
-_OFFSET_ENTRY = np.dtype([("offset", ">i4"), ("position", ">i4")])
-_TIME_ENTRY = np.dtype([("timestamp", ">i8"), ("offset", ">i4")])
-TIME_ENTRY_SIZE = _TIME_ENTRY.itemsize
+OFFSET_ENTRY = np.dtype([("offset", ">i4"), ("position", ">i4")])
+TIME_ENTRY = np.dtype([("timestamp", ">i8"), ("offset", ">i4")])
 _TXN_ENTRY = struct.Struct(">hqqqq")
 _MAX_TXN_INDEX = 64 << 20
 
@@ -58,22 +57,22 @@ class AbortedEntry(NamedTuple):
 
 def floor_offset(index: InputFile, base_offset: int, offset: int) -> OffsetEntry | None:
     """The entry with the greatest offset <= ``offset``."""
-    return _offset_entry(base_offset, _around(index, _OFFSET_ENTRY, "offset", offset - base_offset)[0])
+    return _offset_entry(base_offset, _around(index, OFFSET_ENTRY, "offset", offset - base_offset)[0])
 
 
 def higher_offset(index: InputFile, base_offset: int, offset: int) -> OffsetEntry | None:
     """The entry with the smallest offset > ``offset``."""
-    return _offset_entry(base_offset, _around(index, _OFFSET_ENTRY, "offset", offset - base_offset)[1])
+    return _offset_entry(base_offset, _around(index, OFFSET_ENTRY, "offset", offset - base_offset)[1])
 
 
 def floor_position(index: InputFile, base_offset: int, position: int) -> OffsetEntry | None:
     """The entry with the greatest position <= ``position``."""
-    return _offset_entry(base_offset, _around(index, _OFFSET_ENTRY, "position", position)[0])
+    return _offset_entry(base_offset, _around(index, OFFSET_ENTRY, "position", position)[0])
 
 
 def floor_timestamp(index: InputFile, base_offset: int, timestamp: int) -> TimeEntry | None:
     """The entry with the greatest timestamp <= ``timestamp``."""
-    found = _around(index, _TIME_ENTRY, "timestamp", timestamp)[0]
+    found = _around(index, TIME_ENTRY, "timestamp", timestamp)[0]
     return None if found is None else TimeEntry(int(found["timestamp"]), base_offset + int(found["offset"]))
 
 

@@ -61,7 +61,7 @@ def _first_offset_in(
 def _verified_floor(opened: OpenSegment, timestamp: int) -> TimeEntry | None:
     """The time index entry for ``timestamp``, if a batch with just its timestamp holds its offset."""
     with opened.segment.open_index(TIME_INDEX_SUFFIX) as file:
-        if file is None or file.size % index.TIME_ENTRY_SIZE:
+        if file is None or file.size % index.TIME_ENTRY.itemsize:
             return None
         entry = index.floor_timestamp(file, opened.segment.base_offset, timestamp)
     if entry is not None:

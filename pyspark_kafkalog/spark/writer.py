@@ -60,7 +60,7 @@ class _LogWriter:
             partition_count=lambda topic: len(existing.get(topic, ())) or options.num_partitions,
             partitioner=load_partitioner(options.partitioner),
             batch_size=options.batch_size,
-            first=context.partitionId(),
+            first=context.taskAttemptId(),
         )
         settings = EncodeSettings(
             compression=options.compression,

@@ -68,8 +68,8 @@ def test_lz4_blocks_do_not_depend_on_each_other_as_java_demands() -> None:
     random = np.random.default_rng(1).integers(0, 256, 100_000, dtype=np.uint8)
     plain = np.concatenate([random, np.zeros(100_000, np.uint8)]).tobytes()
     data = compress(LZ4, array(plain))
-    assert data[:6] == b"\x04\x22\x4d\x18\x60\x40"
-    position, got, stored = 7, b"", []
+    assert data[:14] == b"\x04\x22\x4d\x18\x68\x40" + len(plain).to_bytes(8, "little")
+    position, got, stored = 15, b"", []
     while size := int.from_bytes(data[position : position + 4], "little"):
         block = data[position + 4 :][: size & 0x7FFFFFFF]
         position += 4 + len(block)
@@ -149,13 +149,11 @@ def test_a_claimed_size_is_not_believed() -> None:
 @pytest.mark.parametrize("content_size", [False, True])
 def test_the_header_checksum_of_lz4_counts_from_magic_1_on(content_size: bool) -> None:
     frame = bytearray(compress(LZ4, text(100)))
-    at = 6
-    if content_size:
-        sized = bytes([frame[4] | 0x08, frame[5]]) + (100).to_bytes(8, "little")
-        frame[4:7] = sized + b"\0"
-        at = 14
-    else:
-        frame[at] ^= 0x10
+    at = 14
+    if not content_size:
+        frame[4:15] = b"\x60\x40\x82"
+        at = 6
+    frame[at] ^= 0x10
     assert decompressed(LZ4, bytes(frame), magic=0) == text(100).tobytes()
     for magic in (1, 2):
         with pytest.raises(CorruptRecordError):

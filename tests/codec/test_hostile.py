@@ -212,7 +212,7 @@ def check_positions(positions: list[int | None], data: bytes) -> None:
         assert 0 <= position <= len(data)
 
 
-@settings(max_examples=EXAMPLES, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=EXAMPLES, database=None, suppress_health_check=[HealthCheck.too_slow])
 @given(seed=st.integers(0, 2**64))
 def test_hostile_bytes_are_accepted_or_corrupt(seed: int) -> None:
     rng = random.Random(seed)

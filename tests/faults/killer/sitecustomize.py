@@ -1,8 +1,9 @@
-"""Kills a whole Spark application, -9, at the n-th step of a publish.
+"""Kills a whole Spark application, -9, at the n-th step of its commits.
 
 Python imports this module at start when its folder is on PYTHONPATH. Steps are
-the calls below that a frame of ``pyspark_kafkalog.log`` makes; with
-KAFKALOG_KILL_AT unset they are only counted, a line each in KAFKALOG_STEPS.
+the calls below that are made while something is published; each leaves a line
+in the file KAFKALOG_STEPS, by which they are counted over all processes. The
+application dies after step KAFKALOG_KILL_AT; 0 lets it live.
 """
 
 import os
@@ -10,7 +11,6 @@ import signal
 import sys
 
 _STEPS = ("replace", "fsync", "unlink", "ftruncate", "truncate", "mkdir", "write", "pwrite", "sendfile")
-_count = 0
 
 
 def _from_publish() -> bool:
@@ -36,11 +36,11 @@ def _kill_session() -> None:
 
 
 def _step(name: str) -> None:
-    global _count
-    _count += 1
-    with open(os.environ["KAFKALOG_STEPS"], "a") as steps:
-        steps.write(f"{_count} {name}\n")
-    if _count == int(os.environ.get("KAFKALOG_KILL_AT", "0")):
+    with open(os.environ["KAFKALOG_STEPS"], "a+") as steps:
+        steps.seek(0)
+        number = len(steps.readlines()) + 1
+        steps.write(f"{name}\n")
+    if number == int(os.environ["KAFKALOG_KILL_AT"]):
         _kill_session()
 
 
