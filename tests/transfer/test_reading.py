@@ -52,9 +52,7 @@ def test_open_ends_are_looked_up_when_they_are_read(root: Path) -> None:
 
 def test_offsets_below_the_log_start_are_data_loss(root: Path) -> None:
     (root / "t-0" / f"{0:020}.log").unlink()
-    with pytest.raises(
-        DataLossError, match=r"COULD_NOT_READ_OFFSET_RANGE: offsets 5 to 19 "
-    ):
+    with pytest.raises(DataLossError, match=r"COULD_NOT_READ_OFFSET_RANGE: offsets 5 to 19 "):
         offsets(root, OffsetRange(5, 30))
     assert offsets(root, OffsetRange(5, 30), fail_on_data_loss=False) == list(range(20, 30))
     assert offsets(root, OffsetRange(5, 15), fail_on_data_loss=False) == []
