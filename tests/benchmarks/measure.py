@@ -10,7 +10,6 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-TOPIC = "benchmark"
 PARTITIONS = 4
 WARM_UPS = 2
 """Runs of each contestant before any is counted: the JVM compiles, the workers import."""
@@ -66,14 +65,14 @@ def rows(spark: SparkSession, count: int, size: int) -> DataFrame:
 
 
 def write_log(
-    data: DataFrame, folder: Path, *, compression: str = "none", partitions: int = PARTITIONS
+    data: DataFrame, log_directory: Path, topic: str, compression: str = "none", partitions: int = PARTITIONS
 ) -> None:
-    """Append ``data`` to TOPIC in the log directory ``folder``."""
+    """Append ``data`` to a topic of a log directory."""
     (
         data.write.format("kafkalog")
-        .option("topic", TOPIC)
+        .option("topic", topic)
         .option("numPartitions", partitions)
         .option("compression.type", compression)
         .mode("append")
-        .save(str(folder))
+        .save(str(log_directory))
     )

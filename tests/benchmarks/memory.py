@@ -25,10 +25,10 @@ def main() -> None:
     with scratch_folder(asked.folder) as folder:
         with benchmark_session(folder) as spark:
             for name, count in counts.items():
-                write_log(rows(spark, count, SIZE), folder / name, partitions=1)
+                write_log(rows(spark, count, SIZE), folder / "kafka-logs", name, partitions=1)
         # A new session has new workers, which have not written anything.
         with benchmark_session(folder) as spark:
-            reads = {name: _reader(spark, folder / name) for name in counts}
+            reads = {name: _reader(spark, folder / "kafka-logs", name) for name in counts}
             peaks = {}
             for name, read in reads.items():
                 read()
@@ -47,8 +47,8 @@ def main() -> None:
     )
 
 
-def _reader(spark: SparkSession, log_directory: Path) -> Callable[[], None]:
-    frame = spark.read.format("kafkalog").load(str(log_directory))
+def _reader(spark: SparkSession, log_directory: Path, topic: str) -> Callable[[], None]:
+    frame = spark.read.format("kafkalog").option("subscribe", topic).load(str(log_directory))
     return lambda: frame.write.format("noop").mode("overwrite").save()
 
 

@@ -6,13 +6,13 @@ The broker that serves Spark's connector has adopted the very log directory that
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.benchmarks.measure import (
     PARTITIONS,
-    TOPIC,
     arguments,
     print_rate,
     rows,
@@ -32,40 +32,52 @@ def main() -> None:
     asked = arguments(__doc__)
     with scratch_folder(asked.folder) as folder, benchmark_session(folder) as spark:
         spark.dataSource.register(Trivial)
-        for size, full_count, bar in CASES:
-            count = int(full_count * asked.scale) // PARTITIONS * PARTITIONS
-            for compression in ("none", "lz4"):
-                _contest(spark, folder / f"{size}-{compression}", count, size, compression, bar, asked.rounds)
-
-
-def _contest(
-    spark: SparkSession, folder: Path, count: int, size: int, compression: str, bar: float, rounds: int
-) -> None:
-    log_directory = folder / "kafka-logs"
-    write_log(rows(spark, count, size), log_directory, compression=compression)
-    broker = Broker(folder / "broker")
-    broker.start()
-    try:
-        broker.create_topic(TOPIC, PARTITIONS)
-        broker.stop()
-        broker.plant(log_directory)
+        contests = [
+            _Contest(
+                f"{size}-{compression}", int(full_count * asked.scale) // PARTITIONS * PARTITIONS, size, bar
+            )
+            for size, full_count, bar in CASES
+            for compression in ("none", "lz4")
+        ]
+        log_directory = folder / "kafka-logs"
+        for contest in contests:
+            compression = contest.topic.split("-")[1]
+            write_log(rows(spark, contest.count, contest.size), log_directory, contest.topic, compression)
+        broker = Broker(folder / "broker")
         broker.start()
-        ours = spark.read.format("kafkalog").load(str(log_directory))
-        ceiling = spark.read.format("trivial").options(rows=count, size=size, partitions=PARTITIONS).load()
-        peer = (
-            spark.read.format("kafka")
-            .option("kafka.bootstrap.servers", broker.bootstrap)
-            .option("subscribe", TOPIC)
-            .load()
-        )
-        contestants = {"ours": ours, "ceiling": ceiling, "Spark's kafka": peer}
-        for name, frame in contestants.items():
-            assert frame.count() == count, name
-        seconds = seconds_by_turns({name: _read(frame) for name, frame in contestants.items()}, rounds)
-    finally:
-        broker.stop()
-    print_rate(f"read {size} B {compression}", count, seconds, "ceiling", CEILING_BAR)
-    print_rate(f"read {size} B {compression}", count, seconds, "Spark's kafka", bar)
+        try:
+            for contest in contests:
+                broker.create_topic(contest.topic, PARTITIONS)
+            broker.stop()
+            broker.plant(log_directory)
+            broker.start()
+            for contest in contests:
+                contest.run(spark, log_directory, broker, asked.rounds)
+        finally:
+            broker.stop()
+
+
+@dataclass(frozen=True)
+class _Contest:
+    topic: str
+    count: int
+    size: int
+    bar: float
+
+    def run(self, spark: SparkSession, log_directory: Path, broker: Broker, rounds: int) -> None:
+        trivial = spark.read.format("trivial").options(rows=self.count, size=self.size, partitions=PARTITIONS)
+        ours = spark.read.format("kafkalog").option("subscribe", self.topic)
+        peer = spark.read.format("kafka").option("subscribe", self.topic)
+        frames = {
+            "ours": ours.load(str(log_directory)),
+            "ceiling": trivial.load(),
+            "Spark's kafka": peer.option("kafka.bootstrap.servers", broker.bootstrap).load(),
+        }
+        for name, frame in frames.items():
+            assert frame.count() == self.count, name
+        seconds = seconds_by_turns({name: _read(frame) for name, frame in frames.items()}, rounds)
+        print_rate(f"read {self.topic}", self.count, seconds, "ceiling", CEILING_BAR)
+        print_rate(f"read {self.topic}", self.count, seconds, "Spark's kafka", self.bar)
 
 
 def _read(frame: DataFrame) -> Callable[[], None]:

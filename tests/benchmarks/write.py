@@ -8,7 +8,6 @@ from pyspark.sql import DataFrame
 
 from tests.benchmarks.measure import (
     PARTITIONS,
-    TOPIC,
     WARM_UPS,
     arguments,
     print_rate,
@@ -35,14 +34,14 @@ def main() -> None:
         broker.start()
         try:
             for compression in ("none", "lz4"):
-                _contest(data, folder / compression, broker, compression, asked.rounds)
+                _contest(data, folder / "kafka-logs", broker, compression, asked.rounds)
         finally:
             broker.stop()
 
 
 def _contest(data: DataFrame, log_directory: Path, broker: Broker, compression: str, rounds: int) -> None:
     """Each run appends to what the last one wrote, in one log directory and in one topic of the broker."""
-    topic = f"{TOPIC}-{compression}"
+    topic = f"{SIZE}-{compression}"
     broker.create_topic(topic, PARTITIONS)
 
     def write_to_broker() -> None:
@@ -56,12 +55,14 @@ def _contest(data: DataFrame, log_directory: Path, broker: Broker, compression: 
 
     count = data.count()
     contestants = {
-        "ours": lambda: write_log(data, log_directory, compression=compression),
+        "ours": lambda: write_log(data, log_directory, topic, compression),
         "ceiling": lambda: data.write.format("trivial").mode("append").save(),
         "Spark's kafka": write_to_broker,
     }
     seconds = seconds_by_turns(contestants, rounds)
-    written = data.sparkSession.read.format("kafkalog").load(str(log_directory)).count()
+    written = (
+        data.sparkSession.read.format("kafkalog").option("subscribe", topic).load(str(log_directory)).count()
+    )
     assert written == count * (rounds + WARM_UPS), written
     print_rate(f"write {SIZE} B {compression}", count, seconds, "ceiling")
     print_rate(f"write {SIZE} B {compression}", count, seconds, "Spark's kafka", BAR)
