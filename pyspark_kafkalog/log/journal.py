@@ -95,8 +95,12 @@ def commit(root: str, journal: dict[str, Any]) -> None:
         os.unlink(path)
     else:
         os.replace(path, os.path.join(root, ledger_file(journal["query_id"])))
-    sync_folder(root)
-    _restore_clean_shutdown(root, journal)
+    try:
+        sync_folder(root)
+        _restore_clean_shutdown(root, journal)
+    except OSError as e:
+        # The records are visible: an error now would say that they are not.
+        logger.warning("Published, but %s was not flushed: %s", root, e)
 
 
 def recover(root: str) -> None:

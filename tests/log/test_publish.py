@@ -127,6 +127,17 @@ def test_checkpoint_older_than_the_directory(tmp_path):
     assert snapshot(tmp_path) == before
 
 
+def test_what_fails_after_the_commit_does_not_unsay_it(tmp_path, monkeypatch, caplog):
+    def fail(root, its):
+        raise OSError(5, "planted")
+
+    monkeypatch.setattr(journal, "_restore_clean_shutdown", fail)
+    write_batch(tmp_path, 0, {T0: values(3)})
+    assert "Published, but" in caplog.text
+    assert read(tmp_path)[T0] == values(3)
+    assert write_batch(tmp_path, 0, {T0: values(3)}).skipped
+
+
 def test_partition_that_a_topic_does_not_have(tmp_path):
     with pytest.raises(UnknownTopicOrPartitionError, match=r"topic 't' has 1.*t-1.*numPartitions"):
         write(tmp_path, {T0: values(1), T1: values(1)}, num_partitions=1)
