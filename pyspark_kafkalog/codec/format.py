@@ -63,8 +63,6 @@ KEY_SIZE_V1 = 26
 MIN_SIZE_V0 = 26
 """Whole size of a v0 message with null key and null value, log overhead included."""
 MIN_SIZE_V1 = 34
-MIN_RECORD_SIZE_V2 = 7
-"""Size of a v2 record with null key, null value and no headers, its length byte included."""
 
 COMPRESSION_MASK = 0x07
 LOG_APPEND_TIME_BIT = 0x08

@@ -114,12 +114,12 @@ class Router:
     def _choose(
         self, topic: str, records: pa.RecordBatch, chosen: NDArray[np.int64], count: int
     ) -> NDArray[np.int32]:
+        if count == 1 and self._partitioner is None:
+            return np.zeros(len(chosen), dtype=np.int32)
         keys = records.column("key").take(pa.array(chosen))
         if self._partitioner is not None:
             numbers = list(range(count))
             return np.array([self._ask(topic, key, numbers) for key in keys.to_pylist()], dtype=np.int32)
-        if count == 1:
-            return np.zeros(len(chosen), dtype=np.int32)
         sticky = self._sticky.setdefault(topic, StickyPartitioner(count, self._batch_size, self._first))
         if keys.null_count == len(keys):
             return sticky.partitions(_sizes(records, chosen))
