@@ -9,7 +9,16 @@ import subprocess
 import sys
 from pathlib import Path
 
-BENCHMARKS = ("decode", "read", "write", "memory")
+BENCHMARKS = (
+    "decode",
+    "read",
+    "write",
+    "memory",
+    "broker_read",
+    "broker_write",
+    "broker_stream",
+    "broker_planning",
+)
 
 
 def main() -> None:

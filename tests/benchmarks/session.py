@@ -12,6 +12,9 @@ from pyspark.sql import SparkSession
 from tests.kafka import spark_kafka_connector_jars
 from tests.sessions import local_session
 
+FORMATS = {"ours": "kafkalog", "Spark's kafka": "kafka"}
+"""The contestants of the broker benchmarks: they differ in the format's name alone."""
+
 
 @contextlib.contextmanager
 def scratch_folder(parent: Path | None) -> Iterator[Path]:
