@@ -1,0 +1,348 @@
+"""The state of a producer: which record batches to send to whom, and what their answers mean. Sends nothing.
+
+The rules are those of Kafka's RecordAccumulator and Sender, with KIP-98 and
+KIP-360 for the order of idempotent batches:
+
+- A request carries one record batch a partition, as brokers allow no more.
+- The batches of a partition are sent in order, several one behind the other
+  only if the partition has acknowledged one since it began or last failed. For
+  a broker that knows nothing of a producer takes any sequence number for its
+  first, so a batch must not overtake the first one; and a batch that failed has
+  to be in the log before those behind it.
+- A failed batch is sent again, byte for byte, so that a broker that has it
+  knows it again. Others are not.
+
+Times are seconds of one monotonic clock, and are told by the caller.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from pyspark_kafkalog.broker.produce_errors import TOO_LARGE, ProduceError, Reaction, error_of
+from pyspark_kafkalog.errors import KafkaLogError, RecordTooLargeError
+from pyspark_kafkalog.model import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class ProduceLimits:
+    """What bounds a producer; times in seconds. Kafka's producer configs of the same names."""
+
+    max_in_flight: int = 5
+    max_request_size: int = 1048576
+    retries: int = 2147483647
+    delivery_timeout: float = 120.0
+    retry_backoff: float = 0.1
+    retry_backoff_max: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a broker said of one partition of a request."""
+
+    error_code: int
+    base_offset: int = -1
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionResult:
+    """What was written to a partition. Offsets are -1 where no broker told any (acks=0, duplicates)."""
+
+    records: int
+    batches: int
+    first_offset: int
+    last_offset: int
+
+
+@dataclass(slots=True, eq=False)
+class Batch:
+    """One record batch. ``number`` is its place among those of its partition."""
+
+    partition: TopicPartition
+    data: memoryview
+    records: int
+    number: int
+    created: float
+    attempts: int = 0
+    trouble: str = "it was not sent yet"
+    done: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Request:
+    """What to send to a broker, all at once: one batch each of several partitions."""
+
+    node: int
+    batches: Sequence[Batch]
+
+
+@dataclass(slots=True, eq=False)
+class _Partition:
+    waiting: deque[Batch]
+    """In the order of their numbers; those that failed come before those that were never sent."""
+    leader: int | None = None
+    in_flight: int = 0
+    in_flight_node: int | None = None
+    acknowledges: bool = False
+    """Whether the last answer, if any, was a good one."""
+    not_before: float = 0.0
+    appended: int = 0
+    records: int = 0
+    batches: int = 0
+    first_offset: int = -1
+    last_offset: int = -1
+
+    def may_send(self, node: int, now: float) -> bool:
+        if self.in_flight == 0:
+            return now >= self.not_before
+        return self.acknowledges and self.in_flight_node == node
+
+
+class ProduceState:
+    """The queues of one producer.
+
+    The caller appends, asks for requests and sends them, tells what came of
+    them in the order in which it sent them to each broker, looks up leaders for
+    those in :attr:`leaderless`, and calls :meth:`check_expired` before it waits.
+    """
+
+    def __init__(self, limits: ProduceLimits) -> None:
+        self.leaderless: dict[TopicPartition, None] = {}
+        """Partitions with batches to send and no known leader, in the order in which they asked."""
+        self.waiting_bytes = 0
+        self.unacknowledged_bytes = 0
+        self._limits = limits
+        self._partitions: dict[TopicPartition, _Partition] = {}
+        self._ready: defaultdict[int, dict[TopicPartition, _Partition]] = defaultdict(dict)
+        """By leader, the partitions with batches to send, the next one to be served first."""
+        self._in_flight: defaultdict[int, deque[Request]] = defaultdict(deque)
+        self._by_age: deque[Batch] = deque()
+
+    def append(
+        self, partition: TopicPartition, batches: Iterable[tuple[memoryview, int]], now: float
+    ) -> None:
+        """Queue record batches, each with its number of records, behind those of the same partition."""
+        state = self._partitions.get(partition)
+        if state is None:
+            state = self._partitions[partition] = _Partition(deque())
+        for data, records in batches:
+            batch = Batch(partition, data, records, state.appended, now)
+            state.appended += 1
+            state.waiting.append(batch)
+            self._by_age.append(batch)
+            self.waiting_bytes += len(data)
+            self.unacknowledged_bytes += len(data)
+        self._enqueue(partition, state)
+
+    def set_leaders(self, leaders: Mapping[TopicPartition, int | None]) -> None:
+        """Who leads each partition; None for one that has no leader now."""
+        for partition, leader in leaders.items():
+            state = self._partitions.get(partition)
+            if state is not None and state.leader != leader:
+                self._dequeue(partition, state)
+                state.leader = leader
+                self._enqueue(partition, state)
+
+    def next_request(self, now: float) -> Request | None:
+        """A request to be sent at once, if there is one; then ask again."""
+        for node, ready in self._ready.items():
+            if ready and len(self._in_flight[node]) < self._limits.max_in_flight:
+                batches = self._take(node, ready, now)
+                if batches:
+                    request = Request(node, batches)
+                    self._in_flight[node].append(request)
+                    return request
+        return None
+
+    def _take(self, node: int, ready: dict[TopicPartition, _Partition], now: float) -> list[Batch]:
+        batches: list[Batch] = []
+        size = 0
+        for partition in list(ready):
+            state = ready[partition]
+            if not state.may_send(node, now):
+                continue
+            next_size = size + len(state.waiting[0].data)
+            if batches and next_size > self._limits.max_request_size:
+                break
+            size = next_size
+            batch = state.waiting.popleft()
+            batch.attempts += 1
+            batch.trouble = "no answer came"
+            batches.append(batch)
+            state.in_flight += 1
+            state.in_flight_node = node
+            del ready[partition]
+            if state.waiting:
+                ready[partition] = state
+        self.waiting_bytes -= size
+        return batches
+
+    def in_flight(self, node: int | None = None) -> int:
+        """Requests that wait for an answer, of one broker or of all."""
+        if node is not None:
+            return len(self._in_flight[node])
+        return sum(map(len, self._in_flight.values()))
+
+    def nodes_in_flight(self) -> list[int]:
+        """The brokers that owe an answer."""
+        return [node for node, requests in self._in_flight.items() if requests]
+
+    def answered(self, node: int, answers: Mapping[TopicPartition, Answer], now: float) -> None:
+        """The broker has answered the oldest of its requests in flight.
+
+        :raises KafkaLogError: if a batch can't be written.
+        """
+        for batch in self._in_flight[node].popleft().batches:
+            answer = answers.get(batch.partition)
+            if answer is None:
+                raise KafkaLogError(
+                    f"Broker {node} answered a request, but not for one of its partitions",
+                    topic_partition=batch.partition,
+                )
+            self._settle(batch, answer, now)
+
+    def delivered(self, node: int) -> None:
+        """The oldest request to the broker is on its way, and no answer will come (acks=0)."""
+        for batch in self._in_flight[node].popleft().batches:
+            self._settle(batch, Answer(0), 0.0)
+
+    def lost(self, node: int, reason: str, now: float) -> None:
+        """The connection to the broker is gone: what is in flight may have been written, or not.
+
+        :raises KafkaLogError: if a batch has no retry left.
+        """
+        requests = self._in_flight.pop(node, ())
+        for request in requests:
+            for batch in request.batches:
+                self._retry(batch, reason, now, refresh=True)
+        if not requests:  # no leader may be reached there, so look again who leads
+            for partition, state in list(self._ready.get(node, {}).items()):
+                self._dequeue(partition, state)
+                state.leader = None
+                state.not_before = now + self._limits.retry_backoff
+                state.waiting[0].trouble = reason
+                self._enqueue(partition, state)
+
+    def _settle(self, batch: Batch, answer: Answer, now: float) -> None:
+        state = self._partitions[batch.partition]
+        error = error_of(answer.error_code)
+        reason = error.name + (f" ({answer.message})" if answer.message else "")
+        if error.reaction is Reaction.DONE:
+            state.in_flight -= 1
+            state.acknowledges = True
+            state.records += batch.records
+            state.batches += 1
+            if answer.base_offset >= 0:
+                state.last_offset = answer.base_offset + batch.records - 1
+                if state.first_offset < 0:
+                    state.first_offset = answer.base_offset
+            batch.done = True
+            self.unacknowledged_bytes -= len(batch.data)
+            batch.data = memoryview(b"")
+        elif error.reaction is Reaction.FAIL or (
+            error.reaction is Reaction.RETRY_BEHIND and not self._is_behind(batch, state)
+        ):
+            raise _refused(batch, answer, error, reason)
+        else:
+            self._retry(batch, reason, now, refresh=error.reaction is Reaction.REFRESH)
+
+    @staticmethod
+    def _is_behind(batch: Batch, state: _Partition) -> bool:
+        """Whether one before it has yet to be written; answers come in order, so that one waits already."""
+        return bool(state.waiting) and state.waiting[0].number < batch.number
+
+    def _retry(self, batch: Batch, reason: str, now: float, *, refresh: bool) -> None:
+        batch.trouble = reason
+        if batch.attempts > self._limits.retries:
+            raise KafkaLogError(
+                f"A record batch was not written in {batch.attempts} attempts: {reason}",
+                topic_partition=batch.partition,
+                hint="Raise kafka.retries, or leave it out: kafka.delivery.timeout.ms bounds the attempts.",
+            )
+        state = self._partitions[batch.partition]
+        self._dequeue(batch.partition, state)
+        state.in_flight -= 1
+        state.acknowledges = False
+        backoff = self._limits.retry_backoff * 2.0 ** min(batch.attempts - 1, 30)
+        state.not_before = now + min(backoff, self._limits.retry_backoff_max)
+        place = next(
+            (i for i, other in enumerate(state.waiting) if other.number > batch.number), len(state.waiting)
+        )
+        state.waiting.insert(place, batch)
+        self.waiting_bytes += len(batch.data)
+        if refresh:
+            state.leader = None
+        self._enqueue(batch.partition, state)
+
+    def _enqueue(self, partition: TopicPartition, state: _Partition) -> None:
+        if state.waiting:
+            if state.leader is None:
+                self.leaderless[partition] = None
+            else:
+                self._ready[state.leader][partition] = state
+
+    def _dequeue(self, partition: TopicPartition, state: _Partition) -> None:
+        if state.leader is None:
+            self.leaderless.pop(partition, None)
+        else:
+            self._ready[state.leader].pop(partition, None)
+
+    def check_expired(self, now: float) -> None:
+        """Nothing may wait longer than the delivery timeout.
+
+        :raises KafkaLogError: that names the partition whose oldest batch does.
+        """
+        oldest = self._oldest()
+        if oldest is not None and now >= oldest.created + self._limits.delivery_timeout:
+            raise KafkaLogError(
+                f"A record batch was not acknowledged within delivery.timeout.ms ="
+                f" {round(self._limits.delivery_timeout * 1000)}, in {oldest.attempts} attempts."
+                f" The last trouble: {oldest.trouble}",
+                topic_partition=oldest.partition,
+                hint="See whether the partition's leader is up and reachable, or raise"
+                " kafka.delivery.timeout.ms. What was acknowledged before stays written.",
+            )
+
+    def wake_at(self, now: float) -> float | None:
+        """When there may be something to do without an answer from a broker; None if nothing waits."""
+        oldest = self._oldest()
+        if oldest is None:
+            return None
+        times = [oldest.created + self._limits.delivery_timeout]
+        for ready in self._ready.values():
+            times += [state.not_before for state in ready.values() if state.not_before > now]
+        return min(times)
+
+    def _oldest(self) -> Batch | None:
+        while self._by_age and self._by_age[0].done:
+            self._by_age.popleft()
+        return self._by_age[0] if self._by_age else None
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether all that was appended is acknowledged."""
+        return self._oldest() is None
+
+    def results(self) -> dict[TopicPartition, PartitionResult]:
+        """What was written so far, by partition."""
+        return {
+            partition: PartitionResult(state.records, state.batches, state.first_offset, state.last_offset)
+            for partition, state in self._partitions.items()
+        }
+
+
+def _refused(batch: Batch, answer: Answer, error: ProduceError, reason: str) -> KafkaLogError:
+    if answer.error_code in TOO_LARGE:
+        return RecordTooLargeError(
+            f"The broker refused a record batch of {len(batch.data)} bytes: {reason}",
+            topic_partition=batch.partition,
+            hint=error.hint,
+        )
+    return KafkaLogError(
+        f"The broker refused a record batch: {reason}",
+        topic_partition=batch.partition,
+        hint=error.hint or None,
+    )
