@@ -34,12 +34,14 @@ class EncodeSettings:
     """How records are put into batches; names and defaults are Kafka's.
 
     ``batch_size`` bounds a batch before compression, in bytes, unless it holds a
-    single record; ``max_message_bytes`` bounds it as stored.
+    single record; ``max_message_bytes`` bounds it as stored, and ``limit`` says what
+    sets that bound, for the user who meets it.
     """
 
     compression: str = "none"
     batch_size: int = 16384
     max_message_bytes: int = 1048588
+    limit: str = "the option max.message.bytes"
     producer_id: int = -1
     producer_epoch: int = -1
     base_sequence: int = -1
@@ -101,9 +103,9 @@ def encode(
         data, sizes = _compressed(data, sizes, compression)
     if found and sizes.max() > settings.max_message_bytes:
         raise RecordTooLargeError(
-            f"A record batch of {sizes.max()} bytes, over max.message.bytes = {settings.max_message_bytes}",
+            f"A record batch of {sizes.max()} bytes, over {settings.limit} = {settings.max_message_bytes}",
             topic_partition=topic_partition,
-            hint="Raise the option max.message.bytes, or lower batch.size if it is the larger one.",
+            hint=f"Raise {settings.limit}, or lower batch.size if it is the larger one.",
         )
     positions = np.cumsum(sizes) - sizes
     put_checksums(data, positions, sizes)

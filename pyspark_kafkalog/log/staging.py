@@ -26,7 +26,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pyspark_kafkalog.codec.checksum import crc32c
-from pyspark_kafkalog.codec.encode import Encoded
+from pyspark_kafkalog.codec.encode import Encoded, EncodeSettings
 from pyspark_kafkalog.codec.walk import Batches, walk
 from pyspark_kafkalog.errors import LogDirectoryError
 from pyspark_kafkalog.log.active_segment import map_file
@@ -72,9 +72,10 @@ class Staging:
     :param root: the log directory; made if it does not exist.
     :param job: what the files of one job have in common; a micro-batch's is ``<query>-<batch id>``.
     :param task: tells the tasks of the job apart, for people; attempts need not differ.
+    :param settings: how record batches are encoded; None for Kafka's defaults.
     """
 
-    def __init__(self, root: str, job: str, task: str) -> None:
+    def __init__(self, root: str, job: str, task: str, settings: EncodeSettings | None = None) -> None:
         name = f"{STAGED_PREFIX}{_field(job)}-{_field(task)}-{uuid.uuid4().hex}"
         self._root = root
         self._path = os.path.join(root, name)
@@ -82,9 +83,14 @@ class Staging:
         self._size = 0
         self._sections: list[Section] = []
         self._finished = False
+        self._settings = settings or EncodeSettings()
 
     def __enter__(self) -> Staging:
         return self
+
+    def settings(self, partition: TopicPartition) -> EncodeSettings:
+        """The same for all partitions."""
+        return self._settings
 
     def append(self, partition: TopicPartition, encoded: Encoded) -> None:
         """Stage record batches; those of one partition keep the order of the calls."""

@@ -67,8 +67,9 @@ class _LogWriter:
             batch_size=options.batch_size,
             max_message_bytes=options.max_message_bytes,
         )
-        with Staging(options.root, job, f"{context.partitionId():05d}.{context.attemptNumber()}") as staging:
-            write_rows(rows, router, settings, staging)
+        task = f"{context.partitionId():05d}.{context.attemptNumber()}"
+        with Staging(options.root, job, task, settings) as staging:
+            write_rows(rows, router, staging)
             return Staged(staging.finish(), query_id)
 
     def _publish(

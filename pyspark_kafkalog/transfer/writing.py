@@ -55,21 +55,23 @@ def _timestamps(rows: pa.RecordBatch, now_ms: int) -> pa.Array:
 class RecordBatchSink(Protocol):
     """What takes encoded record batches: a staging file, or brokers."""
 
+    def settings(self, partition: TopicPartition) -> EncodeSettings:
+        """How to encode what is to be appended to ``partition`` next."""
+
     def append(self, partition: TopicPartition, encoded: Encoded) -> None:
         """Take the record batches, to stand in ``partition`` in the order of the calls."""
 
 
-def write_rows(
-    arrow_batches: Iterable[pa.RecordBatch], router: Router, settings: EncodeSettings, sink: RecordBatchSink
-) -> None:
+def write_rows(arrow_batches: Iterable[pa.RecordBatch], router: Router, sink: RecordBatchSink) -> None:
     """Encode all rows into ``sink``; rows of one partition keep their order.
 
     :raises InvalidRecordError: for a row that can't be a record.
-    :raises RecordTooLargeError: for one above ``max.message.bytes``.
+    :raises RecordTooLargeError: for one above the largest record batch that the sink takes.
     """
     for rows in _held(arrow_batches):
         records = to_records(rows, now_ms=time.time_ns() // 1_000_000)
         for partition, chosen in router.route(rows, records):
+            settings = sink.settings(partition)
             sink.append(partition, encode(records, chosen, settings, topic_partition=partition))
 
 
