@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from pyspark_kafkalog.codec import read_kernels as kernels
 from pyspark_kafkalog.codec.buffers import allocate
-from pyspark_kafkalog.codec.compression import Stage, decompress
+from pyspark_kafkalog.codec.compression import Stage, decompress_each
 from pyspark_kafkalog.codec.format import LOG_APPEND_TIME, RECORDS_V2
 from pyspark_kafkalog.codec.legacy import outer_messages, stage_message
 from pyspark_kafkalog.codec.walk import Batches, first_bad_checksum
@@ -145,9 +145,21 @@ class Indexer:
         starts, ends = batches.position[rows] + RECORDS_V2, batches.position[rows] + batches.size[rows]
         source, damage = self._data, None
         if batches.compression[rows].any():
-            spans, damage = self._staged(rows, self._stage_records)
-            rows = rows[: len(spans)]
-            starts, ends = np.array(spans, np.int64).reshape(-1, 2).T
+            limits = self._limits
+            staged, damage = self._staged(
+                rows,
+                decompress_each(
+                    batches.compression[rows],
+                    self._data,
+                    starts,
+                    ends,
+                    max_bytes=limits.max_decompressed_bytes,
+                    enough=limits.max_bytes,
+                    stage=self._stage,
+                ),
+            )
+            rows, bounds = rows[: len(staged)], np.array([0, *staged], np.int64)
+            starts, ends = bounds[:-1], bounds[1:]
             source = self._stage.data
         appended = batches.timestamp_type[rows] == LOG_APPEND_TIME
         table = np.empty((kernels.REGION_COLUMNS, rows.size), np.int64)
@@ -162,25 +174,11 @@ class Indexer:
         table[kernels.DELTA_FACTOR] = ~appended
         return _Body(source, table, rows, rows.size, damage)
 
-    def _stage_records(self, row: int) -> tuple[int, int]:
-        """Decompress the records of a v2 batch; returns where they are on the stage."""
-        batches, start = self._batches, self._stage.size
-        records = self._data[batches.position[row] + RECORDS_V2 : batches.position[row] + batches.size[row]]
-        if records.size:  # compaction leaves no bytes to decompress where it removed all records
-            decompress(
-                int(batches.compression[row]),
-                records,
-                magic=2,
-                max_bytes=self._limits.max_decompressed_bytes,
-                stage=self._stage,
-            )
-        return start, self._stage.size
-
     def _messages(self, rows: np.ndarray, offsets: OffsetRange) -> _Body:
         table, owners = outer_messages(self._batches, rows), rows
         source, damage = self._data, None
         if self._batches.compression[rows].any():
-            tables, damage = self._staged(rows, self._stage_message)
+            tables, damage = self._staged(rows, map(self._stage_message, rows.tolist()))
             rows = rows[: len(tables)]
             table = np.concatenate([table[:, :0], *tables], axis=1)
             owners = np.repeat(rows, [part.shape[1] for part in tables])
@@ -199,19 +197,17 @@ class Indexer:
             check_crcs=self._limits.check_crcs,
         )
 
-    def _staged(
-        self, rows: np.ndarray, stage_one: Callable[[int], _Staged]
-    ) -> tuple[list[_Staged], Damage | None]:
-        """``stage_one(row)`` of as many batches as memory allows, and what is wrong with the next."""
-        parts: list[_Staged] = []
-        for row in rows.tolist():
-            if self._stage.size >= self._limits.max_bytes:
-                break
-            try:
-                parts.append(stage_one(row))
-            except CorruptRecordError as e:
-                return parts, damage_at(self._batches, row, e.message)
-        return parts, None
+    def _staged(self, rows: np.ndarray, parts: Iterator[_Staged]) -> tuple[list[_Staged], Damage | None]:
+        """``parts`` of as many of the batches ``rows`` as memory allows, and what is wrong with the next."""
+        staged: list[_Staged] = []
+        try:
+            for part in parts:
+                staged.append(part)
+                if self._stage.size >= self._limits.max_bytes:
+                    break
+        except CorruptRecordError as e:
+            return staged, damage_at(self._batches, int(rows[len(staged)]), e.message)
+        return staged, None
 
     def _without_invalid_large(self, body: _Body) -> _Body:
         """``body`` up to its first invalid batch of those that are too large to be indexed in one step.

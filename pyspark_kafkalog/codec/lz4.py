@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numba import int64
 
-from pyspark_kafkalog.codec.jit import BYTES, Integer, Integers, inlined, kernel
+from pyspark_kafkalog.codec.jit import BYTES, INT64S, OUT_INT64, Integer, Integers, inlined, kernel
 from pyspark_kafkalog.errors import CorruptRecordError
 
 _MAGIC = b"\x04\x22\x4d\x18"
@@ -92,6 +92,26 @@ def frame_size(data: np.ndarray, most: int) -> Integer:
             return UNKNOWN
         position += checksum
     return size
+
+
+@kernel(int64(BYTES, INT64S, INT64S, int64, int64, OUT_INT64))
+def frame_sizes(
+    data: np.ndarray, starts: np.ndarray, ends: np.ndarray, most: int, enough: int, sizes: np.ndarray
+) -> Integer:
+    """Put the :func:`frame_size` of each ``data[start:end]`` into ``sizes``, UNKNOWN if over ``most``.
+
+    Returns their sum. Once that is ``enough``, the sizes of the others are left as they are.
+    """
+    total = int64(0)
+    for i in range(sizes.size):
+        if total >= enough:
+            break
+        size = int64(UNKNOWN)
+        if 0 <= starts[i] <= ends[i] <= data.size:
+            size = frame_size(data[starts[i] : ends[i]], most)
+        sizes[i] = size if size <= most else UNKNOWN
+        total += max(sizes[i], 0)
+    return total
 
 
 def compress_frame(data: np.ndarray) -> bytes:

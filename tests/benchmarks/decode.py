@@ -14,7 +14,7 @@ from pyspark_kafkalog.codec.encode import EncodeSettings, encode
 from pyspark_kafkalog.codec.rows import ROW_TYPES
 from pyspark_kafkalog.codec.walk import walk
 from pyspark_kafkalog.model import OffsetRange, TopicPartition
-from tests.benchmarks.measure import arguments, print_ratio
+from tests.benchmarks.measure import arguments, event, print_ratio
 
 PARTITION = TopicPartition("benchmark", 0)
 RECORDS, VALUE_SIZE, SLICE = 1_000_000, 100, 8 << 20
@@ -24,13 +24,9 @@ COLUMNS = pa.schema([(name, kind) for name, kind in ROW_TYPES.items() if name !=
 
 
 def slices(records: int, compression: str) -> list[pa.Buffer]:
-    """Record batches of hexadecimal digits, as a log directory hands them out."""
-    digits = np.frombuffer(b"0123456789abcdef", np.uint8)
-    chosen = np.random.default_rng(0).integers(0, 16, records * VALUE_SIZE, np.uint8)
-    values = pa.FixedSizeBinaryArray.from_buffers(
-        pa.binary(VALUE_SIZE), records, [None, pa.py_buffer(digits[chosen])]
-    )
-    columns = {"value": values.cast(pa.binary()), "timestamp": pa.array(np.arange(records) // 1000)}
+    """Record batches of events, as a log directory hands them out."""
+    values = pa.array((event(number, VALUE_SIZE) for number in range(records)), pa.binary())
+    columns = {"value": values, "timestamp": pa.array(np.arange(records) // 1000)}
     settings = EncodeSettings(compression=compression)
     data = encode(pa.RecordBatch.from_pydict(columns), None, settings, topic_partition=PARTITION).data
     batches = walk(data)

@@ -6,11 +6,15 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable, Mapping
+from hashlib import sha256
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
 PARTITIONS = 4
+EVENT = ('{"id":"', '","user":"', '","type":"click","page":"/cart","ok":true}\n')
+EVENT_SIZE = 100
+"""What stands before, between and after the two numbers of an event, and its size."""
 WARM_UPS = 2
 """Runs of each contestant before any is counted: the JVM compiles, the workers import."""
 
@@ -59,9 +63,27 @@ def print_ratio(
 
 
 def rows(spark: SparkSession, count: int, size: int) -> DataFrame:
-    """``count`` rows with a ``value`` of ``size`` bytes of hexadecimal digits, in PARTITIONS partitions."""
-    digits = ", ".join(f"sha2(string(id * 16 + {part}), 256)" for part in range(-(-size // 64)))
-    return spark.range(0, count, 1, PARTITIONS).selectExpr(f"binary(left(concat({digits}), {size})) AS value")
+    """``count`` rows with the ``value`` that :func:`event` gives each, in PARTITIONS partitions."""
+    opening, middle, end = EVENT
+    parts = [
+        f"'{opening}', left({digits}, 24), '{middle}', substring({digits}, 25, 16), '{end}'"
+        for digits in (f"sha2(string(id * 16 + {part}), 256)" for part in range(-(-size // EVENT_SIZE)))
+    ]
+    value = f"binary(left(concat({', '.join(parts)}), {size})) AS value"
+    return spark.range(0, count, 1, PARTITIONS).selectExpr(value)
+
+
+def event(number: int, size: int) -> bytes:
+    """Events as lines of JSON, ``size`` bytes in all; lz4 brings the batches of such values to about half.
+
+    40 of the 100 bytes of an event are random hexadecimal digits, the others are the same in all.
+    """
+    opening, middle, end = EVENT
+    value = ""
+    for part in range(-(-size // EVENT_SIZE)):
+        digits = sha256(b"%d" % (number * 16 + part)).hexdigest()
+        value += f"{opening}{digits[:24]}{middle}{digits[24:40]}{end}"
+    return value[:size].encode()
 
 
 def write_log(

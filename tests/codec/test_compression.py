@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import gzip
+from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from kafka import codec as peer
 
-from pyspark_kafkalog.codec.compression import compress, decompress
+from pyspark_kafkalog.codec.compression import Stage, compress, decompress, decompress_each
 from pyspark_kafkalog.codec.format import GZIP, LZ4, NONE, SNAPPY, ZSTD
 from pyspark_kafkalog.errors import CorruptRecordError
 
@@ -107,6 +108,42 @@ def test_many_small_frames_count_together() -> None:
 
 def test_members_of_gzip_are_one_stream() -> None:
     assert decompressed(GZIP, gzip.compress(b"ab") + gzip.compress(b"c")) == b"abc"
+
+
+def each(compressions: list[int], parts: list[bytes], enough: int = NO_LIMIT) -> Iterator[bytes]:
+    """What is staged for each of ``parts``, which lie between other bytes."""
+    bounds = np.cumsum([3, *(size for part in parts for size in (len(part), 3))])
+    stage, before = Stage(), 0
+    for size in decompress_each(
+        np.array(compressions),
+        array(b"abc" + b"".join(part + b"abc" for part in parts)),
+        bounds[:-1:2].copy(),
+        bounds[1::2].copy(),
+        max_bytes=100_000,
+        enough=enough,
+        stage=stage,
+    ):
+        yield stage.data[before:size].tobytes()
+        before = size
+
+
+@pytest.mark.parametrize("enough", [0, 150_000, NO_LIMIT])
+def test_batches_of_all_compressions_are_decompressed_one_after_another(enough: int) -> None:
+    compressions = [LZ4, NONE, GZIP, LZ4, SNAPPY, ZSTD, LZ4, LZ4]
+    texts = [text(size) for size in (100_000, 10, 99_999, 0, 1, 1000, 100_000, 7)]
+    parts = [compress(*pair) for pair in zip(compressions, texts, strict=True)]
+    assert list(each([5, *compressions], [b"", *parts], enough)) == [b"", *(t.tobytes() for t in texts)]
+
+
+@pytest.mark.parametrize("compression", COMPRESSED)
+@pytest.mark.parametrize("hurt", ["large", "cut"])
+def test_the_batches_before_an_invalid_one_are_staged(compression: int, hurt: str) -> None:
+    good = compress(compression, text(1000))
+    bad = compress(compression, text(100_001)) if hurt == "large" else good[:-20]
+    found = each([compression] * 3, [good, bad, good])
+    assert next(found) == text(1000).tobytes()
+    with pytest.raises(CorruptRecordError, match="more than" if hurt == "large" else None):
+        next(found)
 
 
 @pytest.mark.parametrize("compression", COMPRESSED)

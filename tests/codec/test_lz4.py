@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pyspark_kafkalog.codec.compression import decompress
 from pyspark_kafkalog.codec.format import LZ4
-from pyspark_kafkalog.codec.lz4 import UNKNOWN, compress_frame, frame_size
+from pyspark_kafkalog.codec.lz4 import UNKNOWN, compress_frame, frame_size, frame_sizes
 from pyspark_kafkalog.errors import CorruptRecordError
 
 MOST = 1 << 30
@@ -60,3 +60,32 @@ def test_a_bomb_is_refused_by_its_size() -> None:
         assert frame_size(bomb, 1000) > 1000
         with pytest.raises(CorruptRecordError, match="more than 1000 bytes"):
             decompress(LZ4, bomb, magic=2, max_bytes=1000)
+
+
+@pytest.mark.parametrize(
+    ("enough", "most", "expected"),
+    [
+        (MOST, MOST, [1000, UNKNOWN, 5000, 300]),
+        (MOST, 4999, [1000, UNKNOWN, UNKNOWN, 300]),
+        (6000, MOST, [1000, UNKNOWN, 5000, -7]),
+        (1000, MOST, [1000, -7, -7, -7]),
+        (0, MOST, [-7, -7, -7, -7]),
+    ],
+)
+def test_frames_are_measured_until_it_is_enough(enough: int, most: int, expected: list[int]) -> None:
+    parts = [compress_frame(np.zeros(1000, np.uint8)), b"\xff" * 50]
+    parts += [without_content_size(compress_frame(np.zeros(size, np.uint8))) for size in (5000, 300)]
+    bounds = np.cumsum([0, *map(len, parts)])
+    sizes = np.full(4, -7)
+    data = np.frombuffer(b"".join(parts), np.uint8)
+    total = frame_sizes(data, bounds[:-1].copy(), bounds[1:].copy(), most, enough, sizes)
+    assert sizes.tolist() == expected
+    assert total == sum(size for size in expected if size > 0)
+
+
+def test_frames_that_are_not_in_the_data_are_not_looked_at() -> None:
+    data = np.frombuffer(compress_frame(np.zeros(1000, np.uint8)), np.uint8)
+    starts, ends = np.array([-1, 0, 20, 0]), np.array([data.size, data.size + 1, 10, data.size])
+    sizes = np.zeros(4, np.int64)
+    assert frame_sizes(data, starts, ends, MOST, MOST, sizes) == 1000
+    assert sizes.tolist() == [UNKNOWN, UNKNOWN, UNKNOWN, 1000]
