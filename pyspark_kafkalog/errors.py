@@ -1,9 +1,9 @@
 """Every error that pyspark-kafkalog raises on purpose.
 
 An error says what was wrong, where (topic-partition, offset, file, byte
-position) and what to do. The place is kept in attributes and is part of the
-text, because only the text crosses from a Python worker to the user. Messages
-never quote option values that may be secret.
+position, broker) and what to do. The place is kept in attributes and is part of
+the text, because only the text crosses from a Python worker to the user.
+Messages never quote option values that may be secret.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ class KafkaLogError(Exception):
     :param offset: the record offset concerned, or the next offset that was expected.
     :param file: path or URI of the file.
     :param position: byte position in ``file``, or in the buffer where there is no file.
+    :param broker: ``host:port`` of the broker concerned.
     :param hint: what the user can do, a full sentence.
     """
 
@@ -30,6 +31,7 @@ class KafkaLogError(Exception):
         offset: int | None = None,
         file: str | None = None,
         position: int | None = None,
+        broker: str | None = None,
         hint: str | None = None,
     ) -> None:
         self.message = message
@@ -37,6 +39,7 @@ class KafkaLogError(Exception):
         self.offset = offset
         self.file = file
         self.position = position
+        self.broker = broker
         self.hint = hint
         super().__init__(self._text())
 
@@ -48,6 +51,7 @@ class KafkaLogError(Exception):
                 ("offset", self.offset),
                 ("file", self.file),
                 ("byte", self.position),
+                ("broker", self.broker),
             )
             if value is not None
         ]
@@ -63,6 +67,7 @@ class KafkaLogError(Exception):
                 "offset": self.offset,
                 "file": self.file,
                 "position": self.position,
+                "broker": self.broker,
                 "hint": self.hint,
             },
         )
@@ -102,3 +107,19 @@ class RecordTooLargeError(KafkaLogError):
 
 class InvalidRecordError(KafkaLogError):
     """A row that cannot be stored as a record: null topic, unknown partition, bad timestamp."""
+
+
+class BrokerError(KafkaLogError):
+    """A broker that answers with an error, or with what cannot be understood."""
+
+
+class BrokerConnectionError(BrokerError):
+    """A broker that cannot be reached, whose connection broke, or that does not answer in time."""
+
+
+class AuthenticationError(BrokerError):
+    """Credentials or a certificate that one side does not accept; trying again does not help."""
+
+
+class AuthorizationError(BrokerError):
+    """The cluster's ACLs deny what was asked."""
