@@ -1,4 +1,4 @@
-"""Fixtures that cost seconds and are shared by all tests: a Spark session, a Kafka broker."""
+"""Fixtures that cost seconds and are shared by all tests: a Spark session, Kafka brokers of several kinds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ import pytest
 from hypothesis import settings
 from pyspark.sql import SparkSession
 
-from tests.kafka import Broker
+from tests.kafka import Broker, spark_kafka_connector_jars
+from tests.kafka_cluster import Cluster
+from tests.kafka_old import OldBroker
+from tests.kafka_service import KafkaService
 from tests.sessions import local_session
 
 # How long an example takes depends on what else the machine does, and says nothing of the code.
@@ -23,8 +26,12 @@ BROKERS = pytest.StashKey[list[Broker]]()
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A local session whose workers run this very interpreter, also from a virtualenv that is not active."""
-    session = local_session("tests", tmp_path_factory.mktemp("spark"))
+    """A local session whose workers run this very interpreter, also from a virtualenv that is not active.
+
+    It has Spark's own ``kafka`` too, which tests compare with: a process has one JVM, with its first jars.
+    """
+    jars = spark_kafka_connector_jars()
+    session = local_session("tests", tmp_path_factory.mktemp("spark"), jars=jars)
     yield session
     session.stop()
 
@@ -36,6 +43,34 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     broker.start()
     yield broker
     broker.stop()
+
+
+@pytest.fixture(scope="session")
+def started_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    cluster = Cluster(tmp_path_factory.mktemp("cluster"))
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.stop()
+
+
+@pytest.fixture
+def cluster(started_cluster: Cluster) -> Iterator[Cluster]:
+    """Three running brokers, which a test may kill, and a proxy before each; healed for the next test."""
+    yield started_cluster
+    started_cluster.heal()
+
+
+@pytest.fixture(scope="session")
+def old_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OldBroker]:
+    """A running broker of Kafka 2.8."""
+    broker = OldBroker(tmp_path_factory.mktemp("old-broker"))
+    try:
+        broker.start()
+        yield broker
+    finally:
+        broker.stop()
 
 
 @pytest.fixture
@@ -57,7 +92,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     """Show what the brokers of a failed test logged."""
     report = yield
     if report.failed:
-        shared = [value for value in getattr(item, "funcargs", {}).values() if isinstance(value, Broker)]
-        for broker in {*shared, *item.stash.get(BROKERS, [])}:
-            report.sections.append((f"log of the broker {broker.bootstrap}", broker.output_tail()))
+        shared = [its for its in getattr(item, "funcargs", {}).values() if isinstance(its, KafkaService)]
+        for service in {*shared, *item.stash.get(BROKERS, [])}:
+            report.sections.append((f"log of {service.bootstrap}", service.output_tail()))
     return report

@@ -1,0 +1,151 @@
+"""Three brokers on loopback, a proxy before each: to kill, to move leaders, to disturb connections."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from kafka import TopicPartition
+
+from tests.kafka import Broker, Listener, new_cluster_id
+from tests.kafka_process import free_ports
+from tests.kafka_proxy import Proxy
+from tests.kafka_service import KafkaService
+
+
+class Cluster(KafkaService):
+    """Nodes 1, 2, 3, each in a rack of its name ("rack-1" …), controllers all of them.
+
+    Clients that start from ``proxied_bootstrap`` stay behind the proxies; those
+    of ``bootstrap``, as the tests' own are, never meet them. Any two nodes make
+    a quorum. Internal topics have a replica on every node.
+    """
+
+    def __init__(self, folder: Path, settings: Mapping[str, object] | None = None) -> None:
+        nodes = (1, 2, 3)
+        ports = free_ports(6)
+        voters = dict(zip(nodes, ports, strict=False))
+        self.proxies = {node: Proxy() for node in nodes}
+        self.brokers: dict[int, Broker] = {}
+        cluster_id = new_cluster_id()
+        for node, port in zip(nodes, ports[3:], strict=True):
+            proxied = Listener("PROXIED", "PLAINTEXT", port, self.proxies[node].address)
+            self.proxies[node].target = port
+            self.brokers[node] = Broker(
+                folder / f"node-{node}",
+                _settings(node) | dict(settings or {}),
+                listeners=[proxied],
+                node_id=node,
+                voters=voters,
+                cluster_id=cluster_id,
+                heap="256m",
+            )
+        self.bootstrap = ",".join(broker.bootstrap for broker in self.brokers.values())
+        self.proxied_bootstrap = ",".join(proxy.address for proxy in self.proxies.values())
+
+    def start(self) -> None:
+        """Start all that do not run, and wait until each is known to the others."""
+        for broker in self.brokers.values():
+            if not broker.running:
+                broker.launch()
+        for broker in self.brokers.values():
+            broker.wait_until_ready()
+        self.wait_until(lambda: self._alive() == set(self.brokers), "Not all brokers have registered")
+
+    def restart(self, node: int) -> None:
+        """Start a broker that was killed or stopped, and wait until it has registered."""
+        self.brokers[node].start()
+        self.wait_until(lambda: node in self._alive(), f"Broker {node} has not registered")
+
+    def kill(self, node: int) -> None:
+        """End a broker by SIGKILL."""
+        self.brokers[node].stop(kill=True)
+
+    def stop(self) -> None:
+        """End all brokers; nobody needs their files afterwards."""
+        for broker in self.brokers.values():
+            broker.stop(kill=True)
+        for proxy in self.proxies.values():
+            proxy.stop()
+
+    def heal(self) -> None:
+        """All brokers up, no faults, every partition in sync: as the next test expects it."""
+        for proxy in self.proxies.values():
+            proxy.heal()
+        self.start()
+        self.wait_until(self._in_sync, "Replicas stay out of sync")
+
+    def create_topic(
+        self,
+        topic: str,
+        partitions: int = 1,
+        configs: Mapping[str, object] | None = None,
+        *,
+        replication_factor: int = 3,
+    ) -> None:
+        """Create a topic, and wait until each partition has a leader and all its replicas."""
+        self.make_topic(topic, partitions, configs, replication_factor=replication_factor)
+        self.wait_until(self._in_sync, f"Replicas of {topic} stay out of sync")
+
+    def leader(self, topic: str, partition: int = 0) -> int:
+        """The node that leads a partition, -1 if there is none."""
+        return int(self._partition(topic, partition)["leader_id"])
+
+    def move_leader(self, topic: str, partition: int = 0, to: int | None = None) -> int:
+        """Make another in-sync replica the leader, and return its node."""
+        its = self._partition(topic, partition)
+        to = to or next(node for node in its["isr_nodes"] if node != its["leader_id"])
+        replicas = [to, *(node for node in its["replica_nodes"] if node != to)]
+        with self.admin() as admin:
+            # Only the order changes, and with it which replica is preferred.
+            admin.alter_partition_reassignments({TopicPartition(topic, partition): replicas})
+            admin.elect_leaders(0, {topic: [partition]}, raise_errors=False)
+        self.wait_until(
+            lambda: self.leader(topic, partition) == to, f"{to} does not lead {topic}-{partition}"
+        )
+        return to
+
+    def output_tail(self, lines: int = 100) -> str:
+        """The last lines that each broker logged."""
+        share = lines // len(self.brokers)
+        return "\n".join(
+            f"broker {node}:\n{broker.output_tail(share)}" for node, broker in self.brokers.items()
+        )
+
+    def _alive(self) -> set[int]:
+        with self.admin() as admin:
+            brokers = admin.describe_cluster()["brokers"]
+        return {broker["broker_id"] for broker in brokers if not broker["is_fenced"]}
+
+    def _partition(self, topic: str, partition: int) -> Mapping[str, Sequence[int]]:
+        with self.admin() as admin:
+            (described,) = admin.describe_topics([topic])
+        return next(its for its in described["partitions"] if its["partition_index"] == partition)
+
+    def _in_sync(self) -> bool:
+        with self.admin() as admin:
+            return all(
+                partition["leader_id"] >= 0 and set(partition["isr_nodes"]) == set(partition["replica_nodes"])
+                for topic in admin.describe_topics()
+                for partition in topic["partitions"]
+            )
+
+
+def _settings(node: int) -> dict[str, object]:
+    return {
+        "broker.rack": f"rack-{node}",
+        # KIP-392: a consumer that says its rack is sent to the replica there.
+        "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
+        "offsets.topic.replication.factor": 3,
+        "transaction.state.log.replication.factor": 3,
+        "transaction.state.log.min.isr": 2,
+        "min.insync.replicas": 2,
+        # A broker that is killed is missed after seconds, as tests cannot wait for the default of 9.
+        "broker.session.timeout.ms": 3000,
+        "broker.heartbeat.interval.ms": 500,
+        "replica.lag.time.max.ms": 4000,
+        # A follower tells its leader sooner how far it is, which a read from it depends on.
+        "replica.fetch.wait.max.ms": 100,
+        "controller.quorum.election.timeout.ms": 500,
+        "controller.quorum.fetch.timeout.ms": 1500,
+    }

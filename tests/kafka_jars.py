@@ -1,0 +1,104 @@
+"""Kafka's jars: PySpark ships Ivy, and Ivy resolves them once into a cache folder outside the checkout.
+
+The folder is ``KAFKALOG_JARS``, by default ``~/.cache/pyspark-kafkalog``.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+from xml.sax.saxutils import quoteattr
+
+import pyspark
+
+KAFKA_VERSION = "4.3.1"
+OLD_KAFKA_VERSION = "2.8.2"
+# Without a binding of slf4j a broker is mute.
+_KAFKA = (
+    f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}",
+    f"org.apache.kafka:kafka-tools:{KAFKA_VERSION}",
+    "org.slf4j:slf4j-simple:1.7.36",
+)
+_OLD_KAFKA = (f"org.apache.kafka:kafka_2.13:{OLD_KAFKA_VERSION}", "org.slf4j:slf4j-simple:1.7.36")
+# Taken one by one: what they depend on is among PySpark's own jars.
+_SPARK_CONNECTOR = (
+    "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
+    "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.1.0-preview1",
+    "org.apache.kafka:kafka-clients:3.9.2",
+    "org.apache.commons:commons-pool2:2.12.1",
+)
+
+
+def kafka_jars() -> Path:
+    """The folder with the jars of the broker and its command line tools."""
+    return _resolve(f"kafka-{KAFKA_VERSION}", _KAFKA, transitive=True)
+
+
+def old_kafka_jars() -> Path:
+    """The folder with the jars of the last broker that wants ZooKeeper, and of ZooKeeper."""
+    return _resolve(f"kafka-{OLD_KAFKA_VERSION}", _OLD_KAFKA, transitive=True)
+
+
+def spark_kafka_connector_jars() -> list[Path]:
+    """The jars of Spark's own ``kafka`` source and sink."""
+    return sorted(_resolve("spark-kafka-connector-4.2.0", _SPARK_CONNECTOR, transitive=False).glob("*.jar"))
+
+
+def java() -> str:
+    """The java that PySpark runs too."""
+    home = os.environ.get("JAVA_HOME")
+    return str(Path(home, "bin", "java")) if home else "java"
+
+
+def _resolve(name: str, artifacts: Iterable[str], *, transitive: bool) -> Path:
+    cache = Path(os.environ.get("KAFKALOG_JARS") or Path.home() / ".cache" / "pyspark-kafkalog")
+    folder = cache / name
+    if folder.is_dir():
+        return folder
+    cache.mkdir(parents=True, exist_ok=True)
+    with (cache / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.is_dir():
+            unfinished = cache / f"{name}.unfinished"
+            shutil.rmtree(unfinished, ignore_errors=True)
+            unfinished.mkdir()
+            _run_ivy(cache / "ivy", unfinished, artifacts, transitive=transitive)
+            unfinished.rename(folder)
+    return folder
+
+
+def _run_ivy(ivy_cache: Path, folder: Path, artifacts: Iterable[str], *, transitive: bool) -> None:
+    (ivy,) = (Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar")
+    dependencies = "".join(
+        '<dependency org="{}" name="{}" rev="{}" conf="default->default" transitive={}/>'.format(
+            *artifact.split(":"), quoteattr(str(transitive).lower())
+        )
+        for artifact in artifacts
+    )
+    ivy_file = folder.with_suffix(".xml")
+    ivy_file.write_text(
+        '<ivy-module version="2.0"><info organisation="pyspark-kafkalog" module="tests"/>'
+        f'<configurations><conf name="default"/></configurations><dependencies>{dependencies}</dependencies>'
+        "</ivy-module>"
+    )
+    command = [
+        java(),
+        "-jar",
+        str(ivy),
+        "-cache",
+        str(ivy_cache),
+        "-ivy",
+        str(ivy_file),
+        "-confs",
+        "default",
+    ]
+    command += ["-retrieve", f"{folder}/[artifact]-[revision](-[classifier]).[ext]"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1200)
+    if done.returncode != 0 or not any(folder.glob("*.jar")):
+        raise RuntimeError(
+            f"Ivy could not resolve {list(artifacts)}:\n{done.stdout[-4000:]}{done.stderr[-2000:]}"
+        )

@@ -1,0 +1,72 @@
+"""An old broker: Kafka 2.8 with ZooKeeper, whose requests have older versions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.kafka_jars import old_kafka_jars
+from tests.kafka_process import JavaServer, free_ports, listens, tail, write_properties
+from tests.kafka_service import KafkaService
+
+
+class OldBroker(KafkaService):
+    """One broker of Kafka 2.8.2 and its ZooKeeper, on loopback."""
+
+    def __init__(self, folder: Path) -> None:
+        self.output = folder / "broker.log"
+        port, zookeeper_port = free_ports(2)
+        self.bootstrap = f"127.0.0.1:{port}"
+        self._zookeeper_address = f"127.0.0.1:{zookeeper_port}"
+        folder.mkdir(parents=True, exist_ok=True)
+        zookeeper = {
+            "dataDir": folder / "zookeeper",
+            "clientPort": zookeeper_port,
+            "clientPortAddress": "127.0.0.1",
+            "admin.enableServer": "false",
+        }
+        broker = {
+            "broker.id": 0,
+            "listeners": f"PLAINTEXT://{self.bootstrap}",
+            "log.dirs": folder / "data",
+            "zookeeper.connect": self._zookeeper_address,
+            "auto.create.topics.enable": "false",
+            "offsets.topic.replication.factor": 1,
+            "offsets.topic.num.partitions": 2,
+            "transaction.state.log.replication.factor": 1,
+            "transaction.state.log.min.isr": 1,
+            "transaction.state.log.num.partitions": 2,
+            "group.initial.rebalance.delay.ms": 0,
+            "log.retention.hours": -1,
+            "log.cleaner.dedupe.buffer.size": 16 << 20,
+        }
+        heap = ["-Xmx256m", "-XX:TieredStopAtLevel=1"]
+        self._zookeeper = JavaServer(
+            old_kafka_jars(),
+            "org.apache.zookeeper.server.quorum.QuorumPeerMain",
+            write_properties(folder / "zookeeper.properties", zookeeper),
+            folder / "zookeeper.log",
+            heap,
+        )
+        self._broker = JavaServer(
+            old_kafka_jars(),
+            "kafka.Kafka",
+            write_properties(folder / "server.properties", broker),
+            self.output,
+            heap,
+        )
+
+    def start(self) -> None:
+        """Start both, and wait until the broker answers a metadata request."""
+        self._zookeeper.launch()
+        self._zookeeper.wait_until(lambda: listens(self._zookeeper_address))
+        self._broker.launch()
+        self._broker.wait_until(lambda: listens(self.bootstrap) and self.answers())
+
+    def stop(self) -> None:
+        """End both; nobody needs their files afterwards."""
+        self._broker.stop(kill=True)
+        self._zookeeper.stop(kill=True)
+
+    def output_tail(self, lines: int = 100) -> str:
+        """The last lines that the broker logged."""
+        return tail(self.output, lines)

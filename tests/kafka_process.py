@@ -1,0 +1,129 @@
+"""Processes of Kafka's jars: tools that run to their end, servers that are stopped or killed."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from tests.kafka_jars import java, kafka_jars
+
+# Linux gives clients ports from 32768 on, so a listener below meets none of theirs.
+_PORTS = range(20_000, 32_000)
+
+
+def run_kafka_class(
+    main_class: str, *args: object, timeout: float = 120, check: bool = True
+) -> subprocess.CompletedProcess[str]:
+    """Run a main class of Kafka's jars to its end; a failure raises with what it printed."""
+    command = [java(), "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+    command += ["-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp", f"{kafka_jars()}/*", main_class]
+    done = subprocess.run([*command, *map(str, args)], capture_output=True, text=True, timeout=timeout)
+    if check and done.returncode != 0:
+        raise RuntimeError(
+            f"{main_class} ended with {done.returncode}:\n{done.stdout[-4000:]}{done.stderr[-4000:]}"
+        )
+    return done
+
+
+class JavaServer:
+    """A Java process that serves until it is ended; its output goes to a file."""
+
+    def __init__(
+        self, jars: Path, main_class: str, properties: Path, output: Path, options: Iterable[str] = ()
+    ) -> None:
+        self.output = output
+        self._command = [java(), "-XX:+UseSerialGC", "-Dorg.slf4j.simpleLogger.showDateTime=true", *options]
+        self._command += ["-cp", f"{jars}/*", main_class, str(properties)]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, f"{self._command[-2]} is not running"
+        return self._process.pid
+
+    def launch(self) -> None:
+        """Start, and do not wait until it serves."""
+        assert self._process is None, f"{self._command[-2]} runs already"
+        with self.output.open("ab") as output:
+            self._process = subprocess.Popen(
+                self._command, stdout=output, stderr=output, stdin=subprocess.DEVNULL
+            )
+
+    def wait_until(self, serves: Callable[[], bool], timeout: float = 60) -> None:
+        """Wait until it serves; one that does not is killed."""
+        assert self._process is not None
+        deadline = time.monotonic() + timeout
+        try:
+            while not serves():
+                if self._process.poll() is not None:
+                    raise RuntimeError(f"It ended with {self._process.returncode}:\n{tail(self.output)}")
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"It was not ready in {timeout} s:\n{tail(self.output)}")
+                time.sleep(0.2)
+        except BaseException:
+            self.stop(kill=True)
+            raise
+
+    def stop(self, *, kill: bool = False, timeout: float = 60) -> None:
+        """End it by SIGTERM, which shuts it down cleanly, or by SIGKILL; wait for its end."""
+        if self._process is None:
+            return
+        process, self._process = self._process, None
+        process.send_signal(signal.SIGKILL if kill else signal.SIGTERM)
+        try:
+            process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise
+
+
+def tail(output: Path, lines: int = 100) -> str:
+    """The last lines of a log."""
+    if not output.exists():
+        return "(it logged nothing)"
+    return "\n".join(output.read_text(errors="replace").splitlines()[-lines:])
+
+
+def write_properties(file: Path, properties: dict[str, object]) -> Path:
+    """Write a Java properties file; a value may have several lines, as a PEM has."""
+    # A line feed and a backslash are to be read as themselves.
+    escaped = {
+        name: str(value).replace("\\", "\\\\").replace("\n", "\\n") for name, value in properties.items()
+    }
+    file.write_text("".join(f"{name}={value}\n" for name, value in escaped.items()))
+    return file
+
+
+def listens(address: str) -> bool:
+    """Whether something accepts connections at ``host:port``."""
+    host, port = address.split(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
+def free_ports(count: int) -> Sequence[int]:
+    """So many ports of loopback that nothing listens on."""
+    with contextlib.ExitStack() as held:
+        ports: list[int] = []
+        for port in random.sample(_PORTS, 1000):
+            probe = held.enter_context(socket.socket())
+            with contextlib.suppress(OSError):
+                probe.bind(("127.0.0.1", port))
+                ports.append(port)
+            if len(ports) == count:
+                return ports
+    raise RuntimeError(f"No {count} free ports between {_PORTS.start} and {_PORTS.stop}")

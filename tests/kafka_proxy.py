@@ -1,0 +1,234 @@
+"""A loopback TCP proxy before one broker: it counts Kafka's requests, and does harm to chosen ones.
+
+It reads frames (KIP-4's request header: int32 size, int16 api key, int16 api
+version, int32 correlation id; a response: int32 size, int32 correlation id),
+so it serves plaintext listeners. A broker whose ``advertised.listeners`` names
+the proxy keeps its clients behind it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import threading
+from collections import Counter
+from collections.abc import Callable
+
+PRODUCE, FETCH, LIST_OFFSETS, METADATA, INIT_PRODUCER_ID = 0, 1, 2, 3, 22
+"""Keys of requests; https://kafka.apache.org/protocol#protocol_api_keys has them all."""
+
+_REQUEST = struct.Struct(">ihhi")
+_RESPONSE = struct.Struct(">ii")
+
+
+class Link:
+    """A client's connection and the proxy's own to the broker."""
+
+    def __init__(self, client: socket.socket, broker: socket.socket) -> None:
+        self.client = client
+        self.broker = broker
+        # By correlation id: the key of the request, and how often its response is to be left out.
+        self.asked: dict[int, int] = {}
+        self.ignored: Counter[int] = Counter()
+        self._closing = threading.Lock()
+
+    def to_client(self, data: bytes) -> None:
+        self.client.sendall(data)
+
+    def to_broker(self, data: bytes) -> None:
+        self.broker.sendall(data)
+
+    def close(self, *, reset: bool = False) -> None:
+        """End both connections: in order (FIN), or so that the client sees a reset (RST)."""
+        # Once only: what follows a reset would be an end in order.
+        if not self._closing.acquire(blocking=False):
+            return
+        with contextlib.suppress(OSError):
+            if reset:
+                # Linger on, for no time: close discards what is unsent and sends RST.
+                self.client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            # A thread that waits in recv keeps a connection through close. Not to read more sends nothing.
+            self.client.shutdown(socket.SHUT_RD if reset else socket.SHUT_RDWR)
+        with contextlib.suppress(OSError):
+            self.broker.shutdown(socket.SHUT_RDWR)
+        self.client.close()
+        self.broker.close()
+
+
+Fault = Callable[[Link, bytes], None]
+"""Does with a whole frame, and its link, what it likes instead of passing it on."""
+
+
+def delay(seconds: float) -> Fault:
+    """A response comes so much later, and so do all behind it."""
+
+    def fault(link: Link, frame: bytes) -> None:
+        threading.Event().wait(seconds)
+        link.to_client(frame)
+
+    return fault
+
+
+def swallow(link: Link, frame: bytes) -> None:
+    """A response never comes, and the connection stays: only a timeout ends the wait."""
+
+
+def cut(at: int) -> Fault:
+    """A response ends after so many bytes, the connection in order."""
+
+    def fault(link: Link, frame: bytes) -> None:
+        link.to_client(frame[:at])
+        link.close()
+
+    return fault
+
+
+def reset(at: int = 0) -> Fault:
+    """A response ends after so many bytes, the connection by RST. Without bytes it also fits a request."""
+
+    def fault(link: Link, frame: bytes) -> None:
+        if at:
+            link.to_client(frame[:at])
+        link.close(reset=True)
+
+    return fault
+
+
+def repeat(link: Link, frame: bytes) -> None:
+    """A response comes twice, as no broker does it."""
+    link.to_client(frame + frame)
+
+
+def send_twice(link: Link, frame: bytes) -> None:
+    """A request reaches the broker twice; the client sees one response."""
+    link.ignored[_REQUEST.unpack_from(frame)[3]] += 1
+    link.to_broker(frame + frame)
+
+
+class Proxy:
+    """Passes everything on to ``target``, a port of loopback, but for what :meth:`strike` was told.
+
+    ``requests`` counts what was asked by api key, ``sent`` the bytes of responses.
+    """
+
+    def __init__(self) -> None:
+        self.target = 0
+        self.requests: Counter[int] = Counter()
+        self.sent: Counter[int] = Counter()
+        self._lock = threading.Lock()
+        self._faults: dict[tuple[str, int], tuple[Fault, int]] = {}
+        self._links: set[Link] = set()
+        self._passing = threading.Event()
+        self._passing.set()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True, name=f"proxy {self.port}").start()
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def strike(self, api_key: int, fault: Fault, *, times: int = 1, requests: bool = False) -> None:
+        """Do ``fault`` to the next so many responses to requests of this kind, or to the ``requests``."""
+        with self._lock:
+            self._faults["request" if requests else "response", api_key] = (fault, times)
+
+    @property
+    def pending(self) -> int:
+        """How many times a fault is still to be done."""
+        with self._lock:
+            return sum(times for _, times in self._faults.values())
+
+    def heal(self) -> None:
+        """No more faults; what was held goes on."""
+        with self._lock:
+            self._faults.clear()
+        self._passing.set()
+
+    def hold(self) -> None:
+        """Pass nothing in either direction until :meth:`heal`, with connections open: a dead network."""
+        self._passing.clear()
+
+    def reset_all(self) -> None:
+        """Reset every connection there is."""
+        with self._lock:
+            links = list(self._links)
+        for link in links:
+            link.close(reset=True)
+
+    def stop(self) -> None:
+        # A mere close would leave a thread in accept, and with it the port open.
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self.heal()
+        self.reset_all()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            try:
+                broker = socket.create_connection(("127.0.0.1", self.target), timeout=5)
+            except OSError:
+                client.close()
+                continue
+            broker.settimeout(None)
+            for end in (client, broker):
+                end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            link = Link(client, broker)
+            with self._lock:
+                self._links.add(link)
+            for serve, source in ((self._ask, client), (self._answer, broker)):
+                threading.Thread(target=self._pass, args=(link, source, serve), daemon=True).start()
+
+    def _pass(self, link: Link, source: socket.socket, serve: Callable[[Link, bytes], None]) -> None:
+        """Read frames from one end until either end is closed."""
+        with contextlib.suppress(OSError):
+            while frame := _read_frame(source):
+                self._passing.wait()
+                serve(link, frame)
+        link.close()
+        with self._lock:
+            self._links.discard(link)
+
+    def _ask(self, link: Link, frame: bytes) -> None:
+        _, api_key, _, correlation_id = _REQUEST.unpack_from(frame)
+        link.asked[correlation_id] = api_key
+        self.requests[api_key] += 1
+        (self._fault("request", api_key) or Link.to_broker)(link, frame)
+
+    def _answer(self, link: Link, frame: bytes) -> None:
+        _, correlation_id = _RESPONSE.unpack_from(frame)
+        if link.ignored[correlation_id]:
+            link.ignored[correlation_id] -= 1
+            return
+        api_key = link.asked.pop(correlation_id, -1)
+        self.sent[api_key] += len(frame)
+        (self._fault("response", api_key) or Link.to_client)(link, frame)
+
+    def _fault(self, direction: str, api_key: int) -> Fault | None:
+        with self._lock:
+            fault, times = self._faults.pop((direction, api_key), (None, 0))
+            if fault is not None and times > 1:
+                self._faults[direction, api_key] = (fault, times - 1)
+        return fault
+
+
+def _read_frame(source: socket.socket) -> bytes:
+    """A frame with its size in front; empty at the end of the connection."""
+    head = _read(source, 4)
+    return head + _read(source, int.from_bytes(head, "big")) if head else b""
+
+
+def _read(source: socket.socket, size: int) -> bytes:
+    data = bytearray(size)
+    view = memoryview(data)
+    while view:
+        count = source.recv_into(view)
+        if not count:
+            return b""
+        view = view[count:]
+    return bytes(data)

@@ -1,0 +1,74 @@
+"""What tests ask of anything that serves Kafka's protocol: a broker, an old broker, a cluster."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping
+
+from kafka import KafkaAdminClient, TopicPartition
+from kafka.errors import KafkaError
+
+
+class KafkaService:
+    """Topics by kafka-python's admin client; ``bootstrap`` is an address that is not in a fault's way."""
+
+    bootstrap: str
+
+    def output_tail(self, lines: int = 100) -> str:
+        """The last lines that it logged."""
+        raise NotImplementedError
+
+    @contextlib.contextmanager
+    def admin(self) -> Iterator[KafkaAdminClient]:
+        """kafka-python's admin client, for the time of a ``with`` block."""
+        client = KafkaAdminClient(bootstrap_servers=self.bootstrap)
+        try:
+            yield client
+        finally:
+            client.close()
+
+    def answers(self) -> bool:
+        """Whether it answers a metadata request."""
+        try:
+            with self.admin() as admin:
+                admin.list_topics()
+        except (OSError, KafkaError):
+            return False
+        return True
+
+    def make_topic(
+        self,
+        topic: str,
+        partitions: int = 1,
+        configs: Mapping[str, object] | None = None,
+        *,
+        replication_factor: int = 1,
+    ) -> None:
+        """Create a topic, and wait until each of its partitions has a leader."""
+        asked = {
+            "num_partitions": partitions,
+            "replication_factor": replication_factor,
+            "configs": {name: str(value) for name, value in (configs or {}).items()},
+        }
+        with self.admin() as admin:
+            admin.create_topics({topic: asked}, wait_for_metadata=True)
+
+    def delete_topic(self, topic: str) -> None:
+        """Delete a topic, and wait until metadata has it no more."""
+        with self.admin() as admin:
+            admin.delete_topics([topic])
+            self.wait_until(lambda: topic not in admin.list_topics(), f"{topic} is still there")
+
+    def delete_records(self, topic: str, before: int, partition: int = 0) -> None:
+        """Move the log start offset, as retention would in its own time."""
+        with self.admin() as admin:
+            admin.delete_records({TopicPartition(topic, partition): before})
+
+    def wait_until(self, done: Callable[[], bool], complaint: str, timeout: float = 30) -> None:
+        """Ask until something is done; TimeoutError with the log's tail if it never is."""
+        deadline = time.monotonic() + timeout
+        while not done():
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{complaint}:\n{self.output_tail()}")
+            time.sleep(0.05)
