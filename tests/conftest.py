@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from tests.kafka import Broker, spark_kafka_connector_jars
 from tests.kafka_cluster import Cluster
 from tests.kafka_old import OldBroker
+from tests.kafka_secure import SecureBroker
 from tests.kafka_service import KafkaService
 from tests.sessions import local_session
 
@@ -66,6 +67,17 @@ def cluster(started_cluster: Cluster) -> Iterator[Cluster]:
 def old_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OldBroker]:
     """A running broker of Kafka 2.8."""
     broker = OldBroker(tmp_path_factory.mktemp("old-broker"))
+    try:
+        broker.start()
+        yield broker
+    finally:
+        broker.stop()
+
+
+@pytest.fixture(scope="session")
+def secure_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureBroker]:
+    """A running broker that asks who its clients are."""
+    broker = SecureBroker(tmp_path_factory.mktemp("secure") / "broker")
     try:
         broker.start()
         yield broker
