@@ -1,0 +1,388 @@
+"""The control plane of one cluster: connections, metadata, and calls that outlive the failure of a broker.
+
+What a broker's failure means and what is done about it follows Kafka's
+NetworkClient and Fetcher: metadata is looked up again when a leader has moved,
+and a question is asked again after a pause that grows (retry.backoff.ms to
+retry.backoff.max.ms), for request.timeout.ms at most.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import socket
+import ssl
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from kafka.protocol.admin import DescribeConfigsRequest
+from kafka.protocol.producer import InitProducerIdRequest
+
+from pyspark_kafkalog.broker.connection import Connection
+from pyspark_kafkalog.broker.error_codes import (
+    LEADER_NOT_AVAILABLE,
+    UNKNOWN_TOPIC_OR_PARTITION,
+    error_of,
+    is_retriable,
+    wants_refresh,
+)
+from pyspark_kafkalog.broker.metadata import MAX_VERSION, Leader, Metadata, metadata_request
+from pyspark_kafkalog.broker.security import tls_context
+from pyspark_kafkalog.broker.sockets import Address
+from pyspark_kafkalog.errors import (
+    AuthorizationError,
+    BrokerConnectionError,
+    KafkaLogError,
+    UnknownTopicOrPartitionError,
+)
+from pyspark_kafkalog.model import TopicPartition
+from pyspark_kafkalog.options.brokers import ConnectionOptions
+
+_log = logging.getLogger("pyspark_kafkalog")
+
+_UNKNOWN_LOOKS = 3
+"""How often fresh metadata must lack a partition for it not to exist: brokers hear of a new one in turn."""
+_TOPIC = 2
+"""Of DescribeConfigs' resource types."""
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A partition's error code in an answer."""
+
+    error_code: int
+
+
+class Backoff:
+    """Pauses between attempts that grow and end; ``timeout`` in seconds."""
+
+    def __init__(self, options: ConnectionOptions, timeout: float) -> None:
+        self._next = options.retry_backoff_ms / 1000
+        self._largest = options.retry_backoff_max_ms / 1000
+        self._deadline = time.monotonic() + timeout
+
+    def pause(self, trouble: Exception) -> None:
+        """Wait before another attempt, or raise ``trouble`` if the time for attempts is over."""
+        pause = self._next * random.uniform(0.8, 1.2)
+        if time.monotonic() + pause > self._deadline:
+            raise trouble
+        _log.debug("Again in %d ms: %s", pause * 1000, trouble)
+        time.sleep(pause)
+        self._next = min(self._next * 2, self._largest)
+
+
+class Cluster:
+    """Brokers that know each other. For one thread; see :func:`cluster_of`.
+
+    A connection belongs to whoever took it, until :meth:`release`; then it waits
+    here for the next one, for connections.max.idle.ms at most.
+    """
+
+    def __init__(self, options: ConnectionOptions) -> None:
+        self.options = options
+        self.metadata = Metadata()
+        self._refreshed: dict[str, float] = {}
+        """When each topic was looked up."""
+        self._idle: dict[Address, list[Connection]] = {}
+        self._tls: ssl.SSLContext | None = None
+
+    # Connections
+
+    def connection(self, node_id: int) -> Connection:
+        """A connection to a broker, for the caller alone until :meth:`release`. One attempt.
+
+        :raises BrokerConnectionError: if there is none; :meth:`refresh` before another attempt.
+        :raises AuthenticationError: if credentials or certificates are not accepted.
+        """
+        address = self.metadata.brokers.get(node_id)
+        if address is None:
+            raise BrokerConnectionError(f"Broker {node_id} is not in the cluster's metadata now")
+        return self._take(address, node_id)
+
+    def any_connection(self) -> Connection:
+        """A connection to any broker, for the caller alone until :meth:`release`.
+
+        Known brokers and the bootstrap servers are tried in turn, for request.timeout.ms at most.
+
+        :raises BrokerConnectionError: if none can be reached.
+        :raises AuthenticationError: if credentials or certificates are not accepted.
+        """
+        backoff = Backoff(self.options, self.options.request_timeout_ms / 1000)
+        while True:
+            trouble: BrokerConnectionError | None = None
+            for node_id, address in self._candidates():
+                try:
+                    return self._take(address, node_id)
+                except BrokerConnectionError as e:
+                    trouble = e
+            backoff.pause(trouble or BrokerConnectionError("No broker is known"))
+
+    def release(self, connection: Connection) -> None:
+        """Give back a connection; one with requests in flight is closed."""
+        if connection.in_flight or connection.closed:
+            connection.close()
+        else:
+            self._idle.setdefault(connection.address, []).append(connection)
+
+    def close(self) -> None:
+        """Close the connections that nobody has taken."""
+        for connections in self._idle.values():
+            for connection in connections:
+                connection.close()
+        self._idle.clear()
+
+    def _take(self, address: Address, node_id: int | None) -> Connection:
+        idle = self._idle.get(address, [])
+        while idle:
+            connection = idle.pop()
+            if connection.is_usable(self.options.connections_max_idle_ms / 1000):
+                connection.node_id = node_id
+                return connection
+            connection.close()
+        if self._tls is None:
+            self._tls = tls_context(self.options.security)
+        return Connection.open(address, self.options, tls=self._tls, node_id=node_id)
+
+    def _candidates(self) -> Iterable[tuple[int | None, Address]]:
+        known: list[tuple[int | None, Address]] = list(self.metadata.brokers.items())
+        random.shuffle(known)
+        known.sort(key=lambda broker: not self._idle.get(broker[1]))
+        yield from known
+        addresses = [Address.parse(server) for server in self.options.bootstrap_servers]
+        random.shuffle(addresses)
+        for address in addresses:
+            yield from ((None, resolved) for resolved in self._canonical(address))
+
+    def _canonical(self, address: Address) -> list[Address]:
+        if self.options.client_dns_lookup != "resolve_canonical_bootstrap_servers_only":
+            return [address]
+        try:
+            found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+            return [Address(socket.getfqdn(str(where[0])), address.port) for *_, where in found]
+        except OSError:
+            return [address]
+
+    # Metadata
+
+    def refresh(self, topics: Collection[str] | None = None, *, create: bool = False) -> None:
+        """Look up brokers and the leaders of these topics' partitions, or of all.
+
+        :param create: whether brokers may create topics that don't exist, if they are set up for it.
+        """
+        response = self.call(
+            metadata_request(topics, create=create), doing="Looking up metadata", max_version=MAX_VERSION
+        )
+        self.metadata.learn(response, topics)
+        now = time.monotonic()
+        if topics is None:
+            self._refreshed = dict.fromkeys(self.metadata.topics, now)
+        else:
+            self._refreshed.update(dict.fromkeys(topics, now))
+
+    def leader(self, partition: TopicPartition) -> Leader | None:
+        """Who leads a partition; None if it doesn't exist. Looked up if need be (metadata.max.age.ms)."""
+        self._look_up([partition.topic])
+        return self.metadata.leader(partition)
+
+    def forget(self, topics: Iterable[str]) -> None:
+        """What is known of these topics is wrong: look them up before the next use."""
+        for topic in topics:
+            self._refreshed.pop(topic, None)
+
+    def topics(self) -> dict[str, tuple[int, ...]]:
+        """Every topic, internal ones too, with its partition numbers; looked up now."""
+        self.refresh()
+        return {name: tuple(topic.leaders) for name, topic in sorted(self.metadata.topics.items())}
+
+    def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
+        """The ids of those topics that exist, looked up now; empty of brokers older than Kafka 2.8."""
+        self.refresh(topics)
+        known = self.metadata.topics
+        return {name: known[name].topic_id for name in topics if name in known}
+
+    def _look_up(self, topics: Iterable[str]) -> None:
+        oldest = time.monotonic() - self.options.metadata_max_age_ms / 1000
+        stale = {topic for topic in topics if self._refreshed.get(topic, -1e9) < oldest}
+        if stale:
+            self.refresh(stale)
+
+    # Calls
+
+    def call(
+        self,
+        request: Any,
+        *,
+        doing: str,
+        error_code: Callable[[Any], int] = lambda response: 0,
+        max_version: int | None = None,
+    ) -> Any:
+        """Ask any broker, and again if it fails or answers with an error that a retry may mend.
+
+        :param doing: what the request is for, to begin an error's message.
+        :param error_code: finds the error code in a response.
+        """
+        backoff = Backoff(self.options, self.options.request_timeout_ms / 1000)
+        while True:
+            connection = self.any_connection()
+            trouble: KafkaLogError
+            try:
+                response = connection.call(request, max_version=max_version)
+                code = error_code(response)
+                if not code:
+                    return response
+                trouble = error_of(code, doing, broker=str(connection.address))
+                if not is_retriable(code) or code == UNKNOWN_TOPIC_OR_PARTITION:
+                    raise trouble
+            except BrokerConnectionError as e:
+                trouble = e
+            finally:
+                self.release(connection)
+            backoff.pause(trouble)
+
+    def call_leaders(
+        self,
+        partitions: Iterable[TopicPartition],
+        ask: Callable[[Mapping[TopicPartition, int]], Sequence[Any]],
+        read: Callable[[Sequence[Any]], Mapping[TopicPartition, Answer | Refused]],
+        *,
+        doing: str,
+    ) -> dict[TopicPartition, Answer]:
+        """Ask the leaders of partitions, each broker once, and all before any answer is awaited.
+
+        Partitions whose leader moved, or whose broker fails, are asked for again.
+
+        :param ask: makes the requests to one broker, from partitions and their leader epochs (-1: unknown).
+        :param read: tells each partition's answer, or error code, from the responses to them.
+        :returns: the answers; without partitions that don't exist.
+        :raises KafkaLogError: for an error that no retry mends within request.timeout.ms.
+        """
+        backoff = Backoff(self.options, self.options.request_timeout_ms / 1000)
+        answers: dict[TopicPartition, Answer] = {}
+        missed: Counter[TopicPartition] = Counter()
+        remaining = sorted(set(partitions))
+        while remaining:
+            trouble: KafkaLogError | None = None
+            by_node: dict[int, dict[TopicPartition, int]] = {}
+            self._look_up({partition.topic for partition in remaining})
+            for partition in remaining:
+                leader = self.metadata.leader(partition)
+                if leader is None:
+                    missed[partition] += 1
+                    trouble = error_of(UNKNOWN_TOPIC_OR_PARTITION, doing, topic_partition=partition)
+                elif leader.node_id not in self.metadata.brokers:
+                    trouble = error_of(LEADER_NOT_AVAILABLE, doing, topic_partition=partition)
+                else:
+                    by_node.setdefault(leader.node_id, {})[partition] = leader.epoch
+            for partition, answer in self._round(by_node, ask, read).items():
+                if isinstance(answer, Refused):
+                    trouble = error_of(answer.error_code, doing, topic_partition=partition)
+                    if not is_retriable(answer.error_code):
+                        raise trouble
+                    if wants_refresh(answer.error_code):
+                        self.forget([partition.topic])
+                elif isinstance(answer, BrokerConnectionError):
+                    trouble = answer
+                    self.forget([partition.topic])
+                else:
+                    answers[partition] = answer
+            remaining = [p for p in remaining if p not in answers and missed[p] < _UNKNOWN_LOOKS]
+            if remaining:
+                assert trouble is not None
+                self.forget(p.topic for p in remaining if self.metadata.leader(p) is None)
+                self.forget(
+                    p.topic
+                    for p in remaining
+                    if (known := self.metadata.leader(p)) and known.node_id not in self.metadata.brokers
+                )
+                backoff.pause(trouble)
+        return answers
+
+    def _round(
+        self,
+        by_node: Mapping[int, Mapping[TopicPartition, int]],
+        ask: Callable[[Mapping[TopicPartition, int]], Sequence[Any]],
+        read: Callable[[Sequence[Any]], Mapping[TopicPartition, Answer | Refused]],
+    ) -> dict[TopicPartition, Answer | Refused | BrokerConnectionError]:
+        result: dict[TopicPartition, Answer | Refused | BrokerConnectionError] = {}
+        taken: list[tuple[Connection, Mapping[TopicPartition, int]]] = []
+        try:
+            for node_id, epochs in by_node.items():
+                try:
+                    connection = self.connection(node_id)
+                    taken.append((connection, epochs))
+                    for request in ask(epochs):
+                        connection.send(request)
+                except BrokerConnectionError as e:
+                    result.update(dict.fromkeys(epochs, e))
+            for connection, epochs in taken:
+                if connection.closed:  # it failed above
+                    continue
+                try:
+                    result.update(read([connection.receive() for _ in range(connection.in_flight)]))
+                except BrokerConnectionError as e:
+                    result.update(dict.fromkeys(epochs, e))
+        finally:
+            for connection, _ in taken:
+                self.release(connection)
+        return result
+
+    def producer_id(self) -> tuple[int, int]:
+        """A new id and its epoch, for an idempotent producer without transactions (InitProducerId)."""
+        response = self.call(
+            InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=2147483647),
+            doing="Asking for a producer id",
+            error_code=lambda response: int(response.error_code),
+            max_version=4,
+        )
+        return response.producer_id, response.producer_epoch
+
+    def topic_config(self, topic: str) -> dict[str, str] | None:
+        """A topic's configs, those that are set elsewhere included; None if the broker doesn't tell.
+
+        So it is if the ACLs don't let us see them, or if it has not heard of a new topic.
+        """
+        resource = DescribeConfigsRequest.DescribeConfigsResource
+        try:
+            response = self.call(
+                DescribeConfigsRequest(
+                    resources=[resource(resource_type=_TOPIC, resource_name=topic, configuration_keys=None)]
+                ),
+                doing=f"Asking for the configs of topic {topic}",
+                error_code=lambda response: int(response.results[0].error_code),
+            )
+        except (AuthorizationError, UnknownTopicOrPartitionError):
+            return None
+        return {
+            config.name: config.value for config in response.results[0].configs if config.value is not None
+        }
+
+
+class _Clusters(threading.local):
+    def __init__(self) -> None:
+        self.by_options: dict[ConnectionOptions, Cluster] = {}
+
+
+_clusters = _Clusters()
+
+
+def cluster_of(options: ConnectionOptions) -> Cluster:
+    """The cluster that this thread talks to under these options, with the connections that it has open."""
+    cluster = _clusters.by_options.get(options)
+    if cluster is None:
+        cluster = _clusters.by_options[options] = Cluster(options)
+    return cluster
+
+
+def _forget() -> None:
+    _clusters.by_options.clear()
+
+
+# A forked process must not talk through the sockets of its parent.
+os.register_at_fork(after_in_child=_forget)

@@ -1,0 +1,78 @@
+"""SASL on a new connection, or on one whose session ends soon (KIP-152, KIP-368).
+
+The mechanisms are kafka-python's; GSSAPI needs the package ``gssapi`` besides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from kafka.net.sasl import get_sasl_mechanism
+from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
+
+from pyspark_kafkalog.broker.error_codes import name_of
+from pyspark_kafkalog.broker.security import sasl_configs
+from pyspark_kafkalog.broker.sockets import Address
+from pyspark_kafkalog.errors import AuthenticationError
+from pyspark_kafkalog.options.security import SecurityOptions
+
+_UNSUPPORTED_MECHANISM = 33
+_ILLEGAL_STATE = 34
+_HINTS = {
+    "GSSAPI": "See the Kerberos ticket of this process, and kafka.sasl.kerberos.service.name.",
+    "OAUTHBEARER": "See the token, or the endpoint and client that it comes from, in kafka.sasl.jaas.config.",
+}
+_NAME_AND_PASSWORD = (
+    "See username and password in kafka.sasl.jaas.config, and that they are of this mechanism."
+)
+
+
+def authenticate(call: Callable[[Any, int], Any], address: Address, security: SecurityOptions) -> int:
+    """Authenticate, if the protocol is one with SASL.
+
+    :param call: sends a request, of a version up to the given one, and returns the response.
+    :returns: milliseconds until the broker ends the session, 0 if it does not.
+    :raises AuthenticationError: if the broker, or the mechanism, does not accept the other side.
+    """
+    name = security.mechanism
+    if not security.protocol.startswith("SASL_") or name is None:
+        return 0
+    broker = str(address)
+    answer = call(SaslHandshakeRequest(mechanism=name), 1)
+    if answer.error_code == _UNSUPPORTED_MECHANISM:
+        raise AuthenticationError(
+            f"The broker does not offer SASL {name}, but {', '.join(answer.mechanisms) or 'none'}",
+            broker=broker,
+            hint="See kafka.sasl.mechanism.",
+        )
+    if answer.error_code == _ILLEGAL_STATE:
+        raise AuthenticationError(
+            "The listener does not ask for SASL",
+            broker=broker,
+            hint="Set kafka.security.protocol to PLAINTEXT or SSL, or see whether the port is the right one.",
+        )
+    hint = _HINTS.get(name, _NAME_AND_PASSWORD)
+    if answer.error_code:
+        raise AuthenticationError(
+            f"SASL {name} fails: {name_of(answer.error_code)}", broker=broker, hint=hint
+        )
+    make = partial(get_sasl_mechanism(name), host=address.host, **sasl_configs(security))
+    mechanism = _step(make, name, broker, hint)
+    while not mechanism.is_done():
+        answer = call(SaslAuthenticateRequest(auth_bytes=_step(mechanism.auth_bytes, name, broker, hint)), 2)
+        if answer.error_code:
+            detail = answer.error_message or name_of(answer.error_code)
+            raise AuthenticationError(f"SASL {name} fails: {detail}", broker=broker, hint=hint)
+        _step(partial(mechanism.receive, answer.auth_bytes), name, broker, hint)
+    if not mechanism.is_authenticated():
+        raise AuthenticationError(f"SASL {name} fails", broker=broker, hint=hint)
+    return max(answer.session_lifetime_ms, 0)
+
+
+def _step(step: Callable[[], Any], name: str, broker: str, hint: str) -> Any:
+    try:
+        return step()
+    except Exception as e:  # what mechanisms raise has many kinds, of gssapi too
+        raise AuthenticationError(f"SASL {name} fails: {e}", broker=broker, hint=hint) from e

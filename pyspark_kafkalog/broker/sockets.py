@@ -1,0 +1,119 @@
+"""TCP and TLS sockets to a broker, and what their failures mean."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import time
+from typing import NamedTuple
+
+from pyspark_kafkalog.errors import AuthenticationError, BrokerConnectionError, BrokerError
+from pyspark_kafkalog.options.brokers import ConnectionOptions
+
+NO_TLS_THERE = (
+    "The listener does not speak TLS, it seems: see whether the port is the right one, or set"
+    " kafka.security.protocol to PLAINTEXT or SASL_PLAINTEXT."
+)
+
+
+class Address(NamedTuple):
+    """Where a broker listens."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @classmethod
+    def parse(cls, text: str) -> Address:
+        """From ``host:port``, where an IPv6 address stands in brackets."""
+        host, _, port = text.rpartition(":")
+        return cls(host.removeprefix("[").removesuffix("]"), int(port))
+
+
+def open_socket(address: Address, options: ConnectionOptions, tls: ssl.SSLContext | None) -> socket.socket:
+    """A connected socket, through TLS if a context is given.
+
+    Every address that the name stands for is tried (client.dns.lookup=use_all_dns_ips).
+
+    :raises BrokerConnectionError: if the broker cannot be reached now.
+    :raises AuthenticationError: if a certificate is not accepted.
+    """
+    deadline = time.monotonic() + options.socket_connection_setup_timeout_ms / 1000
+    try:
+        found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as e:
+        raise BrokerConnectionError(
+            f"The host name cannot be resolved: {e}",
+            broker=str(address),
+            hint="See kafka.bootstrap.servers, and advertised.listeners of the broker.",
+        ) from e
+    trouble: OSError | None = None
+    for family, kind, protocol, _, where in found:
+        sock = socket.socket(family, kind, protocol)
+        try:
+            _set_options(sock, options)
+            sock.settimeout(max(deadline - time.monotonic(), 0.001))
+            sock.connect(where)
+        except OSError as e:
+            sock.close()
+            trouble = e
+            continue
+        return sock if tls is None else _with_tls(sock, address, tls)
+    raise BrokerConnectionError(
+        f"No connection to the broker: {trouble}",
+        broker=str(address),
+        hint="See whether it runs, and whether what it advertises as host and port can be reached from here.",
+    ) from trouble
+
+
+def _set_options(sock: socket.socket, options: ConnectionOptions) -> None:
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, size in (
+        (socket.SO_RCVBUF, options.receive_buffer_bytes),
+        (socket.SO_SNDBUF, options.send_buffer_bytes),
+    ):
+        if size is not None and size >= 0:
+            sock.setsockopt(socket.SOL_SOCKET, option, size)
+
+
+def _with_tls(sock: socket.socket, address: Address, tls: ssl.SSLContext) -> socket.socket:
+    try:
+        return tls.wrap_socket(sock, server_hostname=address.host.rstrip("."))
+    except ssl.SSLCertVerificationError as e:
+        sock.close()
+        raise AuthenticationError(
+            f"The broker's certificate is not accepted: {e.verify_message}",
+            broker=str(address),
+            hint="See kafka.ssl.truststore.certificates (or .location), which must hold the authority that"
+            " signed it, and whether it names the host;"
+            " kafka.ssl.endpoint.identification.algorithm='' skips the name.",
+        ) from e
+    except ssl.SSLError as e:
+        sock.close()
+        if e.reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST"):
+            raise BrokerError(f"TLS fails: {e.reason}", broker=str(address), hint=NO_TLS_THERE) from e
+        if e.reason is not None and "ALERT" in e.reason:
+            raise AuthenticationError(
+                f"The broker refuses the TLS connection: {e.reason}",
+                broker=str(address),
+                hint="See kafka.ssl.keystore.* (the broker may want a client's certificate) and"
+                " kafka.ssl.enabled.protocols.",
+            ) from e
+        raise BrokerConnectionError(f"TLS fails: {e}", broker=str(address), hint=NO_TLS_THERE) from e
+    except OSError as e:
+        sock.close()
+        raise BrokerConnectionError(f"TLS fails: {e}", broker=str(address), hint=NO_TLS_THERE) from e
+
+
+def has_pending(sock: socket.socket) -> bool:
+    """Whether a TLS socket holds bytes that it has decrypted already, which select doesn't see."""
+    return isinstance(sock, ssl.SSLSocket) and sock.pending() > 0
+
+
+def close(sock: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        sock.close()
