@@ -130,6 +130,12 @@ class Place(Protocol):
     def topics(self) -> Mapping[str, tuple[int, ...]]:
         """Every topic, internal ones too, with its partition numbers in order."""
 
+    def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
+        """The id of each of ``topics`` that exists: 22 characters, empty where the place knows none.
+
+        A topic that is deleted and made anew under its name gets another one (KIP-516).
+        """
+
     def watermarks(
         self, partitions: Collection[TopicPartition], *, read_committed: bool
     ) -> dict[TopicPartition, Watermarks]:
@@ -140,7 +146,19 @@ class Place(Protocol):
         """
 
     def offsets_for_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-        """For each partition the offset of the first record with timestamp >= the given ms, or None."""
+        """For each partition the offset of the first record with timestamp >= the given ms, or None.
+
+        As a broker looks into one segment only, None does not mean that there is no such record.
+        """
+
+    def newest_timestamps(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """For each partition ms that no record's timestamp exceeds, -1 without records.
+
+        Partitions of which the place doesn't know are left out.
+        """
+
+    def mean_record_bytes(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, float]:
+        """Stored bytes per offset, on average over each partition of which the place knows."""
 
     def fetch(
         self,

@@ -21,17 +21,18 @@ LAYERS = {
     "codec": {"errors", "model"},
     "log": {"errors", "model", "codec"},
     "options": {"errors", "model"},
+    "broker": {"errors", "model", "codec", "options"},
     "planning": {"errors", "model", "options"},
-    "transfer": {"errors", "model", "codec", "log", "options", "planning"},
-    "spark": {"errors", "model", "codec", "log", "options", "planning", "transfer"},
+    "transfer": {"errors", "model", "codec", "log", "options", "broker", "planning"},
+    "spark": {"errors", "model", "codec", "log", "options", "broker", "planning", "transfer"},
     "cli": {"errors", "model", "codec", "log", "options", "planning", "transfer"},
 }
 """For each layer those that it may import; its own modules it always may."""
 
-SOLE_IMPORTERS = {"pyspark": "spark", "pyarrow.fs": "log", "fcntl": "log", "kafka": None, "pandas": None}
+SOLE_IMPORTERS = {"pyspark": "spark", "pyarrow.fs": "log", "fcntl": "log", "kafka": "broker", "pandas": None}
 """Libraries that one layer alone may import, or none."""
 
-HEAVY = {"pyarrow", "numpy", "numba", "pyspark"}
+HEAVY = {"pyarrow", "numpy", "numba", "pyspark", "kafka"}
 LIGHT = {"errors", "model", "options", "planning"}
 """Layers that load none of these libraries: Spark plans in many short-lived processes."""
 

@@ -11,7 +11,7 @@ from typing import TypeVar
 from pyspark_kafkalog.errors import DataLossError, LogDirectoryError, UnknownTopicOrPartitionError
 from pyspark_kafkalog.log.partition import Partition
 from pyspark_kafkalog.log.root import LogRoot, open_root
-from pyspark_kafkalog.log.times import first_offset_at
+from pyspark_kafkalog.log.times import first_offset_at, newest_timestamp
 from pyspark_kafkalog.log.transactions import StableOffset, with_aborted
 from pyspark_kafkalog.model import OffsetRange, OnCorrupt, Slice, TopicPartition, Watermarks
 
@@ -65,16 +65,23 @@ class LogDirectory:
             topics.setdefault(topic, []).append(number)
         return {topic: tuple(numbers) for topic, numbers in topics.items()}
 
+    def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
+        """See :meth:`pyspark_kafkalog.model.Place.topic_ids`: what the first partition's folder says."""
+        partitions = self.topics()
+        ids = {}
+        for topic in topics:
+            if topic in partitions:
+                found = self._find(TopicPartition(topic, partitions[topic][0]))
+                ids[topic] = "" if found is None else found.topic_id()
+        return ids
+
     def watermarks(
         self, partitions: Collection[TopicPartition], *, read_committed: bool
     ) -> dict[TopicPartition, Watermarks]:
         """Bounds of those partitions that exist. See :meth:`pyspark_kafkalog.model.Place.watermarks`."""
         # A publish may begin or be undone while the files are looked at.
         before = self._unpublished()
-        found: dict[TopicPartition, Watermarks] = {}
-        for partition in partitions:
-            with suppress(UnknownTopicOrPartitionError):
-                found[partition] = self._ask(partition, lambda p: self._bounds(p, read_committed))
+        found = self._ask_each(partitions, lambda p: self._bounds(p, read_committed))
         unpublished = self._unpublished() | before
         result = {}
         for partition, bounds in found.items():
@@ -107,6 +114,15 @@ class LogDirectory:
             if offset is not None and (end is None or offset >= end):
                 found[partition] = None
         return found
+
+    def newest_timestamps(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """See :meth:`pyspark_kafkalog.model.Place.newest_timestamps`."""
+        return self._ask_each(partitions, newest_timestamp)
+
+    def mean_record_bytes(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, float]:
+        """See :meth:`pyspark_kafkalog.model.Place.mean_record_bytes`: sizes by offsets."""
+        sizes = self._ask_each(partitions, Partition.mean_record_bytes)
+        return {partition: size for partition, size in sizes.items() if size is not None}
 
     def fetch(
         self,
@@ -143,6 +159,16 @@ class LogDirectory:
             stable = self._stable.setdefault(partition.topic_partition, StableOffset(partition))
             last_stable_offset = stable.last_stable_offset(OffsetRange(log_start_offset, high_watermark))
         return Watermarks(log_start_offset, high_watermark, last_stable_offset)
+
+    def _ask_each(
+        self, partitions: Collection[TopicPartition], question: Callable[[Partition], Answer]
+    ) -> dict[TopicPartition, Answer]:
+        """The answers of those partitions that exist."""
+        answers = {}
+        for partition in partitions:
+            with suppress(UnknownTopicOrPartitionError):
+                answers[partition] = self._ask(partition, question)
+        return answers
 
     def _ask(self, topic_partition: TopicPartition, question: Callable[[Partition], Answer]) -> Answer:
         """Ask, and ask again if segments vanished meanwhile: they roll, get compacted or deleted."""

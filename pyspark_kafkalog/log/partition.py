@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from pyspark_kafkalog.errors import CorruptRecordError, DataLossError
+from pyspark_kafkalog.errors import CorruptRecordError, DataLossError, LogDirectoryError
 from pyspark_kafkalog.log.filesystem import Folder
+from pyspark_kafkalog.log.layout import PARTITION_METADATA_FILE, parse_partition_metadata
 from pyspark_kafkalog.log.loading import LogEnd, find_end, live_segments
 from pyspark_kafkalog.log.segment import MAX_OFFSET, FramingError, OpenSegment, Segment
 from pyspark_kafkalog.model import OffsetRange, OnCorrupt, Origin, Slice, TopicPartition
@@ -36,6 +37,20 @@ class Partition:
         :raises FileNotFoundError: if the partition is gone.
         """
         return live_segments(self.folder)
+
+    def topic_id(self) -> str:
+        """The id of the partition's topic; empty if there is none that can be read, as before Kafka 2.8."""
+        data = self.folder.read(PARTITION_METADATA_FILE)
+        try:
+            return "" if data is None else parse_partition_metadata(data, PARTITION_METADATA_FILE)
+        except LogDirectoryError:
+            return ""
+
+    def mean_record_bytes(self) -> float | None:
+        """Bytes of the segments for each offset that they span; None if they are empty."""
+        segments = self.segments()
+        offsets = self.log_end_offset(segments) - segments[0].base_offset if segments else 0
+        return sum(segment.size for segment in segments) / offsets if offsets > 0 else None
 
     def log_start_offset(self, segments: list[Segment]) -> int:
         """The first offset that exists: DeleteRecords may have moved it into the first segment."""

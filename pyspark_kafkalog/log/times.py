@@ -17,6 +17,8 @@ from pyspark_kafkalog.log.partition import Partition, segments_from
 from pyspark_kafkalog.log.segment import OpenSegment, Window
 from pyspark_kafkalog.model import TopicPartition
 
+_MAX_TIMESTAMP = 2**63 - 1
+
 
 def first_offset_at(partition: Partition, timestamp: int) -> int | None:
     """The offset of the first record with a timestamp >= ``timestamp`` (ms), or None.
@@ -41,6 +43,18 @@ def first_offset_at(partition: Partition, timestamp: int) -> int | None:
             if is_chosen:
                 return None
     return None
+
+
+def newest_timestamp(partition: Partition) -> int:
+    """The largest timestamp (ms) of all record batches; -1 if there is none."""
+    newest = -1
+    for segment in partition.segments():
+        with segment.open() as opened:
+            entry = _verified_floor(opened, _MAX_TIMESTAMP)
+            begin = segment.base_offset if entry is None else entry.offset
+            for window in opened.sound_windows(opened.position_before(begin)):
+                newest = max(newest, int(window.batches.max_timestamp.max()))
+    return newest
 
 
 def _first_offset_in(

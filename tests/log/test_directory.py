@@ -22,7 +22,7 @@ from pyspark_kafkalog.errors import (
 )
 from pyspark_kafkalog.log.directory import LogDirectory
 from pyspark_kafkalog.log.filesystem import Folder
-from pyspark_kafkalog.log.layout import format_offset_checkpoint
+from pyspark_kafkalog.log.layout import format_offset_checkpoint, format_partition_metadata
 from pyspark_kafkalog.log.root import LogRoot
 from pyspark_kafkalog.model import OffsetRange, TopicPartition, Watermarks
 from tests.fixtures_dir import case
@@ -705,3 +705,37 @@ def test_nothing_is_changed_and_nothing_logged(root: Path, caplog: pytest.LogCap
         offsets_read(place, T0, ALL, read_committed=True)
     assert {path: path.stat().st_mtime_ns for path in root.rglob("*")} == before
     assert not caplog.records
+
+
+# What is told of topics and partitions besides their bounds
+
+
+def test_topic_ids_are_those_of_the_first_partition_there_is(root: Path) -> None:
+    place = LogDirectory.open(str(root))
+    assert place.topic_ids(["t", "nothing"]) == {"t": ""}
+    metadata = root / "t-0" / "partition.metadata"
+    for topic_id in ("AAAAAAAAAAAAAAAAAAAAAQ", "AAAAAAAAAAAAAAAAAAAAAg"):
+        metadata.write_bytes(format_partition_metadata(topic_id))
+        assert place.topic_ids(["t"]) == {"t": topic_id}
+    metadata.write_bytes(b"")
+    assert place.topic_ids(["t"]) == {"t": ""}, "torn, and no reason not to read the records"
+    assert place.topic_ids([]) == {}
+
+
+@pytest.mark.parametrize("indexed", [True, False])
+def test_newest_timestamps(root: Path, indexed: bool) -> None:
+    late = batch(30, 5, first_timestamp=FIRST_TIMESTAMP + 1000)
+    log = write_segment(root / "t-0", [late, batch(35, 5)])
+    if indexed:
+        write_time_index(log, [(FIRST_TIMESTAMP + 1004, 4)])
+    (root / "u-0").mkdir()
+    gone, empty = TopicPartition("t", 1), TopicPartition("u", 0)
+    newest = LogDirectory.open(str(root)).newest_timestamps([T0, gone, empty])
+    assert newest == {T0: FIRST_TIMESTAMP + 1004, empty: -1}
+
+
+def test_mean_record_bytes(root: Path) -> None:
+    (root / "u-0").mkdir()
+    size = sum(path.stat().st_size for path in (root / "t-0").glob("*.log"))
+    place = LogDirectory.open(str(root))
+    assert place.mean_record_bytes([T0, TopicPartition("u", 0), TopicPartition("t", 9)]) == {T0: size / 30}

@@ -20,12 +20,16 @@ class FakePlace:
     bounds: dict[TopicPartition, tuple[int, ...]]
     bytes_per_record: dict[TopicPartition, int] = field(default_factory=dict)
     records_per_batch: int = 1
+    ids: dict[str, str] = field(default_factory=dict)
 
     def topics(self) -> Mapping[str, tuple[int, ...]]:
         topics: dict[str, tuple[int, ...]] = {}
         for topic, partition in sorted(self.bounds):
             topics[topic] = (*topics.get(topic, ()), partition)
         return topics
+
+    def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
+        return {topic: self.ids.get(topic, "") for topic in self.topics() if topic in topics}
 
     def watermarks(
         self, partitions: Collection[TopicPartition], *, read_committed: bool
@@ -43,6 +47,16 @@ class FakePlace:
             offset = max(start, -(-timestamp // 1000))
             found[partition] = offset if offset < end else None
         return found
+
+    def newest_timestamps(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        return {
+            partition: 1000 * (end - 1) if start < end else -1
+            for partition, (start, end, *_) in self.bounds.items()
+            if partition in partitions
+        }
+
+    def mean_record_bytes(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, float]:
+        return {partition: float(self.bytes_per_record[partition]) for partition in partitions}
 
     def fetch(
         self,
