@@ -21,8 +21,9 @@ from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from pyspark_kafkalog.broker.produce_errors import TOO_LARGE, ProduceError, Reaction, error_of
-from pyspark_kafkalog.errors import KafkaLogError, RecordTooLargeError
+from pyspark_kafkalog.broker.error_codes import name_of
+from pyspark_kafkalog.broker.produce_errors import DENIED, TOO_LARGE, Reaction, hint_for, reaction_to
+from pyspark_kafkalog.errors import AuthorizationError, BrokerError, KafkaLogError, RecordTooLargeError
 from pyspark_kafkalog.model import TopicPartition
 
 
@@ -45,6 +46,10 @@ class Answer:
     error_code: int
     base_offset: int = -1
     message: str | None = None
+
+    @property
+    def reason(self) -> str:
+        return name_of(self.error_code) + (f" ({self.message})" if self.message else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +94,9 @@ class _Partition:
     acknowledges: bool = False
     """Whether the last answer, if any, was a good one."""
     not_before: float = 0.0
+    """No earlier than then is anything sent, or the leader looked up."""
+    look_ups: int = 0
+    """Those in a row that found no leader."""
     appended: int = 0
     records: int = 0
     batches: int = 0
@@ -104,20 +112,20 @@ class _Partition:
 class ProduceState:
     """The queues of one producer.
 
-    The caller appends, asks for requests and sends them, tells what came of
-    them in the order in which it sent them to each broker, looks up leaders for
-    those in :attr:`leaderless`, and calls :meth:`check_expired` before it waits.
+    The caller appends, looks up the leaders of :meth:`leaderless` partitions, asks
+    for requests and sends them, tells what came of them, broker by broker in the
+    order in which it sent them, and calls :meth:`check_expired` before it waits.
     """
 
     def __init__(self, limits: ProduceLimits) -> None:
-        self.leaderless: dict[TopicPartition, None] = {}
-        """Partitions with batches to send and no known leader, in the order in which they asked."""
         self.waiting_bytes = 0
         self.unacknowledged_bytes = 0
         self._limits = limits
         self._partitions: dict[TopicPartition, _Partition] = {}
         self._ready: defaultdict[int, dict[TopicPartition, _Partition]] = defaultdict(dict)
         """By leader, the partitions with batches to send, the next one to be served first."""
+        self._leaderless: dict[TopicPartition, _Partition] = {}
+        """Those with batches to send and no known leader."""
         self._in_flight: defaultdict[int, deque[Request]] = defaultdict(deque)
         self._by_age: deque[Batch] = deque()
 
@@ -135,16 +143,33 @@ class ProduceState:
             self._by_age.append(batch)
             self.waiting_bytes += len(data)
             self.unacknowledged_bytes += len(data)
-        self._enqueue(partition, state)
+        if state.waiting:
+            self._queue(state.leader).setdefault(partition, state)
 
-    def set_leaders(self, leaders: Mapping[TopicPartition, int | None]) -> None:
-        """Who leads each partition; None for one that has no leader now."""
+    def leaderless(self, now: float) -> list[TopicPartition]:
+        """Partitions with batches to send whose leader is to be looked up now."""
+        return [partition for partition, state in self._leaderless.items() if now >= state.not_before]
+
+    def set_leaders(self, leaders: Mapping[TopicPartition, int]) -> None:
+        """Who leads each partition."""
         for partition, leader in leaders.items():
             state = self._partitions.get(partition)
             if state is not None and state.leader != leader:
-                self._dequeue(partition, state)
-                state.leader = leader
-                self._enqueue(partition, state)
+                self._move(partition, state, leader)
+
+    def no_leader(self, partitions: Iterable[TopicPartition], reason: str, now: float) -> None:
+        """A look-up did not find these partitions' leaders: the next one has to wait."""
+        for partition in partitions:
+            state = self._partitions[partition]
+            self._move(partition, state, None)
+            state.not_before = now + self._backoff(state.look_ups)
+            state.look_ups += 1
+            if state.waiting:
+                state.waiting[0].trouble = reason
+
+    def _backoff(self, earlier: int) -> float:
+        """The pause before another attempt, after so many of them (KIP-580)."""
+        return min(self._limits.retry_backoff * 2.0 ** min(earlier, 30), self._limits.retry_backoff_max)
 
     def next_request(self, now: float) -> Request | None:
         """A request to be sent at once, if there is one; then ask again."""
@@ -198,7 +223,7 @@ class ProduceState:
         for batch in self._in_flight[node].popleft().batches:
             answer = answers.get(batch.partition)
             if answer is None:
-                raise KafkaLogError(
+                raise BrokerError(
                     f"Broker {node} answered a request, but not for one of its partitions",
                     topic_partition=batch.partition,
                 )
@@ -209,30 +234,29 @@ class ProduceState:
         for batch in self._in_flight[node].popleft().batches:
             self._settle(batch, Answer(0), 0.0)
 
-    def lost(self, node: int, reason: str, now: float) -> None:
+    def lost(self, node: int, reason: str, now: float, *, unsent: Request | None = None) -> None:
         """The connection to the broker is gone: what is in flight may have been written, or not.
 
+        :param unsent: the request that could not be sent as there was no connection.
         :raises KafkaLogError: if a batch has no retry left.
         """
-        requests = self._in_flight.pop(node, ())
-        for request in requests:
+        for request in self._in_flight.pop(node, ()):
             for batch in request.batches:
-                self._retry(batch, reason, now, refresh=True)
-        if not requests:  # no leader may be reached there, so look again who leads
-            for partition, state in list(self._ready.get(node, {}).items()):
-                self._dequeue(partition, state)
-                state.leader = None
-                state.not_before = now + self._limits.retry_backoff
-                state.waiting[0].trouble = reason
-                self._enqueue(partition, state)
+                if request is unsent:
+                    batch.attempts -= 1
+                    self._put_back(batch)
+                else:
+                    self._retry(batch, reason, now, refresh=True)
+        if unsent is not None:  # nor can others that the broker leads be sent
+            self.no_leader(list(self._ready[node]), reason, now)
 
     def _settle(self, batch: Batch, answer: Answer, now: float) -> None:
         state = self._partitions[batch.partition]
-        error = error_of(answer.error_code)
-        reason = error.name + (f" ({answer.message})" if answer.message else "")
-        if error.reaction is Reaction.DONE:
+        reaction = reaction_to(answer.error_code)
+        if reaction is Reaction.DONE:
             state.in_flight -= 1
             state.acknowledges = True
+            state.look_ups = 0
             state.records += batch.records
             state.batches += 1
             if answer.base_offset >= 0:
@@ -242,12 +266,12 @@ class ProduceState:
             batch.done = True
             self.unacknowledged_bytes -= len(batch.data)
             batch.data = memoryview(b"")
-        elif error.reaction is Reaction.FAIL or (
-            error.reaction is Reaction.RETRY_BEHIND and not self._is_behind(batch, state)
+        elif reaction is Reaction.FAIL or (
+            reaction is Reaction.RETRY_BEHIND and not self._is_behind(batch, state)
         ):
-            raise _refused(batch, answer, error, reason)
+            raise _refused(batch, answer)
         else:
-            self._retry(batch, reason, now, refresh=error.reaction is Reaction.REFRESH)
+            self._retry(batch, answer.reason, now, refresh=reaction is Reaction.REFRESH)
 
     @staticmethod
     def _is_behind(batch: Batch, state: _Partition) -> bool:
@@ -257,38 +281,37 @@ class ProduceState:
     def _retry(self, batch: Batch, reason: str, now: float, *, refresh: bool) -> None:
         batch.trouble = reason
         if batch.attempts > self._limits.retries:
-            raise KafkaLogError(
+            raise BrokerError(
                 f"A record batch was not written in {batch.attempts} attempts: {reason}",
                 topic_partition=batch.partition,
                 hint="Raise kafka.retries, or leave it out: kafka.delivery.timeout.ms bounds the attempts.",
             )
+        state = self._put_back(batch)
+        state.not_before = now + self._backoff(batch.attempts - 1)
+        self._move(batch.partition, state, None if refresh else state.leader)
+
+    def _put_back(self, batch: Batch) -> _Partition:
+        """Let a batch wait again, in its place."""
         state = self._partitions[batch.partition]
-        self._dequeue(batch.partition, state)
         state.in_flight -= 1
         state.acknowledges = False
-        backoff = self._limits.retry_backoff * 2.0 ** min(batch.attempts - 1, 30)
-        state.not_before = now + min(backoff, self._limits.retry_backoff_max)
         place = next(
             (i for i, other in enumerate(state.waiting) if other.number > batch.number), len(state.waiting)
         )
         state.waiting.insert(place, batch)
         self.waiting_bytes += len(batch.data)
-        if refresh:
-            state.leader = None
-        self._enqueue(batch.partition, state)
+        self._move(batch.partition, state, state.leader)
+        return state
 
-    def _enqueue(self, partition: TopicPartition, state: _Partition) -> None:
+    def _move(self, partition: TopicPartition, state: _Partition, leader: int | None) -> None:
+        """Let the partition be led so, and put it, if it has anything to send, where it is found."""
+        self._queue(state.leader).pop(partition, None)
+        state.leader = leader
         if state.waiting:
-            if state.leader is None:
-                self.leaderless[partition] = None
-            else:
-                self._ready[state.leader][partition] = state
+            self._queue(leader)[partition] = state
 
-    def _dequeue(self, partition: TopicPartition, state: _Partition) -> None:
-        if state.leader is None:
-            self.leaderless.pop(partition, None)
-        else:
-            self._ready[state.leader].pop(partition, None)
+    def _queue(self, leader: int | None) -> dict[TopicPartition, _Partition]:
+        return self._leaderless if leader is None else self._ready[leader]
 
     def check_expired(self, now: float) -> None:
         """Nothing may wait longer than the delivery timeout.
@@ -297,7 +320,7 @@ class ProduceState:
         """
         oldest = self._oldest()
         if oldest is not None and now >= oldest.created + self._limits.delivery_timeout:
-            raise KafkaLogError(
+            raise BrokerError(
                 f"A record batch was not acknowledged within delivery.timeout.ms ="
                 f" {round(self._limits.delivery_timeout * 1000)}, in {oldest.attempts} attempts."
                 f" The last trouble: {oldest.trouble}",
@@ -312,8 +335,8 @@ class ProduceState:
         if oldest is None:
             return None
         times = [oldest.created + self._limits.delivery_timeout]
-        for ready in self._ready.values():
-            times += [state.not_before for state in ready.values() if state.not_before > now]
+        for queue in (self._leaderless, *self._ready.values()):
+            times += [state.not_before for state in queue.values() if state.not_before > now]
         return min(times)
 
     def _oldest(self) -> Batch | None:
@@ -334,15 +357,15 @@ class ProduceState:
         }
 
 
-def _refused(batch: Batch, answer: Answer, error: ProduceError, reason: str) -> KafkaLogError:
-    if answer.error_code in TOO_LARGE:
-        return RecordTooLargeError(
-            f"The broker refused a record batch of {len(batch.data)} bytes: {reason}",
-            topic_partition=batch.partition,
-            hint=error.hint,
-        )
-    return KafkaLogError(
-        f"The broker refused a record batch: {reason}",
+def _refused(batch: Batch, answer: Answer) -> KafkaLogError:
+    code = answer.error_code
+    kind: type[KafkaLogError] = BrokerError
+    if code in TOO_LARGE:
+        kind = RecordTooLargeError
+    elif code in DENIED:
+        kind = AuthorizationError
+    return kind(
+        f"A broker refused a record batch of {len(batch.data)} bytes: {answer.reason}",
         topic_partition=batch.partition,
-        hint=error.hint or None,
+        hint=hint_for(code),
     )

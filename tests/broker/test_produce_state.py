@@ -25,7 +25,7 @@ from pyspark_kafkalog.broker.produce_state import (
     ProduceState,
     Request,
 )
-from pyspark_kafkalog.errors import KafkaLogError, RecordTooLargeError
+from pyspark_kafkalog.errors import AuthorizationError, KafkaLogError, RecordTooLargeError
 from pyspark_kafkalog.model import TopicPartition
 
 A, B, C = (TopicPartition("t", number) for number in range(3))
@@ -37,7 +37,7 @@ def batch(text: str, records: int = 1) -> tuple[memoryview, int]:
     return memoryview(text.encode()), records
 
 
-def producer(leaders: dict[TopicPartition, int | None] | None = None, **limits: Any) -> ProduceState:
+def producer(leaders: dict[TopicPartition, int] | None = None, **limits: Any) -> ProduceState:
     """One with the batches a1 to a4, b1 to b3, c1."""
     state = ProduceState(ProduceLimits(**limits))
     state.append(A, [batch(f"a{i}") for i in range(1, 5)], 0.0)
@@ -102,12 +102,12 @@ def test_partitions_take_turns() -> None:
 
 
 def test_each_leader_gets_its_own() -> None:
-    state = producer({A: 1, B: 2, C: None})
+    state = producer({A: 1, B: 2})
     assert sorted(sent(state)) == [["a1"], ["b1"]]
-    assert list(state.leaderless) == [C]
+    assert state.leaderless(0.0) == [C]
     assert sorted(state.nodes_in_flight()) == [1, 2]
     state.set_leaders({C: 2})
-    assert not state.leaderless
+    assert not state.leaderless(0.0)
     assert sent(state) == [["c1"]]
 
 
@@ -142,7 +142,7 @@ def test_a_moved_leader_is_asked_for_and_waited_for() -> None:
     answer(state)
     assert sent(state) == [["a2"], ["a3"], ["a4"]]
     answer(state, a=NOT_LEADER)
-    assert A in state.leaderless
+    assert A in state.leaderless(10.0)
     state.set_leaders({A: 2})
     assert sent(state, 10.0) == [], "what the old leader has may yet be written there"
     answer(state, a=NOT_LEADER)
@@ -174,19 +174,36 @@ def test_all_in_flight_on_a_lost_connection_goes_again() -> None:
     assert sent(state) == [["a2"], ["a3"], ["a4"]]
     state.lost(1, "reset", 1.0)
     assert state.nodes_in_flight() == [2]
-    assert A in state.leaderless
+    assert A in state.leaderless(10.0)
     state.set_leaders({A: 1})
     assert sent(state, 1.01) == []
     assert sent(state, 2.0) == [["a2"]]
 
 
 def test_leaders_that_cannot_be_reached_are_looked_up_again_after_a_pause() -> None:
-    state = producer()
-    state.lost(1, "refused", 1.0)
-    assert list(state.leaderless) == [A, B, C]
+    state = producer(max_request_size=1, retries=0)
+    request = state.next_request(1.0)
+    state.lost(1, "refused", 1.0, unsent=request)
+    assert state.leaderless(1.0) == []
+    assert sorted(state.leaderless(1.2)) == [A, B, C]
     state.set_leaders({A: 1, B: 1, C: 1})
     assert sent(state, 1.0) == []
-    assert sent(state, 1.2) == [["a1", "b1", "c1"]]
+    assert sorted(sent(state, 1.2)) == [["a1"], ["b1"], ["c1"]]
+
+
+def test_look_ups_that_find_no_leader_back_off_and_ever_more() -> None:
+    state = producer({A: 1, B: 1})
+    now = 0.0
+    for backoff in (0.1, 0.2, 0.4, 0.8, 1.0, 1.0):
+        state.no_leader([C], "no broker can be reached", now)
+        assert state.leaderless(now + backoff - 0.01) == []
+        assert state.wake_at(now) == pytest.approx(now + backoff)
+        now += backoff + 0.01
+        assert state.leaderless(now) == [C]
+    state.set_leaders({C: 1})
+    assert ["a1", "b1", "c1"] in sent(state, now)
+    with pytest.raises(KafkaLogError, match="no answer came"):
+        state.check_expired(1000.0)
 
 
 def test_a_duplicate_is_written() -> None:
@@ -219,10 +236,10 @@ def test_out_of_order_with_nothing_before_it_ends_the_producer() -> None:
 @pytest.mark.parametrize(
     ("code", "kind", "message"),
     [
-        (TOO_LARGE, RecordTooLargeError, r"2 bytes: MESSAGE_TOO_LARGE.*max\.message\.bytes"),
-        (29, KafkaLogError, "TOPIC_AUTHORIZATION_FAILED.*ACL"),
+        (TOO_LARGE, RecordTooLargeError, r"2 bytes: MESSAGE_SIZE_TOO_LARGE.*max\.message\.bytes"),
+        (29, AuthorizationError, "TOPIC_AUTHORIZATION_FAILED.*ACL"),
         (87, KafkaLogError, "INVALID_RECORD.*compacted"),
-        (-1, KafkaLogError, "UNKNOWN_SERVER_ERROR"),
+        (-1, KafkaLogError, "UNKNOWN_SERVER_ERROR.*own log"),
         (999, KafkaLogError, "error code 999"),
     ],
 )
@@ -421,6 +438,20 @@ class ProducerAndBrokers(RuleBasedStateMachine):
         if requests and received:
             self.orphans.append((node, deque(list(requests)[:received])))
         self.state.lost(node, "reset", self.now)
+
+    @rule()
+    def find_no_connection(self) -> None:
+        request = self.state.next_request(self.now)
+        if request is not None:
+            requests = self.requests.pop(request.node, None)
+            if requests:
+                self.orphans.append((request.node, requests))
+            self.answers.pop(request.node, None)
+            self.state.lost(request.node, "refused", self.now, unsent=request)
+
+    @rule()
+    def find_no_leaders(self) -> None:
+        self.state.no_leader(self.state.leaderless(self.now), "none", self.now)
 
     @precondition(lambda self: self.orphans)
     @rule(data=st.data())

@@ -1,0 +1,315 @@
+"""Record batches to the leaders of their partitions: acknowledged, in order, and once if idempotent.
+
+:class:`~pyspark_kafkalog.broker.produce_state.ProduceState` decides; this module
+moves the bytes. Nothing runs in the background: while rows are encoded, requests
+and answers wait in the sockets' buffers, and each :meth:`ProduceSink.append`
+takes the answers that have come and sends what may follow. It waits only when
+``buffer.memory`` is exceeded, and in :meth:`ProduceSink.finish`.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections import defaultdict, deque
+from dataclasses import replace
+from types import TracebackType
+
+import numpy as np
+from kafka.protocol.producer import InitProducerIdRequest, ProduceRequest
+
+from pyspark_kafkalog.broker import produce_ids
+from pyspark_kafkalog.broker.cluster import Backoff, Cluster
+from pyspark_kafkalog.broker.connection import Connection, readable
+from pyspark_kafkalog.broker.error_codes import (
+    LEADER_NOT_AVAILABLE,
+    UNKNOWN_TOPIC_OR_PARTITION,
+    error_of,
+    is_retriable,
+)
+from pyspark_kafkalog.broker.metadata import MAX_VERSION as METADATA_VERSION
+from pyspark_kafkalog.broker.metadata import metadata_request
+from pyspark_kafkalog.broker.produce_request import (
+    MAX_VERSION,
+    MIN_VERSION,
+    REQUEST_OVERHEAD,
+    produce_request,
+)
+from pyspark_kafkalog.broker.produce_state import (
+    Answer,
+    PartitionResult,
+    ProduceLimits,
+    ProduceState,
+    Request,
+)
+from pyspark_kafkalog.codec import write_kernels
+from pyspark_kafkalog.codec.encode import Encoded, EncodeSettings
+from pyspark_kafkalog.codec.format import OFFSET
+from pyspark_kafkalog.codec.walk import walk
+from pyspark_kafkalog.errors import BrokerConnectionError, BrokerError
+from pyspark_kafkalog.model import TopicPartition
+from pyspark_kafkalog.options.brokers import ProduceOptions
+
+_WORTH_SENDING = 256 << 10
+"""Bytes that wait before a request is sent while more may follow: so small batches share requests."""
+_KIP_360 = 3
+"""Version of InitProducerId since which a broker that has forgotten a producer takes any sequence number."""
+
+_APPEARS_WITHIN = 10.0
+"""Seconds in which a topic that brokers create at first sight has to come to be."""
+
+_log = logging.getLogger("pyspark_kafkalog")
+
+
+class ProduceSink:
+    """Writes the record batches of one task. Used as a context manager: left without :meth:`finish`, it
+    drops what is not acknowledged yet.
+
+    :param settings: how to encode, as far as no topic and no producer id matters.
+    """
+
+    def __init__(self, cluster: Cluster, options: ProduceOptions, settings: EncodeSettings) -> None:
+        self._cluster = cluster
+        self._options = options
+        self._settings = settings
+        self._by_topic: dict[str, EncodeSettings] = {}
+        self._producer_id: produce_ids.ProducerId | None = None
+        self._connections: dict[int, Connection] = {}
+        self._deadlines: defaultdict[int, deque[float]] = defaultdict(deque)
+        """When the answers to the requests in flight have to be there, by broker."""
+        self._state = ProduceState(
+            ProduceLimits(
+                max_in_flight=options.max_in_flight,
+                max_request_size=options.max_request_size,
+                retries=options.retries,
+                delivery_timeout=options.delivery_timeout_ms / 1000,
+                retry_backoff=cluster.options.retry_backoff_ms / 1000,
+                retry_backoff_max=cluster.options.retry_backoff_max_ms / 1000,
+            )
+        )
+
+    def __enter__(self) -> ProduceSink:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for connection in self._connections.values():
+            self._cluster.release(connection)
+        self._connections.clear()
+
+    def settings(self, partition: TopicPartition) -> EncodeSettings:
+        """How to encode what is appended to the partition next: its sequence numbers, its topic's bounds."""
+        settings = self._by_topic.get(partition.topic)
+        if settings is None:
+            settings = self._by_topic[partition.topic] = self._bounded(partition.topic)
+        if not self._options.enable_idempotence:
+            return settings
+        producer_id = self._producer_id
+        if producer_id is None:
+            producer_id = produce_ids.borrow(self._cluster.options, self._cluster.producer_id)
+            self._producer_id = producer_id
+        return replace(
+            settings,
+            producer_id=producer_id.id,
+            producer_epoch=producer_id.epoch,
+            base_sequence=producer_id.sequences[partition],
+        )
+
+    def _bounded(self, topic: str) -> EncodeSettings:
+        """The batch size is lowered so that no batch is refused which could have been smaller."""
+        size, limit = self._options.max_request_size - REQUEST_OVERHEAD, "kafka.max.request.size"
+        config = self._cluster.topic_config(topic)
+        if config is not None and int(config["max.message.bytes"]) < size:
+            size, limit = int(config["max.message.bytes"]), "the topic's max.message.bytes"
+        settings = self._settings
+        return replace(
+            settings, batch_size=min(settings.batch_size, size), max_message_bytes=size, limit=limit
+        )
+
+    def append(self, partition: TopicPartition, encoded: Encoded) -> None:
+        """Take record batches; those of one partition are written in the order of the calls.
+
+        :raises KafkaLogError: if a batch that was appended before can't be written.
+        """
+        batches = walk(encoded.data)
+        # Of a compressed batch whose base offset is not 0 brokers compress all records anew.
+        write_kernels.put_ints(encoded.data, batches.position + OFFSET, np.zeros_like(batches.position), 8)
+        data = encoded.data.data
+        rows = zip(batches.position.tolist(), batches.size.tolist(), batches.count.tolist(), strict=True)
+        self._state.append(
+            partition,
+            [(data[position : position + size], count) for position, size, count in rows],
+            time.monotonic(),
+        )
+        if self._producer_id is not None:
+            self._producer_id.advance(partition, encoded.records)
+        if self._state.waiting_bytes >= _WORTH_SENDING:
+            self._go_on(wait=False)
+        while self._state.unacknowledged_bytes > self._options.buffer_memory:
+            self._go_on(wait=True)
+
+    def finish(self) -> dict[TopicPartition, PartitionResult]:
+        """Wait until all is acknowledged, or with acks=0 until the brokers have read it; what was written.
+
+        :raises KafkaLogError: if a batch can't be written.
+        """
+        while not self._state.is_idle:
+            self._go_on(wait=True)
+        if self._options.acks == 0:
+            self._wait_until_read()
+        if self._producer_id is not None and self._may_go_on_with_id():
+            produce_ids.give_back(self._cluster.options, self._producer_id)
+        self._producer_id = None
+        return self._state.results()
+
+    def _go_on(self, *, wait: bool) -> None:
+        """Take what answers there are and send what may be sent; then ``wait`` for more to do."""
+        self._receive(0)
+        self._state.check_expired(time.monotonic())
+        self._look_up_leaders()
+        while (request := self._state.next_request(time.monotonic())) is not None:
+            self._send(request)
+        if wait and not self._state.is_idle:
+            self._wait()
+
+    def _wait(self) -> None:
+        now = time.monotonic()
+        times = [deadlines[0] for deadlines in self._deadlines.values() if deadlines]
+        wake_at = self._state.wake_at(now)
+        pause = max(min([*times, now if wake_at is None else wake_at]) - now, 0)
+        if self._state.in_flight():
+            self._receive(pause)
+        else:
+            time.sleep(pause)
+
+    def _look_up_leaders(self) -> None:
+        partitions = self._state.leaderless(time.monotonic())
+        if not partitions:
+            return
+        try:
+            found = {partition: self._cluster.leader(partition) for partition in partitions}
+        except BrokerConnectionError as e:
+            self._state.no_leader(partitions, _reason(e), time.monotonic())
+            return
+        brokers = self._cluster.metadata.brokers
+        leaders = {p: leader.node_id for p, leader in found.items() if leader and leader.node_id in brokers}
+        self._state.set_leaders(leaders)
+        without = found.keys() - leaders.keys()
+        self._cluster.forget({partition.topic for partition in without})
+        self._state.no_leader(without, "the partition has no leader", time.monotonic())
+
+    def _send(self, request: Request) -> None:
+        node, options = request.node, self._options
+        try:
+            connection = self._connections.get(node)
+            if connection is None:
+                connection = self._connections[node] = self._cluster.connection(node)
+        except BrokerConnectionError as e:
+            self._lost(node, _reason(e), unsent=request)
+            return
+        version = _version(connection)
+        batches = [(batch.partition, batch.data) for batch in request.batches]
+        body = produce_request(version, options.acks, options.request_timeout_ms, batches)
+        try:
+            connection.send_body(ProduceRequest, version, body, expect_response=options.acks != 0)
+        except BrokerConnectionError as e:
+            self._lost(node, _reason(e))
+            return
+        if options.acks == 0:
+            self._state.delivered(node)
+        else:
+            self._deadlines[node].append(time.monotonic() + options.request_timeout_ms / 1000)
+
+    def _receive(self, timeout: float) -> None:
+        """Take all answers that are there, waiting ``timeout`` seconds for the first."""
+        while nodes := {self._connections[node]: node for node in self._state.nodes_in_flight()}:
+            ready = readable(nodes, timeout)
+            for connection in ready:
+                self._take_answer(nodes[connection], connection)
+            if not ready:
+                break
+            timeout = 0
+        for node, deadlines in list(self._deadlines.items()):
+            if deadlines and time.monotonic() >= deadlines[0]:
+                self._lost(node, f"no answer within request.timeout.ms = {self._options.request_timeout_ms}")
+
+    def _take_answer(self, node: int, connection: Connection) -> None:
+        try:
+            response = connection.receive()
+        except BrokerConnectionError as e:
+            self._lost(node, _reason(e))
+            return
+        self._deadlines[node].popleft()
+        answers = {
+            TopicPartition(topic.name, answer.index): Answer(
+                answer.error_code, answer.base_offset, answer.error_message
+            )
+            for topic in response.responses
+            for answer in topic.partition_responses
+        }
+        self._state.answered(node, answers, time.monotonic())
+        self._forget_leaders()
+
+    def _lost(self, node: int, reason: str, *, unsent: Request | None = None) -> None:
+        _log.debug("Lost the connection to broker %d: %s", node, reason)
+        connection = self._connections.pop(node, None)
+        if connection is not None:
+            connection.close()
+        self._deadlines.pop(node, None)
+        self._state.lost(node, reason, time.monotonic(), unsent=unsent)
+        self._forget_leaders()
+
+    def _forget_leaders(self) -> None:
+        self._cluster.forget({partition.topic for partition in self._state.leaderless(math.inf)})
+
+    def _wait_until_read(self) -> None:
+        """A broker takes up the requests of a connection in order, so the answer to this one tells of all."""
+        for connection in self._connections.values():
+            try:
+                connection.call(metadata_request([], create=False), max_version=METADATA_VERSION)
+            except BrokerConnectionError as e:
+                _log.warning("With acks=0, some of what was sent may not be written: %s", e)
+
+    def _may_go_on_with_id(self) -> bool:
+        api = InitProducerIdRequest.API_KEY
+        versions = [connection.versions.get(api, (0, 0)) for connection in self._connections.values()]
+        return all(highest >= _KIP_360 for _, highest in versions)
+
+
+def partition_count(cluster: Cluster, topic: str) -> int:
+    """How many partitions a topic has. It is created if the brokers do so at first sight.
+
+    :raises UnknownTopicOrPartitionError: if there is no such topic after some looks.
+    """
+    cluster.leader(TopicPartition(topic, 0))
+    backoff = Backoff(cluster.options, min(cluster.options.request_timeout_ms / 1000, _APPEARS_WITHIN))
+    while True:
+        known = cluster.metadata.topics.get(topic)
+        if known is not None and not known.error_code and known.leaders:
+            return len(known.leaders)
+        code = UNKNOWN_TOPIC_OR_PARTITION if known is None else known.error_code or LEADER_NOT_AVAILABLE
+        trouble = error_of(
+            code,
+            f"Looking up the topic {topic!r} to write to",
+            hint="Create it, or set the brokers' auto.create.topics.enable.",
+        )
+        if not is_retriable(code):
+            raise trouble
+        backoff.pause(trouble)
+        cluster.refresh([topic], create=True)
+
+
+def _version(connection: Connection) -> int:
+    version = connection.version_of(ProduceRequest, max_version=MAX_VERSION)
+    if version < MIN_VERSION:
+        raise BrokerError(
+            "The broker is older than Kafka 0.11, and does not know the format of our record batches",
+            broker=str(connection.address),
+        )
+    return version
+
+
+def _reason(error: BrokerConnectionError) -> str:
+    return error.message if error.broker is None else f"{error.message} (broker {error.broker})"
