@@ -75,6 +75,23 @@ def test_offsets_of_another_form_are_refused(text: str) -> None:
         parse_offsets(text, option="startingOffsets", lowest=-2)
 
 
+def test_parsing_offsets() -> None:
+    text = '{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}'
+    assert parse_offsets(text, option="startingOffsets", lowest=-2) == {
+        TopicPartition("topicA", 0): 23,
+        TopicPartition("topicA", 1): -1,
+        TopicPartition("topicB", 0): -2,
+    }
+
+
+def test_offsets_as_spark_2_1_logged_them() -> None:
+    assert parse_offsets('{"topic1":{"0":456,"1":789},"topic2":{"0":0}}', option="offsets") == {
+        TopicPartition("topic1", 0): 456,
+        TopicPartition("topic1", 1): 789,
+        TopicPartition("topic2", 0): 0,
+    }
+
+
 def test_illegal_topics_are_refused() -> None:
     with pytest.raises(OptionError, match="Illegal topic name"):
         parse_offsets('{"../etc":{"0":7}}', option="startingOffsets")
