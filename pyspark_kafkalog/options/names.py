@@ -1,19 +1,11 @@
-"""The names of all options, where each may stand, its default, and what Spark adds or refuses itself."""
+"""The names of the options: what each is for, its default and its meaning."""
 
 from __future__ import annotations
 
 import difflib
 import enum
-import logging
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-
-from pyspark_kafkalog.errors import OptionError
-from pyspark_kafkalog.options import values as option_values
-from pyspark_kafkalog.options.offsets_json import MAX_INT, MAX_LONG
-
-_log = logging.getLogger("pyspark_kafkalog")
 
 
 class Use(enum.Flag):
@@ -26,6 +18,14 @@ class Use(enum.Flag):
     ALL = READ | WRITE
 
 
+class Where(enum.Flag):
+    """What holds the records that an option is about."""
+
+    DIRECTORY = enum.auto()
+    BROKERS = enum.auto()
+    ANY = DIRECTORY | BROKERS
+
+
 @dataclass(frozen=True, slots=True)
 class Option:
     """One option as users write and read about it; ``default`` as they would write it, or None."""
@@ -34,11 +34,16 @@ class Option:
     use: Use
     default: str | None
     meaning: str
+    where: Where = Where.ANY
 
 
 OPTIONS: tuple[Option, ...] = (
     Option(
-        "path", Use.ALL, None, "Log directory: path or URI. To read also a JSON array or comma list of them."
+        "path",
+        Use.ALL,
+        None,
+        "Log directory: path or URI. To read also a JSON array or comma list of them.",
+        where=Where.DIRECTORY,
     ),
     Option("subscribe", Use.READ, None, "Topics, separated by commas."),
     Option("subscribePattern", Use.READ, None, "Java regular expression, found anywhere in a topic's name."),
@@ -105,92 +110,54 @@ OPTIONS: tuple[Option, ...] = (
         None,
         "Import path `package.module:callable`, asked for rows with no `partition`.",
     ),
-    Option("numPartitions", Use.WRITE, "1", "Partitions of a topic that this write makes."),
-    Option("compression.type", Use.WRITE, "none", "`none`, `gzip`, `snappy`, `lz4` or `zstd`."),
-    Option("batch.size", Use.WRITE, "16384", "Bytes of records, uncompressed, that fill a record batch."),
-    Option("max.message.bytes", Use.WRITE, "1048588", "Bytes of the largest record batch, as stored."),
-    Option("message.timestamp.type", Use.WRITE, "CreateTime", "`CreateTime` or `LogAppendTime`."),
-    Option("segment.bytes", Use.WRITE, "1073741824", "Bytes at which a new segment begins."),
-    Option("segment.ms", Use.WRITE, "604800000", "Age at which a new segment begins."),
-    Option("index.interval.bytes", Use.WRITE, "4096", "Bytes of log between two index entries."),
+    Option(
+        "numPartitions", Use.WRITE, "1", "Partitions of a topic that this write makes.", where=Where.DIRECTORY
+    ),
+    Option(
+        "compression.type",
+        Use.WRITE,
+        "none",
+        "`none`, `gzip`, `snappy`, `lz4` or `zstd`.",
+        where=Where.DIRECTORY,
+    ),
+    Option(
+        "batch.size",
+        Use.WRITE,
+        "16384",
+        "Bytes of records, uncompressed, that fill a record batch.",
+        where=Where.DIRECTORY,
+    ),
+    Option(
+        "max.message.bytes",
+        Use.WRITE,
+        "1048588",
+        "Bytes of the largest record batch, as stored.",
+        where=Where.DIRECTORY,
+    ),
+    Option(
+        "message.timestamp.type",
+        Use.WRITE,
+        "CreateTime",
+        "`CreateTime` or `LogAppendTime`.",
+        where=Where.DIRECTORY,
+    ),
+    Option(
+        "segment.bytes",
+        Use.WRITE,
+        "1073741824",
+        "Bytes at which a new segment begins.",
+        where=Where.DIRECTORY,
+    ),
+    Option("segment.ms", Use.WRITE, "604800000", "Age at which a new segment begins.", where=Where.DIRECTORY),
+    Option(
+        "index.interval.bytes",
+        Use.WRITE,
+        "4096",
+        "Bytes of log between two index entries.",
+        where=Where.DIRECTORY,
+    ),
 )
-"""All options of this version, in the order of the README's table."""
-
-_BY_NAME = {option.name.lower(): option for option in OPTIONS}
-
-_ADDED_BY_SPARK = re.compile(r"paths|queryname|location|owner|provider|comment|option\..*")
-"""Names that Spark adds: ``load([..])``, ``queryName``, and ``CREATE TABLE`` (observed with PySpark 4.2)."""
-
-_FOR_BROKERS = {
-    "groupidprefix",
-    "kafka.group.id",
-    "kafkaconsumer.polltimeoutms",
-    "fetchoffset.numretries",
-    "fetchoffset.retryintervalms",
-}
-"""Options of Spark's source that cannot matter for a directory, and are let pass."""
-
-_REFUSED_BY_SPARK = {
-    "kafka.auto.offset.reset": "Set startingOffsets to earliest or latest instead.",
-    "kafka.key.deserializer": "Keys are read as bytes: use DataFrame operations to deserialize them.",
-    "kafka.value.deserializer": "Values are read as bytes: use DataFrame operations to deserialize them.",
-    "kafka.enable.auto.commit": "Spark keeps track of what is read.",
-    "kafka.interceptor.classes": "Use DataFrame operations instead.",
-    "kafka.key.serializer": "Give the column key as string or binary.",
-    "kafka.value.serializer": "Give the column value as string or binary.",
-}
-SERVERS = "kafka.bootstrap.servers"
-
-
-class GivenOptions:
-    """The options that the user gave, with the defaults of :data:`OPTIONS` behind them."""
-
-    def __init__(self, options: Mapping[str, str], use: Use) -> None:
-        self._values = {name.lower(): str(value) for name, value in options.items()}
-        for name in self._values:
-            _check_name(name, use)
-
-    def __contains__(self, name: str) -> bool:
-        return name.lower() in self._values
-
-    def text(self, name: str) -> str | None:
-        return self._values.get(name.lower(), _BY_NAME[name.lower()].default)
-
-    def boolean(self, name: str) -> bool:
-        return option_values.boolean(name, self.text(name) or "")
-
-    def choice(self, name: str, *allowed: str) -> str:
-        return option_values.choice(name, self.text(name) or "", allowed)
-
-    def integer(self, name: str, lowest: int, highest: int = MAX_INT) -> int:
-        return option_values.integer(name, self.text(name) or "", lowest, highest)
-
-    def limit(self, name: str, highest: int = MAX_LONG) -> int | None:
-        return self.integer(name, 1, highest) if name in self else None
-
-
-def _check_name(name: str, use: Use) -> None:
-    option = _BY_NAME.get(name)
-    if option is not None and option.use & use:
-        return
-    if name == SERVERS or _ADDED_BY_SPARK.fullmatch(name):
-        return
-    if name in _FOR_BROKERS:
-        _log.debug("Option %s concerns brokers, and is ignored for a log directory", name)
-        return
-    if name in _REFUSED_BY_SPARK:
-        raise OptionError(
-            f"Kafka option {name.removeprefix('kafka.')!r} is not supported", hint=_REFUSED_BY_SPARK[name]
-        )
-    if option is not None:
-        other = "reading" if use is Use.WRITE else "writing"
-        raise OptionError(f"Option {option.name!r} is for {other} only")
-    usable = {known.name for known in OPTIONS if known.use & use}
-    if name.startswith("kafka."):
-        bare = name.removeprefix("kafka.")
-        hint = f"Write {bare!r} instead." if bare in usable else "Leave it out."
-        raise OptionError(f"Option {name!r} concerns brokers, and 'path' is a log directory", hint=hint)
-    raise OptionError(f"Unknown option {name!r}", hint=suggestion(name, usable))
+"""All options but those of brokers, in the order of the README's table."""
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:

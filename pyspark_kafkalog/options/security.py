@@ -1,35 +1,124 @@
-"""How to prove who we are to brokers, and they to us: parsed from Kafka's own setting names.
+"""Who logs in to brokers, and what TLS checks: Kafka's SaslConfigs and SslConfigs.
 
-No part of these options is ever shown: not by repr, nor in an error.
-Sources: Kafka's ``SaslConfigs``, ``SslConfigs``, ``JaasConfig``.
+No value shows in a text, be it a repr or an error; pickles hold them, for the
+tasks need them.
 """
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
+
+from pyspark_kafkalog.errors import OptionError
+from pyspark_kafkalog.options.given import GivenOptions
+from pyspark_kafkalog.options.jaas import LoginModule, parse_jaas
+from pyspark_kafkalog.options.oauth import OAuthOptions, oauth_options
+from pyspark_kafkalog.options.tls import TlsOptions, tls_options
+
+_log = logging.getLogger("pyspark_kafkalog")
+
+JAAS = "kafka.sasl.jaas.config"
+_SERVICE_NAME = "kafka.sasl.kerberos.service.name"
+_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+_MODULES = {
+    "PLAIN": "plain.PlainLoginModule",
+    "SCRAM-SHA-256": "scram.ScramLoginModule",
+    "SCRAM-SHA-512": "scram.ScramLoginModule",
+    "OAUTHBEARER": "oauthbearer.OAuthBearerLoginModule",
+    "GSSAPI": "Krb5LoginModule",
+}
+"""The login module of each mechanism."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class KerberosOptions:
+    """Who logs in through Kerberos; without a principal the owner of the ticket cache."""
+
+    service_name: str
+    principal: str | None = None
+    keytab: str | None = None
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class SecurityOptions:
-    """Protocol, credentials and certificates. Certificates and keys are PEM: text, or the path of a file."""
+    """The security protocol and what belongs to it: a mechanism for SASL, ``tls`` for TLS."""
 
     protocol: str = "PLAINTEXT"
     mechanism: str | None = None
     username: str | None = None
     password: str | None = None
-    oauth_token: str | None = None
-    oauth_token_endpoint_url: str | None = None
-    oauth_client_id: str | None = None
-    oauth_client_secret: str | None = None
-    oauth_scope: str | None = None
-    kerberos_service_name: str | None = None
-    kerberos_principal: str | None = None
-    kerberos_keytab: str | None = None
-    ca_pem: str | None = None
-    ca_file: str | None = None
-    certificate_pem: str | None = None
-    certificate_file: str | None = None
-    key_pem: str | None = None
-    key_file: str | None = None
-    key_password: str | None = None
-    check_hostname: bool = True
+    oauth: OAuthOptions | None = None
+    kerberos: KerberosOptions | None = None
+    tls: TlsOptions | None = None
+
+    def __repr__(self) -> str:
+        return f"SecurityOptions(protocol={self.protocol!r}, mechanism={self.mechanism!r}, ...)"
+
+
+def security_options(given: GivenOptions) -> SecurityOptions:
+    """The security that the options ask for.
+
+    :raises OptionError: which never shows a value that may be secret.
+    """
+    protocol = given.choice("kafka.security.protocol", *_PROTOCOLS)
+    tls = tls_options(given) if protocol.endswith("SSL") else None
+    if not protocol.startswith("SASL_"):
+        if JAAS in given:
+            _log.warning("Option %s has no effect, since kafka.security.protocol is %s", JAAS, protocol)
+        return SecurityOptions(protocol, tls=tls)
+    mechanism = given.choice("kafka.sasl.mechanism", *_MODULES)
+    module = _login_module(given, mechanism)
+    if mechanism == "OAUTHBEARER":
+        login = module.options if module else {}
+        return SecurityOptions(protocol, mechanism, oauth=oauth_options(given, login), tls=tls)
+    if mechanism == "GSSAPI":
+        return SecurityOptions(protocol, mechanism, kerberos=_kerberos(given, module), tls=tls)
+    if module is None:
+        raise _no_login(mechanism)
+    username, password = _name_and_password(module)
+    return SecurityOptions(protocol, mechanism, username, password, tls=tls)
+
+
+def _login_module(given: GivenOptions, mechanism: str) -> LoginModule | None:
+    if JAAS not in given:
+        return None
+    module = parse_jaas(JAAS, given.text(JAAS) or "")
+    expected = _MODULES[mechanism]
+    if not module.is_a(expected):
+        raise OptionError(
+            f"Option {JAAS!r} names another login module than SASL {mechanism} has, which is {expected}",
+            hint="See kafka.sasl.mechanism, which is GSSAPI unless it is given.",
+        )
+    return module
+
+
+def _no_login(mechanism: str) -> OptionError:
+    module = f"org.apache.kafka.common.security.{_MODULES[mechanism]}"
+    return OptionError(
+        f"SASL {mechanism} needs the option {JAAS!r}",
+        hint=f'Expected: {module} required username="..." password="...";',
+    )
+
+
+def _name_and_password(module: LoginModule) -> tuple[str, str]:
+    if module.options.get("tokenauth", "").lower() == "true":
+        raise OptionError(
+            f"Option {JAAS!r} has tokenauth=true, and delegation tokens are not supported",
+            hint="Give the user name and password of a SCRAM user.",
+        )
+    missing = [name for name in ("username", "password") if name not in module.options]
+    if missing:
+        raise OptionError(f"Option {JAAS!r} has no {' and no '.join(missing)}")
+    return module.options["username"], module.options["password"]
+
+
+def _kerberos(given: GivenOptions, module: LoginModule | None) -> KerberosOptions:
+    login = module.options if module else {}
+    names = {name for name in (given.trimmed(_SERVICE_NAME), login.get("serviceName")) if name}
+    if len(names) != 1:
+        trouble = "differ in the service name" if names else "name no service"
+        raise OptionError(
+            f"Options {_SERVICE_NAME!r} and {JAAS!r} {trouble}",
+            hint=f"Give it as {_SERVICE_NAME}, usually kafka.",
+        )
+    return KerberosOptions(names.pop(), login.get("principal"), login.get("keyTab"))

@@ -12,24 +12,52 @@ import json
 import logging
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 from urllib.parse import unquote
 
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.model import EARLIEST, HEADERS_FIELD, LATEST, ROW_FIELDS, TopicPartition, check_topic
 from pyspark_kafkalog.options import values as option_values
-from pyspark_kafkalog.options.names import OPTIONS, SERVERS, GivenOptions, Use
+from pyspark_kafkalog.options.brokers import (
+    ConnectionOptions,
+    FetchOptions,
+    ProduceOptions,
+    connection_options,
+    fetch_options,
+    produce_options,
+)
+from pyspark_kafkalog.options.given import GivenOptions
+from pyspark_kafkalog.options.kafka_names import SERVERS
+from pyspark_kafkalog.options.names import OPTIONS, Use, Where
 from pyspark_kafkalog.options.offsets_json import MAX_INT, MAX_LONG, Offsets, parse_offsets, parse_partitions
 
 _log = logging.getLogger("pyspark_kafkalog")
 
+_COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
+_PRODUCER_PACKAGE = "org.apache.kafka.clients.producer."
+
+
+Distribution = Literal["key", "sticky", "round-robin"]
+"""By the key's hash, and in batches where it is null; in batches; one row here, the next one there."""
+
+_JAVA_PARTITIONERS: Mapping[str, Distribution] = {
+    "internals.DefaultPartitioner": "key",
+    "UniformStickyPartitioner": "sticky",
+    "RoundRobinPartitioner": "round-robin",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class PlaceOptions:
-    """Where the records are: one or several log directories. Not shown, because a URI may hold a secret."""
+    """Where the records are: log directories, or brokers and how to fetch from them.
 
-    paths: tuple[str, ...] = field(repr=False)
+    Paths are not shown, because a URI may hold a secret.
+    """
+
+    paths: tuple[str, ...] = field(default=(), repr=False)
+    brokers: ConnectionOptions | None = None
+    fetch: FetchOptions | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +111,18 @@ class ReadOptions:
     read_committed: bool
     check_crcs: bool
     checkpoint_location: str | None
+    group_id: str | None = None
+    group_id_prefix: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """All that a writer is told. ``partitioner`` is ``module:name``; sizes in bytes as Kafka counts them."""
+    """All that a writer is told. ``partitioner`` is ``module:name``; sizes in bytes as Kafka counts them.
+
+    For brokers ``brokers`` and ``produce`` are set and ``root`` is empty; what is a
+    topic's own there (number of partitions, segments) stands at its default.
+    ``distribution`` says where rows go that neither a column nor a partitioner sends.
+    """
 
     root: str
     topic: str | None
@@ -100,32 +135,40 @@ class WriteOptions:
     segment_bytes: int
     segment_ms: int
     index_interval_bytes: int
+    distribution: Distribution = "key"
+    brokers: ConnectionOptions | None = None
+    produce: ProduceOptions | None = None
 
 
 def place_options(options: Mapping[str, str]) -> PlaceOptions:
-    """Where the records are.
+    """Where the records to read are.
 
     :raises OptionError: unless exactly one of ``path`` and ``kafka.bootstrap.servers`` is given.
     """
-    given = {name.lower(): value for name, value in options.items()}
+    given = GivenOptions(options, Use.READ)
+    name = _place_name(given)
+    if name == SERVERS:
+        return PlaceOptions(brokers=connection_options(given), fetch=fetch_options(given))
+    return PlaceOptions(_paths(given.text(name) or ""))
+
+
+def _place_name(given: GivenOptions) -> str:
+    """The one option that says where the records are."""
     places = [name for name in ("path", "paths", SERVERS) if name in given]
     if not places:
         raise OptionError(
             "No place of records is given",
-            hint="Give a log directory as option 'path', or to load() or save(). A table in the catalog hands"
-            " no options to a Python data source: use CREATE TEMPORARY VIEW .. USING kafkalog OPTIONS (..)",
+            hint="Give brokers as option 'kafka.bootstrap.servers', or a log directory as option 'path', or"
+            " to load() or save(). A table in the catalog hands no options to a Python data source: use"
+            " CREATE TEMPORARY VIEW .. USING kafkalog OPTIONS (..)",
         )
     if len(places) > 1:
         raise OptionError(f"Only one of {' and '.join(map(repr, places))} can be given")
-    if places == [SERVERS]:
-        raise OptionError(
-            f"This version reads and writes log directories only, not {SERVERS!r}",
-            hint="Give a log directory as option 'path'.",
-        )
-    return PlaceOptions(_paths(given[places[0]].strip()))
+    return places[0]
 
 
-def _paths(text: str) -> tuple[str, ...]:
+def _paths(given_text: str) -> tuple[str, ...]:
+    text = given_text.strip()
     paths: Any = text.split(",")
     if text.startswith("["):
         try:
@@ -146,6 +189,7 @@ def default_columns(options: Mapping[str, str]) -> dict[str, str]:
     """
     place_options(options)
     given = GivenOptions(options, Use.READ)
+    given.check_names()
     return {**ROW_FIELDS, **(dict([HEADERS_FIELD]) if _read_in_any_mode(given)["include_headers"] else {})}
 
 
@@ -155,6 +199,7 @@ def read_options(options: Mapping[str, str], *, batch: bool) -> ReadOptions:
     :raises OptionError: for anything unknown, malformed or contradictory.
     """
     given = GivenOptions(options, Use.READ)
+    given.check_names()
     here, elsewhere = (Use.BATCH_READ, "stream") if batch else (Use.STREAM_READ, "batch")
     for option in OPTIONS:
         if option.name in given and here not in option.use:
@@ -171,6 +216,10 @@ def read_options(options: Mapping[str, str], *, batch: bool) -> ReadOptions:
 
 
 def _read_in_any_mode(given: GivenOptions) -> dict[str, Any]:
+    brokers = given.where is Where.BROKERS
+    if brokers and "kafka.group.id" in given and "groupIdPrefix" in given:
+        _log.warning("Option groupIdPrefix is ignored, since kafka.group.id is set")
+    check_crcs = "checkCrcs" if "checkCrcs" in given else "kafka.check.crcs"
     strategy = given.choice("startingOffsetsByTimestampStrategy", "error", "latest")
     isolation = given.choice("kafka.isolation.level", "read_uncommitted", "read_committed")
     return {
@@ -181,8 +230,10 @@ def _read_in_any_mode(given: GivenOptions) -> dict[str, Any]:
         "min_partitions": given.limit("minPartitions", MAX_INT),
         "max_records_per_partition": given.limit("maxRecordsPerPartition"),
         "read_committed": isolation == "read_committed",
-        "check_crcs": given.boolean("checkCrcs"),
+        "check_crcs": given.boolean(check_crcs),
         "checkpoint_location": given.text("checkpointLocation"),
+        "group_id": given.text("kafka.group.id") if brokers else None,
+        "group_id_prefix": given.text("groupIdPrefix") if brokers else None,
     }
 
 
@@ -206,6 +257,8 @@ def _selection(given: GivenOptions) -> Selection:
     named = [name for name in ("subscribe", "subscribePattern", "assign") if name in given]
     if len(named) > 1:
         raise OptionError(f"Only one of {' and '.join(map(repr, named))} can be given")
+    if not named and given.where is Where.BROKERS:
+        raise OptionError("One of 'subscribe', 'subscribePattern' and 'assign' must be given for brokers")
     if not named:
         return Selection()
     text = (given.text(named[0]) or "").strip()
@@ -283,16 +336,17 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
     :raises OptionError: for anything unknown, malformed or contradictory.
     """
     given = GivenOptions(options, Use.WRITE)
+    place = _place_name(given)
+    given.check_names()
     given.boolean("includeHeaders")
-    topic = given.text("topic")
-    compressions = ("none", "gzip", "snappy", "lz4", "zstd")
+    topic, partitioner = given.text("topic"), given.text("partitioner")
     timestamp_type = given.choice("message.timestamp.type", "CreateTime", "LogAppendTime")
-    return WriteOptions(
-        root=_local_root(place_options(options)),
+    common = WriteOptions(
+        root="" if place == SERVERS else _local_root(_paths(given.text(place) or "")),
         topic=None if topic is None else check_topic(topic.strip()),
-        partitioner=_partitioner(given.text("partitioner")),
+        partitioner=None if partitioner is None else option_values.import_path("partitioner", partitioner),
         num_partitions=given.integer("numPartitions", 1),
-        compression=given.choice("compression.type", *compressions),
+        compression=given.choice("compression.type", *_COMPRESSIONS),
         batch_size=given.integer("batch.size", 0),
         max_message_bytes=given.integer("max.message.bytes", 0),
         log_append_time=timestamp_type == "LogAppendTime",
@@ -300,12 +354,40 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
         segment_ms=given.integer("segment.ms", 1, MAX_LONG),
         index_interval_bytes=given.integer("index.interval.bytes", 0),
     )
+    if place != SERVERS:
+        return common
+    produce = produce_options(given)
+    return replace(
+        common,
+        compression=given.choice("kafka.compression.type", *_COMPRESSIONS),
+        batch_size=given.integer("kafka.batch.size", 0),
+        max_message_bytes=produce.max_request_size,
+        distribution=_distribution(given),
+        brokers=connection_options(given),
+        produce=produce,
+    )
 
 
-def _local_root(place: PlaceOptions) -> str:
-    if len(place.paths) > 1:
-        raise OptionError(f"A writer takes one path, not {len(place.paths)}")
-    path = place.paths[0]
+def _distribution(given: GivenOptions) -> Distribution:
+    name = given.trimmed("kafka.partitioner.class")
+    ignores_keys = given.boolean("kafka.partitioner.ignore.keys")
+    if name is None:
+        return "sticky" if ignores_keys else "key"
+    if "partitioner" in given:
+        raise OptionError("Only one of 'partitioner' and 'kafka.partitioner.class' can be given")
+    known = _JAVA_PARTITIONERS.get(name.removeprefix("kafkashaded.").removeprefix(_PRODUCER_PACKAGE))
+    if known is None:
+        raise OptionError(
+            "Option 'kafka.partitioner.class' names a Java class that is not known here",
+            hint="Give the option 'partitioner' the import path package.module:callable of one in Python.",
+        )
+    return known
+
+
+def _local_root(paths: tuple[str, ...]) -> str:
+    if len(paths) > 1:
+        raise OptionError(f"A writer takes one path, not {len(paths)}")
+    path = paths[0]
     scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):/", path)
     if scheme is None:
         return path
@@ -316,14 +398,3 @@ def _local_root(place: PlaceOptions) -> str:
             hint="Write to a local or mounted folder.",
         )
     return unquote(local[1])
-
-
-def _partitioner(text: str | None) -> str | None:
-    if text is None:
-        return None
-    module, _, name = text.strip().partition(":") if ":" in text else text.strip().rpartition(".")
-    if not name.isidentifier() or not all(part.isidentifier() for part in module.split(".")):
-        raise OptionError(
-            f"Option 'partitioner' is no import path: {text!r}", hint="Expected e.g. package.module:callable."
-        )
-    return f"{module}:{name}"

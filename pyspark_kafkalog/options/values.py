@@ -66,6 +66,16 @@ def size_in_bytes(name: str, text: str) -> int:
     return size
 
 
+def import_path(name: str, text: str) -> str:
+    """``package.module:callable``, also written with a dot for the colon."""
+    module, _, last = text.strip().partition(":") if ":" in text else text.strip().rpartition(".")
+    if not last.isidentifier() or not all(part.isidentifier() for part in module.split(".")):
+        raise OptionError(
+            f"Option {name!r} is no import path: {text!r}", hint="Expected e.g. package.module:callable."
+        )
+    return f"{module}:{last}"
+
+
 def _amount(name: str, text: str, units: dict[str, int], expected: str) -> int:
     match = _AMOUNT.fullmatch(text.strip().lower())
     if match is None or match[2] not in units:

@@ -102,13 +102,11 @@ class TestPlace:
         with pytest.raises(OptionError, match="'path'"):
             place_options({"path": text})
 
-    def test_neither_or_both_or_brokers(self) -> None:
+    def test_neither_or_both(self) -> None:
         with pytest.raises(OptionError, match=r"No place of records is given.*TEMPORARY VIEW"):
             place_options({"subscribe": "t"})
         with pytest.raises(OptionError, match=r"Only one of 'path' and 'kafka.bootstrap.servers'"):
             place_options({"path": "/log", "kafka.bootstrap.servers": "host:9092"})
-        with pytest.raises(OptionError, match="log directories only"):
-            place_options({"kafka.bootstrap.servers": "host:9092"})
 
     def test_a_secret_in_a_uri_is_not_shown(self) -> None:
         assert "secret" not in repr(place_options({"path": "s3://key:secret@bucket/log"}))

@@ -1,0 +1,175 @@
+"""Where OAuth tokens come from: a fixed one, a claim without signature, an endpoint, or a callable.
+
+The names are those of Kafka's OAuthBearerLoginCallbackHandler and
+OAuthBearerUnsecuredLoginCallbackHandler (KIP-768, KIP-1139, KIP-255); those that
+begin with ``oauth.`` are of Strimzi's login callback handler.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyspark_kafkalog.errors import OptionError
+from pyspark_kafkalog.options import values as option_values
+from pyspark_kafkalog.options.given import GivenOptions
+from pyspark_kafkalog.options.offsets_json import MAX_INT, MAX_LONG
+
+_JAAS = "kafka.sasl.jaas.config"
+_ENDPOINT = "kafka.sasl.oauthbearer.token.endpoint.url"
+_HANDLER = "kafka.sasl.login.callback.handler.class"
+_CLIENT = "kafka.sasl.oauthbearer.client.credentials.client"
+_SCOPE = "kafka.sasl.oauthbearer.scope"
+_SOURCES = (
+    f"Give {_ENDPOINT}, or {_HANDLER} as package.module:callable, or in {_JAAS}"
+    ' oauth.access.token="..." or unsecuredLoginStringClaim_sub="user".'
+)
+_JAVA_HANDLERS = (
+    "OAuthBearerLoginCallbackHandler",
+    "OAuthBearerUnsecuredLoginCallbackHandler",
+    "JaasClientOauthLoginCallbackHandler",
+)
+"""Java's classes that do what is done here."""
+
+_VISIBLE = re.compile(r"[\x21-\x7e]+")
+_NUMBER = re.compile(r"-?[0-9]{1,15}(\.[0-9]{1,15})?")
+_EXTENSION_NAME = re.compile("[A-Za-z]+")
+_EXTENSION = re.compile(r"[\x21-\x7e \t\r\n]+")
+
+Claim = str | float | tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class OAuthOptions:
+    """Where tokens come from: exactly one of ``token``, ``provider``, ``endpoint`` and ``unsecured_claims``.
+
+    ``provider`` is an import path ``module:name``, ``endpoint`` a URL with the
+    scheme https, http or file. ``unsecured_claims`` lack ``iat`` and ``exp``.
+    """
+
+    token: str | None = None
+    provider: str | None = None
+    endpoint: str | None = None
+    client_id: str | None = None
+    client_secret: str | None = None
+    scope: str | None = None
+    urlencode_header: bool = False
+    connect_timeout_ms: int = 10_000
+    read_timeout_ms: int = 10_000
+    retry_backoff_ms: int = 100
+    retry_backoff_max_ms: int = 10_000
+    unsecured_claims: tuple[tuple[str, Claim], ...] = ()
+    unsecured_lifetime_seconds: int = 3600
+    extensions: tuple[tuple[str, str], ...] = ()
+
+
+def oauth_options(given: GivenOptions, login: Mapping[str, str]) -> OAuthOptions:
+    """Where tokens come from.
+
+    :param login: the options of the OAuthBearerLoginModule.
+    :raises OptionError: unless there is exactly one source, with all that it needs.
+    """
+    token = login.get("oauth.access.token", "").strip() or None
+    provider = _provider(given)
+    endpoint = given.trimmed(_ENDPOINT) or login.get("oauth.token.endpoint.uri", "").strip() or None
+    claims = _claims(login)
+    sources = [source for source in (token, provider, endpoint, claims) if source]
+    if len(sources) != 1:
+        trouble = "more than one source" if sources else "no source"
+        raise OptionError(f"SASL OAUTHBEARER has {trouble} of tokens", hint=_SOURCES)
+    if token is not None and not _VISIBLE.fullmatch(token):
+        raise OptionError(f"Option {_JAAS!r} has an oauth.access.token that is no token")
+    client_id = given.trimmed(f"{_CLIENT}.id") or login.get("clientId") or login.get("oauth.client.id")
+    secret = given.text(f"{_CLIENT}.secret") or login.get("clientSecret") or login.get("oauth.client.secret")
+    if endpoint is not None:
+        _check_endpoint(endpoint, client_id, secret, login)
+    return OAuthOptions(
+        token=token,
+        provider=provider,
+        endpoint=endpoint,
+        client_id=client_id,
+        client_secret=secret,
+        scope=given.trimmed(_SCOPE) or login.get("scope") or login.get("oauth.scope"),
+        urlencode_header=given.boolean("kafka.sasl.oauthbearer.header.urlencode"),
+        connect_timeout_ms=given.integer("kafka.sasl.login.connect.timeout.ms", 1),
+        read_timeout_ms=given.integer("kafka.sasl.login.read.timeout.ms", 1),
+        retry_backoff_ms=given.integer("kafka.sasl.login.retry.backoff.ms", 0, MAX_LONG),
+        retry_backoff_max_ms=given.integer("kafka.sasl.login.retry.backoff.max.ms", 0, MAX_LONG),
+        unsecured_claims=claims,
+        unsecured_lifetime_seconds=_lifetime(login),
+        extensions=_extensions(login),
+    )
+
+
+def _provider(given: GivenOptions) -> str | None:
+    name = given.trimmed(_HANDLER)
+    if name is None or name.rpartition(".")[2] in _JAVA_HANDLERS:
+        return None
+    if ":" not in name:
+        raise OptionError(
+            f"Option {_HANDLER!r} names a Java class that is not known here, and no JVM takes part",
+            hint="Give the import path package.module:callable of a Python callable that returns a token.",
+        )
+    return option_values.import_path(_HANDLER, name)
+
+
+def _check_endpoint(
+    endpoint: str, client_id: str | None, secret: str | None, login: Mapping[str, str]
+) -> None:
+    scheme = re.match("(https?|file):/", endpoint, re.IGNORECASE)
+    if scheme is None:
+        raise OptionError(f"Option {_ENDPOINT!r} is no URL that begins with https:, http: or file:")
+    if scheme[1].lower() != "file" and not (client_id and secret):
+        raise OptionError(
+            f"Option {_ENDPOINT!r} needs a client's id and secret",
+            hint=f"Give clientId and clientSecret in {_JAAS}, or {_CLIENT}.id and {_CLIENT}.secret.",
+        )
+    if any(name.startswith("ssl.") for name in login):
+        raise OptionError(
+            f"Option {_JAAS!r} has ssl. settings for the token endpoint, which are not supported",
+            hint="The endpoint is checked against the system's authorities: add yours by SSL_CERT_FILE.",
+        )
+
+
+def _claims(login: Mapping[str, str]) -> tuple[tuple[str, Claim], ...]:
+    claims: dict[str, Claim] = {}
+    for option, value in login.items():
+        kind, _, name = option.partition("Claim_")
+        if not name or kind not in ("unsecuredLoginString", "unsecuredLoginNumber", "unsecuredLoginList"):
+            continue
+        if kind == "unsecuredLoginString":
+            claims[name] = value
+        elif kind == "unsecuredLoginList":
+            claims[name] = tuple(value[1:].split(value[0])) if value else ()
+        elif _NUMBER.fullmatch(value):
+            claims[name] = float(value)
+        else:
+            raise OptionError(f"Option {_JAAS!r} has an unsecuredLoginNumberClaim that is no number")
+    if claims and login.get("unsecuredLoginPrincipalClaimName", "sub") not in claims:
+        raise OptionError(
+            f"Option {_JAAS!r} has no claim that names the principal",
+            hint='Add unsecuredLoginStringClaim_sub="user".',
+        )
+    return tuple(claims.items())
+
+
+def _lifetime(login: Mapping[str, str]) -> int:
+    seconds = login.get("unsecuredLoginLifetimeSeconds", "3600").strip()
+    if not re.fullmatch("[0-9]{1,10}", seconds) or not 0 < int(seconds) <= MAX_INT:
+        raise OptionError(f"Option {_JAAS!r} has an unsecuredLoginLifetimeSeconds that is no number above 0")
+    return int(seconds)
+
+
+def _extensions(login: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    extensions = {}
+    for option, value in login.items():
+        prefix, mark, name = option.partition("_")
+        if mark and prefix in ("extension", "unsecuredLoginExtension"):
+            if name == "auth" or not _EXTENSION_NAME.fullmatch(name) or not _EXTENSION.fullmatch(value):
+                raise OptionError(
+                    f"Option {_JAAS!r} has a SASL extension that RFC 7628 does not allow",
+                    hint="Names are letters only, and not auth; values are not empty, and ASCII.",
+                )
+            extensions[name] = value
+    return tuple(extensions.items())
