@@ -123,3 +123,7 @@ class AuthenticationError(BrokerError):
 
 class AuthorizationError(BrokerError):
     """The cluster's ACLs deny what was asked."""
+
+
+class UnsupportedVersionError(BrokerError):
+    """A request that the broker does not know, or in other versions only."""

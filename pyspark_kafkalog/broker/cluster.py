@@ -45,7 +45,7 @@ from pyspark_kafkalog.options.brokers import ConnectionOptions
 
 _log = logging.getLogger("pyspark_kafkalog")
 
-_UNKNOWN_LOOKS = 3
+UNKNOWN_LOOKS = 3
 """How often fresh metadata must lack a partition for it not to exist: brokers hear of a new one in turn."""
 _TOPIC = 2
 """Of DescribeConfigs' resource types."""
@@ -88,6 +88,8 @@ class Cluster:
     def __init__(self, options: ConnectionOptions) -> None:
         self.options = options
         self.metadata = Metadata()
+        self.bytes_per_offset: dict[TopicPartition, float] = {}
+        """What the offsets of each partition took where it was fetched last."""
         self._refreshed: dict[str, float] = {}
         """When each topic was looked up."""
         self._idle: dict[Address, list[Connection]] = {}
@@ -253,6 +255,8 @@ class Cluster:
         read: Callable[[Sequence[Any]], Mapping[TopicPartition, Answer | Refused]],
         *,
         doing: str,
+        min_version: int = 0,
+        max_version: int | None = None,
     ) -> dict[TopicPartition, Answer]:
         """Ask the leaders of partitions, each broker once, and all before any answer is awaited.
 
@@ -260,7 +264,9 @@ class Cluster:
 
         :param ask: makes the requests to one broker, from partitions and their leader epochs (-1: unknown).
         :param read: tells each partition's answer, or error code, from the responses to them.
+        :param min_version: of the requests, and ``max_version``.
         :returns: the answers; without partitions that don't exist.
+        :raises UnsupportedVersionError: if a broker doesn't know the requests in these versions.
         :raises KafkaLogError: for an error that no retry mends within request.timeout.ms.
         """
         backoff = Backoff(self.options, self.options.request_timeout_ms / 1000)
@@ -273,44 +279,50 @@ class Cluster:
             self._look_up({partition.topic for partition in remaining})
             for partition in remaining:
                 leader = self.metadata.leader(partition)
-                if leader is None:
-                    missed[partition] += 1
-                    trouble = error_of(UNKNOWN_TOPIC_OR_PARTITION, doing, topic_partition=partition)
-                elif leader.node_id not in self.metadata.brokers:
-                    trouble = error_of(LEADER_NOT_AVAILABLE, doing, topic_partition=partition)
-                else:
+                if leader is not None and leader.node_id in self.metadata.brokers:
                     by_node.setdefault(leader.node_id, {})[partition] = leader.epoch
-            for partition, answer in self._round(by_node, ask, read).items():
-                if isinstance(answer, Refused):
-                    trouble = error_of(answer.error_code, doing, topic_partition=partition)
-                    if not is_retriable(answer.error_code):
+                    continue
+                self.forget([partition.topic])
+                trouble = self._no_leader(partition, doing)
+                missed[partition] += leader is None
+            outcomes = self._ask_each(by_node, ask, read, min_version, max_version)
+            for partition in [p for epochs in by_node.values() for p in epochs]:
+                outcome = outcomes.get(partition, Refused(UNKNOWN_TOPIC_OR_PARTITION))
+                if isinstance(outcome, Refused):
+                    trouble = error_of(outcome.error_code, doing, topic_partition=partition)
+                    if not is_retriable(outcome.error_code):
                         raise trouble
-                    if wants_refresh(answer.error_code):
+                    if wants_refresh(outcome.error_code):
                         self.forget([partition.topic])
-                elif isinstance(answer, BrokerConnectionError):
-                    trouble = answer
+                elif isinstance(outcome, BrokerConnectionError):
+                    trouble = outcome
                     self.forget([partition.topic])
                 else:
-                    answers[partition] = answer
-            remaining = [p for p in remaining if p not in answers and missed[p] < _UNKNOWN_LOOKS]
-            if remaining:
-                assert trouble is not None
-                self.forget(p.topic for p in remaining if self.metadata.leader(p) is None)
-                self.forget(
-                    p.topic
-                    for p in remaining
-                    if (known := self.metadata.leader(p)) and known.node_id not in self.metadata.brokers
-                )
+                    answers[partition] = outcome
+            remaining = [p for p in remaining if p not in answers and missed[p] < UNKNOWN_LOOKS]
+            if remaining and trouble is not None:
                 backoff.pause(trouble)
         return answers
 
-    def _round(
+    def _no_leader(self, partition: TopicPartition, doing: str) -> KafkaLogError:
+        topic = self.metadata.topics.get(partition.topic)
+        if topic is None or partition.partition not in topic.leaders:
+            code = topic.error_code if topic is not None else 0
+            trouble = error_of(code or UNKNOWN_TOPIC_OR_PARTITION, doing, topic_partition=partition)
+            if code and not is_retriable(code):
+                raise trouble
+            return trouble
+        return error_of(LEADER_NOT_AVAILABLE, doing, topic_partition=partition)
+
+    def _ask_each(
         self,
         by_node: Mapping[int, Mapping[TopicPartition, int]],
         ask: Callable[[Mapping[TopicPartition, int]], Sequence[Any]],
         read: Callable[[Sequence[Any]], Mapping[TopicPartition, Answer | Refused]],
+        min_version: int,
+        max_version: int | None,
     ) -> dict[TopicPartition, Answer | Refused | BrokerConnectionError]:
-        result: dict[TopicPartition, Answer | Refused | BrokerConnectionError] = {}
+        outcomes: dict[TopicPartition, Answer | Refused | BrokerConnectionError] = {}
         taken: list[tuple[Connection, Mapping[TopicPartition, int]]] = []
         try:
             for node_id, epochs in by_node.items():
@@ -318,20 +330,20 @@ class Cluster:
                     connection = self.connection(node_id)
                     taken.append((connection, epochs))
                     for request in ask(epochs):
-                        connection.send(request)
+                        connection.send(request, min_version=min_version, max_version=max_version)
                 except BrokerConnectionError as e:
-                    result.update(dict.fromkeys(epochs, e))
+                    outcomes.update(dict.fromkeys(epochs, e))
             for connection, epochs in taken:
                 if connection.closed:  # it failed above
                     continue
                 try:
-                    result.update(read([connection.receive() for _ in range(connection.in_flight)]))
+                    outcomes.update(read([connection.receive() for _ in range(connection.in_flight)]))
                 except BrokerConnectionError as e:
-                    result.update(dict.fromkeys(epochs, e))
+                    outcomes.update(dict.fromkeys(epochs, e))
         finally:
             for connection, _ in taken:
                 self.release(connection)
-        return result
+        return outcomes
 
     def producer_id(self) -> tuple[int, int]:
         """A new id and its epoch, for an idempotent producer without transactions (InitProducerId)."""

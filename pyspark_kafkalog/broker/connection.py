@@ -31,7 +31,7 @@ from pyspark_kafkalog.broker import sockets
 from pyspark_kafkalog.broker.error_codes import UNSUPPORTED_VERSION, error_of
 from pyspark_kafkalog.broker.sasl import authenticate
 from pyspark_kafkalog.broker.sockets import Address
-from pyspark_kafkalog.errors import BrokerConnectionError, BrokerError
+from pyspark_kafkalog.errors import BrokerConnectionError, BrokerError, UnsupportedVersionError
 from pyspark_kafkalog.options.brokers import ConnectionOptions
 
 _FIRST_FRAME = 1 << 20
@@ -119,30 +119,30 @@ class Connection:
         self._received.clear()
         sockets.close(self._sock)
 
-    def version_of(self, api: Any, *, max_version: int | None = None) -> int:
+    def version_of(self, api: Any, *, min_version: int = 0, max_version: int | None = None) -> int:
         """The version to use: the highest that the broker, kafka-python and ``max_version`` allow.
 
         :param api: kafka-python's request class, or a request.
-        :raises BrokerError: if there is none.
+        :raises UnsupportedVersionError: if there is none.
         """
         ours = api.max_version if max_version is None else min(max_version, api.max_version)
         lowest, highest = self.versions.get(api.API_KEY, (0, -1))
-        if lowest > ours or highest < 0:
-            raise BrokerError(
-                f"The broker does not understand {api.name} up to version {ours}: it has"
-                f" {f'versions {lowest} to {highest}' if highest >= 0 else 'no such request'}",
+        if lowest > ours or highest < min_version:
+            has = f"versions {lowest} to {highest}" if highest >= 0 else "no such request"
+            raise UnsupportedVersionError(
+                f"The broker does not know {api.name} in versions {min_version} to {ours}: it has {has}",
                 broker=str(self.address),
                 hint="Kafka 1.0 and newer are supported.",
             )
         return min(ours, highest)
 
-    def send(self, request: Any, *, max_version: int | None = None) -> None:
+    def send(self, request: Any, *, min_version: int = 0, max_version: int | None = None) -> None:
         """Send one of kafka-python's requests in the version of :meth:`version_of`, and wait for nothing.
 
         :raises BrokerConnectionError: if it could not be sent; the connection is closed then.
         """
         self._before_sending()
-        self._send(request, self.version_of(request, max_version=max_version))
+        self._send(request, self.version_of(request, min_version=min_version, max_version=max_version))
 
     def send_body(
         self,

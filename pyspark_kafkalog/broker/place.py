@@ -1,0 +1,154 @@
+"""A live cluster as a place to read from: see :class:`pyspark_kafkalog.model.Place`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+from pyspark_kafkalog.broker import list_offsets
+from pyspark_kafkalog.broker.cluster import Cluster, Refused, cluster_of
+from pyspark_kafkalog.broker.log_dirs import read_sizes, sizes_request
+from pyspark_kafkalog.errors import (
+    AuthenticationError,
+    AuthorizationError,
+    BrokerError,
+    UnknownTopicOrPartitionError,
+    UnsupportedVersionError,
+)
+from pyspark_kafkalog.model import OffsetRange, OnCorrupt, Slice, TopicPartition, Watermarks
+from pyspark_kafkalog.options.brokers import ConnectionOptions, FetchOptions
+
+Answer = TypeVar("Answer")
+
+
+class Brokers:
+    """A cluster, over the connections that this thread keeps to it.
+
+    The number of requests grows with the brokers, not with the partitions.
+    Lookups are tried fetchOffset.numRetries times, fetchOffset.retryIntervalMs apart.
+    """
+
+    def __init__(self, connection: ConnectionOptions, fetch: FetchOptions) -> None:
+        self._cluster: Cluster = cluster_of(connection)
+        self._options = fetch
+
+    def topics(self) -> Mapping[str, tuple[int, ...]]:
+        """Every topic, internal ones too, with its partition numbers in order; asked anew each time."""
+        return self._patiently(self._cluster.topics)
+
+    def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
+        """See :meth:`pyspark_kafkalog.model.Place.topic_ids`; asked anew each time."""
+        return self._patiently(lambda: self._cluster.topic_ids(topics))
+
+    def watermarks(
+        self, partitions: Collection[TopicPartition], *, read_committed: bool
+    ) -> dict[TopicPartition, Watermarks]:
+        """Bounds of those partitions that exist. See :meth:`pyspark_kafkalog.model.Place.watermarks`."""
+        ask = partial(list_offsets.bounds_requests, read_committed=read_committed)
+        return self._list_offsets(partitions, ask, list_offsets.read_bounds)
+
+    def offsets_for_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        """The offset of the first record with timestamp >= the given ms, or None.
+
+        :raises UnknownTopicOrPartitionError: if a partition does not exist.
+        """
+        ask = partial(list_offsets.times_requests, times=times)
+        found = self._list_offsets(times, ask, list_offsets.read_times)
+        for partition in times:
+            if partition not in found:
+                raise UnknownTopicOrPartitionError("The partition does not exist", topic_partition=partition)
+        return {partition: None if offset < 0 else offset for partition, offset in found.items()}
+
+    def newest_timestamps(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """See :meth:`pyspark_kafkalog.model.Place.newest_timestamps`. Brokers before Kafka 3.4 don't know."""
+        try:
+            found = self._list_offsets(
+                partitions,
+                list_offsets.newest_requests,
+                list_offsets.read_newest,
+                list_offsets.FIRST_WITH_NEWEST,
+            )
+        except UnsupportedVersionError:
+            return {}
+        return {partition: newest for partition, newest in found.items() if newest is not None}
+
+    def mean_record_bytes(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, float]:
+        """See :meth:`pyspark_kafkalog.model.Place.mean_record_bytes`.
+
+        Brokers tell the sizes only to one who may describe the cluster.
+        """
+        try:
+            sizes = self._cluster.call_leaders(
+                partitions,
+                lambda epochs: [sizes_request(epochs)],
+                lambda responses: dict.fromkeys(partitions, 0) | read_sizes(responses[0]),
+                doing="Looking up sizes",
+            )
+        except (AuthorizationError, UnsupportedVersionError):
+            return {}
+        bounds = self.watermarks([p for p, size in sizes.items() if size > 0], read_committed=False)
+        offsets = {p: its.high_watermark - its.log_start_offset for p, its in bounds.items()}
+        return {p: sizes[p] / count for p, count in offsets.items() if count > 0}
+
+    def fetch(
+        self,
+        partition: TopicPartition,
+        offsets: OffsetRange,
+        *,
+        read_committed: bool,
+        on_corrupt: OnCorrupt | None = None,
+    ) -> Iterator[Slice]:
+        """Record batches that cover ``offsets``. See :meth:`pyspark_kafkalog.model.Place.fetch`.
+
+        A slice has max.partition.fetch.bytes at most, or one batch that is larger.
+
+        :raises DataLossError: if offsets of the range, or the topic, are gone.
+        :raises KafkaLogError: if nothing comes for kafkaConsumer.pollTimeoutMs.
+        """
+        # It loads the decoder's numba, which those who only plan don't need.
+        from pyspark_kafkalog.broker.fetch import fetch
+
+        return fetch(
+            self._cluster,
+            self._options,
+            partition,
+            offsets,
+            read_committed=read_committed,
+            on_corrupt=on_corrupt,
+        )
+
+    def offset_after_bytes(self, partition: TopicPartition, offsets: OffsetRange, max_bytes: int) -> int:
+        """See :meth:`pyspark_kafkalog.model.Place.offset_after_bytes`: an estimate from a few samples."""
+        from pyspark_kafkalog.broker.sampling import offset_after_bytes
+
+        return offset_after_bytes(self._cluster, self._options, partition, offsets, max_bytes)
+
+    def _list_offsets(
+        self,
+        partitions: Collection[TopicPartition],
+        ask: Callable[[Mapping[TopicPartition, int]], Sequence[Any]],
+        read: Callable[[Sequence[Any]], Mapping[TopicPartition, Answer | Refused]],
+        min_version: int = list_offsets.MIN_VERSION,
+    ) -> dict[TopicPartition, Answer]:
+        return self._patiently(
+            lambda: self._cluster.call_leaders(
+                partitions,
+                ask,
+                read,
+                doing="Looking up offsets",
+                min_version=min_version,
+                max_version=list_offsets.MAX_VERSION,
+            )
+        )
+
+    def _patiently(self, question: Callable[[], Answer]) -> Answer:
+        for _ in range(self._options.num_retries - 1):
+            try:
+                return question()
+            except (AuthenticationError, AuthorizationError, UnsupportedVersionError):
+                raise
+            except BrokerError:
+                time.sleep(self._options.retry_interval_ms / 1000)
+        return question()
