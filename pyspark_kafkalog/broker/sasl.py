@@ -15,7 +15,7 @@ from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from pyspark_kafkalog.broker.error_codes import name_of
 from pyspark_kafkalog.broker.security import sasl_configs
 from pyspark_kafkalog.broker.sockets import Address
-from pyspark_kafkalog.errors import AuthenticationError
+from pyspark_kafkalog.errors import AuthenticationError, KafkaLogError
 from pyspark_kafkalog.options.security import SecurityOptions
 
 _UNSUPPORTED_MECHANISM = 33
@@ -74,5 +74,7 @@ def authenticate(call: Callable[[Any, int], Any], address: Address, security: Se
 def _step(step: Callable[[], Any], name: str, broker: str, hint: str) -> Any:
     try:
         return step()
+    except KafkaLogError:
+        raise
     except Exception as e:  # what mechanisms raise has many kinds, of gssapi too
         raise AuthenticationError(f"SASL {name} fails: {e}", broker=broker, hint=hint) from e
