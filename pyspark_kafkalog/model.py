@@ -66,6 +66,14 @@ class OffsetRange(NamedTuple):
     start: int
     end: int
 
+    def within(self, other: OffsetRange) -> OffsetRange:
+        """The part of this range that is in ``other``; of no offsets if none is."""
+        start = max(self.start, other.start)
+        return OffsetRange(start, max(start, min(self.end, other.end)))
+
+
+ALL_OFFSETS = OffsetRange(0, 2**63 - 1)
+
 
 @dataclass(frozen=True, slots=True)
 class Watermarks:

@@ -8,6 +8,7 @@ from itertools import pairwise
 
 from pyspark_kafkalog.errors import DataLossError, OptionError, UnknownTopicOrPartitionError
 from pyspark_kafkalog.model import (
+    ALL_OFFSETS,
     EARLIEST,
     INTERNAL_TOPICS,
     LATEST,
@@ -18,6 +19,7 @@ from pyspark_kafkalog.model import (
 )
 from pyspark_kafkalog.options.offsets_json import Offsets
 from pyspark_kafkalog.options.settings import OffsetsOption, ReadOptions, Selection
+from pyspark_kafkalog.planning.filters import ALL_ROWS, Bounds, offsets_within
 from pyspark_kafkalog.planning.splitting import Split, split_ranges
 
 
@@ -55,23 +57,25 @@ def select_partitions(
     return tuple(sorted(found))
 
 
-def plan_batch(place: Place, options: ReadOptions) -> list[Split]:
-    """The tasks of a batch read, in order of partition and offset.
+def plan_batch(place: Place, options: ReadOptions, bounds: Bounds = ALL_ROWS) -> list[Split]:
+    """The tasks of a batch read, in order of partition and offset, which leave out rows beyond ``bounds``.
 
     EARLIEST and LATEST stay in the outermost splits of a partition, for the
     tasks to look up, because Spark keeps the plan of a DataFrame: run again, it
     sees what has come since and does not miss what has expired. Inner cuts are
-    fixed.
+    fixed. Where offsets that the user gave are gone, there is a task to report
+    it, whatever ``bounds`` leave to be read.
 
     :raises UnknownTopicOrPartitionError: as :func:`select_partitions`.
     :raises OptionError: where the offsets that the user gave do not fit the partitions or cross.
     """
     partitions = select_partitions(place.topics(), options.selection)
-    bounds = place.watermarks(partitions, read_committed=options.read_committed)
-    partitions = tuple(partition for partition in partitions if partition in bounds)
-    starts = _bind(place, options, options.starting, partitions, bounds)
-    ends = _bind(place, options, options.ending, partitions, bounds)
-    known_starts, known_ends = _look_up(starts, bounds, options), _look_up(ends, bounds, options)
+    topic_ids = place.topic_ids({partition.topic for partition in partitions})
+    watermarks = place.watermarks(partitions, read_committed=options.read_committed)
+    partitions = tuple(partition for partition in partitions if partition in watermarks)
+    starts = _bind(place, options, options.starting, partitions, watermarks)
+    ends = _bind(place, options, options.ending, partitions, watermarks)
+    known_starts, known_ends = _look_up(starts, watermarks, options), _look_up(ends, watermarks, options)
     asked = {p: OffsetRange(known_starts[p], known_ends[p]) for p in partitions}
     for partition, offsets in asked.items():
         if starts[partition] >= 0 and offsets.start > offsets.end:
@@ -80,8 +84,10 @@ def plan_batch(place: Place, options: ReadOptions) -> list[Split]:
                 f"{offsets.start}, {options.ending.option} gives {offsets.end}",
                 topic_partition=partition,
             )
+    existing = {p: _existing(offsets, watermarks[p]) for p, offsets in asked.items()}
+    within = offsets_within(place, bounds, watermarks)
     splits = split_ranges(
-        (Split(partition, _existing(offsets, bounds[partition])) for partition, offsets in asked.items()),
+        (Split(partition, offsets.within(within[partition])) for partition, offsets in existing.items()),
         min_partitions=options.min_partitions,
         max_records_per_partition=options.max_records_per_partition,
     )
@@ -89,9 +95,9 @@ def plan_batch(place: Place, options: ReadOptions) -> list[Split]:
     for split in splits:
         cuts[split.partition].append(split.offsets.start)
     return [
-        Split(partition, OffsetRange(start, end))
+        Split(partition, OffsetRange(start, end), within[partition], topic_ids.get(partition.topic, ""))
         for partition in partitions
-        if ends[partition] == LATEST or asked[partition].start < asked[partition].end
+        if _is_worth_a_task(asked[partition], ends[partition], existing[partition], within[partition])
         for start, end in pairwise([starts[partition], *cuts[partition][1:], ends[partition]])
     ]
 
@@ -99,6 +105,14 @@ def plan_batch(place: Place, options: ReadOptions) -> list[Split]:
 def _existing(offsets: OffsetRange, bounds: Watermarks) -> OffsetRange:
     """The part of ``offsets`` that is worth cutting; the rest is for the outermost tasks to report."""
     return OffsetRange(max(offsets.start, bounds.log_start_offset), min(offsets.end, bounds.high_watermark))
+
+
+def _is_worth_a_task(asked: OffsetRange, end: int, existing: OffsetRange, within: OffsetRange) -> bool:
+    if asked.start < asked.end and asked != existing:
+        return True
+    possible = OffsetRange(asked.start, ALL_OFFSETS.end) if end == LATEST else asked
+    wanted = possible.within(within)
+    return wanted.start < wanted.end
 
 
 def initial_offsets(place: Place, options: ReadOptions) -> Offsets:
@@ -113,14 +127,12 @@ def initial_offsets(place: Place, options: ReadOptions) -> Offsets:
     return _look_up(_bind(place, options, options.starting, partitions, bounds), bounds, options)
 
 
-def latest_offsets(place: Place, options: ReadOptions) -> Offsets:
-    """Where each partition that a stream reads ends now, in canonical order."""
-    partitions = select_partitions(place.topics(), options.selection, must_exist=False)
-    bounds = place.watermarks(partitions, read_committed=options.read_committed)
+def latest_offsets(place: Place, partitions: Collection[TopicPartition], *, read_committed: bool) -> Offsets:
+    """Where each of ``partitions`` that exists ends now, in canonical order."""
+    bounds = place.watermarks(partitions, read_committed=read_committed)
     return {
-        partition: bounds[partition].end(read_committed=options.read_committed)
-        for partition in partitions
-        if partition in bounds
+        partition: watermarks.end(read_committed=read_committed)
+        for partition, watermarks in sorted(bounds.items())
     }
 
 
@@ -180,11 +192,29 @@ def _look_up(offsets: Offsets, bounds: Mapping[TopicPartition, Watermarks], opti
     return result
 
 
-def find_data_loss(start: Offsets, end: Offsets, added: Offsets) -> Iterator[DataLossError]:
+def find_recreated(topics: Collection[str], noted: Mapping[str, str], now: Mapping[str, str]) -> set[str]:
+    """Those of ``topics`` whose id was another one when it was noted; what is not known is no other."""
+    return {
+        topic
+        for topic in topics
+        if (before := noted.get(topic)) and (after := now.get(topic)) and before != after
+    }
+
+
+def find_data_loss(
+    start: Offsets, end: Offsets, added: Offsets, recreated: Collection[str] = ()
+) -> Iterator[DataLossError]:
     """What a stream that stood at ``start`` can't read any more on its way to ``end``.
 
+    :param start: without the partitions of topics that were made anew.
     :param added: the log start offsets of those partitions of ``end`` that ``start`` lacks.
+    :param recreated: the topics that were made anew.
     """
+    for topic in sorted(recreated):
+        yield _lost(
+            f"TOPIC_RECREATED: topic {topic} was deleted and made anew, and what was unread of it is gone",
+            hint="With failOnDataLoss=false the query reads the new topic from its start.",
+        )
     deleted = start.keys() - end.keys()
     if deleted:
         yield _lost(f"PARTITIONS_DELETED: {_listed(deleted)} have been deleted")
@@ -208,11 +238,17 @@ def find_data_loss(start: Offsets, end: Offsets, added: Offsets) -> Iterator[Dat
             )
 
 
-def check_nothing_lost_while_available_now(end: Offsets, latest: Offsets) -> None:
+def check_nothing_lost_while_available_now(end: Offsets, latest: Offsets, recreated: Collection[str]) -> None:
     """With ``Trigger.AvailableNow`` the ends were frozen, and all of them must stay readable.
 
+    :param recreated: the topics that have been made anew since then.
     :raises DataLossError: whatever failOnDataLoss says, as by Spark.
     """
+    for topic in sorted(recreated):
+        raise _lost(
+            f"TOPIC_RECREATED: topic {topic} was made anew after this query's end was fixed",
+            hint="Restart the query, this may pass.",
+        )
     gone = end.keys() - latest.keys()
     if gone:
         raise _lost(

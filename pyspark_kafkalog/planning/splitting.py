@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from pyspark_kafkalog.model import OffsetRange, TopicPartition
+from pyspark_kafkalog.model import ALL_OFFSETS, OffsetRange, TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """One task's share: a range of one partition, whose ends may be EARLIEST and LATEST in a batch."""
+    """One task's share: a range of one partition, whose ends may be EARLIEST and LATEST in a batch.
+
+    Of ``offsets``, which must all exist, only those ``within`` are wanted.
+    """
 
     partition: TopicPartition
     offsets: OffsetRange
+    within: OffsetRange = ALL_OFFSETS
+    topic_id: str = ""
+    """The topic that was planned for, empty if its id is not known: another one may get its name."""
 
 
 def split_ranges(
@@ -58,6 +64,6 @@ def _cut(split: Split, parts: int) -> list[Split]:
     result = []
     for left in range(parts, 0, -1):
         stop = start + (end - start) // left
-        result.append(Split(split.partition, OffsetRange(start, stop)))
+        result.append(replace(split, offsets=OffsetRange(start, stop)))
         start = stop
     return result

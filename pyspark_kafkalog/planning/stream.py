@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
 
 from pyspark_kafkalog.model import OffsetRange, Place, TopicPartition
 from pyspark_kafkalog.options.offsets_json import Offsets
@@ -12,31 +13,58 @@ from pyspark_kafkalog.options.settings import ReadOptions
 from pyspark_kafkalog.planning.offsets import (
     check_nothing_lost_while_available_now,
     find_data_loss,
+    find_recreated,
     initial_offsets,
     latest_offsets,
     log_start_offsets,
 )
 from pyspark_kafkalog.planning.splitting import Split, split_ranges
+from pyspark_kafkalog.planning.subscription import Subscription
 
 _log = logging.getLogger("pyspark_kafkalog")
+
+
+class _Ends(NamedTuple):
+    """Offsets, and the ids of the topics that they are of, as far as they are known."""
+
+    offsets: Offsets
+    topic_ids: Mapping[str, str]
 
 
 class StreamPlanner:
     """The decisions of one run of a streaming query (Spark's KafkaMicroBatchStream).
 
+    Unlike Spark's it holds on to the ids of topics, so that one made anew under
+    its old name is not read on from where the old one stood.
+
+    :param topic_ids: the ids of the topics whose offsets an earlier run left, if they are known.
+    :param keep_topic_ids: is told these ids when they change, once all that was read
+        before has been processed.
+    :param topics_max_age: seconds after which topics are listed anew.
     :param clock: seconds that only grow.
     """
 
     def __init__(
-        self, place: Place, options: ReadOptions, *, clock: Callable[[], float] = time.monotonic
+        self,
+        place: Place,
+        options: ReadOptions,
+        *,
+        topic_ids: Mapping[str, str] | None = None,
+        keep_topic_ids: Callable[[Mapping[str, str]], None] = lambda ids: None,
+        topics_max_age: float = 0,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.latest: Offsets = {}
         """The ends of all partitions as :meth:`next_offsets` last saw them."""
         self._place = place
         self._options = options
         self._clock = clock
+        self._subscription = Subscription(place, options.selection, max_age=topics_max_age, clock=clock)
+        self._topic_ids = dict(topic_ids or {})
+        self._keep_topic_ids = keep_topic_ids
+        self._offered = self._planned = _Ends({}, {})
         self._available_now = False
-        self._frozen: Offsets | None = None
+        self._frozen: _Ends | None = None
         self._last_trigger: float | None = None
 
     def initial_offsets(self) -> Offsets:
@@ -50,29 +78,38 @@ class StreamPlanner:
     def next_offsets(self, start: Offsets, *, all_available: bool = False) -> Offsets:
         """Where the next micro-batch ends; ``start`` if there is to be none.
 
-        :param start: the end of the last one.
+        :param start: the end of the last one, which has been processed.
         :param all_available: ignore all limits, as ``Trigger.Once`` wants it.
         :raises DataLossError: with failOnDataLoss, before Spark notes the offsets; without
             it, what is lost is told when the micro-batch is planned.
         """
-        self.latest = self._look_up_latest()
+        if start == self._planned.offsets:
+            self._note({**self._topic_ids, **self._planned.topic_ids}, start)
+        ends = self._look_up_ends()
+        self.latest = ends.offsets
         if not self.latest:
             # Empty offsets would forget what was read so far (SPARK-41375).
             return start
-        added = log_start_offsets(self._place, self.latest.keys() - start.keys())
+        begins, recreated = self._without_recreated(start, ends.topic_ids)
+        added = log_start_offsets(self._place, self.latest.keys() - begins.keys())
         if self._options.fail_on_data_loss:
-            for loss in find_data_loss(start, self.latest, added):
+            for loss in find_data_loss(begins, self.latest, added, recreated):
                 raise loss
-        if all_available:
-            return self.latest
         unread = {
             partition: OffsetRange(begin, end)
             for partition, end in self.latest.items()
-            if (begin := start.get(partition, added.get(partition, end))) < end
+            if (begin := begins.get(partition, added.get(partition, end))) < end
         }
-        if not self._available_now and self._is_too_early(sum(end - begin for begin, end in unread.values())):
+        if all_available:
+            offered = self.latest
+        elif not self._available_now and self._is_too_early(
+            sum(end - begin for begin, end in unread.values())
+        ):
             return start
-        return {**self.latest, **self._share_limits(unread)}
+        else:
+            offered = {**self.latest, **self._share_limits(unread)}
+        self._offered = _Ends(offered, ends.topic_ids)
+        return offered
 
     def plan(self, start: Offsets, end: Offsets) -> list[Split]:
         """The tasks of the micro-batch from ``start`` to ``end``, in order of partition and offset.
@@ -80,17 +117,30 @@ class StreamPlanner:
         :raises DataLossError: as :meth:`next_offsets`; and, whatever failOnDataLoss says, when
             AvailableNow can't keep what it has frozen.
         """
+        if end == self._offered.offsets:
+            topic_ids = self._offered.topic_ids
+        else:  # A replay: Spark has noted the end before this run.
+            topic_ids = self._subscription.assignment().topic_ids
         if self._frozen is not None:
-            check_nothing_lost_while_available_now(end, latest_offsets(self._place, self._options))
-        added = log_start_offsets(self._place, end.keys() - start.keys())
-        for loss in find_data_loss(start, end, added):
+            now = self._look_up_now()
+            check_nothing_lost_while_available_now(
+                end, now.offsets, find_recreated(_topics(end), topic_ids, now.topic_ids)
+            )
+        begins, recreated = self._without_recreated(start, topic_ids)
+        added = log_start_offsets(self._place, end.keys() - begins.keys())
+        for loss in find_data_loss(begins, end, added, recreated):
             if self._options.fail_on_data_loss:
                 raise loss
             _log.warning("Going on, as failOnDataLoss=false asks: %s", loss)
-        begins = {**start, **added}
+        begins = {**begins, **added}
+        self._planned = _Ends(end, topic_ids)
         return split_ranges(
             [
-                Split(partition, OffsetRange(begins[partition], offset))
+                Split(
+                    partition,
+                    OffsetRange(begins[partition], offset),
+                    topic_id=topic_ids.get(partition.topic, ""),
+                )
                 for partition, offset in sorted(end.items())
                 if partition in begins
             ],
@@ -98,13 +148,37 @@ class StreamPlanner:
             max_records_per_partition=self._options.max_records_per_partition,
         )
 
-    def _look_up_latest(self) -> Offsets:
+    def _look_up_ends(self) -> _Ends:
         if self._frozen is not None:
             return self._frozen
-        latest = latest_offsets(self._place, self._options)
+        ends = self._look_up_now()
         if self._available_now:
-            self._frozen = latest
-        return latest
+            self._frozen = ends
+        return ends
+
+    def _look_up_now(self) -> _Ends:
+        assignment = self._subscription.assignment()
+        offsets = latest_offsets(
+            self._place, assignment.partitions, read_committed=self._options.read_committed
+        )
+        return _Ends(offsets, assignment.topic_ids)
+
+    def _without_recreated(self, start: Offsets, topic_ids: Mapping[str, str]) -> tuple[Offsets, set[str]]:
+        """``start`` without the partitions of topics that were made anew, and these topics."""
+        self._note({**topic_ids, **self._topic_ids}, start)
+        recreated = find_recreated(_topics(start), self._topic_ids, topic_ids)
+        begins = {
+            partition: offset for partition, offset in start.items() if partition.topic not in recreated
+        }
+        return begins, recreated
+
+    def _note(self, topic_ids: Mapping[str, str], offsets: Offsets) -> None:
+        """Remember the ids that are known of the topics of ``offsets``, from which the query goes on."""
+        topics = _topics(offsets)
+        noted = {topic: its for topic, its in topic_ids.items() if its and topic in topics}
+        if noted != self._topic_ids:
+            self._topic_ids = noted
+            self._keep_topic_ids(noted)
 
     def _is_too_early(self, unread: int) -> bool:
         """Whether minOffsetsPerTrigger still holds the trigger back; the first with records runs."""
@@ -131,6 +205,10 @@ class StreamPlanner:
                 end = self._place.offset_after_bytes(partition, OffsetRange(begin, end), size)
             ends[partition] = end
         return ends
+
+
+def _topics(partitions: Iterable[TopicPartition]) -> set[str]:
+    return {partition.topic for partition in partitions}
 
 
 def _proportion(limit: int, part: int, total: int) -> int:

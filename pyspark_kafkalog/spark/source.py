@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
         DataSourceWriter,
     )
     from pyspark.sql.types import StructType
+
+_FILTERING_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
+"""Runs only if ``spark.sql.python.filterPushdown.enabled`` is true."""
 
 
 class KafkaLogDataSource(DataSource):
@@ -42,14 +46,15 @@ class KafkaLogDataSource(DataSource):
         return ", ".join(f"{name} {kind}" for name, kind in default_columns(self.options).items())
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """The batch reader."""
-        from pyspark_kafkalog.spark.reader import LogBatchReader
+        """The batch reader; one that takes filters if the worker that asks is the one that pushes them."""
+        from pyspark_kafkalog.spark.reader import FilteringLogBatchReader, LogBatchReader
 
-        return LogBatchReader(self.options, schema)
+        kind = FilteringLogBatchReader if _FILTERING_WORKER in sys.modules else LogBatchReader
+        return kind(self.options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """The micro-batch reader."""
-        from pyspark_kafkalog.spark.reader import LogStreamReader
+        from pyspark_kafkalog.spark.stream_reader import LogStreamReader
 
         return LogStreamReader(self.options, schema)
 

@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING
 from pyspark_kafkalog.codec.decode import Decoded, DecodeLimits, decode
 from pyspark_kafkalog.codec.isolation import Visibility
 from pyspark_kafkalog.errors import CorruptRecordError, DataLossError
-from pyspark_kafkalog.model import EARLIEST, LATEST, OffsetRange, OnCorrupt, Place, TopicPartition
+from pyspark_kafkalog.model import (
+    ALL_OFFSETS,
+    EARLIEST,
+    LATEST,
+    OffsetRange,
+    OnCorrupt,
+    Place,
+    TopicPartition,
+)
+from pyspark_kafkalog.planning.splitting import Split
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,19 +49,39 @@ class _LeftOut:
         _log.warning("Left out, as failOnDataLoss=false asks: %s", error)
 
 
+def read_split(place: Place, split: Split, rules: ReadRules) -> Iterator[pa.RecordBatch]:
+    """The rows of ``split``; see :func:`read_range`.
+
+    :raises DataLossError: also if the topic is not the one that was planned for.
+    """
+    topic = split.partition.topic
+    now = place.topic_ids([topic]).get(topic) if split.topic_id else None
+    if now and now != split.topic_id:
+        what = f"TOPIC_RECREATED: topic {topic} was deleted and made anew since the query was planned"
+        _lost(rules, what, split.partition, split.offsets.start)
+        return
+    yield from read_range(place, split.partition, split.offsets, rules, within=split.within)
+
+
 def read_range(
-    place: Place, partition: TopicPartition, offsets: OffsetRange, rules: ReadRules
+    place: Place,
+    partition: TopicPartition,
+    offsets: OffsetRange,
+    rules: ReadRules,
+    *,
+    within: OffsetRange = ALL_OFFSETS,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of ``offsets`` in offset order, as arrow batches of ``rules.schema``; none is empty.
 
     ``offsets`` may hold EARLIEST as its start and LATEST as its end: they are
     looked up now, so that a plan that Spark kept sees what has come since.
 
+    :param within: the offsets that are wanted; the others must exist all the same.
     :raises DataLossError: if offsets of the range are gone and ``rules.fail_on_data_loss``.
     :raises CorruptRecordError: for broken bytes, if ``rules.fail_on_data_loss``; otherwise they
         are left out, logged and counted, and reading goes on at the next valid batch.
     """
-    wanted = _resolve(place, partition, offsets, rules)
+    wanted = _resolve(place, partition, offsets, rules).within(within)
     left_out = None if rules.fail_on_data_loss else _LeftOut()
     position = wanted.start
     while position < wanted.end:

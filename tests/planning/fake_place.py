@@ -29,7 +29,7 @@ class FakePlace:
         return topics
 
     def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
-        return {topic: self.ids.get(topic, "") for topic in self.topics() if topic in topics}
+        return {topic: self.ids.get(topic, "") for topic, _ in self.bounds if topic in topics}
 
     def watermarks(
         self, partitions: Collection[TopicPartition], *, read_committed: bool

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 
 import pytest
 from hypothesis import given
@@ -255,6 +256,142 @@ class TestPartitionsThatComeAndGo:
     def test_a_place_with_no_partitions_at_all_forgets_nothing(self) -> None:
         """SPARK-41375: empty offsets are not logged."""
         assert planner(FakePlace({}), subscribePattern="a").next_offsets({A0: 5}) == {A0: 5}
+
+
+class TestTopicsMadeAnew:
+    OLD, NEW = "AAAAAAAAAAAAAAAAAAAAAA", "BBBBBBBBBBBBBBBBBBBBBB"
+
+    def recreated(self, end: int = 7, **options: str) -> tuple[StreamPlanner, FakePlace]:
+        """A planner that has seen the old topic ``a`` read up to 5, and a place with the new one."""
+        place = FakePlace({A0: (0, 5), B0: (0, 1)}, ids={"a": self.OLD, "b": self.OLD})
+        stream = planner(place, **options)
+        assert stream.next_offsets({A0: 5, B0: 1}) == {A0: 5, B0: 1}
+        place.bounds = {A0: (0, end), B0: (0, 2)}
+        place.ids["a"] = self.NEW
+        return stream, place
+
+    @pytest.mark.parametrize("end", [3, 5, 7])
+    def test_they_are_data_loss_longer_or_shorter(self, end: int) -> None:
+        stream, _ = self.recreated(end)
+        for ask in (stream.next_offsets, lambda start: stream.plan(start, {A0: end, B0: 2})):
+            with pytest.raises(DataLossError, match=r"TOPIC_RECREATED: topic a was deleted and made anew"):
+                ask({A0: 5, B0: 1})
+
+    @pytest.mark.parametrize("end", [3, 7])
+    def test_or_they_are_read_from_their_start(self, end: int, caplog: pytest.LogCaptureFixture) -> None:
+        stream, place = self.recreated(end, failOnDataLoss="false")
+        start = {A0: 5, B0: 1}
+        first = stream.next_offsets(start)
+        assert first == {A0: end, B0: 2}
+        with caplog.at_level(logging.WARNING, "pyspark_kafkalog"):
+            assert plan(stream, start, first) == [(A0, 0, end), (B0, 1, 2)]
+        assert "TOPIC_RECREATED" in caplog.text
+        caplog.clear()
+        place.bounds[A0] = (0, 9)
+        second = stream.next_offsets(first)
+        assert plan(stream, first, second) == [(A0, end, 9)]
+        assert not caplog.text
+
+    def test_limits_count_from_their_start(self) -> None:
+        stream, _ = self.recreated(failOnDataLoss="false", maxOffsetsPerTrigger="4")
+        start = {A0: 5, B0: 1}
+        end = stream.next_offsets(start)
+        assert end == {A0: 3, B0: 2}
+        assert plan(stream, start, end) == [(A0, 0, 3), (B0, 1, 2)]
+        assert stream.next_offsets(end) == {A0: 7, B0: 2}
+
+    def test_tasks_are_told_the_topic_that_the_end_was_looked_up_of(self) -> None:
+        place = FakePlace({A0: (0, 5)}, ids={"a": self.OLD})
+        stream = planner(place)
+        end = stream.next_offsets({A0: 0})
+        place.ids["a"] = self.NEW
+        assert [split.topic_id for split in stream.plan({A0: 0}, end)] == [self.OLD]
+
+    def test_partitions_that_the_new_topic_lacks_are_no_further_loss(self) -> None:
+        place = FakePlace({A0: (0, 5), A1: (0, 5)}, ids={"a": self.OLD})
+        stream = planner(place, failOnDataLoss="false")
+        stream.next_offsets({A0: 5, A1: 5})
+        place.bounds, place.ids["a"] = {A0: (0, 2)}, self.NEW
+        assert stream.next_offsets({A0: 5, A1: 5}) == {A0: 2}
+        assert plan(stream, {A0: 5, A1: 5}, {A0: 2}) == [(A0, 0, 2)]
+
+    def test_a_topic_that_is_dropped_and_comes_back_is_a_new_one(self) -> None:
+        place = FakePlace({A0: (0, 5), B0: (0, 5)}, ids={"a": self.OLD, "b": self.OLD})
+        stream = planner(place, failOnDataLoss="false")
+        stream.next_offsets({A0: 5, B0: 5})
+        del place.bounds[A0]
+        end = stream.next_offsets({A0: 5, B0: 5})
+        stream.plan({A0: 5, B0: 5}, end)
+        place.bounds[A0], place.ids["a"] = (0, 1), self.NEW
+        assert stream.next_offsets(end) == {A0: 1, B0: 5}
+        assert [split.topic_id for split in stream.plan(end, {A0: 1, B0: 5})] == [self.NEW]
+
+    @pytest.mark.parametrize("ids", [{"a": ""}, {}])
+    def test_an_id_that_is_not_known_is_no_other(self, ids: dict[str, str]) -> None:
+        stream, place = self.recreated()
+        place.ids = ids
+        assert stream.next_offsets({A0: 5, B0: 1}) == {A0: 7, B0: 2}
+
+    def test_available_now_fails_where_its_end_is_of_another_topic(self) -> None:
+        place = FakePlace({A0: (0, 5)}, ids={"a": self.OLD})
+        stream = planner(place, failOnDataLoss="false")
+        stream.prepare_for_available_now()
+        end = stream.next_offsets({A0: 0})
+        place.ids["a"] = self.NEW
+        with pytest.raises(DataLossError, match=r"TOPIC_RECREATED.*a .*Restart"):
+            stream.plan({A0: 0}, end)
+
+    def run(self, kept: list[dict[str, str]], place: FakePlace, **options: str) -> StreamPlanner:
+        """A run of the query that goes on with what the one before has kept."""
+        options = {"path": "/log", "failOnDataLoss": "false", **options}
+        topic_ids = kept[-1] if kept else None
+        settings = read_options(options, batch=False)
+        return StreamPlanner(
+            place, settings, topic_ids=topic_ids, keep_topic_ids=lambda ids: kept.append(dict(ids))
+        )
+
+    def test_ids_are_kept_for_the_next_run_once_their_records_are_processed(self) -> None:
+        kept: list[dict[str, str]] = []
+        place = FakePlace({A0: (0, 5)}, ids={"a": self.OLD})
+        first = self.run(kept, place)
+        assert first.next_offsets({A0: 0}) == {A0: 5}
+        assert kept == [{"a": self.OLD}]
+        first.plan({A0: 0}, {A0: 5})
+        place.ids["a"] = self.NEW
+        place.bounds[A0] = (0, 9)
+        with pytest.raises(DataLossError, match="TOPIC_RECREATED"):
+            self.run(kept, place, failOnDataLoss="true").next_offsets({A0: 5})
+        second = self.run(kept, place)
+        end = second.next_offsets({A0: 5})
+        assert plan(second, {A0: 5}, end) == [(A0, 0, 9)]
+        assert plan(self.run(kept, place), {A0: 5}, end) == [(A0, 0, 9)], "a replay reads the same"
+        assert kept == [{"a": self.OLD}]
+        assert second.next_offsets(end) == end
+        assert kept == [{"a": self.OLD}, {"a": self.NEW}]
+        assert plan(self.run(kept, place), end, {A0: 9}) == []
+
+
+class TestTopicsAreListedSeldom:
+    class Counted(FakePlace):
+        listed = 0
+
+        def topics(self) -> Mapping[str, tuple[int, ...]]:
+            self.listed += 1
+            return super().topics()
+
+    def test_new_partitions_are_noticed_when_the_list_is_old(self) -> None:
+        clock, place = Clock(), self.Counted({A0: (0, 5)})
+        stream = StreamPlanner(
+            place, read_options({"path": "/log"}, batch=False), topics_max_age=1, clock=clock
+        )
+        for _ in range(10):
+            assert stream.next_offsets({A0: 5}) == {A0: 5}
+        place.bounds = {A0: (0, 6), A1: (0, 1)}
+        assert stream.next_offsets({A0: 5}) == {A0: 6}
+        assert place.listed == 1
+        clock.now += 1
+        assert stream.next_offsets({A0: 6}) == {A0: 6, A1: 1}
+        assert place.listed == 2
 
 
 class TestPlan:

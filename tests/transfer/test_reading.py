@@ -11,8 +11,10 @@ import pytest
 from pyspark_kafkalog.codec.decode import DecodeLimits
 from pyspark_kafkalog.errors import CorruptRecordError, DataLossError
 from pyspark_kafkalog.log.directory import LogDirectory
+from pyspark_kafkalog.log.layout import format_partition_metadata
 from pyspark_kafkalog.model import EARLIEST, LATEST, OffsetRange, TopicPartition
-from pyspark_kafkalog.transfer.reading import ReadRules, read_range
+from pyspark_kafkalog.planning.splitting import Split
+from pyspark_kafkalog.transfer.reading import ReadRules, read_range, read_split
 from tests.log.partitions import batch
 
 T0 = TopicPartition("t", 0)
@@ -64,6 +66,41 @@ def test_a_partition_that_is_gone_is_data_loss(root: Path, tmp_path: Path) -> No
     with pytest.raises(DataLossError, match=r"The partition is gone \(partition t-0, offset 5\)"):
         list(read_range(place, T0, OffsetRange(5, 10), rules()))
     assert list(read_range(place, T0, OffsetRange(5, 10), rules(fail_on_data_loss=False))) == []
+
+
+def test_only_what_is_wanted_is_read_but_all_must_exist(root: Path) -> None:
+    place = LogDirectory.open(str(root))
+
+    def read(wanted: OffsetRange, within: OffsetRange) -> list[int]:
+        batches = read_range(place, T0, wanted, rules(), within=within)
+        return [offset for arrow_batch in batches for offset in arrow_batch.column("offset").to_pylist()]
+
+    assert read(ALL, OffsetRange(15, 33)) == list(range(15, 33))
+    assert read(ALL, OffsetRange(70, 90)) == read(ALL, OffsetRange(0, 0)) == []
+    (root / "t-0" / f"{0:020}.log").unlink()
+    assert read(ALL, OffsetRange(15, 33)) == list(range(20, 33)), "nobody asked for what is gone"
+    with pytest.raises(DataLossError, match="COULD_NOT_READ_OFFSET_RANGE"):
+        read(OffsetRange(5, 40), OffsetRange(30, 33))
+
+
+def test_a_topic_made_anew_is_not_read_for_the_old_one(root: Path, caplog: pytest.LogCaptureFixture) -> None:
+    old, new = "AAAAAAAAAAAAAAAAAAAAAQ", "AAAAAAAAAAAAAAAAAAAAAg"
+    place = LogDirectory.open(str(root))
+
+    def read(topic_id: str, *, fail_on_data_loss: bool = True) -> int:
+        split = Split(T0, ALL, topic_id=topic_id)
+        return sum(
+            rows.num_rows for rows in read_split(place, split, rules(fail_on_data_loss=fail_on_data_loss))
+        )
+
+    assert read(old) == 60, "it has no id"
+    (root / "t-0" / "partition.metadata").write_bytes(format_partition_metadata(new))
+    assert read(new) == read("") == 60
+    with pytest.raises(DataLossError, match=r"TOPIC_RECREATED.*partition t-0"):
+        read(old)
+    with caplog.at_level(logging.WARNING, "pyspark_kafkalog"):
+        assert read(old, fail_on_data_loss=False) == 0
+    assert "TOPIC_RECREATED" in caplog.text
 
 
 @pytest.mark.parametrize("fail_on_data_loss", [True, False])

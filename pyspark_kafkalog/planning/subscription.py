@@ -1,0 +1,46 @@
+"""Which partitions a stream reads now, and the ids of their topics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from pyspark_kafkalog.model import Place, TopicPartition
+from pyspark_kafkalog.options.settings import Selection
+from pyspark_kafkalog.planning.offsets import select_partitions
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """Partitions, sorted, and the id of each of their topics, empty where it isn't known."""
+
+    partitions: tuple[TopicPartition, ...]
+    topic_ids: Mapping[str, str]
+
+
+class Subscription:
+    """What a selection means at a place as topics come and go.
+
+    :param max_age: seconds for which an answer is good; a cluster need not list its topics
+        each time that a stream asks whether there are new records.
+    """
+
+    def __init__(
+        self, place: Place, selection: Selection, *, max_age: float, clock: Callable[[], float]
+    ) -> None:
+        self._place = place
+        self._selection = selection
+        self._max_age = max_age
+        self._clock = clock
+        self._known: Assignment | None = None
+        self._looked_up = 0.0
+
+    def assignment(self) -> Assignment:
+        """The partitions that there are, without those that are named and gone."""
+        now = self._clock()
+        if self._known is None or now - self._looked_up >= self._max_age:
+            partitions = select_partitions(self._place.topics(), self._selection, must_exist=False)
+            topic_ids = self._place.topic_ids({partition.topic for partition in partitions})
+            self._known = Assignment(partitions, topic_ids)
+            self._looked_up = now
+        return self._known

@@ -1,0 +1,48 @@
+"""PySpark's filters in plain values."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from pyspark.sql.datasource import (
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    LessThan,
+    LessThanOrEqual,
+)
+
+from pyspark_kafkalog.planning.filters import Comparison
+
+_OPERATORS: dict[type[Filter], str] = {
+    EqualTo: "=",
+    EqualNullSafe: "=",
+    LessThan: "<",
+    LessThanOrEqual: "<=",
+    GreaterThan: ">",
+    GreaterThanOrEqual: ">=",
+    In: "in",
+}
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
+
+
+def comparisons(filters: Iterable[Filter]) -> Iterator[Comparison]:
+    """Those of ``filters``, all of which hold for every wanted row, that compare a column with values."""
+    for its in filters:
+        operator = _OPERATORS.get(type(its))
+        if operator is not None and len(its.attribute) == 1:  # type: ignore[attr-defined]
+            value = its.value  # type: ignore[attr-defined]
+            plain = [_plain(item) for item in value] if operator == "in" else _plain(value)
+            yield Comparison(its.attribute[0], operator, plain)  # type: ignore[attr-defined]
+
+
+def _plain(value: Any) -> Any:
+    """``value``, or a point in time as microseconds since the epoch."""
+    if isinstance(value, datetime.datetime) and value.tzinfo is not None:
+        return (value - _EPOCH) // datetime.timedelta(microseconds=1)
+    return value

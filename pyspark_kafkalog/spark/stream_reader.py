@@ -1,0 +1,116 @@
+"""The stream reader: one instance plans a whole run of a query, copies of it read."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from pyspark_kafkalog.options.offsets_json import MAX_LONG, Offsets, parse_offsets, to_json
+from pyspark_kafkalog.planning.stream import StreamPlanner
+from pyspark_kafkalog.spark.reader import LogInputPartition, LogReader
+from pyspark_kafkalog.transfer.checkpoint import keep_topic_ids, kept_start_offsets, kept_topic_ids
+from pyspark_kafkalog.transfer.places import open_place
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+_SHORTEST_PAUSE = 0.02
+_LONGEST_PAUSE = 0.1
+_PAUSE_PER_IDLE_SECOND = 0.05
+_TOPICS_SECONDS = 1.0
+"""How late a new topic of a cluster may be noticed; metadata.max.age.ms can make it less."""
+
+
+class LogStreamReader(LogReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """``spark.readStream``. Offsets are those of Spark's Kafka source, ``{"topic":{"0":10}}``."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        super().__init__(options, schema, batch=False)
+        self._looked_up = self._changed = float("-inf")
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name not in ("_planner", "_initial")}
+
+    @cached_property
+    def _planner(self) -> StreamPlanner:
+        checkpoint, source, brokers = (
+            self._options.checkpoint_location,
+            self._source,
+            self._place_options.brokers,
+        )
+        return StreamPlanner(
+            open_place(self._place_options),
+            self._options,
+            topic_ids=kept_topic_ids(checkpoint, source),
+            keep_topic_ids=partial(keep_topic_ids, checkpoint, source),
+            topics_max_age=0 if brokers is None else min(_TOPICS_SECONDS, brokers.metadata_max_age_ms / 1000),
+        )
+
+    @cached_property
+    def _initial(self) -> Offsets:
+        return kept_start_offsets(
+            self._options.checkpoint_location, self._source, self._planner.initial_offsets
+        )
+
+    @property
+    def _source(self) -> object:
+        """Tells this source from others of the query; of a cluster only by its address, no secret."""
+        brokers = self._place_options.brokers
+        place = self._place_options.paths if brokers is None else brokers.bootstrap_servers
+        return place, self._options.selection, self._options.starting
+
+    def initialOffset(self) -> dict[str, dict[str, int]]:  # noqa: N802
+        """Where a query without checkpoint starts. Spark asks more than once, so it is chosen once."""
+        return to_json(self._initial)
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """A limit that is none, so that ``Trigger.Once``, which asks for all, can be told apart."""
+        return ReadMaxRows(self._options.limits.max_offsets or MAX_LONG)
+
+    def latestOffset(  # noqa: N802
+        self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
+    ) -> dict[str, Any]:
+        """Where the next micro-batch ends; ``start`` itself if there is to be none."""
+        begin = self._initial if start is None else parse_offsets(start, option="offsets")
+        self._wait_while_idle()
+        known = self._planner.latest
+        end = self._planner.next_offsets(begin, all_available=isinstance(limit, ReadAllAvailable))
+        if self._planner.latest != known:
+            self._changed = self._looked_up
+        return to_json(end)
+
+    def _wait_while_idle(self) -> None:
+        """Spark asks an idle stream 92 times a second; its place is asked more seldom the longer it is idle.
+
+        The pause is a twentieth of the time since records last came, within
+        bounds, so it adds little to the time that the next ones took to come.
+        """
+        pause = _PAUSE_PER_IDLE_SECOND * (self._looked_up - self._changed)
+        pause = min(max(pause, _SHORTEST_PAUSE), _LONGEST_PAUSE)
+        wait = self._looked_up + pause - time.monotonic()
+        if wait > 0:
+            time.sleep(wait)
+        self._looked_up = time.monotonic()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        """The ends of all partitions, for Spark's progress: what a lag is measured against."""
+        return to_json(self._planner.latest) or None
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """The query reads what is there at the next look-up, and stops."""
+        self._planner.prepare_for_available_now()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """The splits of one micro-batch."""
+        begin, stop = (parse_offsets(offsets, option="offsets") for offsets in (start, end))
+        return [LogInputPartition(split) for split in self._planner.plan(begin, stop)]

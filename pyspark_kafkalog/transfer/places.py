@@ -1,0 +1,18 @@
+"""From what the user says of a place of records to the place itself."""
+
+from __future__ import annotations
+
+from pyspark_kafkalog.model import Place
+from pyspark_kafkalog.options.settings import PlaceOptions
+
+
+def open_place(options: PlaceOptions) -> Place:
+    """The place that the options name, for this thread. Brokers are not called before they are asked."""
+    if options.brokers is not None:
+        from pyspark_kafkalog.broker.place import Brokers
+
+        assert options.fetch is not None
+        return Brokers(options.brokers, options.fetch)
+    from pyspark_kafkalog.log.directory import LogDirectory
+
+    return LogDirectory.open(options.paths)
