@@ -16,7 +16,7 @@ from pyspark_kafkalog.options.kafka_names import (
     STORE_PASSWORDS,
     WITHOUT_EFFECT,
 )
-from pyspark_kafkalog.options.names import OPTIONS, Option, Use, Where, suggestion
+from pyspark_kafkalog.options.names import OPTIONS, Option, Use, Where, near_names, suggestion
 from pyspark_kafkalog.options.offsets_json import MAX_INT, MAX_LONG
 
 _log = logging.getLogger("pyspark_kafkalog")
@@ -34,6 +34,10 @@ class GivenOptions:
         self._values = {name.lower(): str(value) for name, value in options.items()}
         self._use = use
         self.where = Where.BROKERS if SERVERS in self._values else Where.DIRECTORY
+
+    def names(self, *prefixes: str) -> list[str]:
+        """What was given with a name that begins so, in lower case and in order."""
+        return sorted(name for name in self._values if name.startswith(prefixes))
 
     def check_names(self) -> None:
         """Refuse, or warn of, what is no option of this use.
@@ -105,10 +109,9 @@ def _check_brokers_name(name: str, use: Use, option: Option | None) -> None:
         if option is not None or name in WITHOUT_EFFECT or name in {**REFUSED_READING, **REFUSED_WRITING}:
             _log.debug("Option %s is a Kafka client's, and has no effect here", name)
         else:
-            known = [*usable, *WITHOUT_EFFECT]
-            _log.warning(
-                "Option %s is unknown to Kafka's clients and has no effect. %s", name, suggestion(name, known)
-            )
+            near = near_names(name, [*usable, *WITHOUT_EFFECT])
+            hint = f". Did you mean {' or '.join(near)}?" if near else ""
+            _log.warning("Option %s is unknown to Kafka's clients, and has no effect%s", name, hint)
     elif option is not None and option.where is Where.DIRECTORY:
         if name == "path":
             return

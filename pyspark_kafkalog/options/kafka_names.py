@@ -109,7 +109,7 @@ _PRODUCE = (
         "kafka.partitioner.class",
         Use.WRITE,
         None,
-        "Kafka's `DefaultPartitioner`, `UniformStickyPartitioner` or `RoundRobinPartitioner`."
+        "Full name of Kafka's `DefaultPartitioner`, `UniformStickyPartitioner` or `RoundRobinPartitioner`."
         " For your own: `partitioner`.",
     ),
     _option("kafka.partitioner.ignore.keys", Use.WRITE, "false", "Spread rows with keys as those without."),
@@ -129,7 +129,7 @@ _SECURITY = (
         "kafka.sasl.jaas.config",
         Use.ALL,
         None,
-        "Who logs in, as Java's clients are told: see Security.",
+        "Who logs in, as Java's clients are told: see below.",
     ),
     _option("kafka.sasl.kerberos.service.name", Use.ALL, None, "The brokers' Kerberos service."),
     _option(

@@ -161,8 +161,17 @@ OPTIONS: tuple[Option, ...] = (
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
+    """What else the user may have meant: near names, or else all but the many with a prefix."""
+    names = sorted(known)
+    if near := near_names(name, names):
+        return f"Did you mean {' or '.join(near)}?"
+    return f"Known are {', '.join(other for other in names if not other.startswith('kafka.'))}."
+
+
+def near_names(name: str, known: Iterable[str]) -> list[str]:
+    """The names that are like this one but for the case, a ``kafka.`` before it or some letters."""
     by_lower = {candidate.lower(): candidate for candidate in known}
-    near = [by_lower[match] for match in difflib.get_close_matches(name.lower(), by_lower, n=3)]
-    return (
-        f"Did you mean {' or '.join(near)}?" if near else f"Known are {', '.join(sorted(by_lower.values()))}."
-    )
+    prefixed = by_lower.get(f"kafka.{name.lower()}")
+    if prefixed is not None:
+        return [prefixed]
+    return [by_lower[match] for match in difflib.get_close_matches(name.lower(), by_lower, n=3)]

@@ -20,6 +20,8 @@ _log = logging.getLogger("pyspark_kafkalog")
 JAAS = "kafka.sasl.jaas.config"
 _SERVICE_NAME = "kafka.sasl.kerberos.service.name"
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+_OF_TLS = ("kafka.ssl.truststore.", "kafka.ssl.keystore.", "kafka.ssl.key.")
+_OF_SASL = ("kafka.sasl.mechanism", JAAS, "kafka.sasl.oauthbearer.token.", "kafka.sasl.oauthbearer.client.")
 _MODULES = {
     "PLAIN": "plain.PlainLoginModule",
     "SCRAM-SHA-256": "scram.ScramLoginModule",
@@ -62,11 +64,12 @@ def security_options(given: GivenOptions) -> SecurityOptions:
     """
     protocol = given.choice("kafka.security.protocol", *_PROTOCOLS)
     tls = tls_options(given) if protocol.endswith("SSL") else None
+    if tls is None:
+        _warn_of_no_effect(given, _OF_TLS, protocol)
     if not protocol.startswith("SASL_"):
-        if JAAS in given:
-            _log.warning("Option %s has no effect, since kafka.security.protocol is %s", JAAS, protocol)
+        _warn_of_no_effect(given, _OF_SASL, protocol)
         return SecurityOptions(protocol, tls=tls)
-    mechanism = given.choice("kafka.sasl.mechanism", *_MODULES)
+    mechanism = _mechanism(given)
     module = _login_module(given, mechanism)
     if mechanism == "OAUTHBEARER":
         login = module.options if module else {}
@@ -77,6 +80,24 @@ def security_options(given: GivenOptions) -> SecurityOptions:
         raise _no_login(mechanism)
     username, password = _name_and_password(module)
     return SecurityOptions(protocol, mechanism, username, password, tls=tls)
+
+
+def _warn_of_no_effect(given: GivenOptions, prefixes: tuple[str, ...], protocol: str) -> None:
+    """Who gives these wants a safer protocol."""
+    if names := given.names(*prefixes):
+        _log.warning(
+            "Options %s have no effect, since kafka.security.protocol is %s", ", ".join(names), protocol
+        )
+
+
+def _mechanism(given: GivenOptions) -> str:
+    if (given.text("kafka.sasl.mechanism") or "").strip().upper() == "AWS_MSK_IAM":
+        raise OptionError(
+            "SASL AWS_MSK_IAM is not supported",
+            hint="Use OAUTHBEARER, and give kafka.sasl.login.callback.handler.class the import path of a"
+            " callable that returns what aws-msk-iam-sasl-signer-python generates.",
+        )
+    return given.choice("kafka.sasl.mechanism", *_MODULES)
 
 
 def _login_module(given: GivenOptions, mechanism: str) -> LoginModule | None:

@@ -190,6 +190,8 @@ def default_columns(options: Mapping[str, str]) -> dict[str, str]:
     place_options(options)
     given = GivenOptions(options, Use.READ)
     given.check_names()
+    _offsets(given, "starting", EARLIEST)
+    _offsets(given, "ending", LATEST)
     return {**ROW_FIELDS, **(dict([HEADERS_FIELD]) if _read_in_any_mode(given)["include_headers"] else {})}
 
 
@@ -212,7 +214,7 @@ def read_options(options: Mapping[str, str], *, batch: bool) -> ReadOptions:
         _refuse_sentinel(starting, LATEST, "latest")
         _refuse_sentinel(ending, EARLIEST, "earliest")
         _check_order(starting, ending)
-    return ReadOptions(starting=starting, ending=ending, limits=_limits(given), **_read_in_any_mode(given))
+    return ReadOptions(starting=starting, ending=ending, **_read_in_any_mode(given))
 
 
 def _read_in_any_mode(given: GivenOptions) -> dict[str, Any]:
@@ -229,6 +231,7 @@ def _read_in_any_mode(given: GivenOptions) -> dict[str, Any]:
         "fail_on_data_loss": given.boolean("failOnDataLoss"),
         "min_partitions": given.limit("minPartitions", MAX_INT),
         "max_records_per_partition": given.limit("maxRecordsPerPartition"),
+        "limits": _limits(given),
         "read_committed": isolation == "read_committed",
         "check_crcs": given.boolean(check_crcs),
         "checkpoint_location": given.text("checkpointLocation"),

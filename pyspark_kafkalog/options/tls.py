@@ -76,15 +76,13 @@ def _check_store(given: GivenOptions, store: str, parts: tuple[str, ...], conver
     kind = (given.text(f"{store}.type") or "").strip().upper()
     inline = [f"{store}.{part}" for part in parts if given.trimmed(f"{store}.{part}")]
     if kind != "PEM":
-        raise OptionError(
-            f"Option '{store}.type' is another than PEM, which alone can be read", hint=conversion
-        )
+        raise OptionError(f"Option '{store}.type' is not PEM, and Java alone reads others", hint=conversion)
+    if f"{store}.type" not in given and _OTHER_STORE.fullmatch(location):
+        raise OptionError(f"Option '{store}.location' names a store that is not PEM", hint=conversion)
     if f"{store}.password" in given:
         raise OptionError(f"Option '{store}.password' is given, and a store in PEM has none", hint=conversion)
     if inline and location:
         raise OptionError(f"Only one of '{store}.location' and {inline[0]!r} can be given")
-    if f"{store}.type" not in given and _OTHER_STORE.fullmatch(location):
-        raise OptionError(f"Option '{store}.location' seems to name a store that is not PEM", hint=conversion)
 
 
 def _pem(given: GivenOptions, name: str) -> str | None:

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.model import EARLIEST, LATEST, TopicPartition
 from pyspark_kafkalog.options.columns import read_columns
-from pyspark_kafkalog.options.names import OPTIONS, Use
+from pyspark_kafkalog.options.kafka_names import KAFKA_OPTIONS, SERVERS
+from pyspark_kafkalog.options.names import OPTIONS, Option, Use, Where
 from pyspark_kafkalog.options.settings import (
     OffsetsOption,
     ReadOptions,
@@ -28,6 +29,7 @@ from pyspark_kafkalog.options.settings import (
     write_options,
 )
 
+ALL_OPTIONS = (*OPTIONS, *KAFKA_OPTIONS)
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
@@ -44,7 +46,7 @@ def as_spark_gives(options: dict[str, str]) -> dict[str, str]:
     return {name.replace("__", ".").lower(): value for name, value in {"path": "/log", **options}.items()}
 
 
-def where(use: Use) -> str:
+def use_of(option: Option) -> str:
     """As the README's table says it."""
     words = {
         Use.READ: "read",
@@ -52,7 +54,7 @@ def where(use: Use) -> str:
         Use.STREAM_READ: "stream read",
         Use.WRITE: "write",
     }
-    return ", ".join(words[part] for part in (use & Use.READ, use & Use.WRITE) if part)
+    return ", ".join(words[part] for part in (option.use & Use.READ, option.use & Use.WRITE) if part)
 
 
 HARD_TEXTS = [
@@ -67,11 +69,15 @@ HARD_TEXTS = [
 ]
 
 
-@pytest.mark.parametrize("name", [option.name for option in OPTIONS])
+@pytest.mark.parametrize("option", ALL_OPTIONS, ids=lambda option: option.name)
 @settings(max_examples=30)
-@given(value=st.text(max_size=30) | st.sampled_from(HARD_TEXTS))
-def test_any_text_is_accepted_or_an_option_error(name: str, value: str) -> None:
-    options = {"path": "/log", name: value}
+@given(value=st.text(max_size=30) | st.sampled_from(HARD_TEXTS), encrypted=st.booleans())
+def test_any_text_is_accepted_or_an_option_error(option: Option, value: str, encrypted: bool) -> None:
+    place = {"path": "/log"}
+    if option.where is Where.BROKERS:
+        security = {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "OAUTHBEARER"}
+        place = {"kafka.bootstrap.servers": "host:9092", "subscribe": "t", **(security if encrypted else {})}
+    options = {**place, option.name: value}
     for use in (
         place_options,
         default_columns,
@@ -113,32 +119,39 @@ class TestPlace:
 
 
 class TestNames:
-    @pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
-    def test_every_option_of_the_table_can_be_given_with_its_default_where_it_belongs(
-        self, option: object
+    @pytest.mark.parametrize("option", ALL_OPTIONS, ids=lambda option: option.name)
+    def test_every_option_of_the_tables_can_be_given_with_its_default_where_it_belongs(
+        self, option: Option
     ) -> None:
-        name, use, default = option.name, option.use, option.default  # type: ignore[attr-defined]
-        if default is None:
+        if option.default is None:
             return
-        options = {"path": "/log", name.upper(): default}
-        if use & Use.WRITE:
-            assert write_options(options) == write_options({"path": "/log"})
-        if use & Use.STREAM_READ:
-            assert read_options(options, batch=False) == read_options({"path": "/log"}, batch=False)
-        if use & Use.BATCH_READ:
-            assert read_options(options, batch=True) == read_options({"path": "/log"}, batch=True)
+        name, use = option.name, option.use
+        for where, place in ((Where.DIRECTORY, {"path": "/log"}), (Where.BROKERS, {SERVERS: "host:9092"})):
+            if not option.where & where:
+                continue
+            options = {**place, name.upper(): option.default}
+            if use & Use.WRITE:
+                assert write_options(options) == write_options(place)
+            place["subscribe"] = options["subscribe"] = "t"
+            assert place_options(options) == place_options(place)
+            if use & Use.STREAM_READ:
+                assert read_options(options, batch=False) == read_options(place, batch=False)
+            if use & Use.BATCH_READ:
+                assert read_options(options, batch=True) == read_options(place, batch=True)
 
-    def test_the_readme_has_the_table(self) -> None:
+    def test_the_readme_has_the_tables(self) -> None:
         readme = (Path(__file__).parent.parent.parent / "README.md").read_text(encoding="utf-8")
-        table = ["| option | for | default | meaning |", "|---|---|---|---|"]
-        for option in OPTIONS:
-            default = "-" if option.default is None else f"`{option.default}`"
-            table.append(f"| `{option.name}` | {where(option.use)} | {default} | {option.meaning} |")
-        assert "\n".join(table) in readme, "\n".join(["README.md needs:", *table])
+        for where in Where.ANY, Where.DIRECTORY, Where.BROKERS:
+            table = ["| option | for | default | meaning |", "|---|---|---|---|"]
+            for option in ALL_OPTIONS:
+                if option.where is where:
+                    default = {None: "-", "": "empty"}.get(option.default, f"`{option.default}`")
+                    table.append(f"| `{option.name}` | {use_of(option)} | {default} | {option.meaning} |")
+            assert "\n".join(["", *table, ""]) in readme, "\n".join(["README.md needs:", *table])
 
     def test_names_in_the_table_are_told_apart(self) -> None:
-        assert len({option.name.lower() for option in OPTIONS}) == len(OPTIONS)
-        assert all(option.meaning.endswith(".") for option in OPTIONS)
+        assert len({option.name.lower() for option in ALL_OPTIONS}) == len(ALL_OPTIONS)
+        assert all(option.meaning.endswith(".") for option in ALL_OPTIONS)
 
     @pytest.mark.parametrize(
         ("name", "suggested"),
