@@ -1,18 +1,37 @@
-"""A script that tests kill: a streaming query that writes numbers, 100 a micro-batch, to a log directory.
+"""A Spark application that tests kill: it writes streams of numbers, 100 a micro-batch, to log directories.
 
-Usage: number_stream.py ROOT CHECKPOINT TASKS BATCHES
+Each line that it reads, ``<folder> <tasks>``, is a run of the query of ``folder/checkpoint``:
+a micro-batch, with its rows in so many tasks, and before it the one that is not committed.
+It answers with "done" or "failed".
 """
+
+from __future__ import annotations
 
 import os
 import sys
 
 os.environ["PYSPARK_PYTHON"] = sys.executable
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 
-def main(root: str, checkpoint: str, tasks: str, batches: str) -> None:
-    """Write so many micro-batches more, each with its rows in ``tasks`` tasks."""
+def run(spark: SparkSession, folder: str, tasks: int) -> None:
+    numbers = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", "100").load()
+    query = (
+        numbers.selectExpr("CAST(value AS STRING) AS value")
+        .repartition(tasks)
+        .writeStream.format("kafkalog")
+        .option("topic", "numbers")
+        .option("numPartitions", "2")
+        .option("checkpointLocation", f"{folder}/checkpoint")
+        .trigger(availableNow=True)
+        .start(f"{folder}/log")
+    )
+    query.awaitTermination()
+
+
+def main() -> None:
     spark = (
         SparkSession.builder.master("local[2]")
         .config("spark.driver.bindAddress", "127.0.0.1")
@@ -22,21 +41,17 @@ def main(root: str, checkpoint: str, tasks: str, batches: str) -> None:
         .config("spark.ui.showConsoleProgress", "false")
         .getOrCreate()
     )
-    numbers = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", "100").load()
-    for _ in range(int(batches)):
-        query = (
-            numbers.selectExpr("CAST(value AS STRING) AS value")
-            .repartition(int(tasks))
-            .writeStream.format("kafkalog")
-            .option("topic", "numbers")
-            .option("numPartitions", "2")
-            .option("checkpointLocation", checkpoint)
-            .trigger(availableNow=True)
-            .start(root)
-        )
-        query.awaitTermination()
+    for line in sys.stdin:
+        folder, tasks = line.split()
+        try:
+            run(spark, folder, int(tasks))
+        except StreamingQueryException as error:
+            print(error, file=sys.stderr)
+            print("failed", flush=True)
+        else:
+            print("done", flush=True)
     spark.stop()
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

@@ -1,10 +1,21 @@
-"""The driver of a streaming write is killed -9 at each step of the commit; every batch still counts once."""
+"""A streaming write is killed -9 at each step of a commit; the restart completes every batch, once.
+
+The process that commits a micro-batch is a Python worker of Spark's driver: it
+alone changes the log directory. So that worker is killed at each step, and with
+it, in most rounds, all Python of this package that Spark would run next: nothing
+more is written, as if the driver had died whole, and no JVM need start. Some
+rounds do kill the whole application, Spark's JVM too. The restart is a new query,
+which has nothing but the checkpoint.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,35 +27,72 @@ from pyspark_kafkalog.model import EARLIEST, LATEST, OffsetRange, TopicPartition
 from pyspark_kafkalog.transfer.reading import ReadRules, read_range
 
 HERE = Path(__file__).parent
-KILLS = 30
 BATCH = 100
+LIVES = "0 worker"
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
-def run_stream(folder: Path, *, tasks: int, kill_at: int) -> int:
-    """Run the query in a session of its own, which the killer then kills whole; its exit code."""
-    (folder / "steps").write_text("")
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(HERE / "killer"),
-        "KAFKALOG_STEPS": str(folder / "steps"),
-        "KAFKALOG_KILL_AT": str(kill_at),
-    }
-    arguments = [str(folder / "log"), str(folder / "checkpoint"), str(tasks), "3"]
-    with open(folder / "output", "wb") as output:
-        return subprocess.run(
-            [sys.executable, str(HERE / "number_stream.py"), *arguments],
-            env=environment,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-            timeout=300,
-            check=False,
-        ).returncode
+class Application:
+    """:mod:`tests.faults.number_stream` in a session of its own, with the killer in its Python."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir()
+        self._folder = folder
+        self._output = folder / "output"
+        self._order(LIVES)
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(map(str, (HERE / "killer", HERE.parents[1]))),
+            "KAFKALOG_KILLER": str(folder),
+        }
+        with self._output.open("wb") as output:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tests.faults.number_stream"],
+                env=environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=output,
+                text=True,
+                start_new_session=True,
+            )
+
+    def _order(self, order: str) -> None:
+        (self._folder / "dead").unlink(missing_ok=True)
+        (self._folder / "steps").write_text("")
+        (self._folder / "order").write_text(order)
+
+    def run(self, folder: Path, *, tasks: int, order: str = LIVES) -> str:
+        """One run of the query; "done", "failed", or the exit code of an application that died."""
+        self._order(order)
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        print(folder, tasks, file=self._process.stdin, flush=True)
+        answer = self._process.stdout.readline().strip()
+        return answer or str(self._process.wait(60))
+
+    def complete(self, folder: Path, *, tasks: int) -> None:
+        """A run that nobody kills."""
+        assert self.run(folder, tasks=tasks) == "done", self._output.read_text()[-3000:]
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+        self._process.stdout.close()
+        self._process.wait(60)
 
 
-def numbers(root: Path) -> list[int]:
+@pytest.fixture(scope="module")
+def application(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Application]:
+    with contextlib.closing(Application(tmp_path_factory.mktemp("application") / "killer")) as application:
+        yield application
+
+
+def numbers(folder: Path) -> list[int]:
     """What a reader that opens the directory now sees, in order."""
-    place = LogDirectory.open(str(root))
+    place = LogDirectory.open(str(folder / "log"))
     rules = ReadRules(
         schema=pa.schema([pa.field("value", pa.binary())]),
         read_committed=False,
@@ -61,21 +109,51 @@ def numbers(root: Path) -> list[int]:
     )
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(2400)
-def test_killed_at_each_step_of_the_commit(tmp_path: Path) -> None:
-    seen = 0
-    for kill in range(1, KILLS + 1):
-        code = run_stream(tmp_path, tasks=1 + kill % 3, kill_at=kill)
-        assert code == -9, (tmp_path / "output").read_text()[-3000:]
-        found = numbers(tmp_path / "log")
-        assert found == list(range(len(found))), f"after kill {kill}: {len(found)} values"
-        assert len(found) % BATCH == 0, f"after kill {kill}: a batch is there in part, {len(found)} values"
-        assert len(found) >= seen, f"after kill {kill}: {seen - len(found)} values are gone"
-        seen = len(found)
-    assert run_stream(tmp_path, tasks=2, kill_at=0) == 0, (tmp_path / "output").read_text()[-3000:]
-    found = numbers(tmp_path / "log")
-    assert found == list(range(len(found)))
-    assert len(found) >= seen + 3 * BATCH - BATCH
-    ours = {path.name.split("-")[1] for path in (tmp_path / "log").glob(".kafkalog-*")}
-    assert ours == {"sink"}, "staged files or a journal were left behind"
+def check_whole_batches(folder: Path, counts: set[int], killed: str) -> None:
+    """A reader sees each number once, and all numbers of a micro-batch or none."""
+    found = numbers(folder)
+    assert found == list(range(len(found))), f"{killed}: {len(found)} values"
+    assert len(found) in counts, f"{killed}: {len(found)} values, not {counts}"
+
+
+def check_completed(folder: Path, count: int, killed: str) -> None:
+    check_whole_batches(folder, {count}, f"restart after {killed}")
+    ours = {path.name.split("-")[1] for path in (folder / "log").glob(".kafkalog-*")}
+    assert ours == {"sink"}, f"restart after {killed}: staged files or a journal were left behind"
+
+
+def test_killed_at_each_step_of_the_first_commit(application: Application, tmp_path: Path) -> None:
+    """It makes partitions. Every other time Spark survives, and lets another worker abort."""
+    for step in itertools.count(1):
+        folder = tmp_path / str(step)
+        killed = f"{step} {('driver', 'worker')[step % 2]}"
+        if application.run(folder, tasks=2 + step % 2, order=killed) == "done":
+            break
+        check_whole_batches(folder, {0, BATCH}, killed)
+        application.complete(folder, tasks=1 + step % 3)
+        check_completed(folder, 2 * BATCH, killed)
+    assert step > 30
+
+
+def test_killed_at_each_step_of_a_later_commit(application: Application, tmp_path: Path) -> None:
+    """It appends to partitions that readers know."""
+    application.complete(tmp_path, tasks=2)
+    for step in itertools.count(1):
+        count = len(numbers(tmp_path))
+        killed = f"{step} driver"
+        if application.run(tmp_path, tasks=2 + step % 2, order=killed) == "done":
+            break
+        check_whole_batches(tmp_path, {count, count + BATCH}, killed)
+        application.complete(tmp_path, tasks=1 + step % 3)
+        check_completed(tmp_path, count + 2 * BATCH, killed)
+    assert step > 15
+
+
+@pytest.mark.parametrize("step", [6, 24])
+def test_whole_application_killed(application: Application, tmp_path: Path, step: int) -> None:
+    killed = f"{step} application"
+    with contextlib.closing(Application(tmp_path / "killer")) as victim:
+        assert victim.run(tmp_path, tasks=2, order=killed) == "-9"
+    check_whole_batches(tmp_path, {0, BATCH}, killed)
+    application.complete(tmp_path, tasks=3)
+    check_completed(tmp_path, 2 * BATCH, killed)
