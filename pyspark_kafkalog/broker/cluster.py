@@ -8,11 +8,7 @@ retry.backoff.max.ms), for request.timeout.ms at most.
 
 from __future__ import annotations
 
-import logging
 import os
-import random
-import socket
-import ssl
 import threading
 import time
 from collections import Counter
@@ -23,6 +19,7 @@ from typing import Any, TypeVar
 from kafka.protocol.admin import DescribeConfigsRequest
 from kafka.protocol.producer import InitProducerIdRequest
 
+from pyspark_kafkalog.broker.backoff import Backoff
 from pyspark_kafkalog.broker.connection import Connection
 from pyspark_kafkalog.broker.error_codes import (
     LEADER_NOT_AVAILABLE,
@@ -32,8 +29,7 @@ from pyspark_kafkalog.broker.error_codes import (
     wants_refresh,
 )
 from pyspark_kafkalog.broker.metadata import MAX_VERSION, Leader, Metadata, metadata_request
-from pyspark_kafkalog.broker.security import tls_context
-from pyspark_kafkalog.broker.sockets import Address
+from pyspark_kafkalog.broker.pool import ConnectionPool
 from pyspark_kafkalog.errors import (
     AuthorizationError,
     BrokerConnectionError,
@@ -42,8 +38,6 @@ from pyspark_kafkalog.errors import (
 )
 from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions
-
-_log = logging.getLogger("pyspark_kafkalog")
 
 UNKNOWN_LOOKS = 3
 """How often fresh metadata must lack a partition for it not to exist: brokers hear of a new one in turn."""
@@ -60,30 +54,8 @@ class Refused:
     error_code: int
 
 
-class Backoff:
-    """Pauses between attempts that grow and end; ``timeout`` in seconds."""
-
-    def __init__(self, options: ConnectionOptions, timeout: float) -> None:
-        self._next = options.retry_backoff_ms / 1000
-        self._largest = options.retry_backoff_max_ms / 1000
-        self._deadline = time.monotonic() + timeout
-
-    def pause(self, trouble: Exception) -> None:
-        """Wait before another attempt, or raise ``trouble`` if the time for attempts is over."""
-        pause = self._next * random.uniform(0.8, 1.2)
-        if time.monotonic() + pause > self._deadline:
-            raise trouble
-        _log.debug("Again in %d ms: %s", pause * 1000, trouble)
-        time.sleep(pause)
-        self._next = min(self._next * 2, self._largest)
-
-
 class Cluster:
-    """Brokers that know each other. For one thread; see :func:`cluster_of`.
-
-    A connection belongs to whoever took it, until :meth:`release`; then it waits
-    here for the next one, for connections.max.idle.ms at most.
-    """
+    """Brokers that know each other. For one thread; see :func:`cluster_of`."""
 
     def __init__(self, options: ConnectionOptions) -> None:
         self.options = options
@@ -92,8 +64,7 @@ class Cluster:
         """What the offsets of each partition took where it was fetched last."""
         self._refreshed: dict[str, float] = {}
         """When each topic was looked up."""
-        self._idle: dict[Address, list[Connection]] = {}
-        self._tls: ssl.SSLContext | None = None
+        self._pool = ConnectionPool(options)
 
     # Connections
 
@@ -106,7 +77,7 @@ class Cluster:
         address = self.metadata.brokers.get(node_id)
         if address is None:
             raise BrokerConnectionError(f"Broker {node_id} is not in the cluster's metadata now")
-        return self._take(address, node_id)
+        return self._pool.take(address, node_id)
 
     def any_connection(self) -> Connection:
         """A connection to any broker, for the caller alone until :meth:`release`.
@@ -116,60 +87,15 @@ class Cluster:
         :raises BrokerConnectionError: if none can be reached.
         :raises AuthenticationError: if credentials or certificates are not accepted.
         """
-        backoff = Backoff(self.options, self.options.request_timeout_ms / 1000)
-        while True:
-            trouble: BrokerConnectionError | None = None
-            for node_id, address in self._candidates():
-                try:
-                    return self._take(address, node_id)
-                except BrokerConnectionError as e:
-                    trouble = e
-            backoff.pause(trouble or BrokerConnectionError("No broker is known"))
+        return self._pool.take_any(self.metadata.brokers)
 
     def release(self, connection: Connection) -> None:
         """Give back a connection; one with requests in flight is closed."""
-        if connection.in_flight or connection.closed:
-            connection.close()
-        else:
-            self._idle.setdefault(connection.address, []).append(connection)
+        self._pool.release(connection)
 
     def close(self) -> None:
         """Close the connections that nobody has taken."""
-        for connections in self._idle.values():
-            for connection in connections:
-                connection.close()
-        self._idle.clear()
-
-    def _take(self, address: Address, node_id: int | None) -> Connection:
-        idle = self._idle.get(address, [])
-        while idle:
-            connection = idle.pop()
-            if connection.is_usable(self.options.connections_max_idle_ms / 1000):
-                connection.node_id = node_id
-                return connection
-            connection.close()
-        if self._tls is None:
-            self._tls = tls_context(self.options.security)
-        return Connection.open(address, self.options, tls=self._tls, node_id=node_id)
-
-    def _candidates(self) -> Iterable[tuple[int | None, Address]]:
-        known: list[tuple[int | None, Address]] = list(self.metadata.brokers.items())
-        random.shuffle(known)
-        known.sort(key=lambda broker: not self._idle.get(broker[1]))
-        yield from known
-        addresses = [Address.parse(server) for server in self.options.bootstrap_servers]
-        random.shuffle(addresses)
-        for address in addresses:
-            yield from ((None, resolved) for resolved in self._canonical(address))
-
-    def _canonical(self, address: Address) -> list[Address]:
-        if self.options.client_dns_lookup != "resolve_canonical_bootstrap_servers_only":
-            return [address]
-        try:
-            found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
-            return [Address(socket.getfqdn(str(where[0])), address.port) for *_, where in found]
-        except OSError:
-            return [address]
+        self._pool.close()
 
     # Metadata
 
@@ -209,6 +135,9 @@ class Cluster:
         known = self.metadata.topics
         return {name: known[name].topic_id for name in topics if name in known}
 
+    def _new_backoff(self) -> Backoff:
+        return Backoff(self.options, self.options.request_timeout_ms / 1000)
+
     def _look_up(self, topics: Iterable[str]) -> None:
         oldest = time.monotonic() - self.options.metadata_max_age_ms / 1000
         stale = {topic for topic in topics if self._refreshed.get(topic, -1e9) < oldest}
@@ -230,7 +159,7 @@ class Cluster:
         :param doing: what the request is for, to begin an error's message.
         :param error_code: finds the error code in a response.
         """
-        backoff = Backoff(self.options, self.options.request_timeout_ms / 1000)
+        backoff = self._new_backoff()
         while True:
             connection = self.any_connection()
             trouble: KafkaLogError
@@ -269,7 +198,7 @@ class Cluster:
         :raises UnsupportedVersionError: if a broker doesn't know the requests in these versions.
         :raises KafkaLogError: for an error that no retry mends within request.timeout.ms.
         """
-        backoff = Backoff(self.options, self.options.request_timeout_ms / 1000)
+        backoff = self._new_backoff()
         answers: dict[TopicPartition, Answer] = {}
         missed: Counter[TopicPartition] = Counter()
         remaining = sorted(set(partitions))

@@ -306,7 +306,7 @@ class Connection:
             frame = allocate(size)
             self._read_into(memoryview(frame), deadline)
         except OSError as e:
-            raise self._broken(self._why_broken(e, timeout), hint=self._hint()) from e
+            raise self._why_broken(e, timeout) from e
         except BaseException:
             self.close()
             raise
@@ -368,10 +368,14 @@ class Connection:
             hint="Raise kafka.fetch.max.bytes, if it is a fetch.",
         )
 
-    def _why_broken(self, error: OSError, timeout: float) -> str:
+    def _why_broken(self, error: OSError, timeout: float) -> BrokerError:
         if isinstance(error, TimeoutError):
-            return f"The broker did not answer within {round(timeout * 1000)} ms"
-        return f"The connection broke: {_text(error)}"
+            return self._broken(f"The broker did not answer within {round(timeout * 1000)} ms")
+        # With TLS 1.3 a client's certificate is refused after the handshake.
+        if isinstance(error, ssl.SSLError) and not self._frames and "ALERT" in (error.reason or ""):
+            self.close()
+            return sockets.refused_by_tls(self.address, error)
+        return self._broken(f"The connection broke: {_text(error)}", hint=self._hint())
 
     def _hint(self) -> str | None:
         protocol = self._options.security.protocol

@@ -17,6 +17,10 @@ NO_TLS_THERE = (
 )
 
 
+class UnknownHostError(BrokerConnectionError):
+    """A host name that cannot be resolved."""
+
+
 class Address(NamedTuple):
     """Where a broker listens."""
 
@@ -45,7 +49,7 @@ def open_socket(address: Address, options: ConnectionOptions, tls: ssl.SSLContex
     try:
         found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as e:
-        raise BrokerConnectionError(
+        raise UnknownHostError(
             f"The host name cannot be resolved: {e}",
             broker=str(address),
             hint="See kafka.bootstrap.servers, and advertised.listeners of the broker.",
@@ -97,16 +101,21 @@ def _with_tls(sock: socket.socket, address: Address, tls: ssl.SSLContext) -> soc
         if e.reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST"):
             raise BrokerError(f"TLS fails: {e.reason}", broker=str(address), hint=NO_TLS_THERE) from e
         if e.reason is not None and "ALERT" in e.reason:
-            raise AuthenticationError(
-                f"The broker refuses the TLS connection: {e.reason}",
-                broker=str(address),
-                hint="See kafka.ssl.keystore.* (the broker may want a client's certificate) and"
-                " kafka.ssl.enabled.protocols.",
-            ) from e
+            raise refused_by_tls(address, e) from e
         raise BrokerConnectionError(f"TLS fails: {e}", broker=str(address), hint=NO_TLS_THERE) from e
     except OSError as e:
         sock.close()
         raise BrokerConnectionError(f"TLS fails: {e}", broker=str(address), hint=NO_TLS_THERE) from e
+
+
+def refused_by_tls(address: Address, error: ssl.SSLError) -> AuthenticationError:
+    """The error for an alert that the broker sent."""
+    return AuthenticationError(
+        f"The broker refuses the TLS connection: {error.reason}",
+        broker=str(address),
+        hint="See kafka.ssl.keystore.* (the broker may want a client's certificate) and"
+        " kafka.ssl.enabled.protocols.",
+    )
 
 
 def has_pending(sock: socket.socket) -> bool:

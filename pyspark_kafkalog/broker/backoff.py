@@ -1,0 +1,45 @@
+"""Pauses between attempts."""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+
+from pyspark_kafkalog.options.brokers import ConnectionOptions
+
+_log = logging.getLogger("pyspark_kafkalog")
+
+_QUIET_SECONDS = 2.0
+"""How long attempts may fail before the log tells: a leader that moves takes less."""
+
+
+class Backoff:
+    """Pauses that double up to a largest, with a jitter of a fifth (KIP-580), for ``timeout`` seconds in all.
+
+    They are those of retry.backoff.ms, or of reconnect.backoff.ms.
+    """
+
+    def __init__(self, options: ConnectionOptions, timeout: float, *, reconnecting: bool = False) -> None:
+        first, largest = options.retry_backoff_ms, options.retry_backoff_max_ms
+        if reconnecting:
+            first, largest = options.reconnect_backoff_ms, options.reconnect_backoff_max_ms
+        self._next = first / 1000
+        self._largest = largest / 1000
+        self._begun = time.monotonic()
+        self._timeout = timeout
+        self._told = False
+
+    def pause(self, trouble: Exception) -> None:
+        """Wait before another attempt, or raise ``trouble`` if the time for attempts is over."""
+        pause = self._next * random.uniform(0.8, 1.2)
+        elapsed = time.monotonic() - self._begun
+        if elapsed + pause > self._timeout:
+            raise trouble
+        if elapsed > _QUIET_SECONDS and not self._told:
+            self._told = True
+            _log.warning("Trying again for up to %d s: %s", self._timeout - elapsed, trouble)
+        else:
+            _log.debug("Again in %d ms: %s", pause * 1000, trouble)
+        time.sleep(pause)
+        self._next = min(self._next * 2, self._largest)

@@ -1,0 +1,98 @@
+"""The connections that a process keeps to the brokers of one cluster."""
+
+from __future__ import annotations
+
+import random
+import socket
+import ssl
+from collections.abc import Iterable, Mapping
+
+from pyspark_kafkalog.broker.backoff import Backoff
+from pyspark_kafkalog.broker.connection import Connection
+from pyspark_kafkalog.broker.security import tls_context
+from pyspark_kafkalog.broker.sockets import Address, UnknownHostError
+from pyspark_kafkalog.errors import BrokerConnectionError
+from pyspark_kafkalog.options.brokers import ConnectionOptions
+
+
+class ConnectionPool:
+    """Connections by address. Each belongs to whoever took it, until it is released.
+
+    Then it waits here for the next one, for connections.max.idle.ms at most.
+    """
+
+    def __init__(self, options: ConnectionOptions) -> None:
+        self._options = options
+        self._idle: dict[Address, list[Connection]] = {}
+        self._tls: ssl.SSLContext | None = None
+
+    def take(self, address: Address, node_id: int | None) -> Connection:
+        """A connection that is open, or a new one. One attempt.
+
+        :raises BrokerConnectionError: if the broker cannot be reached now.
+        :raises AuthenticationError: if credentials or certificates are not accepted.
+        """
+        idle = self._idle.get(address, [])
+        while idle:
+            connection = idle.pop()
+            if connection.is_usable(self._options.connections_max_idle_ms / 1000):
+                connection.node_id = node_id
+                return connection
+            connection.close()
+        if self._tls is None:
+            self._tls = tls_context(self._options.security)
+        return Connection.open(address, self._options, tls=self._tls, node_id=node_id)
+
+    def take_any(self, brokers: Mapping[int, Address]) -> Connection:
+        """A connection to one of them, or to a bootstrap server. All are tried, for request.timeout.ms.
+
+        :raises BrokerConnectionError: if none can be reached.
+        :raises AuthenticationError: if credentials or certificates are not accepted.
+        """
+        backoff = Backoff(self._options, self._options.request_timeout_ms / 1000, reconnecting=True)
+        while True:
+            trouble: BrokerConnectionError | None = None
+            for node_id, address in self._candidates(brokers):
+                try:
+                    return self.take(address, node_id)
+                except BrokerConnectionError as e:
+                    trouble = e
+            assert trouble is not None, "There is a bootstrap server at least"
+            if isinstance(trouble, UnknownHostError) and not brokers:
+                raise trouble
+            backoff.pause(trouble)
+
+    def release(self, connection: Connection) -> None:
+        """Give back a connection; one with requests in flight is closed."""
+        if connection.in_flight or connection.closed:
+            connection.close()
+        else:
+            self._idle.setdefault(connection.address, []).append(connection)
+
+    def close(self) -> None:
+        """Close the connections that nobody has taken."""
+        for connections in self._idle.values():
+            for connection in connections:
+                connection.close()
+        self._idle.clear()
+
+    def _candidates(self, brokers: Mapping[int, Address]) -> Iterable[tuple[int | None, Address]]:
+        """Who is connected first, then the other brokers, then the bootstrap servers."""
+        known: list[tuple[int | None, Address]] = list(brokers.items())
+        random.shuffle(known)
+        known.sort(key=lambda broker: not self._idle.get(broker[1]))
+        yield from known
+        servers = [Address.parse(server) for server in self._options.bootstrap_servers]
+        random.shuffle(servers)
+        for server in servers:
+            yield from ((None, address) for address in self._canonical(server))
+
+    def _canonical(self, server: Address) -> list[Address]:
+        """The names that Kerberos knows, if that is asked for (KIP-235)."""
+        if self._options.client_dns_lookup != "resolve_canonical_bootstrap_servers_only":
+            return [server]
+        try:
+            found = socket.getaddrinfo(server.host, server.port, type=socket.SOCK_STREAM)
+        except OSError:
+            return [server]
+        return [Address(socket.getfqdn(str(where[0])), server.port) for *_, where in found]
