@@ -1,4 +1,4 @@
-"""The way to the records of a partition: its leader, or a replica near by (KIP-392), by topic id (KIP-516)."""
+"""The way to a partition's records: its leader or a replica near by (KIP-392), by topic id (KIP-516)."""
 
 from __future__ import annotations
 

@@ -96,7 +96,8 @@ def read_fetch_response(frame: memoryview, position: int, version: int) -> Fetch
     error_code = cursor.take(">hi")[0] if version >= 7 else 0
     if cursor.length() < 1:
         return Fetched(throttle_time_ms, error_code, None)
-    cursor.position += 16 if version >= FIRST_WITH_TOPIC_ID else max(cursor.length(">h"), 0)
+    size_of_name = 16 if version >= FIRST_WITH_TOPIC_ID else cursor.length(">h")
+    cursor.position += size_of_name
     if cursor.length() < 1:
         return Fetched(throttle_time_ms, error_code, None)
     partition = _read_partition(cursor, version)
