@@ -166,7 +166,7 @@ _SECURITY = (
     _option("kafka.sasl.login.connect.timeout.ms", Use.ALL, "10000", "The longest wait for that endpoint."),
     _option("kafka.sasl.login.read.timeout.ms", Use.ALL, "10000", "The longest wait for its answer."),
     _option("kafka.sasl.login.retry.backoff.ms", Use.ALL, "100", "The first wait before it is asked again."),
-    _option("kafka.sasl.login.retry.backoff.max.ms", Use.ALL, "10000", "The longest such wait in all."),
+    _option("kafka.sasl.login.retry.backoff.max.ms", Use.ALL, "10000", "The longest such wait."),
     _option("kafka.ssl.truststore.type", Use.ALL, "PEM", "`PEM`: others are to be converted."),
     _option(
         "kafka.ssl.truststore.certificates", Use.ALL, None, "The authorities' certificates, as PEM text."

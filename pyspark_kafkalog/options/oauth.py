@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.options import values as option_values
@@ -117,10 +118,14 @@ def _provider(given: GivenOptions) -> str | None:
 def _check_endpoint(
     endpoint: str, client_id: str | None, secret: str | None, login: Mapping[str, str]
 ) -> None:
-    scheme = re.match("(https?|file):/", endpoint, re.IGNORECASE)
-    if scheme is None:
+    try:
+        url = urlsplit(endpoint)
+        is_url = bool(url.path if url.scheme == "file" else url.hostname and url.port != 0)
+    except ValueError:
+        is_url = False
+    if not is_url or url.scheme not in ("https", "http", "file"):
         raise OptionError(f"Option {_ENDPOINT!r} is no URL that begins with https:, http: or file:")
-    if scheme[1].lower() != "file" and not (client_id and secret):
+    if url.scheme != "file" and not (client_id and secret):
         raise OptionError(
             f"Option {_ENDPOINT!r} needs a client's id and secret",
             hint=f"Give clientId and clientSecret in {_JAAS}, or {_CLIENT}.id and {_CLIENT}.secret.",

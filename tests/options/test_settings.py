@@ -70,7 +70,7 @@ HARD_TEXTS = [
 
 
 @pytest.mark.parametrize("option", ALL_OPTIONS, ids=lambda option: option.name)
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(value=st.text(max_size=30) | st.sampled_from(HARD_TEXTS), encrypted=st.booleans())
 def test_any_text_is_accepted_or_an_option_error(option: Option, value: str, encrypted: bool) -> None:
     place = {"path": "/log"}
