@@ -49,7 +49,7 @@ class KafkaLogDataSource(DataSource):
         """The batch reader; one that takes filters if the worker that asks is the one that pushes them."""
         from pyspark_kafkalog.spark.reader import FilteringLogBatchReader, LogBatchReader
 
-        kind = FilteringLogBatchReader if _FILTERING_WORKER in sys.modules else LogBatchReader
+        kind = FilteringLogBatchReader if _filters_are_pushed() else LogBatchReader
         return kind(self.options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
@@ -60,12 +60,18 @@ class KafkaLogDataSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """The batch writer; ``mode("append")`` only."""
-        from pyspark_kafkalog.spark.writer import LogBatchWriter
+        from pyspark_kafkalog.spark.writer import batch_writer
 
-        return LogBatchWriter(self.options, schema, overwrite)
+        return batch_writer(self.options, schema, overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         """The micro-batch writer. In complete mode every result table is appended, as Spark's sink does."""
-        from pyspark_kafkalog.spark.writer import LogStreamWriter
+        from pyspark_kafkalog.spark.writer import stream_writer
 
-        return LogStreamWriter(self.options, schema)
+        return stream_writer(self.options, schema)
+
+
+def _filters_are_pushed() -> bool:
+    """Whether this is PySpark's worker for it, forked by its daemon or, without one, started by itself."""
+    started = getattr(sys.modules.get("__main__"), "__spec__", None)
+    return _FILTERING_WORKER in sys.modules or (started is not None and started.name == _FILTERING_WORKER)
