@@ -6,6 +6,7 @@ import logging
 import random
 import time
 
+from pyspark_kafkalog.broker.sockets import BrokenHandshakeError, UnknownHostError
 from pyspark_kafkalog.options.brokers import ConnectionOptions
 
 _log = logging.getLogger("pyspark_kafkalog")
@@ -28,17 +29,27 @@ class Backoff:
         self._largest = largest / 1000
         self._begun = time.monotonic()
         self._timeout = timeout
+        self._connection_setup = options.socket_connection_setup_timeout_ms / 1000
         self._told = False
 
-    def pause(self, trouble: Exception) -> None:
-        """Wait before another attempt, or raise ``trouble`` if the time for attempts is over."""
+    def pause(self, trouble: Exception, *, first_contact: bool = False) -> None:
+        """Wait before another attempt, or raise ``trouble`` if the time for attempts is over.
+
+        :param first_contact: whether no broker has answered so far: what looks like a wrong option
+            is then not tried for longer than socket.connection.setup.timeout.ms.
+        """
+        timeout = self._timeout
+        if first_contact and isinstance(trouble, UnknownHostError):
+            timeout = 0
+        elif first_contact and isinstance(trouble, BrokenHandshakeError):
+            timeout = min(timeout, self._connection_setup)
         pause = self._next * random.uniform(0.8, 1.2)
         elapsed = time.monotonic() - self._begun
-        if elapsed + pause > self._timeout:
+        if elapsed + pause > timeout:
             raise trouble
         if elapsed > _QUIET_SECONDS and not self._told:
             self._told = True
-            _log.warning("Trying again for up to %d s: %s", self._timeout - elapsed, trouble)
+            _log.warning("Trying again for up to %d s: %s", timeout - elapsed, trouble)
         else:
             _log.debug("Again in %d ms: %s", pause * 1000, trouble)
         time.sleep(pause)

@@ -175,7 +175,7 @@ class Cluster:
                 trouble = e
             finally:
                 self.release(connection)
-            backoff.pause(trouble)
+            backoff.pause(trouble, first_contact=not self.metadata.brokers)
 
     def call_leaders(
         self,

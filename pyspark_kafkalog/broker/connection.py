@@ -345,7 +345,8 @@ class Connection:
 
     def _broken(self, message: str, *, hint: str | None = None) -> BrokerConnectionError:
         self.close()
-        return BrokerConnectionError(message, broker=str(self.address), hint=hint)
+        kind = sockets.BrokenHandshakeError if hint else BrokerConnectionError
+        return kind(message, broker=str(self.address), hint=hint)
 
     def _bad_size(self, prefix: bytearray, size: int, limit: int) -> BrokerError:
         self.close()

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from pyspark_kafkalog.broker import list_offsets
 from pyspark_kafkalog.broker.cluster import Cluster, Refused, cluster_of
 from pyspark_kafkalog.broker.log_dirs import read_sizes, sizes_request
+from pyspark_kafkalog.broker.sockets import BrokenHandshakeError
 from pyspark_kafkalog.errors import (
     AuthenticationError,
     AuthorizationError,
@@ -147,7 +148,7 @@ class Brokers:
         for _ in range(self._options.num_retries - 1):
             try:
                 return question()
-            except (AuthenticationError, AuthorizationError, UnsupportedVersionError):
+            except (AuthenticationError, AuthorizationError, UnsupportedVersionError, BrokenHandshakeError):
                 raise
             except BrokerError:
                 time.sleep(self._options.retry_interval_ms / 1000)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from pyspark_kafkalog.broker.backoff import Backoff
 from pyspark_kafkalog.broker.connection import Connection
 from pyspark_kafkalog.broker.security import tls_context
-from pyspark_kafkalog.broker.sockets import Address, UnknownHostError
+from pyspark_kafkalog.broker.sockets import Address
 from pyspark_kafkalog.errors import BrokerConnectionError
 from pyspark_kafkalog.options.brokers import ConnectionOptions
 
@@ -58,9 +58,7 @@ class ConnectionPool:
                 except BrokerConnectionError as e:
                     trouble = e
             assert trouble is not None, "There is a bootstrap server at least"
-            if isinstance(trouble, UnknownHostError) and not brokers:
-                raise trouble
-            backoff.pause(trouble)
+            backoff.pause(trouble, first_contact=not brokers)
 
     def release(self, connection: Connection) -> None:
         """Give back a connection; one with requests in flight is closed."""

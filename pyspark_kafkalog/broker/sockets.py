@@ -21,6 +21,10 @@ class UnknownHostError(BrokerConnectionError):
     """A host name that cannot be resolved."""
 
 
+class BrokenHandshakeError(BrokerConnectionError):
+    """A connection that broke before the first answers, as where client and listener differ in protocol."""
+
+
 class Address(NamedTuple):
     """Where a broker listens."""
 
@@ -102,10 +106,10 @@ def _with_tls(sock: socket.socket, address: Address, tls: ssl.SSLContext) -> soc
             raise BrokerError(f"TLS fails: {e.reason}", broker=str(address), hint=NO_TLS_THERE) from e
         if e.reason is not None and "ALERT" in e.reason:
             raise refused_by_tls(address, e) from e
-        raise BrokerConnectionError(f"TLS fails: {e}", broker=str(address), hint=NO_TLS_THERE) from e
+        raise BrokenHandshakeError(f"TLS fails: {e}", broker=str(address), hint=NO_TLS_THERE) from e
     except OSError as e:
         sock.close()
-        raise BrokerConnectionError(f"TLS fails: {e}", broker=str(address), hint=NO_TLS_THERE) from e
+        raise BrokenHandshakeError(f"TLS fails: {e}", broker=str(address), hint=NO_TLS_THERE) from e
 
 
 def refused_by_tls(address: Address, error: ssl.SSLError) -> AuthenticationError:

@@ -9,8 +9,8 @@ from tests.kafka_secure import PASSWORD, USER, SecureBroker
 
 Options = dict[str, str]
 
-PATIENCE = {"kafka.request.timeout.ms": "5000", "fetchOffset.numRetries": "1"}
-"""What tests wait for comes at once, or in this time."""
+PATIENCE = {"kafka.socket.connection.setup.timeout.ms": "1500"}
+"""What looks like the wrong protocol is tried for so long."""
 
 _PACKAGE = "org.apache.kafka.common.security"
 
