@@ -20,7 +20,8 @@ import numpy as np
 from kafka.protocol.producer import InitProducerIdRequest, ProduceRequest
 
 from pyspark_kafkalog.broker import produce_ids
-from pyspark_kafkalog.broker.cluster import Backoff, Cluster
+from pyspark_kafkalog.broker.backoff import Backoff
+from pyspark_kafkalog.broker.cluster import Cluster
 from pyspark_kafkalog.broker.connection import Connection, readable
 from pyspark_kafkalog.broker.error_codes import (
     LEADER_NOT_AVAILABLE,
@@ -33,7 +34,6 @@ from pyspark_kafkalog.broker.metadata import metadata_request
 from pyspark_kafkalog.broker.produce_request import (
     MAX_VERSION,
     MIN_VERSION,
-    REQUEST_OVERHEAD,
     produce_request,
 )
 from pyspark_kafkalog.broker.produce_state import (
@@ -47,9 +47,9 @@ from pyspark_kafkalog.codec import write_kernels
 from pyspark_kafkalog.codec.encode import Encoded, EncodeSettings
 from pyspark_kafkalog.codec.format import OFFSET
 from pyspark_kafkalog.codec.walk import walk
-from pyspark_kafkalog.errors import BrokerConnectionError, BrokerError
+from pyspark_kafkalog.errors import BrokerConnectionError, BrokerError, RecordTooLargeError
 from pyspark_kafkalog.model import TopicPartition
-from pyspark_kafkalog.options.brokers import ProduceOptions
+from pyspark_kafkalog.options.brokers import ConnectionOptions, ProduceOptions
 
 _WORTH_SENDING = 256 << 10
 """Bytes that wait before a request is sent while more may follow: so small batches share requests."""
@@ -58,6 +58,9 @@ _KIP_360 = 3
 
 _APPEARS_WITHIN = 10.0
 """Seconds in which a topic that brokers create at first sight has to come to be."""
+
+_max_message_bytes: dict[tuple[ConnectionOptions, str], tuple[float, int | None]] = {}
+"""When each topic was asked about, and what it has."""
 
 _log = logging.getLogger("pyspark_kafkalog")
 
@@ -73,6 +76,7 @@ class ProduceSink:
         self._cluster = cluster
         self._options = options
         self._settings = settings
+        self._partition_counts: dict[str, int] = {}
         self._by_topic: dict[str, EncodeSettings] = {}
         self._producer_id: produce_ids.ProducerId | None = None
         self._connections: dict[int, Connection] = {}
@@ -99,6 +103,16 @@ class ProduceSink:
             self._cluster.release(connection)
         self._connections.clear()
 
+    def partition_count(self, topic: str) -> int:
+        """How many partitions a topic had when it was first asked for: equal keys go to one of them.
+
+        :raises UnknownTopicOrPartitionError: if there is no such topic.
+        """
+        count = self._partition_counts.get(topic)
+        if count is None:
+            count = self._partition_counts[topic] = partition_count(self._cluster, topic)
+        return count
+
     def settings(self, partition: TopicPartition) -> EncodeSettings:
         """How to encode what is appended to the partition next: its sequence numbers, its topic's bounds."""
         settings = self._by_topic.get(partition.topic)
@@ -119,10 +133,10 @@ class ProduceSink:
 
     def _bounded(self, topic: str) -> EncodeSettings:
         """The batch size is lowered so that no batch is refused which could have been smaller."""
-        size, limit = self._options.max_request_size - REQUEST_OVERHEAD, "kafka.max.request.size"
-        config = self._cluster.topic_config(topic)
-        if config is not None and int(config["max.message.bytes"]) < size:
-            size, limit = int(config["max.message.bytes"]), "the topic's max.message.bytes"
+        size, limit = self._options.max_request_size, "kafka.max.request.size"
+        of_topic = max_message_bytes(self._cluster, topic)
+        if of_topic is not None and of_topic < size:
+            size, limit = of_topic, "the topic's max.message.bytes"
         settings = self._settings
         return replace(
             settings, batch_size=min(settings.batch_size, size), max_message_bytes=size, limit=limit
@@ -249,7 +263,12 @@ class ProduceSink:
             for topic in response.responses
             for answer in topic.partition_responses
         }
-        self._state.answered(node, answers, time.monotonic())
+        try:
+            self._state.answered(node, answers, time.monotonic())
+        except RecordTooLargeError:
+            for partition in answers:
+                _max_message_bytes.pop((self._cluster.options, partition.topic), None)
+            raise
         self._forget_leaders()
 
     def _lost(self, node: int, reason: str, *, unsent: Request | None = None) -> None:
@@ -299,6 +318,17 @@ def partition_count(cluster: Cluster, topic: str) -> int:
             raise trouble
         backoff.pause(trouble)
         cluster.refresh([topic], create=True)
+
+
+def max_message_bytes(cluster: Cluster, topic: str) -> int | None:
+    """A topic's config of this name, not older than metadata.max.age.ms; None if the ACLs hide it."""
+    key = cluster.options, topic
+    asked, known = _max_message_bytes.get(key, (-math.inf, None))
+    if time.monotonic() - asked > cluster.options.metadata_max_age_ms / 1000:
+        config = cluster.topic_config(topic)
+        known = None if config is None else int(config["max.message.bytes"])
+        _max_message_bytes[key] = time.monotonic(), known
+    return known
 
 
 def _version(connection: Connection) -> int:

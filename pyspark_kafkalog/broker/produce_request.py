@@ -19,9 +19,6 @@ MAX_VERSION = 11
 """Versions from 12 on are for transactions of KIP-890 and name topics by their ids."""
 _FIRST_FLEXIBLE = 9
 
-REQUEST_OVERHEAD = 512
-"""Bytes of a request besides record batches and client id, for one partition of a topic of any name."""
-
 
 def produce_request(
     version: int, acks: int, timeout_ms: int, batches: Iterable[tuple[TopicPartition, memoryview]]

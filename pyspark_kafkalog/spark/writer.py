@@ -1,12 +1,18 @@
-"""Batch and stream writers over one base: tasks stage, the driver's commit publishes."""
+"""Batch and stream writers over one base, for log directories and for brokers.
+
+For a directory tasks stage, and the driver's commit publishes. For brokers
+tasks produce, at least once as Spark's own sink does, and the commit reports.
+"""
 
 from __future__ import annotations
 
+import logging
 import os
 import uuid
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
@@ -18,14 +24,84 @@ from pyspark.sql.datasource import (
 from pyspark_kafkalog.errors import KafkaLogError, OptionError
 from pyspark_kafkalog.log.lock import check_unlocked
 from pyspark_kafkalog.options.columns import check_written_columns
-from pyspark_kafkalog.options.settings import write_options
+from pyspark_kafkalog.options.settings import WriteOptions, write_options
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
+    from pyspark_kafkalog.codec.encode import EncodeSettings
     from pyspark_kafkalog.log.journal import PublishedBatch
     from pyspark_kafkalog.log.staging import StagedFile
+    from pyspark_kafkalog.transfer.routing import Router
+
+_log = logging.getLogger("pyspark_kafkalog")
+
+
+def batch_writer(
+    options: Mapping[str, str], schema: StructType, *, overwrite: bool
+) -> DirectoryBatchWriter | BrokerBatchWriter:
+    """The writer of ``df.write``, for the place that the options name.
+
+    :raises OptionError: for wrong options or columns, and for any mode but append.
+    """
+    if overwrite:
+        raise OptionError(
+            "mode('overwrite') is not supported: a log is only appended to", hint="Use mode('append')."
+        )
+    settings = _checked(options, schema)
+    return DirectoryBatchWriter(settings) if settings.brokers is None else BrokerBatchWriter(settings)
+
+
+def stream_writer(
+    options: Mapping[str, str], schema: StructType
+) -> DirectoryStreamWriter | BrokerStreamWriter:
+    """The writer of ``df.writeStream``, which Spark makes anew for every micro-batch.
+
+    :raises OptionError: for wrong options or columns.
+    """
+    settings = _checked(options, schema)
+    return DirectoryStreamWriter(settings) if settings.brokers is None else BrokerStreamWriter(settings)
+
+
+def _checked(options: Mapping[str, str], schema: StructType) -> WriteOptions:
+    settings = write_options(options)
+    check_written_columns({f.name: f.dataType.simpleString() for f in schema}, topic=settings.topic)
+    return settings
+
+
+class _Writer:
+    """What all writers share. Made on the driver and pickled to the tasks, so it imports and opens little."""
+
+    def __init__(self, options: WriteOptions) -> None:
+        self._options = options
+
+    def _router(self, partition_count: Callable[[str], int]) -> Router:
+        from pyspark_kafkalog.transfer.routing import Router, load_partitioner
+
+        return Router(
+            topic=self._options.topic,
+            partition_count=partition_count,
+            partitioner=load_partitioner(self._options.partitioner),
+            batch_size=self._options.batch_size,
+            distribution=self._options.distribution,
+            first=_task().taskAttemptId(),
+        )
+
+    def _encode_settings(self) -> EncodeSettings:
+        from pyspark_kafkalog.codec.encode import EncodeSettings
+
+        return EncodeSettings(
+            compression=self._options.compression,
+            batch_size=self._options.batch_size,
+            max_message_bytes=self._options.max_message_bytes,
+        )
+
+
+def _task() -> TaskContext:
+    context = TaskContext.get()
+    assert context is not None, "Spark runs write() in a task"
+    return context
 
 
 @dataclass(frozen=True)
@@ -36,39 +112,21 @@ class Staged(WriterCommitMessage):
     query_id: str | None
 
 
-class _LogWriter:
-    """What batch and stream share. Made on the driver, anew for every micro-batch, so it imports little."""
-
-    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
-        self._options = write_options(options)
-        check_written_columns({f.name: f.dataType.simpleString() for f in schema}, topic=self._options.topic)
-        check_unlocked(self._options.root)
+class _DirectoryWriter(_Writer):
+    def __init__(self, options: WriteOptions) -> None:
+        super().__init__(options)
+        check_unlocked(options.root)
 
     def _stage(self, job: str, query_id: str | None, rows: Iterator[pa.RecordBatch]) -> Staged:
-        from pyspark_kafkalog.codec.encode import EncodeSettings
         from pyspark_kafkalog.log.directory import LogDirectory
         from pyspark_kafkalog.log.staging import Staging
-        from pyspark_kafkalog.transfer.routing import Router, load_partitioner
         from pyspark_kafkalog.transfer.writing import write_rows
 
-        options = self._options
-        context = TaskContext.get()
-        assert context is not None, "Spark runs write() in a task"
+        options, context = self._options, _task()
         existing = LogDirectory.open(options.root).topics() if os.path.isdir(options.root) else {}
-        router = Router(
-            topic=options.topic,
-            partition_count=lambda topic: len(existing.get(topic, ())) or options.num_partitions,
-            partitioner=load_partitioner(options.partitioner),
-            batch_size=options.batch_size,
-            first=context.taskAttemptId(),
-        )
-        settings = EncodeSettings(
-            compression=options.compression,
-            batch_size=options.batch_size,
-            max_message_bytes=options.max_message_bytes,
-        )
+        router = self._router(lambda topic: len(existing.get(topic, ())) or options.num_partitions)
         task = f"{context.partitionId():05d}.{context.attemptNumber()}"
-        with Staging(options.root, job, task, settings) as staging:
+        with Staging(options.root, job, task, self._encode_settings()) as staging:
             write_rows(rows, router, staging)
             return Staged(staging.finish(), query_id)
 
@@ -101,15 +159,11 @@ class _LogWriter:
         abort(self._options.root, job)
 
 
-class LogBatchWriter(_LogWriter, DataSourceArrowWriter):
-    """``df.write``: all rows become visible at once, or none."""
+class DirectoryBatchWriter(_DirectoryWriter, DataSourceArrowWriter):
+    """``df.write`` to a directory: all rows become visible at once, or none."""
 
-    def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
-        if overwrite:
-            raise OptionError(
-                "mode('overwrite') is not supported: a log is only appended to", hint="Use mode('append')."
-            )
-        super().__init__(options, schema)
+    def __init__(self, options: WriteOptions) -> None:
+        super().__init__(options)
         self._job = uuid.uuid4().hex
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
@@ -125,8 +179,8 @@ class LogBatchWriter(_LogWriter, DataSourceArrowWriter):
         self._discard(self._job)
 
 
-class LogStreamWriter(_LogWriter, DataSourceStreamArrowWriter):
-    """``df.writeStream``: each micro-batch is published once, however often Spark replays it.
+class DirectoryStreamWriter(_DirectoryWriter, DataSourceStreamArrowWriter):
+    """``df.writeStream`` to a directory: a micro-batch is published once, however often Spark replays it.
 
     Spark makes a new writer for every micro-batch and another for its commit, so
     what they share comes with the messages: the query's id, which outlives restarts.
@@ -134,8 +188,7 @@ class LogStreamWriter(_LogWriter, DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
         """Stage the rows of one task of a micro-batch."""
-        context = TaskContext.get()
-        assert context is not None, "Spark runs write() in a task"
+        context = _task()
         query_id = context.getLocalProperty("sql.streaming.queryId")
         batch_id = context.getLocalProperty("streaming.sql.batchId")
         assert query_id is not None, "Spark tells a streaming task its query"
@@ -167,3 +220,83 @@ def _queries(messages: list[WriterCommitMessage | None]) -> set[str]:
 
 def _job(query_id: str, batch_id: int) -> str:
     return f"{query_id}-{batch_id}"
+
+
+class Written(NamedTuple):
+    """What one task wrote to one partition. Offsets are -1 where no broker told any."""
+
+    topic: str
+    partition: int
+    records: int
+    batches: int
+    first_offset: int
+    last_offset: int
+
+
+@dataclass(frozen=True)
+class Produced(WriterCommitMessage):
+    """What one task wrote. In plain values: to unpickle it loads no library."""
+
+    written: tuple[Written, ...]
+
+
+class _BrokerWriter(_Writer):
+    """At least once: what a task has produced stands, whatever becomes of its job."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Produced:
+        """Produce the rows of one task, and wait until they are acknowledged."""
+        from pyspark_kafkalog.broker.cluster import cluster_of
+        from pyspark_kafkalog.broker.produce import ProduceSink
+        from pyspark_kafkalog.transfer.writing import write_rows
+
+        options = self._options
+        assert options.brokers is not None, "This writer is for brokers"
+        assert options.produce is not None, "This writer is for brokers"
+        with ProduceSink(cluster_of(options.brokers), options.produce, self._encode_settings()) as sink:
+            router = self._router(sink.partition_count)
+            write_rows(iterator, router, sink, hold=router.bytes_that_fill)
+            results = sink.finish()
+        return Produced(
+            tuple(
+                Written(*partition, result.records, result.batches, result.first_offset, result.last_offset)
+                for partition, result in sorted(results.items())
+            )
+        )
+
+    def _report(self, messages: list[WriterCommitMessage | None], of: str) -> None:
+        by_topic: defaultdict[str, list[Written]] = defaultdict(list)
+        for message in messages:
+            if isinstance(message, Produced):
+                for written in message.written:
+                    by_topic[written.topic].append(written)
+        for topic, parts in sorted(by_topic.items()):
+            _log.info(
+                "%s wrote %d records in %d record batches to %d partitions of topic %s",
+                of,
+                sum(part.records for part in parts),
+                sum(part.batches for part in parts),
+                len({part.partition for part in parts}),
+                topic,
+            )
+
+
+class BrokerBatchWriter(_BrokerWriter, DataSourceArrowWriter):
+    """``df.write`` to brokers."""
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Log what was written."""
+        self._report(messages, "A batch")
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Nothing can be taken back."""
+
+
+class BrokerStreamWriter(_BrokerWriter, DataSourceStreamArrowWriter):
+    """``df.writeStream`` to brokers. A micro-batch that Spark replays is written again."""
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Log what was written."""
+        self._report(messages, f"Micro-batch {batchId}")
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Nothing can be taken back."""

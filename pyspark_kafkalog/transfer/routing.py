@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,10 @@ from pyspark_kafkalog.model import TopicPartition, check_topic
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from pyspark_kafkalog.options.settings import Distribution
+
+_BATCHES_THAT_FILL = 4
 
 Partitioner = Callable[[bytes | None, list[int], list[int]], int]
 """kafka-python's signature: (key, all partitions, available partitions) -> partition."""
@@ -48,6 +53,7 @@ class Router:
     :param partition_count: topic -> number of partitions.
     :param partitioner: instead of Kafka's own, for rows with no ``partition``.
     :param batch_size: bytes after which null keys move on to another partition (KIP-480).
+    :param distribution: what is Kafka's own: by key, or without a look at keys sticky or in turn.
     :param first: where they begin; should differ between writers.
     """
 
@@ -58,14 +64,23 @@ class Router:
         partition_count: Callable[[str], int],
         partitioner: Partitioner | None,
         batch_size: int,
+        distribution: Distribution = "key",
         first: int = 0,
     ) -> None:
         self._topic = topic
         self._partition_count = partition_count
         self._partitioner = partitioner
         self._batch_size = batch_size
+        self._distribution = distribution
         self._first = first
+        self._turn: dict[str, int] = {}
         self._sticky: dict[str, StickyPartitioner] = {}
+
+    def bytes_that_fill(self) -> int:
+        """How many bytes of rows make some full record batches for each partition of the topic option."""
+        if self._topic is None:
+            return sys.maxsize
+        return _BATCHES_THAT_FILL * self._batch_size * self._partition_count(self._topic)
 
     def route(
         self, rows: pa.RecordBatch, records: pa.RecordBatch
@@ -116,11 +131,13 @@ class Router:
     ) -> NDArray[np.int32]:
         if count == 1 and self._partitioner is None:
             return np.zeros(len(chosen), dtype=np.int32)
+        if self._partitioner is None and self._distribution != "key":
+            return self._without_keys(topic, records, chosen, count)
         keys = records.column("key").take(pa.array(chosen))
         if self._partitioner is not None:
             numbers = list(range(count))
             return np.array([self._ask(topic, key, numbers) for key in keys.to_pylist()], dtype=np.int32)
-        sticky = self._sticky.setdefault(topic, StickyPartitioner(count, self._batch_size, self._first))
+        sticky = self._sticky_in(topic, count)
         if keys.null_count == len(keys):
             return sticky.partitions(_sizes(records, chosen))
         partitions = murmur2_partitions(keys, count)
@@ -128,6 +145,21 @@ class Router:
         if null.any():
             partitions[null] = sticky.partitions(_sizes(records, chosen[null]))
         return partitions
+
+    def _without_keys(
+        self, topic: str, records: pa.RecordBatch, chosen: NDArray[np.int64], count: int
+    ) -> NDArray[np.int32]:
+        if self._distribution == "sticky":
+            return self._sticky_in(topic, count).partitions(_sizes(records, chosen))
+        turn = self._turn.get(topic, self._first % count)
+        self._turn[topic] = (turn + len(chosen)) % count
+        return ((turn + np.arange(len(chosen))) % count).astype(np.int32)
+
+    def _sticky_in(self, topic: str, count: int) -> StickyPartitioner:
+        sticky = self._sticky.get(topic)
+        if sticky is None:
+            sticky = self._sticky[topic] = StickyPartitioner(count, self._batch_size, self._first)
+        return sticky
 
     def _ask(self, topic: str, key: bytes | None, numbers: list[int]) -> int:
         assert self._partitioner is not None

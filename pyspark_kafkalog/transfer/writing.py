@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -15,8 +15,8 @@ from pyspark_kafkalog.model import TopicPartition
 if TYPE_CHECKING:
     from pyspark_kafkalog.transfer.routing import Router
 
-_HELD_BYTES = 32 << 20
-"""Rows held back so that record batches fill up to batch.size even where many partitions share a task."""
+_LEAST_HELD, _MOST_HELD = 1 << 20, 32 << 20
+"""Bytes of rows held back, so that record batches fill up even where many partitions share a task."""
 
 _HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 _RECORD = pa.schema(
@@ -62,27 +62,38 @@ class RecordBatchSink(Protocol):
         """Take the record batches, to stand in ``partition`` in the order of the calls."""
 
 
-def write_rows(arrow_batches: Iterable[pa.RecordBatch], router: Router, sink: RecordBatchSink) -> None:
+def write_rows(
+    arrow_batches: Iterable[pa.RecordBatch],
+    router: Router,
+    sink: RecordBatchSink,
+    *,
+    hold: Callable[[], int] = lambda: _MOST_HELD,
+) -> None:
     """Encode all rows into ``sink``; rows of one partition keep their order.
 
+    :param hold: how many bytes of rows to encode at a time, about; asked once there are any.
     :raises InvalidRecordError: for a row that can't be a record.
     :raises RecordTooLargeError: for one above the largest record batch that the sink takes.
     """
-    for rows in _held(arrow_batches):
+    for rows in _held(arrow_batches, hold):
         records = to_records(rows, now_ms=time.time_ns() // 1_000_000)
         for partition, chosen in router.route(rows, records):
             settings = sink.settings(partition)
             sink.append(partition, encode(records, chosen, settings, topic_partition=partition))
 
 
-def _held(arrow_batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _held(arrow_batches: Iterable[pa.RecordBatch], hold: Callable[[], int]) -> Iterator[pa.RecordBatch]:
     held: list[pa.RecordBatch] = []
-    size = 0
+    size, enough = 0, -1
     for arrow_batch in arrow_batches:
+        if not arrow_batch.num_rows:
+            continue
+        if enough < 0:
+            enough = min(max(hold(), _LEAST_HELD), _MOST_HELD)
         held.append(arrow_batch)
         size += arrow_batch.nbytes
-        if size >= _HELD_BYTES:
-            yield pa.concat_batches(held)
+        if size >= enough:
+            yield held[0] if len(held) == 1 else pa.concat_batches(held)
             held, size = [], 0
     if held:
         yield pa.concat_batches(held)

@@ -47,6 +47,31 @@ def test_null_keys_stay_until_a_batch_is_full_and_then_move_on() -> None:
     assert routed(batch, first=3) == {"t-0": [2, 3], "t-1": [4, 5], "t-2": [6, 7], "t-3": [0, 1]}
 
 
+def test_keys_may_be_ignored() -> None:
+    batch = rows(value=["x" * 50] * 6, key=["same"] * 6)
+    assert routed(batch, distribution="sticky", first=3) == {"t-0": [2, 3], "t-1": [4, 5], "t-3": [0, 1]}
+    assert routed(batch, distribution="round-robin", first=3) == {
+        "t-0": [1, 5],
+        "t-1": [2],
+        "t-2": [3],
+        "t-3": [0, 4],
+    }
+
+
+def test_turns_go_on_with_the_next_rows() -> None:
+    router = Router(
+        topic="t",
+        partition_count=lambda _: 3,
+        partitioner=None,
+        batch_size=100,
+        distribution="round-robin",
+    )
+    batch = rows(value=["x"] * 4)
+    records = to_records(batch, now_ms=NOW)
+    found = [{p.partition: its.tolist() for p, its in router.route(batch, records)} for _ in range(2)]
+    assert found == [{0: [0, 3], 1: [1], 2: [2]}, {0: [2], 1: [0, 3], 2: [1]}]
+
+
 def test_the_topic_option_beats_the_column() -> None:
     batch = rows(value=["1", "2", "3"], topic=["b", "a", "b"], partition=pa.array([0, 0, 1], pa.int32()))
     assert routed(batch, topic=None) == {"a-0": [1], "b-0": [0], "b-1": [2]}

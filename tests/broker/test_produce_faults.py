@@ -1,0 +1,200 @@
+"""Brokers that die, leaders that move, connections that break: every row is written, once if idempotent."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from itertools import chain
+from typing import Any
+
+import pytest
+
+from pyspark_kafkalog.broker import produce
+from pyspark_kafkalog.broker.cluster import Cluster
+from pyspark_kafkalog.broker.produce_state import PartitionResult
+from pyspark_kafkalog.errors import BrokerError
+from pyspark_kafkalog.model import TopicPartition
+from pyspark_kafkalog.transfer.writing import write_rows
+from tests.broker.producing import connected, consume, digits, numbered, router_to, sink_of, unused_topic
+from tests.kafka import Broker
+from tests.kafka_cluster import Cluster as Brokers
+from tests.kafka_proxy import PRODUCE, Fault, cut, delay, repeat, reset, send_twice, swallow
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
+
+STEPS, ROWS_A_STEP = 40, 1000
+COUNT = STEPS * ROWS_A_STEP
+
+
+@pytest.fixture(autouse=True)
+def small_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many of them, so that each fault meets some in flight."""
+    monkeypatch.setattr(produce, "_WORTH_SENDING", 1)
+
+
+def produce_in_steps(
+    cluster: Cluster, topic: str, before: Mapping[int, Callable[[], Any]], **options: Any
+) -> dict[TopicPartition, PartitionResult]:
+    """Write COUNT rows, doing things before some of the steps."""
+    with sink_of(cluster, batch_size=2000, max_request_size=10_000, **options) as sink:
+        router = router_to(sink, topic, batch_size=2000)
+        for step in range(STEPS):
+            before.get(step, lambda: None)()
+            write_rows([numbered(ROWS_A_STEP, step * ROWS_A_STEP)], router, sink)
+        return sink.finish()
+
+
+def check_once_and_in_order(bootstrap: str, topic: str, results: dict[TopicPartition, Any]) -> None:
+    values: dict[int, list[bytes]] = {}
+    for record in consume(bootstrap, topic):
+        values.setdefault(record.partition, []).append(record.value or b"")
+    assert sorted(chain.from_iterable(values.values())) == digits(COUNT)
+    assert all(its == sorted(its) for its in values.values())
+    assert {p.partition: result.records for p, result in results.items()} == {
+        partition: len(its) for partition, its in values.items()
+    }
+
+
+@pytest.mark.parametrize("idempotent", [True, False])
+def test_a_broker_killed_and_started_again(new_broker: Callable[..., Broker], idempotent: bool) -> None:
+    broker = new_broker()
+    broker.start()
+    topic = unused_topic()
+    broker.create_topic(topic, 2)
+    start = threading.Timer(0.5, broker.start)
+
+    def die() -> None:
+        broker.stop(kill=True)
+        start.start()
+
+    ours = connected(broker.bootstrap)
+    results = produce_in_steps(ours, topic, {20: die}, enable_idempotence=idempotent)
+    start.join()
+    if idempotent:
+        check_once_and_in_order(broker.bootstrap, topic, results)
+    else:
+        written = Counter(record.value for record in consume(broker.bootstrap, topic))
+        assert sorted(value or b"" for value in written) == digits(COUNT)
+    assert sum(result.records for result in results.values()) == COUNT
+
+
+def test_leaders_that_move(cluster: Brokers) -> None:
+    topic = unused_topic()
+    cluster.create_topic(topic, 3)
+    moves = {step: lambda step=step: cluster.move_leader(topic, step % 3) for step in range(5, STEPS, 5)}
+    results = produce_in_steps(connected(cluster.bootstrap), topic, moves)
+    check_once_and_in_order(cluster.bootstrap, topic, results)
+
+
+def test_a_leader_that_dies_for_good(cluster: Brokers) -> None:
+    topic = unused_topic()
+    cluster.create_topic(topic, 3)
+    kill = {10: lambda: cluster.kill(cluster.leader(topic, 0))}
+    results = produce_in_steps(connected(cluster.bootstrap), topic, kill)
+    cluster.start()
+    check_once_and_in_order(cluster.bootstrap, topic, results)
+
+
+def test_too_few_replicas_in_sync(cluster: Brokers) -> None:
+    topic = unused_topic()
+    cluster.create_topic(topic, 1, {"min.insync.replicas": 3})
+    follower = next(node for node in cluster.brokers if node != cluster.leader(topic))
+    start = threading.Timer(6, lambda: cluster.restart(follower))
+
+    def die() -> None:
+        cluster.kill(follower)
+        start.start()
+
+    results = produce_in_steps(connected(cluster.bootstrap), topic, {10: die})
+    start.join()
+    check_once_and_in_order(cluster.bootstrap, topic, results)
+
+
+@pytest.mark.parametrize(
+    ("fault", "options"),
+    [
+        (reset(), {}),
+        (reset(9), {}),
+        (cut(0), {}),
+        (cut(2), {}),
+        (cut(20), {}),
+        (repeat, {}),
+        (delay(0.3), {}),
+        (swallow, {"request_timeout_ms": 1000}),
+    ],
+    ids=[
+        "reset",
+        "reset within",
+        "closed",
+        "cut in the size",
+        "cut in the body",
+        "repeated",
+        "late",
+        "swallowed",
+    ],
+)
+def test_answers_that_are_lost(cluster: Brokers, fault: Fault, options: dict[str, Any]) -> None:
+    topic = unused_topic()
+    cluster.create_topic(topic, 3)
+    strikes = {
+        step: lambda: [proxy.strike(PRODUCE, fault) for proxy in cluster.proxies.values()]
+        for step in range(0, STEPS, 10)
+    }
+    ours = connected(cluster.proxied_bootstrap, **options)
+    results = produce_in_steps(ours, topic, strikes, **options)
+    assert [proxy.pending for proxy in cluster.proxies.values()] == [0, 0, 0]
+    check_once_and_in_order(cluster.bootstrap, topic, results)
+
+
+@pytest.mark.parametrize("fault", [reset(), send_twice], ids=["reset", "sent twice"])
+def test_requests_that_are_lost_or_doubled(cluster: Brokers, fault: Fault) -> None:
+    topic = unused_topic()
+    cluster.create_topic(topic, 3)
+    strikes = {
+        step: lambda: [proxy.strike(PRODUCE, fault, requests=True) for proxy in cluster.proxies.values()]
+        for step in range(0, STEPS, 10)
+    }
+    results = produce_in_steps(connected(cluster.proxied_bootstrap), topic, strikes)
+    assert [proxy.pending for proxy in cluster.proxies.values()] == [0, 0, 0]
+    check_once_and_in_order(cluster.bootstrap, topic, results)
+
+
+def test_a_network_that_is_dead_for_a_while(cluster: Brokers) -> None:
+    topic = unused_topic()
+    cluster.create_topic(topic, 3)
+
+    def hold() -> None:
+        for proxy in cluster.proxies.values():
+            proxy.hold()
+            threading.Timer(2.5, proxy.heal).start()
+
+    ours = connected(cluster.proxied_bootstrap, request_timeout_ms=1000)
+    results = produce_in_steps(ours, topic, {10: hold}, request_timeout_ms=1000)
+    check_once_and_in_order(cluster.bootstrap, topic, results)
+
+
+def test_delivery_ends_in_time_and_names_the_partition(new_broker: Callable[..., Broker]) -> None:
+    broker = new_broker()
+    broker.start()
+    topic = unused_topic()
+    broker.create_topic(topic)
+    ours = connected(broker.bootstrap, request_timeout_ms=1000)
+    begun = 0.0
+
+    def die() -> None:
+        nonlocal begun
+        broker.stop(kill=True)
+        begun = time.monotonic()
+
+    options = {"request_timeout_ms": 1000, "delivery_timeout_ms": 3000}
+    with pytest.raises(BrokerError, match=rf"delivery\.timeout\.ms = 3000.*partition {topic}-0") as raised:
+        produce_in_steps(ours, topic, {10: die}, **options)
+    assert 2.5 < time.monotonic() - begun < 8
+    assert "refused" in str(raised.value)
+
+
+def test_no_broker_at_all() -> None:
+    with pytest.raises(BrokerError, match=r"127\.0\.0\.1:1"):
+        produce_in_steps(connected("127.0.0.1:1", request_timeout_ms=500), "t", {})
