@@ -1,24 +1,32 @@
-"""Kafka for PySpark with no JARs: ``format("kafkalog")`` over log directories.
+"""Kafka for PySpark with no JARs: ``format("kafkalog")`` over brokers and log directories.
 
 PySpark imports every installed ``pyspark_*`` package to find data sources, and
 one that fails takes all others with it. So this module imports nothing, and
-:class:`DefaultSource` is loaded on first use.
+what it offers is loaded on first use.
 """
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pyspark_kafkalog.spark.progress import LagListener
     from pyspark_kafkalog.spark.source import KafkaLogDataSource as DefaultSource
 
-__all__ = ["DefaultSource", "__version__"]
+__all__ = ["DefaultSource", "LagListener", "__version__"]
 __version__ = "0.1.0"
+
+_LOADED_ON_USE = {
+    "DefaultSource": ("pyspark_kafkalog.spark.source", "KafkaLogDataSource"),
+    "LagListener": ("pyspark_kafkalog.spark.progress", "LagListener"),
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name == "DefaultSource":
-        try:
-            from pyspark_kafkalog.spark.source import KafkaLogDataSource
-        except ImportError as e:
-            raise AttributeError(f"pyspark_kafkalog.DefaultSource needs pyspark >= 4.2: {e}") from e
-        return KafkaLogDataSource
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _LOADED_ON_USE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, attribute = _LOADED_ON_USE[name]
+    try:
+        from importlib import import_module
+
+        return getattr(import_module(module), attribute)
+    except ImportError as e:
+        raise AttributeError(f"pyspark_kafkalog.{name} needs pyspark >= 4.2: {e}") from e

@@ -34,13 +34,19 @@ def test_planning_loads_neither_arrow_nor_numba() -> None:
 def test_without_pyspark_there_is_a_package_and_no_data_source() -> None:
     code = (
         "import sys; sys.modules['pyspark'] = None; import pyspark_kafkalog;"
-        "print(hasattr(pyspark_kafkalog, 'DefaultSource'), pyspark_kafkalog.__version__)"
+        "print(*(hasattr(pyspark_kafkalog, name) for name in pyspark_kafkalog.__all__))"
     )
-    assert run(code) == f"False {pyspark_kafkalog.__version__}"
+    assert run(code) == "False False True"
 
 
 def test_the_data_source_is_there_for_spark_to_find() -> None:
     assert pyspark_kafkalog.DefaultSource.name() == "kafkalog"
+
+
+def test_the_listener_is_there_for_users() -> None:
+    from pyspark_kafkalog import LagListener
+
+    assert LagListener().latest == {}
 
 
 def test_metadata() -> None:

@@ -1,0 +1,177 @@
+"""Lag of streaming queries, which Spark's own progress does not tell of Python sources."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+from pyspark_kafkalog.errors import KafkaLogError, OptionError
+from pyspark_kafkalog.model import Place, TopicPartition
+from pyspark_kafkalog.options.offsets_json import Offsets, parse_offsets
+from pyspark_kafkalog.options.settings import place_options
+from pyspark_kafkalog.planning.lag import SourceLag, source_lag
+from pyspark_kafkalog.transfer.places import open_place
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.listener import (
+        QueryIdleEvent,
+        QueryProgressEvent,
+        QueryStartedEvent,
+        QueryTerminatedEvent,
+        SourceProgress,
+        StreamingQueryProgress,
+    )
+
+_log = logging.getLogger("pyspark_kafkalog")
+
+_MAX_QUERIES = 1000
+_RECORD_BYTES_SECONDS = 60.0
+"""For how long mean sizes of records are good."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueryLag:
+    """What one progress event tells of a query."""
+
+    query_id: str
+    run_id: str
+    name: str | None
+    batch_id: int
+    timestamp: str
+    """When the trigger began, in ISO 8601."""
+    rows: int
+    input_rows_per_second: float
+    processed_rows_per_second: float
+    bytes_per_second: float | None
+    """Bytes as stored, an estimate; None where the sizes of records are not known."""
+    sources: tuple[SourceLag | None, ...]
+    """One for each source, in Spark's order; None for one that is not of Kafka's offsets."""
+
+    def __str__(self) -> str:
+        """One line for a log or a notebook."""
+        parts = [f"{self.rows:,} rows", f"{self.processed_rows_per_second:,.0f} rows/s"]
+        if self.bytes_per_second is not None:
+            parts.append(f"{self.bytes_per_second / 1e6:,.1f} MB/s")
+        for lag in self.sources:
+            if lag is not None:
+                behind = f"{lag.min_offsets_behind:,} to {lag.max_offsets_behind:,} offsets behind"
+                about = "" if lag.bytes_behind is None else f", {lag.bytes_behind / 1e6:,.1f} MB"
+                parts.append(f"{behind} (mean {lag.avg_offsets_behind:,.1f}{about})")
+        return f"{self.name or self.query_id} batch {self.batch_id}: {', '.join(parts)}"
+
+
+class LagListener(StreamingQueryListener):
+    """Collects the lag of streaming queries: ``spark.streams.addListener(LagListener())``.
+
+    Works for ``format("kafkalog")`` and for Spark's own ``kafka`` alike.
+
+    :param options: those of the reader. With them its place is asked, about once a minute, how
+        large records are, so that bytes can be told besides offsets.
+    :param keep: how many progress events of each query are kept.
+    :param echo: is called with each of them as one line; ``print``, for example.
+    """
+
+    def __init__(
+        self,
+        options: Mapping[str, str] | None = None,
+        *,
+        keep: int = 100,
+        echo: Callable[[str], object] | None = None,
+    ) -> None:
+        self._sizes = None if options is None else _RecordSizes(options)
+        self._keep = keep
+        self._echo = echo
+        self._history: dict[str, deque[QueryLag]] = {}
+
+    @property
+    def latest(self) -> dict[str, QueryLag]:
+        """The last progress of each query, by its id."""
+        return {query_id: events[-1] for query_id, events in list(self._history.items())}
+
+    def history(self, query_id: object) -> list[QueryLag]:
+        """What was kept of a query, oldest first; ``query_id`` is its ``StreamingQuery.id``."""
+        return list(self._history.get(str(query_id), ()))
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
+        """Nothing to note yet."""
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
+        """Note what the trigger has done."""
+        lag = self._query_lag(event.progress)
+        self._history.setdefault(lag.query_id, deque(maxlen=self._keep)).append(lag)
+        while len(self._history) > _MAX_QUERIES:
+            del self._history[next(iter(self._history))]
+        if self._echo is not None:
+            self._echo(str(lag))
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
+        """Nothing has changed."""
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
+        """What was noted stays to be looked at."""
+
+    def _query_lag(self, progress: StreamingQueryProgress) -> QueryLag:
+        sources = tuple(self._source_lag(source) for source in progress.sources)
+        sizes = [lag.bytes_read for lag in sources if lag is not None and lag.bytes_read is not None]
+        seconds = progress.batchDuration / 1000
+        return QueryLag(
+            query_id=str(progress.id),
+            run_id=str(progress.runId),
+            name=progress.name,
+            batch_id=progress.batchId,
+            timestamp=progress.timestamp,
+            rows=progress.numInputRows,
+            input_rows_per_second=progress.inputRowsPerSecond,
+            processed_rows_per_second=progress.processedRowsPerSecond,
+            bytes_per_second=sum(sizes) / seconds if sizes and seconds > 0 else None,
+            sources=sources,
+        )
+
+    def _source_lag(self, source: SourceProgress) -> SourceLag | None:
+        start, end, latest = map(_offsets, (source.startOffset, source.endOffset, source.latestOffset))
+        if end is None or latest is None:
+            return None
+        filled = {partition for partition, offset in latest.items() if offset > 0}
+        sizes = {} if self._sizes is None else self._sizes.of(filled)
+        return source_lag(start, end, latest, rows=source.numInputRows, record_bytes=sizes)
+
+
+class _RecordSizes:
+    """Mean sizes of records, as the place last told them."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._options = place_options(options)
+        self._place: Place | None = None
+        self._sizes: dict[TopicPartition, float] = {}
+        self._asked_for: set[TopicPartition] = set()
+        self._asked_at = 0.0
+
+    def of(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, float]:
+        """The mean bytes for each offset of those partitions of which the place knows them."""
+        now = time.monotonic()
+        if not self._asked_for.issuperset(partitions) or now - self._asked_at > _RECORD_BYTES_SECONDS:
+            self._asked_for = set(partitions)
+            self._asked_at = now
+            try:
+                if self._place is None:
+                    self._place = open_place(self._options)
+                self._sizes = self._place.mean_record_bytes(partitions)
+            except KafkaLogError as e:
+                # A listener must not disturb the query.
+                _log.warning("How large records are is not known: %s", e)
+                self._sizes = {}
+        return self._sizes
+
+
+def _offsets(text: str) -> Offsets | None:
+    """Offsets as Kafka sources give them; None for those of other sources, or for none."""
+    try:
+        return parse_offsets(text, option="offsets")
+    except OptionError:
+        return None
