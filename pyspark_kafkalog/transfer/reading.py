@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pyspark_kafkalog.codec.decode import Decoded, DecodeLimits, decode
 from pyspark_kafkalog.codec.isolation import Visibility
-from pyspark_kafkalog.errors import CorruptRecordError, DataLossError
+from pyspark_kafkalog.errors import CorruptRecordError, DataLossError, UnknownTopicOrPartitionError
 from pyspark_kafkalog.model import (
     ALL_OFFSETS,
     EARLIEST,
@@ -92,7 +92,7 @@ def read_range(
                 if arrow_batch.num_rows:
                     yield arrow_batch
             break
-        except DataLossError as e:
+        except (DataLossError, UnknownTopicOrPartitionError) as e:
             if rules.fail_on_data_loss:
                 raise
             _log.warning("Left out, as failOnDataLoss=false asks: %s", e)

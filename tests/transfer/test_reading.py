@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from pyspark_kafkalog.codec.decode import DecodeLimits
-from pyspark_kafkalog.errors import CorruptRecordError, DataLossError
+from pyspark_kafkalog.errors import CorruptRecordError, DataLossError, UnknownTopicOrPartitionError
 from pyspark_kafkalog.log.directory import LogDirectory
 from pyspark_kafkalog.log.layout import format_partition_metadata
-from pyspark_kafkalog.model import EARLIEST, LATEST, OffsetRange, TopicPartition
+from pyspark_kafkalog.model import EARLIEST, LATEST, OffsetRange, TopicPartition, Watermarks
 from pyspark_kafkalog.planning.splitting import Split
 from pyspark_kafkalog.transfer.reading import ReadRules, read_range, read_split
 from tests.log.partitions import batch
@@ -66,6 +67,24 @@ def test_a_partition_that_is_gone_is_data_loss(root: Path, tmp_path: Path) -> No
     with pytest.raises(DataLossError, match=r"The partition is gone \(partition t-0, offset 5\)"):
         list(read_range(place, T0, OffsetRange(5, 10), rules()))
     assert list(read_range(place, T0, OffsetRange(5, 10), rules(fail_on_data_loss=False))) == []
+
+
+@pytest.mark.parametrize("fail_on_data_loss", [True, False])
+def test_a_partition_goes_before_it_is_fetched(root: Path, fail_on_data_loss: bool) -> None:
+    class Racing(LogDirectory):
+        def watermarks(self, *args: Any, **kwargs: Any) -> dict[TopicPartition, Watermarks]:
+            found = super().watermarks(*args, **kwargs)
+            if found:
+                (root / "t-0").rename(root / f"t-0.{'0' * 32}-delete")
+                self._partitions.clear()
+            return found
+
+    reading = read_range(Racing.open(str(root)), T0, ALL, rules(fail_on_data_loss=fail_on_data_loss))
+    if fail_on_data_loss:
+        with pytest.raises(UnknownTopicOrPartitionError):
+            list(reading)
+    else:
+        assert list(reading) == []
 
 
 def test_only_what_is_wanted_is_read_but_all_must_exist(root: Path) -> None:
