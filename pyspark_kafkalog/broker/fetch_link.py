@@ -65,6 +65,7 @@ class FetchLink:
         self._options = options
         self._partition = partition
         self._connection: Connection | None = None
+        self._address: str | None = None
         self._version = MAX_VERSION
         self._leader = Leader(-1, -1)
         self._topic_id = ""
@@ -75,8 +76,8 @@ class FetchLink:
 
     @property
     def broker(self) -> str | None:
-        """``host:port`` of the broker at the other end."""
-        return None if self._connection is None else str(self._connection.address)
+        """``host:port`` of the broker that was asked last."""
+        return self._address
 
     def error(self, code: int) -> KafkaLogError:
         """The error for a code of this partition."""
@@ -142,6 +143,7 @@ class FetchLink:
             if node_id not in self._cluster.metadata.brokers:
                 raise AskAgain(self.error(LEADER_NOT_AVAILABLE))
             self._connection = self._cluster.connection(node_id)
+            self._address = str(self._connection.address)
             self._version = self._connection.version_of(
                 FetchRequest,
                 min_version=MIN_VERSION,

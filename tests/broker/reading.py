@@ -50,7 +50,7 @@ def rows(brokers: Brokers, partition: TopicPartition, offsets: OffsetRange = ALL
     return [
         (
             row["offset"],
-            int(row["timestamp"].timestamp() * 1000),
+            round(row["timestamp"].timestamp() * 1000),
             row["key"],
             row["value"],
             [(header["key"], header["value"]) for header in row["headers"] or ()],
