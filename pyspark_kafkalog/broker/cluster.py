@@ -54,6 +54,9 @@ class Refused:
     error_code: int
 
 
+_UNTOLD = Refused(UNKNOWN_TOPIC_OR_PARTITION)
+
+
 class Cluster:
     """Brokers that know each other. For one thread; see :func:`cluster_of`."""
 
@@ -186,6 +189,7 @@ class Cluster:
         doing: str,
         min_version: int = 0,
         max_version: int | None = None,
+        untold: Answer | Refused = _UNTOLD,
     ) -> dict[TopicPartition, Answer]:
         """Ask the leaders of partitions, each broker once, and all before any answer is awaited.
 
@@ -194,6 +198,7 @@ class Cluster:
         :param ask: makes the requests to one broker, from partitions and their leader epochs (-1: unknown).
         :param read: tells each partition's answer, or error code, from the responses to them.
         :param min_version: of the requests, and ``max_version``.
+        :param untold: the answer of a partition of which a broker says nothing.
         :returns: the answers; without partitions that don't exist.
         :raises UnsupportedVersionError: if a broker doesn't know the requests in these versions.
         :raises KafkaLogError: for an error that no retry mends within request.timeout.ms.
@@ -216,7 +221,7 @@ class Cluster:
                 missed[partition] += leader is None
             outcomes = self._ask_each(by_node, ask, read, min_version, max_version)
             for partition in [p for epochs in by_node.values() for p in epochs]:
-                outcome = outcomes.get(partition, Refused(UNKNOWN_TOPIC_OR_PARTITION))
+                outcome = outcomes.get(partition, untold)
                 if isinstance(outcome, Refused):
                     trouble = error_of(outcome.error_code, doing, topic_partition=partition)
                     if not is_retriable(outcome.error_code):

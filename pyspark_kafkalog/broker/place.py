@@ -84,8 +84,9 @@ class Brokers:
             sizes = self._cluster.call_leaders(
                 partitions,
                 lambda epochs: [sizes_request(epochs)],
-                lambda responses: dict.fromkeys(partitions, 0) | read_sizes(responses[0]),
+                lambda responses: read_sizes(responses[0]),
                 doing="Looking up sizes",
+                untold=0,
             )
         except (AuthorizationError, UnsupportedVersionError):
             return {}

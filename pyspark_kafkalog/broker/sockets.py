@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import socket
 import ssl
-import time
 from typing import NamedTuple
 
 from pyspark_kafkalog.errors import AuthenticationError, BrokerConnectionError, BrokerError
@@ -49,7 +48,6 @@ def open_socket(address: Address, options: ConnectionOptions, tls: ssl.SSLContex
     :raises BrokerConnectionError: if the broker cannot be reached now.
     :raises AuthenticationError: if a certificate is not accepted.
     """
-    deadline = time.monotonic() + options.socket_connection_setup_timeout_ms / 1000
     try:
         found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as e:
@@ -63,7 +61,7 @@ def open_socket(address: Address, options: ConnectionOptions, tls: ssl.SSLContex
         sock = socket.socket(family, kind, protocol)
         try:
             _set_options(sock, options)
-            sock.settimeout(max(deadline - time.monotonic(), 0.001))
+            sock.settimeout(options.socket_connection_setup_timeout_ms / 1000)
             sock.connect(where)
         except OSError as e:
             sock.close()

@@ -119,6 +119,17 @@ def test_newest_timestamps_and_sizes(broker: Broker, brokers: Brokers, topic: st
     assert sizes == {filled: pytest.approx(written / 1_000)}
 
 
+def test_sizes_on_several_brokers(cluster: Cluster) -> None:
+    topic = f"place-{uuid.uuid4().hex[:12]}"
+    cluster.create_topic(topic, 6, replication_factor=2)
+    wanted = [TopicPartition(topic, number) for number in range(6)]
+    for partition in wanted:
+        send(cluster, partition, 100, time_of=lambda i: i)
+    sizes = place(cluster.proxied_bootstrap).mean_record_bytes(wanted)
+    assert sizes.keys() == set(wanted)
+    assert all(100 < size < 300 for size in sizes.values())
+
+
 def test_how_far_bytes_reach(broker: Broker, brokers: Brokers, topic: str) -> None:
     partition = TopicPartition(topic, 0)
     send(broker, partition, 30_000, time_of=lambda i: i)
