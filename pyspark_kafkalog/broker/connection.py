@@ -211,7 +211,7 @@ class Connection:
         return not readable([self], 0)
 
     def __del__(self) -> None:
-        sockets.close(self._sock)
+        self._sock.close()
 
     def _ask_versions(self) -> None:
         """ApiVersions, which a broker of any version answers, if need be in version 0 (KIP-511)."""

@@ -99,11 +99,11 @@ class FakeBroker:
 
 
 @contextmanager
-def serving(answer: Answer) -> Iterator[FakeBroker]:
+def serving(answer: Answer, versions: dict[int, tuple[int, int]] | None = None) -> Iterator[FakeBroker]:
     """A broker that knows ApiVersions, and for the rest what the test says."""
 
     def answer_all(asked: Asked) -> bytes | None:
-        return api_versions(asked) if asked.api_key == API_VERSIONS else answer(asked)
+        return api_versions(asked, versions) if asked.api_key == API_VERSIONS else answer(asked)
 
     broker = FakeBroker(answer_all)
     try:

@@ -1,0 +1,331 @@
+"""What a fetch does about each thing that a broker may say, by a broker that says it."""
+
+from __future__ import annotations
+
+import base64
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from kafka.protocol.consumer import FetchRequest, FetchResponse, ListOffsetsResponse
+from kafka.protocol.metadata import MetadataResponse
+
+from pyspark_kafkalog.broker.cluster import Cluster
+from pyspark_kafkalog.broker.fetch import fetch
+from pyspark_kafkalog.codec.walk import walk
+from pyspark_kafkalog.errors import (
+    AuthorizationError,
+    BrokerError,
+    CorruptRecordError,
+    DataLossError,
+    KafkaLogError,
+)
+from pyspark_kafkalog.model import OffsetRange, TopicPartition
+from pyspark_kafkalog.options.brokers import ConnectionOptions, FetchOptions
+from tests.broker.fake_broker import FETCH, METADATA, Asked, FakeBroker, framed, serving
+from tests.log.partitions import batch
+
+LIST_OFFSETS = 2
+PARTITION = TopicPartition("t", 0)
+ALL = OffsetRange(0, 100)
+OTHER_ID = uuid.uuid4()
+
+
+@dataclass
+class Wish:
+    """What a fetch asked for."""
+
+    offset: int
+    max_bytes: int
+    epoch: int
+    topic_id: uuid.UUID | None
+
+
+@dataclass
+class Script:
+    """A partition of ten batches of ten records each; ``says`` may answer a fetch in its own way."""
+
+    says: Callable[[Wish], dict[str, Any] | bytes | None] = lambda wish: None
+    log: list[bytes] = field(default_factory=lambda: [batch(offset) for offset in range(0, 100, 10)])
+    topic_id: uuid.UUID = field(default_factory=uuid.uuid4)
+    epoch: int = 7
+    leader: int = 1
+    topic_error: int = 0
+    wishes: list[Wish] = field(default_factory=list)
+    lookups: int = 0
+    address: str = ""
+    max_version: int = 13
+
+    def answer(self, asked: Asked) -> bytes | None:
+        if asked.api_key == METADATA:
+            self.lookups += 1
+            return self._metadata(asked)
+        if asked.api_key == LIST_OFFSETS:
+            return self._bounds(asked)
+        assert asked.api_key == FETCH
+        request = FetchRequest.decode(asked.frame, version=asked.version, header=True)
+        (topic,) = request.topics
+        (wanted,) = topic.partitions
+        wish = Wish(
+            wanted.fetch_offset, wanted.partition_max_bytes, wanted.current_leader_epoch, topic.topic_id
+        )
+        self.wishes.append(wish)
+        said = self.says(wish)
+        if isinstance(said, bytes):
+            return said and framed(asked.correlation_id, said, flexible=asked.version >= 12)
+        return self.response(asked, self.found(wish) if said is None else said)
+
+    def found(self, wish: Wish, limit: int = 1 << 30) -> dict[str, Any]:
+        """The batches from the offset on, cut off at ``limit`` bytes."""
+        return {"records": b"".join(self.log[wish.offset // 10 :])[:limit]}
+
+    def response(self, asked: Asked, partition: dict[str, Any]) -> bytes:
+        kind = FetchResponse.FetchableTopicResponse
+        its = {
+            "partition_index": 0,
+            "error_code": 0,
+            "high_watermark": 100,
+            "last_stable_offset": 100,
+            "log_start_offset": 0,
+            "records": b"",
+            **partition,
+        }
+        responses = [kind(topic="t", topic_id=self.topic_id, partitions=[kind.PartitionData(**its)])]
+        if partition.get("absent"):
+            responses = []
+        body = FetchResponse(throttle_time_ms=0, error_code=0, session_id=0, responses=responses)
+        return framed(
+            asked.correlation_id, bytes(body.encode(version=asked.version)), flexible=asked.version >= 12
+        )
+
+    def _metadata(self, asked: Asked) -> bytes:
+        host, _, port = self.address.rpartition(":")
+        kind = MetadataResponse.MetadataResponseTopic
+        partition = kind.MetadataResponsePartition(
+            error_code=0,
+            partition_index=0,
+            leader_id=self.leader,
+            leader_epoch=self.epoch,
+            replica_nodes=[1],
+            isr_nodes=[1],
+            offline_replicas=[],
+        )
+        topic = kind(
+            error_code=self.topic_error,
+            name="t",
+            topic_id=self.topic_id,
+            is_internal=False,
+            partitions=[] if self.topic_error else [partition],
+        )
+        body = MetadataResponse(
+            throttle_time_ms=0,
+            brokers=[
+                MetadataResponse.MetadataResponseBroker(node_id=1, host=host, port=int(port), rack=None)
+            ],
+            cluster_id="c",
+            controller_id=1,
+            topics=[topic],
+        )
+        return framed(asked.correlation_id, bytes(body.encode(version=asked.version)), flexible=True)
+
+    def _bounds(self, asked: Asked) -> bytes:
+        kind = ListOffsetsResponse.ListOffsetsTopicResponse
+        offset = 50 if asked.frame.endswith(b"\xff" * 7 + b"\xfe\0\0\0") else 100
+        partition = kind.ListOffsetsPartitionResponse(
+            partition_index=0, error_code=0, timestamp=-1, offset=offset, leader_epoch=1
+        )
+        body = ListOffsetsResponse(throttle_time_ms=0, topics=[kind(name="t", partitions=[partition])])
+        return framed(asked.correlation_id, bytes(body.encode(version=asked.version)), flexible=True)
+
+
+@contextmanager
+def played(script: Script) -> Iterator[FakeBroker]:
+    versions = {18: (0, 3), METADATA: (0, 12), FETCH: (4, script.max_version), LIST_OFFSETS: (1, 9)}
+    with serving(script.answer, versions) as broker:
+        script.address = broker.address
+        yield broker
+
+
+def read(
+    script: Script,
+    offsets: OffsetRange = ALL,
+    *,
+    on_corrupt: Callable[[CorruptRecordError], None] | None = None,
+    **options: Any,
+) -> list[int]:
+    """The base offsets of the batches that a fetch hands out."""
+    with played(script) as broker:
+        connection = ConnectionOptions(
+            (broker.address,), request_timeout_ms=2_000, retry_backoff_ms=1, retry_backoff_max_ms=5
+        )
+        cluster = Cluster(connection)
+        its = FetchOptions(**{"poll_timeout_ms": 1_000, **options})
+        try:
+            pieces = fetch(cluster, its, PARTITION, offsets, read_committed=False, on_corrupt=on_corrupt)
+            return [offset for piece in pieces for offset in walk(piece.buffer).base_offset.tolist()]
+        finally:
+            cluster.close()
+
+
+EVERYTHING = list(range(0, 100, 10))
+
+
+def once(partition: dict[str, Any] | bytes, at: int = 0) -> Callable[[Wish], dict[str, Any] | bytes | None]:
+    """Say it the first time that an offset from ``at`` on is asked for."""
+    left = [partition]
+    return lambda wish: left.pop() if left and wish.offset >= at else None
+
+
+@pytest.mark.parametrize("version", range(4, 14))
+def test_every_version(version: int) -> None:
+    script = Script(max_version=version)
+    assert read(script) == EVERYTHING
+    (wish,) = script.wishes
+    assert wish.epoch == (7 if version >= 9 else -1)
+    assert wish.topic_id == (script.topic_id if version >= 13 else None)
+
+
+def test_only_what_the_range_needs_is_handed_out() -> None:
+    assert read(Script(), OffsetRange(25, 51)) == [20, 30, 40, 50]
+    assert read(Script(), OffsetRange(30, 40)) == [30]
+
+
+@pytest.mark.parametrize("code", [5, 6, 9, 13, 56, 74, 75, 100, 103, 3])
+def test_an_error_of_a_stale_leader_leads_to_a_lookup(code: int) -> None:
+    script = Script(once({"error_code": code}))
+    assert read(script) == EVERYTHING
+    assert script.lookups == 2
+
+
+@pytest.mark.parametrize("code", [-1, 7, 8, 14, 70, 71, 78, 89])
+def test_an_error_that_passes_is_waited_out(code: int) -> None:
+    script = Script(once({"error_code": code}))
+    assert read(script) == EVERYTHING
+    assert script.lookups == 1
+    with pytest.raises(
+        KafkaLogError, match=r"pollTimeoutMs = 300.*The last trouble: Fetching records: "
+    ) as caught:
+        read(Script(lambda wish: {"error_code": code}), poll_timeout_ms=300)
+    assert caught.value.topic_partition == "t-0"
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"), [(29, AuthorizationError), (42, BrokerError), (76, BrokerError), (999, BrokerError)]
+)
+def test_an_error_for_good_ends_the_read(code: int, kind: type[BrokerError]) -> None:
+    script = Script(lambda wish: {"error_code": code})
+    with pytest.raises(kind) as caught:
+        read(script)
+    assert type(caught.value) is kind
+    assert caught.value.broker == script.address
+    assert len(script.wishes) == 1
+
+
+def test_an_offset_out_of_range_is_data_loss() -> None:
+    script = Script(lambda wish: {"error_code": 1})
+    with pytest.raises(DataLossError, match="Offsets 20 to 99 are gone: the log now starts at offset 50"):
+        read(script, OffsetRange(20, 100))
+    with pytest.raises(DataLossError, match="Offsets 120 to 129 are gone: the log ends at offset 100"):
+        read(script, OffsetRange(120, 130))
+
+
+def test_a_topic_with_another_id_is_not_read() -> None:
+    def says(wish: Wish) -> dict[str, Any] | None:
+        if wish.offset == 0:
+            return script.found(wish, limit=len(script.log[0]) + 5)
+        script.topic_id = OTHER_ID
+        return {"error_code": 100}
+
+    script = Script(says)
+    with pytest.raises(
+        DataLossError, match="Offsets 10 to 99 are gone: the topic was deleted and created anew"
+    ):
+        read(script)
+
+
+def test_a_topic_that_may_not_be_described() -> None:
+    with pytest.raises(AuthorizationError, match="TOPIC_AUTHORIZATION_FAILED"):
+        read(Script(topic_error=29))
+
+
+def test_a_partition_without_a_leader_is_waited_for() -> None:
+    script = Script(leader=-1)
+    with pytest.raises(KafkaLogError, match="The last trouble: Fetching records: LEADER_NOT_AVAILABLE"):
+        read(script, poll_timeout_ms=200)
+    assert script.lookups > 3
+
+
+def test_batches_that_come_in_part() -> None:
+    """Brokers before KIP-74, or those that convert, may send less than a batch: then more is asked for."""
+    script = Script(lambda wish: script.found(wish, wish.max_bytes))
+    size = len(script.log[0])
+    assert read(script, max_partition_fetch_bytes=size // 2) == EVERYTHING
+    assert {wish.max_bytes for wish in script.wishes} == {size // 2, size}
+    script = Script(lambda wish: script.found(wish, size - 1))
+    with pytest.raises(CorruptRecordError, match="comes only in part"):
+        read(script)
+
+
+def test_a_broker_that_throttles_says_nothing_of_the_partition() -> None:
+    assert read(Script(once({"absent": True}))) == EVERYTHING
+
+
+def test_answers_that_make_no_sense() -> None:
+    for nonsense in (b"\x00\x00", b"\x00" * 40, b"\x7f" * 100):
+        script = Script(once(nonsense, at=0))
+        assert read(script) == EVERYTHING
+        assert len(script.wishes) == 2
+
+
+def test_a_replica_that_nobody_knows_is_not_gone_to() -> None:
+    script = Script(once({"preferred_read_replica": 5}))
+    assert read(script) == EVERYTHING
+    assert script.lookups == 2
+
+
+def test_damage_of_which_the_broker_tells_is_stepped_over() -> None:
+    def says(wish: Wish) -> dict[str, Any] | None:
+        if 30 <= wish.offset < 55:
+            return {"error_code": 2}
+        return script.found(wish, limit=len(script.log[0]) + 5)
+
+    script = Script(says)
+    with pytest.raises(CorruptRecordError, match="The broker finds damage there") as caught:
+        read(script)
+    assert caught.value.offset == 30
+    told: list[CorruptRecordError] = []
+    assert read(script, on_corrupt=told.append) == [0, 10, 20, 60, 70, 80, 90]
+    assert len(told) == 1
+
+
+def test_damage_between_batches_is_skipped() -> None:
+    script = Script()
+    script.log[3] = b"\x00" * 16 + b"\x09" + script.log[3][17:]
+    with pytest.raises(CorruptRecordError, match="No record batch can be read here") as caught:
+        read(script)
+    assert (caught.value.offset, caught.value.topic_partition) == (30, "t-0")
+    told: list[CorruptRecordError] = []
+    assert read(script, on_corrupt=told.append) == [o for o in EVERYTHING if o != 30]
+    assert len(told) == 1
+
+
+def test_less_is_asked_for_towards_the_end() -> None:
+    script = Script(lambda wish: script.found(wish, limit=2 * len(script.log[0])))
+    assert read(script, max_partition_fetch_bytes=1 << 20) == EVERYTHING
+    asked = [wish.max_bytes for wish in script.wishes]
+    assert [wish.offset for wish in script.wishes] == [0, 20, 40, 60, 80]
+    assert asked[0] == 1 << 20
+    assert all(later < 100_000 for later in asked[1:])
+    assert asked[1:] == sorted(asked[1:], reverse=True)
+
+
+def test_the_form_of_topic_ids() -> None:
+    script = Script()
+    with played(script) as broker:
+        cluster = Cluster(ConnectionOptions((broker.address,)))
+        (topic_id,) = cluster.topic_ids(["t"]).values()
+        cluster.close()
+    assert base64.urlsafe_b64decode(topic_id + "==") == script.topic_id.bytes
