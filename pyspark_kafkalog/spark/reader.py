@@ -13,6 +13,7 @@ from pyspark_kafkalog.options.settings import place_options, read_options
 from pyspark_kafkalog.planning.filters import ALL_ROWS, bounds_of
 from pyspark_kafkalog.planning.offsets import plan_batch
 from pyspark_kafkalog.planning.splitting import Split
+from pyspark_kafkalog.spark.garbage import freeze_modules
 from pyspark_kafkalog.transfer.places import open_place
 
 if TYPE_CHECKING:
@@ -45,14 +46,15 @@ class LogReader:
         from pyspark_kafkalog.transfer.reading import ReadRules, read_split
 
         if not isinstance(partition, LogInputPartition):
-            return iter(())  # Spark makes one empty partition of an empty plan
+            return  # Spark makes one empty partition of an empty plan
         rules = ReadRules(
             schema=self._schema,
             read_committed=self._options.read_committed,
             fail_on_data_loss=self._options.fail_on_data_loss,
             limits=DecodeLimits(check_crcs=self._options.check_crcs),
         )
-        return read_split(open_place(self._place_options), partition.split, rules)
+        yield from read_split(open_place(self._place_options), partition.split, rules)
+        freeze_modules()
 
 
 class LogBatchReader(LogReader, DataSourceReader):
