@@ -135,8 +135,8 @@ OnCorrupt = Callable[[CorruptRecordError], None]
 class Place(Protocol):
     """Where records live: a log directory, or the brokers of a cluster."""
 
-    def topics(self) -> Mapping[str, tuple[int, ...]]:
-        """Every topic, internal ones too, with its partition numbers in order."""
+    def topics(self, names: Collection[str] | None = None) -> Mapping[str, tuple[int, ...]]:
+        """Every topic, internal ones too, with its partition numbers in order; or those of ``names``."""
 
     def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
         """The id of each of ``topics`` that exists: 22 characters, empty where the place knows none.

@@ -127,10 +127,22 @@ class Cluster:
         for topic in topics:
             self._refreshed.pop(topic, None)
 
-    def topics(self) -> dict[str, tuple[int, ...]]:
-        """Every topic, internal ones too, with its partition numbers; looked up now."""
-        self.refresh()
-        return {name: tuple(topic.leaders) for name, topic in sorted(self.metadata.topics.items())}
+    def topics(self, names: Collection[str] | None = None) -> dict[str, tuple[int, ...]]:
+        """Every topic, internal ones too, with its partition numbers, or those of ``names``; looked up now.
+
+        :raises KafkaLogError: if the brokers won't tell of one of ``names``, as by the ACLs.
+        """
+        self.refresh(names)
+        known = sorted(self.metadata.topics.items())
+        for name, topic in known:
+            if (
+                names is not None
+                and name in names
+                and topic.error_code
+                and not is_retriable(topic.error_code)
+            ):
+                raise error_of(topic.error_code, f"Looking up topic {name}")
+        return {name: tuple(topic.leaders) for name, topic in known if names is None or name in names}
 
     def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
         """The ids of those topics that exist, looked up now; empty of brokers older than Kafka 2.8."""

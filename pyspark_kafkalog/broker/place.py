@@ -35,9 +35,14 @@ class Brokers:
         self._cluster: Cluster = cluster_of(connection)
         self._options = fetch
 
-    def topics(self) -> Mapping[str, tuple[int, ...]]:
-        """Every topic, internal ones too, with its partition numbers in order; asked anew each time."""
-        return self._patiently(self._cluster.topics)
+    def topics(self, names: Collection[str] | None = None) -> Mapping[str, tuple[int, ...]]:
+        """Every topic, internal ones too, with its partition numbers in order; or those of ``names``.
+
+        Asked anew each time.
+
+        :raises AuthorizationError: if one of ``names`` is not to be seen.
+        """
+        return self._patiently(lambda: self._cluster.topics(names))
 
     def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
         """See :meth:`pyspark_kafkalog.model.Place.topic_ids`; asked anew each time."""

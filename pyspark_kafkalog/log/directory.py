@@ -48,8 +48,8 @@ class LogDirectory:
         paths = [path] if isinstance(path, str) else path
         return cls([open_root(location) for location in paths], slice_bytes=slice_bytes)
 
-    def topics(self) -> Mapping[str, tuple[int, ...]]:
-        """Every topic, internal ones too, with its partition numbers in order.
+    def topics(self, names: Collection[str] | None = None) -> Mapping[str, tuple[int, ...]]:
+        """Every topic, internal ones too, with its partition numbers in order; or those of ``names``.
 
         :raises LogDirectoryError: if two roots hold the same partition.
         """
@@ -62,17 +62,16 @@ class LogDirectory:
         made = {partition for partition, end in self._unpublished().items() if end is None}
         topics: dict[str, list[int]] = {}
         for topic, number in sorted(set(holders) - made):
-            topics.setdefault(topic, []).append(number)
+            if names is None or topic in names:
+                topics.setdefault(topic, []).append(number)
         return {topic: tuple(numbers) for topic, numbers in topics.items()}
 
     def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
         """See :meth:`pyspark_kafkalog.model.Place.topic_ids`: what the first partition's folder says."""
-        partitions = self.topics()
         ids = {}
-        for topic in topics:
-            if topic in partitions:
-                found = self._find(TopicPartition(topic, partitions[topic][0]))
-                ids[topic] = "" if found is None else found.topic_id()
+        for topic, numbers in self.topics(topics).items():
+            found = self._find(TopicPartition(topic, numbers[0]))
+            ids[topic] = "" if found is None else found.topic_id()
         return ids
 
     def watermarks(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Collection, Iterator, Mapping
 from itertools import pairwise
 
@@ -22,6 +23,9 @@ from pyspark_kafkalog.options.settings import OffsetsOption, ReadOptions, Select
 from pyspark_kafkalog.planning.filters import ALL_ROWS, Bounds, offsets_within
 from pyspark_kafkalog.planning.splitting import Split, split_ranges
 
+_LOOKS = 3
+_LOOK_PAUSE = 0.1
+
 
 def select_partitions(
     topics: Mapping[str, tuple[int, ...]], selection: Selection, *, must_exist: bool = True
@@ -37,12 +41,9 @@ def select_partitions(
     if selection.pattern is not None:
         found_in = re.compile(selection.pattern, re.ASCII).search
         named = [topic for topic in topics if found_in(topic) and topic not in INTERNAL_TOPICS]
-    elif selection.topics is not None:
-        named = list(selection.topics)
-    elif selection.partitions is not None:
-        named = sorted({partition.topic for partition in selection.partitions})
     else:
-        named = [topic for topic in topics if topic not in INTERNAL_TOPICS]
+        given = _named(selection)
+        named = [topic for topic in topics if topic not in INTERNAL_TOPICS] if given is None else given
     unknown = [topic for topic in named if topic not in topics]
     if unknown and must_exist:
         raise UnknownTopicOrPartitionError(
@@ -57,6 +58,35 @@ def select_partitions(
     return tuple(sorted(found))
 
 
+def _named(selection: Selection) -> list[str] | None:
+    if selection.topics is not None:
+        return list(selection.topics)
+    if selection.partitions is not None:
+        return sorted({partition.topic for partition in selection.partitions})
+    return None
+
+
+def look_up_partitions(
+    place: Place, selection: Selection, *, must_exist: bool = True
+) -> tuple[TopicPartition, ...]:
+    """As :func:`select_partitions` among the topics of a place, of which no more are asked for than need be.
+
+    One that must exist is asked for again before it is missed, since the
+    brokers of a cluster hear of a new topic one after another.
+    """
+    names = _named(selection)
+    topics = place.topics(names)
+    if names is not None and must_exist:
+        for _ in range(_LOOKS - 1):
+            if topics.keys() >= set(names):
+                break
+            time.sleep(_LOOK_PAUSE)
+            topics = place.topics(names)
+        if not topics.keys() >= set(names):
+            topics = place.topics()  # for the message
+    return select_partitions(topics, selection, must_exist=must_exist)
+
+
 def plan_batch(place: Place, options: ReadOptions, bounds: Bounds = ALL_ROWS) -> list[Split]:
     """The tasks of a batch read, in order of partition and offset, which leave out rows beyond ``bounds``.
 
@@ -69,7 +99,7 @@ def plan_batch(place: Place, options: ReadOptions, bounds: Bounds = ALL_ROWS) ->
     :raises UnknownTopicOrPartitionError: as :func:`select_partitions`.
     :raises OptionError: where the offsets that the user gave do not fit the partitions or cross.
     """
-    partitions = select_partitions(place.topics(), options.selection)
+    partitions = look_up_partitions(place, options.selection)
     topic_ids = place.topic_ids({partition.topic for partition in partitions})
     watermarks = place.watermarks(partitions, read_committed=options.read_committed)
     partitions = tuple(partition for partition in partitions if partition in watermarks)
@@ -121,7 +151,7 @@ def initial_offsets(place: Place, options: ReadOptions) -> Offsets:
     :raises UnknownTopicOrPartitionError: as :func:`select_partitions`.
     :raises OptionError: where the offsets that the user gave do not fit the partitions.
     """
-    partitions = select_partitions(place.topics(), options.selection)
+    partitions = look_up_partitions(place, options.selection)
     bounds = place.watermarks(partitions, read_committed=options.read_committed)
     partitions = tuple(partition for partition in partitions if partition in bounds)
     return _look_up(_bind(place, options, options.starting, partitions, bounds), bounds, options)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pyspark_kafkalog.model import Place, TopicPartition
 from pyspark_kafkalog.options.settings import Selection
-from pyspark_kafkalog.planning.offsets import select_partitions
+from pyspark_kafkalog.planning.offsets import look_up_partitions
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Subscription:
         """The partitions that there are, without those that are named and gone."""
         now = self._clock()
         if self._known is None or now - self._looked_up >= self._max_age:
-            partitions = select_partitions(self._place.topics(), self._selection, must_exist=False)
+            partitions = look_up_partitions(self._place, self._selection, must_exist=False)
             topic_ids = self._place.topic_ids({partition.topic for partition in partitions})
             self._known = Assignment(partitions, topic_ids)
             self._looked_up = now

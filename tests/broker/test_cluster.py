@@ -14,7 +14,7 @@ from kafka.protocol.metadata import MetadataRequest
 from pyspark_kafkalog.broker import cluster as cluster_module
 from pyspark_kafkalog.broker.cluster import Cluster, cluster_of
 from pyspark_kafkalog.broker.connection import Connection
-from pyspark_kafkalog.errors import BrokerConnectionError
+from pyspark_kafkalog.errors import BrokerConnectionError, BrokerError
 from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions
 from tests.kafka import Broker
@@ -57,6 +57,14 @@ def test_topics_and_ids_are_those_on_the_broker(broker: Broker, topic: str) -> N
     assert its.topic_ids([topic, "missing"])[topic] in written.split()
     assert its.topic_ids(["missing"]) == {}
     its.close()
+
+
+def test_topics_by_name(broker: Broker, topic: str) -> None:
+    its = of(broker.bootstrap)
+    assert its.topics([topic, "no-such-topic"]) == {topic: (0, 1, 2)}
+    assert its.topics([]) == {}
+    with pytest.raises(BrokerError, match=r"Looking up topic a b: .*(?i:invalid)"):
+        its.topics(["a b"])
 
 
 def test_nothing_is_created_by_asking(new_broker: Callable[..., Broker]) -> None:

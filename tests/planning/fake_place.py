@@ -22,10 +22,11 @@ class FakePlace:
     records_per_batch: int = 1
     ids: dict[str, str] = field(default_factory=dict)
 
-    def topics(self) -> Mapping[str, tuple[int, ...]]:
+    def topics(self, names: Collection[str] | None = None) -> Mapping[str, tuple[int, ...]]:
         topics: dict[str, tuple[int, ...]] = {}
         for topic, partition in sorted(self.bounds):
-            topics[topic] = (*topics.get(topic, ()), partition)
+            if names is None or topic in names:
+                topics[topic] = (*topics.get(topic, ()), partition)
         return topics
 
     def topic_ids(self, topics: Collection[str]) -> dict[str, str]:

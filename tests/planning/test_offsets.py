@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from pyspark_kafkalog.errors import OptionError, UnknownTopicOrPartitionError
 from pyspark_kafkalog.model import EARLIEST, LATEST, OffsetRange, TopicPartition, Watermarks
 from pyspark_kafkalog.options.settings import Selection, read_options
+from pyspark_kafkalog.planning import offsets
 from pyspark_kafkalog.planning.offsets import find_data_loss, initial_offsets, plan_batch, select_partitions
 from pyspark_kafkalog.planning.splitting import Split
 from tests.planning.fake_place import FakePlace
@@ -251,3 +253,33 @@ class TestDataLoss:
 
 def test_splits_are_plain_values() -> None:
     assert Split(A0, OffsetRange(0, 1)) == Split(TopicPartition("a", 0), OffsetRange(0, 1))
+
+
+def test_of_topics_that_are_named_no_others_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offsets, "_LOOK_PAUSE", 0)
+    asked: list[Collection[str] | None] = []
+
+    class Asked(FakePlace):
+        def topics(self, names: Collection[str] | None = None) -> Mapping[str, tuple[int, ...]]:
+            asked.append(names)
+            if len(asked) == late:
+                self.bounds[B0] = (0, 1)
+            return super().topics(names)
+
+    late = 3  # brokers hear of a new topic one after another
+    assert batch(Asked({A0: (0, 9)}), subscribe="a,b") == [(A0, EARLIEST, LATEST), (B0, EARLIEST, LATEST)]
+    assert asked == [["a", "b"]] * 3
+    late = 0
+    for options, names in (
+        ({"subscribe": "a"}, [["a"]]),
+        ({"assign": '{"a":[0]}'}, [["a"]]),
+        ({"subscribePattern": "a"}, [None]),
+        ({}, [None]),
+    ):
+        asked.clear()
+        batch(Asked({A0: (0, 9)}), **options)
+        assert asked == names
+    asked.clear()
+    with pytest.raises(UnknownTopicOrPartitionError, match="There are 1 topics: a"):
+        batch(Asked({A0: (0, 9)}), subscribe="c")
+    assert asked == [["c"]] * 3 + [None]
