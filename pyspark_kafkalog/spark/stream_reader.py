@@ -58,16 +58,15 @@ class LogStreamReader(LogReader, DataSourceStreamReader, SupportsTriggerAvailabl
 
     @cached_property
     def _initial(self) -> Offsets:
-        return kept_start_offsets(
-            self._options.checkpoint_location, self._source, self._planner.initial_offsets
-        )
+        source = (*self._source, self._options.starting)
+        return kept_start_offsets(self._options.checkpoint_location, source, self._planner.initial_offsets)
 
     @property
-    def _source(self) -> object:
+    def _source(self) -> tuple[object, ...]:
         """Tells this source from others of the query; of a cluster only by its address, no secret."""
         brokers = self._place_options.brokers
         place = self._place_options.paths if brokers is None else brokers.bootstrap_servers
-        return place, self._options.selection, self._options.starting
+        return place, self._options.selection
 
     def initialOffset(self) -> dict[str, dict[str, int]]:  # noqa: N802
         """Where a query without checkpoint starts. Spark asks more than once, so it is chosen once."""
