@@ -66,10 +66,12 @@ class StreamPlanner:
         self._available_now = False
         self._frozen: _Ends | None = None
         self._last_trigger: float | None = None
+        self._initial: Offsets = {}
 
     def initial_offsets(self) -> Offsets:
         """Where a new query starts; see :func:`pyspark_kafkalog.planning.offsets.initial_offsets`."""
-        return initial_offsets(self._place, self._options)
+        self._initial = initial_offsets(self._place, self._options)
+        return self._initial
 
     def prepare_for_available_now(self) -> None:
         """Freeze the ends at the next lookup: the query reads up to there and stops."""
@@ -117,6 +119,9 @@ class StreamPlanner:
         :raises DataLossError: as :meth:`next_offsets`; and, whatever failOnDataLoss says, when
             AvailableNow can't keep what it has frozen.
         """
+        if start == self._initial:
+            # Chosen anew for a replay of the first micro-batch, they may have partitions that came later.
+            start = {partition: offset for partition, offset in start.items() if partition in end}
         if end == self._offered.offsets:
             topic_ids = self._offered.topic_ids
         else:  # A replay: Spark has noted the end before this run.

@@ -189,6 +189,13 @@ class TestAvailableNow:
         with pytest.raises(DataLossError, match=r"LOST_TOPIC_PARTITIONS_IN_END_OFFSET.*a-1"):
             stream.plan({A0: 0, A1: 0}, end)
 
+    def test_the_first_batch_replayed_after_partitions_were_added(self) -> None:
+        """Spark asks for the initial offsets anew then, and they have the partitions that the batch lacks."""
+        stream = planner(FakePlace({A0: (0, 7), A1: (0, 5)}), startingOffsets="earliest")
+        stream.prepare_for_available_now()
+        assert plan(stream, stream.initial_offsets(), {A0: 7}) == [(A0, 0, 7)]
+        assert plan(stream, {A0: 7}, stream.next_offsets({A0: 7})) == [(A1, 0, 5)]
+
     def test_a_batch_replayed_after_partitions_were_added_does_not_loop(self) -> None:
         """SPARK-53560: the replay is planned before the ends are frozen."""
         stream = planner(FakePlace({A0: (0, 15), A1: (0, 15)}))
