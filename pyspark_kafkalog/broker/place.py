@@ -154,8 +154,11 @@ class Brokers:
         for _ in range(self._options.num_retries - 1):
             try:
                 return question()
-            except (AuthenticationError, AuthorizationError, UnsupportedVersionError, BrokenHandshakeError):
+            except (AuthenticationError, AuthorizationError, UnsupportedVersionError):
                 raise
-            except BrokerError:
+            except BrokerError as e:
+                # Before any broker has answered, that is the wrong protocol rather than bad luck.
+                if isinstance(e, BrokenHandshakeError) and not self._cluster.metadata.brokers:
+                    raise
                 time.sleep(self._options.retry_interval_ms / 1000)
         return question()

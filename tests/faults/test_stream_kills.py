@@ -12,9 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,37 +22,27 @@ from pyspark_kafkalog.codec.decode import DecodeLimits
 from pyspark_kafkalog.log.directory import LogDirectory
 from pyspark_kafkalog.model import EARLIEST, LATEST, OffsetRange, TopicPartition
 from pyspark_kafkalog.transfer.reading import ReadRules, read_range
+from tests.faults.application import HERE, Application
 
-HERE = Path(__file__).parent
 BATCH = 100
 LIVES = "0 worker"
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
-class Application:
-    """:mod:`tests.faults.number_stream` in a session of its own, with the killer in its Python."""
+class Numbers:
+    """:mod:`tests.faults.number_stream`, with the killer in its Python."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir()
         self._folder = folder
-        self._output = folder / "output"
         self._order(LIVES)
-        environment = {
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join(map(str, (HERE / "killer", HERE.parents[1]))),
-            "KAFKALOG_KILLER": str(folder),
-        }
-        with self._output.open("wb") as output:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.faults.number_stream"],
-                env=environment,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=output,
-                text=True,
-                start_new_session=True,
-            )
+        self._application = Application(
+            "tests.faults.number_stream",
+            output=folder / "output",
+            paths=(HERE / "killer",),
+            environment={"KAFKALOG_KILLER": str(folder)},
+        )
 
     def _order(self, order: str) -> None:
         (self._folder / "dead").unlink(missing_ok=True)
@@ -65,28 +52,20 @@ class Application:
     def run(self, folder: Path, *, tasks: int, order: str = LIVES) -> str:
         """One run of the query; "done", "failed", or the exit code of an application that died."""
         self._order(order)
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        print(folder, tasks, file=self._process.stdin, flush=True)
-        answer = self._process.stdout.readline().strip()
-        return answer or str(self._process.wait(60))
+        self._application.send(f"{folder} {tasks}")
+        return self._application.receive() or str(self._application.exit_code())
 
     def complete(self, folder: Path, *, tasks: int) -> None:
         """A run that nobody kills."""
-        assert self.run(folder, tasks=tasks) == "done", self._output.read_text()[-3000:]
+        assert self.run(folder, tasks=tasks) == "done", self._application.output_tail()
 
     def close(self) -> None:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.close()
-        self._process.stdout.close()
-        self._process.wait(60)
+        self._application.close()
 
 
 @pytest.fixture(scope="module")
-def application(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Application]:
-    with contextlib.closing(Application(tmp_path_factory.mktemp("application") / "killer")) as application:
+def application(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Numbers]:
+    with contextlib.closing(Numbers(tmp_path_factory.mktemp("application") / "killer")) as application:
         yield application
 
 
@@ -122,7 +101,7 @@ def check_completed(folder: Path, count: int, killed: str) -> None:
     assert ours == {"sink"}, f"restart after {killed}: staged files or a journal were left behind"
 
 
-def test_killed_at_each_step_of_the_first_commit(application: Application, tmp_path: Path) -> None:
+def test_killed_at_each_step_of_the_first_commit(application: Numbers, tmp_path: Path) -> None:
     """It makes partitions. Every other time Spark survives, and lets another worker abort."""
     for step in itertools.count(1):
         folder = tmp_path / str(step)
@@ -135,7 +114,7 @@ def test_killed_at_each_step_of_the_first_commit(application: Application, tmp_p
     assert step > 30
 
 
-def test_killed_at_each_step_of_a_later_commit(application: Application, tmp_path: Path) -> None:
+def test_killed_at_each_step_of_a_later_commit(application: Numbers, tmp_path: Path) -> None:
     """It appends to partitions that readers know."""
     application.complete(tmp_path, tasks=2)
     for step in itertools.count(1):
@@ -150,9 +129,9 @@ def test_killed_at_each_step_of_a_later_commit(application: Application, tmp_pat
 
 
 @pytest.mark.parametrize("step", [6, 24])
-def test_whole_application_killed(application: Application, tmp_path: Path, step: int) -> None:
+def test_whole_application_killed(application: Numbers, tmp_path: Path, step: int) -> None:
     killed = f"{step} application"
-    with contextlib.closing(Application(tmp_path / "killer")) as victim:
+    with contextlib.closing(Numbers(tmp_path / "killer")) as victim:
         assert victim.run(tmp_path, tasks=2, order=killed) == "-9"
     check_whole_batches(tmp_path, {0, BATCH}, killed)
     application.complete(tmp_path, tasks=3)

@@ -1,0 +1,82 @@
+"""Spark applications in processes of their own, for tests to kill, whole or in part."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import psutil
+
+HERE = Path(__file__).parent
+_ROOT = HERE.parents[1]
+
+
+class Application:
+    """A module run in a session of its own, which answers each line that it is sent with a line."""
+
+    def __init__(
+        self,
+        module: str,
+        *arguments: str,
+        output: Path,
+        paths: tuple[Path, ...] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self._output = output
+        python_path = os.pathsep.join(map(str, (*paths, _ROOT)))
+        with output.open("wb") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", module, *arguments],
+                env={**os.environ, "PYTHONPATH": python_path, **(environment or {})},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                start_new_session=True,
+            )
+
+    def send(self, line: str) -> None:
+        assert self._process.stdin is not None
+        print(line, file=self._process.stdin, flush=True)
+
+    def receive(self) -> str:
+        """The answer; empty of an application that died."""
+        assert self._process.stdout is not None
+        return self._process.stdout.readline().strip()
+
+    def exit_code(self) -> int:
+        return self._process.wait(60)
+
+    def output_tail(self) -> str:
+        return self._output.read_text(errors="replace")[-3000:]
+
+    def executors(self) -> list[psutil.Process]:
+        """The JVMs that run tasks, other than the driver's."""
+        everything = psutil.Process(self._process.pid).children(recursive=True)
+        return [its for its in everything if _runs(its, "CoarseGrainedExecutorBackend")]
+
+    def python_workers(self) -> list[psutil.Process]:
+        """The Python processes that run tasks in executors; each is a fork of a daemon."""
+        below = [its for executor in self.executors() for its in executor.children(recursive=True)]
+        return [
+            its for its in below if _runs(its, "pyspark.worker") and _runs(its.parent(), "pyspark.daemon")
+        ]
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+        self._process.stdout.close()
+        self._process.wait(60)
+
+
+def _runs(process: psutil.Process | None, word: str) -> bool:
+    try:
+        return process is not None and any(word in part for part in process.cmdline())
+    except psutil.Error:
+        return False
