@@ -23,6 +23,9 @@ from pyspark_kafkalog.planning.subscription import Subscription
 
 _log = logging.getLogger("pyspark_kafkalog")
 
+_LOOKS = 5
+"""How often ends are looked up whose topics change meanwhile; tasks check their topic again."""
+
 
 class _Ends(NamedTuple):
     """Offsets, and the ids of the topics that they are of, as far as they are known."""
@@ -87,7 +90,7 @@ class StreamPlanner:
         """
         if start == self._planned.offsets:
             self._note({**self._topic_ids, **self._planned.topic_ids}, start)
-        ends = self._look_up_ends()
+        ends = self._look_up_ends(start)
         self.latest = ends.offsets
         if not self.latest:
             # Empty offsets would forget what was read so far (SPARK-41375).
@@ -110,6 +113,11 @@ class StreamPlanner:
             return start
         else:
             offered = {**self.latest, **self._share_limits(unread)}
+        if offered == start and unread:
+            # A new topic that has just as many records as were read of the old one.
+            # To Spark equal offsets are no micro-batch, so the last record is left for the next.
+            last = max(unread)
+            offered = {**offered, last: offered[last] - 1}
         self._offered = _Ends(offered, ends.topic_ids)
         return offered
 
@@ -127,7 +135,7 @@ class StreamPlanner:
         else:  # A replay: Spark has noted the end before this run.
             topic_ids = self._subscription.assignment().topic_ids
         if self._frozen is not None:
-            now = self._look_up_now()
+            now = self._look_up_surely()
             check_nothing_lost_while_available_now(
                 end, now.offsets, find_recreated(_topics(end), topic_ids, now.topic_ids)
             )
@@ -153,13 +161,30 @@ class StreamPlanner:
             max_records_per_partition=self._options.max_records_per_partition,
         )
 
-    def _look_up_ends(self) -> _Ends:
+    def _look_up_ends(self, start: Offsets) -> _Ends:
         if self._frozen is not None:
             return self._frozen
         ends = self._look_up_now()
+        if self._available_now or ends.offsets != start:
+            ends = self._look_up_surely(ends)
         if self._available_now:
             self._frozen = ends
         return ends
+
+    def _look_up_surely(self, ends: _Ends | None = None) -> _Ends:
+        """Ends that are those of the topics with these ids, although topics may be made anew meanwhile.
+
+        What is known of topics may be old; ids that still hold after the ends were looked up held then.
+        """
+        for _ in range(_LOOKS):
+            ends = ends or self._look_up_now()
+            topics = _topics(ends.offsets)
+            known = {topic: its for topic, its in ends.topic_ids.items() if topic in topics}
+            if self._place.topic_ids(topics) == known:
+                return ends
+            self._subscription.forget()
+            ends = None
+        return self._look_up_now()
 
     def _look_up_now(self) -> _Ends:
         assignment = self._subscription.assignment()

@@ -35,6 +35,10 @@ class Subscription:
         self._known: Assignment | None = None
         self._looked_up = 0.0
 
+    def forget(self) -> None:
+        """What is known has turned out to be wrong."""
+        self._known = None
+
     def assignment(self) -> Assignment:
         """The partitions that there are, without those that are named and gone."""
         now = self._clock()

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_kafkalog.errors import DataLossError
-from pyspark_kafkalog.model import TopicPartition
+from pyspark_kafkalog.model import TopicPartition, Watermarks
 from pyspark_kafkalog.options.settings import read_options
 from pyspark_kafkalog.planning.stream import StreamPlanner
 from tests.planning.fake_place import FakePlace
@@ -306,6 +306,57 @@ class TestTopicsMadeAnew:
         assert end == {A0: 3, B0: 2}
         assert plan(stream, start, end) == [(A0, 0, 3), (B0, 1, 2)]
         assert stream.next_offsets(end) == {A0: 7, B0: 2}
+
+    @pytest.mark.parametrize("count", [1, 5])
+    def test_one_with_just_as_many_records_is_read_although_the_offsets_are_the_same(
+        self, count: int
+    ) -> None:
+        place = FakePlace({A0: (0, count), B0: (0, 1)}, ids={"a": self.OLD, "b": self.OLD})
+        stream = planner(place, failOnDataLoss="false")
+        start = {A0: count, B0: 1}
+        assert stream.next_offsets(start) == start
+        place.ids["a"] = self.NEW
+        read = []
+        offsets = start
+        for _ in range(2):
+            end = stream.next_offsets(offsets)
+            assert end != offsets, "Spark would make no micro-batch"
+            for partition, first, last in plan(stream, offsets, end):
+                read += [(partition, offset) for offset in range(first, last)]
+            offsets = end
+        assert read == [(A0, offset) for offset in range(count)]
+        assert stream.next_offsets(offsets) == offsets == start
+
+    @pytest.mark.parametrize("fail_on_data_loss", ["true", "false"])
+    @pytest.mark.parametrize("end", [3, 7])
+    @pytest.mark.parametrize("max_age", [0, 1])
+    def test_ends_are_never_taken_for_those_of_the_old_topic(
+        self, fail_on_data_loss: str, end: int, max_age: float
+    ) -> None:
+        """It is made anew after topics were listed, and before the ends are looked up."""
+
+        class Racing(FakePlace):
+            armed = False
+
+            def watermarks(
+                self, partitions: Collection[TopicPartition], *, read_committed: bool
+            ) -> dict[TopicPartition, Watermarks]:
+                if self.armed:
+                    self.bounds, self.ids = {A0: (0, end)}, {"a": TestTopicsMadeAnew.NEW}
+                return super().watermarks(partitions, read_committed=read_committed)
+
+        place = Racing({A0: (0, 5)}, ids={"a": self.OLD})
+        options = read_options({"path": "/log", "failOnDataLoss": fail_on_data_loss}, batch=False)
+        stream = StreamPlanner(place, options, topics_max_age=max_age, clock=Clock())
+        assert stream.next_offsets({A0: 5}) == {A0: 5}
+        place.armed = True
+        if fail_on_data_loss == "true":
+            with pytest.raises(DataLossError, match="TOPIC_RECREATED"):
+                stream.next_offsets({A0: 5})
+        else:
+            assert stream.next_offsets({A0: 5}) == {A0: end}
+            (split,) = stream.plan({A0: 5}, {A0: end})
+            assert (split.offsets, split.topic_id) == ((0, end), self.NEW)
 
     def test_tasks_are_told_the_topic_that_the_end_was_looked_up_of(self) -> None:
         place = FakePlace({A0: (0, 5)}, ids={"a": self.OLD})
