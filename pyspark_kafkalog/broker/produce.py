@@ -2,9 +2,9 @@
 
 :class:`~pyspark_kafkalog.broker.produce_state.ProduceState` decides; this module
 moves the bytes. Nothing runs in the background: while rows are encoded, requests
-and answers wait in the sockets' buffers, and each :meth:`ProduceSink.append`
-takes the answers that have come and sends what may follow. It waits only when
-``buffer.memory`` is exceeded, and in :meth:`ProduceSink.finish`.
+and answers wait in the sockets' buffers, and each :meth:`ProduceSink.advance`
+takes the answers that have come and sends what may follow. Only an append beyond
+``buffer.memory`` and :meth:`ProduceSink.finish` wait.
 """
 
 from __future__ import annotations
@@ -159,10 +159,16 @@ class ProduceSink:
         )
         if self._producer_id is not None:
             self._producer_id.advance(partition, encoded.records)
-        if self._state.waiting_bytes >= _WORTH_SENDING:
-            self._go_on(wait=False)
         while self._state.unacknowledged_bytes > self._options.buffer_memory:
             self._go_on(wait=True)
+
+    def advance(self) -> None:
+        """Send what may be sent, if it is worth a request, and take the answers that are there.
+
+        :raises KafkaLogError: if a batch can't be written.
+        """
+        if self._state.waiting_bytes >= _WORTH_SENDING:
+            self._go_on(wait=False)
 
     def finish(self) -> dict[TopicPartition, PartitionResult]:
         """Wait until all is acknowledged, or with acks=0 until the brokers have read it; what was written.

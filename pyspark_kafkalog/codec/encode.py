@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from pyspark_kafkalog.codec import write_kernels as kernels
+from pyspark_kafkalog.codec.buffers import allocate
 from pyspark_kafkalog.codec.checksum import crc32c
 from pyspark_kafkalog.codec.columns import binary_column, int64_column, list_column
 from pyspark_kafkalog.codec.compression import compress
@@ -86,7 +87,7 @@ def encode(
     starts, sizes = starts[:found], sizes[:found]
     compression = COMPRESSION_NAMES.index(settings.compression)
     attributes = compression | (TRANSACTIONAL_BIT if settings.transactional else 0)
-    data = np.empty(int(sizes.sum()), np.uint8)
+    data = allocate(int(sizes.sum()))
     kernels.fill(
         *columns,
         rows,

@@ -104,6 +104,9 @@ class Staging:
         self._sections.append(section)
         self._size += encoded.data.size
 
+    def advance(self) -> None:
+        """What is appended is written already."""
+
     def finish(self) -> StagedFile | None:
         """What was staged; None if nothing was, and then there is no file."""
         self._finished = True

@@ -12,7 +12,7 @@ _frozen = False
 
 
 def freeze_modules() -> None:
-    """Keep what exists now, modules above all, from being walked again. For Python workers only, at a task's end.
+    """Keep what exists now, modules above all, from being walked again. At a task's end in a Python worker.
 
     Objects are still freed when nothing refers to them; only cycles of them are not.
     """

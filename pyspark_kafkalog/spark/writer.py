@@ -25,6 +25,7 @@ from pyspark_kafkalog.errors import KafkaLogError, OptionError
 from pyspark_kafkalog.log.lock import check_unlocked
 from pyspark_kafkalog.options.columns import check_written_columns
 from pyspark_kafkalog.options.settings import WriteOptions, write_options
+from pyspark_kafkalog.spark.garbage import freeze_modules
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -128,7 +129,9 @@ class _DirectoryWriter(_Writer):
         task = f"{context.partitionId():05d}.{context.attemptNumber()}"
         with Staging(options.root, job, task, self._encode_settings()) as staging:
             write_rows(rows, router, staging)
-            return Staged(staging.finish(), query_id)
+            staged = staging.finish()
+        freeze_modules()
+        return Staged(staged, query_id)
 
     def _publish(
         self, job: str, messages: list[WriterCommitMessage | None], batch: PublishedBatch | None
@@ -256,6 +259,7 @@ class _BrokerWriter(_Writer):
             router = self._router(sink.partition_count)
             write_rows(iterator, router, sink, hold=router.bytes_that_fill)
             results = sink.finish()
+        freeze_modules()
         return Produced(
             tuple(
                 Written(*partition, result.records, result.batches, result.first_offset, result.last_offset)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +20,12 @@ if TYPE_CHECKING:
 
     from pyspark_kafkalog.options.settings import Distribution
 
+    _Rows: TypeAlias = NDArray[np.int64] | None
+    """Indices of some rows; None for all of them."""
+
 _BATCHES_THAT_FILL = 4
+_RECORD_OVERHEAD = 12
+"""Bytes that a record has besides key, value and headers."""
 
 Partitioner = Callable[[bytes | None, list[int], list[int]], int]
 """kafka-python's signature: (key, all partitions, available partitions) -> partition."""
@@ -82,19 +87,21 @@ class Router:
             return sys.maxsize
         return _BATCHES_THAT_FILL * self._batch_size * self._partition_count(self._topic)
 
-    def route(
-        self, rows: pa.RecordBatch, records: pa.RecordBatch
-    ) -> Iterator[tuple[TopicPartition, NDArray[np.int64]]]:
-        """For each partition that gets any, the indices of its rows, in row order."""
+    def route(self, rows: pa.RecordBatch, records: pa.RecordBatch) -> Iterator[tuple[TopicPartition, _Rows]]:
+        """For each partition that gets any, the indices of its rows, in row order; None for all rows."""
         for topic, chosen in self._topics(rows):
-            partitions = self._partitions(topic, rows, records, chosen)
-            for number, group in enumerate(rows_by_partition(partitions, self._partition_count(topic))):
+            count = self._partition_count(topic)
+            if count == 1 and self._partitioner is None and not _has_partitions(rows):
+                yield TopicPartition(topic, 0), chosen
+                continue
+            partitions = self._partitions(topic, rows, records, chosen, count)
+            for number, group in enumerate(rows_by_partition(partitions, count)):
                 if group.size:
-                    yield TopicPartition(topic, number), chosen[group]
+                    yield TopicPartition(topic, number), group if chosen is None else chosen[group]
 
-    def _topics(self, rows: pa.RecordBatch) -> Iterator[tuple[str, NDArray[np.int64]]]:
+    def _topics(self, rows: pa.RecordBatch) -> Iterator[tuple[str, _Rows]]:
         if self._topic is not None:
-            yield check_topic(self._topic), np.arange(rows.num_rows, dtype=np.int64)
+            yield check_topic(self._topic), None
             return
         topics = rows.column("topic").dictionary_encode()
         if topics.null_count:
@@ -107,53 +114,50 @@ class Router:
             yield check_topic(topic), np.flatnonzero(codes == code)
 
     def _partitions(
-        self, topic: str, rows: pa.RecordBatch, records: pa.RecordBatch, chosen: NDArray[np.int64]
+        self, topic: str, rows: pa.RecordBatch, records: pa.RecordBatch, chosen: _Rows, count: int
     ) -> NDArray[np.int32]:
-        count = self._partition_count(topic)
-        partitions = np.full(len(chosen), -1, dtype=np.int32)
-        if rows.schema.get_field_index("partition") >= 0:
-            asked = rows.column("partition").take(pa.array(chosen))
-            given = asked.is_valid().to_numpy(zero_copy_only=False)
-            partitions[given] = asked.drop_null().to_numpy()
-            wrong = given & ((partitions < 0) | (partitions >= count))
-            if wrong.any():
-                raise InvalidRecordError(
-                    f"A row asks for partition {partitions[wrong][0]} of {topic!r}, which has {count}",
-                    hint="For a topic made by this write, the option numPartitions says how many it gets.",
-                )
-        unplaced = partitions < 0
-        if unplaced.any():
-            partitions[unplaced] = self._choose(topic, records, chosen[unplaced], count)
+        if not _has_partitions(rows):
+            return self._choose(topic, records, chosen, count)
+        asked = _taken(rows.column("partition"), chosen)
+        given = asked.is_valid().to_numpy(zero_copy_only=False)
+        partitions = np.full(len(asked), -1, dtype=np.int32)
+        partitions[given] = asked.drop_null().to_numpy()
+        wrong = given & ((partitions < 0) | (partitions >= count))
+        if wrong.any():
+            raise InvalidRecordError(
+                f"A row asks for partition {partitions[wrong][0]} of {topic!r}, which has {count}",
+                hint="A new topic in a directory gets as many as the option numPartitions says.",
+            )
+        if not given.all():
+            unplaced = np.flatnonzero(~given) if chosen is None else chosen[~given]
+            partitions[~given] = self._choose(topic, records, unplaced, count)
         return partitions
 
-    def _choose(
-        self, topic: str, records: pa.RecordBatch, chosen: NDArray[np.int64], count: int
-    ) -> NDArray[np.int32]:
-        if count == 1 and self._partitioner is None:
-            return np.zeros(len(chosen), dtype=np.int32)
+    def _choose(self, topic: str, records: pa.RecordBatch, chosen: _Rows, count: int) -> NDArray[np.int32]:
         if self._partitioner is None and self._distribution != "key":
             return self._without_keys(topic, records, chosen, count)
-        keys = records.column("key").take(pa.array(chosen))
+        keys = _taken(records.column("key"), chosen)
         if self._partitioner is not None:
             numbers = list(range(count))
             return np.array([self._ask(topic, key, numbers) for key in keys.to_pylist()], dtype=np.int32)
-        sticky = self._sticky_in(topic, count)
         if keys.null_count == len(keys):
-            return sticky.partitions(_sizes(records, chosen))
+            return self._sticky_in(topic, count).partitions(_sizes(records, chosen))
         partitions = murmur2_partitions(keys, count)
-        null = keys.is_null().to_numpy(zero_copy_only=False)
-        if null.any():
-            partitions[null] = sticky.partitions(_sizes(records, chosen[null]))
+        if keys.null_count:
+            null = keys.is_null().to_numpy(zero_copy_only=False)
+            without_key = np.flatnonzero(null) if chosen is None else chosen[null]
+            partitions[null] = self._sticky_in(topic, count).partitions(_sizes(records, without_key))
         return partitions
 
     def _without_keys(
-        self, topic: str, records: pa.RecordBatch, chosen: NDArray[np.int64], count: int
+        self, topic: str, records: pa.RecordBatch, chosen: _Rows, count: int
     ) -> NDArray[np.int32]:
         if self._distribution == "sticky":
             return self._sticky_in(topic, count).partitions(_sizes(records, chosen))
+        size = records.num_rows if chosen is None else len(chosen)
         turn = self._turn.get(topic, self._first % count)
-        self._turn[topic] = (turn + len(chosen)) % count
-        return ((turn + np.arange(len(chosen))) % count).astype(np.int32)
+        self._turn[topic] = (turn + size) % count
+        return ((turn + np.arange(size)) % count).astype(np.int32)
 
     def _sticky_in(self, topic: str, count: int) -> StickyPartitioner:
         sticky = self._sticky.get(topic)
@@ -171,6 +175,23 @@ class Router:
         return number
 
 
-def _sizes(records: pa.RecordBatch, chosen: NDArray[np.int64]) -> NDArray[np.int64]:
-    sizes = pc.binary_length(records.column("value")).fill_null(0).to_numpy()
-    return sizes[chosen].astype(np.int64)
+def _has_partitions(rows: pa.RecordBatch) -> bool:
+    return rows.schema.get_field_index("partition") >= 0
+
+
+def _taken(column: pa.Array, chosen: _Rows) -> pa.Array:
+    return column if chosen is None else column.take(pa.array(chosen))
+
+
+def _sizes(records: pa.RecordBatch, chosen: _Rows) -> NDArray[np.int64]:
+    """About what each row takes in a record batch."""
+    sizes = _RECORD_OVERHEAD + _lengths(records.column("value"))
+    keys = records.column("key")
+    if keys.null_count < len(keys):
+        sizes += _lengths(keys)
+    return sizes if chosen is None else sizes[chosen]
+
+
+def _lengths(column: pa.Array) -> NDArray[np.int64]:
+    lengths: NDArray[np.int64] = pc.binary_length(column).fill_null(0).to_numpy().astype(np.int64)
+    return lengths

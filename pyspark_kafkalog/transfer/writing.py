@@ -47,6 +47,8 @@ def _column(rows: pa.RecordBatch, name: str, kind: pa.DataType) -> pa.Array:
 
 
 def _timestamps(rows: pa.RecordBatch, now_ms: int) -> pa.Array:
+    if "timestamp" not in rows.schema.names:
+        return pa.array(np.full(rows.num_rows, now_ms))
     micros = _column(rows, "timestamp", pa.int64())
     known = micros.is_valid().to_numpy(zero_copy_only=False)
     return pa.array(np.where(known, micros.fill_null(0).to_numpy() // 1000, now_ms))
@@ -60,6 +62,9 @@ class RecordBatchSink(Protocol):
 
     def append(self, partition: TopicPartition, encoded: Encoded) -> None:
         """Take the record batches, to stand in ``partition`` in the order of the calls."""
+
+    def advance(self) -> None:
+        """Called when some rows are appended and others are to come: what can be done without waiting."""
 
 
 def write_rows(
@@ -80,6 +85,7 @@ def write_rows(
         for partition, chosen in router.route(rows, records):
             settings = sink.settings(partition)
             sink.append(partition, encode(records, chosen, settings, topic_partition=partition))
+        sink.advance()
 
 
 def _held(arrow_batches: Iterable[pa.RecordBatch], hold: Callable[[], int]) -> Iterator[pa.RecordBatch]:

@@ -22,7 +22,8 @@ def routed(rows: pa.RecordBatch, **settings: Any) -> dict[str, list[int]]:
     router = Router(
         **{"topic": "t", "partition_count": lambda _: 4, "partitioner": None, "batch_size": 100, **settings}
     )
-    return {str(p): its.tolist() for p, its in router.route(rows, to_records(rows, now_ms=NOW))}
+    found = router.route(rows, to_records(rows, now_ms=NOW))
+    return {str(p): list(range(rows.num_rows)) if its is None else its.tolist() for p, its in found}
 
 
 def rows(**columns: Any) -> pa.RecordBatch:
@@ -44,12 +45,21 @@ def test_partition_beats_partitioner_beats_key() -> None:
 
 def test_null_keys_stay_until_a_batch_is_full_and_then_move_on() -> None:
     batch = rows(value=["x" * 50] * 8)
-    assert routed(batch, first=3) == {"t-0": [2, 3], "t-1": [4, 5], "t-2": [6, 7], "t-3": [0, 1]}
+    assert routed(batch, first=3, batch_size=124) == {
+        "t-0": [2, 3],
+        "t-1": [4, 5],
+        "t-2": [6, 7],
+        "t-3": [0, 1],
+    }
 
 
 def test_keys_may_be_ignored() -> None:
     batch = rows(value=["x" * 50] * 6, key=["same"] * 6)
-    assert routed(batch, distribution="sticky", first=3) == {"t-0": [2, 3], "t-1": [4, 5], "t-3": [0, 1]}
+    assert routed(batch, distribution="sticky", first=3, batch_size=132) == {
+        "t-0": [2, 3],
+        "t-1": [4, 5],
+        "t-3": [0, 1],
+    }
     assert routed(batch, distribution="round-robin", first=3) == {
         "t-0": [1, 5],
         "t-1": [2],
@@ -68,7 +78,10 @@ def test_turns_go_on_with_the_next_rows() -> None:
     )
     batch = rows(value=["x"] * 4)
     records = to_records(batch, now_ms=NOW)
-    found = [{p.partition: its.tolist() for p, its in router.route(batch, records)} for _ in range(2)]
+    found = [
+        {p.partition: its.tolist() for p, its in router.route(batch, records) if its is not None}
+        for _ in range(2)
+    ]
     assert found == [{0: [0, 3], 1: [1], 2: [2]}, {0: [2], 1: [0, 3], 2: [1]}]
 
 

@@ -20,6 +20,7 @@ class Sink:
     def __init__(self) -> None:
         self.appended: list[tuple[int, int]] = []
         self.sequences: list[int] = []
+        self.advanced_after: list[int] = []
         self._records = 0
 
     def settings(self, partition: TopicPartition) -> EncodeSettings:
@@ -29,6 +30,9 @@ class Sink:
         self.appended.append((partition.partition, encoded.records))
         self.sequences += walk(encoded.data).base_sequence.tolist()
         self._records += encoded.records
+
+    def advance(self) -> None:
+        self.advanced_after.append(len(self.appended))
 
 
 def router(topic: str | None = "t", partitions: int = 1, batch_size: int = 100_000) -> Router:
@@ -74,4 +78,5 @@ def test_the_sink_is_asked_for_settings_before_each_encoding() -> None:
     sink = Sink()
     write_rows(batches(3, rows=3, size=400_000), router(), sink, hold=lambda: 0)
     assert sink.appended == [(0, 3)] * 3
+    assert sink.advanced_after == [1, 2, 3]
     assert sink.sequences == list(range(9))
