@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
 from collections import Counter
@@ -193,6 +195,28 @@ def test_delivery_ends_in_time_and_names_the_partition(new_broker: Callable[...,
         produce_in_steps(ours, topic, {10: die}, **options)
     assert 2.5 < time.monotonic() - begun < 8
     assert "refused" in str(raised.value)
+
+
+def test_delivery_ends_in_time_where_a_broker_hangs(new_broker: Callable[..., Broker]) -> None:
+    broker = new_broker()
+    broker.start()
+    topic = unused_topic()
+    broker.create_topic(topic)
+    options = {"request_timeout_ms": 1000, "delivery_timeout_ms": 3000}
+    begun = 0.0
+
+    def hang() -> None:
+        nonlocal begun
+        os.kill(broker.pid, signal.SIGSTOP)
+        begun = time.monotonic()
+
+    ours = connected(broker.bootstrap, request_timeout_ms=1000)
+    try:
+        with pytest.raises(BrokerError, match=rf"delivery\.timeout\.ms = 3000.*partition {topic}-0"):
+            produce_in_steps(ours, topic, {10: hang}, **options)
+        assert time.monotonic() - begun < 10
+    finally:
+        os.kill(broker.pid, signal.SIGCONT)
 
 
 def test_no_broker_at_all() -> None:
