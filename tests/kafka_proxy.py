@@ -218,9 +218,10 @@ class Proxy:
 
 
 def _read_frame(source: socket.socket) -> bytes:
-    """A frame with its size in front; empty at the end of the connection."""
+    """A frame with its size in front; empty at the end of the connection, wherever in a frame that comes."""
     head = _read(source, 4)
-    return head + _read(source, int.from_bytes(head, "big")) if head else b""
+    body = _read(source, int.from_bytes(head, "big"))
+    return head + body if body else b""
 
 
 def _read(source: socket.socket, size: int) -> bytes:

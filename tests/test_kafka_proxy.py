@@ -107,6 +107,20 @@ def test_delays(proxy: Proxy, client: Client) -> None:
     assert time.monotonic() - started >= 0.3
 
 
+@pytest.mark.parametrize("size", [0, 2, 4, 6, 20], ids=lambda size: f"{size} bytes")
+def test_passes_on_no_part_of_a_frame_that_a_dying_broker_left(size: int) -> None:
+    proxy = Proxy()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        proxy.target = listener.getsockname()[1]
+        client = socket.create_connection(("127.0.0.1", proxy.port), timeout=5)
+        broker, _ = listener.accept()
+        with client, broker:
+            broker.sendall((struct.pack(">ii", 104, 1) + b"x" * 100)[:size])
+            broker.shutdown(socket.SHUT_WR)
+            assert client.recv(1) == b""
+    proxy.stop()
+
+
 def test_repeats_a_response(proxy: Proxy, client: Client) -> None:
     proxy.strike(METADATA, repeat)
     client.ask(1)
