@@ -127,3 +127,7 @@ class AuthorizationError(BrokerError):
 
 class UnsupportedVersionError(BrokerError):
     """A request that the broker does not know, or in other versions only."""
+
+
+class GroupError(KafkaLogError):
+    """A consumer group that does not allow what was asked, by its live members or its state."""

@@ -188,3 +188,80 @@ class Place(Protocol):
 
         Always moves on by at least one record batch.
         """
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedOffset:
+    """What a consumer group has committed for one partition: ``offset`` is the next one it will read.
+
+    Timestamps are ms, -1 where the place does not tell (brokers do not); without an
+    ``expire_timestamp`` of its own a commit lives as long as its group (KIP-211).
+    ``leader_epoch`` is that of the last record read, -1 if unknown (KIP-320).
+    """
+
+    offset: int
+    leader_epoch: int = -1
+    metadata: str = ""
+    commit_timestamp: int = -1
+    expire_timestamp: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMember:
+    """A live member of a group, and the partitions that are assigned to it."""
+
+    member_id: str
+    client_id: str
+    host: str
+    partitions: tuple[TopicPartition, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A consumer group. ``state`` is Kafka's word (Empty, Stable, PreparingRebalance, Dead, ...).
+
+    ``protocol_type`` is ``consumer`` for consumers and empty for a group that only
+    commits; ``protocol`` is the assignor's name; ``coordinator`` a broker's id, -1 in a directory.
+    """
+
+    group_id: str
+    state: str
+    protocol_type: str = ""
+    protocol: str = ""
+    members: tuple[GroupMember, ...] = ()
+    coordinator: int = -1
+
+
+class GroupOffsets(Protocol):
+    """The consumer groups of a place and what they have committed: ``__consumer_offsets``."""
+
+    def group_ids(self) -> tuple[str, ...]:
+        """The groups that there are, sorted."""
+
+    def describe(self, groups: Collection[str]) -> dict[str, Group]:
+        """Those of ``groups`` that exist."""
+
+    def committed(
+        self, group: str, partitions: Collection[TopicPartition] | None = None
+    ) -> dict[TopicPartition, CommittedOffset]:
+        """What ``group`` has committed, for all partitions or for these; without those that have nothing."""
+
+    def commit(self, group: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+        """Commit as a group without members, all or what the error does not name.
+
+        A ``leader_epoch`` of -1 is filled in where the place knows the partition's.
+
+        :raises GroupError: if the group has live members, or can't be written to.
+        """
+
+    def delete_offsets(self, group: str, partitions: Collection[TopicPartition]) -> None:
+        """Forget what ``group`` has committed for these partitions; no error where there is nothing.
+
+        :raises GroupError: if a live member is subscribed to their topics.
+        """
+
+    def delete_group(self, group: str) -> None:
+        """Forget all of a group.
+
+        :raises GroupError: if it has live members, or does not exist.
+        """
