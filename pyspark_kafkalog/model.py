@@ -21,6 +21,9 @@ EARLIEST = -2
 LATEST = -1
 """Stands for the end of what may be read (Kafka's ListOffsets)."""
 
+COMMITTED = -3
+"""Stands for what a consumer group has committed, where a query starts; of this package only."""
+
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 """Topics left out unless they are named (Kafka's Topic.INTERNAL_TOPICS)."""
 
@@ -94,6 +97,14 @@ class Watermarks:
 
 
 @dataclass(frozen=True, slots=True)
+class StoredSize:
+    """The bytes of a partition's record batches, and how many segments they are in, None if that is not told."""
+
+    size_bytes: int
+    segments: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class AbortedTransaction:
     """An aborted transaction of one partition.
 
@@ -164,6 +175,15 @@ class Place(Protocol):
 
         Partitions of which the place doesn't know are left out.
         """
+
+    def oldest_timestamps(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """For each partition the ms of the first record that has a timestamp, -1 if none has one.
+
+        Partitions that don't exist are left out. Later records may be older.
+        """
+
+    def stored_sizes(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, StoredSize]:
+        """What the log of each partition takes, of which the place knows."""
 
     def mean_record_bytes(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, float]:
         """Stored bytes per offset, on average over each partition of which the place knows."""

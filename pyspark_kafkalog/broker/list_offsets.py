@@ -58,6 +58,11 @@ def read_times(responses: Sequence[Any]) -> dict[TopicPartition, int | Refused]:
     return _read(responses[0])
 
 
+def read_timestamps(responses: Sequence[Any]) -> dict[TopicPartition, int | Refused]:
+    """The timestamps of the records that the answers to :func:`times_requests` tell; -1 for none."""
+    return _read(responses[0], "timestamp")
+
+
 def newest_requests(epochs: Mapping[TopicPartition, int]) -> Sequence[Any]:
     """Ask for the greatest timestamp, and for where the log starts, and its local part."""
     specs = (_MAX_TIMESTAMP, EARLIEST, _EARLIEST_LOCAL)
@@ -103,10 +108,10 @@ def _request(
     return ListOffsetsRequest(replica_id=-1, isolation_level=isolation_level, topics=topics)
 
 
-def _read(response: Any) -> dict[TopicPartition, int | Refused]:
+def _read(response: Any, field: str = "offset") -> dict[TopicPartition, int | Refused]:
     return {
         TopicPartition(topic.name, answer.partition_index): (
-            Refused(answer.error_code) if answer.error_code else answer.offset
+            Refused(answer.error_code) if answer.error_code else getattr(answer, field)
         )
         for topic in response.topics
         for answer in topic.partitions

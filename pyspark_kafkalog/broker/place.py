@@ -18,7 +18,7 @@ from pyspark_kafkalog.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
 )
-from pyspark_kafkalog.model import OffsetRange, OnCorrupt, Slice, TopicPartition, Watermarks
+from pyspark_kafkalog.model import OffsetRange, OnCorrupt, Slice, StoredSize, TopicPartition, Watermarks
 from pyspark_kafkalog.options.brokers import ConnectionOptions, FetchOptions
 
 Answer = TypeVar("Answer")
@@ -80,10 +80,15 @@ class Brokers:
             return {}
         return {partition: newest for partition, newest in found.items() if newest is not None}
 
-    def mean_record_bytes(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, float]:
-        """See :meth:`pyspark_kafkalog.model.Place.mean_record_bytes`.
+    def oldest_timestamps(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """See :meth:`pyspark_kafkalog.model.Place.oldest_timestamps`."""
+        ask = partial(list_offsets.times_requests, times=dict.fromkeys(partitions, 0))
+        return self._list_offsets(partitions, ask, list_offsets.read_timestamps)
 
-        Brokers tell the sizes only to one who may describe the cluster.
+    def stored_sizes(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, StoredSize]:
+        """See :meth:`pyspark_kafkalog.model.Place.stored_sizes`: those of the leaders.
+
+        Brokers tell the sizes only to one who may describe the cluster, and no number of segments.
         """
         try:
             sizes = self._cluster.call_leaders(
@@ -91,10 +96,15 @@ class Brokers:
                 lambda epochs: [sizes_request(epochs)],
                 lambda responses: read_sizes(responses[0]),
                 doing="Looking up sizes",
-                untold=0,
+                untold=-1,
             )
         except (AuthorizationError, UnsupportedVersionError):
             return {}
+        return {partition: StoredSize(size) for partition, size in sizes.items() if size >= 0}
+
+    def mean_record_bytes(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, float]:
+        """See :meth:`pyspark_kafkalog.model.Place.mean_record_bytes`; sizes as in :meth:`stored_sizes`."""
+        sizes = {p: stored.size_bytes for p, stored in self.stored_sizes(partitions).items()}
         bounds = self.watermarks([p for p, size in sizes.items() if size > 0], read_committed=False)
         offsets = {p: its.high_watermark - its.log_start_offset for p, its in bounds.items()}
         return {p: sizes[p] / count for p, count in offsets.items() if count > 0}

@@ -11,9 +11,9 @@ from typing import TypeVar
 from pyspark_kafkalog.errors import DataLossError, LogDirectoryError, UnknownTopicOrPartitionError
 from pyspark_kafkalog.log.partition import Partition
 from pyspark_kafkalog.log.root import LogRoot, open_root
-from pyspark_kafkalog.log.times import first_offset_at, newest_timestamp
+from pyspark_kafkalog.log.times import first_at, newest_timestamp
 from pyspark_kafkalog.log.transactions import StableOffset, with_aborted
-from pyspark_kafkalog.model import OffsetRange, OnCorrupt, Slice, TopicPartition, Watermarks
+from pyspark_kafkalog.model import OffsetRange, OnCorrupt, Slice, StoredSize, TopicPartition, Watermarks
 
 _RETRIES = 5
 """How often a question is asked again whose files vanish."""
@@ -103,20 +103,21 @@ class LogDirectory:
 
         :raises UnknownTopicOrPartitionError: if a partition does not exist.
         """
-        before = self._unpublished()
-        found = {
-            partition: self._ask(partition, partial(first_offset_at, timestamp=timestamp))
-            for partition, timestamp in times.items()
-        }
-        for partition, end in (self._unpublished() | before).items():
-            offset = found.get(partition)
-            if offset is not None and (end is None or offset >= end):
-                found[partition] = None
-        return found
+        found = self._first_records(times)
+        return {partition: None if first is None else first[0] for partition, first in found.items()}
 
     def newest_timestamps(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """See :meth:`pyspark_kafkalog.model.Place.newest_timestamps`."""
         return self._ask_each(partitions, newest_timestamp)
+
+    def oldest_timestamps(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """See :meth:`pyspark_kafkalog.model.Place.oldest_timestamps`."""
+        found = self._first_records(dict.fromkeys(filter(self._find, partitions), 0))
+        return {partition: -1 if first is None else first[1] for partition, first in found.items()}
+
+    def stored_sizes(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, StoredSize]:
+        """See :meth:`pyspark_kafkalog.model.Place.stored_sizes`: the files that count, whole."""
+        return self._ask_each(partitions, Partition.stored_size)
 
     def mean_record_bytes(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, float]:
         """See :meth:`pyspark_kafkalog.model.Place.mean_record_bytes`: sizes by offsets."""
@@ -158,6 +159,21 @@ class LogDirectory:
             stable = self._stable.setdefault(partition.topic_partition, StableOffset(partition))
             last_stable_offset = stable.last_stable_offset(OffsetRange(log_start_offset, high_watermark))
         return Watermarks(log_start_offset, high_watermark, last_stable_offset)
+
+    def _first_records(
+        self, times: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, tuple[int, int] | None]:
+        """Offset and timestamp of the first record that is late enough, if anyone may see it."""
+        before = self._unpublished()
+        found = {
+            partition: self._ask(partition, partial(first_at, timestamp=timestamp))
+            for partition, timestamp in times.items()
+        }
+        for partition, end in (self._unpublished() | before).items():
+            first = found.get(partition)
+            if first is not None and (end is None or first[0] >= end):
+                found[partition] = None
+        return found
 
     def _ask_each(
         self, partitions: Collection[TopicPartition], question: Callable[[Partition], Answer]

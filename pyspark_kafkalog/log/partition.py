@@ -11,7 +11,7 @@ from pyspark_kafkalog.log.filesystem import Folder
 from pyspark_kafkalog.log.layout import PARTITION_METADATA_FILE, parse_partition_metadata
 from pyspark_kafkalog.log.loading import LogEnd, find_end, live_segments
 from pyspark_kafkalog.log.segment import MAX_OFFSET, FramingError, OpenSegment, Segment
-from pyspark_kafkalog.model import OffsetRange, OnCorrupt, Origin, Slice, TopicPartition
+from pyspark_kafkalog.model import OffsetRange, OnCorrupt, Origin, Slice, StoredSize, TopicPartition
 
 _RETRIES = 5
 """How often a listing is repeated because a file of it was gone, before reading gives up."""
@@ -45,6 +45,11 @@ class Partition:
             return "" if data is None else parse_partition_metadata(data, PARTITION_METADATA_FILE)
         except LogDirectoryError:
             return ""
+
+    def stored_size(self) -> StoredSize:
+        """Bytes and number of the live segments."""
+        segments = self.segments()
+        return StoredSize(sum(segment.size for segment in segments), len(segments))
 
     def mean_record_bytes(self) -> float | None:
         """Bytes of the segments for each offset that they span; None if they are empty."""

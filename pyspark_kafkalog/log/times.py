@@ -20,8 +20,8 @@ from pyspark_kafkalog.model import TopicPartition
 _MAX_TIMESTAMP = 2**63 - 1
 
 
-def first_offset_at(partition: Partition, timestamp: int) -> int | None:
-    """The offset of the first record with a timestamp >= ``timestamp`` (ms), or None.
+def first_at(partition: Partition, timestamp: int) -> tuple[int, int] | None:
+    """Offset and timestamp (ms) of the first record with a timestamp >= ``timestamp``, or None.
 
     As a broker does, this looks for it in the first segment that has a batch
     with such a largest timestamp and in no other, even if compaction took the
@@ -37,7 +37,7 @@ def first_offset_at(partition: Partition, timestamp: int) -> int | None:
             for window in opened.sound_windows(opened.position_before(begin)):
                 for row in np.flatnonzero(window.batches.max_timestamp >= timestamp).tolist():
                     is_chosen = True
-                    found = _first_offset_in(window, row, partition.topic_partition, timestamp, start)
+                    found = _first_in(window, row, partition.topic_partition, timestamp, start)
                     if found is not None:
                         return found
             if is_chosen:
@@ -57,19 +57,18 @@ def newest_timestamp(partition: Partition) -> int:
     return newest
 
 
-def _first_offset_in(
+def _first_in(
     window: Window, row: int, topic_partition: TopicPartition, timestamp: int, min_offset: int
-) -> int | None:
+) -> tuple[int, int] | None:
     batches = window.batches
     batch = window.buffer.slice(int(batches.position[row]), int(batches.size[row]))
     try:
-        found = first_record_at(
+        return first_record_at(
             batch, timestamp=timestamp, min_offset=min_offset, topic_partition=topic_partition
         )
     except CorruptRecordError:
         # What is wrong with it is for the reader of the records to report, so they begin here.
-        return max(min_offset, int(batches.base_offset[row]))
-    return None if found is None else found[0]
+        return max(min_offset, int(batches.base_offset[row])), int(batches.max_timestamp[row])
 
 
 def _verified_floor(opened: OpenSegment, timestamp: int) -> TimeEntry | None:

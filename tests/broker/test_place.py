@@ -12,7 +12,7 @@ from kafka import TopicPartition as KafkaTopicPartition
 
 from pyspark_kafkalog.broker.place import Brokers
 from pyspark_kafkalog.errors import BrokerConnectionError, UnknownTopicOrPartitionError
-from pyspark_kafkalog.model import OffsetRange, TopicPartition, Watermarks
+from pyspark_kafkalog.model import OffsetRange, StoredSize, TopicPartition, Watermarks
 from tests.broker.reading import place
 from tests.kafka import Broker
 from tests.kafka_cluster import Cluster
@@ -117,6 +117,9 @@ def test_newest_timestamps_and_sizes(broker: Broker, brokers: Brokers, topic: st
     sizes = brokers.mean_record_bytes([filled, empty, TopicPartition("missing", 0)])
     written = sum(file.stat().st_size for file in broker.partition_folder(topic, 0).glob("*.log"))
     assert sizes == {filled: pytest.approx(written / 1_000)}
+    assert brokers.stored_sizes([filled, empty]) == {filled: StoredSize(written), empty: StoredSize(0)}
+    missing = TopicPartition(topic, 9)
+    assert brokers.oldest_timestamps([filled, empty, missing]) == {filled: now, empty: -1}
 
 
 def test_sizes_on_several_brokers(cluster: Cluster) -> None:

@@ -24,7 +24,7 @@ from pyspark_kafkalog.log.directory import LogDirectory
 from pyspark_kafkalog.log.filesystem import Folder
 from pyspark_kafkalog.log.layout import format_offset_checkpoint, format_partition_metadata
 from pyspark_kafkalog.log.root import LogRoot
-from pyspark_kafkalog.model import OffsetRange, TopicPartition, Watermarks
+from pyspark_kafkalog.model import OffsetRange, StoredSize, TopicPartition, Watermarks
 from tests.fixtures_dir import case
 from tests.log.partitions import (
     FIRST_TIMESTAMP,
@@ -734,8 +734,20 @@ def test_newest_timestamps(root: Path, indexed: bool) -> None:
     assert newest == {T0: FIRST_TIMESTAMP + 1004, empty: -1}
 
 
-def test_mean_record_bytes(root: Path) -> None:
+def test_oldest_timestamps(root: Path) -> None:
     (root / "u-0").mkdir()
-    size = sum(path.stat().st_size for path in (root / "t-0").glob("*.log"))
+    gone, empty = TopicPartition("t", 1), TopicPartition("u", 0)
+    oldest = LogDirectory.open(str(root)).oldest_timestamps([T0, gone, empty])
+    assert oldest == {T0: FIRST_TIMESTAMP, empty: -1}
+
+
+def test_sizes(root: Path) -> None:
+    (root / "u-0").mkdir()
+    files = list((root / "t-0").glob("*.log"))
+    size = sum(path.stat().st_size for path in files)
     place = LogDirectory.open(str(root))
+    assert place.stored_sizes([T0, TopicPartition("u", 0), TopicPartition("t", 9)]) == {
+        T0: StoredSize(size, len(files)),
+        TopicPartition("u", 0): StoredSize(0, 0),
+    }
     assert place.mean_record_bytes([T0, TopicPartition("u", 0), TopicPartition("t", 9)]) == {T0: size / 30}

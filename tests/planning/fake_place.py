@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from pyspark_kafkalog.model import OffsetRange, OnCorrupt, Slice, TopicPartition, Watermarks
+from pyspark_kafkalog.model import OffsetRange, OnCorrupt, Slice, StoredSize, TopicPartition, Watermarks
 
 
 @dataclass
@@ -53,6 +53,20 @@ class FakePlace:
         return {
             partition: 1000 * (end - 1) if start < end else -1
             for partition, (start, end, *_) in self.bounds.items()
+            if partition in partitions
+        }
+
+    def oldest_timestamps(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        return {
+            partition: 1000 * start if start < end else -1
+            for partition, (start, end, *_) in self.bounds.items()
+            if partition in partitions
+        }
+
+    def stored_sizes(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, StoredSize]:
+        return {
+            partition: StoredSize(size * (self.bounds[partition][1] - self.bounds[partition][0]), 1)
+            for partition, size in self.bytes_per_record.items()
             if partition in partitions
         }
 
