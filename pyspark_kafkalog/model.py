@@ -24,6 +24,9 @@ LATEST = -1
 COMMITTED = -3
 """Stands for what a consumer group has committed, where a query starts; of this package only."""
 
+COMMITTED = -3
+"""Stands for what a consumer group has committed, where a query starts; of this package only."""
+
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 """Topics left out unless they are named (Kafka's Topic.INTERNAL_TOPICS)."""
 

@@ -91,7 +91,7 @@ def _check_name(name: str, use: Use, where: Where) -> None:
 def _check_directory_name(name: str, use: Use, option: Option | None) -> None:
     usable = _usable(use, Where.DIRECTORY)
     of_brokers = option is not None and option.where is Where.BROKERS
-    if of_brokers and (name == "kafka.group.id" or not name.startswith("kafka.")):
+    if of_brokers and not name.startswith("kafka."):
         _log.debug("Option %s concerns brokers, and is ignored for a log directory", name)
     elif option is not None and option.where & Where.DIRECTORY:
         raise _other_use(option, use)

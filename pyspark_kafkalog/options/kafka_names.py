@@ -71,8 +71,6 @@ _FETCH = (
         "kafka.client.rack", Use.READ, "", "Where the readers are: they fetch from a replica that is there."
     ),
     _option("kafka.check.crcs", Use.READ, "true", "As `checkCrcs`, which beats it."),
-    _option("kafka.group.id", Use.READ, None, "Accepted, but nothing joins or commits to a group."),
-    _option("groupIdPrefix", Use.READ, None, "Accepted likewise."),
 )
 
 _PRODUCE = (

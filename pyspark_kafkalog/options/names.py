@@ -52,9 +52,15 @@ OPTIONS: tuple[Option, ...] = (
         "startingOffsets",
         Use.READ,
         None,
-        "`earliest` (a batch's default), `latest` (a stream's) or "
+        "`earliest` (a batch's default), `latest` (a stream's), `committed` (by the group) or "
         '`{"topicA":{"0":23,"1":-2}}`, where -2 is earliest and -1 latest. '
         "A stream uses it only before its first checkpoint.",
+    ),
+    Option(
+        "startingOffsetsByCommittedStrategy",
+        Use.READ,
+        "auto",
+        "`earliest`, `latest` or `error`, where the group has committed nothing; `auto`: as without a group.",
     ),
     Option("endingOffsets", Use.BATCH_READ, "latest", "`latest` or JSON as above, exclusive."),
     Option("startingTimestamp", Use.READ, None, "Milliseconds; beats the two other starting options."),
@@ -90,6 +96,25 @@ OPTIONS: tuple[Option, ...] = (
         "Wait until so many offsets are unread. `Trigger.AvailableNow` does not wait.",
     ),
     Option("maxTriggerDelay", Use.STREAM_READ, "15m", "The longest such wait."),
+    Option(
+        "kafka.group.id",
+        Use.READ,
+        None,
+        "Consumer group: a stream commits to it what each micro-batch has finished. Nothing joins it.",
+    ),
+    Option(
+        "commitOffsets",
+        Use.STREAM_READ,
+        None,
+        "`true`, `false`, or `required`: a commit that fails ends the query. By default true with a group.",
+    ),
+    Option(
+        "queryName",
+        Use.STREAM_READ,
+        None,
+        "With `commitOffsets` and no group, the group is `groupIdPrefix`, a hyphen and this.",
+    ),
+    Option("groupIdPrefix", Use.READ, "spark-kafka-source", "See `queryName`."),
     Option(
         "kafka.isolation.level",
         Use.READ,

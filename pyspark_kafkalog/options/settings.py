@@ -17,7 +17,15 @@ from typing import Any, Literal
 from urllib.parse import unquote
 
 from pyspark_kafkalog.errors import OptionError
-from pyspark_kafkalog.model import EARLIEST, HEADERS_FIELD, LATEST, ROW_FIELDS, TopicPartition, check_topic
+from pyspark_kafkalog.model import (
+    COMMITTED,
+    EARLIEST,
+    HEADERS_FIELD,
+    LATEST,
+    ROW_FIELDS,
+    TopicPartition,
+    check_topic,
+)
 from pyspark_kafkalog.options import values as option_values
 from pyspark_kafkalog.options.brokers import (
     ConnectionOptions,
@@ -28,6 +36,7 @@ from pyspark_kafkalog.options.brokers import (
     produce_options,
 )
 from pyspark_kafkalog.options.given import GivenOptions
+from pyspark_kafkalog.options.groups import GroupOptions, group_options
 from pyspark_kafkalog.options.kafka_names import SERVERS
 from pyspark_kafkalog.options.names import OPTIONS, Use, Where
 from pyspark_kafkalog.options.offsets_json import MAX_INT, MAX_LONG, Offsets, parse_offsets, parse_partitions
@@ -77,7 +86,8 @@ class OffsetsOption:
     """Where to start or to end: one value for all partitions, or one for each.
 
     ``option`` is the user option that it came from. ``values`` are offsets,
-    with EARLIEST and LATEST allowed, or timestamps in milliseconds.
+    with EARLIEST and LATEST allowed, or timestamps in milliseconds; or COMMITTED,
+    for all partitions, where a group starts.
     """
 
     option: str
@@ -111,8 +121,7 @@ class ReadOptions:
     read_committed: bool
     check_crcs: bool
     checkpoint_location: str | None
-    group_id: str | None = None
-    group_id_prefix: str | None = None
+    group: GroupOptions = field(default_factory=GroupOptions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,13 +223,16 @@ def read_options(options: Mapping[str, str], *, batch: bool) -> ReadOptions:
         _refuse_sentinel(starting, LATEST, "latest")
         _refuse_sentinel(ending, EARLIEST, "earliest")
         _check_order(starting, ending)
-    return ReadOptions(starting=starting, ending=ending, **_read_in_any_mode(given))
+    group = group_options(given, batch=batch)
+    if starting.values == COMMITTED and group.group_id is None:
+        raise OptionError(
+            "Option 'startingOffsets' is committed, and there is no group that has",
+            hint="Give the group as option 'kafka.group.id'.",
+        )
+    return ReadOptions(starting=starting, ending=ending, group=group, **_read_in_any_mode(given))
 
 
 def _read_in_any_mode(given: GivenOptions) -> dict[str, Any]:
-    brokers = given.where is Where.BROKERS
-    if brokers and "kafka.group.id" in given and "groupIdPrefix" in given:
-        _log.warning("Option groupIdPrefix is ignored, since kafka.group.id is set")
     check_crcs = "checkCrcs" if "checkCrcs" in given else "kafka.check.crcs"
     strategy = given.choice("startingOffsetsByTimestampStrategy", "error", "latest")
     isolation = given.choice("kafka.isolation.level", "read_uncommitted", "read_committed")
@@ -235,8 +247,6 @@ def _read_in_any_mode(given: GivenOptions) -> dict[str, Any]:
         "read_committed": isolation == "read_committed",
         "check_crcs": given.boolean(check_crcs),
         "checkpoint_location": given.text("checkpointLocation"),
-        "group_id": given.text("kafka.group.id") if brokers else None,
-        "group_id_prefix": given.text("groupIdPrefix") if brokers else None,
     }
 
 
@@ -293,6 +303,8 @@ def _offsets(given: GivenOptions, side: str, default: int) -> OffsetsOption:
     if text is None:
         return OffsetsOption(name, default)
     words = {"earliest": EARLIEST, "latest": LATEST}
+    if side == "starting":
+        words["committed"] = COMMITTED
     if (word := text.strip().lower()) in words:
         return OffsetsOption(name, words[word])
     return OffsetsOption(name, parse_offsets(text, option=name, lowest=EARLIEST))

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import replace
 from itertools import pairwise
 
-from pyspark_kafkalog.errors import DataLossError, OptionError, UnknownTopicOrPartitionError
+from pyspark_kafkalog.errors import DataLossError, GroupError, OptionError, UnknownTopicOrPartitionError
 from pyspark_kafkalog.model import (
     ALL_OFFSETS,
+    COMMITTED,
     EARLIEST,
     INTERNAL_TOPICS,
     LATEST,
+    GroupOffsets,
     OffsetRange,
     Place,
     TopicPartition,
@@ -85,6 +88,30 @@ def look_up_partitions(
         if not topics.keys() >= set(names):
             topics = place.topics()  # for the message
     return select_partitions(topics, selection, must_exist=must_exist)
+
+
+def start_from_group(options: ReadOptions, place: Place, groups: Callable[[], GroupOffsets]) -> ReadOptions:
+    """The same options with what the group has committed in the place of ``startingOffsets=committed``.
+
+    :raises GroupError: with startingOffsetsByCommittedStrategy=error, where it has committed nothing.
+    """
+    group = options.group.group_id
+    if options.starting.values != COMMITTED or group is None:
+        return options
+    partitions = look_up_partitions(place, options.selection)
+    committed = groups().committed(group, partitions)
+    without = sorted(set(partitions) - committed.keys())
+    if without and options.group.none_committed is None:
+        raise GroupError(
+            f"Group {group!r} has committed nothing for {_listed(without)}",
+            hint="startingOffsetsByCommittedStrategy can be earliest or latest, where they then start.",
+        )
+    offsets = {partition: its.offset for partition, its in committed.items()}
+    if options.group.none_committed == LATEST:
+        offsets.update(latest_offsets(place, without, read_committed=options.read_committed))
+    else:
+        offsets.update(dict.fromkeys(without, EARLIEST))
+    return replace(options, starting=replace(options.starting, values=offsets))
 
 
 def plan_batch(place: Place, options: ReadOptions, bounds: Bounds = ALL_ROWS) -> list[Split]:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from pyspark_kafkalog.model import OffsetRange, Place, TopicPartition
+from pyspark_kafkalog.model import GroupOffsets, OffsetRange, Place, TopicPartition
 from pyspark_kafkalog.options.offsets_json import Offsets
 from pyspark_kafkalog.options.settings import ReadOptions
 from pyspark_kafkalog.planning.offsets import (
@@ -17,6 +17,7 @@ from pyspark_kafkalog.planning.offsets import (
     initial_offsets,
     latest_offsets,
     log_start_offsets,
+    start_from_group,
 )
 from pyspark_kafkalog.planning.splitting import Split, split_ranges
 from pyspark_kafkalog.planning.subscription import Subscription
@@ -43,6 +44,7 @@ class StreamPlanner:
     :param topic_ids: the ids of the topics whose offsets an earlier run left, if they are known.
     :param keep_topic_ids: is told these ids when they change, once all that was read
         before has been processed.
+    :param groups: the consumer groups of the place; opened only to start from one.
     :param topics_max_age: seconds after which topics are listed anew.
     :param clock: seconds that only grow.
     """
@@ -54,6 +56,7 @@ class StreamPlanner:
         *,
         topic_ids: Mapping[str, str] | None = None,
         keep_topic_ids: Callable[[Mapping[str, str]], None] = lambda ids: None,
+        groups: Callable[[], GroupOffsets],
         topics_max_age: float = 0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -65,6 +68,7 @@ class StreamPlanner:
         self._subscription = Subscription(place, options.selection, max_age=topics_max_age, clock=clock)
         self._topic_ids = dict(topic_ids or {})
         self._keep_topic_ids = keep_topic_ids
+        self._groups = groups
         self._offered = self._planned = _Ends({}, {})
         self._available_now = False
         self._frozen: _Ends | None = None
@@ -73,7 +77,8 @@ class StreamPlanner:
 
     def initial_offsets(self) -> Offsets:
         """Where a new query starts; see :func:`pyspark_kafkalog.planning.offsets.initial_offsets`."""
-        self._initial = initial_offsets(self._place, self._options)
+        options = start_from_group(self._options, self._place, self._groups)
+        self._initial = initial_offsets(self._place, options)
         return self._initial
 
     def prepare_for_available_now(self) -> None:

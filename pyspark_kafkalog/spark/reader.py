@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -11,10 +12,10 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark_kafkalog.options.columns import read_columns
 from pyspark_kafkalog.options.settings import place_options, read_options
 from pyspark_kafkalog.planning.filters import ALL_ROWS, bounds_of
-from pyspark_kafkalog.planning.offsets import plan_batch
+from pyspark_kafkalog.planning.offsets import plan_batch, start_from_group
 from pyspark_kafkalog.planning.splitting import Split
 from pyspark_kafkalog.spark.garbage import freeze_modules
-from pyspark_kafkalog.transfer.places import open_place
+from pyspark_kafkalog.transfer.places import open_groups, open_place
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -66,7 +67,9 @@ class LogBatchReader(LogReader, DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """The splits; open ends stay open for the tasks to look up."""
-        splits = plan_batch(open_place(self._place_options), self._options, self._bounds)
+        place = open_place(self._place_options)
+        options = start_from_group(self._options, place, partial(open_groups, self._place_options))
+        splits = plan_batch(place, options, self._bounds)
         return [LogInputPartition(split) for split in splits]
 
 

@@ -19,7 +19,8 @@ from pyspark_kafkalog.options.offsets_json import MAX_LONG, Offsets, parse_offse
 from pyspark_kafkalog.planning.stream import StreamPlanner
 from pyspark_kafkalog.spark.reader import LogInputPartition, LogReader
 from pyspark_kafkalog.transfer.checkpoint import keep_topic_ids, kept_start_offsets, kept_topic_ids
-from pyspark_kafkalog.transfer.places import open_place
+from pyspark_kafkalog.transfer.committing import TIMEOUT, OffsetCommitter
+from pyspark_kafkalog.transfer.places import open_groups, open_place
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -39,7 +40,8 @@ class LogStreamReader(LogReader, DataSourceStreamReader, SupportsTriggerAvailabl
         self._looked_up = self._changed = float("-inf")
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name not in ("_planner", "_initial")}
+        own = ("_planner", "_initial", "_committer")
+        return {name: value for name, value in self.__dict__.items() if name not in own}
 
     @cached_property
     def _planner(self) -> StreamPlanner:
@@ -53,6 +55,7 @@ class LogStreamReader(LogReader, DataSourceStreamReader, SupportsTriggerAvailabl
             self._options,
             topic_ids=kept_topic_ids(checkpoint, source),
             keep_topic_ids=partial(keep_topic_ids, checkpoint, source),
+            groups=partial(open_groups, self._place_options),
             topics_max_age=0 if brokers is None else min(_TOPICS_SECONDS, brokers.metadata_max_age_ms / 1000),
         )
 
@@ -60,6 +63,14 @@ class LogStreamReader(LogReader, DataSourceStreamReader, SupportsTriggerAvailabl
     def _initial(self) -> Offsets:
         source = (*self._source, self._options.starting)
         return kept_start_offsets(self._options.checkpoint_location, source, self._planner.initial_offsets)
+
+    @cached_property
+    def _committer(self) -> OffsetCommitter | None:
+        group = self._options.group
+        if not group.commits or group.group_id is None:
+            return None
+        groups = partial(open_groups, self._place_options, timeout=TIMEOUT)
+        return OffsetCommitter(groups, group.group_id, required=group.required)
 
     @property
     def _source(self) -> tuple[object, ...]:
@@ -79,14 +90,28 @@ class LogStreamReader(LogReader, DataSourceStreamReader, SupportsTriggerAvailabl
     def latestOffset(  # noqa: N802
         self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
     ) -> dict[str, Any]:
-        """Where the next micro-batch ends; ``start`` itself if there is to be none."""
+        """Where the next micro-batch ends; ``start`` itself if there is to be none.
+
+        Up to ``start`` all micro-batches are complete. Of the last one this is the only
+        sign, since Spark calls :meth:`commit` no earlier than it plans another.
+        """
         begin = self._initial if start is None else parse_offsets(start, option="offsets")
+        self._commit(begin)
         self._wait_while_idle()
         known = self._planner.latest
         end = self._planner.next_offsets(begin, all_available=isinstance(limit, ReadAllAvailable))
         if self._planner.latest != known:
             self._changed = self._looked_up
         return to_json(end)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """A micro-batch is complete, and the next one is planned."""
+        self._commit(parse_offsets(end, option="offsets"))
+
+    def _commit(self, finished: Offsets) -> None:
+        is_new_query = finished == self.__dict__.get("_initial")
+        if self._committer is not None and not is_new_query:
+            self._committer.finished(finished)
 
     def _wait_while_idle(self) -> None:
         """Spark asks an idle stream 92 times a second; its place is asked more seldom the longer it is idle.

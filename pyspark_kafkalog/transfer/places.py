@@ -1,8 +1,8 @@
-"""From what the user says of a place of records to the place itself."""
+"""From what the user says of a place of records to the place itself, and to its consumer groups."""
 
 from __future__ import annotations
 
-from pyspark_kafkalog.model import Place
+from pyspark_kafkalog.model import GroupOffsets, Place
 from pyspark_kafkalog.options.settings import PlaceOptions
 
 
@@ -16,3 +16,17 @@ def open_place(options: PlaceOptions) -> Place:
     from pyspark_kafkalog.log.directory import LogDirectory
 
     return LogDirectory.open(options.paths)
+
+
+def open_groups(options: PlaceOptions, *, timeout: float | None = None) -> GroupOffsets:
+    """The consumer groups of the place that the options name, for this thread.
+
+    :param timeout: seconds that one call may take, where None is what the place's own settings say.
+    """
+    if options.brokers is not None:
+        from pyspark_kafkalog.broker.groups import BrokerGroups
+
+        return BrokerGroups(options.brokers, timeout=timeout)
+    from pyspark_kafkalog.log.groups import DirectoryGroups
+
+    return DirectoryGroups.open(options.paths)

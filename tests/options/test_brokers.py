@@ -203,13 +203,6 @@ class TestReading:
         assert reading(kafka__check__crcs="false").check_crcs is False
         assert reading(kafka__check__crcs="false", checkCrcs="true").check_crcs is True
 
-    def test_groups_are_noted(self, caplog: pytest.LogCaptureFixture) -> None:
-        assert reading(kafka__group__id="g").group_id == "g"
-        assert reading(groupIdPrefix="p").group_id_prefix == "p"
-        assert not caplog.records
-        reading(kafka__group__id="g", groupIdPrefix="p")
-        assert "groupIdPrefix is ignored" in caplog.text
-
 
 class TestWriting:
     def test_defaults_are_kafkas_but_for_the_batch_size(self) -> None:

@@ -328,12 +328,13 @@ def one_source_idle(lab: Lab) -> Outcome:
     return {"batches": query.batches, "after a restart": again}
 
 
-def _group_id(name: str, option: str) -> None:
+def _group_id(name: str, option: str, note: str, **ours: Outcome) -> None:
     @case(
         MICRO_BATCH,
         f"{name} (deprecated path only)",
-        peer={"values": [1, 2, 3], "groups on the broker": []},
-        note="Taken without effect, as by Spark since it reads offsets with the admin client.",
+        peer={"values": [1, 2, 3], "groups on the broker": 0},
+        note=note,
+        **ours,
     )
     def group_id(lab: Lab) -> Outcome:
         topic = lab.topic(3)
@@ -342,12 +343,21 @@ def _group_id(name: str, option: str) -> None:
         found = lab.available_now({"subscribe": topic, option: group, **EARLIEST})
         return {
             "values": sorted(itertools.chain(*found)),
-            "groups on the broker": [known for known in lab.groups() if group in known],
+            "groups on the broker": sum(group in known for known in lab.groups()),
         }
 
 
-_group_id("allow group.id prefix", "groupIdPrefix")
-_group_id("allow group.id override", "kafka.group.id")
+_group_id(
+    "allow group.id prefix",
+    "groupIdPrefix",
+    "Taken without effect, as by Spark since it reads offsets with the admin client.",
+)
+_group_id(
+    "allow group.id override",
+    "kafka.group.id",
+    "kafkalog commits to the group what a micro-batch has finished; commitOffsets=false leaves it alone.",
+    ours={"groups on the broker": 1},
+)
 
 
 @case(

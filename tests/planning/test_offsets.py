@@ -7,12 +7,26 @@ from typing import Any
 
 import pytest
 
-from pyspark_kafkalog.errors import OptionError, UnknownTopicOrPartitionError
-from pyspark_kafkalog.model import EARLIEST, LATEST, OffsetRange, TopicPartition, Watermarks
-from pyspark_kafkalog.options.settings import Selection, read_options
+from pyspark_kafkalog.errors import GroupError, OptionError, UnknownTopicOrPartitionError
+from pyspark_kafkalog.model import (
+    EARLIEST,
+    LATEST,
+    CommittedOffset,
+    OffsetRange,
+    TopicPartition,
+    Watermarks,
+)
+from pyspark_kafkalog.options.settings import ReadOptions, Selection, read_options
 from pyspark_kafkalog.planning import offsets
-from pyspark_kafkalog.planning.offsets import find_data_loss, initial_offsets, plan_batch, select_partitions
+from pyspark_kafkalog.planning.offsets import (
+    find_data_loss,
+    initial_offsets,
+    plan_batch,
+    select_partitions,
+    start_from_group,
+)
 from pyspark_kafkalog.planning.splitting import Split
+from tests.planning.fake_groups import FakeGroups
 from tests.planning.fake_place import FakePlace
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
@@ -283,3 +297,43 @@ def test_of_topics_that_are_named_no_others_are_asked_for(monkeypatch: pytest.Mo
     with pytest.raises(UnknownTopicOrPartitionError, match="There are 1 topics: a"):
         batch(Asked({A0: (0, 9)}), subscribe="c")
     assert asked == [["c"]] * 3 + [None]
+
+
+class TestStartFromGroup:
+    PLACE = FakePlace({A0: (2, 10), A1: (0, 20)})
+
+    def start(self, groups: FakeGroups, *, batch: bool, **options: str) -> ReadOptions:
+        given = {"path": "/log", "startingOffsets": "committed", "kafka.group.id": "g", **options}
+        return start_from_group(read_options(given, batch=batch), self.PLACE, groups)
+
+    @pytest.mark.parametrize(
+        ("batch", "strategy", "offset"),
+        [
+            (True, "auto", EARLIEST),
+            (False, "auto", 20),
+            (False, "earliest", EARLIEST),
+            (True, "latest", 20),
+        ],
+    )
+    def test_each_partition_starts_where_the_group_is(self, batch: bool, strategy: str, offset: int) -> None:
+        groups = FakeGroups({"g": {A0: CommittedOffset(7)}, "other": {A1: CommittedOffset(9)}})
+        options = self.start(groups, batch=batch, startingOffsetsByCommittedStrategy=strategy)
+        assert options.starting.values == {A0: 7, A1: offset}
+
+    def test_none_committed_can_be_an_error(self) -> None:
+        with pytest.raises(GroupError, match="Group 'g' has committed nothing for a-1") as raised:
+            self.start(
+                FakeGroups({"g": {A0: CommittedOffset(7)}}),
+                batch=True,
+                startingOffsetsByCommittedStrategy="error",
+            )
+        assert "earliest or latest" in str(raised.value)
+
+    def test_a_batch_reads_from_there_and_says_what_is_gone(self) -> None:
+        groups = FakeGroups({"g": {A0: CommittedOffset(1), A1: CommittedOffset(15)}})
+        splits = plan_batch(self.PLACE, self.start(groups, batch=True))
+        assert [(split.partition, *split.offsets) for split in splits] == [(A0, 1, LATEST), (A1, 15, LATEST)]
+
+    def test_other_starts_ask_no_group(self) -> None:
+        options = read_options({"path": "/log", "kafka.group.id": "g"}, batch=True)
+        assert start_from_group(options, self.PLACE, lambda: pytest.fail("asked")) is options

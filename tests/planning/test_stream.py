@@ -13,6 +13,7 @@ from pyspark_kafkalog.errors import DataLossError
 from pyspark_kafkalog.model import TopicPartition, Watermarks
 from pyspark_kafkalog.options.settings import read_options
 from pyspark_kafkalog.planning.stream import StreamPlanner
+from tests.planning.fake_groups import FakeGroups
 from tests.planning.fake_place import FakePlace
 
 A0, A1, A2, B0 = (
@@ -34,7 +35,10 @@ class Clock:
 
 def planner(place: FakePlace, clock: Clock | None = None, **options: str) -> StreamPlanner:
     return StreamPlanner(
-        place, read_options({"path": "/log", **options}, batch=False), clock=clock or Clock()
+        place,
+        read_options({"path": "/log", **options}, batch=False),
+        groups=FakeGroups(),
+        clock=clock or Clock(),
     )
 
 
@@ -347,7 +351,7 @@ class TestTopicsMadeAnew:
 
         place = Racing({A0: (0, 5)}, ids={"a": self.OLD})
         options = read_options({"path": "/log", "failOnDataLoss": fail_on_data_loss}, batch=False)
-        stream = StreamPlanner(place, options, topics_max_age=max_age, clock=Clock())
+        stream = StreamPlanner(place, options, groups=FakeGroups(), topics_max_age=max_age, clock=Clock())
         assert stream.next_offsets({A0: 5}) == {A0: 5}
         place.armed = True
         if fail_on_data_loss == "true":
@@ -405,7 +409,11 @@ class TestTopicsMadeAnew:
         topic_ids = kept[-1] if kept else None
         settings = read_options(options, batch=False)
         return StreamPlanner(
-            place, settings, topic_ids=topic_ids, keep_topic_ids=lambda ids: kept.append(dict(ids))
+            place,
+            settings,
+            topic_ids=topic_ids,
+            keep_topic_ids=lambda ids: kept.append(dict(ids)),
+            groups=FakeGroups(),
         )
 
     def test_ids_are_kept_for_the_next_run_once_their_records_are_processed(self) -> None:
@@ -440,7 +448,11 @@ class TestTopicsAreListedSeldom:
     def test_new_partitions_are_noticed_when_the_list_is_old(self) -> None:
         clock, place = Clock(), self.Counted({A0: (0, 5)})
         stream = StreamPlanner(
-            place, read_options({"path": "/log"}, batch=False), topics_max_age=1, clock=clock
+            place,
+            read_options({"path": "/log"}, batch=False),
+            groups=FakeGroups(),
+            topics_max_age=1,
+            clock=clock,
         )
         for _ in range(10):
             assert stream.next_offsets({A0: 5}) == {A0: 5}
