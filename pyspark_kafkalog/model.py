@@ -24,9 +24,6 @@ LATEST = -1
 COMMITTED = -3
 """Stands for what a consumer group has committed, where a query starts; of this package only."""
 
-COMMITTED = -3
-"""Stands for what a consumer group has committed, where a query starts; of this package only."""
-
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 """Topics left out unless they are named (Kafka's Topic.INTERNAL_TOPICS)."""
 
@@ -101,7 +98,7 @@ class Watermarks:
 
 @dataclass(frozen=True, slots=True)
 class StoredSize:
-    """The bytes of a partition's record batches, and how many segments they are in, None if that is not told."""
+    """The bytes of a partition's record batches; how many segments they are in, None if that is not told."""
 
     size_bytes: int
     segments: int | None = None

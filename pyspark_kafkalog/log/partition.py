@@ -191,7 +191,7 @@ class Partition:
 
 def segments_from(segments: list[Segment], offset: int) -> Iterator[tuple[Segment, Segment | None]]:
     """The segments that may hold ``offset`` and later ones, each with the one that follows it."""
-    for segment, following in zip(segments, [*segments[1:], None], strict=True):
+    for segment, following in zip(segments, [*segments[1:], None], strict=False):  # there may be none
         if following is None or following.base_offset > offset:
             yield segment, following
 
