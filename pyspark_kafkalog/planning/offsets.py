@@ -128,6 +128,11 @@ def plan_batch(place: Place, options: ReadOptions, bounds: Bounds = ALL_ROWS) ->
     """
     partitions = look_up_partitions(place, options.selection)
     topic_ids = place.topic_ids({partition.topic for partition in partitions})
+    if _is_open(options) and bounds == ALL_ROWS:
+        return [
+            Split(partition, OffsetRange(EARLIEST, LATEST), topic_id=topic_ids.get(partition.topic, ""))
+            for partition in partitions
+        ]
     watermarks = place.watermarks(partitions, read_committed=options.read_committed)
     partitions = tuple(partition for partition in partitions if partition in watermarks)
     starts = _bind(place, options, options.starting, partitions, watermarks)
@@ -157,6 +162,12 @@ def plan_batch(place: Place, options: ReadOptions, bounds: Bounds = ALL_ROWS) ->
         if _is_worth_a_task(asked[partition], ends[partition], existing[partition], within[partition])
         for start, end in pairwise([starts[partition], *cuts[partition][1:], ends[partition]])
     ]
+
+
+def _is_open(options: ReadOptions) -> bool:
+    """Whether all of each partition goes to one task, whatever its bounds, which then need no lookup here."""
+    whole = options.starting.values == EARLIEST and options.ending.values == LATEST
+    return whole and options.min_partitions is None and options.max_records_per_partition is None
 
 
 def _existing(offsets: OffsetRange, bounds: Watermarks) -> OffsetRange:

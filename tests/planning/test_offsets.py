@@ -158,7 +158,15 @@ class TestBatch:
                 self.bounds.pop(A1, None)
                 return super().watermarks(*args, **kwargs)
 
-        assert batch(Racing({A0: (0, 9), A1: (0, 9)})) == [(A0, EARLIEST, LATEST)]
+        place = Racing({A0: (0, 9), A1: (0, 9)})
+        assert batch(place, minPartitions="1") == [(A0, EARLIEST, LATEST)]
+
+    def test_all_of_each_partition_is_planned_without_a_look_at_their_bounds(self) -> None:
+        class Unasked(FakePlace):
+            def watermarks(self, *args: Any, **kwargs: Any) -> dict[TopicPartition, Watermarks]:
+                pytest.fail("A topic of 2,000 partitions takes three times as long to plan so")
+
+        assert batch(Unasked({A0: (0, 9), A1: (3, 3)})) == [(A0, EARLIEST, LATEST), (A1, EARLIEST, LATEST)]
 
 
 class TestTimestamps:
