@@ -1,0 +1,301 @@
+"""Keys and values of ``__consumer_offsets``, as group coordinators write them.
+
+Both open with an int16. A key's is its type (0 and 1 are the same), a value's its version::
+
+    key                              value
+    0, 1 OffsetCommit                offset int64; leaderEpoch int32 (3+); metadata string;
+       group string, topic string,   commitTimestamp int64; expireTimestamp int64 (1 only);
+       partition int32               tagged topicId uuid (4+)
+    2 GroupMetadata                  protocolType string; generation int32; protocol, leader nullable
+       group string                  string; currentStateTimestamp int64 (2+); members array of
+                                        memberId string; groupInstanceId nullable string (3+);
+                                        clientId, clientHost string; rebalanceTimeout int32 (1+);
+                                        sessionTimeout int32; subscription, assignment bytes
+    3 to 8 ConsumerGroup* (KIP-848)  always flexible
+       group string, and maybe more
+
+From version 4 on values are flexible: compact lengths, tagged fields (KIP-482, KIP-915). A record
+with a null value is a tombstone. Later types are of share and streams groups and not read here.
+
+Sources: Kafka's ``OffsetCommitKey.json``, ``OffsetCommitValue.json``, ``GroupMetadataValue.json``,
+``ConsumerGroupMemberMetadataValue.json``, ``GroupCoordinatorRecordHelpers``.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
+
+from pyspark_kafkalog.errors import CorruptRecordError, InvalidRecordError
+from pyspark_kafkalog.model import CommittedOffset, TopicPartition
+
+OFFSETS_TOPIC = "__consumer_offsets"
+
+OFFSET_COMMIT, GROUP_METADATA = 1, 2
+CONSUMER_GROUP, CONSUMER_MEMBER = 3, 5
+"""Types of a KIP-848 group's own key and of each of its members'."""
+
+_MAX_OFFSET_VERSION = _MAX_GROUP_VERSION = 4
+_FLEXIBLE_VERSION = 4
+_MAX_STRING = (1 << 15) - 1
+_Item = TypeVar("_Item")
+
+
+class CoordinatorKey(NamedTuple):
+    """What every key begins with. ``group`` is empty where the type is unknown and no string follows."""
+
+    type: int
+    group: str
+    partition: TopicPartition | None = None
+    """Of an offset commit."""
+    member_id: str = ""
+    """Of a KIP-848 group's member."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClassicMember:
+    """A member of a classic group, with the bytes that its clients agree on (Kafka's ConsumerProtocol)."""
+
+    member_id: str
+    client_id: str
+    client_host: str
+    session_timeout: int
+    rebalance_timeout: int = -1
+    group_instance_id: str | None = None
+    subscription: bytes = b""
+    assignment: bytes = b""
+
+    def subscribed_topics(self) -> tuple[str, ...]:
+        """:raises CorruptRecordError: if the subscription is not a consumer's."""
+        data = _Bytes(self.subscription, 2)
+        return tuple(data.array(data.string))
+
+    def assigned_partitions(self) -> tuple[TopicPartition, ...]:
+        """:raises CorruptRecordError: if the assignment is not a consumer's."""
+        if not self.assignment:
+            return ()
+        data = _Bytes(self.assignment, 2)
+        topics = data.array(lambda: (data.string(), data.array(data.int32)))
+        return tuple(TopicPartition(topic, number) for topic, numbers in topics for number in numbers)
+
+
+@dataclass(frozen=True, slots=True)
+class ClassicGroup:
+    """A classic group; without members it is empty, since ``state_timestamp`` (-1 if unknown)."""
+
+    protocol_type: str
+    generation: int
+    protocol: str | None
+    leader: str | None
+    members: tuple[ClassicMember, ...]
+    state_timestamp: int = -1
+
+
+class ConsumerMember(NamedTuple):
+    """What is known of a member of a KIP-848 group without the other records of it."""
+
+    client_id: str
+    client_host: str
+
+
+def offsets_partition(group: str, partitions: int) -> int:
+    """Which partition of the topic a group's records are in: Java's String.hashCode, made positive."""
+    code = 0
+    units = group.encode("utf-16-be", "surrogatepass")
+    for (unit,) in struct.iter_unpack(">H", units):
+        code = (31 * code + unit) & 0xFFFFFFFF
+    # Kafka's Utils.abs: the least int has no positive counterpart.
+    positive = 0 if code == 1 << 31 else min(code, (1 << 32) - code)
+    return positive % partitions
+
+
+def raw_group(key: bytes) -> bytes | None:
+    """The bytes of the group id with which any known key goes on after its type; None if it does not."""
+    end = 4 + int.from_bytes(key[2:4], "big", signed=True)
+    return key[4:end] if 4 <= end <= len(key) else None
+
+
+def decode_key(key: bytes) -> CoordinatorKey:
+    """:raises CorruptRecordError: with the position, if a key of a known type is cut off."""
+    data = _Bytes(key)
+    kind = data.int16()
+    if kind in (0, OFFSET_COMMIT):
+        group = data.string()
+        return CoordinatorKey(OFFSET_COMMIT, group, TopicPartition(data.string(), data.int32()))
+    if kind == GROUP_METADATA:
+        return CoordinatorKey(kind, data.string())
+    if kind == CONSUMER_MEMBER:
+        return CoordinatorKey(kind, data.string(), None, data.string())
+    group_id = raw_group(key)
+    return CoordinatorKey(kind, "" if group_id is None else _text(group_id))
+
+
+def decode_offset(value: bytes) -> CommittedOffset:
+    """:raises CorruptRecordError: with the position, if the value is cut off or of an unknown version."""
+    data = _Bytes(value)
+    version = data.version("OffsetCommitValue", _MAX_OFFSET_VERSION)
+    return CommittedOffset(
+        offset=data.int64(),
+        leader_epoch=data.int32() if version >= 3 else -1,
+        metadata=data.string(),
+        commit_timestamp=data.int64(),
+        expire_timestamp=data.int64() if version == 1 else -1,
+    )
+
+
+def decode_group(value: bytes) -> ClassicGroup:
+    """:raises CorruptRecordError: with the position, if the value is cut off or of an unknown version."""
+    data = _Bytes(value)
+    version = data.version("GroupMetadataValue", _MAX_GROUP_VERSION)
+
+    def member() -> ClassicMember:
+        member_id = data.string()
+        instance = data.nullable_string() if version >= 3 else None
+        client_id, client_host = data.string(), data.string()
+        rebalance_timeout = data.int32() if version >= 1 else -1
+        session_timeout = data.int32()
+        subscription, assignment = data.blob(), data.blob()
+        data.skip_tagged_fields()
+        return ClassicMember(
+            member_id,
+            client_id,
+            client_host,
+            session_timeout,
+            rebalance_timeout,
+            instance,
+            subscription,
+            assignment,
+        )
+
+    protocol_type, generation = data.string(), data.int32()
+    protocol, leader = data.nullable_string(), data.nullable_string()
+    state_timestamp = data.int64() if version >= 2 else -1
+    return ClassicGroup(
+        protocol_type, generation, protocol, leader, tuple(data.array(member)), state_timestamp
+    )
+
+
+def decode_consumer_member(value: bytes) -> ConsumerMember:
+    """:raises CorruptRecordError: with the position, if the value is cut off or of an unknown version."""
+    data = _Bytes(value)
+    data.version("ConsumerGroupMemberMetadataValue", 0)
+    data.flexible = True
+    data.nullable_string()  # instance id
+    data.nullable_string()  # rack id
+    return ConsumerMember(data.string(), data.string())
+
+
+def encode_offset_key(group: str, partition: TopicPartition) -> bytes:
+    """The key of an offset commit.
+
+    :raises InvalidRecordError: if a name is longer than a string may be.
+    """
+    names = _string(group) + _string(partition.topic)
+    return struct.pack(">h", OFFSET_COMMIT) + names + struct.pack(">i", partition.partition)
+
+
+def encode_offset(committed: CommittedOffset) -> bytes:
+    """The value of an offset commit: version 3, or 1 if it has an expire timestamp.
+
+    Kafka since 4.1 writes version 4 for its topic id alone. Version 3 can be read by all brokers since 2.1,
+    and holds in a cluster that has given the topic another id.
+
+    :raises InvalidRecordError: if the metadata is longer than a string may be.
+    """
+    metadata = _string(committed.metadata)
+    if committed.expire_timestamp >= 0:
+        times = struct.pack(">qq", committed.commit_timestamp, committed.expire_timestamp)
+        return struct.pack(">hq", 1, committed.offset) + metadata + times
+    opening = struct.pack(">hqi", 3, committed.offset, committed.leader_epoch)
+    return opening + metadata + struct.pack(">q", committed.commit_timestamp)
+
+
+class _Bytes:
+    """Reads fields one after the other, within bounds."""
+
+    def __init__(self, data: bytes, position: int = 0) -> None:
+        self._data = data
+        self._position = position
+        self.flexible = False
+        """Whether lengths are compact and tagged fields follow structures."""
+
+    def version(self, name: str, latest: int) -> int:
+        """The version that a value opens with."""
+        version = self.int16()
+        if not 0 <= version <= latest:
+            raise CorruptRecordError(f"{name} has the unknown version {version}", position=0)
+        self.flexible = version >= _FLEXIBLE_VERSION
+        return version
+
+    def int16(self) -> int:
+        return self._integer(2)
+
+    def int32(self) -> int:
+        return self._integer(4)
+
+    def int64(self) -> int:
+        return self._integer(8)
+
+    def string(self) -> str:
+        text = self.nullable_string()
+        if text is None:
+            raise self._corrupt("A null string")
+        return text
+
+    def nullable_string(self) -> str | None:
+        size = self._size(2)
+        return None if size < 0 else _text(self._take(size))
+
+    def blob(self) -> bytes:
+        return self._take(max(self._size(4), 0))
+
+    def array(self, item: Callable[[], _Item]) -> list[_Item]:
+        count = self._size(4)
+        # Every item takes bytes, so a count that lies ends where the bytes do.
+        return [item() for _ in range(count)]
+
+    def skip_tagged_fields(self) -> None:
+        """Skip what a flexible structure ends with."""
+        if self.flexible:
+            for _ in range(self._varint()):
+                self._varint()
+                self._take(self._varint())
+
+    def _size(self, width: int) -> int:
+        return self._varint() - 1 if self.flexible else self._integer(width)
+
+    def _integer(self, width: int) -> int:
+        return int.from_bytes(self._take(width), "big", signed=True)
+
+    def _varint(self) -> int:
+        value = 0
+        for shift in range(0, 35, 7):
+            byte = self._take(1)[0]
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+        raise self._corrupt("A number that does not end")
+
+    def _take(self, size: int) -> bytes:
+        end = self._position + size
+        if end > len(self._data):
+            raise self._corrupt(f"{size} bytes are expected, {len(self._data) - self._position} are left")
+        taken = self._data[self._position : end]
+        self._position = end
+        return taken
+
+    def _corrupt(self, message: str) -> CorruptRecordError:
+        return CorruptRecordError(message, position=self._position)
+
+
+def _text(data: bytes) -> str:
+    return data.decode(errors="replace")
+
+
+def _string(text: str) -> bytes:
+    data = text.encode(errors="replace")
+    if len(data) > _MAX_STRING:
+        raise InvalidRecordError(f"A string of {len(data)} bytes, over the {_MAX_STRING} that one may have")
+    return struct.pack(">h", len(data)) + data
