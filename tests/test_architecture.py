@@ -24,8 +24,9 @@ LAYERS = {
     "broker": {"errors", "model", "codec", "options"},
     "planning": {"errors", "model", "options"},
     "transfer": {"errors", "model", "codec", "log", "options", "broker", "planning"},
-    "spark": {"errors", "model", "codec", "log", "options", "broker", "planning", "transfer"},
-    "cli": {"errors", "model", "codec", "log", "options", "planning", "transfer"},
+    "admin": {"errors", "model", "codec", "log", "options", "broker", "planning", "transfer"},
+    "spark": {"errors", "model", "codec", "log", "options", "broker", "planning", "transfer", "admin"},
+    "cli": {"errors", "model", "codec", "log", "options", "broker", "planning", "transfer", "admin"},
 }
 """For each layer those that it may import; its own modules it always may."""
 

@@ -19,21 +19,28 @@ SINK_FIELDS: Mapping[str, tuple[str, ...]] = {
 """Columns that a sink takes, by exact name, and the Spark types of each. Others are ignored, as by Spark."""
 
 
-def read_columns(fields: Iterable[tuple[str, str, bool]]) -> tuple[str, ...]:
+RECORD_FIELDS: Mapping[str, str] = {**ROW_FIELDS, **dict([HEADERS_FIELD])}
+"""All columns that a read of records may have."""
+_NULLABLE = ("key", "value", "headers")
+
+
+def read_columns(
+    fields: Iterable[tuple[str, str, bool]], allowed: Mapping[str, str] = RECORD_FIELDS
+) -> tuple[str, ...]:
     """The names of the columns to build, for the schema that a read has.
 
     :param fields: name, type as ``simpleString`` writes it, and nullability.
+    :param allowed: the columns that there are; those of records or of a view.
     :raises OptionError: for a column that does not exist, has another type or may hold nulls unexpectedly.
     """
-    allowed = {**ROW_FIELDS, **dict([HEADERS_FIELD])}
     names = []
     for name, kind, nullable in fields:
         if name not in allowed:
             raise OptionError(f"Unknown column {name!r}", hint=suggestion(name, allowed))
         if kind != allowed[name]:
             raise OptionError(f"Column {name!r} has type {kind}, and must be {allowed[name]}")
-        if not nullable and name in ("key", "value", "headers"):
-            raise OptionError(f"Column {name!r} must be nullable, because records may lack it")
+        if not nullable and (allowed is not RECORD_FIELDS or name in _NULLABLE):
+            raise OptionError(f"Column {name!r} must be nullable, because rows may lack it")
         if name in names:
             raise OptionError(f"Column {name!r} is named twice")
         names.append(name)

@@ -116,6 +116,12 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option("groupIdPrefix", Use.READ, "spark-kafka-source", "See `queryName`."),
     Option(
+        "view",
+        Use.BATCH_READ,
+        None,
+        "`group-offsets`, `groups` or `topics`: rows are these, not records.",
+    ),
+    Option(
         "kafka.isolation.level",
         Use.READ,
         "read_uncommitted",

@@ -270,7 +270,7 @@ def _selection(given: GivenOptions) -> Selection:
     named = [name for name in ("subscribe", "subscribePattern", "assign") if name in given]
     if len(named) > 1:
         raise OptionError(f"Only one of {' and '.join(map(repr, named))} can be given")
-    if not named and given.where is Where.BROKERS:
+    if not named and given.where is Where.BROKERS and "view" not in given:
         raise OptionError("One of 'subscribe', 'subscribePattern' and 'assign' must be given for brokers")
     if not named:
         return Selection()

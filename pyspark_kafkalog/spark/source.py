@@ -37,16 +37,26 @@ class KafkaLogDataSource(DataSource):
         return "kafkalog"
 
     def schema(self) -> str:
-        """Spark's Kafka columns, ``headers`` among them with ``includeHeaders``.
+        """Spark's Kafka columns, ``headers`` among them with ``includeHeaders``; or those of a ``view``.
 
         :raises OptionError: for options that are wrong in a batch and in a stream alike.
         """
         from pyspark_kafkalog.options.settings import default_columns
+        from pyspark_kafkalog.options.views import VIEWS, view_options
 
-        return ", ".join(f"{name} {kind}" for name, kind in default_columns(self.options).items())
+        view = view_options(self.options)
+        columns = default_columns(self.options) if view is None else VIEWS[view.view]
+        return ", ".join(f"{name} {kind}" for name, kind in columns.items())
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """The batch reader; one that takes filters if the worker that asks is the one that pushes them."""
+        from pyspark_kafkalog.options.views import view_options
+
+        view = view_options(self.options)
+        if view is not None:
+            from pyspark_kafkalog.spark.views import ViewReader
+
+            return ViewReader(self.options, view, schema)
         from pyspark_kafkalog.spark.reader import FilteringLogBatchReader, LogBatchReader
 
         kind = FilteringLogBatchReader if _filters_are_pushed() else LogBatchReader

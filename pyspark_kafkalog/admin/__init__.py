@@ -1,0 +1,1 @@
+"""Administration of log directories and clusters, from Python and with no Spark."""

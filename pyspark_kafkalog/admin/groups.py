@@ -1,0 +1,175 @@
+"""Consumer groups, what they have committed and how far behind that is (Kafka's ConsumerGroupCommand)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from pyspark_kafkalog.errors import GroupError
+from pyspark_kafkalog.model import CommittedOffset, Group, GroupOffsets, Place, TopicPartition
+from pyspark_kafkalog.options.settings import Selection
+
+Progress = Callable[[int], None]
+"""Told how much has been done since it was told last."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOffset:
+    """What a group has committed for one partition; None is what the place does not tell.
+
+    ``lag`` is ``log_end_offset - offset``, as Kafka's tools count it: below 0 where the log
+    has been cut since, and None as is ``log_end_offset`` where the partition is gone.
+    Timestamps are ms.
+    """
+
+    group: str
+    topic: str
+    partition: int
+    offset: int
+    leader_epoch: int | None
+    metadata: str
+    commit_timestamp: int | None
+    expire_timestamp: int | None
+    lag: int | None
+    log_end_offset: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLag:
+    """How many offsets a group is behind over all partitions that it has committed for.
+
+    ``unknown`` counts those of them that are gone, of which there is no lag.
+    """
+
+    group: str
+    lag: int
+    max_lag: int
+    partitions: int
+    unknown: int
+
+
+def groups(place_groups: GroupOffsets, names: Collection[str] | None = None) -> list[Group]:
+    """Every group, or those of ``names``, sorted.
+
+    :raises GroupError: for a group that is named and does not exist.
+    """
+    wanted = place_groups.group_ids() if names is None else tuple(names)
+    found = place_groups.describe(wanted)
+    if names is not None:
+        _check_all_found(names, found)
+    return [found[group] for group in sorted(found)]
+
+
+def group_offsets(
+    place: Place,
+    place_groups: GroupOffsets,
+    names: Collection[str] | None = None,
+    selection: Selection | None = None,
+    *,
+    progress: Progress | None = None,
+) -> list[GroupOffset]:
+    """What every group, or those of ``names``, have committed, by group, topic and partition.
+
+    :param selection: which partitions count; internal ones too unless it names any.
+    :param progress: told of each group that is done.
+    :raises GroupError: for a group that is named, has committed nothing and does not exist.
+    """
+    committed: dict[str, dict[TopicPartition, CommittedOffset]] = {}
+    for group in sorted(place_groups.group_ids() if names is None else set(names)):
+        committed[group] = place_groups.committed(group)
+        if progress is not None:
+            progress(1)
+    if names is not None:
+        empty = [group for group, offsets in committed.items() if not offsets]
+        _check_all_found(empty, place_groups.describe(empty) if empty else {})
+    if selection is not None:
+        committed = {group: dict(_selected(offsets, selection)) for group, offsets in committed.items()}
+    ends = _log_ends(place, {partition for offsets in committed.values() for partition in offsets})
+    return [
+        _row(group, partition, offset, ends.get(partition))
+        for group, offsets in committed.items()
+        for partition, offset in sorted(offsets.items())
+    ]
+
+
+def lags(offsets: Iterable[GroupOffset]) -> list[GroupLag]:
+    """The lag of each group that has committed any of ``offsets``; one that is cut short counts as 0."""
+    by_group: dict[str, list[int | None]] = {}
+    for row in offsets:
+        by_group.setdefault(row.group, []).append(None if row.lag is None else max(row.lag, 0))
+    result = []
+    for group, every in sorted(by_group.items()):
+        known = [lag for lag in every if lag is not None]
+        result.append(GroupLag(group, sum(known), max(known, default=0), len(every), len(every) - len(known)))
+    return result
+
+
+def total_lag(of_groups: Iterable[GroupLag]) -> int:
+    """The lag of all these groups together."""
+    return sum(group.lag for group in of_groups)
+
+
+def delete_offsets(place_groups: GroupOffsets, group: str, partitions: Collection[TopicPartition]) -> None:
+    """Forget what ``group`` has committed for ``partitions``.
+
+    :raises GroupError: if a live member is subscribed to their topics.
+    """
+    place_groups.delete_offsets(group, partitions)
+
+
+def delete_group(place_groups: GroupOffsets, group: str) -> None:
+    """Forget all of ``group``.
+
+    :raises GroupError: if it has live members, or does not exist.
+    """
+    place_groups.delete_group(group)
+
+
+def _check_all_found(names: Iterable[str], found: Mapping[str, Group]) -> None:
+    missing = sorted(group for group in names if group not in found or found[group].state == "Dead")
+    if missing:
+        raise GroupError(f"No such consumer group: {', '.join(map(repr, missing))}")
+
+
+def _selected(
+    offsets: Mapping[TopicPartition, CommittedOffset], selection: Selection
+) -> Iterator[tuple[TopicPartition, CommittedOffset]]:
+    """Partitions need not exist: what is committed for one that is gone is there to be seen."""
+    for partition, offset in offsets.items():
+        if selection.pattern is not None:
+            wanted = re.search(selection.pattern, partition.topic, re.ASCII) is not None
+        elif selection.topics is not None:
+            wanted = partition.topic in selection.topics
+        else:
+            wanted = selection.partitions is None or partition in selection.partitions
+        if wanted:
+            yield partition, offset
+
+
+def _log_ends(place: Place, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+    topics = place.topics({partition.topic for partition in partitions}) if partitions else {}
+    existing = [
+        partition for partition in partitions if partition.partition in topics.get(partition.topic, ())
+    ]
+    bounds = place.watermarks(existing, read_committed=False) if existing else {}
+    return {partition: its.high_watermark for partition, its in bounds.items()}
+
+
+def _row(group: str, partition: TopicPartition, its: CommittedOffset, end: int | None) -> GroupOffset:
+    return GroupOffset(
+        group=group,
+        topic=partition.topic,
+        partition=partition.partition,
+        offset=its.offset,
+        leader_epoch=_known(its.leader_epoch),
+        metadata=its.metadata,
+        commit_timestamp=_known(its.commit_timestamp),
+        expire_timestamp=_known(its.expire_timestamp),
+        lag=None if end is None else end - its.offset,
+        log_end_offset=end,
+    )
+
+
+def _known(value: int) -> int | None:
+    return value if value >= 0 else None

@@ -1,0 +1,53 @@
+"""Dataclasses as plain values and as Arrow tables, under the names that views and JSON show."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from pyspark_kafkalog.model import Group, TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def plain(value: Any) -> Any:
+    """A dataclass, or what holds some, as dicts and lists with names in camel case, ready for JSON."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        names = [field.name for field in dataclasses.fields(value)]
+        row = {camel_case(name): plain(getattr(value, name)) for name in names}
+        if isinstance(value, Group) and value.coordinator < 0:
+            row["coordinator"] = None
+        return row
+    if isinstance(value, TopicPartition):
+        return value._asdict()
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    return value
+
+
+def camel_case(name: str) -> str:
+    """``log_start_offset`` as ``logStartOffset``."""
+    return re.sub(r"_([a-z])", lambda letter: letter[1].upper(), name)
+
+
+_MAX_MS = (2**63 - 1) // 1000
+"""What a timestamp in microseconds can hold."""
+
+
+def to_table(rows: Iterable[Any], columns: dict[str, pa.DataType]) -> pa.Table:
+    """Dataclasses as an Arrow table; a timestamp in ms that it has no place for is null."""
+    import pyarrow as pa
+
+    values = [plain(row) for row in rows]
+    arrays = {}
+    for name, kind in columns.items():
+        column = [row[name] for row in values]
+        if pa.types.is_timestamp(kind):
+            shown = [None if ms is None or ms > _MAX_MS else ms * 1000 for ms in column]
+            arrays[name] = pa.array(shown, kind)
+        else:
+            arrays[name] = pa.array(column, kind)
+    return pa.table(arrays, schema=pa.schema(list(columns.items())))

@@ -1,0 +1,85 @@
+"""The partitions of a place, as its administrator sees them (Kafka's TopicCommand and GetOffsetShell)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from pyspark_kafkalog.model import Place, TopicPartition
+from pyspark_kafkalog.options.settings import Selection
+from pyspark_kafkalog.planning.offsets import look_up_partitions
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionState:
+    """One partition; timestamps are ms, and None is what the place does not tell, or what no record has.
+
+    ``earliest_timestamp`` is that of the first record that has one, ``latest_timestamp`` the
+    greatest of all. Brokers tell no ``segments``, and ``size_bytes`` to those only who may
+    describe the cluster.
+    """
+
+    topic: str
+    partition: int
+    topic_id: str | None
+    log_start_offset: int
+    high_watermark: int
+    last_stable_offset: int
+    size_bytes: int | None
+    earliest_timestamp: int | None
+    latest_timestamp: int | None
+    segments: int | None
+
+
+EVERY_TOPIC = Selection()
+"""All topics that are not internal."""
+
+
+def topics(
+    place: Place, selection: Selection = EVERY_TOPIC, *, internal: bool = False
+) -> list[PartitionState]:
+    """Every partition of ``selection``, sorted.
+
+    :param internal: whether topics such as ``__consumer_offsets`` count though they are not named.
+    :raises UnknownTopicOrPartitionError: for a topic that is named and does not exist.
+    """
+    return describe_partitions(place, partitions_of(place, selection, internal=internal))
+
+
+def partitions_of(
+    place: Place, selection: Selection = EVERY_TOPIC, *, internal: bool = False
+) -> tuple[TopicPartition, ...]:
+    """The partitions of ``selection``, sorted; see :func:`topics`."""
+    if internal and selection == EVERY_TOPIC:
+        found = place.topics().items()
+        return tuple(TopicPartition(topic, number) for topic, numbers in found for number in numbers)
+    return look_up_partitions(place, selection)
+
+
+def describe_partitions(place: Place, partitions: Collection[TopicPartition]) -> list[PartitionState]:
+    """Those of ``partitions`` that exist, sorted."""
+    if not partitions:
+        return []
+    ids = place.topic_ids({partition.topic for partition in partitions})
+    bounds = place.watermarks(partitions, read_committed=True)
+    sizes = place.stored_sizes(bounds)
+    oldest, newest = place.oldest_timestamps(bounds), place.newest_timestamps(bounds)
+    return [
+        PartitionState(
+            topic=partition.topic,
+            partition=partition.partition,
+            topic_id=ids.get(partition.topic) or None,
+            log_start_offset=its.log_start_offset,
+            high_watermark=its.high_watermark,
+            last_stable_offset=its.last_stable_offset,
+            size_bytes=sizes[partition].size_bytes if partition in sizes else None,
+            earliest_timestamp=_known(oldest.get(partition)),
+            latest_timestamp=_known(newest.get(partition)),
+            segments=sizes[partition].segments if partition in sizes else None,
+        )
+        for partition, its in sorted(bounds.items())
+    ]
+
+
+def _known(timestamp: int | None) -> int | None:
+    return timestamp if timestamp is not None and timestamp >= 0 else None

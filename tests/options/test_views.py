@@ -1,0 +1,56 @@
+"""The option ``view``: which there are, what narrows each, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from pyspark_kafkalog.errors import OptionError
+from pyspark_kafkalog.options.settings import Selection, read_options
+from pyspark_kafkalog.options.views import ViewOptions, view_options
+
+
+def asked(**options: str) -> ViewOptions | None:
+    return view_options({"path": "/log", **{name.replace("__", "."): text for name, text in options.items()}})
+
+
+def test_records_are_no_view() -> None:
+    assert asked(subscribe="t") is None
+
+
+def test_what_narrows_a_view() -> None:
+    assert asked(view="topics", subscribe="a,b") == ViewOptions("topics", Selection(topics=("a", "b")), None)
+    assert asked(view="Groups", kafka__group__id=" a, b,a ") == ViewOptions("groups", Selection(), ("a", "b"))
+    assert asked(view="group-offsets", subscribePattern="a.", kafka__group__id="g") == ViewOptions(
+        "group-offsets", Selection(pattern="a."), ("g",)
+    )
+
+
+def test_settings_of_clients_stay() -> None:
+    options = {"kafka.bootstrap.servers": "host:9092", "kafka.fetch.max.bytes": "1", "view": "topics"}
+    assert view_options({**options, "kafka.request.timeout.ms": "100"}) is not None
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"view": "offsets"}, "'view' must be one of group-offsets, groups, topics"),
+        (
+            {"view": "topics", "startingOffsets": "earliest"},
+            "'startingOffsets' makes no sense with view=topics",
+        ),
+        ({"view": "topics", "kafka__group__id": "g"}, "'kafka.group.id' makes no sense with view=topics"),
+        ({"view": "groups", "subscribe": "t"}, "'subscribe' makes no sense with view=groups.*kafka.group.id"),
+        ({"view": "groups", "commitOffsets": "true"}, "'commitOffsets' makes no sense"),
+        ({"view": "groups", "kafka__group__id": ", "}, "names no group"),
+        ({"view": "topics", "viewe": "x"}, "Unknown option 'viewe'.*view"),
+        ({"view": "topics", "topic": "t"}, "'topic' is for writing only"),
+    ],
+)
+def test_what_is_refused(options: dict[str, str], said: str) -> None:
+    with pytest.raises(OptionError, match=said):
+        asked(**options)
+
+
+def test_no_stream_has_a_view() -> None:
+    with pytest.raises(OptionError, match="'view' is not valid in streaming queries"):
+        read_options({"path": "/log", "view": "topics"}, batch=False)
