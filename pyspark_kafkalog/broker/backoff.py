@@ -32,6 +32,16 @@ class Backoff:
         self._connection_setup = options.socket_connection_setup_timeout_ms / 1000
         self._told = False
 
+    @property
+    def remaining(self) -> float:
+        """Seconds that are left for attempts, never below 0."""
+        return max(self._begun + self._timeout - time.monotonic(), 0)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the time for attempts is."""
+        return time.monotonic() - self._begun > self._timeout
+
     def pause(self, trouble: Exception, *, first_contact: bool = False) -> None:
         """Wait before another attempt, or raise ``trouble`` if the time for attempts is over.
 

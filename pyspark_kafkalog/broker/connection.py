@@ -66,7 +66,8 @@ class Connection:
         self.last_used = time.monotonic()
         self._sock = sock
         self._options = options
-        self._timeout = options.request_timeout_ms / 1000
+        self._deadline: float | None = None
+        """When the call that is under way must have ended."""
         self._expected: deque[_Expected] = deque()
         self._received: deque[tuple[_Expected, Any]] = deque()
         """Answers taken off the socket before they were asked for."""
@@ -84,20 +85,37 @@ class Connection:
         *,
         tls: ssl.SSLContext | None = None,
         node_id: int | None = None,
+        timeout: float | None = None,
     ) -> Connection:
         """Connect, shake hands, ask for the broker's versions, and authenticate.
 
+        :param timeout: seconds for all of it; by default each step has that of the options.
         :raises BrokerConnectionError: if the broker cannot be reached now.
         :raises AuthenticationError: if credentials or certificates are not accepted.
         """
-        connection = cls(sockets.open_socket(address, options, tls), address, options, node_id)
+        deadline = None if timeout is None else time.monotonic() + timeout
+        setup_timeout = options.socket_connection_setup_timeout_ms / 1000
+        if timeout is not None:
+            setup_timeout = min(setup_timeout, max(timeout, 0.001))
+        sock = sockets.open_socket(address, options, tls, timeout=setup_timeout)
+        connection = cls(sock, address, options, node_id)
+        connection._deadline = deadline
         try:
             connection._ask_versions()
             connection._authenticate()
         except BaseException:
             connection.close()
             raise
+        connection._deadline = None
         return connection
+
+    @property
+    def _timeout(self) -> float:
+        """The longest wait for one answer from now on, in seconds."""
+        longest = self._options.request_timeout_ms / 1000
+        if self._deadline is not None:
+            longest = min(longest, max(self._deadline - time.monotonic(), 0.001))
+        return longest
 
     @property
     def in_flight(self) -> int:
@@ -193,10 +211,24 @@ class Connection:
         expected, frame = self._next_frame(timeout, allocate, limit)
         return frame, self._body_of(expected, memoryview(frame))
 
-    def call(self, request: Any, *, max_version: int | None = None, timeout: float | None = None) -> Any:
-        """Send a request and wait for its answer. Nothing else may be in flight."""
-        self.send(request, max_version=max_version)
-        return self.receive(timeout=timeout)
+    def call(
+        self,
+        request: Any,
+        *,
+        min_version: int = 0,
+        max_version: int | None = None,
+        timeout: float | None = None,
+    ) -> Any:
+        """Send a request and wait for its answer. Nothing else may be in flight.
+
+        :param timeout: seconds for all of it; by default each step has request.timeout.ms.
+        """
+        self._deadline = None if timeout is None else time.monotonic() + timeout
+        try:
+            self.send(request, min_version=min_version, max_version=max_version)
+            return self.receive()
+        finally:
+            self._deadline = None
 
     def throttle(self, throttle_time_ms: int) -> None:
         """Send nothing for so long, as the broker asks (KIP-219)."""
@@ -248,7 +280,7 @@ class Connection:
             self._authenticate()
         wait = self._throttled_until - time.monotonic()
         if wait > 0:
-            time.sleep(wait)
+            time.sleep(wait if self._deadline is None else min(wait, self._timeout))
 
     def _next_correlation_id(self) -> int:
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
@@ -262,14 +294,18 @@ class Connection:
         self._expected.append(_Expected(correlation_id, request.header.get_response_class()))
 
     def _write(self, pieces: list[bytes | memoryview]) -> None:
+        deadline = time.monotonic() + self._timeout
+        views = [memoryview(piece) for piece in pieces]
         try:
-            self._sock.settimeout(self._timeout)
             if isinstance(self._sock, ssl.SSLSocket):
-                for piece in pieces:
-                    self._sock.sendall(piece)
+                self._write_all(views, deadline)
             else:
-                for first in range(0, len(pieces), _PIECES_AT_ONCE):
-                    self._write_some([memoryview(p) for p in pieces[first : first + _PIECES_AT_ONCE]])
+                for first in range(0, len(views), _PIECES_AT_ONCE):
+                    self._write_some(views[first : first + _PIECES_AT_ONCE], deadline)
+        except TimeoutError as e:
+            raise self._broken(
+                f"The broker did not take a request within {round(self._timeout * 1000)} ms"
+            ) from e
         except OSError as e:
             raise self._broken(f"The connection broke while sending: {_text(e)}") from e
         except BaseException:
@@ -277,12 +313,24 @@ class Connection:
             raise
         self.last_used = time.monotonic()
 
-    def _write_some(self, pieces: list[memoryview]) -> None:
+    def _write_some(self, pieces: list[memoryview], deadline: float) -> None:
+        self._set_deadline(deadline)
         sent = self._sock.sendmsg(pieces)
         for piece in pieces:
             if sent < len(piece):
-                self._sock.sendall(piece[sent:])
+                self._write_all([piece[sent:]], deadline)
             sent = max(sent - len(piece), 0)
+
+    def _write_all(self, pieces: list[memoryview], deadline: float) -> None:
+        # Not sendall: through TLS its timeout is that of each part, and a broker may take little at a time.
+        for piece in pieces:
+            rest = piece
+            while len(rest):
+                self._set_deadline(deadline)
+                rest = rest[self._sock.send(rest) :]
+
+    def _set_deadline(self, deadline: float) -> None:
+        self._sock.settimeout(max(deadline - time.monotonic(), 0.001))
 
     def _next_frame(
         self, timeout: float | None, allocate: Callable[[int], Any], limit: int
@@ -317,7 +365,7 @@ class Connection:
     def _read_into(self, view: memoryview, deadline: float) -> None:
         view = view.cast("B")
         while len(view):
-            self._sock.settimeout(max(deadline - time.monotonic(), 0.001))
+            self._set_deadline(deadline)
             received = self._sock.recv_into(view)
             if not received:
                 raise ConnectionResetError("the broker closed it")

@@ -26,9 +26,10 @@ class ConnectionPool:
         self._idle: dict[Address, list[Connection]] = {}
         self._tls: ssl.SSLContext | None = None
 
-    def take(self, address: Address, node_id: int | None) -> Connection:
+    def take(self, address: Address, node_id: int | None, *, timeout: float | None = None) -> Connection:
         """A connection that is open, or a new one. One attempt.
 
+        :param timeout: seconds for it; by default each step has that of the options.
         :raises BrokerConnectionError: if the broker cannot be reached now.
         :raises AuthenticationError: if credentials or certificates are not accepted.
         """
@@ -41,22 +42,28 @@ class ConnectionPool:
             connection.close()
         if self._tls is None:
             self._tls = tls_context(self._options.security)
-        return Connection.open(address, self._options, tls=self._tls, node_id=node_id)
+        return Connection.open(address, self._options, tls=self._tls, node_id=node_id, timeout=timeout)
 
-    def take_any(self, brokers: Mapping[int, Address]) -> Connection:
+    def take_any(self, brokers: Mapping[int, Address], *, timeout: float | None = None) -> Connection:
         """A connection to one of them, or to a bootstrap server. All are tried, for request.timeout.ms.
 
+        The last attempt may go on for as long again, if a broker hangs.
+
+        :param timeout: seconds for all of it instead.
         :raises BrokerConnectionError: if none can be reached.
         :raises AuthenticationError: if credentials or certificates are not accepted.
         """
-        backoff = Backoff(self._options, self._options.request_timeout_ms / 1000, reconnecting=True)
+        patience = self._options.request_timeout_ms / 1000 if timeout is None else timeout
+        backoff = Backoff(self._options, patience, reconnecting=True)
         while True:
             trouble: BrokerConnectionError | None = None
             for node_id, address in self._candidates(brokers):
                 try:
-                    return self.take(address, node_id)
+                    return self.take(address, node_id, timeout=None if timeout is None else backoff.remaining)
                 except BrokerConnectionError as e:
                     trouble = e
+                    if timeout is not None and not backoff.remaining:
+                        raise
             assert trouble is not None, "There is a bootstrap server at least"
             backoff.pause(trouble, first_contact=not brokers)
 

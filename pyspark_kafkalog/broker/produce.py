@@ -13,6 +13,8 @@ import logging
 import math
 import time
 from collections import defaultdict, deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from types import TracebackType
 
@@ -65,6 +67,22 @@ _max_message_bytes: dict[tuple[ConnectionOptions, str], tuple[float, int | None]
 _log = logging.getLogger("pyspark_kafkalog")
 
 
+class _Clock:
+    """Seconds in which a sink is at work. It stands still while rows are computed, no broker's fault."""
+
+    def __init__(self) -> None:
+        self._stood_still = self._stopped_at = time.monotonic()
+
+    def now(self) -> float:
+        return time.monotonic() - self._stood_still
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        self._stood_still += time.monotonic() - self._stopped_at
+        yield
+        self._stopped_at = time.monotonic()
+
+
 class ProduceSink:
     """Writes the record batches of one task. Used as a context manager: left without :meth:`finish`, it
     drops what is not acknowledged yet.
@@ -80,8 +98,9 @@ class ProduceSink:
         self._by_topic: dict[str, EncodeSettings] = {}
         self._producer_id: produce_ids.ProducerId | None = None
         self._connections: dict[int, Connection] = {}
+        self._clock = _Clock()
         self._deadlines: defaultdict[int, deque[float]] = defaultdict(deque)
-        """When the answers to the requests in flight have to be there, by broker."""
+        """When the answers to the requests in flight have to be there, by broker; not of our clock."""
         self._state = ProduceState(
             ProduceLimits(
                 max_in_flight=options.max_in_flight,
@@ -152,15 +171,13 @@ class ProduceSink:
         write_kernels.put_ints(encoded.data, batches.position + OFFSET, np.zeros_like(batches.position), 8)
         data = encoded.data.data
         rows = zip(batches.position.tolist(), batches.size.tolist(), batches.count.tolist(), strict=True)
-        self._state.append(
-            partition,
-            [(data[position : position + size], count) for position, size, count in rows],
-            time.monotonic(),
-        )
+        pieces = [(data[position : position + size], count) for position, size, count in rows]
         if self._producer_id is not None:
             self._producer_id.advance(partition, encoded.records)
-        while self._state.unacknowledged_bytes > self._options.buffer_memory:
-            self._go_on(wait=True)
+        with self._clock.running():
+            self._state.append(partition, pieces, self._clock.now())
+            while self._state.unacknowledged_bytes > self._options.buffer_memory:
+                self._go_on(wait=True)
 
     def advance(self) -> None:
         """Send what may be sent, if it is worth a request, and take the answers that are there.
@@ -168,15 +185,17 @@ class ProduceSink:
         :raises KafkaLogError: if a batch can't be written.
         """
         if self._state.waiting_bytes >= _WORTH_SENDING:
-            self._go_on(wait=False)
+            with self._clock.running():
+                self._go_on(wait=False)
 
     def finish(self) -> dict[TopicPartition, PartitionResult]:
         """Wait until all is acknowledged, or with acks=0 until the brokers have read it; what was written.
 
         :raises KafkaLogError: if a batch can't be written.
         """
-        while not self._state.is_idle:
-            self._go_on(wait=True)
+        with self._clock.running():
+            while not self._state.is_idle:
+                self._go_on(wait=True)
         if self._options.acks == 0:
             self._wait_until_read()
         if self._producer_id is not None and self._may_go_on_with_id():
@@ -187,38 +206,39 @@ class ProduceSink:
     def _go_on(self, *, wait: bool) -> None:
         """Take what answers there are and send what may be sent; then ``wait`` for more to do."""
         self._receive(0)
-        self._state.check_expired(time.monotonic())
+        self._state.check_expired(self._clock.now())
         self._look_up_leaders()
-        while (request := self._state.next_request(time.monotonic())) is not None:
+        while (request := self._state.next_request(self._clock.now())) is not None:
             self._send(request)
         if wait and not self._state.is_idle:
             self._wait()
 
     def _wait(self) -> None:
-        now = time.monotonic()
-        times = [deadlines[0] for deadlines in self._deadlines.values() if deadlines]
-        wake_at = self._state.wake_at(now)
-        pause = max(min([*times, now if wake_at is None else wake_at]) - now, 0)
+        wake_at, now = self._state.wake_at(), time.monotonic()
+        pauses = [deadlines[0] - now for deadlines in self._deadlines.values() if deadlines]
+        if wake_at is not None:
+            pauses.append(wake_at - self._clock.now())
+        pause = max(min(pauses), 0)
         if self._state.in_flight():
             self._receive(pause)
         else:
             time.sleep(pause)
 
     def _look_up_leaders(self) -> None:
-        partitions = self._state.leaderless(time.monotonic())
+        partitions = self._state.leaderless(self._clock.now())
         if not partitions:
             return
         try:
             found = {partition: self._cluster.leader(partition) for partition in partitions}
         except BrokerConnectionError as e:
-            self._state.no_leader(partitions, _reason(e), time.monotonic())
+            self._state.no_leader(partitions, _reason(e), self._clock.now())
             return
         brokers = self._cluster.metadata.brokers
         leaders = {p: leader.node_id for p, leader in found.items() if leader and leader.node_id in brokers}
         self._state.set_leaders(leaders)
         without = found.keys() - leaders.keys()
         self._cluster.forget({partition.topic for partition in without})
-        self._state.no_leader(without, "the partition has no leader", time.monotonic())
+        self._state.no_leader(without, "the partition has no leader", self._clock.now())
 
     def _send(self, request: Request) -> None:
         node, options = request.node, self._options
@@ -270,12 +290,19 @@ class ProduceSink:
             for answer in topic.partition_responses
         }
         try:
-            self._state.answered(node, answers, time.monotonic())
+            self._state.answered(node, answers, self._clock.now())
+            self._heed_throttling(node, response.throttle_time_ms / 1000)
         except RecordTooLargeError:
             for partition in answers:
                 _max_message_bytes.pop((self._cluster.options, partition.topic), None)
             raise
         self._forget_leaders()
+
+    def _heed_throttling(self, node: int, seconds: float) -> None:
+        """For so long the broker reads none of our requests, those in flight neither (KIP-219)."""
+        if seconds > 0:
+            self._state.throttled(node, self._clock.now() + seconds)
+            self._deadlines[node] = deque(deadline + seconds for deadline in self._deadlines[node])
 
     def _lost(self, node: int, reason: str, *, unsent: Request | None = None) -> None:
         _log.debug("Lost the connection to broker %d: %s", node, reason)
@@ -283,7 +310,7 @@ class ProduceSink:
         if connection is not None:
             connection.close()
         self._deadlines.pop(node, None)
-        self._state.lost(node, reason, time.monotonic(), unsent=unsent)
+        self._state.lost(node, reason, self._clock.now(), unsent=unsent)
         self._forget_leaders()
 
     def _forget_leaders(self) -> None:

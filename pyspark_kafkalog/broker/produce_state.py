@@ -12,7 +12,8 @@ KIP-360 for the order of idempotent batches:
 - A failed batch is sent again, byte for byte, so that a broker that has it
   knows it again. Others are not.
 
-Times are seconds of one monotonic clock, and are told by the caller.
+Times are seconds of one monotonic clock, and are told by the caller, who may
+stop it while it is not able to send.
 """
 
 from __future__ import annotations
@@ -103,10 +104,9 @@ class _Partition:
     first_offset: int = -1
     last_offset: int = -1
 
-    def may_send(self, node: int, now: float) -> bool:
-        if self.in_flight == 0:
-            return now >= self.not_before
-        return self.acknowledges and self.in_flight_node == node
+    def may_follow(self, node: int) -> bool:
+        """Whether no answer has to come before the next batch is sent, at ``not_before``."""
+        return self.in_flight == 0 or (self.acknowledges and self.in_flight_node == node)
 
 
 class ProduceState:
@@ -127,6 +127,8 @@ class ProduceState:
         self._leaderless: dict[TopicPartition, _Partition] = {}
         """Those with batches to send and no known leader."""
         self._in_flight: defaultdict[int, deque[Request]] = defaultdict(deque)
+        self._held_until: dict[int, float] = {}
+        """When a broker may be sent to again that throttles us."""
         self._by_age: deque[Batch] = deque()
 
     def append(
@@ -174,7 +176,7 @@ class ProduceState:
     def next_request(self, now: float) -> Request | None:
         """A request to be sent at once, if there is one; then ask again."""
         for node, ready in self._ready.items():
-            if ready and len(self._in_flight[node]) < self._limits.max_in_flight:
+            if ready and self._has_room(node) and now >= self._held_until.get(node, 0.0):
                 batches = self._take(node, ready, now)
                 if batches:
                     request = Request(node, batches)
@@ -187,7 +189,7 @@ class ProduceState:
         size = 0
         for partition in list(ready):
             state = ready[partition]
-            if not state.may_send(node, now):
+            if now < state.not_before or not state.may_follow(node):
                 continue
             next_size = size + len(state.waiting[0].data)
             if batches and next_size > self._limits.max_request_size:
@@ -204,6 +206,12 @@ class ProduceState:
                 ready[partition] = state
         self.waiting_bytes -= size
         return batches
+
+    def throttled(self, node: int, until: float) -> None:
+        """The broker wants to be sent nothing before then (KIP-219)."""
+        self._held_until[node] = until
+        for state in self._ready[node].values():
+            state.waiting[0].trouble = "a quota of the cluster throttles this client"
 
     def in_flight(self, node: int | None = None) -> int:
         """Requests that wait for an answer, of one broker or of all."""
@@ -326,18 +334,28 @@ class ProduceState:
                 f" The last trouble: {oldest.trouble}",
                 topic_partition=oldest.partition,
                 hint="See whether the partition's leader is up and reachable, or raise"
-                " kafka.delivery.timeout.ms. What was acknowledged before stays written.",
+                " kafka.delivery.timeout.ms, or lower kafka.buffer.memory if the cluster is slow."
+                " What was acknowledged before stays written.",
             )
 
-    def wake_at(self, now: float) -> float | None:
-        """When there may be something to do without an answer from a broker; None if nothing waits."""
+    def wake_at(self) -> float | None:
+        """When there may be something to do without an answer from a broker; None if nothing waits.
+
+        That may be in the past: a pause may end while something else is sent.
+        """
         oldest = self._oldest()
         if oldest is None:
             return None
         times = [oldest.created + self._limits.delivery_timeout]
-        for queue in (self._leaderless, *self._ready.values()):
-            times += [state.not_before for state in queue.values() if state.not_before > now]
+        times += [state.not_before for state in self._leaderless.values()]
+        for node, ready in self._ready.items():
+            if self._has_room(node):
+                held_until = self._held_until.get(node, 0.0)
+                times += [max(s.not_before, held_until) for s in ready.values() if s.may_follow(node)]
         return min(times)
+
+    def _has_room(self, node: int) -> bool:
+        return len(self._in_flight[node]) < self._limits.max_in_flight
 
     def _oldest(self) -> Batch | None:
         while self._by_age and self._by_age[0].done:

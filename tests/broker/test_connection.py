@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import socket
 import struct
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
@@ -132,6 +134,26 @@ def test_a_broker_that_keeps_silent_is_given_up() -> None:
     began = time.monotonic()
     refused(lambda asked: b"", "did not answer within 2000 ms")
     assert 1.9 < time.monotonic() - began < 10
+
+
+def test_a_broker_that_takes_a_request_bit_by_bit_is_given_up() -> None:
+    class SlowBroker(FakeBroker):
+        def _serve(self, connection: socket.socket) -> None:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 14)
+            frame = connection.recv(1 << 14)[4:]
+            connection.sendall(api_versions(Asked(*struct.unpack_from(">hhi", frame), frame)))
+            with contextlib.suppress(OSError):
+                while connection.recv(1 << 14):
+                    time.sleep(0.05)
+
+    broker = SlowBroker(metadata)
+    connection = connect(broker, replace(OPTIONS, request_timeout_ms=500, send_buffer_bytes=1 << 14))
+    began = time.monotonic()
+    with pytest.raises(BrokerConnectionError, match="did not take a request within 500 ms"):
+        connection.send_body(MetadataRequest, 12, [bytes(1 << 14)] * 200)
+    assert 0.4 < time.monotonic() - began < 3
+    assert connection.closed
+    broker.close()
 
 
 def test_what_speaks_tls_is_told_from_what_speaks_something_else() -> None:

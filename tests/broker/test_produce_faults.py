@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import threading
@@ -217,6 +218,57 @@ def test_delivery_ends_in_time_where_a_broker_hangs(new_broker: Callable[..., Br
         assert time.monotonic() - begun < 10
     finally:
         os.kill(broker.pid, signal.SIGCONT)
+
+
+@pytest.mark.parametrize("size", [10, 900_000], ids=["sent", "blocked while sending"])
+def test_delivery_ends_in_time_on_a_dead_network(
+    cluster: Brokers, size: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing comes back, and of large requests not even all gets into the sockets' buffers."""
+    topic = unused_topic()
+    cluster.create_topic(topic)
+    options = {"request_timeout_ms": 1000, "delivery_timeout_ms": 3000}
+    ours = connected(cluster.proxied_bootstrap, request_timeout_ms=1000, send_buffer_bytes=1 << 16)
+    caplog.set_level(logging.DEBUG, "pyspark_kafkalog")
+    with sink_of(ours, batch_size=1 << 20, **options) as sink:
+        router = router_to(sink, topic)
+        for _ in range(2):  # from the first answer on, several requests are sent one behind the other
+            write_rows([numbered(1, size=size)], router, sink)
+            time.sleep(0.5)
+        for proxy in cluster.proxies.values():
+            proxy.hold()
+        begun = time.monotonic()
+        write_rows([numbered(20, size=size)], router, sink)
+        with pytest.raises(BrokerError, match=rf"delivery\.timeout\.ms = 3000.*partition {topic}-0"):
+            sink.finish()
+    assert time.monotonic() - begun < 12
+    assert ("did not take a request" in caplog.text) == (size > 10)
+
+
+def test_no_answer_to_any_request(cluster: Brokers) -> None:
+    topic = unused_topic()
+    cluster.create_topic(topic, 3)
+    for proxy in cluster.proxies.values():
+        proxy.strike(PRODUCE, swallow, times=1000)
+    options = {"request_timeout_ms": 1000, "delivery_timeout_ms": 3000}
+    begun = time.monotonic()
+    with pytest.raises(BrokerError, match=r"delivery\.timeout\.ms = 3000.*no answer"):
+        produce_in_steps(connected(cluster.proxied_bootstrap, request_timeout_ms=1000), topic, {}, **options)
+    assert time.monotonic() - begun < 12
+
+
+def test_slow_rows_are_no_slow_broker(cluster: Brokers, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(produce, "_WORTH_SENDING", 1 << 20)
+    topic = unused_topic()
+    cluster.create_topic(topic)
+    options = {"request_timeout_ms": 1000, "delivery_timeout_ms": 1000}
+    with sink_of(connected(cluster.bootstrap), **options) as sink:
+        router = router_to(sink, topic)
+        for start in (0, 10):
+            write_rows([numbered(10, start)], router, sink)
+            time.sleep(1.2)
+        results = sink.finish()
+    assert sum(result.records for result in results.values()) == 20
 
 
 def test_no_broker_at_all() -> None:

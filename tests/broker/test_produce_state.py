@@ -126,13 +126,15 @@ def test_only_failed_partitions_are_sent_again_and_in_order() -> None:
 
 
 def test_retries_back_off_and_ever_more() -> None:
-    state = producer({A: 1})
+    state = ProduceState(ProduceLimits())
+    state.append(A, [batch("a1")], 0.0)
+    state.set_leaders({A: 1})
     now = 0.0
     for backoff in (0.1, 0.2, 0.4, 0.8, 1.0, 1.0):
         assert sent(state, now) == [["a1"]]
         answer(state, now, a=NOT_ENOUGH)
         assert sent(state, now + backoff - 0.01) == []
-        assert state.wake_at(now) == pytest.approx(now + backoff)
+        assert state.wake_at() == pytest.approx(now + backoff)
         now += backoff + 0.01
 
 
@@ -193,17 +195,47 @@ def test_leaders_that_cannot_be_reached_are_looked_up_again_after_a_pause() -> N
 
 def test_look_ups_that_find_no_leader_back_off_and_ever_more() -> None:
     state = producer({A: 1, B: 1})
+    sent(state)
     now = 0.0
     for backoff in (0.1, 0.2, 0.4, 0.8, 1.0, 1.0):
         state.no_leader([C], "no broker can be reached", now)
         assert state.leaderless(now + backoff - 0.01) == []
-        assert state.wake_at(now) == pytest.approx(now + backoff)
+        assert state.wake_at() == pytest.approx(now + backoff)
         now += backoff + 0.01
         assert state.leaderless(now) == [C]
     state.set_leaders({C: 1})
-    assert ["a1", "b1", "c1"] in sent(state, now)
+    assert sent(state, now) == [["c1"]]
     with pytest.raises(KafkaLogError, match="no answer came"):
         state.check_expired(1000.0)
+
+
+def test_without_a_pause_only_the_end_of_the_delivery_is_waited_for() -> None:
+    state = producer(delivery_timeout=30.0)
+    assert state.wake_at() == 0.0
+    sent(state)
+    assert state.wake_at() == 30.0
+
+
+def test_a_pause_that_ended_unnoticed_is_no_reason_to_wait() -> None:
+    state = producer({A: 1})
+    sent(state)
+    answer(state, 10.0, a=NOT_ENOUGH)
+    state.no_leader([B, C], "the partition has no leader", 20.0)
+    assert state.wake_at() == pytest.approx(10.1), "or so long ago, if sending to others took long"
+    assert sent(state, 30.0) == [["a1"]]
+    assert state.wake_at() == pytest.approx(20.1)
+
+
+def test_a_broker_that_throttles_is_sent_nothing_meanwhile() -> None:
+    state = producer({A: 1, B: 1, C: 2})
+    sent(state)
+    answer(state)
+    state.throttled(1, 5.0)
+    assert sent(state, 4.9) == []
+    assert state.wake_at() == 5.0
+    with pytest.raises(KafkaLogError, match=r"a quota of the cluster throttles.*t-0"):
+        state.check_expired(1000.0)
+    assert sent(state, 5.0) == [["a2", "b2"], ["a3", "b3"], ["a4"]]
 
 
 def test_a_duplicate_is_written() -> None:
@@ -275,7 +307,6 @@ def test_delivery_is_timed_from_the_append() -> None:
     sent(state)
     answer(state)
     state.check_expired(29.9)
-    assert state.wake_at(0.0) == 30.0
     with pytest.raises(KafkaLogError, match=r"delivery\.timeout\.ms = 30000, in 0 attempts.*not sent.*t-0"):
         state.check_expired(30.0)
     state.set_leaders({A: 1})
@@ -298,7 +329,7 @@ def test_without_answers_what_is_sent_is_done() -> None:
 def test_nothing_waits_once_all_is_done() -> None:
     state = ProduceState(ProduceLimits())
     assert state.is_idle
-    assert state.wake_at(0.0) is None
+    assert state.wake_at() is None
     state.check_expired(1e9)
 
 
