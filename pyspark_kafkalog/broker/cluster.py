@@ -14,7 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from kafka.protocol.admin import DescribeConfigsRequest
 from kafka.protocol.producer import InitProducerIdRequest
@@ -30,6 +30,7 @@ from pyspark_kafkalog.broker.error_codes import (
 )
 from pyspark_kafkalog.broker.metadata import MAX_VERSION, Leader, Metadata, metadata_request
 from pyspark_kafkalog.broker.pool import ConnectionPool
+from pyspark_kafkalog.broker.sockets import Address
 from pyspark_kafkalog.errors import (
     AuthorizationError,
     BrokerConnectionError,
@@ -57,6 +58,13 @@ class Refused:
 _UNTOLD = Refused(UNKNOWN_TOPIC_OR_PARTITION)
 
 
+class Coordinator(NamedTuple):
+    """The broker that coordinates a group."""
+
+    node_id: int
+    address: Address
+
+
 class Cluster:
     """Brokers that know each other. For one thread; see :func:`cluster_of`."""
 
@@ -67,30 +75,38 @@ class Cluster:
         """What the offsets of each partition took where it was fetched last."""
         self._refreshed: dict[str, float] = {}
         """When each topic was looked up."""
+        self.coordinators: dict[str, Coordinator] = {}
+        """The brokers that coordinate groups, as they were found last."""
         self._pool = ConnectionPool(options)
 
     # Connections
 
-    def connection(self, node_id: int) -> Connection:
+    def connection(self, node_id: int, *, timeout: float | None = None) -> Connection:
         """A connection to a broker, for the caller alone until :meth:`release`. One attempt.
 
+        :param timeout: seconds for it; by default each step has that of the options.
         :raises BrokerConnectionError: if there is none; :meth:`refresh` before another attempt.
         :raises AuthenticationError: if credentials or certificates are not accepted.
         """
         address = self.metadata.brokers.get(node_id)
         if address is None:
             raise BrokerConnectionError(f"Broker {node_id} is not in the cluster's metadata now")
-        return self._pool.take(address, node_id)
+        return self._pool.take(address, node_id, timeout=timeout)
 
-    def any_connection(self) -> Connection:
+    def coordinator_connection(self, coordinator: Coordinator, *, timeout: float) -> Connection:
+        """As :meth:`connection`, to a broker that metadata need not know yet."""
+        return self._pool.take(coordinator.address, coordinator.node_id, timeout=timeout)
+
+    def any_connection(self, *, timeout: float | None = None) -> Connection:
         """A connection to any broker, for the caller alone until :meth:`release`.
 
         Known brokers and the bootstrap servers are tried in turn, for request.timeout.ms at most.
 
+        :param timeout: seconds for all of it instead.
         :raises BrokerConnectionError: if none can be reached.
         :raises AuthenticationError: if credentials or certificates are not accepted.
         """
-        return self._pool.take_any(self.metadata.brokers)
+        return self._pool.take_any(self.metadata.brokers, timeout=timeout)
 
     def release(self, connection: Connection) -> None:
         """Give back a connection; one with requests in flight is closed."""
@@ -102,13 +118,23 @@ class Cluster:
 
     # Metadata
 
-    def refresh(self, topics: Collection[str] | None = None, *, create: bool = False) -> None:
+    def refresh(
+        self,
+        topics: Collection[str] | None = None,
+        *,
+        create: bool = False,
+        timeout: float | None = None,
+    ) -> None:
         """Look up brokers and the leaders of these topics' partitions, or of all.
 
         :param create: whether brokers may create topics that don't exist, if they are set up for it.
+        :param timeout: as of :meth:`call`.
         """
         response = self.call(
-            metadata_request(topics, create=create), doing="Looking up metadata", max_version=MAX_VERSION
+            metadata_request(topics, create=create),
+            doing="Looking up metadata",
+            max_version=MAX_VERSION,
+            timeout=timeout,
         )
         self.metadata.learn(response, topics)
         now = time.monotonic()
@@ -150,14 +176,24 @@ class Cluster:
         known = self.metadata.topics
         return {name: known[name].topic_id for name in topics if name in known}
 
-    def _new_backoff(self) -> Backoff:
-        return Backoff(self.options, self.options.request_timeout_ms / 1000)
+    def leader_epochs(
+        self, partitions: Collection[TopicPartition], *, max_age: float, timeout: float
+    ) -> dict[TopicPartition, int]:
+        """The epochs of leaders as of ``max_age`` seconds ago or later; -1 where none is known."""
+        self._look_up({p.topic for p in partitions}, max_age=max_age, timeout=timeout)
+        leaders = {p: self.metadata.leader(p) for p in partitions}
+        return {p: -1 if leader is None else leader.epoch for p, leader in leaders.items()}
 
-    def _look_up(self, topics: Iterable[str]) -> None:
-        oldest = time.monotonic() - self.options.metadata_max_age_ms / 1000
+    def _new_backoff(self, timeout: float | None = None) -> Backoff:
+        return Backoff(self.options, self.options.request_timeout_ms / 1000 if timeout is None else timeout)
+
+    def _look_up(
+        self, topics: Iterable[str], *, max_age: float | None = None, timeout: float | None = None
+    ) -> None:
+        oldest = time.monotonic() - (self.options.metadata_max_age_ms / 1000 if max_age is None else max_age)
         stale = {topic for topic in topics if self._refreshed.get(topic, -1e9) < oldest}
         if stale:
-            self.refresh(stale)
+            self.refresh(stale, timeout=timeout)
 
     # Calls
 
@@ -168,18 +204,24 @@ class Cluster:
         doing: str,
         error_code: Callable[[Any], int] = lambda response: 0,
         max_version: int | None = None,
+        timeout: float | None = None,
     ) -> Any:
         """Ask any broker, and again if it fails or answers with an error that a retry may mend.
 
         :param doing: what the request is for, to begin an error's message.
         :param error_code: finds the error code in a response.
+        :param timeout: seconds for all of it; by default each step has request.timeout.ms.
         """
-        backoff = self._new_backoff()
+        backoff = self._new_backoff(timeout)
         while True:
-            connection = self.any_connection()
+            connection = self.any_connection(timeout=None if timeout is None else backoff.remaining)
             trouble: KafkaLogError
             try:
-                response = connection.call(request, max_version=max_version)
+                response = connection.call(
+                    request,
+                    max_version=max_version,
+                    timeout=None if timeout is None else backoff.remaining,
+                )
                 code = error_code(response)
                 if not code:
                     return response
@@ -191,6 +233,42 @@ class Cluster:
             finally:
                 self.release(connection)
             backoff.pause(trouble, first_contact=not self.metadata.brokers)
+
+    def call_brokers(
+        self, request: Any, *, doing: str, error_code: Callable[[Any], int], timeout: float
+    ) -> dict[int, Any]:
+        """Ask every broker that there is, and those again that fail or answer with an error; by node.
+
+        :param timeout: seconds for all of it.
+        """
+        backoff = self._new_backoff(timeout)
+        answers: dict[int, Any] = {}
+        while True:
+            trouble: KafkaLogError | None = None
+            self.refresh([], timeout=backoff.remaining)
+            for node_id in self.metadata.brokers.keys() - answers.keys():
+                try:
+                    response = self._ask_one(node_id, request, backoff.remaining)
+                except BrokerConnectionError as e:
+                    trouble = e
+                    continue
+                code = error_code(response)
+                if not code:
+                    answers[node_id] = response
+                    continue
+                trouble = error_of(code, doing, broker=str(self.metadata.brokers[node_id]))
+                if not is_retriable(code):
+                    raise trouble
+            if trouble is None:
+                return answers
+            backoff.pause(trouble)
+
+    def _ask_one(self, node_id: int, request: Any, timeout: float) -> Any:
+        connection = self.connection(node_id, timeout=timeout)
+        try:
+            return connection.call(request, timeout=timeout)
+        finally:
+            self.release(connection)
 
     def call_leaders(
         self,

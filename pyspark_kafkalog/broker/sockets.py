@@ -40,11 +40,14 @@ class Address(NamedTuple):
         return cls(host.removeprefix("[").removesuffix("]"), int(port))
 
 
-def open_socket(address: Address, options: ConnectionOptions, tls: ssl.SSLContext | None) -> socket.socket:
+def open_socket(
+    address: Address, options: ConnectionOptions, tls: ssl.SSLContext | None, *, timeout: float
+) -> socket.socket:
     """A connected socket, through TLS if a context is given.
 
     Every address that the name stands for is tried (client.dns.lookup=use_all_dns_ips).
 
+    :param timeout: the longest wait for each step, in seconds.
     :raises BrokerConnectionError: if the broker cannot be reached now.
     :raises AuthenticationError: if a certificate is not accepted.
     """
@@ -61,7 +64,7 @@ def open_socket(address: Address, options: ConnectionOptions, tls: ssl.SSLContex
         sock = socket.socket(family, kind, protocol)
         try:
             _set_options(sock, options)
-            sock.settimeout(options.socket_connection_setup_timeout_ms / 1000)
+            sock.settimeout(timeout)
             sock.connect(where)
         except OSError as e:
             sock.close()

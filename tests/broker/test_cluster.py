@@ -99,7 +99,7 @@ def test_old_metadata_is_looked_up_anew(broker: Broker, topic: str, monkeypatch:
     its = of(broker.bootstrap, metadata_max_age_ms=200)
     lookups: list[object] = []
     refresh = its.refresh
-    monkeypatch.setattr(its, "refresh", lambda topics: (lookups.append(topics), refresh(topics)))
+    monkeypatch.setattr(its, "refresh", lambda topics, **_: (lookups.append(topics), refresh(topics)))
     for _ in range(3):
         its.leader(TopicPartition(topic, 0))
     assert lookups == [{topic}]

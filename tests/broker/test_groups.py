@@ -1,0 +1,258 @@
+"""Consumer groups on brokers: what we commit, Kafka's tools see, and what they commit, we see."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from kafka import KafkaConsumer, KafkaProducer
+from kafka import TopicPartition as KafkaTopicPartition
+from kafka.structs import OffsetAndMetadata
+
+from pyspark_kafkalog.broker.groups import BrokerGroups
+from pyspark_kafkalog.errors import GroupError, UnknownTopicOrPartitionError
+from pyspark_kafkalog.model import CommittedOffset, TopicPartition
+from pyspark_kafkalog.options.brokers import ConnectionOptions
+from tests.kafka import Broker, kafka_jars, run_kafka_class
+from tests.kafka_jars import java
+from tests.kafka_old import OldBroker
+from tests.kafka_service import KafkaService
+
+pytestmark = pytest.mark.broker
+
+
+def groups_of(bootstrap: str, timeout: float | None = None, **options: object) -> BrokerGroups:
+    connection = ConnectionOptions(tuple(bootstrap.split(",")), **options)  # type: ignore[arg-type]
+    return BrokerGroups(connection, timeout=timeout)
+
+
+@pytest.fixture
+def groups(broker: Broker) -> BrokerGroups:
+    return groups_of(broker.bootstrap)
+
+
+@pytest.fixture
+def topic(broker: Broker) -> str:
+    """One of two partitions."""
+    name = f"groups-{uuid.uuid4().hex[:12]}"
+    broker.create_topic(name, 2)
+    return name
+
+
+def new_group() -> str:
+    return f"group-{uuid.uuid4().hex[:12]}"
+
+
+def send(service: KafkaService, topic: str, count: int) -> None:
+    producer = KafkaProducer(bootstrap_servers=service.bootstrap)
+    for i in range(count):
+        producer.send(topic, b"%d" % i, partition=i % 2)
+    producer.flush()
+    producer.close()
+
+
+@contextmanager
+def member(service: KafkaService, group: str, topic: str) -> Iterator[KafkaConsumer]:
+    """A consumer that has joined the group, and has its partitions."""
+    consumer = KafkaConsumer(
+        topic, bootstrap_servers=service.bootstrap, group_id=group, enable_auto_commit=False
+    )
+    try:
+        deadline = time.monotonic() + 30
+        while not consumer.assignment():
+            assert time.monotonic() < deadline
+            consumer.poll(100)
+        yield consumer
+    finally:
+        consumer.close()
+
+
+@contextmanager
+def console_consumer(broker: Broker, group: str, topic: str, folder: Path) -> Iterator[None]:
+    """Kafka's own, in a group of KIP-848."""
+    options = {"bootstrap-server": broker.bootstrap, "topic": topic, "group": group}
+    command = [java(), "-Xmx128m", "-cp", f"{kafka_jars()}/*"]
+    command += ["org.apache.kafka.tools.consumer.ConsoleConsumer"]
+    command += [word for name, value in options.items() for word in (f"--{name}", value)]
+    command += ["--command-property", "group.protocol=consumer"]
+    with (folder / "consumer.log").open("wb") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=output)
+        try:
+            yield
+        finally:
+            process.terminate()
+            process.wait(30)
+
+
+def test_what_is_committed_is_read_again(groups: BrokerGroups, topic: str) -> None:
+    group, (first, second) = new_group(), (TopicPartition(topic, 0), TopicPartition(topic, 1))
+    assert groups.committed(group) == {}
+    assert groups.committed(group, [first]) == {}
+    groups.commit(group, {})
+    assert group not in groups.group_ids()
+    # A new topic's leaders are in epoch 0, and that is filled in.
+    groups.commit(group, {first: CommittedOffset(7, metadata="grüße"), second: CommittedOffset(0, 0)})
+    assert groups.committed(group) == {
+        first: CommittedOffset(7, 0, "grüße"),
+        second: CommittedOffset(0, 0),
+    }
+    groups.commit(group, {first: CommittedOffset(9)})
+    assert groups.committed(group, [first, TopicPartition(topic, 5)]) == {first: CommittedOffset(9, 0)}
+    assert groups.committed(group, []) == {}
+    assert group in groups.group_ids()
+
+
+def test_kafka_python_sees_what_we_commit_and_we_see_what_it_commits(
+    broker: Broker, groups: BrokerGroups, topic: str
+) -> None:
+    group = new_group()
+    groups.commit(group, {TopicPartition(topic, 1): CommittedOffset(3, metadata="ours")})
+    theirs = KafkaTopicPartition(topic, 1)
+    with broker.admin() as admin:
+        assert admin.list_group_offsets(group)[group][theirs] == OffsetAndMetadata(3, "ours", 0)
+    consumer = KafkaConsumer(bootstrap_servers=broker.bootstrap, group_id=group, enable_auto_commit=False)
+    consumer.assign([theirs])
+    consumer.commit({theirs: OffsetAndMetadata(5, "theirs", -1)})
+    consumer.close()
+    assert groups.committed(group) == {TopicPartition(topic, 1): CommittedOffset(5, -1, "theirs")}
+
+
+def test_kafkas_own_tool_shows_the_lag(broker: Broker, groups: BrokerGroups, topic: str) -> None:
+    send(broker, topic, 10)
+    group = new_group()
+    groups.commit(
+        group, {TopicPartition(topic, 0): CommittedOffset(5), TopicPartition(topic, 1): CommittedOffset(2)}
+    )
+    tool = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+    at = ["--bootstrap-server", broker.bootstrap]
+    shown = run_kafka_class(tool, *at, "--describe", "--group", group).stdout
+    lines = sorted(line.split()[1:6] for line in shown.splitlines() if line.startswith(group))
+    assert lines == [[topic, "0", "5", "5", "0"], [topic, "1", "2", "5", "3"]]
+
+
+def test_a_group_without_members_is_described(groups: BrokerGroups, topic: str) -> None:
+    group = new_group()
+    groups.commit(group, {TopicPartition(topic, 0): CommittedOffset(1)})
+    (described,) = groups.describe([group, "no-such-group"]).values()
+    assert (described.group_id, described.state, described.protocol_type) == (group, "Empty", "")
+    assert (described.members, described.coordinator) == ((), 1)
+    assert groups.describe([]) == {}
+
+
+def test_a_group_with_live_members_is_described_and_takes_no_commit(
+    broker: Broker, groups: BrokerGroups, topic: str
+) -> None:
+    group, partition = new_group(), TopicPartition(topic, 0)
+    with member(broker, group, topic):
+        described = groups.describe([group])[group]
+        assert (described.state, described.protocol_type) == ("Stable", "consumer")
+        assert described.protocol
+        (its,) = described.members
+        assert its.partitions == (partition, TopicPartition(topic, 1))
+        assert its.client_id.startswith("kafka-python")
+        assert its.host.strip("/") == "127.0.0.1"
+        with pytest.raises(GroupError, match=rf"{group}.*live members, UNKNOWN_MEMBER_ID.*kafka\.group\.id"):
+            groups.commit(group, {partition: CommittedOffset(1)})
+        with pytest.raises(GroupError, match="live members, GROUP_SUBSCRIBED_TO_TOPIC"):
+            groups.delete_offsets(group, [partition])
+        with pytest.raises(GroupError, match=f"Deleting group {group}: .*live members, NON_EMPTY_GROUP"):
+            groups.delete_group(group)
+    groups.commit(group, {partition: CommittedOffset(1)})
+    assert groups.committed(group) == {partition: CommittedOffset(1, 0)}
+
+
+def test_offsets_and_groups_are_deleted(groups: BrokerGroups, topic: str) -> None:
+    group, (first, second) = new_group(), (TopicPartition(topic, 0), TopicPartition(topic, 1))
+    groups.delete_offsets(group, [first])
+    groups.commit(group, {first: CommittedOffset(1), second: CommittedOffset(2)})
+    groups.delete_offsets(group, [])
+    groups.delete_offsets(group, [first, TopicPartition("no-such-topic", 0)])
+    assert groups.committed(group) == {second: CommittedOffset(2, 0)}
+    groups.delete_group(group)
+    assert groups.committed(group) == {}
+    assert group not in groups.group_ids()
+    with pytest.raises(GroupError, match=r"GROUP_ID_NOT_FOUND.*name is right"):
+        groups.delete_group(group)
+
+
+def test_an_error_names_what_is_not_committed(groups: BrokerGroups, topic: str) -> None:
+    group, (first, second) = new_group(), (TopicPartition(topic, 0), TopicPartition(topic, 1))
+    with pytest.raises(
+        GroupError, match=rf"OFFSET_METADATA_TOO_LARGE; the other 1 are committed \(partition {second}\)"
+    ):
+        groups.commit(group, {first: CommittedOffset(1), second: CommittedOffset(2, metadata="x" * 5000)})
+    assert groups.committed(group) == {first: CommittedOffset(1, 0)}
+    missing = [TopicPartition("no-such-topic", number) for number in (0, 1)]
+    with pytest.raises(
+        UnknownTopicOrPartitionError, match="for no-such-topic-0, no-such-topic-1; the other 1 are committed"
+    ):
+        groups.commit(group, dict.fromkeys([second, *missing], CommittedOffset(2)))
+    assert groups.committed(group)[second] == CommittedOffset(2, 0)
+
+
+def test_open_transactions_are_waited_for(broker: Broker, groups: BrokerGroups, topic: str) -> None:
+    group, its = new_group(), KafkaTopicPartition(topic, 0)
+    groups.commit(group, {TopicPartition(topic, 0): CommittedOffset(1)})
+    producer = KafkaProducer(bootstrap_servers=broker.bootstrap, transactional_id=uuid.uuid4().hex)
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send_offsets_to_transaction({its: OffsetAndMetadata(4, "", -1)}, group)
+    impatient = groups_of(broker.bootstrap, timeout=0.5)
+    with pytest.raises(Exception, match=f"{group}.*UNSTABLE_OFFSET_COMMIT"):
+        impatient.committed(group)
+    producer.commit_transaction()
+    producer.close()
+    assert groups.committed(group) == {TopicPartition(topic, 0): CommittedOffset(4, -1)}
+
+
+def test_a_broker_of_old(old_broker: OldBroker) -> None:
+    topic, group = f"groups-{uuid.uuid4().hex[:12]}", new_group()
+    old_broker.make_topic(topic, 2)
+    groups = groups_of(old_broker.bootstrap)
+    first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    groups.commit(group, {first: CommittedOffset(1, metadata="m"), second: CommittedOffset(2)})
+    assert groups.committed(group) == {first: CommittedOffset(1, 0, "m"), second: CommittedOffset(2, 0)}
+    assert groups.committed(group, [second]) == {second: CommittedOffset(2, 0)}
+    assert group in groups.group_ids()
+    other = new_group()
+    with member(old_broker, other, topic):
+        described = groups.describe([group, other, "no-such-group"])
+        assert {name: its.state for name, its in described.items()} == {group: "Empty", other: "Stable"}
+        assert described[other].members[0].partitions == (first, second)
+        with pytest.raises(GroupError, match="live members"):
+            groups.commit(other, {first: CommittedOffset(1)})
+    groups.delete_offsets(group, [first])
+    assert groups.committed(group) == {second: CommittedOffset(2, 0)}
+    groups.delete_group(group)
+    assert groups.committed(group) == {}
+
+
+def test_a_group_whose_assignments_brokers_make(
+    broker: Broker, groups: BrokerGroups, topic: str, tmp_path: Path
+) -> None:
+    group, partition = new_group(), TopicPartition(topic, 0)
+    with console_consumer(broker, group, topic, tmp_path):
+        deadline = time.monotonic() + 60
+        while not (described := groups.describe([group])) or described[group].state != "Stable":
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+        its = described[group]
+        assert (its.protocol_type, its.protocol, its.coordinator) == ("consumer", "uniform", 1)
+        assert [its.partitions for its in its.members] == [(partition, TopicPartition(topic, 1))]
+        assert its.members[0].client_id == "console-consumer"
+        with pytest.raises(GroupError, match="live members"):
+            groups.commit(group, {partition: CommittedOffset(1)})
+        with pytest.raises(GroupError, match="live members"):
+            groups.delete_offsets(group, [partition])
+    deadline = time.monotonic() + 60
+    while groups.describe([group])[group].state != "Empty":
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    groups.commit(group, {partition: CommittedOffset(3)})
+    assert groups.committed(group, [partition]) == {partition: CommittedOffset(3, 0)}
+    groups.delete_group(group)
