@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from pyspark_kafkalog.model import GroupOffsets, OffsetRange, Place, TopicPartition
-from pyspark_kafkalog.options.offsets_json import Offsets
+from pyspark_kafkalog.options.offsets_json import MAX_LONG, Offsets
 from pyspark_kafkalog.options.settings import ReadOptions
 from pyspark_kafkalog.planning.offsets import (
     check_nothing_lost_while_available_now,
@@ -230,14 +230,14 @@ class StreamPlanner:
     def _share_limits(self, unread: dict[TopicPartition, OffsetRange]) -> Offsets:
         """For each partition an end within what the limits allow, in proportion to its unread offsets."""
         limits = self._options.limits
-        total = sum(end - begin for begin, end in unread.values())
+        sizes = {partition: end - begin for partition, (begin, end) in unread.items()}
+        offsets, size_in_bytes = _shares(limits.max_offsets, sizes), _shares(limits.max_bytes, sizes)
         ends = {}
         for partition, (begin, end) in unread.items():
-            if limits.max_offsets is not None:
-                end = min(end, begin + _proportion(limits.max_offsets, end - begin, total))
-            if limits.max_bytes is not None:
-                size = _proportion(limits.max_bytes, unread[partition].end - begin, total)
-                end = self._place.offset_after_bytes(partition, OffsetRange(begin, end), size)
+            end = min(end, begin + offsets.get(partition, MAX_LONG))
+            if partition in size_in_bytes:
+                within = OffsetRange(begin, end)
+                end = self._place.offset_after_bytes(partition, within, size_in_bytes[partition])
             ends[partition] = end
         return ends
 
@@ -246,6 +246,19 @@ def _topics(partitions: Iterable[TopicPartition]) -> set[str]:
     return {partition.topic for partition in partitions}
 
 
-def _proportion(limit: int, part: int, total: int) -> int:
-    """``part``'s share of ``limit``, rounded down, yet at least 1 so that small partitions don't starve."""
-    return max(limit * part // total, 1)
+def _shares(limit: int | None, sizes: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """Each partition's share of ``limit``, in proportion to its size; of none without a limit.
+
+    Shares are rounded down, as by Spark, yet to 1 at least so that small partitions don't
+    starve. What that leaves of the limit goes to those who lost most, one each, so that a
+    backlog of some times the limit takes no further micro-batch for a handful of records.
+    """
+    if limit is None:
+        return {}
+    total = sum(sizes.values())
+    shares = {partition: max(limit * size // total, 1) for partition, size in sizes.items()}
+    left = max(limit - sum(shares.values()), 0)
+    by_loss = sorted(sizes, key=lambda partition: (-(limit * sizes[partition] % total), partition))
+    for partition in by_loss[:left]:
+        shares[partition] += 1
+    return shares

@@ -57,6 +57,14 @@ class TestMaxOffsets:
         assert stream.latest == {A0: 101, A1: 11, A2: 1}
         assert stream.next_offsets(first) == {A0: 17, A1: 2, A2: 1}
 
+    def test_what_rounding_leaves_of_the_limit_is_shared_out(self) -> None:
+        """So a backlog of twice the limit is two micro-batches, and none for a few records."""
+        place = FakePlace({A0: (0, 501), A1: (0, 600), A2: (0, 899)})
+        stream = planner(place, maxOffsetsPerTrigger="1000")
+        first = stream.next_offsets({A0: 0, A1: 0, A2: 0})
+        assert first == {A0: 251, A1: 300, A2: 449}
+        assert stream.next_offsets(first) == {A0: 501, A1: 600, A2: 899}
+
     def test_the_largest_long_is_no_limit(self) -> None:
         """SPARK-26718: the sum of start and share must not overflow."""
         place = FakePlace({A0: (0, 101), A1: (0, 2**62)})
