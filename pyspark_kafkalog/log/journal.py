@@ -22,7 +22,7 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -133,6 +133,18 @@ def recover(root: str) -> None:
     os.unlink(path)
     sync_folder(root)
     _restore_clean_shutdown(root, journal)
+
+
+@contextlib.contextmanager
+def unclean(root: str) -> Iterator[None]:
+    """Take ``.kafka_cleanshutdown`` away for a change that needs no journal, for good where it fails."""
+    clean_shutdown = _text(root, CLEAN_SHUTDOWN_FILE)
+    if clean_shutdown is not None:
+        os.unlink(os.path.join(root, CLEAN_SHUTDOWN_FILE))
+        sync_folder(root)
+    yield
+    if clean_shutdown is not None:
+        _replace(root, CLEAN_SHUTDOWN_FILE, clean_shutdown)
 
 
 def is_published(root: str, batch: PublishedBatch) -> bool:

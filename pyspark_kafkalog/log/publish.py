@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from pyspark_kafkalog.codec.walk import walk
 from pyspark_kafkalog.errors import (
     LogDirectoryError,
     RecordTooLargeError,
@@ -93,20 +94,67 @@ def publish(
             sweep(root, job)
             return Published(skipped=True)
         pending = _read_all(root, staged, settings)
-        logs = _open_all(root, pending.keys(), settings, num_partitions)
-        try:
-            entries = journal.begin(root, {partition: log.end for partition, log in logs.items()}, batch)
-            offsets = _append_all(root, logs, pending, settings)
-            journal.commit(root, entries)
-        except BaseException as e:
-            journal.recover(root)
-            if isinstance(e, OSError):
-                raise LogDirectoryError(
-                    f"Could not append: {e.strerror}", file=e.filename or root, hint="Nothing was published."
-                ) from e
-            raise
+        offsets = _append_at_once(root, pending, settings, num_partitions, batch)
         sweep(root, job)
         return Published(offsets)
+
+
+def append_batch(
+    root: str, partition: TopicPartition, data: np.ndarray, settings: LogSettings, num_partitions: int
+) -> OffsetRange:
+    """Append one record batch to one partition, and flush it. The caller holds the directory's lock.
+
+    A batch is whole or it is a torn tail, which no reader sees and the next append cuts off: that needs
+    no journal, unless the topic is new and all its partitions have to be there at once.
+
+    :param num_partitions: how many the topic gets if it does not exist yet.
+    :raises LogDirectoryError: if it can't be written, or the directory is not in order.
+    :raises CorruptRecordError: if the partition is damaged in its middle.
+    """
+    journal.recover(root)
+    batches = walk(data)
+    pending = PendingBatches(
+        [data],
+        np.zeros_like(batches.position),
+        batches.position,
+        batches.size,
+        batches.last_offset - batches.base_offset + 1,
+        batches.max_timestamp,
+        batches.attributes,
+    )
+    folder = os.path.join(root, str(partition))
+    if not os.path.lexists(folder):
+        return _append_at_once(root, {partition: pending}, settings, num_partitions, None)[partition]
+    _check_inside(root, folder)
+    try:
+        with journal.unclean(root):
+            log = open_partition(folder, partition, settings, _log_start_offsets(root).get(partition, 0))
+            return append(log, pending, settings, time.time_ns() // 1_000_000)
+    except OSError as e:
+        raise LogDirectoryError(f"Could not append: {e.strerror}", file=e.filename or root) from e
+
+
+def _append_at_once(
+    root: str,
+    pending: Mapping[TopicPartition, PendingBatches],
+    settings: LogSettings,
+    num_partitions: int,
+    batch: PublishedBatch | None,
+) -> dict[TopicPartition, OffsetRange]:
+    """Append to all partitions, new ones made, and make it visible at one moment; or nothing at all."""
+    logs = _open_all(root, pending.keys(), settings, num_partitions)
+    try:
+        entries = journal.begin(root, {partition: log.end for partition, log in logs.items()}, batch)
+        offsets = _append_all(root, logs, pending, settings)
+        journal.commit(root, entries)
+    except BaseException as e:
+        journal.recover(root)
+        if isinstance(e, OSError):
+            raise LogDirectoryError(
+                f"Could not append: {e.strerror}", file=e.filename or root, hint="Nothing was published."
+            ) from e
+        raise
+    return offsets
 
 
 def _read_all(
