@@ -1,1 +1,83 @@
-"""Administration of log directories and clusters, from Python and with no Spark."""
+"""Administration of log directories and clusters, from Python and with no Spark.
+
+::
+
+    from pyspark_kafkalog import admin
+
+    options = {"kafka.bootstrap.servers": "host:9092"}  # or {"path": "/data/kafka-logs"}
+    place, groups = admin.place_of(options), admin.groups_of(options)
+    admin.topics(place)
+    admin.lags(admin.group_offsets(place, groups))
+    steps = admin.plan_reset(place, groups, "my-group", None, admin.ResetTo.SHIFT, -100)
+    admin.execute(groups, steps)
+
+What reads records, ``dump`` and ``verify``, is loaded on first use.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from pyspark_kafkalog.admin.consumer_groups import (
+    GroupLag,
+    GroupOffset,
+    delete_group,
+    delete_offsets,
+    group_offsets,
+    groups,
+    lags,
+    total_lag,
+)
+from pyspark_kafkalog.admin.exchange import export_csv, export_json, parse
+from pyspark_kafkalog.admin.opening import groups_of, place_of
+from pyspark_kafkalog.admin.partitions import PartitionState, partitions_of, topics
+from pyspark_kafkalog.admin.reset import ResetStep, ResetTo, execute, plan_import, plan_reset
+
+if TYPE_CHECKING:
+    from pyspark_kafkalog.admin.dumping import DumpedBatch, DumpedRecord, dump
+    from pyspark_kafkalog.admin.verifying import Damage, VerifiedPartition, verify
+
+__all__ = [
+    "Damage",
+    "DumpedBatch",
+    "DumpedRecord",
+    "GroupLag",
+    "GroupOffset",
+    "PartitionState",
+    "ResetStep",
+    "ResetTo",
+    "VerifiedPartition",
+    "delete_group",
+    "delete_offsets",
+    "dump",
+    "execute",
+    "export_csv",
+    "export_json",
+    "group_offsets",
+    "groups",
+    "groups_of",
+    "lags",
+    "parse",
+    "partitions_of",
+    "place_of",
+    "plan_import",
+    "plan_reset",
+    "topics",
+    "total_lag",
+    "verify",
+]
+
+_LOADED_ON_USE = {
+    "DumpedBatch": "dumping",
+    "DumpedRecord": "dumping",
+    "dump": "dumping",
+    "Damage": "verifying",
+    "VerifiedPartition": "verifying",
+    "verify": "verifying",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LOADED_ON_USE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"{__name__}.{_LOADED_ON_USE[name]}"), name)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from pyspark_kafkalog.admin.groups import group_offsets, groups
+from pyspark_kafkalog.admin.consumer_groups import group_offsets, groups
+from pyspark_kafkalog.admin.partitions import topics
 from pyspark_kafkalog.admin.rows import to_table
-from pyspark_kafkalog.admin.topics import topics
 from pyspark_kafkalog.options.settings import PlaceOptions
 from pyspark_kafkalog.options.views import VIEWS, ViewOptions
 from pyspark_kafkalog.transfer.places import open_groups, open_place

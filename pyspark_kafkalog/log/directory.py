@@ -8,7 +8,12 @@ from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 
-from pyspark_kafkalog.errors import DataLossError, LogDirectoryError, UnknownTopicOrPartitionError
+from pyspark_kafkalog.errors import (
+    CorruptRecordError,
+    DataLossError,
+    LogDirectoryError,
+    UnknownTopicOrPartitionError,
+)
 from pyspark_kafkalog.log.partition import Partition
 from pyspark_kafkalog.log.root import LogRoot, open_root
 from pyspark_kafkalog.log.times import first_at, newest_timestamp
@@ -123,6 +128,10 @@ class LogDirectory:
         """See :meth:`pyspark_kafkalog.model.Place.mean_record_bytes`: sizes by offsets."""
         sizes = self._ask_each(partitions, Partition.mean_record_bytes)
         return {partition: size for partition, size in sizes.items() if size is not None}
+
+    def file_faults(self, partition: TopicPartition) -> list[CorruptRecordError]:
+        """What is wrong with a partition's files besides batches amid the log: its indexes, a torn tail."""
+        return self._ask(partition, Partition.file_faults)
 
     def fetch(
         self,

@@ -8,6 +8,7 @@ import numpy as np
 
 from pyspark_kafkalog.errors import CorruptRecordError, DataLossError, LogDirectoryError
 from pyspark_kafkalog.log.filesystem import Folder
+from pyspark_kafkalog.log.index_check import index_faults
 from pyspark_kafkalog.log.layout import PARTITION_METADATA_FILE, parse_partition_metadata
 from pyspark_kafkalog.log.loading import LogEnd, find_end, live_segments
 from pyspark_kafkalog.log.segment import MAX_OFFSET, FramingError, OpenSegment, Segment
@@ -75,6 +76,24 @@ class Partition:
         """File and position where the log ended before the file did, when it was looked at last."""
         end = self._end
         return None if end is None or end.torn_at is None else (end.segment.file, end.torn_at)
+
+    def file_faults(self) -> list[CorruptRecordError]:
+        """What is wrong with the indexes, and bytes after the last batch that are none."""
+        segments = self.segments()
+        log_end_offset = self.log_end_offset(segments)
+        faults = [fault for segment in segments for fault in index_faults(segment, self.topic_partition)]
+        if self.torn_tail is not None:
+            file, position = self.torn_tail
+            faults.append(
+                CorruptRecordError(
+                    "No whole record batch from here on; the log ends here",
+                    topic_partition=self.topic_partition,
+                    offset=log_end_offset,
+                    file=file,
+                    position=position,
+                )
+            )
+        return faults
 
     def read(self, offsets: OffsetRange, *, on_corrupt: OnCorrupt | None, largest: int) -> Iterator[Slice]:
         """The batches of ``offsets`` in slices of ``largest`` bytes at most, or of one larger batch.

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_kafkalog.admin.topics import PartitionState, topics
+from pyspark_kafkalog.admin.partitions import PartitionState, topics
 from pyspark_kafkalog.errors import UnknownTopicOrPartitionError
 from pyspark_kafkalog.log.directory import LogDirectory
 from pyspark_kafkalog.model import TopicPartition

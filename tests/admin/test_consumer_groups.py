@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from pyspark_kafkalog.admin.groups import GroupLag, GroupOffset, group_offsets, groups, lags, total_lag
+from pyspark_kafkalog.admin.consumer_groups import (
+    GroupLag,
+    GroupOffset,
+    group_offsets,
+    groups,
+    lags,
+    total_lag,
+)
 from pyspark_kafkalog.errors import GroupError
 from pyspark_kafkalog.model import CommittedOffset, Group, TopicPartition
 from pyspark_kafkalog.options.settings import Selection

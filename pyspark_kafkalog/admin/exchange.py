@@ -1,0 +1,136 @@
+"""Offsets of groups as text: JSON that keeps all that can be committed, and the CSV of Kafka's own tool.
+
+::
+
+    [{"group": "g", "topic": "t", "partition": 0, "offset": 23, "leaderEpoch": 1, "metadata": ""}]
+    {"t":{"0":23}}     Spark's offsets, of one group that is named beside them
+    t,0,23             kafka-consumer-groups --export of one group
+    g,t,0,23           and of several
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pyspark_kafkalog.admin.consumer_groups import GroupOffset
+from pyspark_kafkalog.errors import OptionError
+from pyspark_kafkalog.model import CommittedOffset, TopicPartition, check_topic
+from pyspark_kafkalog.options.offsets_json import MAX_INT, MAX_LONG, parse_offsets
+
+Wanted = dict[str, dict[TopicPartition, CommittedOffset]]
+"""For each group the offsets to commit."""
+
+
+def export_json(offsets: Iterable[GroupOffset]) -> str:
+    """The offsets as JSON, one object a line."""
+    rows = [
+        {
+            "group": row.group,
+            "topic": row.topic,
+            "partition": row.partition,
+            "offset": row.offset,
+            "leaderEpoch": -1 if row.leader_epoch is None else row.leader_epoch,
+            "metadata": row.metadata,
+        }
+        for row in offsets
+    ]
+    return "[" + ",\n ".join(json.dumps(row) for row in rows) + "]\n"
+
+
+def export_csv(offsets: Iterable[GroupOffset], *, with_group: bool) -> str:
+    """The offsets as ``kafka-consumer-groups --export`` writes them, the groups' names before them or not."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    for row in offsets:
+        writer.writerow([*([row.group] if with_group else []), row.topic, row.partition, row.offset])
+    return text.getvalue()
+
+
+def parse(text: str, *, group: str | None = None) -> Wanted:
+    """What :func:`export_json` or :func:`export_csv` wrote, or Kafka's tool, or Spark.
+
+    :param group: whose offsets they are where the text does not say; where it does, others are left out.
+    :raises OptionError: for any other text, and for a group that neither names.
+    """
+    start = text.lstrip()[:1]
+    if start == "{":
+        rows = [
+            (group, partition, CommittedOffset(offset))
+            for partition, offset in parse_offsets(text, option="file").items()
+        ]
+    elif start == "[":
+        rows = [_json_row(number, row) for number, row in enumerate(_json_list(text), 1)]
+    else:
+        rows = _csv_rows(text)
+    wanted: Wanted = {}
+    for named, partition, offset in rows:
+        its = named if named is not None else group
+        if its is None:
+            raise OptionError("The file names no group", hint="Name the one whose offsets these are.")
+        if group is None or its == group:
+            if partition in wanted.setdefault(its, {}):
+                raise OptionError(f"The file has two offsets of group {its!r}", topic_partition=partition)
+            wanted[its][partition] = offset
+    return wanted
+
+
+_Row = tuple[str | None, TopicPartition, CommittedOffset]
+
+
+def _csv_rows(text: str) -> list[_Row]:
+    rows: list[_Row] = []
+    try:
+        lines = list(csv.reader(io.StringIO(text)))
+    except csv.Error as e:
+        raise OptionError(f"The file is no CSV: {e}") from e
+    for number, fields in enumerate(lines, 1):
+        if not fields:
+            continue
+        if len(fields) not in (3, 4):
+            raise _unexpected(f"line {number}", "topic,partition,offset or group,topic,partition,offset")
+        group = fields[0] if len(fields) == 4 else None
+        topic, partition, offset = fields[-3:]
+        number_of, at = _integer(partition, MAX_INT), _integer(offset, MAX_LONG)
+        if number_of is None or at is None:
+            raise _unexpected(f"line {number}", "a partition and an offset from 0 on")
+        rows.append((group, TopicPartition(check_topic(topic), number_of), CommittedOffset(at)))
+    return rows
+
+
+def _integer(text: str, highest: int) -> int | None:
+    digits = text.strip()
+    return int(digits) if digits.isascii() and digits.isdigit() and int(digits[:20]) <= highest else None
+
+
+def _json_list(text: str) -> list[Any]:
+    try:
+        return list(json.loads(text))
+    except (ValueError, RecursionError) as e:
+        raise OptionError(f"The file is no JSON: {e}") from e
+
+
+def _json_row(number: int, row: object) -> _Row:
+    where = f"object {number}"
+    if not isinstance(row, Mapping):
+        raise _unexpected(where, "group, topic, partition and offset")
+    partition, offset, epoch = (row.get(name, default) for name, default in _NUMBERS.items())
+    texts = [row.get("topic"), row.get("metadata", "")]
+    if not all(type(value) is int for value in (partition, offset, epoch)) or partition < 0 or offset < 0:
+        raise _unexpected(where, "a partition and an offset from 0 on")
+    if not all(isinstance(value, str) for value in texts) or not isinstance(row.get("group"), str | None):
+        raise _unexpected(where, "texts as group, topic and metadata")
+    if partition > MAX_INT or offset > MAX_LONG or not -1 <= epoch <= MAX_INT:
+        raise _unexpected(where, "numbers that Kafka has")
+    committed = CommittedOffset(offset, epoch, row.get("metadata", ""))
+    return row.get("group"), TopicPartition(check_topic(row["topic"]), partition), committed
+
+
+_NUMBERS = {"partition": None, "offset": None, "leaderEpoch": -1}
+
+
+def _unexpected(where: str, expected: str) -> OptionError:
+    return OptionError(f"The file has something else in {where} than {expected}")

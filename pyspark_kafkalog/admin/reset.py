@@ -1,0 +1,180 @@
+"""Where a group goes on: plans to be looked at first, then executed (Kafka's OffsetsUtils).
+
+As by Kafka's tool, a group with live members is not touched, an offset beyond
+the log becomes the nearest that exists, and a timestamp that no record reaches
+becomes the end.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from pyspark_kafkalog.errors import GroupError, OptionError, UnknownTopicOrPartitionError
+from pyspark_kafkalog.model import CommittedOffset, GroupOffsets, Place, TopicPartition, Watermarks
+
+_INACTIVE = ("Empty", "Dead")
+
+
+class ResetTo(enum.Enum):
+    """What a group is reset to; the last three need a value."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+    CURRENT = "current"
+    """What it has committed already, and the end where it has nothing."""
+    TIMESTAMP = "timestamp"
+    """The first record with a timestamp of so many ms or later."""
+    SHIFT = "shift"
+    """So many offsets on from what is committed, or back if below 0."""
+    OFFSET = "offset"
+
+
+@dataclass(frozen=True, slots=True)
+class ResetStep:
+    """The new ``offset`` of one partition; ``current`` is what is committed now, None if nothing is.
+
+    ``note`` says why it is not the offset that was asked for.
+    """
+
+    group: str
+    topic: str
+    partition: int
+    current: int | None
+    offset: int
+    note: str = ""
+    leader_epoch: int = -1
+    metadata: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Goal:
+    offset: int
+    note: str = ""
+
+
+def plan_reset(
+    place: Place,
+    groups: GroupOffsets,
+    group: str,
+    partitions: Collection[TopicPartition] | None,
+    to: ResetTo,
+    value: int = 0,
+) -> list[ResetStep]:
+    """What a reset of ``group`` would do, by partition; nothing is changed.
+
+    :param partitions: None means all for which it has committed and which exist.
+    :raises GroupError: if the group has live members, or is to be shifted from nothing.
+    :raises UnknownTopicOrPartitionError: if a partition does not exist.
+    """
+    _check_inactive(groups, group)
+    committed = groups.committed(group, partitions)
+    if partitions is None:
+        partitions = _existing(place, committed)
+    bounds = _bounds(place, partitions)
+    times = dict.fromkeys(partitions, value) if to is ResetTo.TIMESTAMP else {}
+    found = place.offsets_for_times(times) if times else {}
+    steps = []
+    for partition, its in sorted(bounds.items()):
+        now = committed.get(partition)
+        if to is ResetTo.EARLIEST:
+            goal = _Goal(its.log_start_offset)
+        elif to is ResetTo.LATEST:
+            goal = _Goal(its.high_watermark)
+        elif to is ResetTo.CURRENT:
+            goal = _Goal(its.high_watermark, "nothing is committed") if now is None else _Goal(now.offset)
+        elif to is ResetTo.TIMESTAMP:
+            offset = found.get(partition)
+            goal = _Goal(its.high_watermark, "no record is as late") if offset is None else _Goal(offset)
+        elif to is ResetTo.OFFSET:
+            goal = _clamped(value, its)
+        elif now is None:
+            raise GroupError(
+                f"Group {group!r} has committed nothing from which to shift", topic_partition=partition
+            )
+        else:
+            goal = _clamped(now.offset + value, its)
+        steps.append(_step(group, partition, now, goal))
+    return steps
+
+
+def plan_import(
+    place: Place, groups: GroupOffsets, wanted: Mapping[str, Mapping[TopicPartition, CommittedOffset]]
+) -> list[ResetStep]:
+    """What committing these offsets of groups would do; see :func:`plan_reset`. Metadata is kept."""
+    steps = []
+    for group, offsets in sorted(wanted.items()):
+        _check_inactive(groups, group)
+        committed = groups.committed(group, offsets)
+        for partition, its in sorted(_bounds(place, offsets).items()):
+            asked = offsets[partition]
+            goal = _clamped(asked.offset, its)
+            epoch = -1 if goal.note else asked.leader_epoch
+            steps.append(_step(group, partition, committed.get(partition), goal, epoch, asked.metadata))
+    return steps
+
+
+def execute(groups: GroupOffsets, steps: Collection[ResetStep]) -> None:
+    """Commit what was planned, one group after the other.
+
+    :raises GroupError: if a group has live members by now, or can't be written to.
+    """
+    by_group: dict[str, dict[TopicPartition, CommittedOffset]] = {}
+    for step in steps:
+        offset = CommittedOffset(step.offset, step.leader_epoch, step.metadata)
+        by_group.setdefault(step.group, {})[TopicPartition(step.topic, step.partition)] = offset
+    for group, offsets in by_group.items():
+        groups.commit(group, offsets)
+
+
+def _check_inactive(groups: GroupOffsets, group: str) -> None:
+    if not group:
+        raise OptionError("The name of the group is empty")
+    known = groups.describe([group]).get(group)
+    if known is not None and known.state not in _INACTIVE:
+        raise GroupError(
+            f"Offsets of group {group!r} can only be changed while it is inactive, and it is {known.state}",
+            hint="Stop its consumers first.",
+        )
+
+
+def _existing(place: Place, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
+    topics = place.topics({partition.topic for partition in partitions}) if partitions else {}
+    return [partition for partition in partitions if partition.partition in topics.get(partition.topic, ())]
+
+
+def _bounds(place: Place, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Watermarks]:
+    bounds = place.watermarks(partitions, read_committed=False) if partitions else {}
+    for partition in sorted(partitions):
+        if partition not in bounds:
+            raise UnknownTopicOrPartitionError("The partition does not exist", topic_partition=partition)
+    return bounds
+
+
+def _clamped(offset: int, bounds: Watermarks) -> _Goal:
+    if offset < bounds.log_start_offset:
+        return _Goal(bounds.log_start_offset, f"the log begins after {offset}")
+    if offset > bounds.high_watermark:
+        return _Goal(bounds.high_watermark, f"the log ends before {offset}")
+    return _Goal(offset)
+
+
+def _step(
+    group: str,
+    partition: TopicPartition,
+    now: CommittedOffset | None,
+    goal: _Goal,
+    leader_epoch: int = -1,
+    metadata: str = "",
+) -> ResetStep:
+    return ResetStep(
+        group=group,
+        topic=partition.topic,
+        partition=partition.partition,
+        current=None if now is None else now.offset,
+        offset=goal.offset,
+        note=goal.note,
+        leader_epoch=leader_epoch,
+        metadata=metadata,
+    )

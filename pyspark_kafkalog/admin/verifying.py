@@ -1,0 +1,130 @@
+"""Whether all that is stored can be read: every record batch by checksum, framing, offsets and content.
+
+It is what a reader does with ``failOnDataLoss=false``, so the damage that is
+found is just what such a reader would leave out. Of a directory the indexes
+are looked at, too, and what follows the last batch of a log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from pyspark_kafkalog.codec.decode import decode
+from pyspark_kafkalog.codec.rows import ROW_TYPES
+from pyspark_kafkalog.codec.walk import walk
+from pyspark_kafkalog.errors import DataLossError, KafkaLogError, UnknownTopicOrPartitionError
+from pyspark_kafkalog.log.directory import LogDirectory
+from pyspark_kafkalog.model import OffsetRange, Place, TopicPartition
+
+_OFFSETS = pa.schema([("offset", ROW_TYPES["offset"])])
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """A place where something is wrong; ``offset`` is the first that a reader would miss."""
+
+    topic: str
+    partition: int
+    message: str
+    offset: int | None
+    file: str | None
+    position: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class VerifiedPartition:
+    """What was looked at of one partition, and what is wrong there."""
+
+    topic: str
+    partition: int
+    batches: int
+    records: int
+    size_bytes: int
+    damages: tuple[Damage, ...]
+
+
+def verify(
+    place: Place, partitions: Collection[TopicPartition], *, progress: Callable[[int], None] | None = None
+) -> Iterator[VerifiedPartition]:
+    """Look at all of each partition, one after the other; those that are gone meanwhile are left out.
+
+    :param progress: told of each stretch of bytes that has been looked at.
+    """
+    for partition in partitions:
+        verification = _Verification(place, partition, progress)
+        try:
+            verification.run()
+        except UnknownTopicOrPartitionError:
+            continue
+        yield verification.result()
+
+
+class _Verification:
+    """The state of one partition's."""
+
+    def __init__(
+        self, place: Place, partition: TopicPartition, progress: Callable[[int], None] | None
+    ) -> None:
+        self._place = place
+        self._partition = partition
+        self._progress = progress
+        self._batches = self._records = self._size = 0
+        self._damages: list[KafkaLogError] = []
+
+    def run(self) -> None:
+        position, lost = -1, None
+        while True:
+            bounds = self._bounds()
+            if lost is not None and position >= bounds.start:  # no retention has taken what is missing
+                self._damages.append(lost)
+                break
+            position = bounds.start
+            try:
+                for position in self._read(bounds):  # noqa: B007 - survives the error
+                    pass
+                break
+            except DataLossError as e:
+                lost = e
+        if isinstance(self._place, LogDirectory):
+            self._damages += self._place.file_faults(self._partition)
+
+    def result(self) -> VerifiedPartition:
+        topic, number = self._partition
+        damages = tuple(
+            Damage(topic, number, its.message, its.offset, its.file, its.position) for its in self._damages
+        )
+        return VerifiedPartition(topic, number, self._batches, self._records, self._size, damages)
+
+    def _bounds(self) -> OffsetRange:
+        bounds = self._place.watermarks([self._partition], read_committed=False).get(self._partition)
+        if bounds is None:
+            raise UnknownTopicOrPartitionError(
+                "The partition does not exist", topic_partition=self._partition
+            )
+        return OffsetRange(bounds.log_start_offset, bounds.high_watermark)
+
+    def _read(self, offsets: OffsetRange) -> Iterator[int]:
+        position = offsets.start
+        if position >= offsets.end:
+            return
+        told = self._damages.append
+        for piece in self._place.fetch(self._partition, offsets, read_committed=False, on_corrupt=told):
+            self._batches += len(walk(piece.buffer))
+            self._size += piece.buffer.size
+            for decoded in decode(
+                piece.buffer,
+                topic_partition=self._partition,
+                offsets=OffsetRange(position, offsets.end),
+                visible=None,
+                schema=_OFFSETS,
+                origin=piece.origin,
+                on_corrupt=told,
+            ):
+                position = decoded.next_offset
+                self._records += decoded.arrow_batch.num_rows
+                yield position
+            if self._progress is not None:
+                self._progress(piece.buffer.size)

@@ -1,0 +1,78 @@
+"""Offsets of groups as text and back."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyspark_kafkalog.admin.consumer_groups import GroupOffset, group_offsets
+from pyspark_kafkalog.admin.exchange import export_csv, export_json, parse
+from pyspark_kafkalog.errors import OptionError
+from pyspark_kafkalog.model import CommittedOffset, TopicPartition
+from tests.planning.fake_groups import FakeGroups
+from tests.planning.fake_place import FakePlace
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+OFFSETS = {
+    "g": {T0: CommittedOffset(23, 1, 'a "note"'), T1: CommittedOffset(5)},
+    "h,x": {T0: CommittedOffset(7)},
+}
+
+
+def rows() -> list[GroupOffset]:
+    return group_offsets(FakePlace({T0: (0, 30), T1: (0, 30)}), FakeGroups(OFFSETS))
+
+
+def test_json_keeps_all() -> None:
+    assert parse(export_json(rows())) == OFFSETS
+    assert parse(export_json(rows()), group="g") == {"g": OFFSETS["g"]}
+    assert parse(export_json([])) == {}
+
+
+def test_csv_is_that_of_kafkas_tool() -> None:
+    several = export_csv(rows(), with_group=True)
+    assert several == 'g,t,0,23\ng,t,1,5\n"h,x",t,0,7\n'
+    assert {g: {p: o.offset for p, o in its.items()} for g, its in parse(several).items()} == {
+        "g": {T0: 23, T1: 5},
+        "h,x": {T0: 7},
+    }
+    one = export_csv(rows()[:2], with_group=False)
+    assert one == "t,0,23\nt,1,5\n"
+    assert parse(one, group="z") == {"z": {T0: CommittedOffset(23), T1: CommittedOffset(5)}}
+    with pytest.raises(OptionError, match="names no group"):
+        parse(one)
+
+
+def test_sparks_offsets() -> None:
+    assert parse(' {"t":{"0":23}}', group="g") == {"g": {T0: CommittedOffset(23)}}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("t,0", "line 1"),
+        ("t,0,1\n\nt,1,-1", "line 3"),
+        ("t,x,1", "a partition and an offset"),
+        ("t,0,99999999999999999999999999", "line 1"),
+        ("a b,0,1", "Illegal topic name"),
+        ("t,0,1\nt,0,2", r"two offsets of group 'g' \(partition t-0\)"),
+        ("t,0,1\r2", "no CSV"),
+        ("[1]", "object 1"),
+        ('[{"topic":"t","partition":0,"offset":"1"}]', "object 1"),
+        ('[{"topic":"t","partition":0,"offset":1,"metadata":null}]', "texts"),
+        ("[", "no JSON"),
+        ("{", "not JSON"),
+    ],
+)
+def test_other_texts_are_refused(text: str, said: str) -> None:
+    with pytest.raises(OptionError, match=said):
+        parse(text, group="g")
+
+
+@given(st.text() | st.text(alphabet='[{"}],:0123456789tgopic\n').map(lambda text: "[" + text))
+def test_any_text_is_read_or_refused(text: str) -> None:
+    with contextlib.suppress(OptionError):
+        parse(text, group="g")

@@ -1,0 +1,72 @@
+"""What verify finds: nothing in what brokers wrote, and every damage with its place."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from pyspark_kafkalog.admin.partitions import partitions_of
+from pyspark_kafkalog.admin.verifying import VerifiedPartition, verify
+from pyspark_kafkalog.log.directory import LogDirectory
+from pyspark_kafkalog.model import TopicPartition
+from tests.fixtures_dir import CASES, Case, case
+
+
+def verified(root: Path) -> list[VerifiedPartition]:
+    place = LogDirectory.open(str(root))
+    return list(verify(place, partitions_of(place, internal=True)))
+
+
+@pytest.mark.parametrize(
+    "one",
+    [one for one in CASES if one.name.partition("-")[0] not in ("bad", "hurt")],
+    ids=lambda one: one.name,
+)
+def test_nothing_is_wrong_with_what_brokers_wrote(one: Case) -> None:
+    found = verified(one.directory)
+    assert not [damage for its in found for damage in its.damages]
+    if one.records:
+        assert sum(its.records for its in found) == len(one.records)
+
+
+@pytest.mark.parametrize(
+    ("name", "damages"),
+    [
+        ("bad-flipped-byte", [("CRC mismatch", 2, ".log", 206)]),
+        (
+            "hurt-magic",
+            [
+                ("unknown format", 39, ".log", 2104),
+                ("Entry 1 of 14", None, ".index", 8),
+                ("Entry 1 of 13", None, ".timeindex", 12),
+            ],
+        ),
+        ("bad-v1-flip", [("CRC mismatch", 239, ".log", 849)]),
+        ("bad-garbage-tail", [("the log ends here", 240, ".log", 12413)]),
+    ],
+)
+def test_damage_is_told_with_its_place(name: str, damages: list[tuple[str, int | None, str, int]]) -> None:
+    (found,) = verified(case(name).directory)
+    assert len(found.damages) == len(damages)
+    for damage, (message, offset, suffix, position) in zip(found.damages, damages, strict=True):
+        assert message in damage.message
+        assert (damage.topic, damage.offset, damage.position) == (name, offset, position)
+        assert str(damage.file).endswith(suffix)
+
+
+def test_after_damage_the_next_partition_is_looked_at(tmp_path: Path) -> None:
+    for name in ("bad-flipped-byte", "txn-basic"):
+        shutil.copytree(case(name).directory, tmp_path, dirs_exist_ok=True)
+    found = {(its.topic, len(its.damages)) for its in verified(tmp_path)}
+    assert found >= {("bad-flipped-byte", 1), ("txn-basic", 0)}
+
+
+def test_progress_counts_bytes_and_what_is_gone_is_left_out() -> None:
+    one = case("txn-basic")
+    place = LogDirectory.open(str(one.directory))
+    done: list[int] = []
+    asked = [TopicPartition("txn-basic", 0), TopicPartition("gone", 0)]
+    (found,) = verify(place, asked, progress=done.append)
+    assert sum(done) == found.size_bytes == place.stored_sizes(asked)[asked[0]].size_bytes
