@@ -1,0 +1,205 @@
+"""Coordinators that move, load, die, hang or answer nothing: a commit is made, or ends in time."""
+
+from __future__ import annotations
+
+import struct
+import time
+import uuid
+from collections.abc import Callable
+
+import pytest
+from kafka.protocol.consumer import OffsetCommitResponse
+
+from pyspark_kafkalog.broker.groups import BrokerGroups
+from pyspark_kafkalog.errors import BrokerConnectionError, BrokerError
+from pyspark_kafkalog.model import CommittedOffset, TopicPartition
+from pyspark_kafkalog.options.brokers import ConnectionOptions
+from tests.broker.fake_broker import API_VERSIONS, METADATA, Asked, framed, serving
+from tests.kafka_cluster import Cluster
+from tests.kafka_proxy import Fault, Link, Proxy, cut, delay, repeat, reset, swallow
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
+
+OFFSET_COMMIT, FIND_COORDINATOR = 8, 10
+LOADING, NOT_AVAILABLE, NOT_COORDINATOR = 14, 15, 16
+VERSION = 9
+"""Of OffsetCommit, that these brokers are asked in."""
+
+
+@pytest.fixture(scope="module")
+def topic(started_cluster: Cluster) -> str:
+    """One of two partitions, with a replica on every node."""
+    name = f"groups-{uuid.uuid4().hex[:12]}"
+    started_cluster.create_topic(name, 2)
+    return name
+
+
+@pytest.fixture
+def group() -> str:
+    return f"group-{uuid.uuid4().hex[:12]}"
+
+
+def groups_of(cluster: Cluster, timeout: float | None = None, **options: object) -> BrokerGroups:
+    """Behind the proxies, over connections of its own."""
+    servers = tuple(cluster.proxied_bootstrap.split(","))
+    connection = ConnectionOptions(servers, client_id=uuid.uuid4().hex, **options)  # type: ignore[arg-type]
+    return BrokerGroups(connection, timeout=timeout)
+
+
+def offsets_of(groups: BrokerGroups, group: str) -> dict[TopicPartition, int]:
+    return {partition: committed.offset for partition, committed in groups.committed(group).items()}
+
+
+def coordinating(cluster: Cluster, groups: BrokerGroups, group: str) -> Proxy:
+    """The proxy before the group's coordinator, which has taken a commit already."""
+    return cluster.proxies[groups.describe([group])[group].coordinator]
+
+
+def refuse(code: int) -> Fault:
+    """An error instead of what the coordinator has answered to OffsetCommit."""
+
+    def fault(link: Link, frame: bytes) -> None:
+        (correlation_id,) = struct.unpack_from(">i", frame, 4)
+        response = OffsetCommitResponse[VERSION].decode(frame[9:])
+        for its in response.topics:
+            for partition in its.partitions:
+                partition.error_code = code
+        response._header = None  # which kafka-python leaves out when it decodes
+        link.to_client(framed(correlation_id, bytes(response.encode(version=VERSION)), flexible=True))
+
+    return fault
+
+
+@pytest.mark.parametrize(
+    ("fault", "times", "lookups"),
+    [
+        (refuse(LOADING), 3, 0),
+        (refuse(NOT_AVAILABLE), 2, 2),
+        (refuse(NOT_COORDINATOR), 2, 2),
+        (reset(), 2, 2),
+        (reset(9), 1, 1),
+        (cut(20), 1, 1),
+        (swallow, 1, 1),
+        (delay(0.3), 1, 0),
+        (repeat, 1, 0),
+    ],
+    ids=[
+        "loading",
+        "not available",
+        "moved",
+        "reset",
+        "reset within",
+        "cut",
+        "swallowed",
+        "late",
+        "repeated",
+    ],
+)
+def test_a_commit_is_repeated_until_it_is_made(
+    cluster: Cluster, topic: str, group: str, fault: Fault, times: int, lookups: int
+) -> None:
+    groups = groups_of(cluster, timeout=10, request_timeout_ms=1000, retry_backoff_ms=20)
+    partition = TopicPartition(topic, 0)
+    groups.commit(group, {partition: CommittedOffset(1)})
+    proxy = coordinating(cluster, groups, group)
+    before = sum(its.requests[FIND_COORDINATOR] for its in cluster.proxies.values())
+    proxy.strike(OFFSET_COMMIT, fault, times=times)
+    groups.commit(group, {partition: CommittedOffset(2)})
+    assert proxy.pending == 0
+    assert sum(its.requests[FIND_COORDINATOR] for its in cluster.proxies.values()) - before == lookups
+    assert offsets_of(groups, group) == {partition: 2}
+
+
+def test_a_coordinator_that_dies_is_replaced(cluster: Cluster, topic: str, group: str) -> None:
+    groups, partition = groups_of(cluster), TopicPartition(topic, 0)
+    groups.commit(group, {partition: CommittedOffset(1)})
+    died = groups.describe([group])[group].coordinator
+    cluster.kill(died)
+    groups.commit(group, {partition: CommittedOffset(2)})
+    assert offsets_of(groups, group) == {partition: 2}
+    assert groups.describe([group])[group].coordinator != died
+    assert group in groups.group_ids()
+
+
+def test_a_coordinator_that_moves_is_followed(cluster: Cluster, topic: str, group: str) -> None:
+    groups, partition = groups_of(cluster), TopicPartition(topic, 1)
+    groups.commit(group, {partition: CommittedOffset(1)})
+    for offset in range(2, 5):
+        before = groups.describe([group])[group].coordinator
+        for number in (0, 1):
+            if cluster.leader("__consumer_offsets", number) == before:
+                cluster.move_leader("__consumer_offsets", number)
+        groups.commit(group, {partition: CommittedOffset(offset)})
+        assert offsets_of(groups, group) == {partition: offset}
+        assert groups.describe([group])[group].coordinator != before
+
+
+def test_groups_of_several_coordinators_are_described_at_once(cluster: Cluster, topic: str) -> None:
+    groups = groups_of(cluster)
+    names = {f"group-{uuid.uuid4().hex[:12]}" for _ in range(8)}
+    for name in names:
+        groups.commit(name, {TopicPartition(topic, 0): CommittedOffset(1)})
+    described = groups.describe(names)
+    assert described.keys() == names
+    assert {its.state for its in described.values()} == {"Empty"}
+    assert names <= set(groups.group_ids())
+
+
+def hang(proxy: Proxy) -> None:
+    proxy.hold()
+
+
+def swallow_commits(proxy: Proxy) -> None:
+    proxy.strike(OFFSET_COMMIT, swallow, times=1000)
+
+
+def load_for_ever(proxy: Proxy) -> None:
+    proxy.strike(OFFSET_COMMIT, refuse(LOADING), times=1000)
+
+
+def find_nothing(proxy: Proxy) -> None:
+    proxy.strike(FIND_COORDINATOR, swallow, times=1000)
+    proxy.strike(OFFSET_COMMIT, refuse(NOT_COORDINATOR), times=1000)
+
+
+@pytest.mark.parametrize("harm", [hang, swallow_commits, load_for_ever, find_nothing])
+@pytest.mark.parametrize("connected", [True, False], ids=["connected", "new connection"])
+def test_a_commit_ends_in_time(
+    cluster: Cluster, topic: str, group: str, harm: Callable[[Proxy], None], connected: bool
+) -> None:
+    partition = TopicPartition(topic, 0)
+    patient = groups_of(cluster)
+    bounded = BrokerGroups(patient._options if connected else groups_of(cluster)._options, timeout=1.5)
+    patient.commit(group, {partition: CommittedOffset(1)})
+    for proxy in cluster.proxies.values():
+        harm(proxy)
+    begun = time.monotonic()
+    with pytest.raises(BrokerError) as raised:
+        bounded.commit(group, {partition: CommittedOffset(2)})
+    assert 0.7 < time.monotonic() - begun < 2.2
+    if harm is load_for_ever:
+        assert f"group {group}: COORDINATOR_LOAD_IN_PROGRESS" in str(raised.value)
+    else:
+        assert raised.value.broker
+    for proxy in cluster.proxies.values():
+        proxy.heal()
+    bounded.commit(group, {partition: CommittedOffset(3)})
+    assert offsets_of(patient, group) == {partition: 3}
+
+
+def test_a_commit_ends_in_time_where_nothing_is_answered() -> None:
+    def silent(asked: Asked) -> bytes:
+        return b""
+
+    partition = TopicPartition("t", 0)
+    with serving(silent, {API_VERSIONS: (0, 3), METADATA: (0, 12), FIND_COORDINATOR: (0, 4)}) as broker:
+        groups = BrokerGroups(ConnectionOptions((broker.address,)), timeout=1)
+        begun = time.monotonic()
+        with pytest.raises(BrokerConnectionError, match="did not answer"):
+            groups.commit("g", {partition: CommittedOffset(1)})
+        assert time.monotonic() - begun < 1.5
+    groups = BrokerGroups(ConnectionOptions(("127.0.0.1:1",)), timeout=1)
+    begun = time.monotonic()
+    with pytest.raises(BrokerConnectionError, match="refused"):
+        groups.commit("g", {partition: CommittedOffset(1)})
+    assert time.monotonic() - begun < 1.5
