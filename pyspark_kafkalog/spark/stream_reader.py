@@ -19,8 +19,9 @@ from pyspark_kafkalog.options.offsets_json import MAX_LONG, Offsets, parse_offse
 from pyspark_kafkalog.planning.stream import StreamPlanner
 from pyspark_kafkalog.spark.reader import LogInputPartition, LogReader
 from pyspark_kafkalog.transfer.checkpoint import keep_topic_ids, kept_start_offsets, kept_topic_ids
-from pyspark_kafkalog.transfer.committing import TIMEOUT, OffsetCommitter
+from pyspark_kafkalog.transfer.committing import TIMEOUT, CompletionWatch, OffsetCommitter
 from pyspark_kafkalog.transfer.places import open_groups, open_place
+from pyspark_kafkalog.transfer.query_log import QueryLog
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -40,7 +41,7 @@ class LogStreamReader(LogReader, DataSourceStreamReader, SupportsTriggerAvailabl
         self._looked_up = self._changed = float("-inf")
 
     def __getstate__(self) -> dict[str, Any]:
-        own = ("_planner", "_initial", "_committer")
+        own = ("_planner", "_initial", "_committer", "_watch")
         return {name: value for name, value in self.__dict__.items() if name not in own}
 
     @cached_property
@@ -72,6 +73,12 @@ class LogStreamReader(LogReader, DataSourceStreamReader, SupportsTriggerAvailabl
         groups = partial(open_groups, self._place_options, timeout=TIMEOUT)
         return OffsetCommitter(groups, group.group_id, required=group.required)
 
+    @cached_property
+    def _watch(self) -> CompletionWatch | None:
+        if self._committer is None or self._options.checkpoint_location is None:
+            return None
+        return CompletionWatch(QueryLog(self._options.checkpoint_location), self._committer)
+
     @property
     def _source(self) -> tuple[object, ...]:
         """Tells this source from others of the query; of a cluster only by its address, no secret."""
@@ -92,7 +99,7 @@ class LogStreamReader(LogReader, DataSourceStreamReader, SupportsTriggerAvailabl
     ) -> dict[str, Any]:
         """Where the next micro-batch ends; ``start`` itself if there is to be none.
 
-        Up to ``start`` all micro-batches are complete. Of the last one this is the only
+        Up to ``start`` all micro-batches are complete. Of the last one this is the first
         sign, since Spark calls :meth:`commit` no earlier than it plans another.
         """
         begin = self._initial if start is None else parse_offsets(start, option="offsets")
@@ -109,6 +116,8 @@ class LogStreamReader(LogReader, DataSourceStreamReader, SupportsTriggerAvailabl
         self._commit(parse_offsets(end, option="offsets"))
 
     def _commit(self, finished: Offsets) -> None:
+        if self._watch is not None:
+            self._watch.stop()
         is_new_query = finished == self.__dict__.get("_initial")
         if self._committer is not None and not is_new_query:
             self._committer.finished(finished)
@@ -137,4 +146,7 @@ class LogStreamReader(LogReader, DataSourceStreamReader, SupportsTriggerAvailabl
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The splits of one micro-batch."""
         begin, stop = (parse_offsets(offsets, option="offsets") for offsets in (start, end))
-        return [LogInputPartition(split) for split in self._planner.plan(begin, stop)]
+        splits = self._planner.plan(begin, stop)
+        if self._watch is not None:
+            self._watch.begin(stop)
+        return [LogInputPartition(split) for split in splits]

@@ -8,12 +8,14 @@ fails is made up for by the next.
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable
 
 from pyspark_kafkalog.errors import KafkaLogError
 from pyspark_kafkalog.model import CommittedOffset, GroupOffsets
 from pyspark_kafkalog.options.offsets_json import Offsets
+from pyspark_kafkalog.transfer.query_log import QueryLog
 
 TIMEOUT = 2.0
 """Seconds that a commit may hold up a query."""
@@ -21,6 +23,8 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
 """Seconds without another attempt after one that failed, doubled with each that fails."""
 METADATA = "pyspark-kafkalog"
 """What lag tools show beside our commits."""
+_FIRST_LOOK, _LONGEST_WAIT = 0.05, 1.0
+"""Seconds between two looks whether a micro-batch is complete, the longer the longer it takes."""
 
 _log = logging.getLogger("pyspark_kafkalog")
 
@@ -79,3 +83,62 @@ class OffsetCommitter:
             return
         self._committed.update(offsets)
         self._pause = 0.0
+
+
+class CompletionWatch:
+    """Commits a micro-batch when Spark's commit log has it, without waiting for Spark's next question.
+
+    Spark asks at the next trigger, which may be hours away, or never come. This
+    needs to know the query's checkpoint, and has a thread and connections of its own.
+    """
+
+    def __init__(self, log: QueryLog, committer: OffsetCommitter) -> None:
+        self._log = log
+        self._committer = committer
+        self._changed = threading.Condition()
+        self._end: Offsets | None = None
+        self._thread: threading.Thread | None = None
+
+    def begin(self, end: Offsets) -> None:
+        """Watch the micro-batch that ends at ``end``, which Spark has just planned."""
+        with self._changed:
+            self._end = end
+            self._changed.notify()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._watch, name="kafkalog commits", daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        """Spark has asked, so there is nothing to watch. A commit that is under way is waited for."""
+        with self._changed:
+            self._end = None
+            self._changed.notify()
+
+    def _watch(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._end is not None)
+                end = self._end
+            try:
+                if end is not None and self._becomes_complete(end):
+                    with self._changed:
+                        if self._end is end:
+                            self._committer.finished(end)
+            except Exception as e:
+                # The commit at Spark's next question tells the user, if it fails too.
+                _log.debug("A micro-batch was not committed when it was complete: %r", e)
+            with self._changed:
+                if self._end is end:
+                    self._end = None
+
+    def _becomes_complete(self, end: Offsets) -> bool:
+        """Wait for it; False if there is no more need to."""
+        pause = _FIRST_LOOK
+        batch = self._log.batch_to(end)
+        while batch is not None and not self._log.is_complete(batch):
+            with self._changed:
+                self._changed.wait_for(lambda: self._end is not end, pause)
+                if self._end is not end:
+                    return False
+            pause = min(1.5 * pause, _LONGEST_WAIT)
+        return batch is not None

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import time
+from pathlib import Path
+
 import pytest
 
 from pyspark_kafkalog.errors import BrokerError
 from pyspark_kafkalog.model import CommittedOffset, TopicPartition
-from pyspark_kafkalog.transfer.committing import METADATA, OffsetCommitter
+from pyspark_kafkalog.options.offsets_json import to_json
+from pyspark_kafkalog.transfer.committing import METADATA, CompletionWatch, OffsetCommitter
+from pyspark_kafkalog.transfer.query_log import QueryLog
 from tests.planning.fake_groups import FakeGroups
 
 A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
@@ -66,3 +72,67 @@ def test_one_that_is_required_does() -> None:
     for _ in range(2):
         with pytest.raises(BrokerError, match="No coordinator"):
             committer.finished({A0: 1})
+
+
+class TestWatch:
+    @pytest.fixture
+    def groups(self) -> FakeGroups:
+        return FakeGroups()
+
+    @pytest.fixture
+    def watch(self, tmp_path: Path, groups: FakeGroups) -> CompletionWatch:
+        for name in "offsets", "commits":
+            (tmp_path / name).mkdir()
+        committer = OffsetCommitter(groups, "g", required=False)
+        return CompletionWatch(QueryLog(str(tmp_path)), committer)
+
+    def plan(self, checkpoint: Path, batch: int, end: dict[TopicPartition, int]) -> None:
+        lines = ["v1", '{"batchWatermarkMs":0}', "-", json.dumps(to_json(end))]
+        (checkpoint / "offsets" / str(batch)).write_text("\n".join(lines))
+
+    def complete(self, checkpoint: Path, batch: int) -> None:
+        (checkpoint / "commits" / str(batch)).write_text("v1\n{}")
+
+    def wait(self, groups: FakeGroups, expected: dict[TopicPartition, int]) -> None:
+        deadline = time.monotonic() + 10
+        while offsets(groups) != expected and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert offsets(groups) == expected
+
+    def test_a_batch_is_committed_when_it_is_complete_and_not_before(
+        self, tmp_path: Path, groups: FakeGroups, watch: CompletionWatch
+    ) -> None:
+        for batch in 9, 10:
+            end = {A0: batch, A1: 7}
+            self.plan(tmp_path, batch, end)
+            watch.begin(end)
+            time.sleep(0.2)
+            assert groups.commits == batch - 9
+            self.complete(tmp_path, batch)
+            self.wait(groups, end)
+
+    def test_once_spark_asks_nothing_is_watched(
+        self, tmp_path: Path, groups: FakeGroups, watch: CompletionWatch
+    ) -> None:
+        self.plan(tmp_path, 0, {A0: 5})
+        watch.begin({A0: 5})
+        watch.stop()
+        self.complete(tmp_path, 0)
+        time.sleep(0.3)
+        assert groups.commits == 0
+
+    def test_a_checkpoint_of_another_query_tells_nothing(
+        self, tmp_path: Path, groups: FakeGroups, watch: CompletionWatch
+    ) -> None:
+        self.plan(tmp_path, 0, {A0: 4})
+        self.complete(tmp_path, 0)
+        watch.begin({A0: 5})
+        time.sleep(0.3)
+        assert groups.commits == 0
+
+    def test_a_checkpoint_that_is_not_there_harms_nothing(self, tmp_path: Path, groups: FakeGroups) -> None:
+        log = QueryLog(str(tmp_path / "none"))
+        watch = CompletionWatch(log, OffsetCommitter(groups, "g", required=False))
+        watch.begin({A0: 5})
+        time.sleep(0.2)
+        assert groups.commits == 0
