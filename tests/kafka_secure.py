@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from tests.kafka import Broker, Listener
@@ -24,24 +25,24 @@ class SecureBroker(Broker):
     listener, for the tests themselves, asks nothing.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, settings: Mapping[str, object] | None = None) -> None:
         self.certificates = Certificates()
         folder.mkdir(parents=True)
         protocols = ("SASL_SSL", "SASL_PLAINTEXT", "SSL")
         ports = free_ports(len(protocols))
         listeners = [Listener(name, name, port) for name, port in zip(protocols, ports, strict=True)]
         self._addresses = {its.name: its.address for its in listeners}
-        settings = self.certificates.write_broker(folder) | {
+        own = self.certificates.write_broker(folder) | {
             "sasl.enabled.mechanisms": ",".join(MECHANISMS),
             "listener.name.ssl.ssl.client.auth": "required",
         }
         for listener in ("sasl_ssl", "sasl_plaintext"):
             for mechanism in MECHANISMS:
                 name = f"listener.name.{listener}.{mechanism.lower()}.sasl.jaas.config"
-                settings[name] = _broker_login(mechanism)
+                own[name] = _broker_login(mechanism)
         scram = [f"SCRAM-SHA-{bits}=[name={USER},password={PASSWORD}]" for bits in (256, 512)]
         options = [option for each in scram for option in ("--add-scram", each)]
-        super().__init__(folder, settings, listeners=listeners, format_options=options)
+        super().__init__(folder, own | dict(settings or {}), listeners=listeners, format_options=options)
 
     def address(self, protocol: str) -> str:
         """Where clients of a security protocol come in."""

@@ -44,6 +44,11 @@ UNKNOWN_LOOKS = 3
 """How often fresh metadata must lack a partition for it not to exist: brokers hear of a new one in turn."""
 _TOPIC = 2
 """Of DescribeConfigs' resource types."""
+_TO_GET_PRODUCER_IDS = (
+    "Grant the principal Write on the topic in the cluster's ACLs (before Kafka 2.8 IdempotentWrite on the"
+    " cluster, too), or set kafka.enable.idempotence to false."
+)
+"""KIP-679."""
 
 Answer = TypeVar("Answer")
 
@@ -371,12 +376,15 @@ class Cluster:
 
     def producer_id(self) -> tuple[int, int]:
         """A new id and its epoch, for an idempotent producer without transactions (InitProducerId)."""
-        response = self.call(
-            InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=2147483647),
-            doing="Asking for a producer id",
-            error_code=lambda response: int(response.error_code),
-            max_version=4,
-        )
+        try:
+            response = self.call(
+                InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=2147483647),
+                doing="Asking for a producer id",
+                error_code=lambda response: int(response.error_code),
+                max_version=4,
+            )
+        except AuthorizationError as e:
+            raise AuthorizationError(e.message, broker=e.broker, hint=_TO_GET_PRODUCER_IDS) from None
         return response.producer_id, response.producer_epoch
 
     def topic_config(self, topic: str) -> dict[str, str] | None:
