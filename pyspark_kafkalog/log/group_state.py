@@ -32,9 +32,10 @@ _log = logging.getLogger("pyspark_kafkalog")
 
 @dataclass(frozen=True, slots=True)
 class GroupState:
-    """A group that exists."""
+    """A group; one that does not exist (any more) has no offsets."""
 
     group: Group
+    exists: bool
     offsets: Mapping[TopicPartition, CommittedOffset]
     """What has not expired."""
     expired: frozenset[bytes]
@@ -49,8 +50,8 @@ def group_state(
     pending: Collection[bytes],
     retention_ms: int | None,
     now_ms: int,
-) -> GroupState | None:
-    """The group as its records say; None if it does not exist (any more).
+) -> GroupState:
+    """The group as its records say.
 
     :param entries: the last record of each of its keys.
     :param pending: keys for which an open transaction holds a value: these do not expire.
@@ -73,11 +74,10 @@ def group_state(
             for key, (_, committed) in read.offsets.items()
             if key not in pending and _is_expired(committed, since, retention_ms, now_ms)
         }
-    known = bool(read.offsets or read.classic or read.is_consumer_group or read.members or pending)
-    if not known or (expired and len(expired) == len(read.offsets) and not pending):
-        return None
     offsets = {partition: its for key, (partition, its) in read.offsets.items() if key not in expired}
-    return GroupState(group, offsets, frozenset(expired), read.subscribed())
+    # A group goes with the last of its offsets that expires.
+    exists = bool(offsets or pending or (read.tells_of_group and not expired))
+    return GroupState(group, exists, offsets, frozenset(expired), read.subscribed())
 
 
 def _is_expired(committed: CommittedOffset, since: int, retention_ms: int, now_ms: int) -> bool:
@@ -105,6 +105,11 @@ class _Records:
         elif parsed.type == CONSUMER_MEMBER:
             # Its partitions are in other records, by ids of topics.
             self.members.append(GroupMember(parsed.member_id, *decode_consumer_member(value)))
+
+    @property
+    def tells_of_group(self) -> bool:
+        """Whether there is more than what was committed."""
+        return self.classic is not None or self.is_consumer_group or bool(self.members)
 
     def group(self, group_id: str) -> Group:
         members = tuple(self.members)

@@ -134,12 +134,10 @@ class DirectoryGroups:
     def group_ids(self) -> tuple[str, ...]:
         """See :meth:`pyspark_kafkalog.model.GroupOffsets.group_ids`."""
         with self._guard:
-            found = set()
+            found: set[str] = set()
             for table in self._read(self._numbers()):
-                for raw in table.all_groups():
-                    group = raw.decode(errors="replace")
-                    if self._state_in(table, group) is not None:
-                        found.add(group)
+                states = [self._state_of(table, raw) for raw in table.all_groups()]
+                found |= {state.group.group_id for state in states if state.exists}
             return tuple(sorted(found))
 
     def describe(self, groups: Collection[str]) -> dict[str, Group]:
@@ -230,8 +228,12 @@ class DirectoryGroups:
             return next((state for state in states if state is not None), None)
 
     def _state_in(self, table: OffsetsTable, group: str) -> GroupState | None:
-        raw = group.encode(errors="replace")
-        entries = table.groups.get(raw, {})
+        """The group if it exists."""
+        state = self._state_of(table, group.encode(errors="replace"))
+        return state if state.exists else None
+
+    def _state_of(self, table: OffsetsTable, raw: bytes) -> GroupState:
+        group, entries = raw.decode(errors="replace"), table.groups.get(raw, {})
         return group_state(group, entries, table.pending(raw), self._retention_ms, _now_ms())
 
     def _read(self, numbers: Collection[int]) -> list[OffsetsTable]:
@@ -333,8 +335,7 @@ class DirectoryGroups:
         now_ms = _now_ms()
         keep, gone = [], []
         for raw, entries in table.groups.items():
-            state = self._state_in(table, raw.decode(errors="replace"))
-            expired = frozenset() if state is None else state.expired
+            expired = self._state_of(table, raw).expired
             for key, entry in entries.items():
                 is_old = entry.value is None and now_ms - entry.timestamp > _TOMBSTONE_MS
                 if (is_old or key in expired) and key not in table.in_transactions:

@@ -1,0 +1,609 @@
+"""Group offsets in a log directory: what brokers left there is read, what we commit is there for all."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+import struct
+import subprocess
+import sys
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyspark_kafkalog.codec.offsets_topic import (
+    OFFSETS_TOPIC,
+    decode_key,
+    decode_offset,
+    encode_offset,
+    encode_offset_key,
+    offsets_partition,
+)
+from pyspark_kafkalog.errors import (
+    CorruptRecordError,
+    GroupError,
+    LogDirectoryError,
+    LogDirectoryLockedError,
+)
+from pyspark_kafkalog.log import groups as groups_module
+from pyspark_kafkalog.log.groups import DirectoryGroups
+from pyspark_kafkalog.log.layout import CLEAN_SHUTDOWN_FILE
+from pyspark_kafkalog.model import CommittedOffset, Group, OffsetRange, TopicPartition
+from tests.codec import raw
+from tests.fixtures_dir import Case, case
+from tests.log.partitions import copy, rows
+from tests.log.writing import T0, T1, files_beside_partitions, values, write
+
+NOW = 1_800_000_000_000
+DAY = 24 * 3600 * 1000
+O0 = TopicPartition(OFFSETS_TOPIC, 0)
+
+
+def groups_of(root: Path, **options: Any) -> DirectoryGroups:
+    """The groups of a directory whose offsets topic has, or gets, one partition."""
+    return DirectoryGroups.open([str(root)], **{"num_partitions": 1, **options})
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The time in ms, which a test may change."""
+    now = [NOW]
+    monkeypatch.setattr(groups_module, "_now_ms", lambda: now[0])
+    return now
+
+
+def offsets(groups: DirectoryGroups, group: str) -> dict[TopicPartition, int]:
+    return {partition: its.offset for partition, its in groups.committed(group).items()}
+
+
+# What brokers wrote
+
+FIXTURES = ("consumer-offsets", "consumer-offsets-010")
+
+
+def expected_groups(its: Case) -> dict[str, dict[str, Any]]:
+    """What the broker's admin API said in the end."""
+    path = its.logs / its.entry["expected"]["groups"]
+    with path.open(encoding="utf-8") as lines:
+        return {line["group"]: line for line in map(json.loads, lines)}
+
+
+def check_groups(groups: DirectoryGroups, expected: dict[str, dict[str, Any]]) -> None:
+    assert groups.group_ids() == tuple(sorted(expected))
+    described = groups.describe(expected)
+    for name, its in expected.items():
+        if "state" in its:
+            assert described[name] == Group(name, its["state"], its["protocol"])
+        found = {
+            (partition.topic, partition.partition): (
+                one.offset,
+                one.metadata,
+                one.leader_epoch if one.leader_epoch >= 0 else None,
+            )
+            for partition, one in groups.committed(name).items()
+        }
+        assert found == {
+            (one["topic"], one["partition"]): (one["offset"], one["metadata"], one.get("leaderEpoch"))
+            for one in its["offsets"]
+        }
+
+
+@pytest.mark.parametrize("name", FIXTURES)
+def test_groups_of_a_broker_are_those_that_it_listed(name: str) -> None:
+    its = case(name)
+    groups = DirectoryGroups.open([str(its.directory)], retention_minutes=None)
+    check_groups(groups, expected_groups(its))
+    expected_skips: dict[int, int] = {}
+    with (its.logs / its.entry["expected"]["decoded"]).open(encoding="utf-8") as lines:
+        for line in map(json.loads, lines):
+            kind = int(line["key"]["type"]) if "key" in line else 0
+            if kind > 2:
+                expected_skips[kind] = expected_skips.get(kind, 0) + 1
+    assert groups.skipped == expected_skips
+    assert groups.committed("nobody") == {}
+    assert groups.describe(["nobody"]) == {}
+
+
+def test_what_counts_is_what_a_read_committed_consumer_sees_and_what_is_in_no_transaction() -> None:
+    """The last value of each key: an open transaction holds back what is its own, and nothing else."""
+    its = case("consumer-offsets")
+    open_and_aborted = {
+        (f"{OFFSETS_TOPIC}-{0 if batch['file'].startswith(str(O0)) else 1}", offset)
+        for batch in its.batches
+        if batch["file"].startswith(OFFSETS_TOPIC) and batch["isTransactional"]
+        for offset in range(batch["baseOffset"], batch["lastOffset"] + 1)
+    }
+    seen = [(f"{r['topic']}-{r['partition']}", r["offset"]) for r in its.committed]
+    last: dict[tuple[str, TopicPartition], CommittedOffset | None] = {}
+    for record in its.records:
+        place = f"{record['topic']}-{record['partition']}", record["offset"]
+        if record["topic"] != OFFSETS_TOPIC or (place in open_and_aborted and place not in seen):
+            continue
+        key = decode_key(bytes.fromhex(record["key"]))
+        if key.partition is not None:
+            value = record["value"]
+            last[key.group, key.partition] = value and decode_offset(bytes.fromhex(value))
+    groups = DirectoryGroups.open([str(its.directory)], retention_minutes=None)
+    found = {
+        (group, partition): one
+        for group in groups.group_ids()
+        for partition, one in groups.committed(group).items()
+    }
+    assert found == {key: one for key, one in last.items() if one is not None}
+
+
+def test_offsets_with_an_expire_timestamp_go_at_their_time(clock: list[int]) -> None:
+    its = case("consumer-offsets-010")
+    expected = expected_groups(its)
+    groups = DirectoryGroups.open([str(its.directory)])
+    clock[0] = 1795253154175
+    check_groups(groups, expected)
+    clock[0] = 1795253155689 - 1
+    check_groups(groups, expected)
+    clock[0] += 1
+    assert groups.group_ids() == ("billing",)
+    clock[0] = 1795253157243
+    assert groups.group_ids() == ()
+
+
+def test_offsets_of_an_empty_group_go_a_week_after_its_last_member(clock: list[int]) -> None:
+    its = case("consumer-offsets")
+    groups = DirectoryGroups.open([str(its.directory)])
+    classic_range_empty, simple_admin_last = 1795253391078, 1795253394605
+    clock[0] = classic_range_empty + 7 * DAY - 1
+    assert "classic-range" in groups.group_ids()
+    clock[0] += 1
+    assert "classic-range" not in groups.group_ids()
+    assert groups.describe(["classic-range"]) == {}
+    assert groups.committed("classic-range") == {}
+    clock[0] = simple_admin_last + 7 * DAY - 1
+    assert list(offsets(groups, "simple-admin").values()) == [42]
+    clock[0] += 10 * DAY
+    # Of these a transaction is open, or nothing was ever committed.
+    assert groups.group_ids() == ("eos-group-open",)
+
+
+# Transactions
+
+Keyed = Iterable[tuple[bytes, bytes | None]]
+
+
+def batch(base_offset: int, records: Keyed, producer_id: int = -1) -> bytes:
+    its = [raw.record(value, key=key, delta=i) for i, (key, value) in enumerate(records)]
+    attributes = 0 if producer_id < 0 else 0x10
+    return raw.batch(its, base_offset=base_offset, attributes=attributes, producer_id=producer_id)
+
+
+def offset_record(offset: int, partition: TopicPartition = T0) -> tuple[bytes, bytes]:
+    return encode_offset_key("g", partition), encode_offset(CommittedOffset(offset, commit_timestamp=NOW))
+
+
+def tombstone(partition: TopicPartition = T0) -> tuple[bytes, None]:
+    return encode_offset_key("g", partition), None
+
+
+def log_of(root: Path, *batches: bytes) -> Path:
+    """Append to the only partition of the offsets topic."""
+    folder = root / str(O0)
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / f"{0:020d}.log").open("ab") as log:
+        log.writelines(batches)
+    return root
+
+
+def marker(offset: int, producer_id: int, *, commit: bool) -> bytes:
+    return raw.marker(producer_id, commit=commit, offset=offset)
+
+
+def test_a_transaction_counts_from_its_marker_on(tmp_path: Path, clock: list[int]) -> None:
+    log_of(tmp_path, batch(0, [offset_record(1)]), batch(1, [offset_record(2), offset_record(5, T1)], 7))
+    groups = groups_of(tmp_path)
+    assert offsets(groups, "g") == {T0: 1}
+    log_of(tmp_path, marker(3, 7, commit=True))
+    assert offsets(groups, "g") == offsets(groups_of(tmp_path), "g") == {T0: 2, T1: 5}
+    log_of(tmp_path, batch(4, [offset_record(9)], 7), marker(5, 7, commit=False))
+    assert offsets(groups, "g") == {T0: 2, T1: 5}
+
+
+def test_the_record_with_the_highest_offset_wins_wherever_the_marker_is(
+    tmp_path: Path, clock: list[int]
+) -> None:
+    log_of(
+        tmp_path,
+        batch(0, [offset_record(10), offset_record(10, T1)], 7),
+        batch(2, [offset_record(20)]),
+        batch(3, [offset_record(30, T1)], 8),
+        marker(4, 8, commit=True),
+        marker(5, 7, commit=True),
+    )
+    assert offsets(groups_of(tmp_path), "g") == {T0: 20, T1: 30}
+
+
+def test_a_tombstone_in_a_transaction_takes_back_what_is_pending_only(
+    tmp_path: Path, clock: list[int]
+) -> None:
+    log_of(
+        tmp_path,
+        batch(0, [offset_record(1), offset_record(1, T1)]),
+        batch(2, [offset_record(2), tombstone()], 7),
+        batch(4, [tombstone(T1)]),
+        marker(5, 7, commit=True),
+    )
+    assert offsets(groups_of(tmp_path), "g") == {T0: 1}
+
+
+def test_a_group_of_which_all_is_pending_exists(tmp_path: Path, clock: list[int]) -> None:
+    log_of(tmp_path, batch(0, [offset_record(1)], 7))
+    groups = groups_of(tmp_path)
+    assert groups.group_ids() == ("g",)
+    assert groups.committed("g") == {}
+    log_of(tmp_path, marker(1, 7, commit=False))
+    assert groups.group_ids() == ()
+
+
+# Hostile logs
+
+
+def test_records_that_mean_nothing_are_left_out_and_counted(
+    tmp_path: Path, clock: list[int], caplog: pytest.LogCaptureFixture
+) -> None:
+    key = encode_offset_key("g", T1)
+    strange = [(b"", b"x"), (b"\0\2\0\x63g", b"x"), (b"\0\x18\0\1g", b"x"), (b"\0\x18\0\1h", b"x")]
+    log_of(
+        tmp_path, batch(0, [*strange, offset_record(1), (key[:-1], b"x"), (key, b"\0\x63"), (key[:5], b"x")])
+    )
+    with caplog.at_level(logging.DEBUG, "pyspark_kafkalog"):
+        groups = groups_of(tmp_path)
+        assert offsets(groups, "g") == {T0: 1}
+    assert groups.skipped == {-1: 2, 24: 2}
+    assert groups.group_ids() == ("g",)
+    assert len([r for r in caplog.records if "the type 24" in r.message]) == 1
+
+
+def test_damage_is_an_error_that_names_its_place(tmp_path: Path) -> None:
+    whole = batch(0, [offset_record(1)])
+    log_of(tmp_path, whole, whole[:8][:-1] + b"\1" + whole[8:-3] + b"bad", batch(2, [offset_record(2)]))
+    with pytest.raises(CorruptRecordError, match=rf"{OFFSETS_TOPIC}-0.*byte {len(whole)}"):
+        groups_of(tmp_path).committed("g")
+
+
+# Commits
+
+
+def test_a_commit_is_there_for_everyone(tmp_path: Path, clock: list[int]) -> None:
+    groups, others = (DirectoryGroups.open([str(tmp_path)]) for _ in range(2))
+    assert groups.group_ids() == ()
+    groups.commit("query", {T0: CommittedOffset(5, 2, "über"), T1: CommittedOffset(7)})
+    assert others.committed("query") == {
+        T0: CommittedOffset(5, 2, "über", NOW),
+        T1: CommittedOffset(7, -1, "", NOW),
+    }
+    groups.commit("query", {T1: CommittedOffset(8)})
+    assert offsets(others, "query") == {T0: 5, T1: 8}
+    assert others.committed("query", [T1, TopicPartition("t", 9)]).keys() == {T1}
+    assert others.describe(["query"]) == {"query": Group("query", "Empty")}
+    assert others.group_ids() == ("query",)
+    folders = {path.name for path in tmp_path.iterdir() if path.is_dir()}
+    assert folders == {f"{OFFSETS_TOPIC}-{number}" for number in range(50)}
+    assert files_beside_partitions(tmp_path) == set()
+    written = [path for path in tmp_path.glob("*/*.log") if path.stat().st_size]
+    assert [path.parent.name for path in written] == [f"{OFFSETS_TOPIC}-{offsets_partition('query', 50)}"]
+
+
+def test_one_commit_is_one_record_batch(tmp_path: Path) -> None:
+    groups = groups_of(tmp_path)
+    many = {
+        TopicPartition("t", number): CommittedOffset(number, metadata="x" * 100) for number in range(3000)
+    }
+    groups.commit("g", many)
+    groups.commit("g", {})
+    log = (tmp_path / str(O0) / f"{0:020d}.log").read_bytes()
+    assert struct.unpack_from(">i", log, 8)[0] + 12 == len(log)
+    assert offsets(groups, "g") == {partition: its.offset for partition, its in many.items()}
+
+
+def test_the_epoch_of_the_record_before_is_filled_in(tmp_path: Path) -> None:
+    write(tmp_path, {T0: values(3)})
+    (tmp_path / str(T0) / "leader-epoch-checkpoint").write_text("0\n3\n0 0\n4 10\n6 20\n")
+    (tmp_path / str(T1) / "leader-epoch-checkpoint").write_text("nonsense")
+    groups = groups_of(tmp_path)
+    for offset, epoch in {0: 0, 10: 0, 11: 4, 20: 4, 500: 6}.items():
+        asked = {
+            T0: CommittedOffset(offset),
+            T1: CommittedOffset(1),
+            TopicPartition("../t", 0): CommittedOffset(1),
+        }
+        groups.commit("g", asked)
+        assert [one.leader_epoch for one in groups.committed("g").values()] == [-1, epoch, -1]
+
+
+def test_commits_and_those_of_an_old_kind_expire(tmp_path: Path, clock: list[int]) -> None:
+    groups = groups_of(tmp_path, retention_minutes=10)
+    groups.commit("g", {T0: CommittedOffset(1), T1: CommittedOffset(2, expire_timestamp=NOW + 5)})
+    clock[0] += 5
+    assert offsets(groups, "g") == {T0: 1}
+    clock[0] = NOW + 10 * 60_000
+    assert groups.committed("g") == {}
+    assert groups.group_ids() == ()
+    assert offsets(groups_of(tmp_path, retention_minutes=None), "g") == {T0: 1, T1: 2}
+    groups.commit("g", {T1: CommittedOffset(3)})
+    assert offsets(groups, "g") == {T1: 3}
+
+
+def test_delete_offsets_and_groups(tmp_path: Path, clock: list[int]) -> None:
+    groups = groups_of(tmp_path)
+    groups.delete_offsets("g", [T0])
+    groups.commit("g", {T0: CommittedOffset(1), T1: CommittedOffset(2)})
+    groups.commit("other", {T0: CommittedOffset(3)})
+    groups.delete_offsets("g", [T0, TopicPartition("t", 9)])
+    assert offsets(groups, "g") == offsets(groups_of(tmp_path), "g") == {T1: 2}
+    groups.delete_group("g")
+    assert groups.group_ids() == groups_of(tmp_path).group_ids() == ("other",)
+    with pytest.raises(GroupError, match="'g' does not exist"):
+        groups.delete_group("g")
+    groups.commit("g", {T0: CommittedOffset(9)})
+    assert offsets(groups, "g") == {T0: 9}
+
+
+def test_delete_a_brokers_groups(tmp_path: Path) -> None:
+    root = copy(case("consumer-offsets"), tmp_path / "root")
+    groups = DirectoryGroups.open([str(root)], retention_minutes=None)
+    for group in groups.group_ids():
+        if group != "eos-group-open":
+            groups.delete_group(group)
+    assert DirectoryGroups.open([str(root)], retention_minutes=None).group_ids() == ("eos-group-open",)
+
+
+def member_log(root: Path, topic: str = "t") -> Path:
+    """A classic group whose only member has subscribed to a topic, as when its broker died."""
+
+    def text(content: bytes) -> bytes:
+        return struct.pack(">h", len(content)) + content
+
+    subscription = struct.pack(">hi", 0, 1) + text(topic.encode()) + struct.pack(">i", -1)
+    member = text(b"m-1") + text(b"client") + text(b"/127.0.0.1") + struct.pack(">ii", 1, 1)
+    member += struct.pack(">i", len(subscription)) + subscription
+    assignment = struct.pack(">hi", 0, 1) + text(topic.encode()) + struct.pack(">iii", 1, 0, -1)
+    member += struct.pack(">i", len(assignment)) + assignment
+    group = struct.pack(">h", 1) + text(b"consumer") + struct.pack(">i", 3) + text(b"range") + text(b"m-1")
+    record = b"\0\2" + text(b"g"), group + struct.pack(">i", 1) + member
+    return log_of(root, batch(0, [record, offset_record(1), offset_record(1, TopicPartition("other", 0))]))
+
+
+def test_a_group_with_live_members_is_left_alone(tmp_path: Path, clock: list[int]) -> None:
+    groups = groups_of(member_log(tmp_path))
+    described = groups.describe(["g"])["g"]
+    assert (described.state, described.protocol_type, described.protocol) == ("Stable", "consumer", "range")
+    assert [(m.member_id, m.client_id, m.host, m.partitions) for m in described.members] == [
+        ("m-1", "client", "/127.0.0.1", (T0,))
+    ]
+    for refused in (
+        lambda: groups.commit("g", {T0: CommittedOffset(2)}),
+        lambda: groups.delete_group("g"),
+        lambda: groups.delete_offsets("g", [TopicPartition("other", 0), T0]),
+    ):
+        with pytest.raises(GroupError, match=r"'g' has 1 live members.*Stop its consumers"):
+            refused()
+    groups.delete_offsets("g", [TopicPartition("other", 0)])
+    clock[0] += 100 * DAY
+    assert offsets(groups, "g") == {T0: 1}
+
+
+def test_what_a_broker_would_refuse(tmp_path: Path) -> None:
+    groups = groups_of(tmp_path)
+    for group, one, message in (
+        ("", CommittedOffset(1), "must not be empty"),
+        ("\ud800", CommittedOffset(1), "valid Unicode"),
+        ("g", CommittedOffset(-1), "offset -1.*t-0"),
+        ("g", CommittedOffset(1, metadata="x" * 4097), "more than 4096.*t-0"),
+    ):
+        with pytest.raises(GroupError, match=message):
+            groups.commit(group, {T0: one})
+    assert not list(tmp_path.iterdir())
+    groups.commit("g", {T0: CommittedOffset(1, metadata="é" * 4096)})
+
+
+def test_a_running_brokers_directory_is_refused(tmp_path: Path) -> None:
+    groups = groups_of(tmp_path, lock_timeout=0.05)
+    groups.commit("g", {T0: CommittedOffset(1)})
+    script = f"import fcntl, sys; f = open({str(tmp_path / '.lock')!r}, 'r+'); fcntl.lockf(f, fcntl.LOCK_EX)"
+    holder = subprocess.Popen(
+        [sys.executable, "-c", script + "; print(1, flush=True); sys.stdin.read()"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    with holder:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        with pytest.raises(LogDirectoryLockedError):
+            groups.commit("g", {T0: CommittedOffset(2)})
+        holder.kill()
+    assert offsets(groups, "g") == {T0: 1}
+
+
+def test_a_part_of_the_partitions_cannot_be_written_to(tmp_path: Path) -> None:
+    its = case("consumer-offsets")
+    root = copy(its, tmp_path / "root")
+    (root / f"{OFFSETS_TOPIC}-0").rename(tmp_path / f"{OFFSETS_TOPIC}-0")
+    groups = DirectoryGroups.open([str(root)], retention_minutes=None)
+    assert groups.group_ids() == ("eos-group", "kip848-b", "partial-delete")
+    with pytest.raises(LogDirectoryError, match="all of its partitions"):
+        groups.commit("g", {T0: CommittedOffset(1)})
+
+
+def test_several_roots_and_a_partitions_folder(tmp_path: Path) -> None:
+    one, two = copy(case("consumer-offsets"), tmp_path / "one"), tmp_path / "two"
+    two.mkdir()
+    (one / f"{OFFSETS_TOPIC}-0").rename(two / f"{OFFSETS_TOPIC}-0")
+    groups = DirectoryGroups.open([str(one), str(two)], retention_minutes=None)
+    assert len(groups.group_ids()) == 8
+    for group in ("group", "other"):
+        groups.commit(group, {T0: CommittedOffset(1)})
+    assert {offsets_partition(group, 2) for group in ("group", "other")} == {0, 1}
+    assert {path.name for path in two.iterdir()} == {f"{OFFSETS_TOPIC}-0", ".lock"}
+    by_partition = DirectoryGroups.open([str(one / "grp-src-0"), str(two)], retention_minutes=None)
+    assert offsets(by_partition, "group") == offsets(by_partition, "other") == {T0: 1}
+
+
+def test_a_clean_shutdown_stays_one(tmp_path: Path) -> None:
+    (tmp_path / CLEAN_SHUTDOWN_FILE).write_text("0")
+    groups = groups_of(tmp_path)
+    for offset in range(2):
+        groups.commit("g", {T0: CommittedOffset(offset)})
+        assert (tmp_path / CLEAN_SHUTDOWN_FILE).read_text() == "0"
+
+
+def test_a_topic_made_anew_is_read_anew(tmp_path: Path) -> None:
+    groups = groups_of(tmp_path)
+    groups.commit("g", {T0: CommittedOffset(1)})
+    assert offsets(groups, "g") == {T0: 1}
+    for path in (tmp_path / str(O0)).iterdir():
+        path.unlink()
+    (tmp_path / str(O0)).rmdir()
+    assert groups.group_ids() == ()
+    groups_of(tmp_path).commit("h", {T0: CommittedOffset(2)})
+    assert groups.group_ids() == ("h",)
+
+
+# Compaction
+
+
+@pytest.fixture
+def compact_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Logs of 4 kB are compacted already."""
+    monkeypatch.setattr(groups_module, "_CLEAN_BYTES", 4096)
+
+
+def end_of(root: Path) -> OffsetRange:
+    partition = DirectoryGroups.open([str(root)])._directory.watermarks([O0], read_committed=False)[O0]
+    return OffsetRange(partition.log_start_offset, partition.high_watermark)
+
+
+def log_size(root: Path) -> int:
+    return sum(path.stat().st_size for path in root.glob(f"{OFFSETS_TOPIC}-*/*.log"))
+
+
+@pytest.mark.parametrize("segment_bytes", [1 << 30, 1500])
+def test_a_stale_log_is_compacted(
+    tmp_path: Path, compact_early: None, monkeypatch: pytest.MonkeyPatch, segment_bytes: int
+) -> None:
+    settings = replace(groups_module._SETTINGS, segment_bytes=segment_bytes)
+    monkeypatch.setattr(groups_module, "_SETTINGS", settings)
+    writer, reader = groups_of(tmp_path), groups_of(tmp_path)
+    writer.commit("deleted", {T0: CommittedOffset(1)})
+    writer.delete_group("deleted")
+    expected: dict[str, dict[TopicPartition, int]] = {}
+    sizes = []
+    for number in range(200):
+        group = f"g{number % 3}" if number % 10 else f"once-{number}"
+        partition = TopicPartition("t", number % 4)
+        expected.setdefault(group, {})[partition] = number
+        writer.commit(group, {partition: CommittedOffset(number, metadata="m" * 20)})
+        sizes.append(log_size(tmp_path))
+        if number % 37 == 0:
+            assert {one: offsets(reader, one) for one in expected} == expected
+    assert sum(a > b for a, b in itertools.pairwise(sizes)) > 2
+    assert max(sizes) < 16_000
+    for groups in (writer, reader, groups_of(tmp_path)):
+        assert {group: offsets(groups, group) for group in groups.group_ids()} == expected
+    assert end_of(tmp_path).end == 202
+    assert not list(tmp_path.glob("*/*.cleaned"))
+    found = rows(reader._directory, O0, end_of(tmp_path))
+    assert len(found) < 100
+    assert [row["offset"] for row in found] == sorted(row["offset"] for row in found)
+    assert all(
+        row["key"] == encode_offset_key(decode_key(row["key"]).group, decode_key(row["key"]).partition)
+        for row in found
+    )
+
+
+def compacted(root: Path, group: str = "g") -> None:
+    """Commit for a group of its own, so that the compaction that follows is of everything before."""
+    groups = DirectoryGroups.open([str(root)], num_partitions=1)
+    with groups._writing(group) as home:
+        assert home.table is not None
+        groups._clean(str(root / str(home.partition)), home.table)
+
+
+def test_tombstones_stay_for_a_day(tmp_path: Path, clock: list[int]) -> None:
+    groups = groups_of(tmp_path)
+    groups.commit("g", {T0: CommittedOffset(1), T1: CommittedOffset(2)})
+    groups.delete_offsets("g", [T0])
+    groups.commit("h", {T0: CommittedOffset(1)})
+    clock[0] += DAY
+    compacted(tmp_path)
+    assert [row["offset"] for row in rows(groups._directory, O0, OffsetRange(0, 4))] == [1, 2, 3]
+    clock[0] += 1
+    compacted(tmp_path)
+    assert [row["offset"] for row in rows(groups._directory, O0, OffsetRange(0, 4))] == [1, 3]
+    assert offsets(groups_of(tmp_path), "g") == {T1: 2}
+
+
+def test_what_has_expired_is_compacted_away_but_for_the_end_of_the_log(
+    tmp_path: Path, clock: list[int]
+) -> None:
+    groups = groups_of(tmp_path)
+    groups.commit("old", {T0: CommittedOffset(1)})
+    clock[0] += 8 * DAY
+    groups.commit("new", {T0: CommittedOffset(1)})
+    clock[0] += 8 * DAY
+    compacted(tmp_path)
+    assert [row["offset"] for row in rows(groups._directory, O0, OffsetRange(1, 2))] == [1]
+    assert end_of(tmp_path).end == 2
+    assert groups_of(tmp_path).group_ids() == ()
+    assert groups_of(tmp_path, retention_minutes=None).group_ids() == ("new",)
+
+
+def test_transactions_outlive_compaction(tmp_path: Path, clock: list[int]) -> None:
+    log_of(
+        tmp_path,
+        batch(0, [offset_record(1), offset_record(1, T1)], 7),
+        marker(2, 7, commit=True),
+        batch(3, [tombstone(T1)]),
+        batch(4, [offset_record(2)], 8),
+        batch(5, [offset_record(3, T1), offset_record(4, T1)]),
+        batch(7, [tombstone(T1)]),
+        batch(8, [offset_record(3, TopicPartition("x", 0))]),
+    )
+    expected = {T0: 1, TopicPartition("x", 0): 3}
+    assert offsets(groups_of(tmp_path), "g") == expected
+    clock[0] += 2 * DAY
+    compacted(tmp_path)
+    kept = [row["offset"] for row in rows(groups_of(tmp_path)._directory, O0, OffsetRange(0, 9))]
+    assert kept == [0, 1, 4, 7, 8]
+    assert offsets(groups_of(tmp_path), "g") == expected
+    log_of(tmp_path, marker(9, 8, commit=True))
+    assert offsets(groups_of(tmp_path), "g") == expected | {T0: 2}
+
+
+@pytest.mark.parametrize("name", FIXTURES)
+def test_a_brokers_log_says_the_same_after_compaction(name: str, tmp_path: Path) -> None:
+    its = case(name)
+    root = copy(its, tmp_path / "root")
+    before = log_size(root)
+    groups = DirectoryGroups.open([str(root)], retention_minutes=None)
+    for group in ("group", "other"):
+        with groups._writing(group) as home:
+            assert home.table is not None
+            groups._clean(str(root / str(home.partition)), home.table)
+    check_groups(DirectoryGroups.open([str(root)], retention_minutes=None), expected_groups(its))
+    assert log_size(root) < 0.9 * before
+
+
+def test_a_failed_compaction_does_not_unsay_the_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*args: object) -> None:
+        raise OSError(28, "planted")
+
+    monkeypatch.setattr(groups_module, "_CLEAN_BYTES", 0)
+    monkeypatch.setattr(groups_module, "clean", fail)
+    groups = groups_of(tmp_path)
+    for offset in range(5):
+        groups.commit("g", {T0: CommittedOffset(offset)})
+    assert "was not compacted" in caplog.text
+    assert offsets(groups, "g") == {T0: 4}
