@@ -48,6 +48,11 @@ def new_group() -> str:
     return f"group-{uuid.uuid4().hex[:12]}"
 
 
+def state_of(groups: BrokerGroups, group: str) -> str:
+    described = groups.describe([group])
+    return described[group].state if described else ""
+
+
 def send(service: KafkaService, topic: str, count: int) -> None:
     producer = KafkaProducer(bootstrap_servers=service.bootstrap)
     for i in range(count):
@@ -73,13 +78,16 @@ def member(service: KafkaService, group: str, topic: str) -> Iterator[KafkaConsu
 
 
 @contextmanager
-def console_consumer(broker: Broker, group: str, topic: str, folder: Path) -> Iterator[None]:
-    """Kafka's own, in a group of KIP-848."""
+def console_consumer(
+    broker: Broker, group: str, topic: str, folder: Path, name: str = "ConsoleConsumer"
+) -> Iterator[None]:
+    """Kafka's own, in a group of KIP-848, or of KIP-932."""
     options = {"bootstrap-server": broker.bootstrap, "topic": topic, "group": group}
     command = [java(), "-Xmx128m", "-cp", f"{kafka_jars()}/*"]
-    command += ["org.apache.kafka.tools.consumer.ConsoleConsumer"]
+    command += [f"org.apache.kafka.tools.consumer.{name}"]
     command += [word for name, value in options.items() for word in (f"--{name}", value)]
-    command += ["--command-property", "group.protocol=consumer"]
+    if name == "ConsoleConsumer":
+        command += ["--command-property", "group.protocol=consumer"]
     with (folder / "consumer.log").open("wb") as output:
         process = subprocess.Popen(command, stdout=output, stderr=output)
         try:
@@ -237,11 +245,8 @@ def test_a_group_whose_assignments_brokers_make(
 ) -> None:
     group, partition = new_group(), TopicPartition(topic, 0)
     with console_consumer(broker, group, topic, tmp_path):
-        deadline = time.monotonic() + 60
-        while not (described := groups.describe([group])) or described[group].state != "Stable":
-            assert time.monotonic() < deadline
-            time.sleep(0.2)
-        its = described[group]
+        broker.wait_until(lambda: state_of(groups, group) == "Stable", f"{group} is not stable", 60)
+        its = groups.describe([group])[group]
         assert (its.protocol_type, its.protocol, its.coordinator) == ("consumer", "uniform", 1)
         assert [its.partitions for its in its.members] == [(partition, TopicPartition(topic, 1))]
         assert its.members[0].client_id == "console-consumer"
@@ -249,10 +254,21 @@ def test_a_group_whose_assignments_brokers_make(
             groups.commit(group, {partition: CommittedOffset(1)})
         with pytest.raises(GroupError, match="live members"):
             groups.delete_offsets(group, [partition])
-    deadline = time.monotonic() + 60
-    while groups.describe([group])[group].state != "Empty":
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
+    broker.wait_until(lambda: state_of(groups, group) == "Empty", f"{group} is not empty", 60)
     groups.commit(group, {partition: CommittedOffset(3)})
     assert groups.committed(group, [partition]) == {partition: CommittedOffset(3, 0)}
     groups.delete_group(group)
+
+
+def test_a_share_group_is_known_by_name_and_takes_no_commit(
+    broker: Broker, groups: BrokerGroups, topic: str, tmp_path: Path
+) -> None:
+    group = new_group()
+    with console_consumer(broker, group, topic, tmp_path, "ConsoleShareConsumer"):
+        broker.wait_until(lambda: group in groups.describe([group]), "No share group", 60)
+        its = groups.describe([group])[group]
+        assert (its.protocol_type, its.members) == ("share", ())
+        assert group in groups.group_ids()
+        with pytest.raises(GroupError, match=f"{group}: GROUP_ID_NOT_FOUND.*group of consumers"):
+            groups.commit(group, {TopicPartition(topic, 0): CommittedOffset(1)})
+        assert groups.committed(group) == {}
