@@ -161,7 +161,13 @@ class BrokerGroups:
             for topic, numbers in _by_topic(partitions).items()
         ]
         doing = f"Deleting offsets of group {group}"
-        codes = self._call(group, OffsetDeleteRequest(group_id=group, topics=topics), _read_deleted, doing)
+        try:
+            codes = self._call(
+                group, OffsetDeleteRequest(group_id=group, topics=topics), _read_deleted, doing
+            )
+        except UnsupportedVersionError as e:
+            hint = "OffsetDelete came with Kafka 2.4. To forget all of the group, delete it."
+            raise UnsupportedVersionError(e.message, broker=e.broker, hint=hint) from None
         if isinstance(codes, Refused):
             if codes.error_code != GROUP_ID_NOT_FOUND:
                 raise group_error(codes.error_code, doing, group)

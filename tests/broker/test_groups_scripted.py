@@ -1,0 +1,133 @@
+"""Groups on brokers that answer as the test says: those of Kafka 0.11, and what no real one answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from kafka.protocol.admin import DescribeGroupsResponse, ListGroupsResponse
+from kafka.protocol.consumer import OffsetCommitRequest, OffsetCommitResponse, OffsetFetchResponse
+from kafka.protocol.metadata import FindCoordinatorResponse, MetadataResponse
+
+from pyspark_kafkalog.broker.groups import BrokerGroups
+from pyspark_kafkalog.errors import BrokerError, GroupError, UnsupportedVersionError
+from pyspark_kafkalog.model import CommittedOffset, Group, GroupMember, TopicPartition
+from pyspark_kafkalog.options.brokers import ConnectionOptions
+from tests.broker.fake_broker import API_VERSIONS, METADATA, Asked, FakeBroker, framed, serving
+
+OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR, DESCRIBE_GROUPS, LIST_GROUPS = 8, 9, 10, 15, 16
+KAFKA_0_11 = {
+    API_VERSIONS: (0, 1),
+    METADATA: (0, 4),
+    OFFSET_COMMIT: (0, 3),
+    OFFSET_FETCH: (0, 3),
+    FIND_COORDINATOR: (0, 1),
+    DESCRIBE_GROUPS: (0, 1),
+    LIST_GROUPS: (0, 1),
+}
+PARTITION = TopicPartition("t", 0)
+
+
+class Script:
+    """Answers by api key; of metadata and coordinators by itself: node 7 has all of them."""
+
+    def __init__(self, answers: Mapping[int, list[Any]]) -> None:
+        self.broker: FakeBroker | None = None
+        self.answers = answers
+
+    def __call__(self, asked: Asked) -> bytes:
+        assert self.broker is not None
+        host, port = self.broker.address.split(":")
+        response: Any
+        if asked.api_key == METADATA:
+            node = MetadataResponse.MetadataResponseBroker(node_id=7, host=host, port=int(port), rack=None)
+            response = MetadataResponse(
+                throttle_time_ms=0, brokers=[node], cluster_id=None, controller_id=7, topics=[]
+            )
+        elif asked.api_key == FIND_COORDINATOR:
+            response = FindCoordinatorResponse(
+                throttle_time_ms=0, error_code=0, error_message=None, node_id=7, host=host, port=int(port)
+            )
+        else:
+            its = self.answers[asked.api_key]
+            response = its.pop(0) if len(its) > 1 else its[0]
+        return framed(asked.correlation_id, bytes(response.encode(version=asked.version)))
+
+
+def committing(code: int) -> OffsetCommitResponse:
+    kind = OffsetCommitResponse.OffsetCommitResponseTopic
+    partition = kind.OffsetCommitResponsePartition(partition_index=0, error_code=code)
+    return OffsetCommitResponse(throttle_time_ms=0, topics=[kind(name="t", partitions=[partition])])
+
+
+def test_a_broker_of_kafka_0_11() -> None:
+    topic = OffsetFetchResponse.OffsetFetchResponseTopic
+    partition = topic.OffsetFetchResponsePartition(
+        partition_index=0, committed_offset=5, metadata=None, error_code=0
+    )
+    fetched = OffsetFetchResponse(
+        throttle_time_ms=0, topics=[topic(name="t", partitions=[partition])], error_code=0
+    )
+    described = DescribeGroupsResponse.DescribedGroup
+    # What the leader of a group assigns is for consumers alone to understand.
+    member = described.DescribedGroupMember(
+        member_id="m", client_id="c", client_host="/h", member_metadata=b"", member_assignment=b"\0\1garbage"
+    )
+    groups = [
+        described(
+            error_code=0,
+            group_id="g",
+            group_state="Stable",
+            protocol_type="consumer",
+            protocol_data="range",
+            members=[member],
+        ),
+        described(
+            error_code=0, group_id="gone", group_state="Dead", protocol_type="", protocol_data="", members=[]
+        ),
+    ]
+    listed = ListGroupsResponse.ListedGroup(group_id="g", protocol_type="consumer")
+    script = Script(
+        {
+            OFFSET_COMMIT: [committing(0)],
+            OFFSET_FETCH: [fetched],
+            DESCRIBE_GROUPS: [DescribeGroupsResponse(throttle_time_ms=0, groups=groups)],
+            LIST_GROUPS: [ListGroupsResponse(throttle_time_ms=0, error_code=0, groups=[listed])],
+        }
+    )
+    with serving(script, KAFKA_0_11) as script.broker:
+        its = BrokerGroups(ConnectionOptions((script.broker.address,)))
+        its.commit("g", {PARTITION: CommittedOffset(5, 3, "m")})
+        (asked,) = (asked for asked in script.broker.asked if asked.api_key == OFFSET_COMMIT)
+        sent = OffsetCommitRequest[3].decode(asked.frame, header=True)
+        assert (sent.group_id, sent.generation_id_or_member_epoch, sent.member_id) == ("g", -1, "")
+        assert sent.retention_time_ms == -1
+        assert its.committed("g") == {PARTITION: CommittedOffset(5)}
+        assert its.group_ids() == ("g",)
+        assert its.describe(["g", "gone"]) == {
+            "g": Group("g", "Stable", "consumer", "range", (GroupMember("m", "c", "/h"),), 7)
+        }
+        with pytest.raises(UnsupportedVersionError, match=r"OffsetDelete.*Kafka 2\.4"):
+            its.delete_offsets("g", [PARTITION])
+        with pytest.raises(UnsupportedVersionError, match="DeleteGroups"):
+            its.delete_group("g")
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "text"),
+    [
+        (22, GroupError, "live members, ILLEGAL_GENERATION"),
+        (25, GroupError, "live members, UNKNOWN_MEMBER_ID"),
+        (27, GroupError, "live members, REBALANCE_IN_PROGRESS"),
+        (113, GroupError, "live members, STALE_MEMBER_EPOCH"),
+        (28, GroupError, "INVALID_COMMIT_OFFSET_SIZE.*offset.metadata.max.bytes"),
+        (87, BrokerError, "INVALID_RECORD"),
+    ],
+)
+def test_what_coordinators_refuse(code: int, kind: type[Exception], text: str) -> None:
+    script = Script({OFFSET_COMMIT: [committing(14), committing(code)]})
+    with serving(script, KAFKA_0_11) as script.broker:
+        its = BrokerGroups(ConnectionOptions((script.broker.address,), retry_backoff_ms=1))
+        with pytest.raises(kind, match=f"group g: .*{text}"):
+            its.commit("g", {PARTITION: CommittedOffset(5)})
