@@ -1,0 +1,251 @@
+"""A stream with a consumer group, as Kafka's own tools see it, and queries that start from a group."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kafka import KafkaConsumer
+from kafka.admin import KafkaAdminClient
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from pyspark_kafkalog.broker.groups import BrokerGroups
+from pyspark_kafkalog.log.groups import DirectoryGroups
+from pyspark_kafkalog.model import CommittedOffset, GroupOffsets, TopicPartition
+from pyspark_kafkalog.options.brokers import ConnectionOptions
+from pyspark_kafkalog.transfer.committing import METADATA
+from tests.kafka import Broker, run_kafka_class
+
+pytestmark = pytest.mark.broker
+
+_TOOL = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+
+
+class Orders:
+    """A topic of two partitions, on the broker or in a directory, and the groups of its place."""
+
+    def __init__(self, spark: SparkSession, place: dict[str, str], groups: GroupOffsets) -> None:
+        self.topic = f"orders-{uuid.uuid4().hex[:8]}"
+        self.group = f"group-{uuid.uuid4().hex[:8]}"
+        self.place = place
+        self.groups = groups
+        self._spark = spark
+
+    def write(self, *per_partition: int) -> None:
+        """Append so many records to each partition."""
+        rows = [(str(n), number) for number, count in enumerate(per_partition) for n in range(count)]
+        frame = self._spark.createDataFrame(rows, "value string, partition int").coalesce(1)
+        options = {**self.place, "topic": self.topic}
+        if "path" in self.place:
+            options["numPartitions"] = "2"
+        frame.write.format("kafkalog").mode("append").options(**options).save()
+
+    def read(self, **options: str) -> DataFrame:
+        return self._spark.read.format("kafkalog").options(**self._options(options)).load()
+
+    def stream(self, **options: str) -> DataFrame:
+        return self._spark.readStream.format("kafkalog").options(**self._options(options)).load()
+
+    def _options(self, options: dict[str, str]) -> dict[str, str]:
+        named = {name.replace("__", "."): value for name, value in options.items()}
+        return {**self.place, "subscribe": self.topic, "kafka.group.id": self.group, **named}
+
+    def offsets(self, *offsets: int) -> str:
+        return json.dumps({self.topic: {str(number): offset for number, offset in enumerate(offsets)}})
+
+    def committed(self, group: str | None = None) -> list[int]:
+        """By partition."""
+        return [its.offset for _, its in sorted(self.groups.committed(group or self.group).items())]
+
+    def wait_for_committed(self, *offsets: int) -> None:
+        deadline = time.monotonic() + 30
+        while self.committed() != list(offsets) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert self.committed() == list(offsets)
+
+
+@pytest.fixture
+def on_broker(spark: SparkSession, broker: Broker) -> Orders:
+    groups = BrokerGroups(ConnectionOptions((broker.bootstrap,)))
+    orders = Orders(spark, {"kafka.bootstrap.servers": broker.bootstrap}, groups)
+    broker.create_topic(orders.topic, 2)
+    return orders
+
+
+@pytest.fixture(params=["broker", "directory"])
+def orders(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Orders:
+    if request.param == "broker":
+        return request.getfixturevalue("on_broker")
+    root = tmp_path / "log"
+    root.mkdir()
+    return Orders(spark, {"path": str(root)}, DirectoryGroups.open([str(root)]))
+
+
+def start(frame: DataFrame, checkpoint: Path, **trigger: Any) -> StreamingQuery:
+    writer = frame.writeStream.format("noop").option("checkpointLocation", str(checkpoint))
+    return (writer.trigger(**trigger) if trigger else writer).start()
+
+
+def run(frame: DataFrame, checkpoint: Path) -> StreamingQuery:
+    query = start(frame, checkpoint, availableNow=True)
+    assert query.awaitTermination(120)
+    return query
+
+
+def described(broker: Broker, group: str) -> dict[int, tuple[int, int, int]]:
+    """For each partition current offset, log end offset and lag, as Kafka's own tool tells them."""
+    done = run_kafka_class(_TOOL, "--bootstrap-server", broker.bootstrap, "--describe", "--group", group)
+    rows = [line.split() for line in done.stdout.splitlines() if line.startswith(group)]
+    return {int(row[2]): (int(row[3]), int(row[4]), int(row[5])) for row in rows}
+
+
+def test_available_now_has_committed_all_at_its_end(orders: Orders, tmp_path: Path) -> None:
+    orders.write(7, 5)
+    frame = orders.stream(startingOffsets="earliest", maxOffsetsPerTrigger="5")
+    assert sum(progress.numInputRows for progress in run(frame, tmp_path / "c").recentProgress) == 12
+    assert orders.committed() == [7, 5]
+    first = orders.groups.committed(orders.group)[TopicPartition(orders.topic, 0)]
+    assert first.metadata == METADATA
+    orders.write(1, 0)
+    run(frame, tmp_path / "c")
+    assert orders.committed() == [8, 5]
+
+
+def test_kafkas_tools_see_the_query(on_broker: Orders, broker: Broker, tmp_path: Path) -> None:
+    on_broker.write(7, 5)
+    run(on_broker.stream(startingOffsets="earliest"), tmp_path / "c")
+    assert described(broker, on_broker.group) == {0: (7, 7, 0), 1: (5, 5, 0)}
+    listed = run_kafka_class(_TOOL, "--bootstrap-server", broker.bootstrap, "--list").stdout.split()
+    assert on_broker.group in listed
+    admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
+    try:
+        offsets = admin.list_group_offsets([on_broker.group])[on_broker.group]
+    finally:
+        admin.close()
+    assert sorted((p.partition, o.offset, o.leader_epoch) for p, o in offsets.items()) == [
+        (0, 7, 0),
+        (1, 5, 0),
+    ]
+
+
+def test_a_paced_stream_shows_its_true_lag(on_broker: Orders, broker: Broker, tmp_path: Path) -> None:
+    """A micro-batch is committed when it is complete, long before the next trigger."""
+    on_broker.write(30, 10)
+    frame = on_broker.stream(
+        startingOffsets="earliest", maxOffsetsPerTrigger="8", checkpointLocation=str(tmp_path / "c")
+    )
+    for lag in {0: (6, 30, 24), 1: (2, 10, 8)}, {0: (12, 30, 18), 1: (4, 10, 6)}:
+        query = start(frame, tmp_path / "c", processingTime="1 hour")
+        try:
+            on_broker.wait_for_committed(*(current for current, _, _ in lag.values()))
+            assert described(broker, on_broker.group) == lag
+        finally:
+            query.stop()
+
+
+def test_a_query_that_is_stopped_between_triggers_has_committed(orders: Orders, tmp_path: Path) -> None:
+    orders.write(7, 5)
+    checkpoint = tmp_path / "c"
+    frame = orders.stream(startingOffsets="earliest", checkpointLocation=str(checkpoint))
+    query = start(frame, checkpoint, processingTime="1 hour")
+    orders.wait_for_committed(7, 5)
+    query.stop()
+
+
+def test_without_the_checkpoint_the_next_trigger_commits(orders: Orders, tmp_path: Path) -> None:
+    orders.write(7, 5)
+    query = start(orders.stream(startingOffsets="earliest"), tmp_path / "c")
+    try:
+        orders.wait_for_committed(7, 5)
+    finally:
+        query.stop()
+
+
+def test_a_restart_makes_up_for_what_was_not_committed(orders: Orders, tmp_path: Path) -> None:
+    orders.write(7, 5)
+    run(orders.stream(startingOffsets="earliest", commitOffsets="false"), tmp_path / "c")
+    assert orders.committed() == []
+    run(orders.stream(), tmp_path / "c")
+    assert orders.committed() == [7, 5]
+
+
+def test_a_new_query_that_finds_nothing_commits_nothing(orders: Orders, tmp_path: Path) -> None:
+    orders.write(7, 5)
+    run(orders.stream(startingOffsets="latest"), tmp_path / "c")
+    assert orders.committed() == []
+
+
+def test_the_querys_name_names_the_group(on_broker: Orders, tmp_path: Path) -> None:
+    on_broker.write(1, 1)
+    frame = on_broker.stream(startingOffsets="earliest").sparkSession.readStream.format("kafkalog")
+    options = {**on_broker.place, "subscribe": on_broker.topic, "startingOffsets": "earliest"}
+    named = {"commitOffsets": "true", "queryName": on_broker.group, "groupIdPrefix": "etl"}
+    run(frame.options(**options, **named).load(), tmp_path / "c")
+    assert on_broker.committed(f"etl-{on_broker.group}") == [1, 1]
+
+
+def test_a_group_with_members_is_left_alone(on_broker: Orders, broker: Broker, tmp_path: Path) -> None:
+    """The query reads on, or, where commits are required, ends and says why."""
+    on_broker.write(3, 3)
+    consumer = KafkaConsumer(
+        on_broker.topic,
+        bootstrap_servers=broker.bootstrap,
+        group_id=on_broker.group,
+        enable_auto_commit=False,
+    )
+    try:
+        while not consumer.assignment():
+            consumer.poll(timeout_ms=100)
+        frame = on_broker.stream(startingOffsets="earliest")
+        assert sum(progress.numInputRows for progress in run(frame, tmp_path / "c").recentProgress) == 6
+        assert on_broker.committed() == []
+        frame = on_broker.stream(startingOffsets="earliest", commitOffsets="required")
+        with pytest.raises(StreamingQueryException, match=f"(?s)GroupError.*{on_broker.group}.*members"):
+            run(frame, tmp_path / "d")
+    finally:
+        consumer.close()
+
+
+@pytest.fixture
+def half_read(orders: Orders) -> Orders:
+    """The group has committed 4 of the 7 records of one partition, and nothing of the other."""
+    orders.write(7, 5)
+    orders.groups.commit(orders.group, {TopicPartition(orders.topic, 0): CommittedOffset(4)})
+    return orders
+
+
+def found(frame: DataFrame) -> list[tuple[int, int]]:
+    return sorted((row.partition, row.offset) for row in frame.select("partition", "offset").collect())
+
+
+FROM_FOUR = [(0, offset) for offset in range(4, 7)]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "others"), [("auto", [(1, n) for n in range(5)]), ("latest", [])], ids=["auto", "latest"]
+)
+def test_a_batch_starts_where_the_group_is(
+    half_read: Orders, strategy: str, others: list[tuple[int, int]]
+) -> None:
+    frame = half_read.read(startingOffsets="committed", startingOffsetsByCommittedStrategy=strategy)
+    assert found(frame) == FROM_FOUR + others
+    assert half_read.committed() == [4], "a batch commits nothing"
+
+
+def test_a_stream_starts_where_the_group_is(half_read: Orders, tmp_path: Path) -> None:
+    frame = half_read.stream(startingOffsets="committed", startingOffsetsByCommittedStrategy="earliest")
+    query = run(frame, tmp_path / "c")
+    assert sum(progress.numInputRows for progress in query.recentProgress) == 8
+    assert half_read.committed() == [7, 5]
+
+
+def test_where_nothing_is_committed_can_be_an_error(half_read: Orders) -> None:
+    options = {"startingOffsets": "committed", "startingOffsetsByCommittedStrategy": "error"}
+    with pytest.raises(Exception, match=f"has committed nothing for {half_read.topic}-1"):
+        half_read.read(**options).collect()
