@@ -22,7 +22,7 @@ def test_places_are_opened_by_the_options_of_the_reader() -> None:
     one = case("txn-basic")
     place = admin.place_of({"path": str(one.directory)})
     assert {row.topic for row in admin.topics(place)} == {"txn-basic"}
-    with pytest.raises(OptionError, match="Unknown option 'startingOffset'"):
+    with pytest.raises(OptionError, match="Unknown option 'startingoffset'"):
         admin.place_of({"path": str(one.directory), "startingOffset": "1"})
 
 

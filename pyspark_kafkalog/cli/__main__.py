@@ -1,0 +1,6 @@
+"""``python -m pyspark_kafkalog.cli``."""
+
+from pyspark_kafkalog.cli.application import kafkalog
+
+if __name__ == "__main__":
+    kafkalog(prog_name="kafkalog")

@@ -1,0 +1,77 @@
+"""The command ``kafkalog``, and what its exit codes mean.
+
+====  ==========================================================================
+   0  all is fine
+   1  what was looked for is wrong: damage, or a lag above ``--max-lag``
+   2  the command can't be understood
+   3  it could not be done: no access, no such topic or group, a group in use ...
+ 130  interrupted
+====  ==========================================================================
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, NoReturn
+
+import click
+
+from pyspark_kafkalog import __version__
+from pyspark_kafkalog.cli.offsets import offsets
+from pyspark_kafkalog.cli.output import one_line
+from pyspark_kafkalog.cli.records import dump, verify
+from pyspark_kafkalog.cli.show import groups, lag, topics
+from pyspark_kafkalog.errors import KafkaLogError, OptionError
+
+WRONG, USAGE, FAILED, INTERRUPTED = 1, 2, 3, 130
+
+
+class Application(click.Group):
+    """Every error is one line on stderr, with an exit code that says its kind."""
+
+    def main(self, *args: Any, **settings: Any) -> NoReturn:
+        """Run and exit."""
+        settings["standalone_mode"] = False
+        try:
+            code = super().main(*args, **settings)
+        except click.UsageError as e:
+            hint = f" Try '{e.ctx.command_path} --help'." if e.ctx is not None else ""
+            code = _failed(USAGE, e.format_message() + hint)
+        except click.ClickException as e:
+            code = _failed(USAGE, e.format_message())
+        except (click.Abort, KeyboardInterrupt):
+            code = _failed(INTERRUPTED, "interrupted")
+        except SystemExit:
+            code = 0  # by click, when whoever reads the output, such as head, has enough
+        sys.exit(code if isinstance(code, int) else 0)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except OptionError as e:
+            ctx.exit(_failed(USAGE, str(e)))
+        except KafkaLogError as e:
+            ctx.exit(_failed(FAILED, str(e)))
+
+
+def _failed(code: int, message: str) -> int:
+    click.echo(f"kafkalog: {one_line(message)}", err=True)
+    return code
+
+
+@click.group(
+    cls=Application, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
+@click.version_option(__version__)
+def kafkalog() -> None:
+    """Look into Kafka's log directories and clusters, and move consumer groups.
+
+    PLACE is a log directory (a folder or a URI, no broker needed) or brokers, host:port[,host:port].
+
+    Exit codes: 0 fine, 1 damage or lag was found, 2 the command is wrong, 3 it could not be done.
+    """
+
+
+for command in (topics, groups, offsets, lag, dump, verify):
+    kafkalog.add_command(command)

@@ -1,0 +1,242 @@
+"""``kafkalog offsets``: show, reset, export, import and delete what groups have committed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from typing import Any
+
+import click
+
+from pyspark_kafkalog import admin
+from pyspark_kafkalog.admin.reset import ResetStep, ResetTo
+from pyspark_kafkalog.admin.rows import plain
+from pyspark_kafkalog.cli.output import json_option, show_json, show_table, time_text
+from pyspark_kafkalog.cli.place import Target, named_partitions, on_place
+from pyspark_kafkalog.cli.show import group_option, offsets_of, topic_option
+from pyspark_kafkalog.model import TopicPartition
+from pyspark_kafkalog.options.offsets_json import MAX_LONG
+
+_NOTHING_DONE = "Dry run: nothing was changed. Add --execute to do it."
+
+execute_option = click.option("--execute", is_flag=True, help="Do it. Without this, it is only shown.")
+
+
+class _ShownByDefault(click.Group):
+    """``offsets PLACE`` is ``offsets show PLACE``."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and args[0] not in self.commands and args[0] not in ("-h", "--help"):
+            args = ["show", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(cls=_ShownByDefault)
+def offsets() -> None:
+    """Show or change what groups have committed.
+
+    offsets PLACE is offsets show PLACE.
+    """
+
+
+@offsets.command()
+@on_place
+@group_option
+@topic_option
+@json_option
+def show(target: Target, groups: tuple[str, ...], topics: tuple[str, ...], as_json: bool) -> None:
+    """Each committed offset and how far behind the end it is."""
+    rows = offsets_of(target, groups, topics)
+    if as_json:
+        show_json(plain(rows))
+        return
+    show_table(
+        ["GROUP", "TOPIC", "PARTITION", "OFFSET", "END", "LAG", "EPOCH", "COMMITTED", "EXPIRES", "METADATA"],
+        [
+            (
+                row.group,
+                row.topic,
+                row.partition,
+                row.offset,
+                row.log_end_offset,
+                row.lag,
+                row.leader_epoch,
+                time_text(row.commit_timestamp),
+                time_text(row.expire_timestamp),
+                row.metadata,
+            )
+            for row in rows
+        ],
+    )
+
+
+@offsets.command()
+@on_place
+@click.option("--group", required=True, help="The consumer group.")
+@click.option(
+    "--topic", "topics", multiple=True, help="A topic, or partitions of it as orders:0,1; can be repeated."
+)
+@click.option("--all-topics", is_flag=True, help="All partitions for which the group has committed.")
+@click.option("--to-earliest", is_flag=True, help="The first offsets that exist.")
+@click.option("--to-latest", is_flag=True, help="The ends.")
+@click.option("--to-current", is_flag=True, help="What is committed, and the ends where nothing is.")
+@click.option(
+    "--to-datetime",
+    metavar="TIME",
+    help="The first records from then on: 2026-01-31T12:00:00.000, in UTC"
+    " unless it has a zone; or milliseconds.",
+)
+@click.option("--to-offset", type=click.IntRange(0, MAX_LONG), help="This offset.")
+@click.option("--shift-by", type=int, help="So many offsets on, or back if below 0.")
+@click.option(
+    "--from-file",
+    type=click.File(encoding="utf-8"),
+    help="What offsets export or kafka-consumer-groups --export wrote, or Spark's offsets as JSON.",
+)
+@execute_option
+@json_option
+def reset(
+    target: Target,
+    group: str,
+    topics: tuple[str, ...],
+    all_topics: bool,
+    execute: bool,
+    as_json: bool,
+    **to: Any,
+) -> None:
+    """Set where an inactive group goes on, as kafka-consumer-groups --reset-offsets.
+
+    Offsets beyond the log become the nearest that exist.
+    """
+    chosen = [name for name, value in to.items() if value is not None and value is not False]
+    if len(chosen) != 1:
+        names = ", ".join("--" + name.replace("_", "-") for name in to)
+        raise click.UsageError(f"Give one of {names}.")
+    if to["from_file"] is not None:
+        wanted = admin.parse(to["from_file"].read(), group=group)
+        if topics or all_topics:
+            raise click.UsageError("--from-file names the partitions itself.")
+        steps = admin.plan_import(target.place, target.groups, wanted)
+    else:
+        partitions = _partitions(target, topics, all_topics)
+        kind, value = _goal(chosen[0], to[chosen[0]])
+        steps = admin.plan_reset(target.place, target.groups, group, partitions, kind, value)
+    _carry_out(target, steps, execute=execute, as_json=as_json)
+
+
+@offsets.command()
+@on_place
+@group_option
+@topic_option
+@click.option(
+    "--format",
+    "kind",
+    type=click.Choice(["json", "csv"]),
+    default="json",
+    help="CSV is that of kafka-consumer-groups --export: without the group if one is named.",
+)
+def export(target: Target, groups: tuple[str, ...], topics: tuple[str, ...], kind: str) -> None:
+    """Write offsets to stdout, for import."""
+    rows = offsets_of(target, groups, topics)
+    text = admin.export_json(rows) if kind == "json" else admin.export_csv(rows, with_group=len(groups) != 1)
+    click.echo(text, nl=False)
+
+
+@offsets.command("import")
+@on_place
+@click.argument("file", type=click.File(encoding="utf-8"))
+@click.option("--group", help="The group, where the file names none; where it does, the only one to import.")
+@execute_option
+@json_option
+def import_(target: Target, file: Any, group: str | None, execute: bool, as_json: bool) -> None:
+    """Commit the offsets of FILE: of export, of Kafka's tool, or Spark's as JSON."""
+    wanted = admin.parse(file.read(), group=group)
+    steps = admin.plan_import(target.place, target.groups, wanted)
+    _carry_out(target, steps, execute=execute, as_json=as_json)
+
+
+@offsets.command()
+@on_place
+@click.option("--group", required=True, help="The consumer group.")
+@click.option("--topic", "topics", multiple=True, help="As for reset.")
+@click.option("--all-topics", is_flag=True, help="All that the group has committed.")
+@click.option("--whole-group", is_flag=True, help="The group itself, with all that is known of it.")
+@execute_option
+@json_option
+def delete(
+    target: Target,
+    group: str,
+    topics: tuple[str, ...],
+    all_topics: bool,
+    whole_group: bool,
+    execute: bool,
+    as_json: bool,
+) -> None:
+    """Forget what a group has committed."""
+    if whole_group and (topics or all_topics):
+        raise click.UsageError("--whole-group has all topics.")
+    partitions = None if whole_group else _partitions(target, topics, all_topics)
+    committed = target.groups.committed(group, partitions)
+    rows = [{"group": group, **its._asdict(), "offset": committed[its].offset} for its in sorted(committed)]
+    if execute and whole_group:
+        admin.delete_group(target.groups, group)
+    elif execute:
+        admin.delete_offsets(target.groups, group, list(committed))
+    if as_json:
+        show_json(rows)
+    else:
+        show_table(["GROUP", "TOPIC", "PARTITION", "DELETED"], [list(row.values()) for row in rows])
+    if not execute:
+        click.echo(_NOTHING_DONE, err=True)
+
+
+def _partitions(target: Target, topics: tuple[str, ...], all_topics: bool) -> list[TopicPartition] | None:
+    if bool(topics) == all_topics:
+        raise click.UsageError("Give either --topic or --all-topics.")
+    return None if all_topics else named_partitions(target.place, topics)
+
+
+def _goal(name: str, value: Any) -> tuple[ResetTo, int]:
+    if name == "to_datetime":
+        return ResetTo.TIMESTAMP, parse_time(value)
+    kinds = {
+        "to_earliest": ResetTo.EARLIEST,
+        "to_latest": ResetTo.LATEST,
+        "to_current": ResetTo.CURRENT,
+        "to_offset": ResetTo.OFFSET,
+        "shift_by": ResetTo.SHIFT,
+    }
+    return kinds[name], int(value)
+
+
+def parse_time(text: str) -> int:
+    """Milliseconds of an ISO time, in UTC if it has no zone, or of a number of them."""
+    text = text.strip()
+    if re.fullmatch("[0-9]{1,18}", text, re.ASCII):
+        return int(text)
+    # Before Python 3.11 it knows neither Z, nor zones without a colon, nor one or two digits of a fraction.
+    iso = re.sub(
+        r"([+-][0-9]{2})([0-9]{2})?\Z", lambda m: f"{m[1]}:{m[2] or '00'}", text.replace("Z", "+00:00")
+    )
+    iso = iso if "T" in text else text
+    iso = re.sub(r"\.([0-9]{1,6})", lambda m: "." + m[1].ljust(6, "0"), iso)
+    try:
+        time = datetime.fromisoformat(iso)
+        return int((time if time.tzinfo else time.replace(tzinfo=timezone.utc)).timestamp() * 1000)
+    except (ValueError, OverflowError):
+        raise click.UsageError(f"{text!r} is no time, such as 2026-01-31T12:00:00.000Z.") from None
+
+
+def _carry_out(target: Target, steps: Sequence[ResetStep], *, execute: bool, as_json: bool) -> None:
+    if execute:
+        admin.execute(target.groups, steps)
+    if as_json:
+        show_json(plain(steps))
+    else:
+        show_table(
+            ["GROUP", "TOPIC", "PARTITION", "CURRENT", "NEW", "NOTE"],
+            [(its.group, its.topic, its.partition, its.current, its.offset, its.note) for its in steps],
+        )
+    if not execute:
+        click.echo(_NOTHING_DONE, err=True)

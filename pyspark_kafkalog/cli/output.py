@@ -1,0 +1,108 @@
+"""How results are shown: tables for people, JSON for programs, a progress bar on a terminal."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import click
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+json_option = click.option("--json", "as_json", is_flag=True, help="JSON instead of a table.")
+
+
+def show_json(value: Any) -> None:
+    """A value as one JSON document."""
+    click.echo(json.dumps(value, indent=2))
+
+
+def show_table(titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Rows under titles: numbers to the right, None as a dash. A pipe gets plain text, one line a row."""
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+
+    lines = [list(row) for row in rows]
+    console = Console(file=sys.stdout, markup=False, highlight=False, emoji=False)
+    piped = not console.is_terminal
+    table = Table(box=None if piped else SIMPLE_HEAD, pad_edge=False)
+    for number, title in enumerate(titles):
+        is_number = any(isinstance(line[number], int) for line in lines)
+        table.add_column(title, justify="right" if is_number else "left", no_wrap=piped)
+    for line in lines:
+        table.add_row(*map(cell, line))
+    if not piped:
+        console.print(table)
+        return
+    console.width = sum(
+        max(len(cell(line[n])) for line in [titles, *lines]) * 2 + 2 for n in range(len(titles))
+    )
+    with console.capture() as capture:
+        console.print(table)
+    for text in capture.get().splitlines():
+        click.echo(text.rstrip())
+
+
+def cell(value: Any) -> str:
+    """One value of a table, with nothing in it that a terminal would obey."""
+    if value is None:
+        return "-"
+    return printable(str(value))
+
+
+def printable(text: str) -> str:
+    """``text`` with an escape for each character that would not be seen."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def one_line(text: str) -> str:
+    """``text`` with no line break, and as :func:`printable`."""
+    return printable(" ".join(text.split()))
+
+
+def time_text(ms: int | None) -> str | None:
+    """A timestamp in UTC; as its number where no date is that far."""
+    if ms is None:
+        return None
+    try:
+        return (_EPOCH + timedelta(milliseconds=ms)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    except OverflowError:
+        return str(ms)
+
+
+def size_text(size: int | None) -> str | None:
+    """Bytes with a unit of which there are less than 1024."""
+    if size is None:
+        return None
+    amount, unit = float(size), "B"
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if amount < 1024 or unit == "TiB":
+            break
+        amount /= 1024
+    return f"{size} B" if unit == "B" else f"{amount:.1f} {unit}"
+
+
+@contextmanager
+def progress(
+    doing: str, total: int | None, *, in_bytes: bool = False, hidden: bool = False
+) -> Iterator[Callable[[int], None]]:
+    """A bar on stderr, if that is a terminal; yields what is to be told of each bit that is done."""
+    if hidden or not sys.stderr.isatty():
+        yield lambda done: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TextColumn
+    from rich.progress import TimeRemainingColumn as Remaining
+
+    amount = DownloadColumn(binary_units=True) if in_bytes else MofNCompleteColumn()
+    columns = (TextColumn("{task.description}"), BarColumn(), amount, Remaining())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(doing, total=total)
+        yield lambda done: bar.advance(task, done)

@@ -1,0 +1,132 @@
+"""The place that a command is about, and how it is reached."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import re
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+import click
+
+from pyspark_kafkalog.admin.opening import groups_of, place_of
+from pyspark_kafkalog.admin.partitions import partitions_of
+from pyspark_kafkalog.errors import OptionError
+from pyspark_kafkalog.model import GroupOffsets, Place, TopicPartition, check_topic
+from pyspark_kafkalog.options.kafka_names import SERVERS
+from pyspark_kafkalog.options.properties import parse_properties
+from pyspark_kafkalog.options.settings import Selection
+
+_HOST = r"(?:(?:PLAINTEXT|SSL|SASL_PLAINTEXT|SASL_SSL)://)?(?:\[[0-9a-fA-F:.%\w-]+\]|[\w.-]+):[0-9]{1,5}"
+_BROKERS = re.compile(rf"{_HOST}(?:,{_HOST})*", re.ASCII)
+_OF_CONSUMERS = {
+    "bootstrap.servers",
+    "group.id",
+    "auto.offset.reset",
+    "enable.auto.commit",
+    "interceptor.classes",
+    "key.deserializer",
+    "value.deserializer",
+}
+"""Of a client's properties those that are of no use here, and no harm."""
+_PARTITION = re.compile(r"(?P<topic>.+)[-:](?P<partition>[0-9]{1,9})", re.DOTALL)
+
+
+class Target:
+    """The place that a command names. It is opened when it is first asked."""
+
+    def __init__(self, options: dict[str, str]) -> None:
+        self._options = options
+
+    @cached_property
+    def place(self) -> Place:
+        return place_of(self._options)
+
+    @cached_property
+    def groups(self) -> GroupOffsets:
+        return groups_of(self._options)
+
+
+def on_place(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the argument PLACE, ``-o`` and ``--config``; it gets a :class:`Target` for them."""
+
+    @click.argument("place", metavar="PLACE")
+    @click.option(
+        "-o",
+        "--option",
+        "given",
+        metavar="NAME=VALUE",
+        multiple=True,
+        help="An option of the reader, such as kafka.security.protocol=SSL; can be repeated.",
+    )
+    @click.option(
+        "--config",
+        type=click.File(encoding="utf-8"),
+        help="Client properties, as Kafka's tools take them with --command-config.",
+    )
+    @functools.wraps(command)
+    def with_target(place: str, given: tuple[str, ...], config: Any, **rest: Any) -> Any:
+        properties = parse_properties(config.read()) if config is not None else {}
+        return command(Target(options_for(place, given, properties)), **rest)
+
+    return with_target
+
+
+def options_for(place: str, given: tuple[str, ...], properties: dict[str, str]) -> dict[str, str]:
+    """The options of a reader for the place that a command names; what is ``given`` beats properties."""
+    options = {f"kafka.{name}": text for name, text in properties.items() if name not in _OF_CONSUMERS}
+    for item in given:
+        name, is_there, text = item.partition("=")
+        if not is_there or not name.strip():
+            raise click.BadParameter("it is no NAME=VALUE", param_hint="'-o'")
+        options[name.strip()] = text
+    if _is_folder(place):
+        options["path"] = json.dumps([place])  # its name may have commas
+    else:
+        options[SERVERS if _BROKERS.fullmatch(place) else "path"] = place
+    return options
+
+
+def _is_folder(place: str) -> bool:
+    try:
+        return os.path.isdir(place)
+    except ValueError:
+        return False
+
+
+def selection(topics: tuple[str, ...]) -> Selection:
+    """The topics of ``--topic``; all if there are none."""
+    named = dict.fromkeys(check_topic(topic) for topic in topics)
+    return Selection(topics=tuple(named)) if named else Selection()
+
+
+def named_partitions(place: Place, names: tuple[str, ...]) -> list[TopicPartition]:
+    """The partitions of ``topic`` or ``topic:0,1``, as kafka-consumer-groups takes them."""
+    found: dict[TopicPartition, None] = {}
+    for name in names:
+        topic, has_numbers, numbers = name.partition(":")
+        check_topic(topic)
+        if not has_numbers:
+            found.update(dict.fromkeys(partitions_of(place, Selection(topics=(topic,)))))
+            continue
+        for number in numbers.split(","):
+            if not re.fullmatch("[0-9]{1,9}", number.strip(), re.ASCII):
+                raise OptionError(f"Expected a topic, or a topic and partitions as orders:0,1, not {name!r}")
+            found[TopicPartition(topic, int(number))] = None
+    return sorted(found)
+
+
+def one_partition(place: Place, name: str | None) -> TopicPartition:
+    """The partition ``orders-0`` or ``orders:0``; without a name the only one that there is."""
+    if name is None:
+        every = partitions_of(place)
+        if len(every) != 1:
+            raise click.UsageError(f"There are {len(every)} partitions: name one, such as orders-0.")
+        return every[0]
+    match = _PARTITION.fullmatch(name)
+    if match is None:
+        raise click.UsageError(f"{name!r} is no partition, such as orders-0.")
+    return TopicPartition(check_topic(match["topic"]), int(match["partition"]))

@@ -1,0 +1,170 @@
+"""``kafkalog dump`` and ``verify``, which read records and so load the codec."""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import click
+
+from pyspark_kafkalog import admin
+from pyspark_kafkalog.admin.rows import plain
+from pyspark_kafkalog.cli.output import (
+    cell,
+    json_option,
+    one_line,
+    printable,
+    progress,
+    show_json,
+    show_table,
+    size_text,
+)
+from pyspark_kafkalog.cli.place import Target, on_place, one_partition, selection
+from pyspark_kafkalog.cli.show import topic_option
+from pyspark_kafkalog.errors import CorruptRecordError
+from pyspark_kafkalog.model import OffsetRange
+from pyspark_kafkalog.options.offsets_json import MAX_LONG
+
+if TYPE_CHECKING:
+    from pyspark_kafkalog.admin.dumping import DumpedBatch, DumpedRecord
+
+
+@click.command()
+@on_place
+@click.argument("partition", required=False)
+@click.option("--from", "start", type=click.IntRange(0, MAX_LONG), default=0, help="The first offset.")
+@click.option(
+    "--to", "end", type=click.IntRange(0, MAX_LONG), default=MAX_LONG, help="The offset to end before."
+)
+@click.option("--records", is_flag=True, help="The records, too, not just the batches.")
+@click.option("--json", "as_json", is_flag=True, help="JSON, one object a line.")
+@click.pass_context
+def dump(
+    ctx: click.Context,
+    target: Target,
+    partition: str | None,
+    start: int,
+    end: int,
+    records: bool,
+    as_json: bool,
+) -> None:
+    """Record batches as they are stored.
+
+    Of PARTITION, such as orders-0, as Kafka's DumpLogSegments tells them. Exits with 1 if some can't be read.
+    """
+    damaged = False
+
+    def tell(error: CorruptRecordError) -> None:
+        nonlocal damaged
+        damaged = True
+        click.echo(f"kafkalog: {one_line(str(error))}", err=True)
+
+    chosen = one_partition(target.place, partition)
+    wanted = OffsetRange(start, end)
+    bounds = target.place.watermarks([chosen], read_committed=False).get(chosen)
+    existing = (
+        OffsetRange(0, 0) if bounds is None else OffsetRange(bounds.log_start_offset, bounds.high_watermark)
+    )
+    position, stop = wanted.within(existing)
+    # What is printed on the same terminal is progress enough.
+    with progress("Offsets", stop - position, hidden=sys.stdout.isatty()) as done:
+        for batch in admin.dump(target.place, chosen, wanted, records=records, on_corrupt=tell):
+            damaged = damaged or not batch.is_valid
+            _show_json_line(batch) if as_json else _show_batch(batch)
+            done(max(0, batch.last_offset + 1 - position))
+            position = max(position, batch.last_offset + 1)
+    if damaged:
+        ctx.exit(1)
+
+
+@click.command()
+@on_place
+@topic_option
+@json_option
+@click.pass_context
+def verify(ctx: click.Context, target: Target, topics: tuple[str, ...], as_json: bool) -> None:
+    """Read all, and tell what is damaged.
+
+    Checksums, framing, offsets and contents of all record batches, internal topics too; of a directory
+    also the indexes. Exits with 1 for damage.
+    """
+    logging.getLogger("pyspark_kafkalog").setLevel(logging.ERROR)  # a torn tail is told below
+    partitions = admin.partitions_of(target.place, selection(topics), internal=True)
+    sizes = target.place.stored_sizes(partitions)
+    total = sum(size.size_bytes for size in sizes.values()) if sizes else None
+    with progress("Verifying", total, in_bytes=True) as done:
+        found = list(admin.verify(target.place, partitions, progress=done))
+    damages = [damage for its in found for damage in its.damages]
+    if as_json:
+        show_json({"partitions": plain(found), "damages": len(damages)})
+    else:
+        show_table(
+            ["TOPIC", "PARTITION", "BATCHES", "RECORDS", "SIZE", "DAMAGES"],
+            [
+                (
+                    its.topic,
+                    its.partition,
+                    its.batches,
+                    its.records,
+                    size_text(its.size_bytes),
+                    len(its.damages),
+                )
+                for its in found
+            ],
+        )
+        for damage in damages:
+            named = {"offset": damage.offset, "file": damage.file, "byte": damage.position}
+            where = ", ".join(f"{name} {value}" for name, value in named.items() if value is not None)
+            click.echo(one_line(f"{damage.topic}-{damage.partition}: {damage.message} ({where})"))
+    if damages:
+        ctx.exit(1)
+
+
+_TOOLS_NAMES = {"compression": "compresscodec", "isValid": "isvalid"}
+"""DumpLogSegments' own, where they are others."""
+
+
+def _show_batch(batch: DumpedBatch) -> None:
+    """As DumpLogSegments prints it, on a line of its own, records on lines that begin with a bar."""
+    fields = plain(replace(batch, records=None))
+    for name in ("topic", "partition", "records"):
+        del fields[name]
+    timestamp_type = fields.pop("timestampType")
+    shown = []
+    for name, value in fields.items():
+        title = timestamp_type if name == "maxTimestamp" else _TOOLS_NAMES.get(name, name)
+        shown.append(f"{title}: {str(value).lower() if isinstance(value, bool) else cell(value)}")
+    click.echo(" ".join(shown))
+    for record in batch.records or ():
+        _show_record(record, timestamp_type)
+
+
+def _show_record(record: DumpedRecord, timestamp_type: str) -> None:
+    shown = [f"offset: {record.offset}", f"{timestamp_type}: {record.timestamp}"]
+    if record.control_type is not None:
+        shown.append(f"endTxnMarker: {record.control_type}")
+    else:
+        for key, value in record.headers:
+            shown.append(f"header {printable(key)}: {_text(value)}")
+        shown += [f"key: {_text(record.key)}", f"payload: {_text(record.value)}"]
+    click.echo(f"| {' '.join(shown)}")
+
+
+def _text(data: bytes | None) -> str:
+    return "null" if data is None else printable(data.decode(errors="backslashreplace"))
+
+
+def _show_json_line(batch: DumpedBatch) -> None:
+    click.echo(json.dumps(plain(batch), default=_json_bytes))
+
+
+def _json_bytes(data: bytes) -> str | dict[str, str]:
+    """Text as text, other bytes as ``{"base64": ...}``."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(data).decode()}

@@ -1,0 +1,55 @@
+"""Java's properties files, which Kafka's tools take with ``--command-config`` (java.util.Properties)."""
+
+from __future__ import annotations
+
+import re
+
+from pyspark_kafkalog.errors import OptionError
+
+_LINE = re.compile(
+    r"[ \t\f]*(?P<key>(?:\\.|[^\\=: \t\f])*)(?:[ \t\f]*[=:][ \t\f]*|[ \t\f]+|\Z)(?P<value>.*)", re.DOTALL
+)
+_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.)|\Z)", re.DOTALL)
+_MEANING = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    """The properties of a file, the last one where a key comes twice. Values may be secret: none is told.
+
+    :raises OptionError: for an escape that Java refuses.
+    """
+    properties = {}
+    for number, line in _logical_lines(text):
+        match = _LINE.fullmatch(line)
+        if match is None or re.search(r"(?<!\\)(?:\\\\)*\\u(?![0-9a-fA-F]{4})", line):
+            raise OptionError(f"Line {number} of the properties is none that Java reads")
+        properties[_unescaped(match["key"])] = _unescaped(match["value"])
+    return properties
+
+
+def _logical_lines(text: str) -> list[tuple[int, str]]:
+    """Lines that are neither empty nor comments, joined where one ends in an odd number of backslashes."""
+    lines: list[tuple[int, str]] = []
+    continued = False
+    for number, natural in enumerate(re.split(r"\r\n|\r|\n", text), 1):
+        line = natural.lstrip(" \t\f")
+        if not continued and (not line or line[0] in "#!"):
+            continue
+        goes_on = (len(line) - len(line.rstrip("\\"))) % 2 == 1
+        line = line[:-1] if goes_on else line
+        if continued:
+            first, before = lines[-1]
+            lines[-1] = first, before + line
+        else:
+            lines.append((number, line))
+        continued = goes_on
+    return lines
+
+
+def _unescaped(text: str) -> str:
+    def meaning(escape: re.Match[str]) -> str:
+        if escape[1]:
+            return chr(int(escape[1], 16))
+        return _MEANING.get(escape[2] or "", escape[2] or "")
+
+    return _ESCAPE.sub(meaning, text)
