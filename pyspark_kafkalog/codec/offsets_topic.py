@@ -196,6 +196,14 @@ def encode_offset_key(group: str, partition: TopicPartition) -> bytes:
     return struct.pack(">h", OFFSET_COMMIT) + names + struct.pack(">i", partition.partition)
 
 
+def encode_group_key(group: str) -> bytes:
+    """The key of a classic group.
+
+    :raises InvalidRecordError: if the name is longer than a string may be.
+    """
+    return struct.pack(">h", GROUP_METADATA) + _string(group)
+
+
 def encode_offset(committed: CommittedOffset) -> bytes:
     """The value of an offset commit: version 3, or 1 if it has an expire timestamp.
 

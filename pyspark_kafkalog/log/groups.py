@@ -24,6 +24,7 @@ from pyarrow import fs
 from pyspark_kafkalog.codec.encode import EncodeSettings, encode
 from pyspark_kafkalog.codec.offsets_topic import (
     OFFSETS_TOPIC,
+    encode_group_key,
     encode_offset,
     encode_offset_key,
     offsets_partition,
@@ -202,10 +203,12 @@ class DirectoryGroups:
                 raise GroupError(f"The group {group!r} does not exist", file=home.root)
             self._refuse_members(home)
             entries = home.table.groups.get(group.encode(), {})
+            keys = {key for key, entry in entries.items() if entry.value is not None}
+            # A broker makes a group of what it finds committed, and keeps it until this key says otherwise.
+            keys.add(encode_group_key(group))
             # Offsets first, and what tells of the group itself last, as brokers do.
-            keys = sorted(key for key, entry in entries.items() if entry.value is not None)
-            keys.sort(key=lambda key: (key[:2] != b"\0\1", -int.from_bytes(key[:2], "big")))
-            self._append(home, [(key, None) for key in keys])
+            order = sorted(keys, key=lambda key: (key[:2] != b"\0\1", -int.from_bytes(key[:2], "big"), key))
+            self._append(home, [(key, None) for key in order])
 
     # Reading
 

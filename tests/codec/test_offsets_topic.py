@@ -18,6 +18,7 @@ from pyspark_kafkalog.codec.offsets_topic import (
     decode_group,
     decode_key,
     decode_offset,
+    encode_group_key,
     encode_offset,
     encode_offset_key,
     offsets_partition,
@@ -113,6 +114,7 @@ def check_group(value: bytes, content: dict[str, Any]) -> None:
 def test_keys_round_trip(group: str, topic: str, number: int) -> None:
     partition = TopicPartition(topic, number)
     key = encode_offset_key(group, partition)
+    assert decode_key(encode_group_key(group)) == CoordinatorKey(2, group)
     assert decode_key(key) == decode_key(b"\0\0" + key[2:]) == CoordinatorKey(1, group, partition)
 
 
