@@ -181,21 +181,11 @@ class Cluster:
         known = self.metadata.topics
         return {name: known[name].topic_id for name in topics if name in known}
 
-    def leader_epochs(
-        self, partitions: Collection[TopicPartition], *, max_age: float, timeout: float
-    ) -> dict[TopicPartition, int]:
-        """The epochs of leaders as of ``max_age`` seconds ago or later; -1 where none is known."""
-        self._look_up({p.topic for p in partitions}, max_age=max_age, timeout=timeout)
-        leaders = {p: self.metadata.leader(p) for p in partitions}
-        return {p: -1 if leader is None else leader.epoch for p, leader in leaders.items()}
-
     def _new_backoff(self, timeout: float | None = None) -> Backoff:
         return Backoff(self.options, self.options.request_timeout_ms / 1000 if timeout is None else timeout)
 
-    def _look_up(
-        self, topics: Iterable[str], *, max_age: float | None = None, timeout: float | None = None
-    ) -> None:
-        oldest = time.monotonic() - (self.options.metadata_max_age_ms / 1000 if max_age is None else max_age)
+    def _look_up(self, topics: Iterable[str], *, timeout: float | None = None) -> None:
+        oldest = time.monotonic() - self.options.metadata_max_age_ms / 1000
         stale = {topic for topic in topics if self._refreshed.get(topic, -1e9) < oldest}
         if stale:
             self.refresh(stale, timeout=timeout)
@@ -333,6 +323,38 @@ class Cluster:
                 backoff.pause(trouble)
         return answers
 
+    def ask_leaders(
+        self,
+        partitions: Collection[TopicPartition],
+        ask: Callable[[Mapping[TopicPartition, int]], Sequence[Any]],
+        read: Callable[[Sequence[Any]], Mapping[TopicPartition, Answer | Refused]],
+        *,
+        timeout: float,
+        min_version: int = 0,
+        max_version: int | None = None,
+    ) -> dict[TopicPartition, Answer]:
+        """As :meth:`call_leaders`, but only once: without the partitions of which no leader tells then.
+
+        :param timeout: seconds for all of it.
+        """
+        backoff = self._new_backoff(timeout)
+        by_node: dict[int, dict[TopicPartition, int]] = {}
+        self._look_up({partition.topic for partition in partitions}, timeout=timeout)
+        for partition in partitions:
+            leader = self.metadata.leader(partition)
+            if leader is None or leader.node_id not in self.metadata.brokers:
+                self.forget([partition.topic])
+            else:
+                by_node.setdefault(leader.node_id, {})[partition] = leader.epoch
+        outcomes = self._ask_each(by_node, ask, read, min_version, max_version, backoff)
+        answers: dict[TopicPartition, Answer] = {}
+        for partition, outcome in outcomes.items():
+            if isinstance(outcome, (Refused, BrokerConnectionError)):
+                self.forget([partition.topic])
+            else:
+                answers[partition] = outcome
+        return answers
+
     def _no_leader(self, partition: TopicPartition, doing: str) -> KafkaLogError:
         topic = self.metadata.topics.get(partition.topic)
         if topic is None or partition.partition not in topic.leaders:
@@ -350,13 +372,14 @@ class Cluster:
         read: Callable[[Sequence[Any]], Mapping[TopicPartition, Answer | Refused]],
         min_version: int,
         max_version: int | None,
+        bound: Backoff | None = None,
     ) -> dict[TopicPartition, Answer | Refused | BrokerConnectionError]:
         outcomes: dict[TopicPartition, Answer | Refused | BrokerConnectionError] = {}
         taken: list[tuple[Connection, Mapping[TopicPartition, int]]] = []
         try:
             for node_id, epochs in by_node.items():
                 try:
-                    connection = self.connection(node_id)
+                    connection = self.connection(node_id, timeout=None if bound is None else bound.remaining)
                     taken.append((connection, epochs))
                     for request in ask(epochs):
                         connection.send(request, min_version=min_version, max_version=max_version)
@@ -366,7 +389,11 @@ class Cluster:
                 if connection.closed:  # it failed above
                     continue
                 try:
-                    outcomes.update(read([connection.receive() for _ in range(connection.in_flight)]))
+                    responses = [
+                        connection.receive(timeout=None if bound is None else bound.remaining)
+                        for _ in range(connection.in_flight)
+                    ]
+                    outcomes.update(read(responses))
                 except BrokerConnectionError as e:
                     outcomes.update(dict.fromkeys(epochs, e))
         finally:

@@ -7,6 +7,7 @@ group is empty.
 
 from __future__ import annotations
 
+import logging
 import struct
 import time
 from collections import defaultdict
@@ -18,6 +19,7 @@ from kafka.protocol.admin import DeleteGroupsRequest, DescribeGroupsRequest, Lis
 from kafka.protocol.consumer import OffsetCommitRequest, OffsetDeleteRequest, OffsetFetchRequest
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolType
 
+from pyspark_kafkalog.broker import list_offsets
 from pyspark_kafkalog.broker.cluster import UNKNOWN_LOOKS, Cluster, Refused, cluster_of
 from pyspark_kafkalog.broker.consumer_group_describe import ConsumerGroupDescribeRequest
 from pyspark_kafkalog.broker.coordinator import call_coordinators
@@ -36,12 +38,9 @@ _BEFORE_TOPIC_IDS = 9
 """The last version of OffsetCommit and OffsetFetch that names topics."""
 _FIRST_WITH_ALL = 2
 """The first version of OffsetFetch that tells all partitions, and of OffsetCommit that tells the member."""
-_EPOCH_AGE = 1.0
-"""Seconds for which a leader's epoch is taken for that of the records before an offset.
-
-One that is too old would make consumers see a truncated log (KIP-320), where there was an election.
-"""
 _DEAD = "Dead"
+
+_log = logging.getLogger("pyspark_kafkalog")
 
 Answer = TypeVar("Answer")
 
@@ -223,11 +222,24 @@ class BrokerGroups:
     def _with_epochs(
         self, offsets: Mapping[TopicPartition, CommittedOffset]
     ) -> dict[TopicPartition, CommittedOffset]:
+        """With the newest epochs of the leaders' logs, where none are given.
+
+        An epoch older than that of the last record would make consumers see a truncated
+        log (KIP-320), as metadata does after an election; a newer one does no harm.
+        """
         unknown = [partition for partition, offset in offsets.items() if offset.leader_epoch < 0]
+        epochs: Mapping[TopicPartition, int] = {}
         try:
-            epochs = self._cluster.leader_epochs(unknown, max_age=_EPOCH_AGE, timeout=self._timeout / 2)
-        except KafkaLogError:
-            epochs = {}  # a commit without them is good, too
+            epochs = self._cluster.ask_leaders(
+                unknown,
+                list_offsets.epoch_requests,
+                list_offsets.read_epochs,
+                timeout=self._timeout / 2,
+                min_version=list_offsets.FIRST_WITH_EPOCH,
+                max_version=list_offsets.MAX_VERSION,
+            )
+        except KafkaLogError as e:  # a commit without them is good, too
+            _log.debug("Committing without leader epochs: %s", e)
         return {
             partition: replace(offset, leader_epoch=epochs.get(partition, offset.leader_epoch))
             for partition, offset in offsets.items()

