@@ -1,0 +1,145 @@
+"""What holds for every command: places, secrets, exit codes, output to pipes and terminals."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pyspark_kafkalog.cli.output import printable, size_text, time_text
+from pyspark_kafkalog.cli.place import options_for
+from pyspark_kafkalog.log.groups import DirectoryGroups
+from pyspark_kafkalog.model import CommittedOffset
+from tests.cli.conftest import U0
+from tests.cli.running import run
+
+COMMAND = [sys.executable, "-m", "pyspark_kafkalog.cli"]
+
+
+def test_places(tmp_path: Path) -> None:
+    folder = tmp_path / "a,b:9"
+    folder.mkdir()
+    assert options_for(str(folder), (), {}) == {"path": f'["{folder}"]'}
+    for brokers in ("h:9092", "a.b:1,c-d:2", "[::1]:9092", "SASL_SSL://h:9092"):
+        assert options_for(brokers, (), {}) == {"kafka.bootstrap.servers": brokers}
+    for root in ("s3://bucket/log", "file:/log", "hdfs://h:8020", "/no/where", "memory:", "h:x"):
+        assert options_for(root, (), {}) == {"path": root}
+
+
+def test_settings_of_clients() -> None:
+    properties = {"security.protocol": "SSL", "bootstrap.servers": "x:1", "key.deserializer": "y"}
+    assert options_for("h:1", ("kafka.client.id=a=b", "kafka.security.protocol=PLAINTEXT"), properties) == {
+        "kafka.bootstrap.servers": "h:1",
+        "kafka.client.id": "a=b",
+        "kafka.security.protocol": "PLAINTEXT",
+    }
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["topics"], "Missing argument 'PLACE'"),
+        (["topic", "h:1"], "No such command 'topic'"),
+        (["topics", "h:1", "--foo"], "No such option"),
+        (["topics", "h:1", "-o", "secret"], "it is no NAME=VALUE"),
+        (["topics", "h:1", "-o", "startingOffset=secret"], "Unknown option 'startingoffset'"),
+        (["topics", "h:1", "-o", "kafka.security.protocol=secret"], "'kafka.security.protocol'"),
+        (["topics", "/", "-o", "kafka.ssl.key.password=secret"], "concerns brokers"),
+        (["lag", "h:1", "--max-lag", "-1"], "--max-lag"),
+    ],
+)
+def test_usage_errors_are_one_line(words: list[str], said: str) -> None:
+    done = run(*words)
+    assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
+    assert said in done.err
+
+
+def test_secrets_are_not_shown(tmp_path: Path) -> None:
+    config = tmp_path / "client.properties"
+    config.write_text(
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.jaas.config=org.apache.kafka.common."
+        'security.plain.PlainLoginModule required username="u" password="hush";\n'
+    )
+    done = run("topics", "127.0.0.1:1", "--config", config, "-o", "kafka.request.timeout.ms=100")
+    assert done.code == 3
+    config.write_text("sasl.jaas.config=hush hush")
+    more = run("topics", "127.0.0.1:1", "--config", config, "-o", "kafka.security.protocol=SASL_SSL")
+    uri = run("topics", "s3://key:hush@bucket.invalid/x?secret=hush")
+    for its in (done, more, uri):
+        assert its.code in (2, 3)
+        assert "hush" not in its.out + its.err
+
+
+def test_names_cannot_command_a_terminal(root: Path, groups: DirectoryGroups) -> None:
+    groups.commit("\x1b[31m[bold]red", {U0: CommittedOffset(1)})
+    assert "\\x1b[31m[bold]red" in run("groups", root).out
+    assert printable("é\n漢\x9b") == "é\\n漢\\x9b"
+
+
+def test_times_and_sizes() -> None:
+    assert time_text(1_600_000_000_006) == "2020-09-13T12:26:40.006Z"
+    assert time_text(2**62) == str(2**62)
+    assert [size_text(n) for n in (None, 0, 1023, 1024, 5 << 40)] == [
+        None,
+        "0 B",
+        "1023 B",
+        "1.0 KiB",
+        "5.0 TiB",
+    ]
+
+
+def test_a_pipe_gets_no_escape_codes_and_needs_no_active_environment(root: Path) -> None:
+    environment = {"HOME": str(root), "TERM": "xterm-256color", "PATH": "/usr/bin:/bin", "COLUMNS": "20"}
+    done = subprocess.run([*COMMAND, "verify", root], env=environment, capture_output=True, timeout=120)
+    assert done.returncode == 0
+    assert done.stderr == b""
+    assert b"\x1b" not in done.stdout
+    assert [len(line.split()) for line in done.stdout.decode().splitlines()] == [6, 7, 7, 7, 7, 7]
+
+
+def test_a_terminal_gets_a_bar_on_stderr(root: Path) -> None:
+    controller, terminal = pty.openpty()
+    done = subprocess.Popen(
+        [*COMMAND, "verify", root, "--json"],
+        stdout=subprocess.PIPE,
+        stderr=terminal,
+        env={**os.environ, "TERM": "xterm"},
+    )
+    os.close(terminal)
+    assert done.stdout is not None
+    out = done.stdout.read()
+    assert done.wait(120) == 0
+    shown = b""
+    try:
+        while part := os.read(controller, 4096):
+            shown += part
+    except OSError:  # the end, on Linux
+        pass
+    os.close(controller)
+    assert b"Verifying" in shown
+    assert b"\x1b" not in out
+
+
+def test_a_reader_that_has_enough_is_no_error(root: Path) -> None:
+    script = f"{sys.executable} -m pyspark_kafkalog.cli dump {root} t-0 --records | head -n 1"
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", script], capture_output=True, text=True, timeout=120
+    )
+    assert done.stderr == ""
+    assert done.stdout.count("\n") == 1
+    assert done.returncode == 0
+
+
+def test_help_loads_nothing_heavy() -> None:
+    code = (
+        "import sys; from pyspark_kafkalog.cli.application import kafkalog; from click.testing import CliRunner;"
+        "CliRunner().invoke(kafkalog, ['--help']); print(*sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60
+    )
+    assert not {"pyspark", "pyarrow", "numpy", "numba", "kafka", "rich"} & set(done.stdout.split())

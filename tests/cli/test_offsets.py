@@ -1,0 +1,116 @@
+"""kafkalog offsets reset, export, import and delete."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pyspark_kafkalog.cli.offsets import parse_time
+from pyspark_kafkalog.log.groups import DirectoryGroups
+from tests.cli.conftest import T0, T1
+from tests.cli.running import run
+
+
+def offsets(groups: DirectoryGroups, group: str = "g") -> list[int]:
+    return [its.offset for _, its in sorted(groups.committed(group).items())]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--all-topics", "--to-earliest"], [0, 0]),
+        (["--all-topics", "--to-latest"], [10, 4]),
+        (["--all-topics", "--to-current"], [4, 4]),
+        (["--all-topics", "--shift-by", "-3"], [1, 1]),
+        (["--all-topics", "--to-offset", "7"], [7, 4]),
+        (["--topic", "t:0", "--to-datetime", "2020-09-13T12:26:40.006"], [6, 4]),
+        (["--topic", "t", "--to-datetime", "1600000000002"], [2, 2]),
+    ],
+)
+def test_reset(root: Path, groups: DirectoryGroups, words: list[str], expected: list[int]) -> None:
+    dry = run("offsets", "reset", root, "--group", "g", *words)
+    assert dry.code == 0
+    assert "Dry run" in dry.err
+    assert offsets(groups) == [4, 4]
+    done = run("offsets", "reset", root, "--group", "g", *words, "--execute")
+    assert (done.code, done.out, done.err) == (0, dry.out, "")
+    assert offsets(groups) == expected
+
+
+def test_reset_from_a_file_of_kafkas_tool(root: Path, groups: DirectoryGroups) -> None:
+    words = ["offsets", "reset", root, "--group", "g", "--from-file", "-"]
+    steps = run(*words, "--execute", "--json", text="t,0,7\nt,1,99\n").json
+    assert [(step["current"], step["offset"], step["note"]) for step in steps] == [
+        (4, 7, ""),
+        (4, 4, "the log ends before 99"),
+    ]
+    assert offsets(groups) == [7, 4]
+    assert run(*words, "--execute", text='{"t":{"1":1}}').code == 0
+    assert offsets(groups) == [7, 1]
+
+
+def test_what_is_exported_can_be_imported(root: Path, groups: DirectoryGroups, tmp_path: Path) -> None:
+    before = {group: groups.committed(group) for group in groups.group_ids()}
+    file = tmp_path / "offsets.json"
+    file.write_text(run("offsets", "export", root).out)
+    assert run("offsets", "export", root, "--group", "g", "--format", "csv").out == "t,0,4\nt,1,4\n"
+    assert run("offsets", "export", root, "--format", "csv").out == "g,t,0,4\ng,t,1,4\nother,u,0,0\n"
+    for group in before:
+        assert run("offsets", "delete", root, "--group", group, "--whole-group", "--execute").code == 0
+    assert groups.group_ids() == ()
+    assert run("offsets", "import", root, file).code == 0
+    assert groups.group_ids() == (), "that was dry"
+    assert run("offsets", "import", root, file, "--execute").code == 0
+    for group, committed in before.items():
+        again = groups.committed(group)
+        assert {p: (its.offset, its.metadata) for p, its in again.items()} == {
+            p: (its.offset, its.metadata) for p, its in committed.items()
+        }
+
+
+def test_delete(root: Path, groups: DirectoryGroups) -> None:
+    words = ["offsets", "delete", root, "--group", "g"]
+    dry = run(*words, "--topic", "t:1")
+    assert dry.lines[1:] == [["g", "t", "1", "4"]]
+    assert groups.committed("g").keys() == {T0, T1}
+    assert run(*words, "--topic", "t:1", "--execute").code == 0
+    assert groups.committed("g").keys() == {T0}
+    assert run(*words, "--all-topics", "--execute").code == 0
+    assert groups.group_ids() == ("other",)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["--all-topics"], 2, "Give one of --to-earliest, --to-latest"),
+        (["--all-topics", "--to-earliest", "--shift-by", "0"], 2, "Give one of"),
+        (["--to-earliest"], 2, "Give either --topic or --all-topics"),
+        (["--all-topics", "--topic", "t", "--to-earliest"], 2, "Give either"),
+        (["--all-topics", "--to-datetime", "soon"], 2, "'soon' is no time"),
+        (["--topic", "t:x", "--to-earliest"], 2, "not 't:x'"),
+        (["--topic", "t:9", "--to-earliest"], 3, "The partition does not exist (partition t-9)"),
+        (["--topic", "u", "--shift-by", "1"], 3, "committed nothing from which to shift"),
+        (["--from-file", "-"], 2, "line 1"),
+    ],
+)
+def test_what_is_refused(root: Path, words: list[str], code: int, said: str) -> None:
+    done = run("offsets", "reset", root, "--group", "g", *words, "--execute", text="nonsense")
+    assert (done.code, done.out) == (code, "")
+    assert said in done.err
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [
+        ("2020-09-13T12:26:40.5", 1_600_000_000_500),
+        ("2020-09-13T12:26:40.500Z", 1_600_000_000_500),
+        ("2020-09-13T14:26:40+02", 1_600_000_000_000),
+        ("2020-09-13T14:26:40.000+0200", 1_600_000_000_000),
+        ("2020-09-13", 1_599_955_200_000),
+        ("1969-12-31T23:59:59.999", -1),
+        ("1600000000000", 1_600_000_000_000),
+    ],
+)
+def test_times(text: str, ms: int) -> None:
+    assert parse_time(text) == ms
