@@ -208,15 +208,12 @@ class Cluster:
         :param timeout: seconds for all of it; by default each step has request.timeout.ms.
         """
         backoff = self._new_backoff(timeout)
+        bound = None if timeout is None else backoff
         while True:
-            connection = self.any_connection(timeout=None if timeout is None else backoff.remaining)
+            connection = self.any_connection(timeout=_left(bound))
             trouble: KafkaLogError
             try:
-                response = connection.call(
-                    request,
-                    max_version=max_version,
-                    timeout=None if timeout is None else backoff.remaining,
-                )
+                response = connection.call(request, max_version=max_version, timeout=_left(bound))
                 code = error_code(response)
                 if not code:
                     return response
@@ -379,10 +376,12 @@ class Cluster:
         try:
             for node_id, epochs in by_node.items():
                 try:
-                    connection = self.connection(node_id, timeout=None if bound is None else bound.remaining)
+                    connection = self.connection(node_id, timeout=_left(bound))
                     taken.append((connection, epochs))
                     for request in ask(epochs):
-                        connection.send(request, min_version=min_version, max_version=max_version)
+                        connection.send(
+                            request, min_version=min_version, max_version=max_version, timeout=_left(bound)
+                        )
                 except BrokerConnectionError as e:
                     outcomes.update(dict.fromkeys(epochs, e))
             for connection, epochs in taken:
@@ -390,8 +389,7 @@ class Cluster:
                     continue
                 try:
                     responses = [
-                        connection.receive(timeout=None if bound is None else bound.remaining)
-                        for _ in range(connection.in_flight)
+                        connection.receive(timeout=_left(bound)) for _ in range(connection.in_flight)
                     ]
                     outcomes.update(read(responses))
                 except BrokerConnectionError as e:
@@ -433,6 +431,10 @@ class Cluster:
         return {
             config.name: config.value for config in response.results[0].configs if config.value is not None
         }
+
+
+def _left(bound: Backoff | None) -> float | None:
+    return None if bound is None else bound.remaining
 
 
 class _Clusters(threading.local):

@@ -20,7 +20,8 @@ import ssl
 import struct
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from kafka.protocol.api_header import RequestHeader
@@ -93,20 +94,21 @@ class Connection:
         :raises BrokerConnectionError: if the broker cannot be reached now.
         :raises AuthenticationError: if credentials or certificates are not accepted.
         """
-        deadline = None if timeout is None else time.monotonic() + timeout
+        begun = time.monotonic()
         setup_timeout = options.socket_connection_setup_timeout_ms / 1000
         if timeout is not None:
             setup_timeout = min(setup_timeout, max(timeout, 0.001))
         sock = sockets.open_socket(address, options, tls, timeout=setup_timeout)
         connection = cls(sock, address, options, node_id)
-        connection._deadline = deadline
+        if timeout is not None:
+            timeout -= time.monotonic() - begun
         try:
-            connection._ask_versions()
-            connection._authenticate()
+            with connection._ending(timeout):
+                connection._ask_versions()
+                connection._authenticate()
         except BaseException:
             connection.close()
             raise
-        connection._deadline = None
         return connection
 
     @property
@@ -154,13 +156,22 @@ class Connection:
             )
         return min(ours, highest)
 
-    def send(self, request: Any, *, min_version: int = 0, max_version: int | None = None) -> None:
-        """Send one of kafka-python's requests in the version of :meth:`version_of`, and wait for nothing.
+    def send(
+        self,
+        request: Any,
+        *,
+        min_version: int = 0,
+        max_version: int | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        """Send one of kafka-python's requests in the version of :meth:`version_of`, and wait for no answer.
 
+        :param timeout: seconds for all of it, also to wait where the broker asks for a pause.
         :raises BrokerConnectionError: if it could not be sent; the connection is closed then.
         """
-        self._before_sending()
-        self._send(request, self.version_of(request, min_version=min_version, max_version=max_version))
+        with self._ending(timeout):
+            self._before_sending()
+            self._send(request, self.version_of(request, min_version=min_version, max_version=max_version))
 
     def send_body(
         self,
@@ -223,10 +234,19 @@ class Connection:
 
         :param timeout: seconds for all of it; by default each step has request.timeout.ms.
         """
-        self._deadline = None if timeout is None else time.monotonic() + timeout
-        try:
+        with self._ending(timeout):
             self.send(request, min_version=min_version, max_version=max_version)
             return self.receive()
+
+    @contextmanager
+    def _ending(self, timeout: float | None) -> Iterator[None]:
+        """All within ends after so many seconds."""
+        if timeout is None:
+            yield
+            return
+        self._deadline = time.monotonic() + timeout
+        try:
+            yield
         finally:
             self._deadline = None
 
@@ -294,7 +314,8 @@ class Connection:
         self._expected.append(_Expected(correlation_id, request.header.get_response_class()))
 
     def _write(self, pieces: list[bytes | memoryview]) -> None:
-        deadline = time.monotonic() + self._timeout
+        timeout = self._timeout
+        deadline = time.monotonic() + timeout
         views = [memoryview(piece) for piece in pieces]
         try:
             if isinstance(self._sock, ssl.SSLSocket):
@@ -303,9 +324,7 @@ class Connection:
                 for first in range(0, len(views), _PIECES_AT_ONCE):
                     self._write_some(views[first : first + _PIECES_AT_ONCE], deadline)
         except TimeoutError as e:
-            raise self._broken(
-                f"The broker did not take a request within {round(self._timeout * 1000)} ms"
-            ) from e
+            raise self._broken(f"The broker did not take a request within {round(timeout * 1000)} ms") from e
         except OSError as e:
             raise self._broken(f"The connection broke while sending: {_text(e)}") from e
         except BaseException:

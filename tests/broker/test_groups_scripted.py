@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -131,3 +133,16 @@ def test_what_coordinators_refuse(code: int, kind: type[Exception], text: str) -
         its = BrokerGroups(ConnectionOptions((script.broker.address,), retry_backoff_ms=1))
         with pytest.raises(kind, match=f"group g: .*{text}"):
             its.commit("g", {PARTITION: CommittedOffset(5)})
+
+
+def test_a_pause_that_brokers_ask_for_does_not_outlast_a_commit() -> None:
+    throttled = committing(0)
+    throttled.throttle_time_ms = 60_000
+    script = Script({OFFSET_COMMIT: [throttled]})
+    with serving(script, KAFKA_0_11) as script.broker:
+        its = BrokerGroups(ConnectionOptions((script.broker.address,)), timeout=0.5)
+        its.commit("g", {PARTITION: CommittedOffset(5, 0)})
+        begun = time.monotonic()
+        with suppress(BrokerError):
+            its.commit("g", {PARTITION: CommittedOffset(6)})
+        assert time.monotonic() - begun < 0.8
