@@ -1,9 +1,17 @@
 """option("view", ...): the partitions, the groups and their offsets as DataFrames."""
 
+import datetime
+import uuid
+
 import pytest
+from kafka import KafkaProducer
 from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 
+from pyspark_kafkalog.broker.groups import BrokerGroups
+from pyspark_kafkalog.log.groups import DirectoryGroups
+from pyspark_kafkalog.model import CommittedOffset, TopicPartition
+from pyspark_kafkalog.options.brokers import ConnectionOptions
 from pyspark_kafkalog.options.views import VIEWS
 from tests.spark.conftest import numbered
 
@@ -53,3 +61,60 @@ def test_what_is_refused(spark, write, read):
     stream = spark.readStream.format("kafkalog").option("view", "topics")
     with pytest.raises(PySparkException, match="'view' is not valid in streaming queries"):
         stream.load(path).writeStream.format("noop").start().processAllAvailable()
+
+
+def test_groups_of_a_directory(write, read):
+    path = write(numbered(10))
+    groups = DirectoryGroups.open([path])
+    committed = CommittedOffset(
+        4, 0, "note", commit_timestamp=int(datetime.datetime.now().timestamp() * 1000)
+    )
+    groups.commit("g", {TopicPartition("t", 0): committed})
+    groups.commit(
+        "h", {TopicPartition("t", 0): CommittedOffset(10), TopicPartition("gone", 1): CommittedOffset(1)}
+    )
+    (row,) = read(path, view="group-offsets", kafka__group__id="g").collect()
+    assert (row.group, row.topic, row.partition, row.offset) == ("g", "t", 0, 4)
+    assert (row.leaderEpoch, row.metadata, row.expireTimestamp) == (0, "note", None)
+    assert row.commitTimestamp.timestamp() * 1000 == pytest.approx(committed.commit_timestamp)
+    assert (row.lag, row.logEndOffset) == (6, 10)
+    every = read(path, view="group-offsets")
+    assert {(row.group, row.topic, row.lag) for row in every.collect()} == {
+        ("g", "t", 6),
+        ("h", "t", 0),
+        ("h", "gone", None),
+    }
+    assert read(path, view="group-offsets", assign='{"gone":[1]}').count() == 1
+    (row,) = read(path, view="groups", kafka__group__id="h").collect()
+    assert (row.groupId, row.state, row.members, row.coordinator) == ("h", "Empty", [], None)
+    with pytest.raises(PySparkException, match="No such consumer group: 'nobody'"):
+        read(path, view="groups", kafka__group__id="nobody, g").collect()
+
+
+@pytest.mark.broker
+def test_views_of_brokers(spark, broker):
+    topic, group = f"views-{uuid.uuid4().hex[:8]}", f"group-{uuid.uuid4().hex[:8]}"
+    broker.create_topic(topic)
+    producer = KafkaProducer(bootstrap_servers=broker.bootstrap)
+    for n in range(5):
+        producer.send(topic, b"%d" % n, timestamp_ms=1_600_000_000_000 + n)
+    producer.close()
+    groups = BrokerGroups(ConnectionOptions((broker.bootstrap,)))
+    groups.commit(group, {TopicPartition(topic, 0): CommittedOffset(2, metadata="note")})
+
+    def view(name, **options):
+        reader = spark.read.format("kafkalog").option("view", name)
+        named = {option.replace("__", "."): value for option, value in options.items()}
+        return reader.option("kafka.bootstrap.servers", broker.bootstrap).options(**named).load()
+
+    (row,) = view("topics", subscribe=topic).collect()
+    assert (row.topic, row.partition, row.logStartOffset, row.highWatermark) == (topic, 0, 0, 5)
+    assert (len(row.topicId), row.segments, row.sizeBytes > 0) == (22, None, True)
+    assert (row.latestTimestamp - row.earliestTimestamp) == datetime.timedelta(milliseconds=4)
+    assert view("topics").where(f"topic = '{topic}'").count() == 1
+    (row,) = view("groups", kafka__group__id=group).collect()
+    assert (row.groupId, row.state, row.coordinator) == (group, "Empty", 1)
+    (row,) = view("group-offsets", kafka__group__id=group).collect()
+    assert (row.topic, row.offset, row.leaderEpoch, row.metadata, row.lag) == (topic, 2, 0, "note", 3)
+    assert (row.commitTimestamp, row.expireTimestamp) == (None, None)
+    assert view("group-offsets", subscribe=topic).select("lag", "group").collect() == [(3, group)]
