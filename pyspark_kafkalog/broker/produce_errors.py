@@ -43,7 +43,7 @@ DENIED = frozenset({_TOPIC_AUTHORIZATION_FAILED, _CLUSTER_AUTHORIZATION_FAILED})
 _NEW_ID = "The next attempt takes a new producer id."
 _HINTS = {
     -1: "The broker's own log tells more.",
-    _MESSAGE_TOO_LARGE: "Lower kafka.batch.size, or raise the topic's max.message.bytes.",
+    _MESSAGE_TOO_LARGE: "Lower kafka.batch.size below the topic's max.message.bytes, or raise that.",
     17: "Internal topics can't be written to.",
     _RECORD_LIST_TOO_LARGE: "Lower kafka.batch.size.",
     _TOPIC_AUTHORIZATION_FAILED: "Grant the principal Write on the topic in the cluster's ACLs.",
@@ -71,6 +71,8 @@ def reaction_to(code: int) -> Reaction:
     return Reaction.RETRY if code in _RETRIED else Reaction.FAIL
 
 
-def hint_for(code: int) -> str | None:
-    """What a user can do about a code that ends a write."""
+def hint_for(code: int, records: int) -> str | None:
+    """What a user can do about a code that ends a write, for a record batch of so many records."""
+    if code in TOO_LARGE and records == 1:
+        return "Raise the topic's max.message.bytes, or set kafka.compression.type."
     return _HINTS.get(code)

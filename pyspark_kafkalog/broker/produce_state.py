@@ -383,7 +383,8 @@ def _refused(batch: Batch, answer: Answer) -> KafkaLogError:
     elif code in DENIED:
         kind = AuthorizationError
     return kind(
-        f"A broker refused a record batch of {len(batch.data)} bytes: {answer.reason}",
+        f"A broker refused a record batch of {batch.records} records, {len(batch.data)} bytes:"
+        f" {answer.reason}",
         topic_partition=batch.partition,
-        hint=hint_for(code),
+        hint=hint_for(code, batch.records),
     )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import random
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -33,7 +35,7 @@ from tests.broker.producing import (
     values_of,
 )
 from tests.codec.strategies import COMPRESSIONS
-from tests.kafka import Broker
+from tests.kafka import Broker, run_kafka_class
 from tests.kafka_old import OldBroker
 
 pytestmark = pytest.mark.broker
@@ -254,6 +256,22 @@ def test_a_limit_that_was_lowered_behind_our_back(broker: Broker, cluster: Clust
         produce(cluster, topic, [numbered(1000)])
     produce(cluster, topic, [numbered(1000, 1)])
     assert values_of(broker.bootstrap, topic) == digits(1001)
+
+
+def test_a_quota_is_heeded(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+    """The broker lets 1 MB pass, the bytes of ten seconds. From then on it pauses after each request."""
+    topic = unused_topic()
+    broker.create_topic(topic)
+    at = ["--bootstrap-server", broker.bootstrap, "--entity-type", "clients", "--entity-name", topic]
+    run_kafka_class("kafka.admin.ConfigCommand", *at, "--alter", "--add-config", "producer_byte_rate=100000")
+    ours = connected(broker.bootstrap, client_id=topic, request_timeout_ms=500)
+    caplog.set_level(logging.DEBUG, "pyspark_kafkalog")
+    begun = time.monotonic()
+    rows = numbered(1300, size=1000)
+    produce(ours, topic, [rows], batch_size=100_000, max_request_size=110_000, request_timeout_ms=500)
+    assert time.monotonic() - begun > 1.5
+    assert "Lost the connection" not in caplog.text
+    assert values_of(broker.bootstrap, topic) == digits(1300, 1000)
 
 
 def test_what_a_broker_refuses_names_partition_and_reason(broker: Broker, cluster: Cluster) -> None:

@@ -268,7 +268,11 @@ def test_out_of_order_with_nothing_before_it_ends_the_producer() -> None:
 @pytest.mark.parametrize(
     ("code", "kind", "message"),
     [
-        (TOO_LARGE, RecordTooLargeError, r"2 bytes: MESSAGE_SIZE_TOO_LARGE.*max\.message\.bytes"),
+        (
+            TOO_LARGE,
+            RecordTooLargeError,
+            r"3 records, 2 bytes: MESSAGE_SIZE_TOO_LARGE.*batch\.size",
+        ),
         (29, AuthorizationError, "TOPIC_AUTHORIZATION_FAILED.*ACL"),
         (87, KafkaLogError, "INVALID_RECORD.*compacted"),
         (-1, KafkaLogError, "UNKNOWN_SERVER_ERROR.*own log"),
@@ -283,6 +287,13 @@ def test_other_errors_end_the_producer_and_name_the_partition(
     with pytest.raises(kind, match=message) as raised:
         answer(state, c=code)
     assert "partition t-2" in str(raised.value)
+
+
+def test_a_single_record_that_is_too_large_is_helped_by_no_other_batch_size() -> None:
+    state = producer({A: 1})
+    sent(state)
+    with pytest.raises(RecordTooLargeError, match=r"1 records, .*Raise the topic's max\.message\.bytes"):
+        answer(state, a=TOO_LARGE)
 
 
 def test_a_partition_without_an_answer_is_an_error() -> None:
