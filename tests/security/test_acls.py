@@ -47,7 +47,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureBroker]:
 
 @pytest.fixture
 def alice(guarded: SecureBroker) -> Options:
-    return password_login(guarded, "SASL_PLAINTEXT", "PLAIN") | {"kafka.client.id": uuid.uuid4().hex}
+    return password_login(guarded, "SASL_SSL", "SCRAM-SHA-256") | {"kafka.client.id": uuid.uuid4().hex}
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def once_granted(action: Callable[[], object]) -> object:
 def groups_of(options: Options) -> BrokerGroups:
     connection = place_options(options).brokers
     assert connection is not None
-    return BrokerGroups(connection)
+    return BrokerGroups(connection, timeout=5)
 
 
 def test_groups_and_the_topics_that_they_commit(guarded: SecureBroker, alice: Options, topic: str) -> None:
