@@ -15,8 +15,7 @@ from pyspark_kafkalog.options.given import GivenOptions
 from pyspark_kafkalog.options.kafka_names import SERVERS
 from pyspark_kafkalog.options.offsets_json import MAX_INT, MAX_LONG
 from pyspark_kafkalog.options.security import SecurityOptions, security_options
-
-_log = logging.getLogger("pyspark_kafkalog")
+from pyspark_kafkalog.options.telling import tell_once
 
 _SERVER = re.compile(
     r"(?:\w+://)?(?P<host>\[(?P<ipv6>[0-9a-fA-F:.]*:[0-9a-fA-F:.]*(?:%[\w.-]+)?)\]|[\w.-]+):(?P<port>[0-9]{1,5})",
@@ -180,7 +179,7 @@ def _is_idempotent(given: GivenOptions, acks: int, retries: int, max_in_flight: 
             f"Option {name!r} needs {' and '.join(conflicts)}", hint="Change these, or leave it out."
         )
     if conflicts:
-        _log.info("Writing is not idempotent, which would need %s", " and ".join(conflicts))
+        tell_once(logging.INFO, "Writing is not idempotent, which would need %s", " and ".join(conflicts))
     return not conflicts
 
 

@@ -18,8 +18,7 @@ from pyspark_kafkalog.options.kafka_names import (
 )
 from pyspark_kafkalog.options.names import OPTIONS, Option, Use, Where, near_names, suggestion
 from pyspark_kafkalog.options.offsets_json import MAX_INT, MAX_LONG
-
-_log = logging.getLogger("pyspark_kafkalog")
+from pyspark_kafkalog.options.telling import tell_once
 
 _BY_NAME = {option.name.lower(): option for option in (*OPTIONS, *KAFKA_OPTIONS)}
 
@@ -92,7 +91,7 @@ def _check_directory_name(name: str, use: Use, option: Option | None) -> None:
     usable = _usable(use, Where.DIRECTORY)
     of_brokers = option is not None and option.where is Where.BROKERS
     if of_brokers and not name.startswith("kafka."):
-        _log.debug("Option %s concerns brokers, and is ignored for a log directory", name)
+        tell_once(logging.DEBUG, "Option %s concerns brokers, and is ignored for a log directory", name)
     elif option is not None and option.where & Where.DIRECTORY:
         raise _other_use(option, use)
     elif name.startswith("kafka."):
@@ -107,11 +106,13 @@ def _check_brokers_name(name: str, use: Use, option: Option | None) -> None:
     usable = _usable(use, Where.BROKERS)
     if name.startswith("kafka."):
         if option is not None or name in WITHOUT_EFFECT or name in {**REFUSED_READING, **REFUSED_WRITING}:
-            _log.debug("Option %s is a Kafka client's, and has no effect here", name)
+            tell_once(logging.DEBUG, "Option %s is a Kafka client's, and has no effect here", name)
         else:
             near = near_names(name, [*usable, *WITHOUT_EFFECT])
             hint = f". Did you mean {' or '.join(near)}?" if near else ""
-            _log.warning("Option %s is unknown to Kafka's clients, and has no effect%s", name, hint)
+            tell_once(
+                logging.WARNING, "Option %s is unknown to Kafka's clients, and has no effect%s", name, hint
+            )
     elif option is not None and option.where is Where.DIRECTORY:
         if name == "path":
             return

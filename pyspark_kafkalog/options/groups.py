@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.model import EARLIEST, LATEST
 from pyspark_kafkalog.options.given import GivenOptions
-
-_log = logging.getLogger("pyspark_kafkalog")
+from pyspark_kafkalog.options.telling import tell_once
 
 _LONGEST_ID = 32767
 """Bytes: a group id travels with a length of 16 bits."""
@@ -45,7 +44,7 @@ def group_options(given: GivenOptions, *, batch: bool) -> GroupOptions:
     if group_id is not None:
         _check_id(group_id)
         if "groupIdPrefix" in given:
-            _log.warning("Option groupIdPrefix is ignored, since kafka.group.id is set")
+            tell_once(logging.WARNING, "Option groupIdPrefix is ignored, since kafka.group.id is set")
     word = "false" if group_id is None else "true"
     if "commitOffsets" in given:
         word = given.choice("commitOffsets", "true", "false", "required")

@@ -13,9 +13,8 @@ from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.options.given import GivenOptions
 from pyspark_kafkalog.options.jaas import LoginModule, parse_jaas
 from pyspark_kafkalog.options.oauth import OAuthOptions, oauth_options
+from pyspark_kafkalog.options.telling import tell_once
 from pyspark_kafkalog.options.tls import TlsOptions, tls_options
-
-_log = logging.getLogger("pyspark_kafkalog")
 
 JAAS = "kafka.sasl.jaas.config"
 _SERVICE_NAME = "kafka.sasl.kerberos.service.name"
@@ -85,8 +84,11 @@ def security_options(given: GivenOptions) -> SecurityOptions:
 def _warn_of_no_effect(given: GivenOptions, prefixes: tuple[str, ...], protocol: str) -> None:
     """Who gives these wants a safer protocol."""
     if names := given.names(*prefixes):
-        _log.warning(
-            "Options %s have no effect, since kafka.security.protocol is %s", ", ".join(names), protocol
+        tell_once(
+            logging.WARNING,
+            "Options %s have no effect, since kafka.security.protocol is %s",
+            ", ".join(names),
+            protocol,
         )
 
 

@@ -40,8 +40,7 @@ from pyspark_kafkalog.options.groups import GroupOptions, group_options
 from pyspark_kafkalog.options.kafka_names import SERVERS
 from pyspark_kafkalog.options.names import OPTIONS, Use, Where
 from pyspark_kafkalog.options.offsets_json import MAX_INT, MAX_LONG, Offsets, parse_offsets, parse_partitions
-
-_log = logging.getLogger("pyspark_kafkalog")
+from pyspark_kafkalog.options.telling import tell_once
 
 _COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 _PRODUCER_PACKAGE = "org.apache.kafka.clients.producer."
@@ -216,7 +215,9 @@ def read_options(options: Mapping[str, str], *, batch: bool) -> ReadOptions:
         if option.name in given and here not in option.use:
             if not batch:
                 raise OptionError(f"Option {option.name!r} is not valid in streaming queries")
-            _log.warning("Option %s is ignored in a batch: it concerns a %s", option.name, elsewhere)
+            tell_once(
+                logging.WARNING, "Option %s is ignored in a batch: it concerns a %s", option.name, elsewhere
+            )
     starting = _offsets(given, "starting", EARLIEST if batch else LATEST)
     ending = _offsets(given, "ending", LATEST)
     if batch:

@@ -1,0 +1,12 @@
+"""Every test of options is told what there is to say of them, as by a new process."""
+
+from __future__ import annotations
+
+import pytest
+
+from pyspark_kafkalog.options.telling import forget_told
+
+
+@pytest.fixture(autouse=True)
+def _tell_again() -> None:
+    forget_told()
