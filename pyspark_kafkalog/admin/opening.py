@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.model import GroupOffsets, Place
 from pyspark_kafkalog.options.given import GivenOptions
-from pyspark_kafkalog.options.names import Use
+from pyspark_kafkalog.options.names import OPTIONS, Use
 from pyspark_kafkalog.options.settings import PlaceOptions, place_options
 from pyspark_kafkalog.transfer.places import open_groups, open_place
 
 
 def place_of(options: Mapping[str, str]) -> Place:
-    """The log directory of ``path``, or the cluster of ``kafka.bootstrap.servers``.
+    """The log directory of ``path``, or the cluster of ``kafka.bootstrap.servers`` and what clients are told.
 
     :raises OptionError: for options that are wrong.
     """
@@ -25,5 +26,9 @@ def groups_of(options: Mapping[str, str]) -> GroupOffsets:
 
 
 def _checked(options: Mapping[str, str]) -> PlaceOptions:
-    GivenOptions(options, Use.READ).check_names()
+    given = GivenOptions(options, Use.READ)
+    given.check_names()
+    for option in OPTIONS:
+        if option.name in given and option.use & Use.READ and option.name != "path":
+            raise OptionError(f"Option {option.name!r} says nothing of a place", hint="Leave it out.")
     return place_options(options)

@@ -15,7 +15,12 @@ import pyarrow as pa
 from pyspark_kafkalog.codec.decode import decode
 from pyspark_kafkalog.codec.rows import ROW_TYPES
 from pyspark_kafkalog.codec.walk import walk
-from pyspark_kafkalog.errors import DataLossError, KafkaLogError, UnknownTopicOrPartitionError
+from pyspark_kafkalog.errors import (
+    DataLossError,
+    KafkaLogError,
+    LogDirectoryError,
+    UnknownTopicOrPartitionError,
+)
 from pyspark_kafkalog.log.directory import LogDirectory
 from pyspark_kafkalog.model import OffsetRange, Place, TopicPartition
 
@@ -75,6 +80,14 @@ class _Verification:
         self._damages: list[KafkaLogError] = []
 
     def run(self) -> None:
+        try:
+            self._read_all()
+            if isinstance(self._place, LogDirectory):
+                self._damages += self._place.file_faults(self._partition)
+        except LogDirectoryError as e:  # such as a checkpoint that can't be understood
+            self._damages.append(e)
+
+    def _read_all(self) -> None:
         position, lost = -1, None
         while True:
             bounds = self._bounds()
@@ -88,8 +101,6 @@ class _Verification:
                 break
             except DataLossError as e:
                 lost = e
-        if isinstance(self._place, LogDirectory):
-            self._damages += self._place.file_faults(self._partition)
 
     def result(self) -> VerifiedPartition:
         topic, number = self._partition

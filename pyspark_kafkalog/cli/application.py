@@ -51,6 +51,8 @@ class Application(click.Group):
             return super().invoke(ctx)
         except OptionError as e:
             ctx.exit(_failed(USAGE, str(e)))
+        except UnicodeDecodeError as e:
+            ctx.exit(_failed(USAGE, f"A file is not UTF-8: {e.reason} at byte {e.start}"))
         except KafkaLogError as e:
             ctx.exit(_failed(FAILED, str(e)))
 

@@ -176,6 +176,7 @@ def delete(
     """Forget what a group has committed."""
     if whole_group and (topics or all_topics):
         raise click.UsageError("--whole-group has all topics.")
+    admin.groups(target.groups, [group])  # to say so if there is no such group
     partitions = None if whole_group else _partitions(target, topics, all_topics)
     committed = target.groups.committed(group, partitions)
     rows = [{"group": group, **its._asdict(), "offset": committed[its].offset} for its in sorted(committed)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from pyspark_kafkalog.admin.verifying import VerifiedPartition, verify
 from pyspark_kafkalog.log.directory import LogDirectory
 from pyspark_kafkalog.model import TopicPartition
 from tests.fixtures_dir import CASES, Case, case
+from tests.log.partitions import copy
+from tests.log.test_hostile_directories import hurt
 
 
 def verified(root: Path) -> list[VerifiedPartition]:
@@ -61,6 +64,29 @@ def test_after_damage_the_next_partition_is_looked_at(tmp_path: Path) -> None:
         shutil.copytree(case(name).directory, tmp_path, dirs_exist_ok=True)
     found = {(its.topic, len(its.damages)) for its in verified(tmp_path)}
     assert found >= {("bad-flipped-byte", 1), ("txn-basic", 0)}
+
+
+def test_a_broken_checkpoint_is_damage(tmp_path: Path) -> None:
+    root = copy(case("txn-basic"), tmp_path / "root")
+    (root / "log-start-offset-checkpoint").write_text("0\n1\n")
+    for its in verified(root):
+        (damage,) = its.damages
+        assert "Malformed file" in damage.message
+        assert str(damage.file).endswith("log-start-offset-checkpoint")
+
+
+@pytest.mark.parametrize("name", ["txn-basic", "v1-snappy", "v2-lz4"])
+def test_whatever_is_in_the_files_is_told(name: str, tmp_path: Path) -> None:
+    root = copy(case(name), tmp_path / "root")
+    chance = random.Random(name)
+    files = [file for file in sorted(root.glob("*-*/*")) if file.is_file() and file.stat().st_size]
+    for _ in range(20):
+        file = chance.choice(files)
+        before = file.read_bytes()
+        file.write_bytes(hurt(before, chance))
+        verified(root)
+        file.write_bytes(before)
+    assert not [damage for its in verified(root) for damage in its.damages]
 
 
 def test_progress_counts_bytes_and_what_is_gone_is_left_out() -> None:

@@ -78,6 +78,15 @@ def test_delete(root: Path, groups: DirectoryGroups) -> None:
     assert groups.committed("g").keys() == {T0}
     assert run(*words, "--all-topics", "--execute").code == 0
     assert groups.group_ids() == ("other",)
+    assert run(*words, "--whole-group").code == 3, "it is gone"
+
+
+def test_a_file_that_is_no_text(root: Path, tmp_path: Path) -> None:
+    file = tmp_path / "offsets.csv"
+    file.write_bytes(b"t,0,\xff")
+    done = run("offsets", "import", root, file, "--group", "g")
+    assert (done.code, done.out) == (2, "")
+    assert "not UTF-8" in done.err
 
 
 @pytest.mark.parametrize(
