@@ -510,20 +510,18 @@ def test_a_stale_log_is_compacted(
     assert max(sizes) < 16_000
     for groups in (writer, reader, groups_of(tmp_path)):
         assert {group: offsets(groups, group) for group in groups.group_ids()} == expected
-    assert end_of(tmp_path).end == 202
+    assert end_of(tmp_path).end == 203
     assert not list(tmp_path.glob("*/*.cleaned"))
     found = rows(reader._directory, O0, end_of(tmp_path))
     assert len(found) < 100
     assert [row["offset"] for row in found] == sorted(row["offset"] for row in found)
-    assert all(
-        row["key"] == encode_offset_key(decode_key(row["key"]).group, decode_key(row["key"]).partition)
-        for row in found
-    )
+    groups = {decode_key(row["key"]).group for row in found}
+    assert groups == {*expected, "deleted"}
 
 
-def compacted(root: Path, group: str = "g") -> None:
-    """Commit for a group of its own, so that the compaction that follows is of everything before."""
-    groups = DirectoryGroups.open([str(root)], num_partitions=1)
+def compacted(root: Path, group: str = "g", **options: Any) -> None:
+    """Compact the partition that the group is in."""
+    groups = DirectoryGroups.open([str(root)], num_partitions=1, **options)
     with groups._writing(group) as home:
         assert home.table is not None
         groups._clean(str(root / str(home.partition)), home.table)
@@ -585,13 +583,48 @@ def test_a_brokers_log_says_the_same_after_compaction(name: str, tmp_path: Path)
     its = case(name)
     root = copy(its, tmp_path / "root")
     before = log_size(root)
-    groups = DirectoryGroups.open([str(root)], retention_minutes=None)
     for group in ("group", "other"):
-        with groups._writing(group) as home:
-            assert home.table is not None
-            groups._clean(str(root / str(home.partition)), home.table)
+        compacted(root, group, retention_minutes=None)
     check_groups(DirectoryGroups.open([str(root)], retention_minutes=None), expected_groups(its))
     assert log_size(root) < 0.9 * before
+
+
+def test_readers_notice_nothing_of_a_compaction(
+    tmp_path: Path, compact_early: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One reads on, one reads anew, while others commit and compact in processes of their own."""
+    monkeypatch.setattr(groups_module, "_SETTINGS", replace(groups_module._SETTINGS, segment_bytes=2000))
+    groups_of(tmp_path).commit("fixed", {T1: CommittedOffset(7)})
+    script = """
+import os, sys
+from pyspark_kafkalog.log import groups
+from pyspark_kafkalog.log.groups import DirectoryGroups, replace
+from pyspark_kafkalog.model import CommittedOffset, TopicPartition
+groups._CLEAN_BYTES = 4096
+groups._SETTINGS = replace(groups._SETTINGS, segment_bytes=2000)
+os.fsync = lambda descriptor: None
+its = DirectoryGroups.open([sys.argv[1]])
+for number in range(100):
+    its.commit(sys.argv[2], {TopicPartition("t", 0): CommittedOffset(number)})
+"""
+    writers = [
+        subprocess.Popen([sys.executable, "-c", script, str(tmp_path), group]) for group in ("one", "two")
+    ]
+    reader = groups_of(tmp_path)
+    before = {"one": -1, "two": -1}
+    looks = 0
+    while any(writer.poll() is None for writer in writers):
+        for groups in (reader, groups_of(tmp_path)):
+            assert offsets(groups, "fixed") == {T1: 7}
+            now = {group: offsets(groups, group).get(T0, -1) for group in before}
+            assert all(now[group] >= before[group] for group in before)
+            before = now
+            looks += 1
+    assert [writer.returncode for writer in writers] == [0, 0]
+    assert offsets(reader, "one") == offsets(reader, "two") == {T0: 99}
+    assert end_of(tmp_path).end == 201
+    assert log_size(tmp_path) < 10_000
+    assert looks > 10
 
 
 def test_a_failed_compaction_does_not_unsay_the_commit(

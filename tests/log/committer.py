@@ -1,0 +1,61 @@
+"""Runs commits that end by SIGKILL at a chosen step, as :mod:`tests.faults.publisher` does with publishes.
+
+Reads lines ``<folder> <step>``. The number of the last commit that returned is in ``<folder>/done``.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pandas  # noqa: F401 - pyarrow imports it with the first array, which each fork would pay for
+
+from pyspark_kafkalog.log import groups as groups_module
+from pyspark_kafkalog.log.groups import DirectoryGroups
+from pyspark_kafkalog.model import CommittedOffset, TopicPartition
+from tests.faults.publisher import count_steps
+
+COMMITS = 14
+OTHER = "other"
+"""A group with one old commit, which compaction has to keep."""
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def compact_early() -> None:
+    """Compact logs of a kilobyte, and roll segments that are smaller still."""
+    groups_module._CLEAN_BYTES = 1000
+    groups_module._SETTINGS = groups_module.replace(groups_module._SETTINGS, segment_bytes=600)
+
+
+def run(folder: Path, kill_at: int) -> None:
+    compact_early()
+    count_steps(folder / "steps", kill_at)
+    groups = DirectoryGroups.open([str(folder / "log")], num_partitions=1)
+    for number in range(COMMITS):
+        if number == 2:
+            groups.commit(OTHER, {T0: CommittedOffset(7)})
+            groups.commit("deleted", {T0: CommittedOffset(7)})
+            groups.delete_group("deleted")
+        groups.commit("query", {T0: CommittedOffset(number), T1: CommittedOffset(number)})
+        (folder / "done").write_text(str(number))
+
+
+def serve() -> None:
+    for line in sys.stdin:
+        folder, step = line.rsplit(" ", 1)
+        child = os.fork()
+        if child == 0:
+            try:
+                run(Path(folder), int(step))
+            except BaseException:
+                import traceback
+
+                traceback.print_exc()
+                os._exit(1)
+            os._exit(0)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+
+
+if __name__ == "__main__":
+    serve()

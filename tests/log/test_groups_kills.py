@@ -1,0 +1,96 @@
+"""A process that commits and compacts, killed at any step, leaves the last offsets or those before them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from pyspark_kafkalog.log import groups as groups_module
+from pyspark_kafkalog.log.groups import DirectoryGroups
+from pyspark_kafkalog.model import CommittedOffset
+from tests.log.committer import COMMITS, OTHER, T0, T1, compact_early
+
+KILLED = -9
+Committer = Callable[[Path, int], int]
+
+
+@pytest.fixture(scope="module")
+def committer() -> Iterator[Committer]:
+    """Runs :mod:`tests.log.committer`: (folder, step to die at) -> exit code."""
+    command = [sys.executable, "-m", "tests.log.committer"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+
+        def run(folder: Path, step: int) -> int:
+            print(folder, step, file=server.stdin, flush=True)
+            return int(server.stdout.readline())
+
+        yield run
+        server.stdin.close()
+
+
+@pytest.fixture(autouse=True)
+def as_the_committer(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("_CLEAN_BYTES", "_SETTINGS"):
+        monkeypatch.setattr(groups_module, name, getattr(groups_module, name))
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+    compact_early()
+
+
+def check(folder: Path) -> int:
+    """What is committed, if it is the last that was reported done or the one after it."""
+    root = str(folder / "log")
+    done = int((folder / "done").read_text()) if (folder / "done").exists() else -1
+    groups = DirectoryGroups.open([root], num_partitions=1)
+    committed = groups.committed("query")
+    offsets = {its.offset for its in committed.values()} or {-1}
+    assert len(committed) in (0, 2), "Half a commit"
+    assert len(offsets) == 1, "Half a commit"
+    found = offsets.pop()
+    assert found in (done, done + 1)
+    if done >= 2:
+        assert groups.group_ids() == (OTHER, "query")
+        assert groups.committed(OTHER)[T0].offset == 7
+    for number in range(3):
+        groups.commit("query", {T0: CommittedOffset(100 + number), T1: CommittedOffset(100)})
+        others = DirectoryGroups.open([root], num_partitions=1)
+        for one in (groups, others):
+            assert [its.offset for its in one.committed("query").values()] == [100 + number, 100]
+            assert done < 2 or one.committed(OTHER)[T0].offset == 7
+    return found
+
+
+@pytest.mark.slow
+def test_kill_at_every_step(committer: Committer, tmp_path: Path) -> None:
+    seen: Counter[int] = Counter()
+    killed_while_cleaning = 0
+
+    def run(step: int) -> int:
+        nonlocal killed_while_cleaning
+        folder = tmp_path / str(step)
+        (folder / "log").mkdir(parents=True)
+        (folder / "log" / ".kafka_cleanshutdown").write_text("0")
+        code = committer(folder, step)
+        killed_while_cleaning += bool(list(folder.glob("log/*/*.cleaned")))
+        if step == 0:
+            (folder / "steps").rename(tmp_path / "steps")
+        seen[check(folder)] += 1
+        shutil.rmtree(folder)
+        return code
+
+    assert run(0) == 0
+    steps = (tmp_path / "steps").read_text().splitlines()
+    # Nothing is flushed, so that to die before it is to die before what follows.
+    numbers = [number for number, step in enumerate(steps, 1) if not step.startswith("fsync")]
+    assert {run(number) for number in numbers} == {KILLED}
+    assert set(seen) == set(range(-1, COMMITS))
+    assert seen.total() > 150
+    assert killed_while_cleaning > 10
