@@ -94,7 +94,8 @@ def test_times_and_sizes() -> None:
 
 def test_a_pipe_gets_no_escape_codes_and_needs_no_active_environment(root: Path) -> None:
     environment = {"HOME": str(root), "TERM": "xterm-256color", "PATH": "/usr/bin:/bin", "COLUMNS": "20"}
-    done = subprocess.run([*COMMAND, "verify", root], env=environment, capture_output=True, timeout=120)
+    script = Path(sys.executable).with_name("kafkalog")  # where pip puts it
+    done = subprocess.run([script, "verify", root], env=environment, capture_output=True, timeout=120)
     assert done.returncode == 0
     assert done.stderr == b""
     assert b"\x1b" not in done.stdout
