@@ -18,6 +18,7 @@ BENCHMARKS = (
     "broker_write",
     "broker_stream",
     "broker_planning",
+    "commits",
 )
 
 

@@ -1,0 +1,82 @@
+"""What commits to a consumer group add to a micro-batch of 100,000 rows, of a broker and of a directory."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+from collections.abc import Callable
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from tests.benchmarks.measure import PARTITIONS, WARM_UPS, arguments, print_ratio, rows, write_log
+from tests.benchmarks.session import benchmark_session, scratch_folder
+from tests.kafka import Broker
+
+COUNT, SIZE, LIMIT = 2_000_000, 100, 100_000
+BAR = 1.05
+
+
+def main() -> None:
+    asked = arguments(__doc__)
+    count, limit = int(COUNT * asked.scale), max(int(LIMIT * asked.scale), 1)
+    with scratch_folder(asked.folder) as folder, benchmark_session(folder) as spark:
+        broker = Broker(folder / "broker")
+        broker.start()
+        try:
+            data = rows(spark, count, SIZE)
+            write_log(data, folder / "log", "rows")
+            broker.create_topic("rows", PARTITIONS)
+            writer = data.write.format("kafkalog").mode("append").option("topic", "rows")
+            writer.option("kafka.bootstrap.servers", broker.bootstrap).save()
+            places = {
+                "a broker": {"kafka.bootstrap.servers": broker.bootstrap},
+                "a directory": {"path": str(folder / "log")},
+            }
+            for name, place in places.items():
+                _contest(spark, folder, name, {**place, "maxOffsetsPerTrigger": str(limit)}, asked.rounds)
+        finally:
+            broker.stop()
+
+
+def _contest(spark: SparkSession, folder: Path, name: str, options: dict[str, str], rounds: int) -> None:
+    plain = _times(spark, folder / f"{name}, plain", options)
+    committing = _times(spark, folder / f"{name}, committing", {**options, "kafka.group.id": "benchmark"})
+    for run in (plain, committing) * WARM_UPS:
+        run()
+    without: list[float] = []
+    with_commits: list[float] = []
+    for _ in range(rounds):
+        without += plain()
+        with_commits += committing()
+    ours, base = statistics.median(with_commits), statistics.median(without)
+    print_ratio(
+        f"micro-batch from {name} with commits to a group: {ours:.0f} ms, {base:.0f} without",
+        ours / base,
+        at_most=BAR,
+    )
+
+
+def _times(spark: SparkSession, checkpoints: Path, options: dict[str, str]) -> Callable[[], list[float]]:
+    """Reads all from a new checkpoint; gives the milliseconds of each micro-batch but the first."""
+    numbers = itertools.count()
+
+    def run() -> list[float]:
+        checkpoint = checkpoints / str(next(numbers))
+        reader = spark.readStream.format("kafkalog").option("startingOffsets", "earliest")
+        query = (
+            reader.options(**options, subscribe="rows", checkpointLocation=str(checkpoint))
+            .load()
+            .writeStream.format("noop")
+            .option("checkpointLocation", str(checkpoint))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        return [its.durationMs["triggerExecution"] for its in query.recentProgress if its.numInputRows][1:]
+
+    return run
+
+
+if __name__ == "__main__":
+    main()
