@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
 from pyspark_kafkalog.errors import CorruptRecordError
-from pyspark_kafkalog.log.filesystem import InputFile
-from pyspark_kafkalog.log.index import OFFSET_ENTRY, TIME_ENTRY, aborted_transactions
+from pyspark_kafkalog.log.index import OFFSET_ENTRY, TIME_ENTRY, AbortedEntry, aborted_transactions
 from pyspark_kafkalog.log.layout import INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX
 from pyspark_kafkalog.log.segment import Segment
 from pyspark_kafkalog.model import TopicPartition
@@ -29,21 +29,35 @@ class _Headers(NamedTuple):
     max_timestamp: np.ndarray
 
 
+class _Index(NamedTuple):
+    """One index as it was at some time."""
+
+    file: str
+    data: pa.Buffer
+    aborted: list[AbortedEntry]
+    """Of a transaction index the entries; none if it is not a valid one."""
+
+
 def index_faults(segment: Segment, partition: TopicPartition) -> Iterator[CorruptRecordError]:
     """The first fault of each index of a segment. An index that is not there is none."""
+    # Read before the batches are: of a log that grows meanwhile, they know no more than these then.
+    found = [(_read(segment, suffix), find) for suffix, find in _FINDERS.items()]
     headers = _headers(segment)
-    for suffix, find in (
-        (INDEX_SUFFIX, _offset_fault),
-        (TIME_INDEX_SUFFIX, _time_fault),
-        (TXN_INDEX_SUFFIX, _transaction_fault),
-    ):
-        with segment.open_index(suffix) as file:
-            fault = None if file is None or file.size == 0 else find(file, segment.base_offset, headers)
-            if file is not None and fault is not None:
-                position, message = fault
-                yield CorruptRecordError(
-                    message, topic_partition=partition, file=file.name, position=position, hint=_HINT
-                )
+    for index, find in found:
+        fault = find(index, segment.base_offset, headers) if index is not None and index.data.size else None
+        if index is not None and fault is not None:
+            position, message = fault
+            yield CorruptRecordError(
+                message, topic_partition=partition, file=index.file, position=position, hint=_HINT
+            )
+
+
+def _read(segment: Segment, suffix: str) -> _Index | None:
+    with segment.open_index(suffix) as file:
+        if file is None:
+            return None
+        aborted = aborted_transactions(file) if suffix == TXN_INDEX_SUFFIX else []
+        return _Index(file.name, file.read(0, file.size), aborted)
 
 
 def _headers(segment: Segment) -> _Headers:
@@ -57,17 +71,18 @@ def _headers(segment: Segment) -> _Headers:
     return _Headers(*map(np.concatenate, columns))
 
 
-def _entries(file: InputFile, entry: np.dtype) -> np.ndarray:
+def _entries(data: pa.Buffer, entry: np.dtype) -> np.ndarray:
     """The entries that are in use: an index that is written to ends in zeros."""
-    entries = np.frombuffer(file.read(0, file.size - file.size % entry.itemsize), entry)
+    entries = np.frombuffer(data, entry)
     used = np.flatnonzero(entries != np.zeros((), entry))
     return entries[: int(used[-1]) + 1 if used.size else 0]
 
 
-def _offset_fault(file: InputFile, base_offset: int, headers: _Headers) -> tuple[int, str] | None:
-    if file.size % OFFSET_ENTRY.itemsize:
-        return file.size, f"The size of an index is a multiple of {OFFSET_ENTRY.itemsize}, not {file.size}"
-    entries = _entries(file, OFFSET_ENTRY)
+def _offset_fault(index: _Index, base_offset: int, headers: _Headers) -> tuple[int, str] | None:
+    size = index.data.size
+    if size % OFFSET_ENTRY.itemsize:
+        return size, f"The size of an index is a multiple of {OFFSET_ENTRY.itemsize}, not {size}"
+    entries = _entries(index.data, OFFSET_ENTRY)
     offsets, positions = (
         base_offset + entries["offset"].astype(np.int64),
         entries["position"].astype(np.int64),
@@ -83,10 +98,11 @@ def _offset_fault(file: InputFile, base_offset: int, headers: _Headers) -> tuple
     return _first(wrong | falling | (offsets > last), OFFSET_ENTRY, "points at no such batch, or back")
 
 
-def _time_fault(file: InputFile, base_offset: int, headers: _Headers) -> tuple[int, str] | None:
-    if file.size % TIME_ENTRY.itemsize:
-        return file.size, f"The size of a time index is a multiple of {TIME_ENTRY.itemsize}, not {file.size}"
-    entries = _entries(file, TIME_ENTRY)
+def _time_fault(index: _Index, base_offset: int, headers: _Headers) -> tuple[int, str] | None:
+    size = index.data.size
+    if size % TIME_ENTRY.itemsize:
+        return size, f"The size of a time index is a multiple of {TIME_ENTRY.itemsize}, not {size}"
+    entries = _entries(index.data, TIME_ENTRY)
     times, offsets = entries["timestamp"].astype(np.int64), base_offset + entries["offset"].astype(np.int64)
     newest = np.append(-1, np.maximum.accumulate(headers.max_timestamp))
     up_to = np.minimum(np.searchsorted(headers.last_offset, offsets) + 1, newest.size - 1)
@@ -96,8 +112,15 @@ def _time_fault(file: InputFile, base_offset: int, headers: _Headers) -> tuple[i
     return _first(wrong, TIME_ENTRY, "is older than the records that it covers, or falls")
 
 
-def _transaction_fault(file: InputFile, base_offset: int, headers: _Headers) -> tuple[int, str] | None:
-    return None if aborted_transactions(file) else (0, "The transaction index is none that Kafka would write")
+def _transaction_fault(index: _Index, base_offset: int, headers: _Headers) -> tuple[int, str] | None:
+    return None if index.aborted else (0, "The transaction index is none that Kafka would write")
+
+
+_FINDERS = {
+    INDEX_SUFFIX: _offset_fault,
+    TIME_INDEX_SUFFIX: _time_fault,
+    TXN_INDEX_SUFFIX: _transaction_fault,
+}
 
 
 def _first(wrong: np.ndarray, entry: np.dtype, what: str) -> tuple[int, str] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -14,6 +15,8 @@ from pyspark_kafkalog.log.loading import LogEnd, find_end, live_segments
 from pyspark_kafkalog.log.segment import MAX_OFFSET, FramingError, OpenSegment, Segment
 from pyspark_kafkalog.model import OffsetRange, OnCorrupt, Origin, Slice, StoredSize, TopicPartition
 
+_WRITING = 0.1
+"""Seconds in which a writer has written the whole of a batch that it has begun."""
 _RETRIES = 5
 """How often a listing is repeated because a file of it was gone, before reading gives up."""
 
@@ -78,12 +81,22 @@ class Partition:
         return None if end is None or end.torn_at is None else (end.segment.file, end.torn_at)
 
     def file_faults(self) -> list[CorruptRecordError]:
-        """What is wrong with the indexes, and bytes after the last batch that are none."""
+        """What is wrong with the indexes, and bytes after the last batch that are none.
+
+        :raises FileNotFoundError: if segments were replaced meanwhile, so that it is not known.
+        """
         segments = self.segments()
-        log_end_offset = self.log_end_offset(segments)
+        self.log_end_offset(segments)
+        torn = self.torn_tail
+        if torn is not None:
+            time.sleep(_WRITING)
         faults = [fault for segment in segments for fault in index_faults(segment, self.topic_partition)]
-        if self.torn_tail is not None:
-            file, position = self.torn_tail
+        now = self.segments()
+        if faults and now[: len(segments) - 1] != segments[:-1]:
+            raise FileNotFoundError(self.folder.label())
+        log_end_offset = self.log_end_offset(now)
+        if torn is not None and self.torn_tail == torn:
+            file, position = torn
             faults.append(
                 CorruptRecordError(
                     "No whole record batch from here on; the log ends here",
