@@ -25,6 +25,7 @@ from tests.benchmarks.measure import (
     seconds_by_turns,
 )
 from tests.benchmarks.session import FORMATS, benchmark_session, scratch_folder
+from tests.benchmarks.trivial import Trivial
 from tests.kafka import Broker
 
 COUNT, SIZE = 2_000_000, 100
@@ -33,6 +34,8 @@ TRIGGERS = {100_000: 1.0, 1_000_000: 2.0}
 SMALL, SMALL_BATCHES, SMALL_BAR = 1000, 30, 1.6
 FIRST_ROW_BAR = 1.3
 _PEER = "Spark's kafka"
+_FLOOR = "trivial"
+"""The part of PySpark: a Python source that has its rows at hand."""
 
 
 def main() -> None:
@@ -109,17 +112,18 @@ def _small_batches(spark: SparkSession, broker: Broker, folder: Path) -> None:
 
 
 def _first_row(broker: Broker, folder: Path, rounds: int) -> None:
-    taken: dict[str, list[float]] = {name: [] for name in FORMATS}
-    for name, kind in [*FORMATS.items()] * min(rounds, 5):
+    formats = {**FORMATS, _FLOOR: _FLOOR}
+    taken: dict[str, list[float]] = {name: [] for name in formats}
+    for name, kind in [*formats.items()] * min(rounds, 5):
         command = [sys.executable, "-m", "tests.benchmarks.broker_stream", "--first-row"]
         command += [kind, broker.bootstrap, str(folder)]
         done = subprocess.run(
             command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=True
         )
         taken[name].append(float(done.stdout.split()[-1]))
-    ours, theirs = (statistics.median(taken[name]) for name in ("ours", _PEER))
+    ours, theirs, floor = (statistics.median(taken[name]) for name in ("ours", _PEER, _FLOOR))
     print_ratio(
-        f"first row of a cold query: {ours:.2f} s, {_PEER} {theirs:.2f}",
+        f"first row of a cold query: {ours:.2f} s, {_PEER} {theirs:.2f}, a trivial Python source {floor:.2f}",
         ours / theirs,
         at_most=FIRST_ROW_BAR,
     )
@@ -128,12 +132,14 @@ def _first_row(broker: Broker, folder: Path, rounds: int) -> None:
 def _time_first_row(kind: str, bootstrap: str, folder: str) -> None:
     """In a new session, the seconds from the start of a query until its sink has its first micro-batch."""
     with scratch_folder(Path(folder)) as scratch, benchmark_session(scratch) as spark:
+        options = {"kafka.bootstrap.servers": bootstrap, "subscribe": "small", "startingOffsets": "earliest"}
         start = time.perf_counter()
+        if kind == _FLOOR:
+            spark.dataSource.register(Trivial)
+            options = {"rows": str(SMALL * SMALL_BATCHES), "size": str(SIZE), "partitions": str(PARTITIONS)}
         query = (
             spark.readStream.format(kind)
-            .option("kafka.bootstrap.servers", bootstrap)
-            .option("subscribe", "small")
-            .option("startingOffsets", "earliest")
+            .options(**options)
             .load()
             .writeStream.format("noop")
             .option("checkpointLocation", str(scratch / "checkpoint"))

@@ -13,6 +13,7 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
     DataSourceReader,
+    DataSourceStreamReader,
     InputPartition,
     WriterCommitMessage,
 )
@@ -28,7 +29,10 @@ _BATCH_ROWS = 50_000
 
 
 class Trivial(DataSource):
-    """Reads prebuilt rows: ``rows`` with values of ``size`` bytes in ``partitions``. Writes by counting."""
+    """Reads prebuilt rows: ``rows`` with values of ``size`` bytes in ``partitions``. Writes by counting.
+
+    As a stream it has them all in its first micro-batch.
+    """
 
     @classmethod
     def name(cls) -> str:
@@ -39,6 +43,9 @@ class Trivial(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return _Reader(self.options, schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        return _StreamReader(self.options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         return _CountingWriter()
@@ -76,6 +83,23 @@ class _Reader(DataSourceReader):
             "timestampType": pa.array(np.zeros(count, np.int32)),
         }
         return pa.RecordBatch.from_arrays([columns[name] for name in self._schema.names], schema=self._schema)
+
+
+class _StreamReader(DataSourceStreamReader):
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        self._batch = _Reader(options, schema)
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802
+        return {"batches": 0}
+
+    def latestOffset(self) -> dict[str, int]:  # noqa: N802
+        return {"batches": 1}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+        return self._batch.partitions()
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return self._batch.read(partition)
 
 
 @dataclass
