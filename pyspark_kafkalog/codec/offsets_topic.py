@@ -190,10 +190,10 @@ def decode_consumer_member(value: bytes) -> ConsumerMember:
 def encode_offset_key(group: str, partition: TopicPartition) -> bytes:
     """The key of an offset commit.
 
-    :raises InvalidRecordError: if a name is longer than a string may be.
+    :raises InvalidRecordError: if a name is longer than a string may be, or the number has no place.
     """
     names = _string(group) + _string(partition.topic)
-    return struct.pack(">h", OFFSET_COMMIT) + names + struct.pack(">i", partition.partition)
+    return _integers("h", OFFSET_COMMIT) + names + _integers("i", partition.partition)
 
 
 def encode_group_key(group: str) -> bytes:
@@ -201,7 +201,7 @@ def encode_group_key(group: str) -> bytes:
 
     :raises InvalidRecordError: if the name is longer than a string may be.
     """
-    return struct.pack(">h", GROUP_METADATA) + _string(group)
+    return _integers("h", GROUP_METADATA) + _string(group)
 
 
 def encode_offset(committed: CommittedOffset) -> bytes:
@@ -210,14 +210,14 @@ def encode_offset(committed: CommittedOffset) -> bytes:
     Kafka since 4.1 writes version 4 for its topic id alone. Version 3 can be read by all brokers since 2.1,
     and holds in a cluster that has given the topic another id.
 
-    :raises InvalidRecordError: if the metadata is longer than a string may be.
+    :raises InvalidRecordError: if the metadata is longer than a string may be, or a number has no place.
     """
     metadata = _string(committed.metadata)
     if committed.expire_timestamp >= 0:
-        times = struct.pack(">qq", committed.commit_timestamp, committed.expire_timestamp)
-        return struct.pack(">hq", 1, committed.offset) + metadata + times
-    opening = struct.pack(">hqi", 3, committed.offset, committed.leader_epoch)
-    return opening + metadata + struct.pack(">q", committed.commit_timestamp)
+        times = _integers("qq", committed.commit_timestamp, committed.expire_timestamp)
+        return _integers("hq", 1, committed.offset) + metadata + times
+    opening = _integers("hqi", 3, committed.offset, committed.leader_epoch)
+    return opening + metadata + _integers("q", committed.commit_timestamp)
 
 
 class _Bytes:
@@ -306,4 +306,11 @@ def _string(text: str) -> bytes:
     data = text.encode(errors="replace")
     if len(data) > _MAX_STRING:
         raise InvalidRecordError(f"A string of {len(data)} bytes, over the {_MAX_STRING} that one may have")
-    return struct.pack(">h", len(data)) + data
+    return _integers("h", len(data)) + data
+
+
+def _integers(layout: str, *values: int) -> bytes:
+    try:
+        return struct.pack(">" + layout, *values)
+    except struct.error:
+        raise InvalidRecordError(f"Numbers that have no place in a record: {values}") from None

@@ -106,7 +106,7 @@ class DirectoryGroups:
     @classmethod
     def open(
         cls,
-        paths: Sequence[str],
+        paths: str | Sequence[str],
         *,
         retention_minutes: int | None = RETENTION_MINUTES,
         num_partitions: int = NUM_PARTITIONS,
@@ -116,6 +116,7 @@ class DirectoryGroups:
 
         :raises LogDirectoryError: if one does not exist, is a file, or holds neither partitions nor segments.
         """
+        paths = [paths] if isinstance(paths, str) else paths
         roots = {folder.label(): folder for folder in (open_root(path).folder for path in paths)}
         return cls(
             [LogRoot(folder) for folder in roots.values()],
@@ -336,7 +337,7 @@ class DirectoryGroups:
     def _clean(self, folder: str, table: OffsetsTable) -> None:
         """Compact a partition, without what has expired, and tombstones that all readers have seen."""
         now_ms = _now_ms()
-        keep, gone = [], []
+        keep, gone = list(table.unreadable), []
         for raw, entries in table.groups.items():
             expired = self._state_of(table, raw).expired
             for key, entry in entries.items():

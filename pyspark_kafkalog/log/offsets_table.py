@@ -61,6 +61,8 @@ class OffsetsTable:
         """How many records there were of each type of key that is not about classic groups or offsets."""
         self.in_transactions: set[bytes] = set()
         """Keys that a transaction has touched: its batches stay in the log whatever comes after them."""
+        self.unreadable: list[int] = []
+        """Offsets of records whose key says nothing, and which are nobody's to remove."""
         self._pending: dict[int, dict[bytes, Entry]] = {}
         self._scan = TransactionScan()
         self._transactional_bytes = 0
@@ -125,11 +127,12 @@ class OffsetsTable:
 
     def live_bytes(self) -> int:
         """About the most that the log needs for what it says: the rest of it is stale."""
-        return self._transactional_bytes + sum(
+        records = sum(
             _RECORD_BYTES + len(key) + len(entry.value or b"")
             for entries in self.groups.values()
             for key, entry in entries.items()
         )
+        return self._transactional_bytes + records + _RECORD_BYTES * len(self.unreadable)
 
     def _markers(self, batches: Batches, is_marker: np.ndarray) -> Iterator[tuple[int, int, bool]]:
         """Offset and producer id of each end of a transaction, and whether it commits."""
@@ -143,6 +146,7 @@ class OffsetsTable:
         group = None if key is None else raw_group(key)
         if key is None or group is None:
             self._skip(UNREADABLE)
+            self.unreadable.append(entry.offset)
             return
         kind = int.from_bytes(key[:2], "big", signed=True)
         if kind == 0:

@@ -130,9 +130,13 @@ def test_an_expire_timestamp_of_its_own_takes_version_1(committed: CommittedOffs
     assert decode_offset(value) == committed
 
 
-def test_too_long_a_name_is_refused() -> None:
+def test_what_has_no_place_is_refused() -> None:
     with pytest.raises(InvalidRecordError, match="32768 bytes"):
         encode_offset_key("é" * 16384, TopicPartition("t", 0))
+    with pytest.raises(InvalidRecordError, match="no place"):
+        encode_offset_key("g", TopicPartition("t", 1 << 31))
+    with pytest.raises(InvalidRecordError, match="no place"):
+        encode_offset(CommittedOffset(1 << 63))
 
 
 def short(text: str | None) -> bytes:
