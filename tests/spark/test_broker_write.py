@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import datetime
 import logging
+import os
+import signal
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -175,6 +178,37 @@ def test_a_partition_that_does_not_exist(spark: SparkSession, write: Callable[..
     frame = spark.createDataFrame([("v", 3)], "value string, partition int")
     with pytest.raises(PySparkException, match=f"partition 3 of '{topic}', which has 3"):
         write(frame, topic=topic)
+
+
+@pytest.mark.slow
+def test_a_write_ends_where_a_broker_hangs(spark: SparkSession, new_broker: Callable[..., Broker]) -> None:
+    """While Spark has far more rows than the tasks can take."""
+    broker = new_broker()
+    broker.start()
+    topic = unused_topic()
+    (folder,) = broker.create_topic(topic)
+    frame = spark.range(0, 1_000_000, 1, 4).selectExpr("lpad(CAST(id AS STRING), 100, '-') AS value")
+    writer = frame.write.format("kafkalog").option("kafka.bootstrap.servers", broker.bootstrap)
+    writer = writer.option("topic", topic).option("kafka.buffer.memory", 1 << 20)
+    writer = writer.option("kafka.request.timeout.ms", 1000).option("kafka.delivery.timeout.ms", 3000)
+    hung: list[float] = []
+
+    def hang() -> None:
+        broker.wait_until(lambda: any(log.stat().st_size for log in folder.glob("*.log")), "No row came")
+        os.kill(broker.pid, signal.SIGSTOP)
+        hung.append(time.monotonic())
+
+    hanging = threading.Thread(target=hang)
+    hanging.start()
+    try:
+        # The second is what a task says that the broker did not even tell of the topic.
+        ends = r"delivery\.timeout\.ms = 3000|did not answer within 1000 ms"
+        with pytest.raises(PySparkException, match=ends):
+            writer.mode("append").save()
+        assert time.monotonic() - hung[0] < 30
+    finally:
+        hanging.join()
+        os.kill(broker.pid, signal.SIGCONT)
 
 
 def test_modes_other_than_append_are_refused(spark: SparkSession, broker: Broker, topic: str) -> None:
