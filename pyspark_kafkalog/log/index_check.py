@@ -53,11 +53,14 @@ def index_faults(segment: Segment, partition: TopicPartition) -> Iterator[Corrup
 
 
 def _read(segment: Segment, suffix: str) -> _Index | None:
-    with segment.open_index(suffix) as file:
-        if file is None:
-            return None
-        aborted = aborted_transactions(file) if suffix == TXN_INDEX_SUFFIX else []
-        return _Index(file.name, file.read(0, file.size), aborted)
+    while True:
+        with segment.open_index(suffix) as file:
+            if file is None:
+                return None
+            aborted = aborted_transactions(file) if suffix == TXN_INDEX_SUFFIX else []
+            data = file.read(0, file.size)
+            if data.size == file.size:  # else a broker that rolls the segment cut it at this moment
+                return _Index(file.name, data, aborted)
 
 
 def _headers(segment: Segment) -> _Headers:
