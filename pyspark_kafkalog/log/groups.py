@@ -29,7 +29,13 @@ from pyspark_kafkalog.codec.offsets_topic import (
     encode_offset_key,
     offsets_partition,
 )
-from pyspark_kafkalog.errors import DataLossError, GroupError, KafkaLogError, LogDirectoryError
+from pyspark_kafkalog.errors import (
+    DataLossError,
+    GroupError,
+    KafkaLogError,
+    LogDirectoryError,
+    UnknownTopicOrPartitionError,
+)
 from pyspark_kafkalog.log.appender import LogSettings
 from pyspark_kafkalog.log.cleaner import clean, log_bytes
 from pyspark_kafkalog.log.directory import LogDirectory
@@ -260,7 +266,8 @@ class DirectoryGroups:
                 or time.monotonic() - begun > _FORGET_SECONDS
             ):
                 table, begun = OffsetsTable(partition, start, topic_id), time.monotonic()
-            with suppress(DataLossError):  # compacted at this moment
+            # It may be compacted, or deleted, at this moment.
+            with suppress(DataLossError, UnknownTopicOrPartitionError):
                 new = OffsetRange(table.next_offset, end)
                 for piece in self._directory.fetch(partition, new, read_committed=False):
                     table.add(piece, end)
@@ -283,15 +290,20 @@ class DirectoryGroups:
         """Hold the lock of the log root where the group's partition is, or will be."""
         with self._guard:
             root, _ = self._find_home(group)
-            with directory_lock(root, self._lock_timeout):
-                still, partition = self._find_home(group)
-                if still != root:
-                    raise LogDirectoryError(
-                        f"{OFFSETS_TOPIC} was just made in another log root", file=root, hint="Try again."
-                    )
-                table = self._table(partition.partition)
-                state = None if table is None else self._state_in(table, group)
-                yield _Home(root, partition, table, state)
+            try:
+                with directory_lock(root, self._lock_timeout):
+                    still, partition = self._find_home(group)
+                    if still != root:
+                        raise LogDirectoryError(
+                            f"{OFFSETS_TOPIC} was just made in another log root", file=root, hint="Try again."
+                        )
+                    table = self._table(partition.partition)
+                    state = None if table is None else self._state_in(table, group)
+                    yield _Home(root, partition, table, state)
+            except OSError as e:
+                raise LogDirectoryError(
+                    f"Group offsets could not be written: {e.strerror}", file=e.filename or root
+                ) from e
 
     def _find_home(self, group: str) -> tuple[str, TopicPartition]:
         """Path of the log root, and partition, where the group's records belong."""

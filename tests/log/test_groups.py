@@ -430,6 +430,15 @@ def test_a_running_brokers_directory_is_refused(tmp_path: Path) -> None:
     assert offsets(groups, "g") == {T0: 1}
 
 
+def test_a_directory_that_cannot_be_written_to(tmp_path: Path) -> None:
+    (tmp_path / ".lock").mkdir()
+    with pytest.raises(LogDirectoryError, match=r"could not be written.*\.lock"):
+        groups_of(tmp_path).commit("g", {T0: CommittedOffset(1)})
+    remote = DirectoryGroups.open([f"local://{tmp_path}"])
+    with pytest.raises(LogDirectoryError, match="a local or mounted folder only"):
+        remote.commit("g", {T0: CommittedOffset(1)})
+
+
 def test_a_part_of_the_partitions_cannot_be_written_to(tmp_path: Path) -> None:
     its = case("consumer-offsets")
     root = copy(its, tmp_path / "root")

@@ -96,6 +96,13 @@ def adopting(broker: Broker, root: Path) -> None:
     broker.start()
 
 
+def killed_while_compacting(root: Path) -> None:
+    """Leave the files as a process does that dies amid compaction: the log is new, the indexes are on their way."""
+    for log in list(root.glob(f"{OFFSETS_TOPIC}-*/*.log")):
+        for suffix in (".index", ".timeindex"):
+            log.with_suffix(suffix).rename(log.with_suffix(f"{suffix}.cleaned"))
+
+
 def test_a_broker_serves_what_we_committed_and_we_what_it_did(
     tmp_path: Path, new_broker: Callable[[], Broker], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,6 +145,7 @@ def test_a_broker_serves_what_we_committed_and_we_what_it_did(
         commit_many(broker_dir, 100)
         assert ours(broker_dir, "their own") == {T0: (7, -1, "")}
         expected = {group: ours(broker_dir, group) for group in (*GROUPS, "their own")}
+        killed_while_compacting(broker.log_dir)
         assert expected["query"] == {T0: (99, 0, "m"), T1: (10, 0, "x" * 4096)}
         broker.start()
         assert {group: served(broker, group) for group in expected} == expected
