@@ -17,6 +17,7 @@ from pyspark_kafkalog.log.layout import INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_IND
 from pyspark_kafkalog.log.segment import Segment
 from pyspark_kafkalog.model import TopicPartition
 
+_RETRIES = 5
 _HINT = "A broker builds it anew if it is deleted while the directory is not in use."
 
 
@@ -53,14 +54,16 @@ def index_faults(segment: Segment, partition: TopicPartition) -> Iterator[Corrup
 
 
 def _read(segment: Segment, suffix: str) -> _Index | None:
-    while True:
+    index = None
+    for _ in range(_RETRIES):
         with segment.open_index(suffix) as file:
             if file is None:
                 return None
             aborted = aborted_transactions(file) if suffix == TXN_INDEX_SUFFIX else []
-            data = file.read(0, file.size)
-            if data.size == file.size:  # else a broker that rolls the segment cut it at this moment
-                return _Index(file.name, data, aborted)
+            index = _Index(file.name, file.read(0, file.size), aborted)
+            if index.data.size == file.size:  # else a broker that rolls the segment cut it at this moment
+                break
+    return index
 
 
 def _headers(segment: Segment) -> _Headers:
