@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -54,6 +55,11 @@ class Application:
     def output_tail(self) -> str:
         return self._output.read_text(errors="replace")[-3000:]
 
+    def planners(self) -> list[psutil.Process]:
+        """The Python processes of the driver that plan streams, one for each query."""
+        everything = psutil.Process(self._process.pid).children(recursive=True)
+        return [its for its in everything if _runs(its, "python_streaming_source_runner")]
+
     def executors(self) -> list[psutil.Process]:
         """The JVMs that run tasks, other than the driver's."""
         everything = psutil.Process(self._process.pid).children(recursive=True)
@@ -65,6 +71,11 @@ class Application:
         return [
             its for its in below if _runs(its, "pyspark.worker") and _runs(its.parent(), "pyspark.daemon")
         ]
+
+    def kill(self) -> None:
+        """Kill -9 all of its processes."""
+        os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait(60)
 
     def close(self) -> None:
         assert self._process.stdin is not None
