@@ -97,7 +97,7 @@ def adopting(broker: Broker, root: Path) -> None:
 
 
 def killed_while_compacting(root: Path) -> None:
-    """Leave the files as a process does that dies amid compaction: the log is new, the indexes are on their way."""
+    """Leave the files as a process that dies amid compaction: the log is new, its indexes are to come."""
     for log in list(root.glob(f"{OFFSETS_TOPIC}-*/*.log")):
         for suffix in (".index", ".timeindex"):
             log.with_suffix(suffix).rename(log.with_suffix(f"{suffix}.cleaned"))
