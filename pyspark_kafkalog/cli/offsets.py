@@ -105,9 +105,10 @@ def reset(
     as_json: bool,
     **to: Any,
 ) -> None:
-    """Set where an inactive group goes on, as kafka-consumer-groups --reset-offsets.
+    """Set where a group goes on.
 
-    Offsets beyond the log become the nearest that exist.
+    As kafka-consumer-groups --reset-offsets: the group must be inactive, and offsets beyond the log
+    become the nearest that exist.
     """
     chosen = [name for name, value in to.items() if value is not None and value is not False]
     if len(chosen) != 1:
@@ -137,7 +138,7 @@ def reset(
     help="CSV is that of kafka-consumer-groups --export: without the group if one is named.",
 )
 def export(target: Target, groups: tuple[str, ...], topics: tuple[str, ...], kind: str) -> None:
-    """Write offsets to stdout, for import."""
+    """Print offsets for import."""
     rows = offsets_of(target, groups, topics)
     text = admin.export_json(rows) if kind == "json" else admin.export_csv(rows, with_group=len(groups) != 1)
     click.echo(text, nl=False)
@@ -150,7 +151,10 @@ def export(target: Target, groups: tuple[str, ...], topics: tuple[str, ...], kin
 @execute_option
 @json_option
 def import_(target: Target, file: Any, group: str | None, execute: bool, as_json: bool) -> None:
-    """Commit the offsets of FILE: of export, of Kafka's tool, or Spark's as JSON."""
+    """Commit the offsets of FILE.
+
+    It is of export, of kafka-consumer-groups --export, or Spark's offsets as JSON.
+    """
     wanted = admin.parse(file.read(), group=group)
     steps = admin.plan_import(target.place, target.groups, wanted)
     _carry_out(target, steps, execute=execute, as_json=as_json)

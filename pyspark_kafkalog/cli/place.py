@@ -60,7 +60,7 @@ def on_place(command: Callable[..., Any]) -> Callable[..., Any]:
         "given",
         metavar="NAME=VALUE",
         multiple=True,
-        help="An option of the reader, such as kafka.security.protocol=SSL; can be repeated.",
+        help="A setting of clients, such as kafka.security.protocol=SSL; can be repeated.",
     )
     @click.option(
         "--config",

@@ -13,6 +13,7 @@ from kafka.structs import OffsetAndMetadata
 
 from tests.cli.running import run
 from tests.kafka import Broker, run_kafka_class
+from tests.kafka_secure import PASSWORD, USER, SecureBroker
 
 pytestmark = pytest.mark.broker
 
@@ -158,3 +159,24 @@ def strip(lines: str) -> list[dict[str, object]]:
     for batch in batches:
         del batch["file"], batch["position"]
     return batches
+
+
+def test_client_properties_log_in(secure_broker: SecureBroker, tmp_path: Path) -> None:
+    at, authority, config = (
+        secure_broker.address("SASL_SSL"),
+        tmp_path / "ca.pem",
+        tmp_path / "client.properties",
+    )
+    authority.write_text(secure_broker.certificates.authority)
+    login = f'username="{USER}" password="{PASSWORD}"'
+    config.write_text(
+        "# as for --command-config\nsecurity.protocol=SASL_SSL\nsasl.mechanism: SCRAM-SHA-256\n"
+        f"ssl.truststore.type=PEM\nssl.truststore.location={authority}\n"
+        f"sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required \\\n  {login};\n"
+    )
+    assert run("topics", at, "--config", config, "--json").json == []
+    config.write_text(config.read_text().replace(PASSWORD, "wrong-" + PASSWORD))
+    done = run("groups", at, "--config", config)
+    assert done.code == 3
+    assert PASSWORD not in done.err + done.out
+    assert done.err.count("\n") == 1

@@ -54,6 +54,15 @@ def test_a_schema_may_name_some_columns(spark, write):
         spark.read.format("kafkalog").option("view", "topics").schema("value binary").load(path).collect()
 
 
+def test_views_stand_filters_that_are_pushed(spark, write, read):
+    path = write(numbered(3), numPartitions=2)
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    try:
+        assert read(path, view="topics").where("partition = 1").count() == 1
+    finally:
+        spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+
+
 def test_what_is_refused(spark, write, read):
     path = write(numbered(1))
     with pytest.raises(PySparkException, match="'endingOffsets' makes no sense with view=topics"):
