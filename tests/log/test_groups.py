@@ -31,6 +31,7 @@ from pyspark_kafkalog.errors import (
     LogDirectoryLockedError,
 )
 from pyspark_kafkalog.log import groups as groups_module
+from pyspark_kafkalog.log.filesystem import InputFile
 from pyspark_kafkalog.log.groups import DirectoryGroups
 from pyspark_kafkalog.log.layout import CLEAN_SHUTDOWN_FILE
 from pyspark_kafkalog.model import CommittedOffset, Group, OffsetRange, TopicPartition
@@ -396,6 +397,50 @@ def test_a_group_with_live_members_is_left_alone(tmp_path: Path, clock: list[int
     groups.delete_offsets("g", [TopicPartition("other", 0)])
     clock[0] += 100 * DAY
     assert offsets(groups, "g") == {T0: 1}
+
+
+def test_a_group_of_the_new_protocol_with_members_is_left_alone(tmp_path: Path) -> None:
+    its = case("consumer-offsets")
+    root = copy(its, tmp_path / "root")
+    file = f"{O0}/{0:020d}.log"
+    left = next(b["position"] for b in its.batches if b["file"] == file and b["lastOffset"] >= 34)
+    os.truncate(root / file, left)
+    groups = DirectoryGroups.open([str(root)], retention_minutes=None)
+    described = groups.describe(["kip848"])["kip848"]
+    assert (described.state, described.protocol_type) == ("Stable", "consumer")
+    assert [(m.member_id, m.client_id, m.host) for m in described.members] == [
+        ("foT0wWosSaSRXSoL0r9ZcA", "consumer-kip848-2", "/127.0.0.1")
+    ]
+    partition = TopicPartition("grp-src", 0)
+    assert offsets(groups, "kip848")[partition] == 44
+    for refused in (
+        lambda: groups.commit("kip848", {partition: CommittedOffset(2)}),
+        lambda: groups.delete_offsets("kip848", [partition]),
+        lambda: groups.delete_group("kip848"),
+    ):
+        with pytest.raises(GroupError, match="1 live members"):
+            refused()
+
+
+def test_a_commit_reads_only_what_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(groups_module, "_CLEAN_BYTES", 1 << 30)
+    groups = groups_of(tmp_path)
+    many = {TopicPartition("t", number): CommittedOffset(1) for number in range(1000)}
+    for _ in range(100):
+        groups.commit("g", many)
+    read: list[int] = []
+    original = InputFile.read
+
+    def counted(file: InputFile, position: int, size: int) -> Any:
+        data = original(file, position, size)
+        read.append(data.size)
+        return data
+
+    monkeypatch.setattr(InputFile, "read", counted)
+    for number in range(10):
+        groups.commit("g", {T0: CommittedOffset(number)})
+        assert offsets(groups, "g")[T0] == number
+    assert sum(read) < log_size(tmp_path)
 
 
 def test_what_a_broker_would_refuse(tmp_path: Path) -> None:
