@@ -11,6 +11,8 @@ from pyspark_kafkalog.options.names import OPTIONS, Use
 from pyspark_kafkalog.options.settings import PlaceOptions, place_options
 from pyspark_kafkalog.transfer.places import open_groups, open_place
 
+_OF_PLACES = ("path", "offsets.retention.minutes")
+
 
 def place_of(options: Mapping[str, str]) -> Place:
     """The log directory of ``path``, or the cluster of ``kafka.bootstrap.servers`` and what clients are told.
@@ -29,6 +31,6 @@ def _checked(options: Mapping[str, str]) -> PlaceOptions:
     given = GivenOptions(options, Use.READ)
     given.check_names()
     for option in OPTIONS:
-        if option.name in given and option.use & Use.READ and option.name != "path":
+        if option.name in given and option.use & Use.READ and option.name not in _OF_PLACES:
             raise OptionError(f"Option {option.name!r} says nothing of a place", hint="Leave it out.")
     return place_options(options)

@@ -142,6 +142,13 @@ OPTIONS: tuple[Option, ...] = (
         "Import path `package.module:callable`, asked for rows with no `partition`.",
     ),
     Option(
+        "offsets.retention.minutes",
+        Use.READ,
+        "10080",
+        "How long the offsets of a consumer group without members last.",
+        where=Where.DIRECTORY,
+    ),
+    Option(
         "numPartitions", Use.WRITE, "1", "Partitions of a topic that this write makes.", where=Where.DIRECTORY
     ),
     Option(

@@ -66,6 +66,7 @@ class PlaceOptions:
     paths: tuple[str, ...] = field(default=(), repr=False)
     brokers: ConnectionOptions | None = None
     fetch: FetchOptions | None = None
+    offsets_retention_minutes: int = 10080
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +158,8 @@ def place_options(options: Mapping[str, str]) -> PlaceOptions:
     name = _place_name(given)
     if name == SERVERS:
         return PlaceOptions(brokers=connection_options(given), fetch=fetch_options(given))
-    return PlaceOptions(_paths(given.text(name) or ""))
+    retention = given.integer("offsets.retention.minutes", 1)
+    return PlaceOptions(_paths(given.text(name) or ""), offsets_retention_minutes=retention)
 
 
 def _place_name(given: GivenOptions) -> str:

@@ -54,7 +54,7 @@ _FILTERS: Mapping[str, tuple[str, ...]] = {
     "groups": (_GROUP,),
     "topics": _SELECTING,
 }
-_ALWAYS = ("view", "path")
+_ALWAYS = ("view", "path", "offsets.retention.minutes")
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ _log = logging.getLogger("pyspark_kafkalog")
 class OffsetCommitter:
     """Commits for one query what is news to its group.
 
-    :param groups: opens the place's groups; asked anew for each commit.
+    :param groups: opens the place's groups, before the first commit.
     :param required: raise where a commit fails, instead of a warning and another attempt later.
     :param clock: seconds that only grow.
     """
@@ -45,7 +45,8 @@ class OffsetCommitter:
         required: bool,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._groups = groups
+        self._open = groups
+        self._groups: GroupOffsets | None = None
         self._group = group
         self._required = required
         self._clock = clock
@@ -66,7 +67,9 @@ class OffsetCommitter:
         if not news or self._clock() < self._not_before:
             return
         try:
-            self._groups().commit(self._group, news)
+            if self._groups is None:
+                self._groups = self._open()
+            self._groups.commit(self._group, news)
         except Exception as e:
             # Whatever it is, a query that reads on is worth more than its lag.
             if self._required:

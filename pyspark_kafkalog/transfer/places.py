@@ -21,7 +21,8 @@ def open_place(options: PlaceOptions) -> Place:
 def open_groups(options: PlaceOptions, *, timeout: float | None = None) -> GroupOffsets:
     """The consumer groups of the place that the options name, for this thread.
 
-    :param timeout: seconds that one call may take, where None is what the place's own settings say.
+    :param timeout: seconds that one call may take, where None is what the place's own settings say; in
+        a directory that is the wait for another writer.
     """
     if options.brokers is not None:
         from pyspark_kafkalog.broker.groups import BrokerGroups
@@ -29,4 +30,7 @@ def open_groups(options: PlaceOptions, *, timeout: float | None = None) -> Group
         return BrokerGroups(options.brokers, timeout=timeout)
     from pyspark_kafkalog.log.groups import DirectoryGroups
 
-    return DirectoryGroups.open(options.paths)
+    retention = options.offsets_retention_minutes
+    if timeout is None:
+        return DirectoryGroups.open(options.paths, retention_minutes=retention)
+    return DirectoryGroups.open(options.paths, retention_minutes=retention, lock_timeout=timeout)
