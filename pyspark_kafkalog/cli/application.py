@@ -34,6 +34,9 @@ class Application(click.Group):
         settings["standalone_mode"] = False
         try:
             code = super().main(*args, **settings)
+        except click.exceptions.NoArgsIsHelpError as e:
+            e.show()
+            code = USAGE
         except click.UsageError as e:
             hint = f" Try '{e.ctx.command_path} --help'." if e.ctx is not None else ""
             code = _failed(USAGE, e.format_message() + hint)

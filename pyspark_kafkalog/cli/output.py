@@ -22,30 +22,36 @@ def show_json(value: Any) -> None:
 
 
 def show_table(titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Rows under titles: numbers to the right, None as a dash. A pipe gets plain text, one line a row."""
+    """Rows under titles: numbers to the right, None as a dash.
+
+    A pipe, or a terminal that is too narrow, gets plain text, one line a row and nothing cut off.
+    """
     from rich.box import SIMPLE_HEAD
+    from rich.cells import cell_len
     from rich.console import Console
     from rich.table import Table
 
     lines = [list(row) for row in rows]
+    texts = [[cell(value) for value in line] for line in lines]
+    widths = [max(cell_len(text[number]) for text in [titles, *texts]) for number in range(len(titles))]
     console = Console(file=sys.stdout, markup=False, highlight=False, emoji=False)
-    piped = not console.is_terminal
-    table = Table(box=None if piped else SIMPLE_HEAD, pad_edge=False)
+    plain = not console.is_terminal or sum(widths) + 3 * len(widths) + 2 > console.width
+    table = Table(box=None if plain else SIMPLE_HEAD, pad_edge=False)
     for number, title in enumerate(titles):
         is_number = any(isinstance(line[number], int) for line in lines)
-        table.add_column(title, justify="right" if is_number else "left", no_wrap=piped)
-    for line in lines:
-        table.add_row(*map(cell, line))
-    if not piped:
+        table.add_column(title, justify="right" if is_number else "left", no_wrap=True)
+    for text in texts:
+        table.add_row(*text)
+    if not plain:
         console.print(table)
         return
-    console.width = sum(
-        max(len(cell(line[n])) for line in [titles, *lines]) * 2 + 2 for n in range(len(titles))
+    wide = Console(
+        width=sum(widths) + 2 * len(widths), markup=False, highlight=False, emoji=False, no_color=True
     )
-    with console.capture() as capture:
-        console.print(table)
-    for text in capture.get().splitlines():
-        click.echo(text.rstrip())
+    with wide.capture() as capture:
+        wide.print(table)
+    for line in capture.get().splitlines():
+        click.echo(click.unstyle(line).rstrip())
 
 
 def cell(value: Any) -> str:

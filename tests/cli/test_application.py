@@ -58,6 +58,13 @@ def test_usage_errors_are_one_line(words: list[str], said: str) -> None:
     assert said in done.err
 
 
+def test_without_a_command_there_is_help() -> None:
+    done = run()
+    assert (done.code, done.out) == (2, "")
+    assert "\n  verify " in done.err
+    assert run("offsets", "--help").code == 0
+
+
 def test_secrets_are_not_shown(tmp_path: Path) -> None:
     config = tmp_path / "client.properties"
     config.write_text(
