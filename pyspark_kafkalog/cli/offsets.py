@@ -191,7 +191,7 @@ def delete(
     if as_json:
         show_json(rows)
     else:
-        show_table(["GROUP", "TOPIC", "PARTITION", "DELETED"], [list(row.values()) for row in rows])
+        show_table(["GROUP", "TOPIC", "PARTITION", "OFFSET"], [list(row.values()) for row in rows])
     if not execute:
         click.echo(_NOTHING_DONE, err=True)
 
