@@ -101,7 +101,10 @@ _PRODUCE = (
     ),
     _option("kafka.retries", Use.WRITE, "2147483647", "How often a record batch may be sent again."),
     _option(
-        "kafka.delivery.timeout.ms", Use.WRITE, "120000", "The longest that a record batch may take in all."
+        "kafka.delivery.timeout.ms",
+        Use.WRITE,
+        "120000",
+        "The longest that a record batch may take in all, not counting the time in which rows are computed.",
     ),
     _option(
         "kafka.partitioner.class",

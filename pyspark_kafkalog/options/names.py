@@ -132,7 +132,8 @@ OPTIONS: tuple[Option, ...] = (
         "checkpointLocation",
         Use.STREAM_READ | Use.WRITE,
         None,
-        "The query's. A reader that is told it too keeps its start offsets there.",
+        "The query's. A reader that is told it too keeps its start offsets and the ids of its topics there,"
+        " and commits to its group as soon as a micro-batch is complete.",
     ),
     Option("topic", Use.WRITE, None, "Topic of all rows; beats the column `topic`."),
     Option(
