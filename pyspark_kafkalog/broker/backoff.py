@@ -35,12 +35,12 @@ class Backoff:
     @property
     def remaining(self) -> float:
         """Seconds that are left for attempts, never below 0."""
-        return max(self._begun + self._timeout - time.monotonic(), 0)
+        return max(self._timeout - self.elapsed, 0)
 
     @property
-    def is_over(self) -> bool:
-        """Whether the time for attempts is."""
-        return time.monotonic() - self._begun > self._timeout
+    def elapsed(self) -> float:
+        """Seconds since the first attempt began."""
+        return time.monotonic() - self._begun
 
     def pause(self, trouble: Exception, *, first_contact: bool = False) -> None:
         """Wait before another attempt, or raise ``trouble`` if the time for attempts is over.
@@ -54,7 +54,7 @@ class Backoff:
         elif first_contact and isinstance(trouble, BrokenHandshakeError):
             timeout = min(timeout, self._connection_setup)
         pause = self._next * random.uniform(0.8, 1.2)
-        elapsed = time.monotonic() - self._begun
+        elapsed = self.elapsed
         if elapsed + pause > timeout:
             raise trouble
         if elapsed > _QUIET_SECONDS and not self._told:

@@ -148,9 +148,12 @@ class Cluster:
         else:
             self._refreshed.update(dict.fromkeys(topics, now))
 
-    def leader(self, partition: TopicPartition) -> Leader | None:
-        """Who leads a partition; None if it doesn't exist. Looked up if need be (metadata.max.age.ms)."""
-        self._look_up([partition.topic])
+    def leader(self, partition: TopicPartition, *, timeout: float | None = None) -> Leader | None:
+        """Who leads a partition; None if it doesn't exist. Looked up if need be (metadata.max.age.ms).
+
+        :param timeout: as of :meth:`call`.
+        """
+        self._look_up([partition.topic], timeout=timeout)
         return self.metadata.leader(partition)
 
     def forget(self, topics: Iterable[str]) -> None:

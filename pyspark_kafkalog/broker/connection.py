@@ -180,13 +180,21 @@ class Connection:
         body: Sequence[bytes | memoryview],
         *,
         expect_response: bool = True,
+        timeout: float | None = None,
     ) -> None:
         """Send a request whose body is encoded already, in pieces that are not copied.
 
         :param api: kafka-python's request class, for the header.
         :param expect_response: False for a request that brokers do not answer (ProduceRequest with acks=0).
+        :param timeout: as of :meth:`send`.
         :raises BrokerConnectionError: if it could not be sent; the connection is closed then.
         """
+        with self._ending(timeout):
+            self._send_body(api, version, body, expect_response=expect_response)
+
+    def _send_body(
+        self, api: Any, version: int, body: Sequence[bytes | memoryview], *, expect_response: bool
+    ) -> None:
         self._before_sending()
         correlation_id = self._next_correlation_id()
         header = RequestHeader(

@@ -47,7 +47,7 @@ class ConnectionPool:
     def take_any(self, brokers: Mapping[int, Address], *, timeout: float | None = None) -> Connection:
         """A connection to one of them, or to a bootstrap server. All are tried, for request.timeout.ms.
 
-        The last attempt may go on for as long again, if a broker hangs.
+        Of brokers that hang two are tried, as each takes so long.
 
         :param timeout: seconds for all of it instead.
         :raises BrokerConnectionError: if none can be reached.
@@ -62,7 +62,7 @@ class ConnectionPool:
                     return self.take(address, node_id, timeout=None if timeout is None else backoff.remaining)
                 except BrokerConnectionError as e:
                     trouble = e
-                    if timeout is not None and not backoff.remaining:
+                    if backoff.elapsed >= (2 * patience if timeout is None else timeout):
                         raise
             assert trouble is not None, "There is a bootstrap server at least"
             backoff.pause(trouble, first_contact=not brokers)

@@ -229,7 +229,7 @@ class ProduceSink:
         if not partitions:
             return
         try:
-            found = {partition: self._cluster.leader(partition) for partition in partitions}
+            found = {p: self._cluster.leader(p, timeout=self._time_left()) for p in partitions}
         except BrokerConnectionError as e:
             self._state.no_leader(partitions, _reason(e), self._clock.now())
             return
@@ -245,7 +245,8 @@ class ProduceSink:
         try:
             connection = self._connections.get(node)
             if connection is None:
-                connection = self._connections[node] = self._cluster.connection(node)
+                connection = self._cluster.connection(node, timeout=self._time_left())
+                self._connections[node] = connection
         except BrokerConnectionError as e:
             self._lost(node, _reason(e), unsent=request)
             return
@@ -253,7 +254,13 @@ class ProduceSink:
         batches = [(batch.partition, batch.data) for batch in request.batches]
         body = produce_request(version, options.acks, options.request_timeout_ms, batches)
         try:
-            connection.send_body(ProduceRequest, version, body, expect_response=options.acks != 0)
+            connection.send_body(
+                ProduceRequest,
+                version,
+                body,
+                expect_response=options.acks != 0,
+                timeout=self._time_left(),
+            )
         except BrokerConnectionError as e:
             self._lost(node, _reason(e))
             return
@@ -261,6 +268,10 @@ class ProduceSink:
             self._state.delivered(node)
         else:
             self._deadlines[node].append(time.monotonic() + options.request_timeout_ms / 1000)
+
+    def _time_left(self) -> float:
+        """Seconds for whatever is done now, so that the delivery timeout is kept."""
+        return max(self._state.time_left(self._clock.now()), 0.001)
 
     def _receive(self, timeout: float) -> None:
         """Take all answers that are there, waiting ``timeout`` seconds for the first."""
@@ -277,7 +288,8 @@ class ProduceSink:
 
     def _take_answer(self, node: int, connection: Connection) -> None:
         try:
-            response = connection.receive()
+            timeout = min(self._time_left(), self._options.request_timeout_ms / 1000)
+            response = connection.receive(timeout=timeout)
         except BrokerConnectionError as e:
             self._lost(node, _reason(e))
             return

@@ -338,6 +338,11 @@ class ProduceState:
                 " What was acknowledged before stays written.",
             )
 
+    def time_left(self, now: float) -> float:
+        """Seconds until the delivery timeout of what waits for the longest."""
+        oldest = self._oldest()
+        return self._limits.delivery_timeout - (0.0 if oldest is None else max(now - oldest.created, 0.0))
+
     def wake_at(self) -> float | None:
         """When there may be something to do without an answer from a broker; None if nothing waits.
 

@@ -17,6 +17,7 @@ from pyspark_kafkalog.broker.connection import Connection
 from pyspark_kafkalog.errors import BrokerConnectionError, BrokerError
 from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions
+from tests.broker.fake_broker import FakeBroker
 from tests.kafka import Broker
 from tests.kafka_old import OldBroker
 
@@ -218,6 +219,16 @@ def test_an_unreachable_cluster_is_given_up_after_the_request_timeout() -> None:
         its.topics()
     assert 0.3 < time.monotonic() - began < 5
     assert caught.value.broker == "127.0.0.1:1"
+
+
+def test_brokers_that_all_hang_are_not_tried_one_after_the_other_for_ever() -> None:
+    brokers = [FakeBroker(lambda asked: b"") for _ in range(10)]
+    began = time.monotonic()
+    with pytest.raises(BrokerConnectionError, match="did not answer within 300 ms"):
+        of(",".join(broker.address for broker in brokers), request_timeout_ms=300).topics()
+    assert time.monotonic() - began < 2
+    for broker in brokers:
+        broker.close()
 
 
 def test_names_that_nobody_knows_are_not_tried_for_long() -> None:
