@@ -6,6 +6,8 @@ import base64
 import json
 import logging
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -92,12 +94,12 @@ def verify(ctx: click.Context, target: Target, topics: tuple[str, ...], as_json:
     Checksums, framing, offsets and contents of all record batches, internal topics too; of a directory
     also the indexes. Exits with 1 for damage.
     """
-    logging.getLogger("pyspark_kafkalog").setLevel(logging.ERROR)  # a torn tail is told below
-    partitions = admin.partitions_of(target.place, selection(topics), internal=True)
-    sizes = target.place.stored_sizes(partitions)
-    total = sum(size.size_bytes for size in sizes.values()) if sizes else None
-    with progress("Verifying", total, in_bytes=True) as done:
-        found = list(admin.verify(target.place, partitions, progress=done))
+    with _without_warnings():  # a torn tail is told below
+        partitions = admin.partitions_of(target.place, selection(topics), internal=True)
+        sizes = target.place.stored_sizes(partitions)
+        total = sum(size.size_bytes for size in sizes.values()) if sizes else None
+        with progress("Verifying", total, in_bytes=True) as done:
+            found = list(admin.verify(target.place, partitions, progress=done))
     damages = [damage for its in found for damage in its.damages]
     if as_json:
         show_json({"partitions": plain(found), "damages": len(damages)})
@@ -122,6 +124,17 @@ def verify(ctx: click.Context, target: Target, topics: tuple[str, ...], as_json:
             click.echo(one_line(f"{damage.topic}-{damage.partition}: {damage.message} ({where})"))
     if damages:
         ctx.exit(1)
+
+
+@contextmanager
+def _without_warnings() -> Iterator[None]:
+    logger = logging.getLogger("pyspark_kafkalog")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 _TOOLS_NAMES = {"compression": "compresscodec", "isValid": "isvalid"}

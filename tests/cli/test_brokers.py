@@ -174,7 +174,9 @@ def test_client_properties_log_in(secure_broker: SecureBroker, tmp_path: Path) -
         f"ssl.truststore.type=PEM\nssl.truststore.location={authority}\n"
         f"sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required \\\n  {login};\n"
     )
-    assert run("topics", at, "--config", config, "--json").json == []
+    secure_broker.make_topic("for-tools")
+    (found,) = run("topics", at, "--config", config, "--topic", "for-tools", "--json").json
+    assert found["topic"] == "for-tools"
     config.write_text(config.read_text().replace(PASSWORD, "wrong-" + PASSWORD))
     done = run("groups", at, "--config", config)
     assert done.code == 3
