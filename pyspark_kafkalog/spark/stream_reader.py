@@ -103,24 +103,27 @@ class LogStreamReader(LogReader, DataSourceStreamReader, SupportsTriggerAvailabl
         sign, since Spark calls :meth:`commit` no earlier than it plans another.
         """
         begin = self._initial if start is None else parse_offsets(start, option="offsets")
-        self._commit(begin)
+        self._commit(begin, wait=False)
         self._wait_while_idle()
         known = self._planner.latest
         end = self._planner.next_offsets(begin, all_available=isinstance(limit, ReadAllAvailable))
         if self._planner.latest != known:
             self._changed = self._looked_up
+        if end == begin:
+            # No micro-batch follows, and this may be the last that is heard of Spark.
+            self._commit(begin, wait=True)
         return to_json(end)
 
     def commit(self, end: dict[str, Any]) -> None:
         """A micro-batch is complete, and the next one is planned."""
-        self._commit(parse_offsets(end, option="offsets"))
+        self._commit(parse_offsets(end, option="offsets"), wait=False)
 
-    def _commit(self, finished: Offsets) -> None:
+    def _commit(self, finished: Offsets, *, wait: bool) -> None:
         if self._watch is not None:
             self._watch.stop()
         is_new_query = finished == self.__dict__.get("_initial")
         if self._committer is not None and not is_new_query:
-            self._committer.finished(finished)
+            self._committer.finished(finished, wait=wait)
 
     def _wait_while_idle(self) -> None:
         """Spark asks an idle stream 92 times a second; its place is asked more seldom the longer it is idle.

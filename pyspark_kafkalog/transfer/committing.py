@@ -11,6 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 
 from pyspark_kafkalog.errors import KafkaLogError
 from pyspark_kafkalog.model import CommittedOffset, GroupOffsets
@@ -30,7 +31,7 @@ _log = logging.getLogger("pyspark_kafkalog")
 
 
 class OffsetCommitter:
-    """Commits for one query what is news to its group.
+    """Commits for one query what is news to its group, in a thread of its own.
 
     :param groups: opens the place's groups, before the first commit.
     :param required: raise where a commit fails, instead of a warning and another attempt later.
@@ -50,15 +51,25 @@ class OffsetCommitter:
         self._group = group
         self._required = required
         self._clock = clock
+        self._thread = ThreadPoolExecutor(1, "kafkalog commits")
+        self._last: Future[None] | None = None
         self._committed: Offsets = {}
         self._pause = 0.0
         self._not_before = float("-inf")
 
-    def finished(self, offsets: Offsets) -> None:
+    def finished(self, offsets: Offsets, *, wait: bool = True) -> None:
         """Commit those of ``offsets`` that have changed, all of which the query has processed.
 
+        :param wait: until it is committed. Without this, and unless it is required, the commit goes
+            on while the query does; it is left to the next one if the last is still under way.
         :raises KafkaLogError: if it fails and is required.
         """
+        if wait or self._required:
+            self._thread.submit(self._commit, offsets).result()
+        elif self._last is None or self._last.done():
+            self._last = self._thread.submit(self._commit, offsets)
+
+    def _commit(self, offsets: Offsets) -> None:
         news = {
             partition: CommittedOffset(offset, metadata=METADATA)
             for partition, offset in offsets.items()

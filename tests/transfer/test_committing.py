@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -72,6 +74,24 @@ def test_one_that_is_required_does() -> None:
     for _ in range(2):
         with pytest.raises(BrokerError, match="No coordinator"):
             committer.finished({A0: 1})
+
+
+def test_a_commit_that_is_not_waited_for_holds_nothing_up() -> None:
+    class Slow(FakeGroups):
+        free = threading.Event()
+
+        def commit(self, group: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+            assert self.free.wait(10)
+            super().commit(group, offsets)
+
+    groups = Slow()
+    committer = OffsetCommitter(groups, "g", required=False)
+    for offset in range(1, 4):
+        committer.finished({A0: offset}, wait=False)
+    groups.free.set()
+    committer.finished({A0: 4})
+    assert offsets(groups) == {A0: 4}
+    assert groups.commits == 2, "those between are left to the next"
 
 
 class TestWatch:
