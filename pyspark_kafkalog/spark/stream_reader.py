@@ -70,7 +70,7 @@ class LogStreamReader(LogReader, DataSourceStreamReader, SupportsTriggerAvailabl
         group = self._options.group
         if not group.commits or group.group_id is None:
             return None
-        groups = partial(open_groups, self._place_options, timeout=TIMEOUT)
+        groups = open_groups(self._place_options, timeout=TIMEOUT)
         return OffsetCommitter(groups, group.group_id, required=group.required)
 
     @cached_property
@@ -103,9 +103,9 @@ class LogStreamReader(LogReader, DataSourceStreamReader, SupportsTriggerAvailabl
         sign, since Spark calls :meth:`commit` no earlier than it plans another.
         """
         begin = self._initial if start is None else parse_offsets(start, option="offsets")
+        known = self._planner.latest
         self._commit(begin, wait=False)
         self._wait_while_idle()
-        known = self._planner.latest
         end = self._planner.next_offsets(begin, all_available=isinstance(limit, ReadAllAvailable))
         if self._planner.latest != known:
             self._changed = self._looked_up

@@ -33,21 +33,20 @@ _log = logging.getLogger("pyspark_kafkalog")
 class OffsetCommitter:
     """Commits for one query what is news to its group, in a thread of its own.
 
-    :param groups: opens the place's groups, before the first commit.
+    :param groups: the place's, opened by the caller: imports that two threads begin can deadlock.
     :param required: raise where a commit fails, instead of a warning and another attempt later.
     :param clock: seconds that only grow.
     """
 
     def __init__(
         self,
-        groups: Callable[[], GroupOffsets],
+        groups: GroupOffsets,
         group: str,
         *,
         required: bool,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._open = groups
-        self._groups: GroupOffsets | None = None
+        self._groups = groups
         self._group = group
         self._required = required
         self._clock = clock
@@ -78,8 +77,6 @@ class OffsetCommitter:
         if not news or self._clock() < self._not_before:
             return
         try:
-            if self._groups is None:
-                self._groups = self._open()
             self._groups.commit(self._group, news)
         except Exception as e:
             # Whatever it is, a query that reads on is worth more than its lag.

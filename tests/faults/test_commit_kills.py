@@ -36,7 +36,7 @@ KINDS = ("brokers", "directory")
 ROUNDS = 13
 WHOLE = 2
 """Rounds that kill the application, after those; each death is one in every stream, 30 in all."""
-RECORDS = 4000
+RECORDS = 20_000
 
 
 @dataclass
