@@ -24,8 +24,11 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
 """Seconds without another attempt after one that failed, doubled with each that fails."""
 METADATA = "pyspark-kafkalog"
 """What lag tools show beside our commits."""
-_FIRST_LOOK, _LONGEST_WAIT = 0.05, 1.0
-"""Seconds between two looks whether a micro-batch is complete, the longer the longer it takes."""
+_FIRST_LOOK, _LONGEST_WAIT = 0.3, 1.0
+"""Seconds between two looks whether a micro-batch is complete, the longer the longer it takes.
+
+Spark itself asks sooner after a short one, if another follows.
+"""
 
 _log = logging.getLogger("pyspark_kafkalog")
 
@@ -145,11 +148,14 @@ class CompletionWatch:
     def _becomes_complete(self, end: Offsets) -> bool:
         """Wait for it; False if there is no more need to."""
         pause = _FIRST_LOOK
-        batch = self._log.batch_to(end)
-        while batch is not None and not self._log.is_complete(batch):
+        batch: int | None = None
+        while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._end is not end, pause)
                 if self._end is not end:
                     return False
+            if batch is None:
+                batch = self._log.batch_to(end)
+            if batch is None or self._log.is_complete(batch):
+                return batch is not None
             pause = min(1.5 * pause, _LONGEST_WAIT)
-        return batch is not None

@@ -126,7 +126,7 @@ class TestWatch:
             end = {A0: batch, A1: 7}
             self.plan(tmp_path, batch, end)
             watch.begin(end)
-            time.sleep(0.2)
+            time.sleep(0.5)
             assert groups.commits == batch - 9
             self.complete(tmp_path, batch)
             self.wait(groups, end)
@@ -138,7 +138,7 @@ class TestWatch:
         watch.begin({A0: 5})
         watch.stop()
         self.complete(tmp_path, 0)
-        time.sleep(0.3)
+        time.sleep(0.6)
         assert groups.commits == 0
 
     def test_a_checkpoint_of_another_query_tells_nothing(
@@ -147,12 +147,12 @@ class TestWatch:
         self.plan(tmp_path, 0, {A0: 4})
         self.complete(tmp_path, 0)
         watch.begin({A0: 5})
-        time.sleep(0.3)
+        time.sleep(0.6)
         assert groups.commits == 0
 
     def test_a_checkpoint_that_is_not_there_harms_nothing(self, tmp_path: Path, groups: FakeGroups) -> None:
         log = QueryLog(str(tmp_path / "none"))
         watch = CompletionWatch(log, OffsetCommitter(groups, "g", required=False))
         watch.begin({A0: 5})
-        time.sleep(0.2)
+        time.sleep(0.5)
         assert groups.commits == 0
