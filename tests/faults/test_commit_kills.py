@@ -1,8 +1,8 @@
 """Streams that commit to groups are killed -9: no group is ahead of what its query has finished.
 
-What commits is the Python process of Spark's driver that plans a query. Most rounds
-kill these processes, all at a random moment, and no JVM need start; some kill the
-whole application. Each round restarts the queries from their checkpoints.
+Some rounds kill the Python processes of Spark's driver that plan its queries, which
+are what commits; the others kill the whole application. Each round restarts the
+queries from their checkpoints.
 """
 
 from __future__ import annotations
@@ -32,10 +32,11 @@ from tests.log.writing import write
 
 pytestmark = [pytest.mark.slow, pytest.mark.broker, pytest.mark.timeout(900)]
 
-KINDS = ("brokers", "directory")
-ROUNDS = 13
-WHOLE = 2
-"""Rounds that kill the application, after those; each death is one in every stream, 30 in all."""
+KINDS = ("brokers", "directory", "brokers")
+WHOLE = 10
+"""Rounds that kill the application, JVM and all; each is a random moment in every stream, 30 in all."""
+PLANNERS = 4
+"""Rounds before those that kill only the Python processes which plan and commit."""
 RECORDS = 20_000
 
 
@@ -72,7 +73,7 @@ class Stream:
 
 @pytest.fixture
 def streams(broker: Broker, tmp_path: Path) -> list[Stream]:
-    return [_stream(broker, tmp_path / kind, kind) for kind in KINDS]
+    return [_stream(broker, tmp_path / str(number), kind) for number, kind in enumerate(KINDS)]
 
 
 def _stream(broker: Broker, folder: Path, kind: str) -> Stream:
@@ -141,7 +142,7 @@ def _kill_planners(application: Application) -> None:
 def test_no_group_is_ahead_of_its_query(streams: list[Stream], tmp_path: Path) -> None:
     killed = Killed(streams, tmp_path)
     with contextlib.closing(killed.application()) as application:
-        for _ in range(ROUNDS):
+        for _ in range(PLANNERS):
             killed.round(application, _kill_planners)
         killed.round(application, Application.kill)
     for _ in range(WHOLE - 1):
