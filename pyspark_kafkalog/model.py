@@ -63,6 +63,12 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
+def listed(partitions: Collection[TopicPartition], most: int) -> str:
+    """The names of so many of ``partitions`` at most, in order, and how many more there are."""
+    names = ", ".join(map(str, sorted(partitions)[:most]))
+    return names if len(partitions) <= most else f"{names} and {len(partitions) - most} more"
+
+
 class OffsetRange(NamedTuple):
     """Record offsets ``start <= offset < end`` of one partition."""
 

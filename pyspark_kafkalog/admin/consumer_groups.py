@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from pyspark_kafkalog.admin.partitions import existing
 from pyspark_kafkalog.errors import GroupError
 from pyspark_kafkalog.model import CommittedOffset, Group, GroupOffsets, Place, TopicPartition
 from pyspark_kafkalog.options.settings import Selection
@@ -148,11 +149,8 @@ def _selected(
 
 
 def _log_ends(place: Place, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-    topics = place.topics({partition.topic for partition in partitions}) if partitions else {}
-    existing = [
-        partition for partition in partitions if partition.partition in topics.get(partition.topic, ())
-    ]
-    bounds = place.watermarks(existing, read_committed=False) if existing else {}
+    found = existing(place, partitions)
+    bounds = place.watermarks(found, read_committed=False) if found else {}
     return {partition: its.high_watermark for partition, its in bounds.items()}
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from pyspark_kafkalog.admin.partitions import bounds_of
 from pyspark_kafkalog.codec import read_kernels as kernels
 from pyspark_kafkalog.codec.buffers import as_array
 from pyspark_kafkalog.codec.format import (
@@ -22,7 +23,6 @@ from pyspark_kafkalog.codec.format import (
 from pyspark_kafkalog.codec.indexing import DamageError, DecodeLimits, Indexer
 from pyspark_kafkalog.codec.rows import ROW_TYPES, RowColumns
 from pyspark_kafkalog.codec.walk import Batches, first_bad_checksum, walk
-from pyspark_kafkalog.errors import UnknownTopicOrPartitionError
 from pyspark_kafkalog.model import OffsetRange, OnCorrupt, Place, Slice, TopicPartition
 
 _COLUMNS = pa.schema([(name, ROW_TYPES[name]) for name in ("offset", "key", "value", "headers")])
@@ -92,9 +92,7 @@ def dump(
     :raises CorruptRecordError: for such bytes, without ``on_corrupt``.
     :raises DataLossError: if some of the offsets are gone meanwhile.
     """
-    bounds = place.watermarks([partition], read_committed=False).get(partition)
-    if bounds is None:
-        raise UnknownTopicOrPartitionError("The partition does not exist", topic_partition=partition)
+    bounds = bounds_of(place, [partition])[partition]
     existing = OffsetRange(bounds.log_start_offset, bounds.high_watermark)
     wanted = existing if offsets is None else offsets.within(existing)
     if wanted.start >= wanted.end:

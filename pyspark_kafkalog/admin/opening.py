@@ -7,11 +7,9 @@ from collections.abc import Mapping
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.model import GroupOffsets, Place
 from pyspark_kafkalog.options.given import GivenOptions
-from pyspark_kafkalog.options.names import OPTIONS, Use
+from pyspark_kafkalog.options.names import OF_PLACES, OPTIONS, Use
 from pyspark_kafkalog.options.settings import PlaceOptions, place_options
 from pyspark_kafkalog.transfer.places import open_groups, open_place
-
-_OF_PLACES = ("path", "offsets.retention.minutes")
 
 
 def place_of(options: Mapping[str, str]) -> Place:
@@ -31,6 +29,6 @@ def _checked(options: Mapping[str, str]) -> PlaceOptions:
     given = GivenOptions(options, Use.READ)
     given.check_names()
     for option in OPTIONS:
-        if option.name in given and option.use & Use.READ and option.name not in _OF_PLACES:
+        if option.name in given and option.use & Use.READ and option.name not in OF_PLACES:
             raise OptionError(f"Option {option.name!r} says nothing of a place", hint="Leave it out.")
     return place_options(options)

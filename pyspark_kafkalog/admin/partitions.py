@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from pyspark_kafkalog.model import Place, TopicPartition
+from pyspark_kafkalog.errors import UnknownTopicOrPartitionError
+from pyspark_kafkalog.model import Place, TopicPartition, Watermarks
 from pyspark_kafkalog.options.settings import Selection
 from pyspark_kafkalog.planning.offsets import look_up_partitions
 
@@ -54,6 +55,24 @@ def partitions_of(
         found = place.topics().items()
         return tuple(TopicPartition(topic, number) for topic, numbers in found for number in numbers)
     return look_up_partitions(place, selection)
+
+
+def existing(place: Place, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
+    """Those of ``partitions`` that the place has, in their order."""
+    topics = place.topics({partition.topic for partition in partitions}) if partitions else {}
+    return [partition for partition in partitions if partition.partition in topics.get(partition.topic, ())]
+
+
+def bounds_of(place: Place, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Watermarks]:
+    """The bounds of every one of ``partitions``.
+
+    :raises UnknownTopicOrPartitionError: if one does not exist.
+    """
+    bounds = place.watermarks(partitions, read_committed=False) if partitions else {}
+    for partition in sorted(partitions):
+        if partition not in bounds:
+            raise UnknownTopicOrPartitionError("The partition does not exist", topic_partition=partition)
+    return bounds
 
 
 def describe_partitions(place: Place, partitions: Collection[TopicPartition]) -> list[PartitionState]:

@@ -11,7 +11,8 @@ import enum
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from pyspark_kafkalog.errors import GroupError, OptionError, UnknownTopicOrPartitionError
+from pyspark_kafkalog.admin.partitions import bounds_of, existing
+from pyspark_kafkalog.errors import GroupError, OptionError
 from pyspark_kafkalog.model import CommittedOffset, GroupOffsets, Place, TopicPartition, Watermarks
 
 _INACTIVE = ("Empty", "Dead")
@@ -71,8 +72,8 @@ def plan_reset(
     _check_inactive(groups, group)
     committed = groups.committed(group, partitions)
     if partitions is None:
-        partitions = _existing(place, committed)
-    bounds = _bounds(place, partitions)
+        partitions = existing(place, committed)
+    bounds = bounds_of(place, partitions)
     times = dict.fromkeys(partitions, value) if to is ResetTo.TIMESTAMP else {}
     found = place.offsets_for_times(times) if times else {}
     steps = []
@@ -107,7 +108,7 @@ def plan_import(
     for group, offsets in sorted(wanted.items()):
         _check_inactive(groups, group)
         committed = groups.committed(group, offsets)
-        for partition, its in sorted(_bounds(place, offsets).items()):
+        for partition, its in sorted(bounds_of(place, offsets).items()):
             asked = offsets[partition]
             goal = _clamped(asked.offset, its)
             epoch = -1 if goal.note else asked.leader_epoch
@@ -137,19 +138,6 @@ def _check_inactive(groups: GroupOffsets, group: str) -> None:
             f"Offsets of group {group!r} can only be changed while it is inactive, and it is {known.state}",
             hint="Stop its consumers first.",
         )
-
-
-def _existing(place: Place, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
-    topics = place.topics({partition.topic for partition in partitions}) if partitions else {}
-    return [partition for partition in partitions if partition.partition in topics.get(partition.topic, ())]
-
-
-def _bounds(place: Place, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Watermarks]:
-    bounds = place.watermarks(partitions, read_committed=False) if partitions else {}
-    for partition in sorted(partitions):
-        if partition not in bounds:
-            raise UnknownTopicOrPartitionError("The partition does not exist", topic_partition=partition)
-    return bounds
 
 
 def _clamped(offset: int, bounds: Watermarks) -> _Goal:

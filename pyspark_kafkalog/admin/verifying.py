@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from pyspark_kafkalog.admin.partitions import bounds_of
 from pyspark_kafkalog.codec.decode import decode
 from pyspark_kafkalog.codec.rows import ROW_TYPES
 from pyspark_kafkalog.codec.walk import walk
@@ -110,11 +111,7 @@ class _Verification:
         return VerifiedPartition(topic, number, self._batches, self._records, self._size, damages)
 
     def _bounds(self) -> OffsetRange:
-        bounds = self._place.watermarks([self._partition], read_committed=False).get(self._partition)
-        if bounds is None:
-            raise UnknownTopicOrPartitionError(
-                "The partition does not exist", topic_partition=self._partition
-            )
+        bounds = bounds_of(self._place, [self._partition])[self._partition]
         return OffsetRange(bounds.log_start_offset, bounds.high_watermark)
 
     def _read(self, offsets: OffsetRange) -> Iterator[int]:

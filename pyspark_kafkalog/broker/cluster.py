@@ -294,16 +294,10 @@ class Cluster:
         remaining = sorted(set(partitions))
         while remaining:
             trouble: KafkaLogError | None = None
-            by_node: dict[int, dict[TopicPartition, int]] = {}
-            self._look_up({partition.topic for partition in remaining})
-            for partition in remaining:
-                leader = self.metadata.leader(partition)
-                if leader is not None and leader.node_id in self.metadata.brokers:
-                    by_node.setdefault(leader.node_id, {})[partition] = leader.epoch
-                    continue
-                self.forget([partition.topic])
+            by_node, leaderless = self._by_leader(remaining)
+            for partition in leaderless:
                 trouble = self._no_leader(partition, doing)
-                missed[partition] += leader is None
+                missed[partition] += self.metadata.leader(partition) is None
             outcomes = self._ask_each(by_node, ask, read, min_version, max_version)
             for partition in [p for epochs in by_node.values() for p in epochs]:
                 outcome = outcomes.get(partition, untold)
@@ -338,14 +332,7 @@ class Cluster:
         :param timeout: seconds for all of it.
         """
         backoff = self._new_backoff(timeout)
-        by_node: dict[int, dict[TopicPartition, int]] = {}
-        self._look_up({partition.topic for partition in partitions}, timeout=timeout)
-        for partition in partitions:
-            leader = self.metadata.leader(partition)
-            if leader is None or leader.node_id not in self.metadata.brokers:
-                self.forget([partition.topic])
-            else:
-                by_node.setdefault(leader.node_id, {})[partition] = leader.epoch
+        by_node, _ = self._by_leader(partitions, timeout=timeout)
         outcomes = self._ask_each(by_node, ask, read, min_version, max_version, backoff)
         answers: dict[TopicPartition, Answer] = {}
         for partition, outcome in outcomes.items():
@@ -354,6 +341,22 @@ class Cluster:
             else:
                 answers[partition] = outcome
         return answers
+
+    def _by_leader(
+        self, partitions: Collection[TopicPartition], *, timeout: float | None = None
+    ) -> tuple[dict[int, dict[TopicPartition, int]], list[TopicPartition]]:
+        """By node the partitions that it leads, with their epochs; and those to be looked up again."""
+        by_node: dict[int, dict[TopicPartition, int]] = {}
+        leaderless = []
+        self._look_up({partition.topic for partition in partitions}, timeout=timeout)
+        for partition in partitions:
+            leader = self.metadata.leader(partition)
+            if leader is not None and leader.node_id in self.metadata.brokers:
+                by_node.setdefault(leader.node_id, {})[partition] = leader.epoch
+            else:
+                leaderless.append(partition)
+        self.forget({partition.topic for partition in leaderless})
+        return by_node, leaderless
 
     def _no_leader(self, partition: TopicPartition, doing: str) -> KafkaLogError:
         topic = self.metadata.topics.get(partition.topic)

@@ -11,7 +11,7 @@ from pyspark_kafkalog.errors import (
     KafkaLogError,
     UnknownTopicOrPartitionError,
 )
-from pyspark_kafkalog.model import TopicPartition
+from pyspark_kafkalog.model import TopicPartition, listed
 
 GROUP_ID_NOT_FOUND = 69
 _TOPIC_AUTHORIZATION_FAILED = 29
@@ -91,13 +91,8 @@ def _partial(
     if len(failed) == 1:
         rest = ""
     else:
-        rest = f" for {_names(first)}"
-        rest += "".join(f", {name_of(its)} for {_names(partitions)}" for its, partitions in others)
+        rest = f" for {listed(first, _NAMED)}"
+        rest += "".join(f", {name_of(its)} for {listed(partitions, _NAMED)}" for its, partitions in others)
     if asked > len(failed):
         rest += f"; the other {asked - len(failed)} are {done}"
     return group_error(code, doing, group, first[0] if len(failed) == 1 else None, rest=rest)
-
-
-def _names(partitions: list[TopicPartition]) -> str:
-    names = ", ".join(map(str, partitions[:_NAMED]))
-    return names if len(partitions) <= _NAMED else f"{names} and {len(partitions) - _NAMED} more"

@@ -72,13 +72,7 @@ def epoch_requests(epochs: Mapping[TopicPartition, int]) -> Sequence[Any]:
 
 def read_epochs(responses: Sequence[Any]) -> dict[TopicPartition, int | Refused]:
     """The newest epochs; -1 where the leader knows none."""
-    return {
-        TopicPartition(topic.name, answer.partition_index): (
-            Refused(answer.error_code) if answer.error_code else answer.leader_epoch
-        )
-        for topic in responses[0].topics
-        for answer in topic.partitions
-    }
+    return _read(responses[0], "leader_epoch")
 
 
 def newest_requests(epochs: Mapping[TopicPartition, int]) -> Sequence[Any]:

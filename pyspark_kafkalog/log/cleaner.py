@@ -41,7 +41,8 @@ from pyspark_kafkalog.model import ALL_OFFSETS, TopicPartition
 
 _INDEXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX)
 _ROWS = pa.schema([(name, ROW_TYPES[name]) for name in ("offset", "key", "value", "headers", "timestamp")])
-_ONE_BATCH = EncodeSettings(batch_size=1 << 30, max_message_bytes=1 << 30)
+ONE_BATCH = EncodeSettings(batch_size=1 << 30, max_message_bytes=1 << 30)
+"""All records that are encoded together."""
 
 
 def log_bytes(folder: str) -> int:
@@ -115,7 +116,7 @@ def _runs(
         records = rows.drop_columns(["timestamp"]).append_column("timestamp", pa.array(timestamps))
         for run in np.split(wanted, np.flatnonzero(np.diff(offsets[wanted]) != 1) + 1):
             if run.size:
-                part = encode(records, run, _ONE_BATCH, topic_partition=partition).data
+                part = encode(records, run, ONE_BATCH, topic_partition=partition).data
                 start = np.zeros(1, np.int64)
                 put_ints(part, start + OFFSET, offsets[run[:1]], 8)
                 put_ints(part, start + LEADER_EPOCH_V2, batches.leader_epoch[row : row + 1], 4)

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import fs
 
-from pyspark_kafkalog.codec.encode import EncodeSettings, encode
+from pyspark_kafkalog.codec.encode import encode
 from pyspark_kafkalog.codec.offsets_topic import (
     OFFSETS_TOPIC,
     encode_group_key,
@@ -37,7 +37,7 @@ from pyspark_kafkalog.errors import (
     UnknownTopicOrPartitionError,
 )
 from pyspark_kafkalog.log.appender import LogSettings
-from pyspark_kafkalog.log.cleaner import clean, log_bytes
+from pyspark_kafkalog.log.cleaner import ONE_BATCH, clean, log_bytes
 from pyspark_kafkalog.log.directory import LogDirectory
 from pyspark_kafkalog.log.group_state import GroupState, group_state
 from pyspark_kafkalog.log.layout import (
@@ -66,7 +66,6 @@ _FORGET_SECONDS = 12 * 3600
 """What was read so long ago is read again, as tombstones that came since may be on their way out."""
 _RETRIES = 5
 _SETTINGS = LogSettings()
-_ONE_BATCH = EncodeSettings(batch_size=1 << 30, max_message_bytes=1 << 30)
 
 _log = logging.getLogger("pyspark_kafkalog")
 _Record = tuple[bytes, bytes | None]
@@ -334,7 +333,7 @@ class DirectoryGroups:
             "value": pa.array(values, pa.binary()),
             "timestamp": pa.array(np.full(len(records), _now_ms())),
         }
-        batch = encode(pa.RecordBatch.from_pydict(columns), None, _ONE_BATCH, topic_partition=home.partition)
+        batch = encode(pa.RecordBatch.from_pydict(columns), None, ONE_BATCH, topic_partition=home.partition)
         append_batch(home.root, home.partition, batch.data, _SETTINGS, self._num_partitions)
         folder = os.path.join(home.root, str(home.partition))
         try:

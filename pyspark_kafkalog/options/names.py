@@ -198,6 +198,9 @@ OPTIONS: tuple[Option, ...] = (
 )
 """All options but those of brokers, in the order of the README's table."""
 
+OF_PLACES = ("path", "offsets.retention.minutes")
+"""Those of them that say where something is, and how its groups are kept, whatever is done there."""
+
 
 def suggestion(name: str, known: Iterable[str]) -> str:
     """What else the user may have meant: near names, or else all but the many with a prefix."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.options.given import GivenOptions
-from pyspark_kafkalog.options.names import OPTIONS, Use
+from pyspark_kafkalog.options.names import OF_PLACES, OPTIONS, Use
 from pyspark_kafkalog.options.settings import Selection, read_options
 
 VIEWS: Mapping[str, Mapping[str, str]] = {
@@ -54,7 +54,7 @@ _FILTERS: Mapping[str, tuple[str, ...]] = {
     "groups": (_GROUP,),
     "topics": _SELECTING,
 }
-_ALWAYS = ("view", "path", "offsets.retention.minutes")
+_ALWAYS = ("view", *OF_PLACES)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from pyspark_kafkalog.model import (
     Place,
     TopicPartition,
     Watermarks,
+    listed,
 )
 from pyspark_kafkalog.options.offsets_json import Offsets
 from pyspark_kafkalog.options.settings import OffsetsOption, ReadOptions, Selection
@@ -344,5 +345,4 @@ def _lost(
 
 
 def _listed(partitions: Collection[TopicPartition]) -> str:
-    names = [str(partition) for partition in sorted(partitions)]
-    return ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "") or "none"
+    return listed(partitions, 20) or "none"

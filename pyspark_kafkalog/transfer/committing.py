@@ -125,8 +125,9 @@ class CompletionWatch:
     def stop(self) -> None:
         """Spark has asked, so there is nothing to watch. A commit that is under way is waited for."""
         with self._changed:
-            self._end = None
-            self._changed.notify()
+            if self._end is not None:
+                self._end = None
+                self._changed.notify()
 
     def _watch(self) -> None:
         while True:
