@@ -291,3 +291,18 @@ class GroupOffsets(Protocol):
 
         :raises GroupError: if it has live members, or does not exist.
         """
+
+
+@dataclass(frozen=True, slots=True)
+class AssemblerSettings:
+    """How long message segments wait for the rest of their large message (LinkedIn's LargeMessageBufferPool).
+
+    Bytes, offsets and milliseconds; an ``expiration_ms`` of None lets them wait for ever on a partition
+    to which nothing is added. The first three are at least 1.
+    """
+
+    buffer_capacity: int = 32_000_000
+    expiration_offset_gap: int = 1000
+    max_tracked_messages: int = 500
+    exception_on_message_dropped: bool = False
+    expiration_ms: int | None = None
