@@ -39,6 +39,12 @@ ROW_FIELDS: Mapping[str, str] = {
 """Columns of a row and their Spark types, in order, all nullable (Spark's KafkaRecordToRowConverter)."""
 HEADERS_FIELD = ("headers", "array<struct<key:string,value:binary>>")
 """The column that ``includeHeaders`` adds; null, not empty, where a record has no header."""
+DROPPED_FIELD = (
+    "dropped",
+    "struct<reason:string,messageId:binary,startingOffset:bigint,segmentCount:int,"
+    "segments:array<struct<offset:bigint,number:int,value:binary>>>",
+)
+"""The column that dead letters add: a large message that was dropped; null in all other rows."""
 
 _LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}\Z")
 

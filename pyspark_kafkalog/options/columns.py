@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from pyspark_kafkalog.errors import OptionError
-from pyspark_kafkalog.model import HEADERS_FIELD, ROW_FIELDS
+from pyspark_kafkalog.model import DROPPED_FIELD, HEADERS_FIELD, ROW_FIELDS
 from pyspark_kafkalog.options.names import suggestion
 
 SINK_FIELDS: Mapping[str, tuple[str, ...]] = {
@@ -21,7 +21,9 @@ SINK_FIELDS: Mapping[str, tuple[str, ...]] = {
 
 RECORD_FIELDS: Mapping[str, str] = {**ROW_FIELDS, **dict([HEADERS_FIELD])}
 """All columns that a read of records may have."""
-_NULLABLE = ("key", "value", "headers")
+DEAD_LETTER_FIELDS: Mapping[str, str] = {**RECORD_FIELDS, **dict([DROPPED_FIELD])}
+"""Those of a read that tells of dropped messages, too."""
+_NEVER_NULL = frozenset(ROW_FIELDS) - {"key", "value"}
 
 
 def read_columns(
@@ -39,7 +41,8 @@ def read_columns(
             raise OptionError(f"Unknown column {name!r}", hint=suggestion(name, allowed))
         if kind != allowed[name]:
             raise OptionError(f"Column {name!r} has type {kind}, and must be {allowed[name]}")
-        if not nullable and (allowed is not RECORD_FIELDS or name in _NULLABLE):
+        records = allowed is RECORD_FIELDS or allowed is DEAD_LETTER_FIELDS
+        if not nullable and not (records and name in _NEVER_NULL):
             raise OptionError(f"Column {name!r} must be nullable, because rows may lack it")
         if name in names:
             raise OptionError(f"Column {name!r} is named twice")

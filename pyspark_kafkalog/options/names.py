@@ -135,6 +135,55 @@ OPTIONS: tuple[Option, ...] = (
         "The query's. A reader that is told it too keeps its start offsets and the ids of its topics there,"
         " and commits to its group as soon as a micro-batch is complete.",
     ),
+    Option(
+        "large.message.enabled",
+        Use.READ,
+        "false",
+        "Reassemble large messages from their message segments, in LinkedIn's format.",
+    ),
+    Option(
+        "message.assembler.expiration.offset.gap",
+        Use.READ,
+        "1000",
+        "Offsets after its first message segment at which a message that is still incomplete is dropped.",
+    ),
+    Option(
+        "message.assembler.buffer.capacity",
+        Use.READ,
+        "32000000",
+        "Bytes of incomplete messages of one partition that are held in memory.",
+    ),
+    Option(
+        "max.tracked.messages.per.partition",
+        Use.READ,
+        "500",
+        "Delivered messages whose safe offsets are known.",
+    ),
+    Option(
+        "exception.on.message.dropped",
+        Use.READ,
+        "false",
+        "Fail where a full buffer drops a message: `reassemble` only.",
+    ),
+    Option(
+        "message.assembler.expiration.ms",
+        Use.READ,
+        None,
+        "Age at which an incomplete message is dropped: `reassemble` only.",
+    ),
+    Option(
+        "large.message.dead.letters",
+        Use.READ,
+        "false",
+        "Add a column `dropped`, and a row for each dropped message, which is null in all others.",
+    ),
+    Option(
+        "large.message.safe.offsets",
+        Use.STREAM_READ,
+        None,
+        "Commit safe offsets, as LinkedIn's consumer does. By default `large.message.enabled`; "
+        "true also where `reassemble` does it.",
+    ),
     Option("topic", Use.WRITE, None, "Topic of all rows; beats the column `topic`."),
     Option(
         "partitioner",

@@ -19,6 +19,7 @@ from urllib.parse import unquote
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.model import (
     COMMITTED,
+    DROPPED_FIELD,
     EARLIEST,
     HEADERS_FIELD,
     LATEST,
@@ -38,6 +39,7 @@ from pyspark_kafkalog.options.brokers import (
 from pyspark_kafkalog.options.given import GivenOptions
 from pyspark_kafkalog.options.groups import GroupOptions, group_options
 from pyspark_kafkalog.options.kafka_names import SERVERS
+from pyspark_kafkalog.options.largemessages import LargeMessageOptions, large_message_options
 from pyspark_kafkalog.options.names import OPTIONS, Use, Where
 from pyspark_kafkalog.options.offsets_json import MAX_INT, MAX_LONG, Offsets, parse_offsets, parse_partitions
 from pyspark_kafkalog.options.telling import tell_once
@@ -122,6 +124,7 @@ class ReadOptions:
     check_crcs: bool
     checkpoint_location: str | None
     group: GroupOptions = field(default_factory=GroupOptions)
+    large_messages: LargeMessageOptions = field(default_factory=LargeMessageOptions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +205,9 @@ def default_columns(options: Mapping[str, str]) -> dict[str, str]:
     given.check_names()
     _offsets(given, "starting", EARLIEST)
     _offsets(given, "ending", LATEST)
-    return {**ROW_FIELDS, **(dict([HEADERS_FIELD]) if _read_in_any_mode(given)["include_headers"] else {})}
+    its = _read_in_any_mode(given)
+    added = [(HEADERS_FIELD, its["include_headers"]), (DROPPED_FIELD, its["large_messages"].dead_letters)]
+    return {**ROW_FIELDS, **dict(column for column, is_asked_for in added if is_asked_for)}
 
 
 def read_options(options: Mapping[str, str], *, batch: bool) -> ReadOptions:
@@ -250,6 +255,7 @@ def _read_in_any_mode(given: GivenOptions) -> dict[str, Any]:
         "read_committed": isolation == "read_committed",
         "check_crcs": given.boolean(check_crcs),
         "checkpoint_location": given.text("checkpointLocation"),
+        "large_messages": large_message_options(given),
     }
 
 
