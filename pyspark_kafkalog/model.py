@@ -312,3 +312,17 @@ class AssemblerSettings:
     max_tracked_messages: int = 500
     exception_on_message_dropped: bool = False
     expiration_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SplitterSettings:
+    """How large messages are split (LinkedIn's LiKafkaProducerConfig).
+
+    Values above ``segment_bytes`` are. ``header_only`` leaves values without a prefix; ``wrap`` treats
+    a message that is not split as one of one message segment.
+    """
+
+    segment_bytes: int = 800_000
+    timestamp_header: bool = True
+    header_only: bool = False
+    wrap: bool = False

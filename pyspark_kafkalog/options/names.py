@@ -137,9 +137,9 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "large.message.enabled",
-        Use.READ,
+        Use.ALL,
         "false",
-        "Reassemble large messages from their message segments, in LinkedIn's format.",
+        "Split values that are too large on write, and put them together on read, in LinkedIn's format.",
     ),
     Option(
         "message.assembler.expiration.offset.gap",
@@ -183,6 +183,30 @@ OPTIONS: tuple[Option, ...] = (
         None,
         "Commit safe offsets, as LinkedIn's consumer does. By default `large.message.enabled`; "
         "true also where `reassemble` does it.",
+    ),
+    Option(
+        "max.message.segment.bytes",
+        Use.WRITE,
+        "800000",
+        "With `large.message.enabled`: bytes above which a value is split into message segments.",
+    ),
+    Option(
+        "header.timestamp.enabled",
+        Use.WRITE,
+        "true",
+        "With `large.message.enabled`: every record gets its timestamp as a header `_t`, too.",
+    ),
+    Option(
+        "li.record.header.enable",
+        Use.WRITE,
+        "false",
+        "Say what a message segment is in its header `_lm` alone, not in its value.",
+    ),
+    Option(
+        "li.large.message.segment.wrapping.required",
+        Use.WRITE,
+        "false",
+        "With `large.message.enabled`: small values are message segments, too.",
     ),
     Option("topic", Use.WRITE, None, "Topic of all rows; beats the column `topic`."),
     Option(

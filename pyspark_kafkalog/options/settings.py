@@ -24,6 +24,7 @@ from pyspark_kafkalog.model import (
     HEADERS_FIELD,
     LATEST,
     ROW_FIELDS,
+    SplitterSettings,
     TopicPartition,
     check_topic,
 )
@@ -42,6 +43,7 @@ from pyspark_kafkalog.options.kafka_names import SERVERS
 from pyspark_kafkalog.options.largemessages import LargeMessageOptions, large_message_options
 from pyspark_kafkalog.options.names import OPTIONS, Use, Where
 from pyspark_kafkalog.options.offsets_json import MAX_INT, MAX_LONG, Offsets, parse_offsets, parse_partitions
+from pyspark_kafkalog.options.splitting import splitter_settings
 from pyspark_kafkalog.options.telling import tell_once
 
 _COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -133,7 +135,8 @@ class WriteOptions:
 
     For brokers ``brokers`` and ``produce`` are set and ``root`` is empty; what is a
     topic's own there (number of partitions, segments) stands at its default.
-    ``distribution`` says where rows go that neither a column nor a partitioner sends.
+    ``distribution`` says where rows go that neither a column nor a partitioner sends;
+    a ``splitter`` of None splits nothing.
     """
 
     root: str
@@ -150,6 +153,7 @@ class WriteOptions:
     distribution: Distribution = "key"
     brokers: ConnectionOptions | None = None
     produce: ProduceOptions | None = None
+    splitter: SplitterSettings | None = None
 
 
 def place_options(options: Mapping[str, str]) -> PlaceOptions:
@@ -379,16 +383,31 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
         index_interval_bytes=given.integer("index.interval.bytes", 0),
     )
     if place != SERVERS:
-        return common
+        return replace(
+            common,
+            splitter=splitter_settings(
+                given,
+                compression=common.compression,
+                largest_batch=common.max_message_bytes,
+                limit="max.message.bytes",
+            ),
+        )
     produce = produce_options(given)
+    compression = given.choice("kafka.compression.type", *_COMPRESSIONS)
     return replace(
         common,
-        compression=given.choice("kafka.compression.type", *_COMPRESSIONS),
+        compression=compression,
         batch_size=given.integer("kafka.batch.size", 0),
         max_message_bytes=produce.max_request_size,
         distribution=_distribution(given),
         brokers=connection_options(given),
         produce=produce,
+        splitter=splitter_settings(
+            given,
+            compression=compression,
+            largest_batch=produce.max_request_size,
+            limit="kafka.max.request.size",
+        ),
     )
 
 
