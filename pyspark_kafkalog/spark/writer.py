@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.log.journal import PublishedBatch
     from pyspark_kafkalog.log.staging import StagedFile
     from pyspark_kafkalog.transfer.routing import Router
+    from pyspark_kafkalog.transfer.writing import RecordBatchSink
 
 _log = logging.getLogger("pyspark_kafkalog")
 
@@ -89,6 +90,24 @@ class _Writer:
             first=_task().taskAttemptId(),
         )
 
+    def _write(
+        self,
+        rows: Iterator[pa.RecordBatch],
+        partition_count: Callable[[str], int],
+        sink: RecordBatchSink,
+        *,
+        held_for_batches: bool = False,
+    ) -> None:
+        """Put all rows of a task into the sink.
+
+        :param held_for_batches: hold no more rows than fill record batches.
+        """
+        from pyspark_kafkalog.transfer.writing import make_splitter, write_rows
+
+        router = self._router(partition_count)
+        hold = {"hold": router.bytes_that_fill} if held_for_batches else {}
+        write_rows(rows, router, sink, splitter=make_splitter(self._options.splitter), **hold)
+
     def _encode_settings(self) -> EncodeSettings:
         from pyspark_kafkalog.codec.encode import EncodeSettings
 
@@ -121,14 +140,12 @@ class _DirectoryWriter(_Writer):
     def _stage(self, job: str, query_id: str | None, rows: Iterator[pa.RecordBatch]) -> Staged:
         from pyspark_kafkalog.log.directory import LogDirectory
         from pyspark_kafkalog.log.staging import Staging
-        from pyspark_kafkalog.transfer.writing import write_rows
 
         options, context = self._options, _task()
         existing = LogDirectory.open(options.root).topics() if os.path.isdir(options.root) else {}
-        router = self._router(lambda topic: len(existing.get(topic, ())) or options.num_partitions)
         task = f"{context.partitionId():05d}.{context.attemptNumber()}"
         with Staging(options.root, job, task, self._encode_settings()) as staging:
-            write_rows(rows, router, staging)
+            self._write(rows, lambda topic: len(existing.get(topic, ())) or options.num_partitions, staging)
             staged = staging.finish()
         freeze_modules()
         return Staged(staged, query_id)
@@ -250,14 +267,12 @@ class _BrokerWriter(_Writer):
         """Produce the rows of one task, and wait until they are acknowledged."""
         from pyspark_kafkalog.broker.cluster import cluster_of
         from pyspark_kafkalog.broker.produce import ProduceSink
-        from pyspark_kafkalog.transfer.writing import write_rows
 
         options = self._options
         assert options.brokers is not None, "This writer is for brokers"
         assert options.produce is not None, "This writer is for brokers"
         with ProduceSink(cluster_of(options.brokers), options.produce, self._encode_settings()) as sink:
-            router = self._router(sink.partition_count)
-            write_rows(iterator, router, sink, hold=router.bytes_that_fill)
+            self._write(iterator, sink.partition_count, sink, held_for_batches=True)
             results = sink.finish()
         freeze_modules()
         return Produced(

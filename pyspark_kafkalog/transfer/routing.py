@@ -81,6 +81,11 @@ class Router:
         self._turn: dict[str, int] = {}
         self._sticky: dict[str, StickyPartitioner] = {}
 
+    @property
+    def asks_users_code(self) -> bool:
+        """Whether a partitioner of the user's is asked with keys."""
+        return self._partitioner is not None
+
     def bytes_that_fill(self) -> int:
         """How many bytes of rows make some full record batches for each partition of the topic option."""
         if self._topic is None:

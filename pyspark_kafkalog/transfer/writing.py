@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Protocol
@@ -10,7 +11,9 @@ import numpy as np
 import pyarrow as pa
 
 from pyspark_kafkalog.codec.encode import Encoded, EncodeSettings, encode
-from pyspark_kafkalog.model import TopicPartition
+from pyspark_kafkalog.errors import RecordTooLargeError
+from pyspark_kafkalog.largemessage.splitting import SplitRecords, Splitter
+from pyspark_kafkalog.model import SplitterSettings, TopicPartition
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.transfer.routing import Router
@@ -73,19 +76,48 @@ def write_rows(
     sink: RecordBatchSink,
     *,
     hold: Callable[[], int] = lambda: _MOST_HELD,
+    splitter: Splitter | None = None,
 ) -> None:
     """Encode all rows into ``sink``; rows of one partition keep their order.
 
     :param hold: how many bytes of rows to encode at a time, about; asked once there are any.
+    :param splitter: makes message segments of large values; all of one message go to one partition.
     :raises InvalidRecordError: for a row that can't be a record.
     :raises RecordTooLargeError: for one above the largest record batch that the sink takes.
     """
     for rows in _held(arrow_batches, hold):
         records = to_records(rows, now_ms=time.time_ns() // 1_000_000)
-        for partition, chosen in router.route(rows, records):
-            settings = sink.settings(partition)
-            sink.append(partition, encode(records, chosen, settings, topic_partition=partition))
+        split = SplitRecords(records) if splitter is None else splitter.split(records)
+        for partition, chosen in router.route(rows, records if router.asks_users_code else split.whole):
+            for part, wanted in split.of(chosen):
+                try:
+                    encoded = encode(part, wanted, sink.settings(partition), topic_partition=partition)
+                except RecordTooLargeError as e:
+                    raise _too_large(e, partition, is_split=splitter is not None) from None
+                sink.append(partition, encoded)
         sink.advance()
+
+
+def make_splitter(settings: SplitterSettings | None) -> Splitter | None:
+    """What splits as the settings say, with random message ids; None for None."""
+    return None if settings is None else Splitter(settings, random_ids)
+
+
+def random_ids(count: int) -> bytes:
+    """So many random UUIDs (version 4), of 16 bytes each."""
+    ids = np.frombuffer(bytearray(os.urandom(16 * count)), np.uint8).reshape(-1, 16)
+    ids[:, 6] = ids[:, 6] & 0x0F | 0x40
+    ids[:, 8] = ids[:, 8] & 0x3F | 0x80
+    return ids.tobytes()
+
+
+def _too_large(error: RecordTooLargeError, partition: TopicPartition, *, is_split: bool) -> Exception:
+    if is_split:
+        more = "Lower max.message.segment.bytes: key and headers are written with each message segment."
+    else:
+        more = "Or split large values: set large.message.enabled=true."
+    hint = f"{error.hint} {more}" if error.hint else more
+    return RecordTooLargeError(error.message, topic_partition=partition, hint=hint)
 
 
 def _held(arrow_batches: Iterable[pa.RecordBatch], hold: Callable[[], int]) -> Iterator[pa.RecordBatch]:

@@ -1,0 +1,127 @@
+"""Columns of record headers, changed for many rows at a time: lists taken, headers removed and appended."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+
+class HeaderLists:
+    """The headers of some rows: those of row i are ``headers[starts[i] : starts[i] + counts[i]]``.
+
+    :param headers: structs of ``key`` and ``value``.
+    """
+
+    def __init__(self, headers: pa.StructArray, starts: np.ndarray, counts: np.ndarray) -> None:
+        self._headers, self._starts, self._counts = headers, starts, counts
+
+    @staticmethod
+    def of(column: pa.ListArray) -> HeaderLists:
+        """The headers of a column; a null list is as one without headers."""
+        offsets = column.offsets.to_numpy().astype(np.int64)
+        counts = np.diff(offsets)
+        if column.null_count:
+            counts = np.where(column.is_valid().to_numpy(zero_copy_only=False), counts, 0)
+        return HeaderLists(column.values, offsets[:-1], counts)
+
+    @property
+    def bytes(self) -> np.ndarray:
+        """About what the headers of each row take."""
+        if not self._counts.any():
+            return np.zeros(self._counts.size, np.int64)
+        sizes = sum(
+            pc.binary_length(self._headers.field(name)).fill_null(0).to_numpy().astype(np.int64)
+            for name in ("key", "value")
+        )
+        ends = np.concatenate(([0], np.cumsum(sizes + _HEADER_OVERHEAD)))
+        return ends[self._starts + self._counts] - ends[self._starts]
+
+    def rows_with(self, name: str) -> np.ndarray:
+        """Which rows have a header of this name."""
+        if not self._counts.any():
+            return np.zeros(self._counts.size, bool)
+        found = np.concatenate(([0], np.cumsum(self._are_named(name))))
+        return found[self._starts + self._counts] > found[self._starts]
+
+    def take(self, rows: np.ndarray) -> HeaderLists:
+        """The lists of ``rows``."""
+        return HeaderLists(self._headers, self._starts[rows], self._counts[rows])
+
+    def without(self, name: str, rows: np.ndarray) -> HeaderLists:
+        """With no header of this name in the rows where ``rows`` is true."""
+        changed = rows & self.rows_with(name)
+        if not changed.any():
+            return self
+        indices = self._indices()
+        kept = ~(self._are_named(name)[indices] & np.repeat(changed, self._counts))
+        ends = np.concatenate(([0], np.cumsum(kept)))
+        counts = np.diff(ends[np.concatenate(([0], np.cumsum(self._counts)))])
+        return HeaderLists(self._headers.take(pa.array(indices[kept])), np.cumsum(counts) - counts, counts)
+
+    def with_last(self, name: str, values: np.ndarray, rows: np.ndarray) -> HeaderLists:
+        """With one more header as the last one, in the rows where ``rows`` is true.
+
+        :param values: for each of these rows the bytes of one, as a row of a uint8 matrix.
+        """
+        new = _headers(name, values)
+        if not len(new):
+            return self
+        first_new = len(self._headers)
+        counts = self._counts + rows
+        starts = np.cumsum(counts) - counts
+        indices = np.empty(int(counts.sum()), np.int64)
+        last = np.zeros(indices.size, bool)
+        last[(starts + counts - 1)[rows]] = True
+        indices[last] = first_new + np.arange(len(new))
+        if first_new == 0 or indices.size == len(new):
+            return HeaderLists(new, starts, counts)
+        indices[~last] = self._indices()
+        return HeaderLists(pa.concat_arrays([self._headers, new]).take(pa.array(indices)), starts, counts)
+
+    def cleared(self, rows: np.ndarray) -> HeaderLists:
+        """With no headers in the rows where ``rows`` is true."""
+        return HeaderLists(self._headers, self._starts, np.where(rows, 0, self._counts))
+
+    def column(self) -> pa.ListArray:
+        """As a column; the headers are copied only where they are not in the order of the rows."""
+        ends = np.cumsum(self._counts)
+        headers = self._headers
+        used = self._counts > 0
+        if not np.array_equal(self._starts[used], (ends - self._counts)[used]) or (
+            ends.size and int(ends[-1]) != len(headers)
+        ):
+            headers = headers.take(pa.array(self._indices()))
+        offsets = np.concatenate(([0], ends)).astype(np.int32)
+        return pa.ListArray.from_arrays(pa.array(offsets), headers)
+
+    def _are_named(self, name: str) -> np.ndarray:
+        found = pc.equal(self._headers.field("key"), name).fill_null(False)
+        return found.to_numpy(zero_copy_only=False)
+
+    def _indices(self) -> np.ndarray:
+        """The numbers of all rows' headers, in the order of the rows."""
+        counts = self._counts
+        behind = np.repeat(np.cumsum(counts) - counts, counts)
+        return np.repeat(self._starts, counts) + np.arange(behind.size) - behind
+
+
+_HEADER_OVERHEAD = 16
+"""About what arrays take for a header besides its bytes."""
+
+
+def _headers(name: str, values: np.ndarray) -> pa.StructArray:
+    """Headers of one name, with these values: the rows of a uint8 matrix."""
+    count, size = values.shape
+    names = np.frombuffer(name.encode() * count, np.uint8)
+    return pa.StructArray.from_arrays(
+        [_fixed(pa.string(), names.reshape(count, -1)), _fixed(pa.binary(), values.reshape(count, size))],
+        ["key", "value"],
+    )
+
+
+def _fixed(kind: pa.DataType, values: np.ndarray) -> pa.Array:
+    count, size = values.shape
+    offsets = np.arange(count + 1, dtype=np.int32) * np.int32(size)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(values))]
+    return pa.Array.from_buffers(kind, count, buffers)
