@@ -131,3 +131,7 @@ class UnsupportedVersionError(BrokerError):
 
 class GroupError(KafkaLogError):
     """A consumer group that does not allow what was asked, by its live members or its state."""
+
+
+class LargeMessageDroppedError(KafkaLogError):
+    """An incomplete large message that the full buffer had to drop; see ``exception.on.message.dropped``."""

@@ -19,14 +19,37 @@ LAYERS = {
     "errors": set(),
     "model": {"errors"},
     "codec": {"errors", "model"},
+    "largemessage": {"errors", "model", "codec"},
     "log": {"errors", "model", "codec"},
     "options": {"errors", "model"},
     "broker": {"errors", "model", "codec", "options"},
     "planning": {"errors", "model", "options"},
-    "transfer": {"errors", "model", "codec", "log", "options", "broker", "planning"},
-    "admin": {"errors", "model", "codec", "log", "options", "broker", "planning", "transfer"},
-    "spark": {"errors", "model", "codec", "log", "options", "broker", "planning", "transfer", "admin"},
-    "cli": {"errors", "model", "codec", "log", "options", "broker", "planning", "transfer", "admin"},
+    "transfer": {"errors", "model", "codec", "largemessage", "log", "options", "broker", "planning"},
+    "admin": {"errors", "model", "codec", "largemessage", "log", "options", "broker", "planning", "transfer"},
+    "spark": {
+        "errors",
+        "model",
+        "codec",
+        "largemessage",
+        "log",
+        "options",
+        "broker",
+        "planning",
+        "transfer",
+        "admin",
+    },
+    "cli": {
+        "errors",
+        "model",
+        "codec",
+        "largemessage",
+        "log",
+        "options",
+        "broker",
+        "planning",
+        "transfer",
+        "admin",
+    },
 }
 """For each layer those that it may import; its own modules it always may."""
 
@@ -40,7 +63,7 @@ LIGHT = {"errors", "model", "options", "planning"}
 OUTSIDE_WORLD = set(
     "datetime io os pathlib random shutil socket subprocess tempfile threading time".split()  # noqa: SIM905
 )
-PURE = {"errors", "model", "options", "codec"}
+PURE = {"errors", "model", "options", "codec", "largemessage"}
 """Layers out of reach of files, sockets, clocks and the environment."""
 IMPURE_MODULES = {"codec.jit"}
 """Finds a place for compiled code."""

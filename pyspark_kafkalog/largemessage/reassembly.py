@@ -1,0 +1,223 @@
+"""Rows of one partition with message segments become rows with whole messages.
+
+What li-apache-kafka-clients' ConsumerRecordsProcessor does record by record is done here a batch
+at a time: ordinary rows pass in runs, and each output batch is one gather.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from pyspark_kafkalog.codec.buffers import allocate
+from pyspark_kafkalog.codec.columns import binary_column, int64_column
+from pyspark_kafkalog.largemessage.assembler import Arrival, Assembler, OpenMessage
+from pyspark_kafkalog.largemessage.dropped import Dropped, DropReason
+from pyspark_kafkalog.largemessage.output import Message, Run, delivered
+from pyspark_kafkalog.largemessage.segments import ERRORS, Segments, find
+from pyspark_kafkalog.largemessage.snapshot import dump, load
+from pyspark_kafkalog.model import AssemblerSettings, TopicPartition
+
+ReadAgain = Callable[[Sequence[int]], pa.RecordBatch]
+"""Gives the rows of some offsets, with columns offset, value and headers, without those that are gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reassembled:
+    """What some rows came to: whole messages, and what will not become one."""
+
+    rows: pa.RecordBatch
+    dropped: list[Dropped]
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """Rows at hand."""
+
+    rows: pa.RecordBatch
+    offsets: np.ndarray
+    value_offsets: np.ndarray
+    data: np.ndarray
+
+    @staticmethod
+    def of(rows: pa.RecordBatch) -> _Batch:
+        value_offsets, _, data = binary_column(rows.column("value"))
+        return _Batch(rows, int64_column(rows.column("offset")), value_offsets, data)
+
+    def slice(self, row: int, start: int) -> np.ndarray:
+        """The value of a row from its byte ``start`` on; shares memory."""
+        return self.data[int(self.value_offsets[row]) + start : int(self.value_offsets[row + 1])]
+
+
+class Reassembler:
+    """Delivers the messages of one partition, whose rows are fed in the order of their offsets.
+
+    :param evict: False if whatever is open can be read again: then no message is dropped because of the
+        capacity, but slices of the oldest are forgotten, and got by ``read_again`` when one completes.
+    :param state: what :meth:`state` of another one gave.
+    :param extra_columns: whether rows get ``startingOffset`` and ``segmentCount``.
+    """
+
+    def __init__(
+        self,
+        partition: TopicPartition,
+        settings: AssemblerSettings,
+        *,
+        evict: bool = True,
+        read_again: ReadAgain | None = None,
+        state: bytes | None = None,
+        extra_columns: bool = False,
+    ) -> None:
+        self._partition = partition
+        self._assembler = Assembler(partition, settings, evict=evict)
+        self._read_again = read_again
+        self._extra_columns = extra_columns
+        self._last_offset = -1
+        if state is not None:
+            self._last_offset = load(state, self._assembler)
+
+    def feed(self, rows: pa.RecordBatch, *, now_ms: int = -1) -> Reassembled:
+        """Take the next rows: ``offset`` (int64, rising), ``value``, maybe ``headers``, and any others.
+
+        A delivered row is that of the record that completed its message, with the whole value.
+
+        :param now_ms: the time by which message segments begin to wait.
+        :raises LargeMessageDroppedError: see :meth:`.assembler.Assembler.add`; the rows are lost then.
+        """
+        found = find(rows)
+        if found is None and not self._assembler.messages:
+            if self._extra_columns:
+                rows = delivered(rows, [Run(0, rows.num_rows)], None, extra_columns=True)
+            return Reassembled(rows, self._take_dropped())
+        runs = self._runs(_Batch.of(rows), found, now_ms, silent=False)
+        out = delivered(rows, runs, None if found is None else found.marks, extra_columns=self._extra_columns)
+        return Reassembled(out, self._take_dropped())
+
+    def feed_silently(self, rows: pa.RecordBatch) -> None:
+        """Look back: learn of message segments of earlier rows. Delivers, drops and keeps nothing."""
+        found = find(rows)
+        if found is not None or self._assembler.messages:
+            self._runs(_Batch.of(rows), found, -1, silent=True)
+        self._assembler.dropped.clear()
+
+    def expire(self, now_ms: int) -> list[Dropped]:
+        """Give up what has been open for too long a time."""
+        self._assembler.expire_by_time(now_ms, self._last_offset)
+        return self._take_dropped()
+
+    def next_expiry_ms(self) -> int | None:
+        """The least time at which :meth:`expire` gives something up; None: never."""
+        return self._assembler.next_expiry_ms
+
+    def safe_offset(self, current: int) -> int | None:
+        """Where the oldest message began that is open after the record ``current``; None if none is."""
+        return self._assembler.safe_offset(current)
+
+    def open_messages(self) -> list[OpenMessage]:
+        """What is incomplete, in the order in which it began; not to be changed."""
+        return list(self._assembler.messages.values())
+
+    def state(self) -> bytes | None:
+        """All that a later :class:`Reassembler` must know; None if no message is open."""
+        return dump(self._assembler, self._last_offset)
+
+    def _take_dropped(self) -> list[Dropped]:
+        dropped = self._assembler.dropped
+        self._assembler.dropped = []
+        return dropped
+
+    def _runs(self, batch: _Batch, found: Segments | None, now_ms: int, *, silent: bool) -> list[Run]:
+        """Go through the rows; returns those to deliver."""
+        runs: list[Run] = []
+        position = 0
+        if found is not None:
+            for row, arrival, error in _arrivals(batch, found, silent=silent):
+                self._ordinary(batch, position, row, runs)
+                position = row + 1
+                run = self._segment(batch, row, arrival, error, now_ms)
+                if run is not None:
+                    runs.append(run)
+        self._ordinary(batch, position, batch.rows.num_rows, runs)
+        if batch.rows.num_rows:
+            self._last_offset = int(batch.offsets[-1])
+        if found is not None:
+            self._copy_out(int(batch.offsets[0]))
+        return runs
+
+    def _ordinary(self, batch: _Batch, start: int, stop: int, runs: list[Run]) -> None:
+        """Rows without message segments: what has become too old is given up before each of them."""
+        while start < stop:
+            end = stop
+            if self._assembler.messages:
+                self._assembler.expire(int(batch.offsets[start]))
+                expiry = self._assembler.next_expiry
+                if expiry is not None:
+                    end = start + int(np.searchsorted(batch.offsets[start:stop], expiry))
+            runs.append(Run(start, end, self._assembler.oldest_tracked))
+            start = end
+
+    def _segment(
+        self, batch: _Batch, row: int, arrival: Arrival, error: DropReason | None, now_ms: int
+    ) -> Run | None:
+        """Take a message segment or a row in error; returns what is to be delivered in its place."""
+        if error is not None:
+            if not batch.rows.column("value")[row].is_valid:
+                self._assembler.expire(arrival.offset)  # such a record counts as delivered, and is lost
+            self._assembler.reject(arrival, error)
+            return None
+        start = arrival.offset
+        slices: list[np.ndarray] | None = [] if arrival.slice is None else [arrival.slice]
+        if arrival.count > 1:
+            complete = self._assembler.add(arrival, now_ms)
+            if complete is None:
+                return None
+            start = complete.starting_offset
+            if arrival.slice is not None:
+                slices = self._slices(complete, arrival)
+        safe_offset = self._assembler.safe_offset(arrival.offset)
+        if slices is None:
+            return None
+        return Run(row, row + 1, safe_offset, Message(slices, start, arrival.count))
+
+    def _slices(self, complete: OpenMessage, last: Arrival) -> list[np.ndarray] | None:
+        """The slices of a message in order; None, and the message is dropped, if some are gone."""
+        pieces = [complete.pieces[number] for number in range(complete.count)]
+        forgotten = {piece.offset: piece for piece in pieces if piece.slice is None}
+        if forgotten and self._read_again is not None:
+            batch = _Batch.of(self._read_again(sorted(forgotten)))
+            found = find(batch.rows)
+            for _, again, error in _arrivals(batch, found, silent=False) if found is not None else ():
+                piece = forgotten.get(again.offset)
+                claims = (again.message_id, again.number, again.size)
+                if error is None and piece and claims == (complete.message_id, piece.number, piece.size):
+                    piece.slice = again.slice
+        slices = [piece.slice for piece in pieces if piece.slice is not None]
+        if len(slices) == len(pieces):
+            return slices
+        self._assembler.drop(complete, DropReason.NOT_READ_AGAIN, last.offset)
+        return None
+
+    def _copy_out(self, first_offset: int) -> None:
+        """Let open messages keep no batch alive, only their own slices of it."""
+        for one in self._assembler.messages.values():
+            for piece in one.pieces.values():
+                if piece.slice is not None and piece.offset >= first_offset:
+                    piece.slice, shared = allocate(piece.size), piece.slice
+                    piece.slice[:] = shared
+
+
+def _arrivals(
+    batch: _Batch, found: Segments, *, silent: bool
+) -> Iterator[tuple[int, Arrival, DropReason | None]]:
+    """The message segments of a batch, and the rows in error."""
+    columns = (found.row, found.number, found.count, found.length, found.slice_start, found.error)
+    for message_id, row, number, count, length, slice_start, error in zip(
+        found.message_ids(), *(column.tolist() for column in columns), strict=True
+    ):
+        kept = batch.slice(row, slice_start)
+        slice_ = None if silent else kept
+        offset = int(batch.offsets[row])
+        yield row, Arrival(offset, message_id, number, count, length, kept.size, slice_), ERRORS[error]

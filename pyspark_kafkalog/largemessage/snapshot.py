@@ -1,0 +1,99 @@
+"""The open messages of one partition as bytes, and back: an Arrow stream of one row a message segment."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pyarrow as pa
+
+from pyspark_kafkalog.errors import KafkaLogError
+from pyspark_kafkalog.largemessage.assembler import Assembler, OpenMessage, Piece
+from pyspark_kafkalog.largemessage.format import ID_SIZE
+
+VERSION = 1
+_SCHEMA = pa.schema(
+    [
+        pa.field("message_id", pa.binary(ID_SIZE), nullable=False),
+        pa.field("starting_offset", pa.int64(), nullable=False),
+        pa.field("tracked_offset", pa.int64()),
+        pa.field("count", pa.int32(), nullable=False),
+        pa.field("length", pa.int32(), nullable=False),
+        pa.field("first_seen_ms", pa.int64(), nullable=False),
+        pa.field("number", pa.int32()),
+        pa.field("offset", pa.int64()),
+        pa.field("size", pa.int32()),
+        pa.field("slice", pa.large_binary()),
+    ]
+)
+"""A message of which nothing was accepted has one row, without a number."""
+_KEY = b"kafkalog"
+
+
+def dump(assembler: Assembler, last_offset: int) -> bytes | None:
+    """What is open, None if nothing is."""
+    if not assembler.messages:
+        return None
+    rows: list[tuple[object, ...]] = []
+    slices: list[np.ndarray | None] = []
+    for one in assembler.messages.values():
+        head = (
+            one.message_id,
+            one.starting_offset,
+            one.tracked_offset,
+            one.count,
+            one.length,
+            one.first_seen_ms,
+        )
+        for piece in one.pieces.values():
+            rows.append((*head, piece.number, piece.offset, piece.size))
+            slices.append(piece.slice)
+        if not one.pieces:
+            rows.append((*head, None, None, None))
+            slices.append(None)
+    columns = [
+        pa.array(values, kind.type) for values, kind in zip(zip(*rows, strict=True), _SCHEMA, strict=False)
+    ]
+    about = {"version": VERSION, "used": assembler.used, "last_offset": last_offset}
+    schema = _SCHEMA.with_metadata({_KEY: json.dumps(about)})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, schema) as writer:
+        writer.write_batch(pa.RecordBatch.from_arrays([*columns, _binary(slices)], schema=schema))
+    return sink.getvalue().to_pybytes()
+
+
+def load(state: bytes, assembler: Assembler) -> int:
+    """Let a new assembler go on from :func:`dump`; returns the last offset that was read."""
+    with pa.ipc.open_stream(pa.py_buffer(state)) as reader:
+        about = json.loads(reader.schema.metadata[_KEY])
+        if about["version"] != VERSION:
+            raise KafkaLogError(
+                f"State of reassembly in version {about['version']}, not {VERSION}",
+                hint="Go on with the release of pyspark-kafkalog that wrote it, or with a new checkpoint.",
+            )
+        rows = reader.read_all().combine_chunks()
+    messages: dict[bytes, OpenMessage] = {}
+    slices = rows.column("slice").chunk(0)
+    columns = (rows.column(name).to_pylist() for name in _SCHEMA.names[:-1])
+    for row, (message_id, start, tracked, count, length, seen, number, offset, size) in enumerate(
+        zip(*columns, strict=True)
+    ):
+        one = messages.setdefault(message_id, OpenMessage(message_id, start, count, length, seen, tracked))
+        if number is not None:
+            kept = slices[row].as_buffer()
+            one.pieces[number] = Piece(
+                offset, number, size, None if kept is None else np.frombuffer(kept, np.uint8)
+            )
+            one.size += size
+    assembler.restore(messages.values(), about["used"])
+    return about["last_offset"]
+
+
+def _binary(slices: list[np.ndarray | None]) -> pa.Array:
+    """One copy of the slices; null for those that were not kept."""
+    offsets = np.zeros(len(slices) + 1, np.int64)
+    np.cumsum([0 if one is None else one.size for one in slices], out=offsets[1:])
+    data = np.concatenate([one for one in slices if one is not None] or [np.empty(0, np.uint8)])
+    valid = np.packbits([one is not None for one in slices], bitorder="little")
+    buffers = [pa.py_buffer(valid), pa.py_buffer(offsets), pa.py_buffer(data)]
+    return pa.Array.from_buffers(pa.large_binary(), len(slices), buffers)
