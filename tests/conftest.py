@@ -14,7 +14,7 @@ from tests.kafka import Broker, spark_kafka_connector_jars
 from tests.kafka_cluster import Cluster
 from tests.kafka_old import OldBroker
 from tests.kafka_secure import SecureBroker
-from tests.kafka_service import KafkaService
+from tests.kafka_service import KafkaService, running
 from tests.sessions import local_session
 
 # How long an example takes depends on what else the machine does, and says nothing of the code.
@@ -48,12 +48,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 @pytest.fixture(scope="session")
 def started_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    cluster = Cluster(tmp_path_factory.mktemp("cluster"))
-    try:
-        cluster.start()
+    with running(Cluster(tmp_path_factory.mktemp("cluster"))) as cluster:
         yield cluster
-    finally:
-        cluster.stop()
 
 
 @pytest.fixture
@@ -66,23 +62,15 @@ def cluster(started_cluster: Cluster) -> Iterator[Cluster]:
 @pytest.fixture(scope="session")
 def old_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OldBroker]:
     """A running broker of Kafka 2.8."""
-    broker = OldBroker(tmp_path_factory.mktemp("old-broker"))
-    try:
-        broker.start()
+    with running(OldBroker(tmp_path_factory.mktemp("old-broker"))) as broker:
         yield broker
-    finally:
-        broker.stop()
 
 
 @pytest.fixture(scope="session")
 def secure_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureBroker]:
     """A running broker that asks who its clients are."""
-    broker = SecureBroker(tmp_path_factory.mktemp("secure") / "broker")
-    try:
-        broker.start()
+    with running(SecureBroker(tmp_path_factory.mktemp("secure") / "broker")) as broker:
         yield broker
-    finally:
-        broker.stop()
 
 
 @pytest.fixture

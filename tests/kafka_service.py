@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from kafka import KafkaAdminClient, TopicPartition
 from kafka.errors import KafkaError
@@ -72,3 +73,13 @@ class KafkaService:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{complaint}:\n{self.output_tail()}")
             time.sleep(0.05)
+
+
+@contextlib.contextmanager
+def running(service: Any) -> Iterator[Any]:
+    """A broker or a cluster of them, started, and stopped at the end."""
+    try:
+        service.start()
+        yield service
+    finally:
+        service.stop()

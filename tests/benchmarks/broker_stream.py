@@ -5,8 +5,6 @@ The first row is that of a query in a new process, whose JVM and workers have do
 
 from __future__ import annotations
 
-import itertools
-import json
 import statistics
 import subprocess
 import sys
@@ -25,6 +23,7 @@ from tests.benchmarks.measure import (
     seconds_by_turns,
 )
 from tests.benchmarks.session import FORMATS, benchmark_session, scratch_folder
+from tests.benchmarks.streams import available_now
 from tests.benchmarks.trivial import Trivial
 from tests.kafka import Broker
 
@@ -72,27 +71,13 @@ def _fill(spark: SparkSession, broker: Broker, count: int) -> None:
 def _available_now(
     spark: SparkSession, kind: str, broker: Broker, folder: Path, limit: int, topic: str = "large"
 ) -> Callable[[], list[dict]]:
-    """Reads all of a topic from a new checkpoint; gives the progress of the micro-batches that had rows."""
-    numbers = itertools.count()
-
-    def run() -> list[dict]:
-        checkpoint = folder / f"checkpoint-{kind}-{topic}-{limit}-{next(numbers)}"
-        query = (
-            spark.readStream.format(kind)
-            .option("kafka.bootstrap.servers", broker.bootstrap)
-            .option("subscribe", topic)
-            .option("startingOffsets", "earliest")
-            .option("maxOffsetsPerTrigger", limit)
-            .load()
-            .writeStream.format("noop")
-            .option("checkpointLocation", str(checkpoint))
-            .trigger(availableNow=True)
-            .start()
-        )
-        query.awaitTermination()
-        return [json.loads(progress.json) for progress in query.recentProgress if progress.numInputRows]
-
-    return run
+    """Reads all of a topic; see :func:`tests.benchmarks.streams.available_now`."""
+    options = {
+        "kafka.bootstrap.servers": broker.bootstrap,
+        "subscribe": topic,
+        "maxOffsetsPerTrigger": str(limit),
+    }
+    return available_now(spark, kind, options, folder / f"checkpoints-{kind}-{topic}-{limit}")
 
 
 def _small_batches(spark: SparkSession, broker: Broker, folder: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import statistics
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +10,7 @@ from pyspark.sql import SparkSession
 
 from tests.benchmarks.measure import PARTITIONS, WARM_UPS, arguments, print_ratio, rows, write_log
 from tests.benchmarks.session import benchmark_session, scratch_folder
+from tests.benchmarks.streams import available_now
 from tests.kafka import Broker
 
 COUNT, SIZE, LIMIT = 2_000_000, 100, 100_000
@@ -58,24 +58,9 @@ def _contest(spark: SparkSession, folder: Path, name: str, options: dict[str, st
 
 
 def _times(spark: SparkSession, checkpoints: Path, options: dict[str, str]) -> Callable[[], list[float]]:
-    """Reads all from a new checkpoint; gives the milliseconds of each micro-batch but the first."""
-    numbers = itertools.count()
-
-    def run() -> list[float]:
-        checkpoint = checkpoints / str(next(numbers))
-        reader = spark.readStream.format("kafkalog").option("startingOffsets", "earliest")
-        query = (
-            reader.options(**options, subscribe="rows", checkpointLocation=str(checkpoint))
-            .load()
-            .writeStream.format("noop")
-            .option("checkpointLocation", str(checkpoint))
-            .trigger(availableNow=True)
-            .start()
-        )
-        query.awaitTermination()
-        return [its.durationMs["triggerExecution"] for its in query.recentProgress if its.numInputRows][1:]
-
-    return run
+    """Reads all; gives the milliseconds of each micro-batch but the first."""
+    read_all = available_now(spark, "kafkalog", {**options, "subscribe": "rows"}, checkpoints, told=True)
+    return lambda: [its["durationMs"]["triggerExecution"] for its in read_all()[1:]]
 
 
 if __name__ == "__main__":

@@ -1,19 +1,19 @@
 """A Spark application that tests kill: it writes streams of numbers, 100 a micro-batch, to log directories.
 
-Each line that it reads, ``<folder> <tasks>``, is a run of the query of ``folder/checkpoint``:
-a micro-batch, with its rows in so many tasks, and before it the one that is not committed.
-It answers with "done" or "failed".
+Its argument is a folder of its own. Each line that it reads, ``<folder> <tasks>``, is a run of the query
+of ``folder/checkpoint``: a micro-batch, with its rows in so many tasks, and before it the one that is not
+committed. It answers with "done" or "failed".
 """
 
 from __future__ import annotations
 
-import os
 import sys
-
-os.environ["PYSPARK_PYTHON"] = sys.executable
+from pathlib import Path
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
+
+from tests.sessions import local_session
 
 
 def run(spark: SparkSession, folder: str, tasks: int) -> None:
@@ -32,15 +32,7 @@ def run(spark: SparkSession, folder: str, tasks: int) -> None:
 
 
 def main() -> None:
-    spark = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.python.unix.domain.socket.enabled", "true")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .getOrCreate()
-    )
+    spark = local_session("numbers", Path(sys.argv[1]))
     for line in sys.stdin:
         folder, tasks = line.split()
         try:

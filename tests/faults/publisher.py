@@ -1,29 +1,15 @@
-"""Runs publishes that end by SIGKILL at a chosen step; each in a fork of this process, so it costs little.
-
-Reads lines ``<folder> <step>`` and answers each with the exit code of the
-process that took the steps; their names are in ``<folder>/steps``. A step is a call that changes the
-file system. Before the one of the given number the process kills itself;
-of a write, half is done. Step 0 is never reached. Nothing is flushed to disk, as a
-process that is killed does not take the system's memory with it.
-"""
+"""Publishes micro-batches, and dies at a chosen step: see :mod:`tests.faults.steps`."""
 
 from __future__ import annotations
 
-import itertools
 import json
-import os
-import signal
-import sys
-import threading
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from pyspark_kafkalog.log.publish import PublishedBatch
 from pyspark_kafkalog.model import TopicPartition
+from tests.faults.steps import count_steps, serve
 from tests.log.writing import Values, publish_staged, stage, values
 
-STEPS = ("open", "pwrite", "fsync", "ftruncate", "replace", "unlink", "mkdir", "rmdir")
 BATCHES = 2
 QUERY = "query"
 
@@ -60,48 +46,5 @@ def run(folder: Path, kill_at: int) -> None:
         committed.write_text(json.dumps(batch_id))
 
 
-def count_steps(report: Path, kill_at: int) -> None:
-    """List the steps of this process in ``report``, a line each, and end it at number ``kill_at``."""
-    os.fsync = lambda descriptor: None
-    lock = threading.Lock()
-    numbers = itertools.count(1)
-    descriptor = os.open(report, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-
-    def counted(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        def step(*args: Any, **kwargs: Any) -> Any:
-            if name == "open" and not args[1] & (os.O_CREAT | os.O_TRUNC):
-                return function(*args, **kwargs)
-            with lock:
-                number = next(numbers)
-                os.write(descriptor, f"{name} {args[-1]!r:.200}\n".encode())
-                if number == kill_at:
-                    if name == "pwrite":
-                        function(args[0], args[1][: len(args[1]) // 2], args[2])
-                    os.kill(os.getpid(), signal.SIGKILL)
-            return function(*args, **kwargs)
-
-        return step
-
-    for name in STEPS:
-        setattr(os, name, counted(name, getattr(os, name)))
-
-
-def serve() -> None:
-    for line in sys.stdin:
-        folder, step = line.rsplit(" ", 1)
-        child = os.fork()
-        if child == 0:
-            try:
-                run(Path(folder), int(step))
-            except BaseException:
-                import traceback
-
-                traceback.print_exc()
-                os._exit(1)
-            os._exit(0)
-        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        print(status, flush=True)
-
-
 if __name__ == "__main__":
-    serve()
+    serve(run)

@@ -6,36 +6,22 @@ import itertools
 import json
 import os
 import shutil
-import subprocess
-import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from pyspark_kafkalog.log.journal import JOURNAL_FILE, ledger_file
 from tests.faults.publisher import BATCHES, QUERY, publish_batch, records
+from tests.faults.steps import KILLED, Runner, step_runner
 from tests.log.writing import files_beside_partitions, read
-
-KILLED = -9
-Publisher = Callable[[Path, int], int]
 
 
 @pytest.fixture(scope="module")
-def publisher() -> Iterator[Publisher]:
-    """Runs :mod:`tests.faults.publisher`: (folder, step to die at) -> exit code."""
-    command = [sys.executable, "-m", "tests.faults.publisher"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
-        assert server.stdin is not None
-        assert server.stdout is not None
-
-        def run(folder: Path, step: int) -> int:
-            print(folder, step, file=server.stdin, flush=True)
-            return int(server.stdout.readline())
-
+def publisher() -> Iterator[Runner]:
+    with step_runner("tests.faults.publisher") as run:
         yield run
-        server.stdin.close()
 
 
 @pytest.fixture(autouse=True)

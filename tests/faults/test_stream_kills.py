@@ -39,6 +39,7 @@ class Numbers:
         self._order(LIVES)
         self._application = Application(
             "tests.faults.number_stream",
+            str(folder),
             output=folder / "output",
             paths=(HERE / "killer",),
             environment={"KAFKALOG_KILLER": str(folder)},

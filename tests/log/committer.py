@@ -1,12 +1,10 @@
-"""Runs commits that end by SIGKILL at a chosen step, as :mod:`tests.faults.publisher` does with publishes.
+"""Commits to groups, and dies at a chosen step: see :mod:`tests.faults.steps`.
 
-Reads lines ``<folder> <step>``. The number of the last commit that returned is in ``<folder>/done``.
+The number of the last commit that returned is in ``<folder>/done``.
 """
 
 from __future__ import annotations
 
-import os
-import sys
 from pathlib import Path
 
 import pandas  # noqa: F401 - pyarrow imports it with the first array, which each fork would pay for
@@ -14,7 +12,7 @@ import pandas  # noqa: F401 - pyarrow imports it with the first array, which eac
 from pyspark_kafkalog.log import groups as groups_module
 from pyspark_kafkalog.log.groups import DirectoryGroups
 from pyspark_kafkalog.model import CommittedOffset, TopicPartition
-from tests.faults.publisher import count_steps
+from tests.faults.steps import count_steps, serve
 
 COMMITS = 14
 OTHER = "other"
@@ -41,21 +39,5 @@ def run(folder: Path, kill_at: int) -> None:
         (folder / "done").write_text(str(number))
 
 
-def serve() -> None:
-    for line in sys.stdin:
-        folder, step = line.rsplit(" ", 1)
-        child = os.fork()
-        if child == 0:
-            try:
-                run(Path(folder), int(step))
-            except BaseException:
-                import traceback
-
-                traceback.print_exc()
-                os._exit(1)
-            os._exit(0)
-        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
-
-
 if __name__ == "__main__":
-    serve()
+    serve(run)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,26 +13,14 @@ import pytest
 from pyspark_kafkalog.log import groups as groups_module
 from pyspark_kafkalog.log.groups import DirectoryGroups
 from pyspark_kafkalog.model import CommittedOffset
+from tests.faults.steps import KILLED, Runner, step_runner
 from tests.log.committer import COMMITS, OTHER, T0, T1, compact_early
-
-KILLED = -9
-Committer = Callable[[Path, int], int]
 
 
 @pytest.fixture(scope="module")
-def committer() -> Iterator[Committer]:
-    """Runs :mod:`tests.log.committer`: (folder, step to die at) -> exit code."""
-    command = [sys.executable, "-m", "tests.log.committer"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
-        assert server.stdin is not None
-        assert server.stdout is not None
-
-        def run(folder: Path, step: int) -> int:
-            print(folder, step, file=server.stdin, flush=True)
-            return int(server.stdout.readline())
-
+def committer() -> Iterator[Runner]:
+    with step_runner("tests.log.committer") as run:
         yield run
-        server.stdin.close()
 
 
 @pytest.fixture(autouse=True)
@@ -69,7 +55,7 @@ def check(folder: Path) -> int:
 
 
 @pytest.mark.slow
-def test_kill_at_every_step(committer: Committer, tmp_path: Path) -> None:
+def test_kill_at_every_step(committer: Runner, tmp_path: Path) -> None:
     seen: Counter[int] = Counter()
     killed_while_cleaning = 0
 

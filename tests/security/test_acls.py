@@ -17,6 +17,7 @@ from pyspark_kafkalog.transfer.places import open_place
 from pyspark_kafkalog.transfer.reading import read_range
 from tests.broker.producing import digits, numbered, unused_topic
 from tests.kafka_secure import USER, SecureBroker
+from tests.kafka_service import running
 from tests.security.exchange import RULES, read, write
 from tests.security.logins import Options, password_login
 
@@ -37,12 +38,8 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureBroker]:
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:ANONYMOUS",
     }
-    broker = SecureBroker(tmp_path_factory.mktemp("guarded") / "broker", settings)
-    try:
-        broker.start()
+    with running(SecureBroker(tmp_path_factory.mktemp("guarded") / "broker", settings)) as broker:
         yield broker
-    finally:
-        broker.stop()
 
 
 @pytest.fixture
