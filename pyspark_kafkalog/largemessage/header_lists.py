@@ -64,9 +64,9 @@ class HeaderLists:
 
         :param values: for each of these rows the bytes of one, as a row of a uint8 matrix.
         """
-        new = _headers(name, values)
-        if not len(new):
+        if not len(values):
             return self
+        new = _headers(name, values)
         first_new = len(self._headers)
         counts = self._counts + rows
         starts = np.cumsum(counts) - counts
