@@ -16,7 +16,7 @@ from pyspark_kafkalog.codec.buffers import allocate
 from pyspark_kafkalog.codec.columns import binary_column, int64_column
 from pyspark_kafkalog.largemessage.assembler import Arrival, Assembler, OpenMessage
 from pyspark_kafkalog.largemessage.dropped import Dropped, DropReason
-from pyspark_kafkalog.largemessage.output import Message, Run, delivered
+from pyspark_kafkalog.largemessage.output import INT64_MAX, Message, Run, delivered
 from pyspark_kafkalog.largemessage.segments import ERRORS, Segments, find
 from pyspark_kafkalog.largemessage.snapshot import dump, load
 from pyspark_kafkalog.model import AssemblerSettings, TopicPartition
@@ -75,33 +75,49 @@ class Reassembler:
         self._assembler = Assembler(partition, settings, evict=evict)
         self._read_again = read_again
         self._extra_columns = extra_columns
-        self._last_offset = -1
-        if state is not None:
-            self._last_offset = load(state, self._assembler)
+        self._last_offset = -1 if state is None else load(state, self._assembler)
 
     def feed(self, rows: pa.RecordBatch, *, now_ms: int = -1) -> Reassembled:
         """Take the next rows: ``offset`` (int64, rising), ``value``, maybe ``headers``, and any others.
 
         A delivered row is that of the record that completed its message, with the whole value.
 
-        :param now_ms: the time by which message segments begin to wait.
+        :param now_ms: the time, if what is open is to expire by it.
         :raises LargeMessageDroppedError: see :meth:`.assembler.Assembler.add`; the rows are lost then.
+        """
+        (reassembled,) = self.feed_in_parts(rows, now_ms=now_ms, most_bytes=INT64_MAX)
+        return reassembled
+
+    def feed_in_parts(
+        self, rows: pa.RecordBatch, *, now_ms: int = -1, most_bytes: int = 1 << 26
+    ) -> Iterator[Reassembled]:
+        """As :meth:`feed`, in parts that end where whole messages exceed ``most_bytes``; to be exhausted.
+
+        Many messages can be completed by one small batch, if evicting none keeps them open.
         """
         found = find(rows)
         if found is None and not self._assembler.messages:
             if self._extra_columns:
                 rows = delivered(rows, [Run(0, rows.num_rows)], None, extra_columns=True)
-            return Reassembled(rows, self._take_dropped())
-        runs = self._runs(_Batch.of(rows), found, now_ms, silent=False)
-        out = delivered(rows, runs, None if found is None else found.marks, extra_columns=self._extra_columns)
-        return Reassembled(out, self._take_dropped())
+            yield Reassembled(rows, self._take_dropped())
+            return
+        marks = None if found is None else found.marks
+        for runs in self._runs(_Batch.of(rows), found, now_ms, most_bytes):
+            yield Reassembled(
+                delivered(rows, runs, marks, extra_columns=self._extra_columns), self._take_dropped()
+            )
 
     def feed_silently(self, rows: pa.RecordBatch) -> None:
         """Look back: learn of message segments of earlier rows. Delivers, drops and keeps nothing."""
         found = find(rows)
         if found is not None or self._assembler.messages:
-            self._runs(_Batch.of(rows), found, -1, silent=True)
+            for _ in self._runs(_Batch.of(rows), found, -1, INT64_MAX, silent=True):
+                pass
         self._assembler.dropped.clear()
+
+    def adopt(self, messages: Sequence[OpenMessage]) -> None:
+        """Let messages that are not open here be open too, also such as began before what was fed."""
+        self._assembler.restore([*self._assembler.messages.values(), *messages], self._assembler.used)
 
     def expire(self, now_ms: int) -> list[Dropped]:
         """Give up what has been open for too long a time."""
@@ -129,10 +145,12 @@ class Reassembler:
         self._assembler.dropped = []
         return dropped
 
-    def _runs(self, batch: _Batch, found: Segments | None, now_ms: int, *, silent: bool) -> list[Run]:
-        """Go through the rows; returns those to deliver."""
+    def _runs(
+        self, batch: _Batch, found: Segments | None, now_ms: int, most_bytes: int, *, silent: bool = False
+    ) -> Iterator[list[Run]]:
+        """Go through the rows; gives those to deliver, at least one list."""
         runs: list[Run] = []
-        position = 0
+        position = size = 0
         if found is not None:
             for row, arrival, error in _arrivals(batch, found, silent=silent):
                 self._ordinary(batch, position, row, runs)
@@ -140,12 +158,18 @@ class Reassembler:
                 run = self._segment(batch, row, arrival, error, now_ms)
                 if run is not None:
                     runs.append(run)
+                    size += arrival.length
+                    if size > most_bytes:
+                        yield runs
+                        runs, size = [], 0
         self._ordinary(batch, position, batch.rows.num_rows, runs)
         if batch.rows.num_rows:
             self._last_offset = int(batch.offsets[-1])
         if found is not None:
             self._copy_out(int(batch.offsets[0]))
-        return runs
+        if now_ms >= 0:
+            self._assembler.expire_by_time(now_ms, self._last_offset)
+        yield runs
 
     def _ordinary(self, batch: _Batch, start: int, stop: int, runs: list[Run]) -> None:
         """Rows without message segments: what has become too old is given up before each of them."""
