@@ -1,4 +1,4 @@
-"""Message segments read back by a plain implementation of their format that shares no code with the package."""
+"""Message segments read back by a plain implementation of their format that shares no code with ours."""
 
 from __future__ import annotations
 

@@ -7,7 +7,6 @@ import mmap
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,12 +17,10 @@ from hypothesis import strategies as st
 
 from pyspark_kafkalog.errors import RecordTooLargeError
 from pyspark_kafkalog.largemessage.splitting import Splitter
-from pyspark_kafkalog.log.directory import LogDirectory
-from pyspark_kafkalog.model import OffsetRange, SplitterSettings, TopicPartition
-from tests.codec.decoding import ALL_COLUMNS
+from pyspark_kafkalog.model import SplitterSettings
 from tests.fixtures_dir import FIXTURES
+from tests.largemessage.logs import stored
 from tests.largemessage.records import Headers, Record, Segment, messages, segment
-from tests.log.partitions import rows
 
 COLLECTION = FIXTURES / "large-messages"
 ID = bytes.fromhex("00112233445566778899aabbccddeeff")
@@ -223,26 +220,6 @@ def cases() -> list[dict[str, Any]]:
     if not manifest.is_file():
         pytest.skip("needs the fixture collection, see KAFKALOG_FIXTURES")
     return json.loads(manifest.read_text())["cases"]
-
-
-def stored(folder: Path) -> list[Record]:
-    """The records of a partition."""
-    topic, _, number = folder.name.rpartition("-")
-    partition = TopicPartition(topic, int(number))
-    place = LogDirectory.open(str(folder.parent))
-    bounds = place.watermarks([partition], read_committed=False)[partition]
-    found = rows(
-        place, partition, OffsetRange(bounds.log_start_offset, bounds.high_watermark), schema=ALL_COLUMNS
-    )
-    return [
-        Record(
-            row["key"],
-            row["value"],
-            [(header["key"], header["value"]) for header in row["headers"] or []],
-            int(row["timestamp"].timestamp() * 1000),
-        )
-        for row in found
-    ]
 
 
 def given_headers(record: Record) -> Headers:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from pyspark_kafkalog.codec.encode import Encoded, EncodeSettings
 from pyspark_kafkalog.codec.walk import walk
-from pyspark_kafkalog.model import TopicPartition
+from pyspark_kafkalog.model import SplitterSettings, TopicPartition
 from pyspark_kafkalog.transfer.routing import Router
-from pyspark_kafkalog.transfer.writing import write_rows
+from pyspark_kafkalog.transfer.writing import make_splitter, random_ids, write_rows
 
 
 class Sink:
@@ -80,3 +82,28 @@ def test_the_sink_is_asked_for_settings_before_each_encoding() -> None:
     assert sink.appended == [(0, 3)] * 3
     assert sink.advanced_after == [1, 2, 3]
     assert sink.sequences == list(range(9))
+
+
+def test_a_value_of_100_megabytes_is_written_in_message_segments() -> None:
+    value = np.random.default_rng(1).bytes(100_000_000)
+    rows = [pa.RecordBatch.from_pydict({"value": [b"before", value, b"after"]})]
+    sink = Sink()
+    write_rows(rows, router(), sink, splitter=make_splitter(SplitterSettings()))
+    assert sink.appended == [(0, 127)]
+    assert sink.sequences[-1] == 126
+
+
+def test_the_sink_is_asked_for_settings_before_each_stretch_of_a_large_message() -> None:
+    rows = [pa.RecordBatch.from_pydict({"value": [bytes(300 << 20)]})]
+    sink = Sink()
+    write_rows(rows, router(), sink, splitter=make_splitter(SplitterSettings()))
+    (_, first), (_, second) = sink.appended
+    assert first + second == 394
+    assert sink.sequences == list(range(394))
+
+
+def test_message_ids_are_random_uuids() -> None:
+    ids = random_ids(1000)
+    found = {uuid.UUID(bytes=ids[start : start + 16]) for start in range(0, len(ids), 16)}
+    assert len(found) == 1000
+    assert {(one.version, one.variant) for one in found} == {(4, uuid.RFC_4122)}
