@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from pyspark_kafkalog.model import OffsetRange, TopicPartition
-from pyspark_kafkalog.options.columns import read_columns
+from pyspark_kafkalog.options.columns import DEAD_LETTER_FIELDS, RECORD_FIELDS, read_columns
 from pyspark_kafkalog.options.settings import place_options, read_options
 from pyspark_kafkalog.planning.filters import ALL_ROWS, bounds_of
 from pyspark_kafkalog.planning.offsets import plan_batch, start_from_group
@@ -51,7 +51,9 @@ class LogReader:
 
         self._place_options = place_options(options)
         self._options = read_options(options, batch=batch)
-        read_columns((field.name, field.dataType.simpleString(), field.nullable) for field in schema)
+        allowed = DEAD_LETTER_FIELDS if self._options.large_messages.dead_letters else RECORD_FIELDS
+        fields = ((field.name, field.dataType.simpleString(), field.nullable) for field in schema)
+        read_columns(fields, allowed)
         self._schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
@@ -67,7 +69,12 @@ class LogReader:
             fail_on_data_loss=self._options.fail_on_data_loss,
             limits=DecodeLimits(check_crcs=self._options.check_crcs),
         )
-        yield from read_split(open_place(self._place_options), partition.split, rules)
+        read = None
+        if self._options.large_messages.enabled:
+            from pyspark_kafkalog.transfer.reassembling import read_reassembled
+
+            read = partial(read_reassembled, options=self._options.large_messages)
+        yield from read_split(open_place(self._place_options), partition.split, rules, read)
         freeze_modules()
 
 

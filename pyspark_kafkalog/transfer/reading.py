@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -49,8 +49,14 @@ class _LeftOut:
         _log.warning("Left out, as failOnDataLoss=false asks: %s", error)
 
 
-def read_split(place: Place, split: Split, rules: ReadRules) -> Iterator[pa.RecordBatch]:
-    """The rows of ``split``; see :func:`read_range`.
+ReadRange = Callable[..., "Iterator[pa.RecordBatch]"]
+"""What takes the arguments of :func:`read_range`, and gives rows of that range."""
+
+
+def read_split(
+    place: Place, split: Split, rules: ReadRules, read: ReadRange | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The rows of ``split``; see :func:`read_range`, in whose place ``read`` may stand.
 
     :raises DataLossError: also if the topic is not the one that was planned for.
     """
@@ -60,7 +66,7 @@ def read_split(place: Place, split: Split, rules: ReadRules) -> Iterator[pa.Reco
         what = f"TOPIC_RECREATED: topic {topic} was deleted and made anew since the query was planned"
         _lost(rules, what, split.partition, split.offsets.start)
         return
-    yield from read_range(place, split.partition, split.offsets, rules, within=split.within)
+    yield from (read or read_range)(place, split.partition, split.offsets, rules, within=split.within)
 
 
 def read_range(
@@ -81,12 +87,19 @@ def read_range(
     :raises CorruptRecordError: for broken bytes, if ``rules.fail_on_data_loss``; otherwise they
         are left out, logged and counted, and reading goes on at the next valid batch.
     """
-    wanted = _resolve(place, partition, offsets, rules).within(within)
+    wanted, _ = resolve(place, partition, offsets, rules)
+    yield from read_existing(place, partition, wanted.within(within), rules)
+
+
+def read_existing(
+    place: Place, partition: TopicPartition, wanted: OffsetRange, rules: ReadRules
+) -> Iterator[pa.RecordBatch]:
+    """The rows of offsets that :func:`resolve` has found to exist; see :func:`read_range`."""
     left_out = None if rules.fail_on_data_loss else _LeftOut()
     position = wanted.start
     while position < wanted.end:
         try:
-            for arrow_batch, position in _decoded(  # noqa: B007, B020 - progress survives the error below
+            for arrow_batch, position in decoded(  # noqa: B007, B020 - progress survives the error below
                 place, partition, OffsetRange(position, wanted.end), rules, left_out
             ):
                 if arrow_batch.num_rows:
@@ -101,19 +114,20 @@ def read_range(
         _log.warning("%s: %d broken stretches left out of offsets %s", partition, left_out.count, wanted)
 
 
-def _decoded(
+def decoded(
     place: Place,
     partition: TopicPartition,
     offsets: OffsetRange,
     rules: ReadRules,
     on_corrupt: OnCorrupt | None,
 ) -> Iterator[Decoded]:
+    """The visible rows of ``offsets``, all of which must exist."""
     visible = Visibility(()) if rules.read_committed else None
     position = offsets.start
     for piece in place.fetch(partition, offsets, read_committed=rules.read_committed, on_corrupt=on_corrupt):
         if visible is not None:
             visible.expect(piece.aborted)
-        for decoded in decode(
+        for its in decode(
             piece.buffer,
             topic_partition=partition,
             offsets=OffsetRange(position, offsets.end),
@@ -123,8 +137,8 @@ def _decoded(
             origin=piece.origin,
             on_corrupt=on_corrupt,
         ):
-            position = decoded.next_offset
-            yield decoded
+            position = its.next_offset
+            yield its
 
 
 def _next_start(place: Place, partition: TopicPartition, position: int, end: int) -> int:
@@ -135,12 +149,18 @@ def _next_start(place: Place, partition: TopicPartition, position: int, end: int
     return bounds.log_start_offset
 
 
-def _resolve(place: Place, partition: TopicPartition, offsets: OffsetRange, rules: ReadRules) -> OffsetRange:
+def resolve(
+    place: Place, partition: TopicPartition, offsets: OffsetRange, rules: ReadRules
+) -> tuple[OffsetRange, int]:
+    """Those of ``offsets`` that exist, as numbers, and the log start offset.
+
+    :raises DataLossError: if some are gone and ``rules.fail_on_data_loss``.
+    """
     late_end = offsets.end == LATEST
     bounds = place.watermarks([partition], read_committed=rules.read_committed and late_end).get(partition)
     if bounds is None:
         _lost(rules, "The partition is gone", partition, offsets.start)
-        return OffsetRange(0, 0)
+        return OffsetRange(0, 0), 0
     start = bounds.log_start_offset if offsets.start == EARLIEST else offsets.start
     end = bounds.end(read_committed=rules.read_committed) if late_end else offsets.end
     if start < bounds.log_start_offset:
@@ -160,7 +180,7 @@ def _resolve(place: Place, partition: TopicPartition, offsets: OffsetRange, rule
             max(start, bounds.high_watermark),
         )
         end = bounds.high_watermark
-    return OffsetRange(start, end)
+    return OffsetRange(start, end), bounds.log_start_offset
 
 
 def _lost(rules: ReadRules, what: str, partition: TopicPartition, offset: int) -> None:

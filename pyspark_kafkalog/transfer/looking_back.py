@@ -1,0 +1,234 @@
+"""What lies before a range of offsets and belongs to large messages that end in it.
+
+Reads backwards, in strides that double, no further than somebody has to know. What is kept of a
+message segment are its offset, id and numbers, so memory does not grow with the messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+
+from pyspark_kafkalog.codec.rows import ROW_TYPES
+from pyspark_kafkalog.errors import CorruptRecordError, DataLossError, UnknownTopicOrPartitionError
+from pyspark_kafkalog.largemessage.assembler import Arrival, Assembler, OpenMessage
+from pyspark_kafkalog.largemessage.segments import find
+from pyspark_kafkalog.model import AssemblerSettings, OffsetRange, Place, TopicPartition
+from pyspark_kafkalog.transfer.reading import ReadRules, decoded
+
+_FIRST_STRIDE = 8
+_NEIGHBOURS = 8
+"""Offsets no further apart are fetched together."""
+
+WANTED = pa.schema([(name, ROW_TYPES[name]) for name in ("offset", "value", "headers")])
+"""The columns that tell message segments."""
+
+
+@dataclass(slots=True)
+class Source:
+    """The records of one partition, from the log start offset on, as often as they are needed."""
+
+    place: Place
+    partition: TopicPartition
+    rules: ReadRules
+    log_start: int
+
+    def rows(self, offsets: OffsetRange, schema: pa.Schema = WANTED) -> Iterator[pa.RecordBatch]:
+        """The visible rows of ``offsets``; those that are gone are left out in silence.
+
+        Who reads them for their own sake tells what is broken or gone.
+
+        :raises CorruptRecordError: for broken bytes, if data loss is an error.
+        """
+        rules = replace(self.rules, schema=schema)
+        position = max(offsets.start, self.log_start)
+        on_corrupt = None if rules.fail_on_data_loss else _ignore
+        while position < offsets.end:
+            try:
+                for arrow_batch, position in decoded(  # noqa: B007, B020 - progress survives the error below
+                    self.place, self.partition, OffsetRange(position, offsets.end), rules, on_corrupt
+                ):
+                    if arrow_batch.num_rows:
+                        yield arrow_batch
+                return
+            except (DataLossError, UnknownTopicOrPartitionError):
+                bounds = self.place.watermarks([self.partition], read_committed=False).get(self.partition)
+                if bounds is None or bounds.log_start_offset <= position:
+                    return
+                position = self.log_start = bounds.log_start_offset
+
+    def read_again(self, offsets: Sequence[int], schema: pa.Schema = WANTED) -> pa.RecordBatch:
+        """The rows at ``offsets``, in order, as far as they are still there."""
+        wanted = np.unique(np.asarray(offsets, np.int64))
+        cuts = np.flatnonzero(np.diff(wanted) > _NEIGHBOURS) + 1
+        found = []
+        for near in np.split(wanted, cuts) if wanted.size else ():
+            for rows in self.rows(OffsetRange(int(near[0]), int(near[-1]) + 1), schema):
+                at = np.flatnonzero(np.isin(_offsets(rows), near))
+                if at.size:
+                    found.append(rows if at.size == rows.num_rows else rows.take(pa.array(at)))
+        if len(found) == 1:
+            return found[0]
+        return pa.concat_batches(found) if found else pa.RecordBatch.from_pylist([], schema)
+
+
+@dataclass(slots=True)
+class History:
+    """The message segments before offset ``start``, as far back as :attr:`first`."""
+
+    source: Source
+    settings: AssemblerSettings
+    start: int
+    first: int = field(init=False)
+    value_bytes: int = field(init=False, default=0)
+    """Of all values that were read."""
+    _arrivals: dict[bytes, list[Arrival]] = field(init=False, default_factory=dict)
+    _visible: np.ndarray = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.first = self.start
+        self._visible = np.empty(0, np.int64)
+
+    @property
+    def last_visible(self) -> int:
+        """The record before ``start``, as far as it is known."""
+        return int(self._visible[-1]) if self._visible.size else self.start - 1
+
+    @property
+    def _oldest(self) -> int:
+        """The least offset at which a message can have begun that is open at ``start``."""
+        return max(self.last_visible - self.settings.expiration_offset_gap, self.source.log_start)
+
+    @property
+    def _oldest_copy(self) -> int:
+        """How far to read where copies of message segments make it matter what became of earlier ones."""
+        return max(self.start - 2 * (self.settings.expiration_offset_gap + 1), self.source.log_start)
+
+    def open_at(self, ids: Mapping[bytes, tuple[int, int | None]]) -> list[OpenMessage]:
+        """Those of ``ids`` that are open at ``start``, without slices.
+
+        :param ids: for each the number of its first message segment in the range, before which
+            those with lower numbers are sought, and the offset of the record before that one, if that
+            is in the range, too.
+        """
+        stride = max(_FIRST_STRIDE, 2 * max(number for number, _ in ids.values()))
+        while self.first > self._oldest and not all(self._is_whole(*one) for one in ids.items()):
+            self._extend(max(self.first - stride, self._oldest))
+            stride *= 2
+        if not all(self._rises(message_id, number) for message_id, (number, _) in ids.items()):
+            self._extend(self._oldest_copy)
+        found = (self._simulated(message_id, before) for message_id, (_, before) in ids.items())
+        return [message for message in found if message is not None]
+
+    def all_open(self) -> list[OpenMessage]:
+        """All messages that are open at ``start``, without slices."""
+        self._extend(self._oldest_copy)
+        assembler = self._assembler()
+        everything = sorted((one for its in self._arrivals.values() for one in its), key=lambda a: a.offset)
+        for arrival in everything:
+            assembler.expire(self._before(arrival.offset))
+            assembler.add(arrival)
+        assembler.expire(self.last_visible)
+        return list(assembler.messages.values())
+
+    def open_with(self, message_id: bytes, missing: Collection[int], oldest: int) -> OpenMessage | None:
+        """The message of that id that is open at ``start``, if all numbers of ``missing`` are known.
+
+        All of them are sought, no further back than ``oldest``, nor than a producer's buffer reaches.
+        """
+        oldest = max(oldest, self.source.log_start)
+        stride = _FIRST_STRIDE
+        lacking = set(missing).difference(self._numbers(message_id))
+        while lacking and self.first > oldest and self.value_bytes < self.settings.buffer_capacity:
+            self._extend(max(self.first - stride, oldest))
+            lacking.difference_update(self._numbers(message_id))
+            stride *= 2
+        if lacking:
+            return None
+        self._extend(self._oldest_copy)
+        return self._simulated(message_id, None)
+
+    def _numbers(self, message_id: bytes) -> list[int]:
+        return [arrival.number for arrival in self._arrivals.get(message_id, ())]
+
+    def _is_whole(self, message_id: bytes, its: tuple[int, int | None]) -> bool:
+        numbers = self._numbers(message_id)
+        return len({lower for lower in numbers if lower < its[0]}) == its[0]
+
+    def _rises(self, message_id: bytes, number: int) -> bool:
+        """Whether what is known has each number once and in order, as one message that is sent once."""
+        numbers = [*self._numbers(message_id), number]
+        return all(low < high for low, high in pairwise(numbers))
+
+    def _simulated(self, message_id: bytes, before: int | None) -> OpenMessage | None:
+        assembler = self._assembler()
+        for arrival in self._arrivals.get(message_id, ()):
+            assembler.expire(self._before(arrival.offset))
+            assembler.add(arrival)
+        assembler.expire(self.last_visible if before is None else before)
+        return assembler.messages.get(message_id)
+
+    def _assembler(self) -> Assembler:
+        return Assembler(self.source.partition, self.settings, evict=False)
+
+    def _before(self, offset: int) -> int:
+        """The visible record before ``offset``."""
+        at = int(np.searchsorted(self._visible, offset))
+        return int(self._visible[at - 1]) if at else -1
+
+    def _extend(self, first: int) -> None:
+        """Know also what lies from ``first`` on."""
+        if first >= self.first:
+            return
+        earlier: dict[bytes, list[Arrival]] = {}
+        visible = []
+        for rows in self.source.rows(OffsetRange(first, self.first)):
+            visible.append(_offsets(rows))
+            self.value_bytes += rows.column("value").nbytes
+            for arrival in arrivals(rows):
+                earlier.setdefault(arrival.message_id, []).append(arrival)
+        self.first = first
+        self._visible = np.concatenate([*visible, self._visible])
+        for message_id, found in earlier.items():
+            self._arrivals[message_id] = found + self._arrivals.get(message_id, [])
+
+
+def arrivals(rows: pa.RecordBatch) -> Iterator[Arrival]:
+    """The message segments among ``rows`` that an assembler takes, without slices."""
+    found = find(rows)
+    if found is None:
+        return
+    kept = np.flatnonzero((found.error == 0) & (found.count > 1))
+    if not kept.size:
+        return
+    ids = found.message_ids()
+    offsets = _offsets(rows)[found.row]
+    sizes = _sizes(rows.column("value"))[found.row] - found.slice_start
+    for at in kept.tolist():
+        yield Arrival(
+            offset=int(offsets[at]),
+            message_id=ids[at],
+            number=int(found.number[at]),
+            count=int(found.count[at]),
+            length=int(found.length[at]),
+            size=int(sizes[at]),
+            slice=None,
+        )
+
+
+def _offsets(rows: pa.RecordBatch) -> np.ndarray:
+    return rows.column("offset").to_numpy()
+
+
+def _sizes(values: pa.Array) -> np.ndarray:
+    import pyarrow.compute as pc
+
+    return pc.fill_null(pc.binary_length(values), 0).to_numpy(zero_copy_only=False)
+
+
+def _ignore(error: CorruptRecordError) -> None:
+    """What is broken is told by those who read it for its own sake."""
