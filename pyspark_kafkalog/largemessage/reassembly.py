@@ -158,7 +158,7 @@ class Reassembler:
                 run = self._segment(batch, row, arrival, error, now_ms)
                 if run is not None:
                     runs.append(run)
-                    size += arrival.length
+                    size += sum(one.size for one in run.message.slices) if run.message else 0
                     if size > most_bytes:
                         yield runs
                         runs, size = [], 0

@@ -1,0 +1,119 @@
+"""What LinkedIn's consumer made of topics with large messages: ``large-messages`` of the fixtures."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from pyspark_kafkalog.codec.decode import DecodeLimits
+from pyspark_kafkalog.codec.rows import ROW_TYPES
+from pyspark_kafkalog.log.directory import LogDirectory
+from pyspark_kafkalog.model import EARLIEST, LATEST, AssemblerSettings, OffsetRange, TopicPartition
+from pyspark_kafkalog.transfer.reading import ReadRules, read_range
+from tests.fixtures_dir import FIXTURES, SMALL_FIXTURES
+
+_SETTINGS = {
+    "message.assembler.buffer.capacity": "buffer_capacity",
+    "message.assembler.expiration.offset.gap": "expiration_offset_gap",
+    "max.tracked.messages.per.partition": "max_tracked_messages",
+    "exception.on.message.dropped": "exception_on_message_dropped",
+}
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One partition of a case as a consumer of some configuration read it."""
+
+    case: str
+    partition: int
+    log_end_offset: int
+    folder: Path
+    entry: dict[str, Any]
+
+    def __str__(self) -> str:
+        return f"{self.case}-{self.partition}-{self.entry['scenario']}"
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return TopicPartition(self.case, self.partition)
+
+    @property
+    def settings(self) -> AssemblerSettings:
+        given = self.entry["consumer_config"]
+        changed: dict[str, Any] = {field: given[name] for name, field in _SETTINGS.items() if name in given}
+        if "exception_on_message_dropped" in changed:
+            changed["exception_on_message_dropped"] = changed["exception_on_message_dropped"] == "true"
+        return AssemblerSettings(**changed)
+
+    @cached_property
+    def rows(self) -> pa.RecordBatch:
+        """All records, as this package decodes them."""
+        rules = ReadRules(
+            schema=pa.schema(list(ROW_TYPES.items())),
+            read_committed=self.entry["consumer_config"].get("isolation.level") == "read_committed",
+            fail_on_data_loss=True,
+            limits=DecodeLimits(),
+        )
+        place = LogDirectory.open(str(self.folder))
+        batches = read_range(place, self.topic_partition, OffsetRange(EARLIEST, LATEST), rules)
+        return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+
+    def table(self, name: str) -> list[list[Any]]:
+        """The rows of one of the tables for this partition; empty if the scenario lacks it."""
+        rows = self.entry.get(name, {}).get("rows", [])
+        return [
+            row for row in rows if (row[0] if isinstance(row, list) else partition_of(row)) == self.partition
+        ]
+
+    def told(self, name: str) -> list[dict[str, Any]]:
+        """The entries of the list ``delivered`` or ``exceptions`` for this partition."""
+        return [one for one in self.entry[name] if one["partition"] == self.partition]
+
+    def end(self, name: str) -> Any:
+        """What the consumer had in the end."""
+        return self.entry["end"][name].get(str(self.partition))
+
+
+def partition_of(row: dict[str, Any]) -> int:
+    return row["exception"]["partition"] if "exception" in row else row["partition"]
+
+
+def as_delivered(row: dict[str, Any]) -> dict[str, Any]:
+    """A row of ours in the manifest's form."""
+    key, value = row["key"], row["value"]
+    return {
+        "partition": row["partition"],
+        "offset": row["offset"],
+        "timestamp": round(row["timestamp"].timestamp() * 1000),
+        "key_hex": _hex(key),
+        "value_sha256": None if value is None else hashlib.sha256(value).hexdigest(),
+        "value_length": None if value is None else len(value),
+        "headers_hex": [[one["key"], _hex(one["value"])] for one in row["headers"] or ()],
+    }
+
+
+def _hex(value: bytes | None) -> str | None:
+    return None if value is None else value.hex()
+
+
+@cache
+def _scenarios(folder: Path) -> list[Scenario]:
+    manifest = folder / "manifest.json"
+    if not manifest.is_file():
+        return []
+    return [
+        Scenario(case["case"], partition["partition"], partition["log_end_offset"], folder, entry)
+        for case in json.loads(manifest.read_text())["cases"]
+        for entry in case["scenarios"]
+        for partition in case["topic_partitions"]
+    ]
+
+
+SCENARIOS = _scenarios(FIXTURES / "large-messages") or _scenarios(SMALL_FIXTURES / "large-messages")
+"""All of the collection, or the small copies where it is not there."""

@@ -1,0 +1,152 @@
+"""Every row, error, safe offset, commit and seek that the real consumer gave."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from pyspark_kafkalog.errors import OffsetNotTrackedError
+from tests.largemessage.cases import SCENARIOS, Scenario, as_delivered
+from tests.largemessage.reader import NegativeWatermarkError, Reader
+
+each_scenario = pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
+
+_THEIR_NAMES = {
+    OffsetNotTrackedError: "OffsetNotTrackedException",
+    NegativeWatermarkError: "IllegalArgumentException",
+}
+
+
+def asked(question: Callable[[], Any]) -> Any:
+    """The answer, or the name that their exception has."""
+    try:
+        return question()
+    except tuple(_THEIR_NAMES) as e:
+        return _THEIR_NAMES[type(e)]
+
+
+@each_scenario
+def test_delivered_rows_and_errors(scenario: Scenario) -> None:
+    reader = Reader(scenario)
+    rows = [as_delivered(row) for row in reader.read()]
+    tracker = reader.tracker
+    assert tracker is not None
+    for row in rows:
+        row["starting_offset"] = asked(lambda: tracker.message(row["offset"]).starting_offset)  # noqa: B023
+        row["safe_offset_of_message"] = asked(lambda: tracker.message(row["offset"]).safe_offset)  # noqa: B023
+    assert rows == scenario.told("delivered")
+    assert reader.errors == [one["offset"] for one in scenario.told("exceptions")]
+
+
+@each_scenario
+def test_offsets_in_the_end(scenario: Scenario) -> None:
+    reader = Reader(scenario)
+    reader.read_offsets()
+    assert reader.position == scenario.end("position")
+    assert reader.tracker is not None
+    assert reader.tracker.safe_offset == scenario.end("safe_offset")
+    offset, metadata = reader.commit() or (None, None)
+    assert {"offset": offset, "metadata": metadata} == scenario.end("committed_raw")
+    number, text = reader.api_committed()
+    assert {"offset": number, "metadata": text, "safe_offset": offset} == scenario.end("committed_api")
+
+
+@each_scenario
+def test_commit_after_each_message(scenario: Scenario) -> None:
+    reader = Reader(scenario)
+    rows: list[dict[str, Any]] = []
+    for row in reader.read():
+        rows += [{"exception": offset} for offset in reader.errors]
+        reader.errors.clear()
+        offset, metadata = reader.commit() or (None, None)
+        rows.append(
+            {
+                "partition": scenario.partition,
+                "delivered": row["offset"],
+                "position": reader.position,
+                "safe_offset": reader.tracker and reader.tracker.safe_offset,
+                "committed_offset": offset,
+                "metadata": metadata,
+            }
+        )
+    rows += [{"exception": offset} for offset in reader.errors]
+    told = [
+        {"exception": row["exception"]["offset"]} if "exception" in row else row
+        for row in scenario.table("commit_each")
+    ]
+    assert rows == told
+
+
+@each_scenario
+def test_commit_of_any_offset(scenario: Scenario) -> None:
+    reader = Reader(scenario)
+    reader.read_offsets()
+    for _, offset, committed, metadata in scenario.table("commit_map"):
+        answer = asked(lambda: reader.commit_at(offset, f"u{offset}"))  # noqa: B023
+        assert answer == (committed if metadata is None else (committed, metadata)), offset
+
+
+@pytest.mark.slow
+@each_scenario
+def test_seek(scenario: Scenario) -> None:
+    for _, offset, position, delivered in scenario.table("seek"):
+        reader = Reader(scenario)
+        reader.read_offsets()
+        failed = asked(lambda: reader.seek(offset))  # noqa: B023
+        assert (failed or reader.position) == position, offset
+        if delivered is not None:
+            assert reader.read_offsets() == delivered, offset
+
+
+@pytest.mark.slow
+@each_scenario
+def test_start_anywhere(scenario: Scenario) -> None:
+    for _, offset, delivered, safe_offset, committed, metadata in scenario.table("start_at"):
+        reader = Reader(scenario)
+        reader.seek(offset)
+        assert reader.read_offsets() == delivered, offset
+        assert (reader.tracker and reader.tracker.safe_offset) == safe_offset, offset
+        assert reader.commit() == (committed, metadata), offset
+
+
+@each_scenario
+def test_restart_in_the_group(scenario: Scenario) -> None:
+    previous = None
+    for _, last, committed, metadata, delivered, *after in scenario.table("resume"):
+        first = Reader(scenario)
+        for row in first.read():
+            if row["offset"] == last != previous:  # twice the same one: it looked for another, to the end
+                break
+        previous = last
+        assert first.commit() == (committed, metadata), last
+        second = Reader(scenario, first.committed)
+        assert second.read_offsets() == delivered, last
+        second.commit()
+        assert second.committed == tuple(after), last
+
+
+@each_scenario
+def test_take_over_from_any_commit(scenario: Scenario) -> None:
+    for _, offset, metadata, api_offset, api_metadata, delivered, *after in scenario.table("resume_from"):
+        reader = Reader(scenario, (offset, metadata))
+        answer = asked(reader.api_committed)
+        assert answer == (api_offset if api_metadata is None else (api_offset, api_metadata)), metadata
+        assert reader.read_offsets() == delivered, (offset, metadata)
+        reader.commit()
+        assert reader.committed == tuple(after), (offset, metadata)
+
+
+@each_scenario
+def test_seek_to_what_is_committed(scenario: Scenario) -> None:
+    for _, offset, metadata, sought, position, *told in scenario.table("seek_to_committed"):
+        seeker = Reader(scenario, (offset, metadata))
+        seeker.seek(seeker.api_committed()[0])
+        assert seeker.position == sought, (offset, metadata)
+        reader = Reader(scenario, (offset, metadata))
+        reader.seek_to_committed()
+        assert reader.position == position, (offset, metadata)
+        first = reader.commit() or (None, None)
+        delivered = reader.read_offsets()
+        assert [*first, delivered, *(reader.commit() or ())] == told, (offset, metadata)
