@@ -69,6 +69,8 @@ class RowColumns:
         if field.name == "value":
             return _binary(field.type, data, index[kernels.VALUE_AT], index[kernels.VALUE_SIZE])
         if field.name == "headers":
+            if not index[kernels.HEADERS].any():
+                return _nulls(field.type, self._max_rows).slice(0, index.shape[1])
             return _headers(field.type, data, index)
         if field.name == "offset":
             return _integers(field.type, index[kernels.OFFSET].copy())
@@ -85,6 +87,11 @@ class RowColumns:
 @lru_cache(maxsize=16)
 def _repeated(kind: pa.DataType, value: str | int, rows: int) -> pa.Array:
     return pa.repeat(pa.scalar(value, kind), rows)
+
+
+@lru_cache(maxsize=16)
+def _nulls(kind: pa.DataType, rows: int) -> pa.Array:
+    return pa.nulls(rows, kind)
 
 
 def _integers(kind: pa.DataType, values: np.ndarray) -> pa.Array:
