@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.spark.progress import LagListener
+    from pyspark_kafkalog.spark.reassembly import reassemble
     from pyspark_kafkalog.spark.source import KafkaLogDataSource as DefaultSource
 
-__all__ = ["DefaultSource", "LagListener", "__version__"]
+__all__ = ["DefaultSource", "LagListener", "__version__", "reassemble"]
 __version__ = "0.1.0"
 
 _LOADED_ON_USE = {
     "DefaultSource": ("pyspark_kafkalog.spark.source", "KafkaLogDataSource"),
     "LagListener": ("pyspark_kafkalog.spark.progress", "LagListener"),
+    "reassemble": ("pyspark_kafkalog.spark.reassembly", "reassemble"),
 }
 
 

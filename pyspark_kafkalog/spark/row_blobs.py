@@ -1,0 +1,183 @@
+"""Many rows as one binary: what lets PySpark shuffle them, and keep state by them, at the cost of one row.
+
+PySpark hands the rows of a key to Python through pandas, some 20,000 a second. So the rows
+of a partition travel as *blobs*: arrow IPC streams without the columns ``topic`` and
+``partition``, which stand beside them.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pyspark_kafkalog.errors import InvalidRecordError
+from pyspark_kafkalog.model import TopicPartition
+
+BLOB_BYTES = 16 * 2**20
+"""Rows of more bytes make several blobs, and a single larger row one of its own."""
+
+PACKED = "topic string, partition int, firstOffset bigint, lastOffset bigint, rows binary"
+"""The columns of packed rows, as Spark's DDL."""
+PACKED_SCHEMA = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("firstOffset", pa.int64()),
+        ("lastOffset", pa.int64()),
+        ("rows", pa.binary()),
+    ]
+)
+_KEYS = ("topic", "partition")
+
+
+class Blob(NamedTuple):
+    """Rows of one partition in offset order, and which offsets they span."""
+
+    first_offset: int
+    last_offset: int
+    rows: bytes
+
+
+def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Cut each batch of rows into blobs, each of one partition and in offset order.
+
+    :raises InvalidRecordError: for a row that lacks topic, partition or offset, or is there twice.
+    """
+    for batch in batches:
+        found = [(partition, encoded(rows)) for partition, rows in _by_partition(_with_small_types(batch))]
+        if found:
+            columns = [
+                [partition.topic for partition, _ in found],
+                [partition.partition for partition, _ in found],
+                [blob.first_offset for _, blob in found],
+                [blob.last_offset for _, blob in found],
+                [blob.rows for _, blob in found],
+            ]
+            yield pa.record_batch(
+                [pa.array(values, field.type) for values, field in zip(columns, PACKED_SCHEMA, strict=True)],
+                schema=PACKED_SCHEMA,
+            )
+
+
+def encoded(rows: pa.RecordBatch) -> Blob:
+    """``rows``, at least one and in offset order, as a blob."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_batch(rows)
+    return Blob(int(rows.column("offset")[0].as_py()), _last_offset(rows), sink.getvalue().to_pybytes())
+
+
+def decoded(rows: bytes | pa.Buffer) -> pa.RecordBatch:
+    """The rows of a blob, without a copy."""
+    with pa.ipc.open_stream(pa.py_buffer(rows)) as reader:
+        return reader.read_next_batch()
+
+
+def in_offset_order(
+    blobs: Iterable[Blob], partition: TopicPartition
+) -> Iterator[tuple[pa.RecordBatch, bytes | None]]:
+    """The rows of all blobs of a partition, given by first offset: rows are merged where blobs overlap.
+
+    With rows that are those of one blob comes that blob. No more is held than the blobs that overlap.
+
+    :raises InvalidRecordError: for a row that is there twice.
+    """
+    held: tuple[pa.RecordBatch, bytes | None] | None = None
+    for blob in blobs:
+        rows = decoded(blob.rows)
+        if held is not None and _last_offset(held[0]) < blob.first_offset:
+            yield held
+            held = None
+        if held is None:
+            held = rows, blob.rows
+            continue
+        merged = _sorted(pa.concat_batches([held[0], rows]), partition)
+        ready = int(np.searchsorted(_offsets(merged), blob.first_offset))
+        if ready:
+            yield merged.slice(0, ready), None
+        held = merged.slice(ready), None
+    if held is not None:
+        yield held
+
+
+def pieces(rows: pa.RecordBatch, most_bytes: int = BLOB_BYTES) -> Iterator[pa.RecordBatch]:
+    """``rows`` in slices of so many bytes at most, or of one row."""
+    if rows.num_rows < 2 or rows.nbytes <= most_bytes:
+        yield rows
+        return
+    half = rows.num_rows // 2
+    yield from pieces(rows.slice(0, half), most_bytes)
+    yield from pieces(rows.slice(half), most_bytes)
+
+
+def _by_partition(batch: pa.RecordBatch) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
+    """The rows of each partition, in offset order and without ``topic`` and ``partition``, cut to size."""
+    if not batch.num_rows:
+        return
+    for name in (*_KEYS, "offset"):
+        if batch.column(name).null_count:
+            raise InvalidRecordError(f"A row without {name} cannot be reassembled")
+    topics = batch.column("topic").dictionary_encode()
+    numbers = batch.column("partition")
+    rows = batch.drop_columns(list(_KEYS))
+    codes = topics.indices.to_numpy().astype(np.int64) << 32 | numbers.to_numpy()
+    if (codes == codes[0]).all():
+        bounds = [0, rows.num_rows]
+    else:
+        order = np.lexsort((_offsets(rows), codes))
+        rows = rows.take(pa.array(order))
+        codes = codes[order]
+        bounds = [0, *(np.flatnonzero(np.diff(codes)) + 1).tolist(), rows.num_rows]
+    for start, end in itertools.pairwise(bounds):
+        code = int(codes[start])
+        partition = TopicPartition(topics.dictionary[code >> 32].as_py(), code & 0xFFFFFFFF)
+        for piece in pieces(_sorted(rows.slice(start, end - start), partition)):
+            yield partition, piece
+
+
+def _sorted(rows: pa.RecordBatch, partition: TopicPartition) -> pa.RecordBatch:
+    steps = np.diff(_offsets(rows))
+    if (steps > 0).all():
+        return rows
+    rows = rows.take(pc.sort_indices(rows.column("offset")))
+    offsets = _offsets(rows)
+    twice = np.flatnonzero(np.diff(offsets) == 0)
+    if twice.size:
+        raise InvalidRecordError(
+            "A record is in the input twice",
+            topic_partition=partition,
+            offset=int(offsets[twice[0]]),
+            hint="Give reassemble each record once, as the source reads it.",
+        )
+    return rows
+
+
+def _offsets(rows: pa.RecordBatch) -> np.ndarray:
+    return rows.column("offset").to_numpy()
+
+
+def _last_offset(rows: pa.RecordBatch) -> int:
+    return int(rows.column("offset")[-1].as_py())
+
+
+def _with_small_types(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """``batch`` as it is without ``spark.sql.execution.arrow.useLargeVarTypes``."""
+    small = pa.schema([(field.name, _small(field.type)) for field in batch.schema])
+    return batch if small.types == batch.schema.types else batch.cast(small)
+
+
+def _small(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_large_binary(kind):
+        return pa.binary()
+    if pa.types.is_large_string(kind):
+        return pa.string()
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_small(kind.value_type)))
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_small(field.type)) for field in kind])
+    return kind

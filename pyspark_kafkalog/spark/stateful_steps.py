@@ -1,0 +1,158 @@
+"""What gives the step of :mod:`pyspark_kafkalog.spark.assembling` Spark's state, by either API for it.
+
+Both touch the state once per key and micro-batch. Frames of pandas are Spark's
+terms for it, and hold few rows here: each row has a blob of many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from enum import Enum
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+
+from pyspark_kafkalog.model import TopicPartition
+from pyspark_kafkalog.spark.assembling import (
+    STEPPED,
+    Assembling,
+    PartitionAssembly,
+    Stepped,
+    in_batches,
+)
+from pyspark_kafkalog.spark.row_blobs import Blob
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.stateful_processor import (
+        ExpiredTimerInfo,
+        StatefulProcessorHandle,
+        TimerValues,
+    )
+
+_STATE = "open binary, timer bigint"
+"""What is open, and for when a timer is set; -1 where none is."""
+_NO_TIMER = -1
+
+
+class StateApi(str, Enum):
+    """Spark's two ways to keep state in Python, by the names of their methods."""
+
+    TRANSFORM_WITH_STATE = "transformWithStateInPandas"
+    APPLY_WITH_STATE = "applyInPandasWithState"
+
+
+def with_state(packed: DataFrame, api: StateApi, asked: Assembling) -> DataFrame:
+    """The step over the packed rows of a stream."""
+    groups = packed.groupBy("topic", "partition")
+    timed = asked.settings.expiration_ms is not None
+    if api is StateApi.TRANSFORM_WITH_STATE:
+        mode = "ProcessingTime" if timed else "None"
+        return groups.transformWithStateInPandas(ReassemblyProcessor(asked), STEPPED, "Append", mode)
+    timeout = GroupStateTimeout.ProcessingTimeTimeout if timed else GroupStateTimeout.NoTimeout
+    step = partial(apply_with_state, asked)
+    return groups.applyInPandasWithState(step, STEPPED, _STATE, "append", timeout)
+
+
+class ReassemblyProcessor(StatefulProcessor):
+    """For ``transformWithStateInPandas``. The timer of a key, if it has one, is for its next expiry."""
+
+    def __init__(self, asked: Assembling) -> None:
+        self._asked = asked
+        self._timed = asked.settings.expiration_ms is not None
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        """Take the state's handle."""
+        self._handle = handle
+        self._state = handle.getValueState("open", _STATE)
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: TimerValues) -> Iterator[Any]:  # noqa: N802, N803
+        """The whole messages of a partition."""
+        now_ms = timerValues.getCurrentProcessingTimeInMs() if self._timed else -1
+        yield from self._stepped(key, _blobs(rows), now_ms, fired=_NO_TIMER)
+
+    def handleExpiredTimer(  # noqa: N802
+        self,
+        key: Any,
+        timerValues: TimerValues,  # noqa: N803
+        expiredTimerInfo: ExpiredTimerInfo,  # noqa: N803
+    ) -> Iterator[Any]:
+        """What has expired of a partition."""
+        now_ms = timerValues.getCurrentProcessingTimeInMs()
+        yield from self._stepped(key, None, now_ms, fired=expiredTimerInfo.getExpiryTimeInMs())
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _stepped(self, key: Any, blobs: list[Blob] | None, now_ms: int, fired: int) -> Iterator[Any]:
+        found = self._state.get()
+        before, timer = (None, _NO_TIMER) if found is None else found
+        if blobs is None and before is None:
+            return
+        assembly = PartitionAssembly(_partition(key), self._asked, _as_bytes(before))
+        yield from _frames(_one_step(assembly, blobs, now_ms))
+        after = assembly.state()
+        wanted = _NO_TIMER if after is None else _timer(assembly, now_ms)
+        if timer != wanted:
+            # Spark itself deletes the one that fired.
+            if timer not in (_NO_TIMER, fired):
+                self._handle.deleteTimer(timer)
+            if wanted != _NO_TIMER:
+                self._handle.registerTimer(wanted)
+        if after is not None:
+            self._state.update((after, wanted))
+        elif before is not None:
+            self._state.clear()
+
+
+def apply_with_state(asked: Assembling, key: Any, frames: Iterator[Any], state: GroupState) -> Iterator[Any]:
+    """For ``applyInPandasWithState``: the whole messages of a partition, or what has expired of it."""
+    timed = asked.settings.expiration_ms is not None
+    now_ms = state.getCurrentProcessingTimeMs() if timed else -1
+    before = _as_bytes(state.get[0]) if state.exists else None
+    blobs = None if state.hasTimedOut else _blobs(frames)
+    assembly = PartitionAssembly(_partition(key), asked, before)
+    yield from _frames(_one_step(assembly, blobs, now_ms))
+    after = assembly.state()
+    if after is not None:
+        wanted = _timer(assembly, now_ms)
+        state.update((after, wanted))
+        if wanted != _NO_TIMER:
+            state.setTimeoutDuration(wanted - now_ms)
+    elif before is not None:
+        state.remove()
+
+
+def _one_step(assembly: PartitionAssembly, blobs: list[Blob] | None, now_ms: int) -> Iterator[Stepped]:
+    yield from assembly.expire(now_ms) if blobs is None else assembly.feed(blobs, now_ms)
+    yield from assembly.counts()
+
+
+def _timer(assembly: PartitionAssembly, now_ms: int) -> int:
+    expiry = assembly.next_expiry_ms()
+    return _NO_TIMER if expiry is None else max(expiry, now_ms + 1)
+
+
+def _blobs(frames: Iterable[Any]) -> list[Blob]:
+    """All blobs of a key: they come in the order of the tasks that packed them."""
+    columns = ("firstOffset", "lastOffset", "rows")
+    return sorted(
+        (Blob(*row) for frame in frames for row in zip(*(frame[name] for name in columns), strict=True)),
+        key=lambda blob: blob.first_offset,
+    )
+
+
+def _frames(rows: Iterable[Stepped]) -> Iterator[Any]:
+    for batch in in_batches(rows):
+        yield batch.to_pandas()
+
+
+def _partition(key: Any) -> TopicPartition:
+    topic, number = key
+    return TopicPartition(str(topic), int(number))
+
+
+def _as_bytes(value: Any) -> bytes | None:
+    return None if value is None else bytes(value)
