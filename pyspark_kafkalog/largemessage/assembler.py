@@ -44,18 +44,20 @@ class OpenMessage:
     """That of the first message segment that was accepted: a restart must begin there."""
     pieces: dict[int, Piece] = field(default_factory=dict)
     size: int = 0
+    held: int = 0
+    """Bytes of the slices that are kept."""
 
-    @property
-    def held(self) -> int:
-        """Bytes of the slices that are kept."""
-        return sum(piece.size for piece in self.pieces.values() if piece.slice is not None)
+    def put(self, piece: Piece) -> None:
+        """Accept a message segment."""
+        self.pieces[piece.number] = piece
+        self.size += piece.size
+        self.held += 0 if piece.slice is None else piece.size
 
-    def forget_slices(self) -> int:
-        """Keep only numbers and offsets; returns the bytes that were let go."""
-        held = self.held
+    def forget_slices(self) -> None:
+        """Keep only numbers and offsets."""
         for piece in self.pieces.values():
             piece.slice = None
-        return held
+        self.held = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,8 @@ class Assembler:
         self.used = 0
         """What the capacity is compared with; as theirs, too low after a message that does not add up."""
         self._held = 0
+        self._holding: dict[bytes, OpenMessage] = {}
+        """Those with slices that are kept."""
         self._tracked: dict[bytes, int] = {}
         self._untracked: dict[bytes, int] = {}
         self.dropped: list[Dropped] = []
@@ -96,7 +100,8 @@ class Assembler:
         """Take over what another assembler held."""
         self.messages = {one.message_id: one for one in sorted(messages, key=lambda one: one.starting_offset)}
         self.used = used
-        self._held = sum(one.held for one in self.messages.values())
+        self._holding = {message_id: one for message_id, one in self.messages.items() if one.held}
+        self._held = sum(one.held for one in self._holding.values())
         self._tracked, self._untracked = {}, {}
         for message_id, one in self.messages.items():
             if one.tracked_offset is None:
@@ -164,14 +169,16 @@ class Assembler:
             self.reject(arrival, error, one.starting_offset)
             return None
         if new:
-            one.pieces[arrival.number] = Piece(offset, arrival.number, arrival.size, arrival.slice)
-            one.size += arrival.size
-            self._held += 0 if arrival.slice is None else arrival.size
+            one.put(Piece(offset, arrival.number, arrival.size, arrival.slice))
+            if arrival.slice is not None:
+                self._held += arrival.size
+                self._holding[message_id] = one
         complete = len(one.pieces) == one.count
         if complete and one.size != one.length:
             if new:
                 self.drop(one, DropReason.TOO_FEW_BYTES, offset)
-                self._held -= one.forget_slices()
+                self._let_go(one)
+                one.forget_slices()
             else:
                 self.reject(arrival, DropReason.TOO_FEW_BYTES, one.starting_offset)
             return None
@@ -224,10 +231,10 @@ class Assembler:
     def _keep_to_capacity(self, offset: int) -> None:
         capacity = self._settings.buffer_capacity
         if not self._evicts:
-            for one in self.messages.values():
-                if self._held <= capacity:
-                    break
-                self._held -= one.forget_slices()
+            while self._held > capacity:
+                oldest = next(iter(self._holding.values()))
+                self._let_go(oldest)
+                oldest.forget_slices()
             return
         while self.messages and max(self.used, self._held) > capacity:
             oldest = next(iter(self.messages.values()))
@@ -250,4 +257,8 @@ class Assembler:
         self._tracked.pop(one.message_id, None)
         self._untracked.pop(one.message_id, None)
         self.used -= one.size
-        self._held -= one.held
+        self._let_go(one)
+
+    def _let_go(self, one: OpenMessage) -> None:
+        if self._holding.pop(one.message_id, None) is not None:
+            self._held -= one.held

@@ -150,11 +150,13 @@ class Reassembler:
     ) -> Iterator[list[Run]]:
         """Go through the rows; gives those to deliver, at least one list."""
         runs: list[Run] = []
+        touched: set[bytes] = set()
         position = size = 0
         if found is not None:
             for row, arrival, error in _arrivals(batch, found, silent=silent):
                 self._ordinary(batch, position, row, runs)
                 position = row + 1
+                touched.add(arrival.message_id)
                 run = self._segment(batch, row, arrival, error, now_ms)
                 if run is not None:
                     runs.append(run)
@@ -165,8 +167,7 @@ class Reassembler:
         self._ordinary(batch, position, batch.rows.num_rows, runs)
         if batch.rows.num_rows:
             self._last_offset = int(batch.offsets[-1])
-        if found is not None:
-            self._copy_out(int(batch.offsets[0]))
+        self._copy_out(touched, batch)
         if now_ms >= 0:
             self._assembler.expire_by_time(now_ms, self._last_offset)
         yield runs
@@ -224,11 +225,11 @@ class Reassembler:
         self._assembler.drop(complete, DropReason.NOT_READ_AGAIN, last.offset)
         return None
 
-    def _copy_out(self, first_offset: int) -> None:
-        """Let open messages keep no batch alive, only their own slices of it."""
-        for one in self._assembler.messages.values():
-            for piece in one.pieces.values():
-                if piece.slice is not None and piece.offset >= first_offset:
+    def _copy_out(self, touched: set[bytes], batch: _Batch) -> None:
+        """Let those of ``touched`` that are open not keep the batch alive, only their own slices of it."""
+        for message_id in touched & self._assembler.messages.keys():
+            for piece in self._assembler.messages[message_id].pieces.values():
+                if piece.slice is not None and piece.offset >= batch.offsets[0]:
                     piece.slice, shared = allocate(piece.size), piece.slice
                     piece.slice[:] = shared
 

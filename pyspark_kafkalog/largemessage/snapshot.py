@@ -81,10 +81,8 @@ def load(state: bytes, assembler: Assembler) -> int:
         one = messages.setdefault(message_id, OpenMessage(message_id, start, count, length, seen, tracked))
         if number is not None:
             kept = slices[row].as_buffer()
-            one.pieces[number] = Piece(
-                offset, number, size, None if kept is None else np.frombuffer(kept, np.uint8)
-            )
-            one.size += size
+            view = None if kept is None else np.frombuffer(kept, np.uint8)
+            one.put(Piece(offset, number, size, view))
     assembler.restore(messages.values(), about["used"])
     return about["last_offset"]
 
