@@ -9,6 +9,7 @@ from pyspark_kafkalog.admin.partitions import topics
 from pyspark_kafkalog.admin.rows import to_table
 from pyspark_kafkalog.options.settings import PlaceOptions
 from pyspark_kafkalog.options.views import VIEWS, ViewOptions
+from pyspark_kafkalog.transfer.auditing import audit_rows
 from pyspark_kafkalog.transfer.places import open_groups, open_place
 
 _ASSIGNED = pa.struct([("topic", pa.string()), ("partition", pa.int32())])
@@ -34,7 +35,9 @@ def view_table(place: PlaceOptions, options: ViewOptions) -> pa.Table:
     :raises KafkaLogError: for a topic or group that is named and does not exist, or a place that fails.
     """
     rows: list = []
-    if options.view == "topics":
+    if options.view == "audit":
+        rows = [row for location in place.paths for row in audit_rows(location)]
+    elif options.view == "topics":
         rows = topics(open_place(place), options.selection)
     elif options.view == "groups":
         rows = groups(open_groups(place), options.groups)

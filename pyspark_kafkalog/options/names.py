@@ -119,7 +119,7 @@ OPTIONS: tuple[Option, ...] = (
         "view",
         Use.BATCH_READ,
         None,
-        "`group-offsets`, `groups` or `topics`: rows are these, not records.",
+        "`group-offsets`, `groups`, `topics`, or `audit` of an `auditLocation`: rows are these, not records.",
     ),
     Option(
         "kafka.isolation.level",
@@ -208,6 +208,19 @@ OPTIONS: tuple[Option, ...] = (
         "false",
         "With `large.message.enabled`: small values are message segments, too.",
     ),
+    Option(
+        "auditor.class",
+        Use.ALL,
+        None,
+        "Count messages: `counting`, or an import path `package.module:Class` of one that is told of all.",
+    ),
+    Option(
+        "auditLocation",
+        Use.ALL,
+        None,
+        "Folder (path or URI) for the counts, which `view=audit` shows. Without it they are only logged.",
+    ),
+    Option("auditor.bucket.ms", Use.ALL, "600000", "Width of the buckets of time by which is counted."),
     Option("topic", Use.WRITE, None, "Topic of all rows; beats the column `topic`."),
     Option(
         "partitioner",

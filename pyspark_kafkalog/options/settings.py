@@ -29,6 +29,7 @@ from pyspark_kafkalog.model import (
     check_topic,
 )
 from pyspark_kafkalog.options import values as option_values
+from pyspark_kafkalog.options.auditing import AuditOptions, audit_options
 from pyspark_kafkalog.options.brokers import (
     ConnectionOptions,
     FetchOptions,
@@ -127,6 +128,7 @@ class ReadOptions:
     checkpoint_location: str | None
     group: GroupOptions = field(default_factory=GroupOptions)
     large_messages: LargeMessageOptions = field(default_factory=LargeMessageOptions)
+    audit: AuditOptions | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +156,7 @@ class WriteOptions:
     brokers: ConnectionOptions | None = None
     produce: ProduceOptions | None = None
     splitter: SplitterSettings | None = None
+    audit: AuditOptions | None = None
 
 
 def place_options(options: Mapping[str, str]) -> PlaceOptions:
@@ -260,6 +263,7 @@ def _read_in_any_mode(given: GivenOptions) -> dict[str, Any]:
         "check_crcs": given.boolean(check_crcs),
         "checkpoint_location": given.text("checkpointLocation"),
         "large_messages": large_message_options(given),
+        "audit": audit_options(given),
     }
 
 
@@ -381,6 +385,7 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
         segment_bytes=given.integer("segment.bytes", 14),
         segment_ms=given.integer("segment.ms", 1, MAX_LONG),
         index_interval_bytes=given.integer("index.interval.bytes", 0),
+        audit=audit_options(given),
     )
     if place != SERVERS:
         return replace(

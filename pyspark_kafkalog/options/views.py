@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.options.given import GivenOptions
-from pyspark_kafkalog.options.names import OF_PLACES, OPTIONS, Use
+from pyspark_kafkalog.options.names import OF_PLACES, OPTIONS, Use, Where
 from pyspark_kafkalog.options.settings import Selection, read_options
 
 VIEWS: Mapping[str, Mapping[str, str]] = {
@@ -44,6 +44,17 @@ VIEWS: Mapping[str, Mapping[str, str]] = {
         "latestTimestamp": "timestamp",
         "segments": "int",
     },
+    "audit": {
+        "side": "string",
+        "topic": "string",
+        "kind": "string",
+        "bucketStart": "timestamp",
+        "bucketEnd": "timestamp",
+        "messages": "bigint",
+        "bytes": "bigint",
+        "query": "string",
+        "batch": "bigint",
+    },
 }
 """For each view its columns and their Spark types, in order, all nullable."""
 
@@ -53,6 +64,7 @@ _FILTERS: Mapping[str, tuple[str, ...]] = {
     "group-offsets": (*_SELECTING, _GROUP),
     "groups": (_GROUP,),
     "topics": _SELECTING,
+    "audit": (),
 }
 _ALWAYS = ("view", *OF_PLACES)
 
@@ -79,8 +91,10 @@ def view_options(options: Mapping[str, str]) -> ViewOptions | None:
         if option.name in given and option.use & Use.READ and option.name not in (*_ALWAYS, *_FILTERS[view]):
             raise OptionError(
                 f"Option {option.name!r} makes no sense with view={view}",
-                hint=f"What narrows it: {', '.join(_FILTERS[view])}.",
+                hint=f"What narrows it: {', '.join(_FILTERS[view])}." if _FILTERS[view] else None,
             )
+    if view == "audit" and given.where is not Where.DIRECTORY:
+        raise OptionError("view=audit shows a folder", hint="Give load() the path that auditLocation named.")
     selection = read_options(options, batch=True).selection
     return ViewOptions(view, selection, _groups(given.text(_GROUP)))
 

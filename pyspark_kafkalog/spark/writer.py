@@ -11,8 +11,9 @@ import os
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
@@ -32,12 +33,13 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from pyspark_kafkalog.codec.encode import EncodeSettings
-    from pyspark_kafkalog.log.journal import PublishedBatch
     from pyspark_kafkalog.log.staging import StagedFile
+    from pyspark_kafkalog.transfer.auditing import WriteAudit
     from pyspark_kafkalog.transfer.routing import Router
     from pyspark_kafkalog.transfer.writing import RecordBatchSink
 
 _log = logging.getLogger("pyspark_kafkalog")
+Finished = TypeVar("Finished")
 
 
 def batch_writer(
@@ -95,18 +97,38 @@ class _Writer:
         rows: Iterator[pa.RecordBatch],
         partition_count: Callable[[str], int],
         sink: RecordBatchSink,
-        *,
-        held_for_batches: bool = False,
-    ) -> None:
-        """Put all rows of a task into the sink.
-
-        :param held_for_batches: hold no more rows than fill record batches.
-        """
+        finish: Callable[[], Finished],
+        batch: _Batch,
+    ) -> Finished:
+        """Put all rows of a task into the sink, and finish it; both are audited."""
         from pyspark_kafkalog.transfer.writing import make_splitter, write_rows
 
         router = self._router(partition_count)
-        hold = {"hold": router.bytes_that_fill} if held_for_batches else {}
-        write_rows(rows, router, sink, splitter=make_splitter(self._options.splitter), **hold)
+        hold = None if self._options.brokers is None else router.bytes_that_fill
+        splitter = make_splitter(self._options.splitter)
+        with self._audit(batch) as audit:
+            write_rows(rows, router, sink, hold=hold, splitter=splitter, audit=audit)
+            return finish()
+
+    def _audit(self, batch: _Batch) -> AbstractContextManager[WriteAudit | None]:
+        if self._options.audit is None:
+            return nullcontext()
+        from pyspark_kafkalog.transfer.auditing import PRODUCER, AuditedTask, WriteAudit
+
+        task = AuditedTask(PRODUCER, *batch, f"{_task().partitionId():05d}")
+        return WriteAudit(
+            self._options.audit,
+            task,
+            attempt=_task().attemptNumber(),
+            awaits_commit=self._options.brokers is None,
+        )
+
+    def _committed(self, batch: _Batch) -> None:
+        """What the audit has of the batch has become visible."""
+        if self._options.audit is not None:
+            from pyspark_kafkalog.transfer.auditing import PRODUCER, AuditedTask, committed
+
+            committed(self._options.audit, AuditedTask(PRODUCER, *batch, ""))
 
     def _encode_settings(self) -> EncodeSettings:
         from pyspark_kafkalog.codec.encode import EncodeSettings
@@ -116,6 +138,27 @@ class _Writer:
             batch_size=self._options.batch_size,
             max_message_bytes=self._options.max_message_bytes,
         )
+
+
+class _Batch(NamedTuple):
+    """Whose rows are written: a query's micro-batch, or a job, which has no number."""
+
+    query: str
+    number: int | None = None
+
+    @property
+    def job(self) -> str:
+        """Its name among what is staged."""
+        return self.query if self.number is None else f"{self.query}-{self.number}"
+
+
+def _micro_batch() -> _Batch:
+    context = _task()
+    query_id = context.getLocalProperty("sql.streaming.queryId")
+    number = context.getLocalProperty("streaming.sql.batchId")
+    assert query_id is not None, "Spark tells a streaming task its query"
+    assert number is not None, "Spark tells a streaming task its batch"
+    return _Batch(query_id, int(number))
 
 
 def _task() -> TaskContext:
@@ -137,22 +180,26 @@ class _DirectoryWriter(_Writer):
         super().__init__(options)
         check_unlocked(options.root)
 
-    def _stage(self, job: str, query_id: str | None, rows: Iterator[pa.RecordBatch]) -> Staged:
+    def _stage(self, batch: _Batch, rows: Iterator[pa.RecordBatch]) -> Staged:
         from pyspark_kafkalog.log.directory import LogDirectory
         from pyspark_kafkalog.log.staging import Staging
 
         options, context = self._options, _task()
         existing = LogDirectory.open(options.root).topics() if os.path.isdir(options.root) else {}
         task = f"{context.partitionId():05d}.{context.attemptNumber()}"
-        with Staging(options.root, job, task, self._encode_settings()) as staging:
-            self._write(rows, lambda topic: len(existing.get(topic, ())) or options.num_partitions, staging)
-            staged = staging.finish()
+        with Staging(options.root, batch.job, task, self._encode_settings()) as staging:
+            staged = self._write(
+                rows,
+                lambda topic: len(existing.get(topic, ())) or options.num_partitions,
+                staging,
+                staging.finish,
+                batch,
+            )
         freeze_modules()
-        return Staged(staged, query_id)
+        return Staged(staged, None if batch.number is None else batch.query)
 
-    def _publish(
-        self, job: str, messages: list[WriterCommitMessage | None], batch: PublishedBatch | None
-    ) -> None:
+    def _publish(self, batch: _Batch, messages: list[WriterCommitMessage | None]) -> None:
+        from pyspark_kafkalog.log.journal import PublishedBatch
         from pyspark_kafkalog.log.publish import LogSettings, publish
 
         staged = [message for message in messages if isinstance(message, Staged)]
@@ -162,7 +209,7 @@ class _DirectoryWriter(_Writer):
         publish(
             options.root,
             [message.file for message in staged if message.file is not None],
-            job=job,
+            job=batch.job,
             settings=LogSettings(
                 segment_bytes=options.segment_bytes,
                 segment_ms=options.segment_ms,
@@ -170,13 +217,14 @@ class _DirectoryWriter(_Writer):
                 log_append_time=options.log_append_time,
             ),
             num_partitions=options.num_partitions,
-            batch=batch,
+            batch=None if batch.number is None else PublishedBatch(batch.query, batch.number),
         )
+        self._committed(batch)
 
-    def _discard(self, job: str) -> None:
+    def _discard(self, batch: _Batch) -> None:
         from pyspark_kafkalog.log.staging import abort
 
-        abort(self._options.root, job)
+        abort(self._options.root, batch.job)
 
 
 class DirectoryBatchWriter(_DirectoryWriter, DataSourceArrowWriter):
@@ -184,15 +232,15 @@ class DirectoryBatchWriter(_DirectoryWriter, DataSourceArrowWriter):
 
     def __init__(self, options: WriteOptions) -> None:
         super().__init__(options)
-        self._job = uuid.uuid4().hex
+        self._job = _Batch(uuid.uuid4().hex)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
         """Stage the rows of one task."""
-        return self._stage(self._job, None, iterator)
+        return self._stage(self._job, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Publish what all tasks staged."""
-        self._publish(self._job, messages, None)
+        self._publish(self._job, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Remove what was staged; never raises, for that would hide the cause."""
@@ -208,22 +256,15 @@ class DirectoryStreamWriter(_DirectoryWriter, DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
         """Stage the rows of one task of a micro-batch."""
-        context = _task()
-        query_id = context.getLocalProperty("sql.streaming.queryId")
-        batch_id = context.getLocalProperty("streaming.sql.batchId")
-        assert query_id is not None, "Spark tells a streaming task its query"
-        assert batch_id is not None, "Spark tells a streaming task its batch"
-        return self._stage(_job(query_id, int(batch_id)), query_id, iterator)
+        return self._stage(_micro_batch(), iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Publish the micro-batch, unless it was published before."""
-        from pyspark_kafkalog.log.journal import PublishedBatch
-
         queries = _queries(messages)
         if len(queries) != 1:
             raise KafkaLogError(f"One commit has to be of one query, not of {len(queries)}")
         (query_id,) = queries
-        self._publish(_job(query_id, batchId), messages, PublishedBatch(query_id, batchId))
+        self._publish(_Batch(query_id, batchId), messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Remove what was staged; never raises, for that would hide the cause.
@@ -231,15 +272,11 @@ class DirectoryStreamWriter(_DirectoryWriter, DataSourceStreamArrowWriter):
         Tasks that failed have removed theirs. What killed ones leave goes when the batch is published.
         """
         for query_id in _queries(messages):
-            self._discard(_job(query_id, batchId))
+            self._discard(_Batch(query_id, batchId))
 
 
 def _queries(messages: list[WriterCommitMessage | None]) -> set[str]:
     return {message.query_id for message in messages if isinstance(message, Staged) and message.query_id}
-
-
-def _job(query_id: str, batch_id: int) -> str:
-    return f"{query_id}-{batch_id}"
 
 
 class Written(NamedTuple):
@@ -263,7 +300,7 @@ class Produced(WriterCommitMessage):
 class _BrokerWriter(_Writer):
     """At least once: what a task has produced stands, whatever becomes of its job."""
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Produced:
+    def _produce(self, batch: _Batch, rows: Iterator[pa.RecordBatch]) -> Produced:
         """Produce the rows of one task, and wait until they are acknowledged."""
         from pyspark_kafkalog.broker.cluster import cluster_of
         from pyspark_kafkalog.broker.produce import ProduceSink
@@ -272,8 +309,7 @@ class _BrokerWriter(_Writer):
         assert options.brokers is not None, "This writer is for brokers"
         assert options.produce is not None, "This writer is for brokers"
         with ProduceSink(cluster_of(options.brokers), options.produce, self._encode_settings()) as sink:
-            self._write(iterator, sink.partition_count, sink, held_for_batches=True)
-            results = sink.finish()
+            results = self._write(rows, sink.partition_count, sink, sink.finish, batch)
         freeze_modules()
         return Produced(
             tuple(
@@ -302,6 +338,14 @@ class _BrokerWriter(_Writer):
 class BrokerBatchWriter(_BrokerWriter, DataSourceArrowWriter):
     """``df.write`` to brokers."""
 
+    def __init__(self, options: WriteOptions) -> None:
+        super().__init__(options)
+        self._job = _Batch(uuid.uuid4().hex)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Produced:
+        """Produce the rows of one task."""
+        return self._produce(self._job, iterator)
+
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Log what was written."""
         self._report(messages, "A batch")
@@ -312,6 +356,10 @@ class BrokerBatchWriter(_BrokerWriter, DataSourceArrowWriter):
 
 class BrokerStreamWriter(_BrokerWriter, DataSourceStreamArrowWriter):
     """``df.writeStream`` to brokers. A micro-batch that Spark replays is written again."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Produced:
+        """Produce the rows of one task of a micro-batch."""
+        return self._produce(_micro_batch(), iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Log what was written."""

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import numpy as np
@@ -49,10 +49,13 @@ def read_reassembled(
     *,
     within: OffsetRange = ALL_OFFSETS,
     options: LargeMessageOptions,
+    on_dropped: Callable[[Sequence[Dropped]], None] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """As :func:`.reading.read_range`, with large messages in the place of their message segments.
 
     What is dropped on the way is logged, once for the range.
+
+    :param on_dropped: is told of it.
     """
     wanted, log_start = resolve(place, partition, offsets, rules)
     wanted = wanted.within(within)
@@ -61,7 +64,7 @@ def read_reassembled(
     inner = pa.schema([*fields, *(field for field in WANTED if field.name not in names)])
     inner_rules = ReadRules(inner, rules.read_committed, rules.fail_on_data_loss, rules.limits)
     source = Source(place, partition, inner_rules, log_start)
-    reassembling = _Reassembling(source, wanted, options, rules.schema)
+    reassembling = _Reassembling(source, wanted, options, rules.schema, on_dropped)
     if wanted.start < wanted.end:
         for rows in read_existing(place, partition, wanted, inner_rules):
             yield from reassembling.feed(rows)
@@ -72,7 +75,12 @@ class _Reassembling:
     """The state of one call of :func:`read_reassembled`."""
 
     def __init__(
-        self, source: Source, wanted: OffsetRange, options: LargeMessageOptions, schema: pa.Schema
+        self,
+        source: Source,
+        wanted: OffsetRange,
+        options: LargeMessageOptions,
+        schema: pa.Schema,
+        on_dropped: Callable[[Sequence[Dropped]], None] | None,
     ) -> None:
         self._source = source
         self._start = wanted.start
@@ -90,6 +98,7 @@ class _Reassembling:
         self._completed: set[bytes] = set()
         self._before: int | None = None
         self._counts: Counter[DropReason] = Counter()
+        self._on_dropped = on_dropped
         self._looked_everywhere = source.log_start >= wanted.start
 
     def feed(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -187,6 +196,8 @@ class _Reassembling:
             if dropped.message_id not in self._completed:
                 self._counts[dropped.reason] += 1
                 told.append(dropped)
+        if told and self._on_dropped is not None:
+            self._on_dropped(told)
         if told and self._dead_letters is not None:
             yield from self._dead_letters.rows(told, rows)
 

@@ -16,6 +16,7 @@ from pyspark_kafkalog.largemessage.splitting import SplitRecords, Splitter
 from pyspark_kafkalog.model import SplitterSettings, TopicPartition
 
 if TYPE_CHECKING:
+    from pyspark_kafkalog.transfer.auditing import WriteAudit
     from pyspark_kafkalog.transfer.routing import Router
 
 _LEAST_HELD, _MOST_HELD = 1 << 20, 32 << 20
@@ -75,20 +76,24 @@ def write_rows(
     router: Router,
     sink: RecordBatchSink,
     *,
-    hold: Callable[[], int] = lambda: _MOST_HELD,
+    hold: Callable[[], int] | None = None,
     splitter: Splitter | None = None,
+    audit: WriteAudit | None = None,
 ) -> None:
     """Encode all rows into ``sink``; rows of one partition keep their order.
 
-    :param hold: how many bytes of rows to encode at a time, about; asked once there are any.
+    :param hold: how many bytes of rows to encode at a time, about; asked once there are any. None: many.
     :param splitter: makes message segments of large values; all of one message go to one partition.
+    :param audit: is told of the rows of each topic, before they are split.
     :raises InvalidRecordError: for a row that can't be a record.
     :raises RecordTooLargeError: for one above the largest record batch that the sink takes.
     """
-    for rows in _held(arrow_batches, hold):
+    for rows in _held(arrow_batches, hold or (lambda: _MOST_HELD)):
         records = to_records(rows, now_ms=time.time_ns() // 1_000_000)
         split = SplitRecords(records) if splitter is None else splitter.split(records)
         for partition, chosen in router.route(rows, records if router.asks_users_code else split.whole):
+            if audit is not None:
+                audit.attempted(partition.topic, records, chosen)
             for part, wanted in split.of(chosen):
                 try:
                     encoded = encode(part, wanted, sink.settings(partition), topic_partition=partition)

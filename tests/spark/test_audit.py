@@ -1,0 +1,232 @@
+"""What was written and what was read, counted on both sides: they agree unless something is lost."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from pyspark_kafkalog.codec.walk import walk
+from tests.broker.producing import unused_topic
+from tests.kafka import Broker
+
+SCHEMA = "key binary, value binary, timestamp timestamp"
+ON = {"large.message.enabled": "true", "max.message.segment.bytes": "1000"}
+BUCKET_MS = 1000
+
+
+def messages(count: int, first: int = 0) -> list[tuple[Any, ...]]:
+    """Rows in several buckets of time, every third large; all large ones have keys."""
+    start = datetime.datetime(2026, 1, 1, tzinfo=datetime.timezone.utc)
+    return [
+        (
+            b"key" if number % 3 == 0 or number % 2 else None,
+            random.Random(number).randbytes(5000) if number % 3 == 0 else [b"small", b"", None][number % 3],
+            start + datetime.timedelta(milliseconds=250 * number),
+        )
+        for number in range(first, first + count)
+    ]
+
+
+def sums(audit: DataFrame, side: str, kind: str = "SUCCESS") -> dict[Any, tuple[int, int]]:
+    """(topic, start of the bucket) -> messages and bytes."""
+    chosen = audit.where(f"side = '{side}' AND kind = '{kind}'")
+    grouped = chosen.groupBy("topic", "bucketStart").agg({"messages": "sum", "bytes": "sum"})
+    return {row[:2]: (row["sum(messages)"], row["sum(bytes)"]) for row in grouped.collect()}
+
+
+@pytest.fixture
+def audit(spark: SparkSession, tmp_path: Path) -> Callable[[], DataFrame]:
+    """The counts so far."""
+    return lambda: spark.read.format("kafkalog").option("view", "audit").load(str(tmp_path / "audit"))
+
+
+@pytest.fixture
+def auditing(tmp_path: Path) -> dict[str, str]:
+    return {"auditLocation": str(tmp_path / "audit"), "auditor.bucket.ms": str(BUCKET_MS)}
+
+
+def stream(spark: SparkSession, source: Path, sink: Path, checkpoint: Path, **options: str) -> None:
+    """From Parquet files, one to a micro-batch, to a topic of a directory."""
+    query = (
+        spark.readStream.schema(SCHEMA)
+        .option("maxFilesPerTrigger", 1)
+        .parquet(str(source))
+        .writeStream.format("kafkalog")
+        .options(topic="t", numPartitions="2", checkpointLocation=str(checkpoint), **options)
+        .trigger(availableNow=True)
+        .start(str(sink))
+    )
+    query.awaitTermination()
+
+
+def replay_last(checkpoint: Path) -> None:
+    """Let the next run do the last micro-batch again."""
+    last = max((checkpoint / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
+    last.unlink()
+    (checkpoint / "commits" / f".{last.name}.crc").unlink(missing_ok=True)
+
+
+def test_both_sides_of_streams_agree_and_replays_do_not_double(
+    spark: SparkSession,
+    tmp_path: Path,
+    audit: Callable[[], DataFrame],
+    auditing: dict[str, str],
+) -> None:
+    for part in range(2):
+        frame = spark.createDataFrame(messages(20, 20 * part), SCHEMA).coalesce(1)
+        frame.write.mode("append").parquet(str(tmp_path / "source"))
+    log, writing, reading = tmp_path / "log", tmp_path / "writing", tmp_path / "reading"
+    delivered = tmp_path / "delivered"
+
+    def read() -> None:
+        query = (
+            spark.readStream.format("kafkalog")
+            .options(startingOffsets="earliest", **auditing, **{"large.message.enabled": "true"})
+            .load(str(log))
+            .writeStream.format("parquet")
+            .option("checkpointLocation", str(reading))
+            .trigger(availableNow=True)
+            .start(str(delivered))
+        )
+        query.awaitTermination()
+
+    stream(spark, tmp_path / "source", log, writing, **ON, **auditing)
+    read()
+    written = sums(audit(), "producer")
+    assert sum(count for count, _ in written.values()) == 40
+    assert len(written) == 10, "buckets"
+    assert written == sums(audit(), "consumer") == sums(audit(), "producer", "ATTEMPT")
+    replay_last(writing)
+    replay_last(reading)
+    stream(spark, tmp_path / "source", log, writing, **ON, **auditing)
+    read()
+    assert written == sums(audit(), "producer") == sums(audit(), "consumer")
+    assert {row.batch for row in audit().where("side = 'producer'").collect()} == {0, 1}
+
+
+def without_last_batch(log: Path, copy: Path) -> Path:
+    """A copy of a directory that lacks the last record batch of a partition."""
+    shutil.copytree(log, copy)
+    (segment,) = (copy / "t-0").glob("*.log")
+    data = np.fromfile(segment, np.uint8)
+    segment.write_bytes(data[: int(walk(data).position[-1])].tobytes())
+    return copy
+
+
+def test_a_lost_record_makes_them_disagree(
+    write: Callable[..., str],
+    read: Callable[..., DataFrame],
+    tmp_path: Path,
+    audit: Callable[[], DataFrame],
+    auditing: dict[str, str],
+) -> None:
+    path = write(messages(30), SCHEMA, **{**ON, **auditing, "batch.size": "100"})
+    options = {
+        name.replace(".", "__"): value
+        for name, value in {**auditing, "large.message.enabled": "true"}.items()
+    }
+    read(path, **options).collect()
+    written = sums(audit(), "producer")
+    assert written == sums(audit(), "consumer")
+    shutil.rmtree(tmp_path / "audit" / "consumer")
+    lost = without_last_batch(Path(path), tmp_path / "lost")
+    read(str(lost), **options).collect()
+    found = sums(audit(), "consumer")
+    (place,) = (place for place in written if written[place] != found.get(place))
+    assert written[place][0] - found[place][0] == 1
+
+
+def test_a_split_message_without_a_key_counts_its_generated_key_on_the_consumers_side_only(
+    write: Callable[..., str],
+    read: Callable[..., DataFrame],
+    audit: Callable[[], DataFrame],
+    auditing: dict[str, str],
+) -> None:
+    path = write([(None, bytes(5000))], "key binary, value binary", **ON, **auditing)
+    read(path, auditLocation=auditing["auditLocation"], large__message__enabled="true").collect()
+    ((_, written),) = sums(audit(), "producer").values()
+    ((_, found),) = sums(audit(), "consumer").values()
+    assert (written, found) == (5000, 5016)
+
+
+def test_each_run_of_a_batch_is_a_query_of_its_own_and_columns_that_are_not_read_are_not_counted(
+    write: Callable[..., str],
+    spark: SparkSession,
+    audit: Callable[[], DataFrame],
+    auditing: dict[str, str],
+) -> None:
+    path = write(messages(7), SCHEMA)
+    frame = spark.read.format("kafkalog").options(**auditing).schema("key binary").load(path)
+    for _ in range(2):
+        assert len(frame.collect()) == 7
+    rows = audit().collect()
+    assert [(row.kind, row.bucketStart, row.messages, row.bytes) for row in rows] == [
+        ("SUCCESS", None, 7, 15)
+    ] * 2
+    assert len({row.query for row in rows}) == 2
+
+
+def test_a_job_that_fails_has_failures_and_no_success(
+    write: Callable[..., str], audit: Callable[[], DataFrame], auditing: dict[str, str]
+) -> None:
+    with pytest.raises(PySparkException, match="RecordTooLarge"):
+        write(
+            [(b"k", b"fits", None), (b"k", bytes(2000), None)],
+            SCHEMA,
+            **{**auditing, "max.message.bytes": 1000},
+        )
+    assert {row.kind: (row.messages, row.bytes) for row in audit().collect()} == {
+        "ATTEMPT": (2, 2006),
+        "FAILURE": (2, 2006),
+    }
+
+
+def test_messages_that_are_dropped_are_counted_by_reason(
+    write: Callable[..., str],
+    read: Callable[..., DataFrame],
+    tmp_path: Path,
+    audit: Callable[[], DataFrame],
+    auditing: dict[str, str],
+) -> None:
+    path = write([(b"k", bytes(5000))], "key binary, value binary", **{**ON, "batch.size": "100"})
+    lost = without_last_batch(Path(path), tmp_path / "lost")
+    write([(str(number),) for number in range(20)], root="lost")
+    options = {"message__assembler__expiration__offset__gap": 5, "large__message__enabled": "true"}
+    read(str(lost), auditLocation=auditing["auditLocation"], **options).collect()
+    found = {row.kind: row.messages for row in audit().collect()}
+    assert found.pop("SUCCESS") == 20
+    (kind,) = found
+    assert kind.startswith("DROPPED-")
+    assert found[kind] == 1
+
+
+@pytest.mark.broker
+def test_both_sides_agree_on_brokers_and_the_counts_can_go_to_a_topic(
+    spark: SparkSession, broker: Broker, audit: Callable[[], DataFrame], auditing: dict[str, str]
+) -> None:
+    topic, reports = unused_topic(), unused_topic()
+    broker.create_topic(topic, 3)
+    broker.create_topic(reports)
+    servers = {"kafka.bootstrap.servers": broker.bootstrap}
+    frame = spark.createDataFrame(messages(50), SCHEMA).repartition(3)
+    frame.write.format("kafkalog").options(topic=topic, **servers, **ON, **auditing).mode("append").save()
+    reader = spark.read.format("kafkalog").options(**servers, **auditing, subscribe=topic)
+    assert reader.option("large.message.enabled", "true").load().count() == 50
+    counts = audit()
+    assert sums(counts, "producer") == sums(counts, "consumer")
+    counts.selectExpr("topic AS key", "to_json(struct(*)) AS value").write.format("kafkalog").options(
+        topic=reports, **servers
+    ).mode("append").save()
+    back = spark.read.format("kafkalog").options(**servers, subscribe=reports).load().collect()
+    assert len(back) == counts.count()
+    assert json.loads(back[0].value)["topic"] == topic
