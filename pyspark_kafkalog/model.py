@@ -264,7 +264,16 @@ class Group:
     coordinator: int = -1
 
 
-class GroupOffsets(Protocol):
+class CommittedOffsets(Protocol):
+    """What consumer groups have committed."""
+
+    def committed(
+        self, group: str, partitions: Collection[TopicPartition] | None = None
+    ) -> dict[TopicPartition, CommittedOffset]:
+        """What ``group`` has committed, for all partitions or for these; without those that have nothing."""
+
+
+class GroupOffsets(CommittedOffsets, Protocol):
     """The consumer groups of a place and what they have committed: ``__consumer_offsets``."""
 
     def group_ids(self) -> tuple[str, ...]:
@@ -272,11 +281,6 @@ class GroupOffsets(Protocol):
 
     def describe(self, groups: Collection[str]) -> dict[str, Group]:
         """Those of ``groups`` that exist."""
-
-    def committed(
-        self, group: str, partitions: Collection[TopicPartition] | None = None
-    ) -> dict[TopicPartition, CommittedOffset]:
-        """What ``group`` has committed, for all partitions or for these; without those that have nothing."""
 
     def commit(self, group: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         """Commit as a group without members, all or what the error does not name.

@@ -15,7 +15,7 @@ from pyspark_kafkalog.model import (
     EARLIEST,
     INTERNAL_TOPICS,
     LATEST,
-    GroupOffsets,
+    CommittedOffsets,
     OffsetRange,
     Place,
     TopicPartition,
@@ -91,7 +91,9 @@ def look_up_partitions(
     return select_partitions(topics, selection, must_exist=must_exist)
 
 
-def start_from_group(options: ReadOptions, place: Place, groups: Callable[[], GroupOffsets]) -> ReadOptions:
+def start_from_group(
+    options: ReadOptions, place: Place, groups: Callable[[], CommittedOffsets]
+) -> ReadOptions:
     """The same options with what the group has committed in the place of ``startingOffsets=committed``.
 
     :raises GroupError: with startingOffsetsByCommittedStrategy=error, where it has committed nothing.

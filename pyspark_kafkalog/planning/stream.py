@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from pyspark_kafkalog.model import GroupOffsets, OffsetRange, Place, TopicPartition
+from pyspark_kafkalog.model import CommittedOffsets, OffsetRange, Place, TopicPartition
 from pyspark_kafkalog.options.offsets_json import MAX_LONG, Offsets
 from pyspark_kafkalog.options.settings import ReadOptions
 from pyspark_kafkalog.planning.offsets import (
@@ -56,7 +56,7 @@ class StreamPlanner:
         *,
         topic_ids: Mapping[str, str] | None = None,
         keep_topic_ids: Callable[[Mapping[str, str]], None] = lambda ids: None,
-        groups: Callable[[], GroupOffsets],
+        groups: Callable[[], CommittedOffsets],
         topics_max_age: float = 0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:

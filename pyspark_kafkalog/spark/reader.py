@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from pyspark_kafkalog.model import OffsetRange, TopicPartition
+from pyspark_kafkalog.model import CommittedOffsets, OffsetRange, TopicPartition
 from pyspark_kafkalog.options.columns import DEAD_LETTER_FIELDS, RECORD_FIELDS, read_columns
 from pyspark_kafkalog.options.settings import place_options, read_options
 from pyspark_kafkalog.planning.filters import ALL_ROWS, bounds_of
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.datasource import Filter
     from pyspark.sql.types import StructType
+
+    from pyspark_kafkalog.transfer.reading import ReadRules
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,7 @@ class LogReader:
 
         self._place_options = place_options(options)
         self._options = read_options(options, batch=batch)
+        self._plan = uuid.uuid4().hex if batch else None
         allowed = DEAD_LETTER_FIELDS if self._options.large_messages.dead_letters else RECORD_FIELDS
         fields = ((field.name, field.dataType.simpleString(), field.nullable) for field in schema)
         read_columns(fields, allowed)
@@ -58,24 +62,45 @@ class LogReader:
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The rows of one split as arrow batches, in offset order."""
-        from pyspark_kafkalog.codec.decode import DecodeLimits
-        from pyspark_kafkalog.transfer.reading import ReadRules, read_split
+        from pyspark_kafkalog.transfer.reading import read_split
 
         if not isinstance(partition, LogInputPartition):
             return  # Spark makes one empty partition of an empty plan
-        rules = ReadRules(
-            schema=self._schema,
-            read_committed=self._options.read_committed,
-            fail_on_data_loss=self._options.fail_on_data_loss,
-            limits=DecodeLimits(check_crcs=self._options.check_crcs),
-        )
         read = None
         if self._options.large_messages.enabled:
             from pyspark_kafkalog.transfer.reassembling import read_reassembled
 
             read = partial(read_reassembled, options=self._options.large_messages)
-        yield from read_split(open_place(self._place_options), partition.split, rules, read)
+        audit = None
+        if self._options.audit is not None:
+            from pyspark_kafkalog.spark.auditing import audit_of
+
+            audit = audit_of(partition.split, self._options.audit, self._plan)
+            if read is not None:
+                read = partial(read, on_dropped=audit.dropped)
+        rows = read_split(open_place(self._place_options), partition.split, self._rules(), read)
+        yield from rows if audit is None else audit.passing(rows)
         freeze_modules()
+
+    def _open_committed(self) -> CommittedOffsets:
+        """What the groups of the place have committed, to start from it."""
+        groups = open_groups(self._place_options)
+        if not self._options.large_messages.enabled:
+            return groups
+        from pyspark_kafkalog.transfer.safe_offsets import WantedOffsets
+
+        return WantedOffsets(groups)
+
+    def _rules(self) -> ReadRules:
+        from pyspark_kafkalog.codec.decode import DecodeLimits
+        from pyspark_kafkalog.transfer.reading import ReadRules
+
+        return ReadRules(
+            schema=self._schema,
+            read_committed=self._options.read_committed,
+            fail_on_data_loss=self._options.fail_on_data_loss,
+            limits=DecodeLimits(check_crcs=self._options.check_crcs),
+        )
 
 
 class LogBatchReader(LogReader, DataSourceReader):
@@ -88,7 +113,7 @@ class LogBatchReader(LogReader, DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """The splits; open ends stay open for the tasks to look up."""
         place = open_place(self._place_options)
-        options = start_from_group(self._options, place, partial(open_groups, self._place_options))
+        options = start_from_group(self._options, place, self._open_committed)
         splits = plan_batch(place, options, self._bounds)
         return [LogInputPartition(split) for split in splits]
 

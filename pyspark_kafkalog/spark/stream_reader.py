@@ -26,6 +26,9 @@ from pyspark_kafkalog.transfer.query_log import QueryLog
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
+    from pyspark_kafkalog.model import GroupOffsets
+    from pyspark_kafkalog.transfer.safe_offsets import SafeOffsets
+
 _SHORTEST_PAUSE = 0.02
 _LONGEST_PAUSE = 0.1
 _PAUSE_PER_IDLE_SECOND = 0.05
@@ -56,7 +59,7 @@ class LogStreamReader(LogReader, DataSourceStreamReader, SupportsTriggerAvailabl
             self._options,
             topic_ids=kept_topic_ids(checkpoint, source),
             keep_topic_ids=partial(keep_topic_ids, checkpoint, source),
-            groups=partial(open_groups, self._place_options),
+            groups=self._open_committed,
             topics_max_age=0 if brokers is None else min(_TOPICS_SECONDS, brokers.metadata_max_age_ms / 1000),
         )
 
@@ -71,7 +74,20 @@ class LogStreamReader(LogReader, DataSourceStreamReader, SupportsTriggerAvailabl
         if not group.commits or group.group_id is None:
             return None
         groups = open_groups(self._place_options, timeout=TIMEOUT)
-        return OffsetCommitter(groups, group.group_id, required=group.required)
+        if not self._options.large_messages.safe_offsets:
+            return OffsetCommitter(groups, group.group_id, required=group.required)
+        safe_offsets = self._safe_offsets(groups, group.group_id)
+        return OffsetCommitter(groups, group.group_id, required=group.required, as_committed=safe_offsets)
+
+    def _safe_offsets(self, groups: GroupOffsets, group: str) -> SafeOffsets:
+        """Imports all that the thread of commits will need: two threads that import can deadlock."""
+        from pyspark_kafkalog.transfer.open_messages import OpenMessages
+        from pyspark_kafkalog.transfer.safe_offsets import SafeOffsets
+
+        if self._place_options.brokers is not None:
+            import pyspark_kafkalog.broker.fetch  # noqa: F401
+        place, settings = open_place(self._place_options), self._options.large_messages.settings
+        return SafeOffsets(OpenMessages(place, self._rules(), settings), groups, group)
 
     @cached_property
     def _watch(self) -> CompletionWatch | None:

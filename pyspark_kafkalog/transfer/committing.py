@@ -10,11 +10,11 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from pyspark_kafkalog.errors import KafkaLogError
-from pyspark_kafkalog.model import CommittedOffset, GroupOffsets
+from pyspark_kafkalog.model import CommittedOffset, GroupOffsets, TopicPartition
 from pyspark_kafkalog.options.offsets_json import Offsets
 from pyspark_kafkalog.transfer.query_log import QueryLog
 
@@ -33,11 +33,21 @@ Spark itself asks sooner after a short one, if another follows.
 _log = logging.getLogger("pyspark_kafkalog")
 
 
+AsCommitted = Callable[[Offsets], Mapping[TopicPartition, CommittedOffset]]
+"""What is to be committed once all below some offsets is processed. May read, in the thread of commits."""
+
+
+def as_they_are(offsets: Offsets) -> Mapping[TopicPartition, CommittedOffset]:
+    """Commit offsets as such."""
+    return {partition: CommittedOffset(offset, metadata=METADATA) for partition, offset in offsets.items()}
+
+
 class OffsetCommitter:
     """Commits for one query what is news to its group, in a thread of its own.
 
     :param groups: the place's, opened by the caller: imports that two threads begin can deadlock.
     :param required: raise where a commit fails, instead of a warning and another attempt later.
+    :param as_committed: if it fails, so does the commit.
     :param clock: seconds that only grow.
     """
 
@@ -47,11 +57,13 @@ class OffsetCommitter:
         group: str,
         *,
         required: bool,
+        as_committed: AsCommitted = as_they_are,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._groups = groups
         self._group = group
         self._required = required
+        self._as_committed = as_committed
         self._clock = clock
         self._thread = ThreadPoolExecutor(1, "kafkalog commits")
         self._last: Future[None] | None = None
@@ -73,14 +85,14 @@ class OffsetCommitter:
 
     def _commit(self, offsets: Offsets) -> None:
         news = {
-            partition: CommittedOffset(offset, metadata=METADATA)
+            partition: offset
             for partition, offset in offsets.items()
             if self._committed.get(partition) != offset
         }
         if not news or self._clock() < self._not_before:
             return
         try:
-            self._groups.commit(self._group, news)
+            self._groups.commit(self._group, self._as_committed(news))
         except Exception as e:
             # Whatever it is, a query that reads on is worth more than its lag.
             if self._required:

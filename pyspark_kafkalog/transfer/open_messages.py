@@ -1,0 +1,94 @@
+"""Which large messages are incomplete at an offset, found out without reading a record twice."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from pyspark_kafkalog.largemessage.assembler import Assembler
+from pyspark_kafkalog.model import AssemblerSettings, OffsetRange, Place, TopicPartition
+from pyspark_kafkalog.options.offsets_json import Offsets
+from pyspark_kafkalog.transfer.looking_back import Source, arrivals
+from pyspark_kafkalog.transfer.reading import ReadRules
+
+
+@dataclass(slots=True)
+class _Known:
+    """The messages of one partition that are open at ``position``, without slices."""
+
+    position: int
+    assembler: Assembler
+    last_visible: int = -1
+
+
+class OpenMessages:
+    """The open messages of partitions whose offsets rise from one question to the next.
+
+    No more than the last ``message.assembler.expiration.offset.gap`` offsets and one are read before an
+    offset that is asked for, because what began earlier has expired (twice as many if message
+    segments have been lost); and none that were read for the last question. Capacity does
+    not count, as nothing is evicted where the log can be read again.
+
+    :param rules: those of the query; the schema does not matter.
+    """
+
+    def __init__(self, place: Place, rules: ReadRules, settings: AssemblerSettings) -> None:
+        self._place = place
+        self._rules = rules
+        self._settings = settings
+        self._known: dict[TopicPartition, _Known] = {}
+
+    def is_new(self, partition: TopicPartition) -> bool:
+        """Whether nothing was asked about ``partition`` yet."""
+        return partition not in self._known
+
+    def safe_offsets(self, ends: Offsets, not_before: Mapping[TopicPartition, int]) -> Offsets:
+        """For each partition the least offset of an open message at that end, or the end itself.
+
+        :param not_before: where it is known that nothing is open that began below an offset.
+        :raises KafkaLogError: if the records can't be read.
+        """
+        bounds = self._place.watermarks(ends, read_committed=False)
+        found = {}
+        for partition, end in ends.items():
+            its = bounds.get(partition)
+            log_start = end if its is None else its.log_start_offset
+            source = Source(self._place, partition, self._rules, log_start)
+            self._known[partition] = known = self._at(source, end, not_before.get(partition, log_start))
+            oldest = known.assembler.safe_offset(known.last_visible)
+            found[partition] = end if oldest is None else min(oldest, end)
+        return found
+
+    def _at(self, source: Source, end: int, not_before: int) -> _Known:
+        """The open messages at ``end``, from those that were known last if they are not too old."""
+        gap = self._settings.expiration_offset_gap
+        known = self._known.pop(source.partition, None)  # Half of an addition would be wrong.
+        if known is not None and end - 1 - gap <= known.position <= end:
+            self._read(source, known, end)
+            return known
+        known = self._from(source, max(end - 1 - gap, not_before), end)
+        if all(0 in message.pieces for message in known.assembler.messages.values()):
+            return known
+        # The rest of a message that began earlier, and has expired, may look like a beginning.
+        return self._from(source, max(end - 2 * (gap + 1), not_before), end)
+
+    def _from(self, source: Source, first: int, end: int) -> _Known:
+        known = _Known(max(first, source.log_start), self._assembler(source.partition))
+        self._read(source, known, end)
+        return known
+
+    def _assembler(self, partition: TopicPartition) -> Assembler:
+        return Assembler(partition, self._settings, evict=False)
+
+    def _read(self, source: Source, known: _Known, end: int) -> None:
+        for rows in source.rows(OffsetRange(known.position, end)):
+            offsets = rows.column("offset").to_numpy()
+            for arrival in arrivals(rows):
+                at = int(np.searchsorted(offsets, arrival.offset))
+                known.assembler.expire(int(offsets[at - 1]) if at else known.last_visible)
+                known.assembler.add(arrival)
+                known.assembler.dropped.clear()
+            known.last_visible = int(offsets[-1])
+        known.position = max(known.position, end)

@@ -1,0 +1,114 @@
+"""What is committed of a partition with large messages, and where a query starts: as LinkedIn's consumer."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+import pytest
+
+from pyspark_kafkalog.codec.decode import DecodeLimits
+from pyspark_kafkalog.log.directory import LogDirectory
+from pyspark_kafkalog.model import CommittedOffset, OffsetRange, Place, TopicPartition
+from pyspark_kafkalog.options.largemessages import LargeMessageOptions, assembler_settings
+from pyspark_kafkalog.transfer.looking_back import WANTED
+from pyspark_kafkalog.transfer.open_messages import OpenMessages
+from pyspark_kafkalog.transfer.reading import ReadRules
+from pyspark_kafkalog.transfer.reassembling import read_reassembled
+from pyspark_kafkalog.transfer.safe_offsets import SafeOffsets, WantedOffsets
+from tests.large_fixtures import ROOT, Scenario, requires_large_fixtures, scenarios
+from tests.planning.fake_groups import FakeGroups
+
+GAP = "message.assembler.expiration.offset.gap"
+OFFSET = pa.schema([("offset", pa.int64())])
+NOT_EVICTING = [scenario for scenario in scenarios() if not scenario.evicts]
+
+
+def safe_offsets(scenario: Scenario, place: Place, groups: FakeGroups) -> SafeOffsets:
+    settings = {n: v for n, v in scenario.settings.items() if n != "isolation.level"}
+    rules = ReadRules(WANTED, scenario.read_committed, True, DecodeLimits())
+    return SafeOffsets(OpenMessages(place, rules, assembler_settings(settings)), groups, "g")
+
+
+@requires_large_fixtures
+@pytest.mark.parametrize("scenario", NOT_EVICTING, ids=repr)
+def test_the_end_is_committed_as_theirs(scenario: Scenario) -> None:
+    place = LogDirectory.open(str(ROOT))
+    at = safe_offsets(scenario, place, FakeGroups())
+    for partition, its in at(scenario.partitions).items():
+        theirs = scenario.entry["end"]["committed_raw"][str(partition.partition)]
+        assert its.offset == theirs["offset"]
+        assert its.metadata == f"{scenario.partitions[partition]},"
+
+
+@requires_large_fixtures
+@pytest.mark.parametrize("scenario", NOT_EVICTING, ids=repr)
+def test_every_message_is_committed_as_theirs(scenario: Scenario) -> None:
+    place = LogDirectory.open(str(ROOT))
+    at = safe_offsets(scenario, place, FakeGroups())
+    for row in scenario.table("commit_each"):
+        if "exception" in row:
+            continue
+        partition = next(p for p in scenario.partitions if p.partition == row["partition"])
+        ours = at({partition: row["position"]})[partition]
+        assert (ours.offset, ours.metadata) == (row["committed_offset"], row["metadata"]), row
+        if GAP not in scenario.settings:
+            again = safe_offsets(scenario, place, FakeGroups())({partition: row["position"]})[partition]
+            assert again == ours, "it is the same without what was known before"
+
+
+def offsets_from(scenario: Scenario, partition: TopicPartition, start: int) -> list[int]:
+    """Those of the messages that our reader delivers from ``start`` to the end."""
+    rules = ReadRules(OFFSET, scenario.read_committed, True, DecodeLimits())
+    settings = {n: v for n, v in scenario.settings.items() if n != "isolation.level"}
+    options = LargeMessageOptions(enabled=True, settings=assembler_settings(settings))
+    place, range_ = LogDirectory.open(str(ROOT)), OffsetRange(start, scenario.partitions[partition])
+    batches = read_reassembled(place, partition, range_, rules, options=options)
+    return sorted(offset for rows in batches for offset in rows.column("offset").to_pylist())
+
+
+def first_wanted(partition: TopicPartition, offset: int, metadata: str) -> int:
+    groups = FakeGroups({"g": {partition: CommittedOffset(offset, metadata=metadata)}})
+    return WantedOffsets(groups).committed("g", [partition])[partition].offset
+
+
+@requires_large_fixtures
+@pytest.mark.parametrize("scenario", NOT_EVICTING, ids=repr)
+def test_a_query_takes_over_where_their_consumer_was(scenario: Scenario) -> None:
+    for number, _, offset, metadata, delivered, *_ in scenario.table("resume"):
+        partition = next(p for p in scenario.partitions if p.partition == number)
+        start = first_wanted(partition, offset, metadata)
+        found = offsets_from(scenario, partition, start)
+        theirs = json.loads(delivered)
+        if GAP not in scenario.settings:
+            assert found == theirs, f"{offset}, {metadata}"
+        else:
+            assert found == [row[0] for row in scenario.delivered(number) if row[0] >= start]
+
+
+@requires_large_fixtures
+@pytest.mark.parametrize("scenario", NOT_EVICTING, ids=repr)
+def test_a_query_starts_at_what_anyone_committed(scenario: Scenario) -> None:
+    for number, offset, metadata, _, _, delivered, *_ in scenario.table("resume_from"):
+        partition = next(p for p in scenario.partitions if p.partition == number)
+        start = first_wanted(partition, offset, metadata)
+        if start > scenario.partitions[partition]:
+            continue  # As any committed offset beyond the end: told as data loss.
+        found = offsets_from(scenario, partition, start)
+        assert found == [row[0] for row in scenario.delivered(number) if row[0] >= start]
+        assert set(json.loads(delivered)) <= set(found), "we may look further back than they do"
+
+
+@requires_large_fixtures
+@pytest.mark.parametrize("scenario", NOT_EVICTING, ids=repr)
+def test_an_offset_to_start_from_is_as_their_seek_back_inside_what_they_track(scenario: Scenario) -> None:
+    for number, offset, position, delivered in scenario.table("seek"):
+        partition = next(p for p in scenario.partitions if p.partition == number)
+        if isinstance(position, int) and offset <= scenario.partitions[partition]:
+            found = offsets_from(scenario, partition, offset)
+            assert found == [row[0] for row in scenario.delivered(number) if row[0] >= offset]
+            assert set(json.loads(delivered)) <= set(found), (
+                "what raised errors there, or expired, does not here"
+            )
+            if not scenario.entry["exceptions"] and GAP not in scenario.settings:
+                assert found == json.loads(delivered)
