@@ -18,6 +18,7 @@ from pyspark_kafkalog.planning.offsets import plan_batch, start_from_group
 from pyspark_kafkalog.planning.splitting import Split
 from pyspark_kafkalog.spark.garbage import freeze_modules
 from pyspark_kafkalog.transfer.places import open_groups, open_place
+from pyspark_kafkalog.transfer.seeking import check_start, cleanup_policies
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -113,6 +114,7 @@ class LogBatchReader(LogReader, DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """The splits; open ends stay open for the tasks to look up."""
         place = open_place(self._place_options)
+        check_start(self._options, cleanup_policies(self._place_options))
         options = start_from_group(self._options, place, self._open_committed)
         splits = plan_batch(place, options, self._bounds)
         return [LogInputPartition(split) for split in splits]

@@ -22,6 +22,7 @@ from pyspark_kafkalog.transfer.checkpoint import keep_topic_ids, kept_start_offs
 from pyspark_kafkalog.transfer.committing import TIMEOUT, CompletionWatch, OffsetCommitter
 from pyspark_kafkalog.transfer.places import open_groups, open_place
 from pyspark_kafkalog.transfer.query_log import QueryLog
+from pyspark_kafkalog.transfer.seeking import check_start, cleanup_policies
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -66,7 +67,11 @@ class LogStreamReader(LogReader, DataSourceStreamReader, SupportsTriggerAvailabl
     @cached_property
     def _initial(self) -> Offsets:
         source = (*self._source, self._options.starting)
-        return kept_start_offsets(self._options.checkpoint_location, source, self._planner.initial_offsets)
+        return kept_start_offsets(self._options.checkpoint_location, source, self._choose_start)
+
+    def _choose_start(self) -> Offsets:
+        check_start(self._options, cleanup_policies(self._place_options))
+        return self._planner.initial_offsets()
 
     @cached_property
     def _committer(self) -> OffsetCommitter | None:
@@ -86,7 +91,7 @@ class LogStreamReader(LogReader, DataSourceStreamReader, SupportsTriggerAvailabl
 
         if self._place_options.brokers is not None:
             import pyspark_kafkalog.broker.fetch  # noqa: F401
-        place, settings = open_place(self._place_options), self._options.large_messages.settings
+        place, settings = partial(open_place, self._place_options), self._options.large_messages.settings
         return SafeOffsets(OpenMessages(place, self._rules(), settings), groups, group)
 
     @cached_property

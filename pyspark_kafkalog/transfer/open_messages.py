@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -31,14 +32,21 @@ class OpenMessages:
     segments have been lost); and none that were read for the last question. Capacity does
     not count, as nothing is evicted where the log can be read again.
 
+    :param open_place: called once, in the thread that asks first.
     :param rules: those of the query; the schema does not matter.
     """
 
-    def __init__(self, place: Place, rules: ReadRules, settings: AssemblerSettings) -> None:
-        self._place = place
+    def __init__(
+        self, open_place: Callable[[], Place], rules: ReadRules, settings: AssemblerSettings
+    ) -> None:
+        self._open_place = open_place
         self._rules = rules
         self._settings = settings
         self._known: dict[TopicPartition, _Known] = {}
+
+    @cached_property
+    def _place(self) -> Place:
+        return self._open_place()
 
     def is_new(self, partition: TopicPartition) -> bool:
         """Whether nothing was asked about ``partition`` yet."""

@@ -27,7 +27,7 @@ NOT_EVICTING = [scenario for scenario in scenarios() if not scenario.evicts]
 def safe_offsets(scenario: Scenario, place: Place, groups: FakeGroups) -> SafeOffsets:
     settings = {n: v for n, v in scenario.settings.items() if n != "isolation.level"}
     rules = ReadRules(WANTED, scenario.read_committed, True, DecodeLimits())
-    return SafeOffsets(OpenMessages(place, rules, assembler_settings(settings)), groups, "g")
+    return SafeOffsets(OpenMessages(lambda: place, rules, assembler_settings(settings)), groups, "g")
 
 
 @requires_large_fixtures
