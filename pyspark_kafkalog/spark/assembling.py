@@ -71,12 +71,12 @@ class PartitionAssembly:
         :raises LargeMessageDroppedError: for a message that a full buffer drops, if that was asked for.
         """
         for rows, blob in in_offset_order(blobs, self._partition):
-            done = self._reassembler.feed(rows, now_ms=now_ms)
-            if done.rows is rows and blob is not None:
-                yield self._stepped(blob)
-            elif done.rows.num_rows:
-                yield from self._encoded(done.rows)
-            yield from self._dropped(done.dropped)
+            for done in self._reassembler.feed_in_parts(rows, now_ms=now_ms, most_bytes=_BATCH_BYTES):
+                if done.rows is rows and blob is not None:
+                    yield self._stepped(blob)
+                elif done.rows.num_rows:
+                    yield from self._encoded(done.rows)
+                yield from self._dropped(done.dropped)
 
     def expire(self, now_ms: int) -> Iterator[Stepped]:
         """Drop what has been open for too long."""
