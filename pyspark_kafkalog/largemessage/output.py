@@ -12,6 +12,7 @@ from pyspark_kafkalog.codec.columns import binary_column, int64_column
 from pyspark_kafkalog.errors import RecordTooLargeError
 from pyspark_kafkalog.largemessage.format import (
     INT32_MAX,
+    INT64_MAX,
     LM,
     LM_HEADER,
     LM_SIZE,
@@ -76,9 +77,6 @@ def delivered(
         schema = schema.append(STARTING_OFFSET).append(SEGMENT_COUNT)
         columns["startingOffset"], columns["segmentCount"] = pa.array(starts), pa.array(segment_counts)
     return pa.RecordBatch.from_arrays(list(columns.values()), schema=schema)
-
-
-INT64_MAX = (1 << 63) - 1
 
 
 def _ranges(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:

@@ -16,7 +16,8 @@ from pyspark_kafkalog.codec.buffers import allocate
 from pyspark_kafkalog.codec.columns import binary_column, int64_column
 from pyspark_kafkalog.largemessage.assembler import Arrival, Assembler, OpenMessage
 from pyspark_kafkalog.largemessage.dropped import Dropped, DropReason
-from pyspark_kafkalog.largemessage.output import INT64_MAX, Message, Run, delivered
+from pyspark_kafkalog.largemessage.format import INT64_MAX
+from pyspark_kafkalog.largemessage.output import Message, Run, delivered
 from pyspark_kafkalog.largemessage.segments import ERRORS, Segments, find
 from pyspark_kafkalog.largemessage.snapshot import dump, load
 from pyspark_kafkalog.model import AssemblerSettings, TopicPartition
@@ -107,14 +108,6 @@ class Reassembler:
                 delivered(rows, runs, marks, extra_columns=self._extra_columns), self._take_dropped()
             )
 
-    def feed_silently(self, rows: pa.RecordBatch) -> None:
-        """Look back: learn of message segments of earlier rows. Delivers, drops and keeps nothing."""
-        found = find(rows)
-        if found is not None or self._assembler.messages:
-            for _ in self._runs(_Batch.of(rows), found, -1, INT64_MAX, silent=True):
-                pass
-        self._assembler.dropped.clear()
-
     def adopt(self, messages: Sequence[OpenMessage]) -> None:
         """Let messages that are not open here be open too, also such as began before what was fed."""
         self._assembler.restore([*self._assembler.messages.values(), *messages], self._assembler.used)
@@ -146,14 +139,14 @@ class Reassembler:
         return dropped
 
     def _runs(
-        self, batch: _Batch, found: Segments | None, now_ms: int, most_bytes: int, *, silent: bool = False
+        self, batch: _Batch, found: Segments | None, now_ms: int, most_bytes: int
     ) -> Iterator[list[Run]]:
         """Go through the rows; gives those to deliver, at least one list."""
         runs: list[Run] = []
         touched: set[bytes] = set()
         position = size = 0
         if found is not None:
-            for row, arrival, error in _arrivals(batch, found, silent=silent):
+            for row, arrival, error in _arrivals(batch, found):
                 self._ordinary(batch, position, row, runs)
                 position = row + 1
                 touched.add(arrival.message_id)
@@ -193,37 +186,34 @@ class Reassembler:
                 self._assembler.expire(arrival.offset)  # such a record counts as delivered, and is lost
             self._assembler.reject(arrival, error)
             return None
-        start = arrival.offset
-        slices: list[np.ndarray] | None = [] if arrival.slice is None else [arrival.slice]
-        if arrival.count > 1:
-            complete = self._assembler.add(arrival, now_ms)
-            if complete is None:
-                return None
-            start = complete.starting_offset
-            if arrival.slice is not None:
-                slices = self._slices(complete, arrival)
-        safe_offset = self._assembler.safe_offset(arrival.offset)
-        if slices is None:
+        if arrival.count == 1:
+            safe_offset = self._assembler.safe_offset(arrival.offset)
+            assert arrival.slice is not None
+            return Run(row, row + 1, safe_offset, Message([arrival.slice], arrival.offset, 1))
+        complete = self._assembler.add(arrival, now_ms)
+        if complete is None:
             return None
-        return Run(row, row + 1, safe_offset, Message(slices, start, arrival.count))
+        slices = self._slices(complete)
+        if slices is None:
+            self._assembler.drop(complete, DropReason.NOT_READ_AGAIN, arrival.offset)
+            return None
+        safe_offset = self._assembler.safe_offset(arrival.offset)
+        return Run(row, row + 1, safe_offset, Message(slices, complete.starting_offset, complete.count))
 
-    def _slices(self, complete: OpenMessage, last: Arrival) -> list[np.ndarray] | None:
-        """The slices of a message in order; None, and the message is dropped, if some are gone."""
+    def _slices(self, complete: OpenMessage) -> list[np.ndarray] | None:
+        """The slices of a message in order; None if some are gone."""
         pieces = [complete.pieces[number] for number in range(complete.count)]
         forgotten = {piece.offset: piece for piece in pieces if piece.slice is None}
         if forgotten and self._read_again is not None:
             batch = _Batch.of(self._read_again(sorted(forgotten)))
             found = find(batch.rows)
-            for _, again, error in _arrivals(batch, found, silent=False) if found is not None else ():
+            for _, again, error in _arrivals(batch, found) if found is not None else ():
                 piece = forgotten.get(again.offset)
                 claims = (again.message_id, again.number, again.size)
                 if error is None and piece and claims == (complete.message_id, piece.number, piece.size):
                     piece.slice = again.slice
         slices = [piece.slice for piece in pieces if piece.slice is not None]
-        if len(slices) == len(pieces):
-            return slices
-        self._assembler.drop(complete, DropReason.NOT_READ_AGAIN, last.offset)
-        return None
+        return slices if len(slices) == len(pieces) else None
 
     def _copy_out(self, touched: set[bytes], batch: _Batch) -> None:
         """Let those of ``touched`` that are open not keep the batch alive, only their own slices of it."""
@@ -234,15 +224,12 @@ class Reassembler:
                     piece.slice[:] = shared
 
 
-def _arrivals(
-    batch: _Batch, found: Segments, *, silent: bool
-) -> Iterator[tuple[int, Arrival, DropReason | None]]:
+def _arrivals(batch: _Batch, found: Segments) -> Iterator[tuple[int, Arrival, DropReason | None]]:
     """The message segments of a batch, and the rows in error."""
     columns = (found.row, found.number, found.count, found.length, found.slice_start, found.error)
     for message_id, row, number, count, length, slice_start, error in zip(
         found.message_ids(), *(column.tolist() for column in columns), strict=True
     ):
-        kept = batch.slice(row, slice_start)
-        slice_ = None if silent else kept
+        shared = batch.slice(row, slice_start)
         offset = int(batch.offsets[row])
-        yield row, Arrival(offset, message_id, number, count, length, kept.size, slice_), ERRORS[error]
+        yield row, Arrival(offset, message_id, number, count, length, shared.size, shared), ERRORS[error]

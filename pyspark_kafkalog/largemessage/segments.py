@@ -72,9 +72,12 @@ class Segments:
     error: np.ndarray
 
     def message_ids(self) -> list[bytes]:
-        """The 16 bytes of each id."""
+        """The 16 bytes of each id; none where it cannot be read."""
         halves = np.stack([self.id_hi, self.id_lo], axis=1).astype(">i8").tobytes()
-        return [halves[at : at + ID_SIZE] for at in range(0, len(halves), ID_SIZE)]
+        return [
+            b"" if error == _BAD_HEADER else halves[at * ID_SIZE : (at + 1) * ID_SIZE]
+            for at, error in enumerate(self.error.tolist())
+        ]
 
 
 def find(rows: pa.RecordBatch) -> Segments | None:

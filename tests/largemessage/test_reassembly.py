@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Sequence
 
 import pyarrow as pa
@@ -102,35 +103,59 @@ def test_broken_segments(records: list[Record], cuts: list[int], gap: int) -> No
 
 
 @many
-@given(partitions(hostile=True), cuts, st.integers(1, 20), gaps, st.integers(0, 30))
+@given(partitions(hostile=True), cuts, st.integers(0, 30), st.integers(1, 20), gaps, st.integers(0, 30))
 def test_slices_are_forgotten_and_read_again(
-    records: list[Record], cuts: list[int], capacity: int, gap: int, most_bytes: int
+    records: list[Record], cuts: list[int], adopted: int, capacity: int, gap: int, most_bytes: int
 ) -> None:
-    """Where nothing is evicted, memory is bounded and the rows are those of a buffer without bounds."""
+    """Where nothing is evicted, memory is bounded and the rows are those of a buffer without bounds.
+
+    Also if from some row on another reassembler goes on, which is told what is open there.
+    """
     rows = arrow_batch(records)
     by_offset = {record.offset: row for row, record in enumerate(records)}
 
     def read_again(offsets: Sequence[int]) -> pa.RecordBatch:
         return rows.take(pa.array([by_offset[offset] for offset in offsets]))
 
-    reassembler = Reassembler(
-        PARTITION,
-        AssemblerSettings(buffer_capacity=capacity, expiration_offset_gap=gap),
-        evict=False,
-        read_again=read_again,
-        extra_columns=True,
-    )
+    def reassembler() -> Reassembler:
+        settings = AssemblerSettings(buffer_capacity=capacity, expiration_offset_gap=gap)
+        return Reassembler(PARTITION, settings, evict=False, read_again=read_again, extra_columns=True)
+
+    first, second = reassembler(), reassembler()
     out, dropped = [], []
     start = 0
     for size in [*cuts, rows.num_rows]:
-        for part in reassembler.feed_in_parts(rows.slice(start, size), most_bytes=most_bytes):
+        if first is not second and start >= adopted:
+            second.adopt(first.open_messages())
+            first = second
+        for part in first.feed_in_parts(rows.slice(start, size), most_bytes=most_bytes):
             out += [_message(row, records) for row in part.rows.to_pylist()]
             dropped += part.dropped
-        assert held(reassembler) <= capacity
+        assert held(first) <= capacity
         start += size
     delivered, errors, _ = modelled(records, INFINITE, gap)
     assert out == delivered
     assert [one.offset for one in dropped if one.reason not in INCOMPLETE] == errors
+
+
+@pytest.mark.parametrize("evict", [True, False])
+def test_claims_cost_nothing(evict: bool) -> None:
+    """Message segments that claim 2**31 - 1 of them, and as many bytes."""
+    records = [
+        Record(n, prefixed(n.to_bytes(16, "big"), 2**31 - 2, 2**31 - 1, 2**31 - 1, b"x")) for n in range(900)
+    ]
+    rows = arrow_batch(records)
+    reassembler = Reassembler(PARTITION, AssemblerSettings(), evict=evict)
+    before = pa.total_allocated_bytes()
+    tracemalloc.start()
+    try:
+        assert reassembler.feed(rows).rows.num_rows == 0
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 2_000_000
+    assert pa.total_allocated_bytes() - before < 200_000
+    assert len(reassembler.state() or b"") < 200_000
 
 
 def test_what_cannot_be_read_again_is_dropped() -> None:
