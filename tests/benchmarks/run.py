@@ -19,6 +19,7 @@ BENCHMARKS = (
     "broker_stream",
     "broker_planning",
     "commits",
+    "large_write",
 )
 
 
