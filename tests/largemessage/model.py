@@ -1,7 +1,7 @@
 """LinkedIn's consumer for one partition, record by record, written from the description of the format alone.
 
-Two rules differ, as ours do: an id of which nothing was accepted is forgotten after the gap,
-and the capacity bounds what is really held.
+Two rules differ, as ours do: an id of which nothing was accepted is forgotten after the gap, and
+the capacity also bounds what is really held, which theirs loses count of after a length that lied.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Entry:
 
 class Model:
     def __init__(self, capacity: int, gap: int) -> None:
-        self.capacity, self.gap = capacity, gap
+        self.capacity, self.gap, self.used = capacity, gap, 0
         self.buffer: dict[bytes, Entry] = {}
         self.lost: list[bytes] = []
         """Ids that expired or were evicted."""
@@ -62,8 +62,15 @@ class Model:
         for key, entry in list(self.buffer.items()):
             began = entry.start if entry.tracked is None else entry.tracked
             if began < current - self.gap:
-                self.lost.append(key)
-                del self.buffer[key]
+                self.lose(key)
+
+    def lose(self, key: bytes) -> None:
+        self.lost.append(key)
+        self.used -= self.buffer.pop(key).bytes
+
+    @property
+    def held(self) -> int:
+        return sum(one.bytes for one in self.buffer.values() if len(one.slices) < one.count)
 
     def record(self, record: Record) -> Message | None:
         """What is delivered; None for a message segment that completes nothing."""
@@ -126,13 +133,14 @@ class Model:
         if len(entry.slices) == count:
             if entry.bytes != length:
                 raise SegmentError
+            self.used -= sum(len(one) for n, one in entry.slices.items() if n != number)
             del self.buffer[key]
             self.expire(offset)
             return entry.start, b"".join(entry.slices[i] for i in range(count))
+        self.used += len(data) if new else 0
         if entry.tracked is None:
             entry.tracked = offset
-        while sum(one.bytes for one in self.buffer.values()) > self.capacity:
-            self.lost.append(oldest := next(iter(self.buffer)))
-            del self.buffer[oldest]
+        while max(self.used, self.held) > self.capacity:
+            self.lose(next(iter(self.buffer)))
         self.expire(offset)
         return None

@@ -9,6 +9,7 @@ import pytest
 
 from pyspark_kafkalog.errors import OffsetNotTrackedError
 from tests.largemessage.cases import SCENARIOS, Scenario, as_delivered
+from tests.largemessage.model import Model, Record, SegmentError
 from tests.largemessage.reader import NegativeWatermarkError, Reader
 
 each_scenario = pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
@@ -150,3 +151,27 @@ def test_seek_to_what_is_committed(scenario: Scenario) -> None:
         first = reader.commit() or (None, None)
         delivered = reader.read_offsets()
         assert [*first, delivered, *(reader.commit() or ())] == told, (offset, metadata)
+
+
+@each_scenario
+def test_the_model_is_right(scenario: Scenario) -> None:
+    """The one that :mod:`.test_reassembly` compares with."""
+    model = Model(scenario.settings.buffer_capacity, scenario.settings.expiration_offset_gap)
+    delivered, errors = [], []
+    for row in scenario.rows.to_pylist():
+        headers = [(one["key"], one["value"]) for one in row["headers"] or ()]
+        try:
+            message = model.record(Record(row["offset"], row["value"], headers))
+        except SegmentError:
+            errors.append(row["offset"])
+            continue
+        if message is not None:
+            told = [{"key": name, "value": value} for name, value in message.headers]
+            delivered.append(as_delivered({**row, "value": message.value, "headers": told}))
+    wanted = [
+        {name: one[name] for name in one if name not in ("starting_offset", "safe_offset_of_message")}
+        for one in scenario.told("delivered")
+    ]
+    assert delivered == wanted
+    if not scenario.settings.exception_on_message_dropped:
+        assert errors == [one["offset"] for one in scenario.told("exceptions")]

@@ -92,11 +92,11 @@ def test_any_order_loss_and_repetition(
 
 
 @many
-@given(partitions(hostile=True), cuts, gaps)
-def test_broken_segments(records: list[Record], cuts: list[int], gap: int) -> None:
+@given(partitions(hostile=True), cuts, st.sampled_from([5, 12, 20, 1000]), gaps)
+def test_broken_segments(records: list[Record], cuts: list[int], capacity: int, gap: int) -> None:
     """Claims of 2**31 - 1 segments or bytes included."""
-    delivered, errors, lost = modelled(records, INFINITE, gap)
-    ours, dropped = fed(records, cuts, 1000, gap)
+    delivered, errors, lost = modelled(records, capacity, gap)
+    ours, dropped = fed(records, cuts, capacity, gap)
     assert ours == delivered
     assert [one.offset for one in dropped if one.reason not in INCOMPLETE] == errors
     assert sorted(one.message_id for one in dropped if one.reason in INCOMPLETE) == sorted(lost)
