@@ -55,28 +55,33 @@ def delivered(
     counts = np.array([run.stop - run.start for run in runs], np.int64)
     chosen = _ranges(np.array([run.start for run in runs], np.int64), counts)
     messages = [run.message for run in runs]
-    if chosen.size == rows.num_rows:
-        out = rows
-    else:
-        out = rows.take(pa.array(chosen)) if chosen.size else rows.slice(0, 0)
-    columns = dict(zip(rows.schema.names, out.columns, strict=True))
-    if any(messages):
-        columns["value"] = _values(rows.column("value"), runs, counts, chosen)
+    indices = None if chosen.size == rows.num_rows else pa.array(chosen)
+    columns: dict[str, pa.Array] = {}
+    for name, column in zip(rows.schema.names, rows.columns, strict=True):
+        if name == "value" and any(messages):
+            columns[name] = _values(column, runs, counts, chosen)
+        else:
+            columns[name] = column if indices is None else column.take(indices)
     offsets = int64_column(columns["offset"])
     if "headers" in columns:
         safe = np.repeat([INT64_MAX if run.safe_offset is None else run.safe_offset for run in runs], counts)
         columns["headers"] = _headers(columns["headers"], chosen, offsets, safe, marks)
-    schema = rows.schema
-    if extra_columns:
-        starts = offsets.copy()
-        segment_counts = np.ones(starts.size, np.int32)
-        positions = np.cumsum(counts) - counts
-        for at, message in zip(positions.tolist(), messages, strict=True):
-            if message is not None:
-                starts[at], segment_counts[at] = message.starting_offset, message.segment_count
-        schema = schema.append(STARTING_OFFSET).append(SEGMENT_COUNT)
-        columns["startingOffset"], columns["segmentCount"] = pa.array(starts), pa.array(segment_counts)
-    return pa.RecordBatch.from_arrays(list(columns.values()), schema=schema)
+    out = pa.RecordBatch.from_arrays(list(columns.values()), schema=rows.schema)
+    return _with_extra_columns(out, offsets, messages, counts) if extra_columns else out
+
+
+def _with_extra_columns(
+    rows: pa.RecordBatch, offsets: np.ndarray, messages: list[Message | None], counts: np.ndarray
+) -> pa.RecordBatch:
+    starts = offsets.copy()
+    segment_counts = np.ones(starts.size, np.int32)
+    for at, message in zip((np.cumsum(counts) - counts).tolist(), messages, strict=True):
+        if message is not None:
+            starts[at], segment_counts[at] = message.starting_offset, message.segment_count
+    schema = rows.schema.append(STARTING_OFFSET).append(SEGMENT_COUNT)
+    return pa.RecordBatch.from_arrays(
+        [*rows.columns, pa.array(starts), pa.array(segment_counts)], schema=schema
+    )
 
 
 def _ranges(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
