@@ -21,6 +21,8 @@ from pyspark_kafkalog.model import AssemblerSettings, OffsetRange, Place, TopicP
 from pyspark_kafkalog.transfer.reading import ReadRules, decoded
 
 _FIRST_STRIDE = 8
+_MOST_WINDOWS = 8
+"""How far to look back, in expiration gaps, if there is a copy in each of them."""
 _NEIGHBOURS = 8
 """Offsets no further apart are fetched together."""
 
@@ -103,11 +105,6 @@ class History:
         """The least offset at which a message can have begun that is open at ``start``."""
         return max(self.last_visible - self.settings.expiration_offset_gap, self.source.log_start)
 
-    @property
-    def _oldest_copy(self) -> int:
-        """How far to read where copies of message segments make it matter what became of earlier ones."""
-        return max(self.start - 2 * (self.settings.expiration_offset_gap + 1), self.source.log_start)
-
     def open_at(self, ids: Mapping[bytes, tuple[int, int | None]]) -> list[OpenMessage]:
         """Those of ``ids`` that are open at ``start``, without slices.
 
@@ -119,21 +116,18 @@ class History:
         while self.first > self._oldest and not all(self._is_whole(*one) for one in ids.items()):
             self._extend(max(self.first - stride, self._oldest))
             stride *= 2
-        if not all(self._rises(message_id, number) for message_id, (number, _) in ids.items()):
-            self._extend(self._oldest_copy)
+        self._settle([its for its, (number, _) in ids.items() if not self._rises(its, number)])
         found = (self._simulated(message_id, before) for message_id, (_, before) in ids.items())
         return [message for message in found if message is not None]
 
     def all_open(self) -> list[OpenMessage]:
         """All messages that are open at ``start``, without slices."""
-        self._extend(self._oldest_copy)
-        assembler = self._assembler()
-        everything = sorted((one for its in self._arrivals.values() for one in its), key=lambda a: a.offset)
-        for arrival in everything:
-            assembler.expire(self._before(arrival.offset))
-            assembler.add(arrival)
-        assembler.expire(self.last_visible)
-        return list(assembler.messages.values())
+        while self.first > self._oldest:
+            self._extend(self._oldest)
+        found = list(self._arrivals)
+        self._settle(found)
+        opened = (self._simulated(message_id, None) for message_id in found)
+        return [message for message in opened if message is not None]
 
     def open_with(self, message_id: bytes, missing: Collection[int], oldest: int) -> OpenMessage | None:
         """The message of that id that is open at ``start``, if all numbers of ``missing`` are known.
@@ -149,8 +143,21 @@ class History:
             stride *= 2
         if lacking:
             return None
-        self._extend(self._oldest_copy)
+        self._settle([message_id])
         return self._simulated(message_id, None)
+
+    def _settle(self, ids: Collection[bytes]) -> None:
+        """Know of each id enough to tell which of its message segments belong together.
+
+        That is a stretch without any, so long that what was open before it has expired.
+        """
+        window = self.settings.expiration_offset_gap + 1
+        known = [message_id for message_id in ids if message_id in self._arrivals]
+        for _ in range(_MOST_WINDOWS):
+            settled = all(self._arrivals[its][0].offset - window >= self.first for its in known)
+            if settled or self.first <= self.source.log_start:
+                return
+            self._extend(max(self.first - window, self.source.log_start))
 
     def _numbers(self, message_id: bytes) -> list[int]:
         return [arrival.number for arrival in self._arrivals.get(message_id, ())]

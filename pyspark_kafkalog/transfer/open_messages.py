@@ -11,7 +11,7 @@ import numpy as np
 from pyspark_kafkalog.largemessage.assembler import Assembler
 from pyspark_kafkalog.model import AssemblerSettings, OffsetRange, Place, TopicPartition
 from pyspark_kafkalog.options.offsets_json import Offsets
-from pyspark_kafkalog.transfer.looking_back import Source, arrivals
+from pyspark_kafkalog.transfer.looking_back import History, Source, arrivals
 from pyspark_kafkalog.transfer.reading import ReadRules
 
 
@@ -76,15 +76,15 @@ class OpenMessages:
         if known is not None and end - 1 - gap <= known.position <= end:
             self._read(source, known, end)
             return known
-        known = self._from(source, max(end - 1 - gap, not_before), end)
+        first = max(end - 1 - gap, not_before, source.log_start)
+        known = _Known(first, self._assembler(source.partition))
+        self._read(source, known, end)
         if all(0 in message.pieces for message in known.assembler.messages.values()):
             return known
         # The rest of a message that began earlier, and has expired, may look like a beginning.
-        return self._from(source, max(end - 2 * (gap + 1), not_before), end)
-
-    def _from(self, source: Source, first: int, end: int) -> _Known:
-        known = _Known(max(first, source.log_start), self._assembler(source.partition))
-        self._read(source, known, end)
+        history = History(source, self._settings, end)
+        known.assembler = self._assembler(source.partition)
+        known.assembler.restore(history.all_open(), 0)
         return known
 
     def _assembler(self, partition: TopicPartition) -> Assembler:
