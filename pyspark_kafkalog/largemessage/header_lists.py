@@ -11,10 +11,13 @@ class HeaderLists:
     """The headers of some rows: those of row i are ``headers[starts[i] : starts[i] + counts[i]]``.
 
     :param headers: structs of ``key`` and ``value``.
+    :param dense: there are no others, and they are in the order of the rows.
     """
 
-    def __init__(self, headers: pa.StructArray, starts: np.ndarray, counts: np.ndarray) -> None:
-        self._headers, self._starts, self._counts = headers, starts, counts
+    def __init__(
+        self, headers: pa.StructArray, starts: np.ndarray, counts: np.ndarray, *, dense: bool = False
+    ) -> None:
+        self._headers, self._starts, self._counts, self._dense = headers, starts, counts, dense
 
     @staticmethod
     def of(column: pa.ListArray) -> HeaderLists:
@@ -69,30 +72,27 @@ class HeaderLists:
         new = _headers(name, values)
         first_new = len(self._headers)
         counts = self._counts + rows
-        starts = np.cumsum(counts) - counts
-        indices = np.empty(int(counts.sum()), np.int64)
+        ends = np.cumsum(counts)
+        starts = ends - counts
+        if ends[-1] == len(new):
+            return HeaderLists(new, starts, counts, dense=True)
+        indices = np.empty(int(ends[-1]), np.int64)
         last = np.zeros(indices.size, bool)
         last[(starts + counts - 1)[rows]] = True
         indices[last] = first_new + np.arange(len(new))
-        if first_new == 0 or indices.size == len(new):
-            return HeaderLists(new, starts, counts)
         indices[~last] = self._indices()
-        return HeaderLists(pa.concat_arrays([self._headers, new]).take(pa.array(indices)), starts, counts)
+        headers = pa.concat_arrays([self._headers, new]).take(pa.array(indices))
+        return HeaderLists(headers, starts, counts, dense=True)
 
     def cleared(self, rows: np.ndarray) -> HeaderLists:
         """With no headers in the rows where ``rows`` is true."""
         return HeaderLists(self._headers, self._starts, np.where(rows, 0, self._counts))
 
     def column(self) -> pa.ListArray:
-        """As a column; the headers are copied only where they are not in the order of the rows."""
-        ends = np.cumsum(self._counts)
-        headers = self._headers
-        used = self._counts > 0
-        if not np.array_equal(self._starts[used], (ends - self._counts)[used]) or (
-            ends.size and int(ends[-1]) != len(headers)
-        ):
-            headers = headers.take(pa.array(self._indices()))
-        offsets = np.concatenate(([0], ends)).astype(np.int32)
+        """As a column."""
+        headers = self._headers if self._dense else self._headers.take(pa.array(self._indices()))
+        offsets = np.zeros(self._counts.size + 1, np.int32)
+        np.cumsum(self._counts, out=offsets[1:])
         return pa.ListArray.from_arrays(pa.array(offsets), headers)
 
     def _are_named(self, name: str) -> np.ndarray:

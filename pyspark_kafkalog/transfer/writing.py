@@ -136,7 +136,11 @@ def _held(arrow_batches: Iterable[pa.RecordBatch], hold: Callable[[], int]) -> I
         held.append(arrow_batch)
         size += arrow_batch.nbytes
         if size >= enough:
-            yield held[0] if len(held) == 1 else pa.concat_batches(held)
+            yield _joined(held)
             held, size = [], 0
     if held:
-        yield pa.concat_batches(held)
+        yield _joined(held)
+
+
+def _joined(arrow_batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return arrow_batches[0] if len(arrow_batches) == 1 else pa.concat_batches(arrow_batches)
