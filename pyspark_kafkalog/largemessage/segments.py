@@ -93,13 +93,11 @@ def find(rows: pa.RecordBatch) -> Segments | None:
         if not prefixed.size:
             return None
         marks = Marks(np.empty(0, np.int64), np.empty(0, LM), np.empty(0, bool))
-    if validity.size:
-        prefixed = prefixed[_bits(validity, prefixed)]
-    null = ~_bits(validity, marks.row) if validity.size else np.zeros(marks.row.size, bool)
+    prefixed = prefixed[_is_valid(validity, prefixed)]
     broken = marks.row[~marks.readable]
-    whole = marks[~null & marks.readable & (marks.fields["type"] >= HEADER_ONLY_TYPE)]
-    prefixed = prefixed[~np.isin(prefixed, np.concatenate([marks.row[~marks.readable & ~null], whole.row]))]
-    by_prefix = _by_prefix(data, offsets, prefixed)
+    has_value = _is_valid(validity, marks.row)
+    whole = marks[marks.readable & has_value & (marks.fields["type"] >= HEADER_ONLY_TYPE)]
+    by_prefix = _by_prefix(data, offsets, prefixed[~np.isin(prefixed, np.concatenate([broken, whole.row]))])
     by_header = _by_header(offsets, whole)
     in_error = np.zeros((_FIELDS, broken.size), np.int64)
     in_error[_ROW], in_error[_ERROR] = broken, _BAD_HEADER
@@ -162,9 +160,8 @@ def _marks(headers: pa.ListArray) -> Marks | None:
     if not at.size:
         return None
     rows = np.searchsorted(offsets, at, side="right") - 1
-    if validity.size:
-        kept = _bits(validity, rows)
-        rows, at = rows[kept], at[kept]
+    kept = _is_valid(validity, rows)
+    rows, at = rows[kept], at[kept]
     if not rows.size:
         return None
     last_of_row = np.append(rows[1:] != rows[:-1], True)
@@ -172,9 +169,7 @@ def _marks(headers: pa.ListArray) -> Marks | None:
     offsets, validity, data = binary_column(pairs.field("value"))
     start = offsets[at].astype(np.int64)
     size = offsets[at + 1] - start
-    readable = size >= LM_SIZE_TYPE_0
-    if validity.size:
-        readable &= _bits(validity, at)
+    readable = (size >= LM_SIZE_TYPE_0) & _is_valid(validity, at)
     raw = np.zeros((rows.size, LM_SIZE), np.uint8)
     for bytes_there in (LM_SIZE_TYPE_0, LM_SIZE):
         fits = readable & (size >= bytes_there)
@@ -184,8 +179,8 @@ def _marks(headers: pa.ListArray) -> Marks | None:
     return Marks(rows, fields, readable)
 
 
-def _bits(validity: np.ndarray, at: np.ndarray) -> np.ndarray:
-    return validity[at >> 3] >> (at & 7) & 1 == 1
+def _is_valid(validity: np.ndarray, at: np.ndarray) -> np.ndarray:
+    return validity[at >> 3] >> (at & 7) & 1 == 1 if validity.size else np.ones(at.size, bool)
 
 
 @kernel(types.int64(BYTES, _INT32S, OUT_INT64))
