@@ -13,6 +13,10 @@ COUNTING = "counting"
 """The auditor that this package has."""
 
 
+AUDIT_OPTIONS = ("auditor.class", "auditLocation", "auditor.bucket.ms")
+"""The names of all of them."""
+
+
 @dataclass(frozen=True, slots=True)
 class AuditOptions:
     """``auditor`` is :data:`COUNTING` or ``module:name``; without a ``location`` counts are only logged.

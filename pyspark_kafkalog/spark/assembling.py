@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -19,6 +20,9 @@ from pyspark_kafkalog.largemessage.dropped import Dropped
 from pyspark_kafkalog.largemessage.reassembly import Reassembler
 from pyspark_kafkalog.model import DROPPED_FIELD, AssemblerSettings, TopicPartition
 from pyspark_kafkalog.spark.row_blobs import Blob, decoded, encoded, in_offset_order, pieces
+
+if TYPE_CHECKING:
+    from pyspark_kafkalog.spark.auditing import StepAudit
 
 _log = logging.getLogger("pyspark_kafkalog")
 
@@ -130,14 +134,25 @@ def in_batches(rows: Iterable[Stepped]) -> Iterator[pa.RecordBatch]:
         yield _stepped_batch(held)
 
 
-def unpack(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The rows in the blobs of ``batches``, with the columns of ``schema``."""
+def unpack(
+    batches: Iterable[pa.RecordBatch], schema: pa.Schema, audit: StepAudit | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The rows in the blobs of ``batches``, with the columns of ``schema``.
+
+    :param audit: counts them, and dropped messages.
+    """
     for batch in batches:
-        topics, numbers, blobs = (batch.column(name) for name in ("topic", "partition", "rows"))
-        for topic, number, blob in zip(topics, numbers, blobs, strict=True):
+        for topic, number, blob, reason, count in zip(*batch.columns, strict=True):
+            partition = TopicPartition(topic.as_py(), number.as_py())
             if blob.is_valid:
-                partition = TopicPartition(topic.as_py(), number.as_py())
-                yield _completed(decoded(blob.as_buffer()), partition, schema)
+                rows = _completed(decoded(blob.as_buffer()), partition, schema)
+                if audit is not None:
+                    audit.delivered(partition, rows)
+                yield rows
+            elif audit is not None:
+                audit.dropped(partition, reason.as_py(), count.as_py())
+    if audit is not None:
+        audit.report()
 
 
 def _assemble_sorted(batches: Iterable[pa.RecordBatch], asked: Assembling) -> Iterator[Stepped]:

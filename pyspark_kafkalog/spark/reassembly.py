@@ -20,6 +20,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructT
 
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.model import DROPPED_FIELD, HEADERS_FIELD, ROW_FIELDS
+from pyspark_kafkalog.options.auditing import AUDIT_OPTIONS, audit_options
 from pyspark_kafkalog.options.given import GivenOptions
 from pyspark_kafkalog.options.largemessages import assembler_settings
 from pyspark_kafkalog.options.names import Use
@@ -29,9 +30,10 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from pyspark_kafkalog.spark.assembling import Assembling
+    from pyspark_kafkalog.spark.auditing import StepAudit
     from pyspark_kafkalog.spark.stateful_steps import StateApi
 
-DROPS = "kafkalog_dropped_"
+DROPS_METRIC = "kafkalog_dropped_"
 """What the names of the observed metrics that count dropped messages begin with."""
 
 _NEEDED = ("topic", "partition", "offset", "value")
@@ -58,7 +60,8 @@ def reassemble(
         ``headers`` (``includeHeaders``) only message segments whose value has the prefix are seen.
     :param options: settings of LinkedIn's consumer by name, as ``message.assembler.buffer.capacity``;
         ``message.assembler.expiration.ms``; ``large.message.dead.letters``, which keeps dropped
-        messages as rows whose column ``dropped`` is not null.
+        messages as rows whose column ``dropped`` is not null; ``auditLocation`` and what belongs to it,
+        to count messages here rather than message segments in the source.
     :param extra_columns: add ``startingOffset``, where the message began, and ``segmentCount``.
     :param state_api: ``transformWithStateInPandas`` or ``applyInPandasWithState``; by default the first
         where Spark's state store is RocksDB and ``protobuf`` is installed. A checkpoint keeps to its own.
@@ -79,8 +82,9 @@ def reassemble(
         )
         in_time = replace(asked, settings=replace(asked.settings, expiration_ms=None))
         stepped = in_order.mapInArrow(partial(assemble_sorted, asked=in_time), STEPPED)
-    counted = stepped.observe(f"{DROPS}{uuid.uuid4().hex[:8]}", *_counts())
-    return counted.mapInArrow(partial(unpack, schema=asked.schema), schema)
+    counted = stepped.observe(f"{DROPS_METRIC}{uuid.uuid4().hex[:8]}", *_counts())
+    audit = _audit(options or {}, streaming=df.isStreaming)
+    return counted.mapInArrow(partial(unpack, schema=asked.schema, audit=audit), schema)
 
 
 def _asked(
@@ -91,7 +95,7 @@ def _asked(
 
     from pyspark_kafkalog.spark.assembling import EXTRA_COLUMNS, Assembling
 
-    settings = assembler_settings(options, others=(_DEAD_LETTERS,))
+    settings = assembler_settings(options, others=(_DEAD_LETTERS, *AUDIT_OPTIONS))
     texts = {name: str(value) for name, value in options.items() if value is not None}
     dead_letters = GivenOptions(texts, Use.READ).boolean(_DEAD_LETTERS)
     added = [*(EXTRA_COLUMNS if extra_columns else ()), *([DROPPED_FIELD] if dead_letters else ())]
@@ -103,6 +107,17 @@ def _asked(
     more = StructType.fromDDL(", ".join(f"{name} {kind}" for name, kind in added)) if added else StructType()
     schema = StructType([*_nullable(columns).fields, *more.fields])
     return Assembling(settings, to_arrow_schema(schema, timezone="UTC"), extra_columns, dead_letters), schema
+
+
+def _audit(options: Mapping[str, object], *, streaming: bool) -> StepAudit | None:
+    """What counts the messages, if it was asked for."""
+    given = {name: str(value) for name, value in options.items() if value is not None}
+    audit = audit_options(GivenOptions(given, Use.READ))
+    if audit is None:
+        return None
+    from pyspark_kafkalog.spark.auditing import StepAudit
+
+    return StepAudit(audit, streaming=streaming)
 
 
 def _check_columns(columns: StructType) -> None:

@@ -195,19 +195,29 @@ class ReadAudit:
         Rows that tell of a dropped message, in a column ``dropped``, are no messages.
         """
         for rows in arrow_batches:
-            messages = rows
-            if "dropped" in rows.schema.names:
-                messages = rows.filter(rows.column("dropped").is_null())
-            sizes, timestamps = message_sizes(messages), _milliseconds(messages)
-            self._audit.count(self._topic, SUCCESS, sizes, timestamps)
+            self.delivered(rows)
             yield rows
-        self._audit.report()
+        self.report()
+
+    def delivered(self, rows: pa.RecordBatch) -> None:
+        """Count messages; see :meth:`passing`."""
+        if "dropped" in rows.schema.names:
+            rows = rows.filter(rows.column("dropped").is_null())
+        self._audit.count(self._topic, SUCCESS, message_sizes(rows), _milliseconds(rows))
 
     def dropped(self, messages: Sequence[Dropped]) -> None:
         """Count messages that were dropped, with the bytes of their slices that were held."""
         for reason, some in groupby(messages, key=lambda message: message.reason.value):
             sizes = [sum(len(one.slice or b"") for one in message.segments) for message in some]
             self._audit.count(self._topic, DROPPED + reason, np.array(sizes, np.int64), None)
+
+    def dropped_for(self, reason: str, messages: int) -> None:
+        """Count so many messages that were dropped, of whose bytes nothing is known."""
+        self._audit.count(self._topic, DROPPED + reason, np.zeros(messages, np.int64), None)
+
+    def report(self) -> None:
+        """See :meth:`TaskAudit.report`."""
+        self._audit.report()
 
 
 def committed(options: AuditOptions, task: AuditedTask) -> None:

@@ -16,6 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from pyspark_kafkalog.codec.walk import walk
+from pyspark_kafkalog.spark.reassembly import reassemble
 from tests.broker.producing import unused_topic
 from tests.kafka import Broker
 
@@ -208,6 +209,27 @@ def test_messages_that_are_dropped_are_counted_by_reason(
     (kind,) = found
     assert kind.startswith("DROPPED-")
     assert found[kind] == 1
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_both_sides_agree_where_a_step_reassembles(
+    spark: SparkSession,
+    write: Callable[..., str],
+    tmp_path: Path,
+    audit: Callable[[], DataFrame],
+    auditing: dict[str, str],
+    streaming: bool,
+) -> None:
+    path = write(messages(30), SCHEMA, numPartitions=2, **ON, **auditing)
+    source = spark.readStream if streaming else spark.read
+    records = source.format("kafkalog").options(startingOffsets="earliest", includeHeaders="true").load(path)
+    whole = reassemble(records, auditing)
+    if streaming:
+        sink = whole.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint"))
+        sink.trigger(availableNow=True).start().awaitTermination()
+    else:
+        assert len(whole.collect()) == 30
+    assert sums(audit(), "producer") == sums(audit(), "consumer")
 
 
 @pytest.mark.broker
