@@ -20,6 +20,7 @@ BENCHMARKS = (
     "broker_planning",
     "commits",
     "large_write",
+    "large_read",
 )
 
 
