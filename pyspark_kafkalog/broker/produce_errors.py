@@ -74,5 +74,8 @@ def reaction_to(code: int) -> Reaction:
 def hint_for(code: int, records: int) -> str | None:
     """What a user can do about a code that ends a write, for a record batch of so many records."""
     if code in TOO_LARGE and records == 1:
-        return "Raise the topic's max.message.bytes, or set kafka.compression.type."
+        return (
+            "Raise the topic's max.message.bytes, set kafka.compression.type, or split values: set"
+            " large.message.enabled, and max.message.segment.bytes well below it."
+        )
     return _HINTS.get(code)

@@ -179,3 +179,21 @@ def test_every_message_comes_back_from_a_broker(
     ]
     assert len(records) == 340
     assert sorted(fields(records), key=repr) == sorted(((k, v, h or []) for k, v, h in rows), key=repr)
+
+
+@pytest.mark.broker
+def test_message_segments_above_a_topics_limit_are_refused_and_what_to_set_is_told(
+    spark: SparkSession, broker: Broker
+) -> None:
+    topic = unused_topic()
+    broker.create_topic(topic, configs={"max.message.bytes": 50_000})
+    frame = spark.createDataFrame([(value(1, 200_000),)], "value binary")
+    writer = frame.write.format("kafkalog").mode("append").option("topic", topic)
+    writer.options(**{"kafka.bootstrap.servers": broker.bootstrap, "large.message.enabled": "true"})
+    with pytest.raises(PySparkException, match=r"topic's max\.message\.bytes = 50000.*large\.message"):
+        writer.option("large.message.enabled", "false").save()
+    writer.option("large.message.enabled", "true").option("max.message.segment.bytes", 60_000)
+    with pytest.raises(PySparkException, match=r"max\.message\.bytes = 50000.*max\.message\.segment\.bytes"):
+        writer.save()
+    writer.option("max.message.segment.bytes", 40_000).save()
+    assert len(consume(broker.bootstrap, topic)) == 5

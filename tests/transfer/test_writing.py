@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kafka.partitioner.default import murmur2
 
+from pyspark_kafkalog.codec.decode import decode
 from pyspark_kafkalog.codec.encode import Encoded, EncodeSettings
 from pyspark_kafkalog.codec.walk import walk
-from pyspark_kafkalog.model import SplitterSettings, TopicPartition
+from pyspark_kafkalog.model import ALL_OFFSETS, SplitterSettings, TopicPartition
 from pyspark_kafkalog.transfer.routing import Router
 from pyspark_kafkalog.transfer.writing import make_splitter, random_ids, write_rows
+from tests.codec.decoding import ALL_COLUMNS
+from tests.largemessage.records import Record, messages, segment
 
 
 class Sink:
@@ -107,3 +114,90 @@ def test_message_ids_are_random_uuids() -> None:
     found = {uuid.UUID(bytes=ids[start : start + 16]) for start in range(0, len(ids), 16)}
     assert len(found) == 1000
     assert {(one.version, one.variant) for one in found} == {(4, uuid.RFC_4122)}
+
+
+class Collecting(Sink):
+    """Keeps what is appended to each partition."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.data: dict[TopicPartition, list[bytes]] = {}
+
+    def append(self, partition: TopicPartition, encoded: Encoded) -> None:
+        self.data.setdefault(partition, []).append(bytes(encoded.data))
+        super().append(partition, encoded)
+
+    def records(self) -> Iterator[Record]:
+        """Partition by partition, as they would stand in a log."""
+        for partition, data in self.data.items():
+            for part in data:
+                for rows, _ in decode(
+                    np.frombuffer(part, np.uint8),
+                    topic_partition=partition,
+                    offsets=ALL_OFFSETS,
+                    visible=None,
+                    schema=COLUMNS,
+                ):
+                    for row in rows.to_pylist():
+                        headers = [(header["key"], header["value"]) for header in row["headers"] or []]
+                        yield Record(row["key"], row["value"], headers, 0, partition)
+
+
+COLUMNS = pa.schema([ALL_COLUMNS.field(name) for name in ("key", "value", "headers")])
+_HEADERS = COLUMNS.field("headers").type
+_MESSAGE = st.tuples(
+    st.none() | st.binary(max_size=3),
+    st.none() | st.binary(max_size=60),
+    st.lists(
+        st.tuples(st.text(max_size=2).filter("_t".__ne__), st.none() | st.binary(max_size=3)), max_size=2
+    ),
+    st.sampled_from(["a", "b"]),
+    st.none() | st.integers(0, 2),
+)
+
+
+@given(
+    rows=st.lists(_MESSAGE, min_size=1, max_size=20),
+    splitter=st.builds(SplitterSettings, st.integers(1, 70), st.booleans(), st.booleans()),
+    parts=st.integers(1, 4),
+    with_partitions=st.booleans(),
+)
+def test_every_message_goes_whole_to_the_partition_of_its_key_in_order(
+    rows: list[tuple[Any, ...]], splitter: SplitterSettings, parts: int, with_partitions: bool
+) -> None:
+    keys, values, headers, topics, partitions = (list(column) for column in zip(*rows, strict=True))
+    numbered = [[*its, ("number", str(number).encode())] for number, its in enumerate(headers)]
+    columns = {
+        "key": pa.array(keys, pa.binary()),
+        "value": pa.array(values, pa.binary()),
+        "headers": pa.array([[{"key": k, "value": v} for k, v in its] for its in numbered], _HEADERS),
+        "topic": pa.array(topics),
+    }
+    if with_partitions:
+        columns["partition"] = pa.array(partitions, pa.int32())
+    table = pa.RecordBatch.from_pydict(columns)
+    size = -(-len(rows) // parts)
+    pieces = [table.slice(start, size) for start in range(0, len(rows), size)]
+    sink = Collecting()
+    write_rows(
+        pieces, router(topic=None, partitions=3), sink, hold=lambda: 0, splitter=make_splitter(splitter)
+    )
+    written = list(sink.records())
+    found: dict[TopicPartition, list[int]] = {}
+    for record in messages(written):
+        its = [header for header in record.headers if header[0] != "_t"]
+        number = int(its[-1][1] or b"")
+        assert (record.key, record.value, its) == (keys[number], values[number], numbered[number])
+        assert isinstance(record.partition, TopicPartition)
+        found.setdefault(record.partition, []).append(number)
+        asked = partitions[number] if with_partitions else None
+        if asked is None and record.key is not None:
+            asked = (murmur2(record.key) & 0x7FFFFFFF) % 3
+        assert record.partition == (topics[number], record.partition.partition if asked is None else asked)
+    assert all(numbers == sorted(numbers) for numbers in found.values())
+    assert sorted(number for numbers in found.values() for number in numbers) == list(range(len(rows)))
+    for record in written:
+        one = segment(record)
+        if one is not None and record.key == one.id and not with_partitions:
+            assert isinstance(record.partition, TopicPartition)
+            assert record.partition.partition == (murmur2(record.key) & 0x7FFFFFFF) % 3
