@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pyspark_kafkalog.codec.columns import binary_column
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.log.audit_files import mark_committed, put_audit, read_audits
 from pyspark_kafkalog.options.auditing import COUNTING, AuditOptions
@@ -31,6 +32,9 @@ PRODUCER, CONSUMER = "producer", "consumer"
 ATTEMPT, SUCCESS, FAILURE = "ATTEMPT", "SUCCESS", "FAILURE"
 DROPPED = "DROPPED-"
 """Stands before the reason for which a reader dropped a message."""
+
+_MOST_EMPTY = 1000
+"""Buckets without messages that may lie between others: cheaper than to sort the messages."""
 
 _log = logging.getLogger("pyspark_kafkalog")
 
@@ -240,24 +244,40 @@ def counted(
     if timestamps is None:
         yield AuditCount(topic, kind, None, sizes.size, int(sizes.sum()))
         return
-    buckets = np.where(timestamps < 0, -(-timestamps // bucket_ms), timestamps // bucket_ms)
-    if buckets.min() == buckets.max():
-        yield AuditCount(topic, kind, int(buckets[0]) * bucket_ms, sizes.size, int(sizes.sum()))
+    first, last = _bucket(np.array([timestamps.min(), timestamps.max()]), bucket_ms).tolist()
+    if first == last:
+        yield AuditCount(topic, kind, first * bucket_ms, sizes.size, int(sizes.sum()))
         return
-    found, places = np.unique(buckets, return_inverse=True)
+    buckets = _bucket(timestamps, bucket_ms)
+    if last - first > _MOST_EMPTY + sizes.size:
+        found, places = np.unique(buckets, return_inverse=True)
+    else:
+        found, places = np.arange(first, last + 1), buckets - first
     messages = np.bincount(places)
-    totals = np.zeros(found.size, np.int64)
-    np.add.at(totals, places, sizes)
-    for bucket, count, total in zip(found.tolist(), messages.tolist(), totals.tolist(), strict=True):
-        yield AuditCount(topic, kind, bucket * bucket_ms, count, total)
+    totals = np.bincount(places, weights=sizes)  # exact: an arrow batch has less than 2**53 bytes
+    for place in np.flatnonzero(messages).tolist():
+        start, count, total = int(found[place]) * bucket_ms, int(messages[place]), int(totals[place])
+        yield AuditCount(topic, kind, start, count, total)
+
+
+def _bucket(timestamps: np.ndarray, bucket_ms: int) -> np.ndarray:
+    """Division towards zero."""
+    if timestamps.min() >= 0:
+        return timestamps // bucket_ms
+    return np.where(timestamps < 0, -(-timestamps // bucket_ms), timestamps // bucket_ms)
 
 
 def message_sizes(rows: pa.RecordBatch) -> np.ndarray:
     """For each row the bytes of key and value, of those that there are; null counts as none."""
     sizes = np.zeros(rows.num_rows, np.int64)
     for name in "key", "value":
-        if name in rows.schema.names and rows.column(name).null_count < rows.num_rows:
-            sizes += pc.binary_length(rows.column(name)).fill_null(0).to_numpy()
+        if name not in rows.schema.names:
+            continue
+        column = rows.column(name)
+        if column.null_count == 0:
+            sizes += np.diff(binary_column(column)[0])
+        elif column.null_count < rows.num_rows:
+            sizes += pc.binary_length(column).fill_null(0).to_numpy()
     return sizes
 
 

@@ -78,12 +78,16 @@ def totals(location: object) -> dict[str, tuple[int, int]]:
     return {kind: (messages[kind], sizes[kind]) for kind in messages}
 
 
-@given(st.lists(st.tuples(st.integers(0, 1000), st.integers(-2000, 5000)), min_size=1), st.integers(1, 1500))
+TIMESTAMPS = st.integers(-2000, 5000) | st.integers(0, 2**62)
+
+
+@given(st.lists(st.tuples(st.integers(0, 1000), TIMESTAMPS), min_size=1), st.integers(1, 1500))
 def test_the_sums_of_each_bucket(messages: list[tuple[int, int]], bucket_ms: int) -> None:
     sizes, timestamps = (np.array(column, np.int64) for column in zip(*messages, strict=True))
     expected: dict[int, list[int]] = {}
     for size, timestamp in messages:
-        sums = expected.setdefault(int(timestamp / bucket_ms) * bucket_ms, [0, 0])
+        bucket = timestamp // bucket_ms if timestamp >= 0 else -(-timestamp // bucket_ms)
+        sums = expected.setdefault(bucket * bucket_ms, [0, 0])
         sums[0] += 1
         sums[1] += size
     found = list(counted("t", "ATTEMPT", sizes, timestamps, bucket_ms))
