@@ -86,8 +86,7 @@ class History:
     settings: AssemblerSettings
     start: int
     first: int = field(init=False)
-    value_bytes: int = field(init=False, default=0)
-    """Of all values that were read."""
+    _value_bytes: int = field(init=False, default=0)
     _arrivals: dict[bytes, list[Arrival]] = field(init=False, default_factory=dict)
     _visible: np.ndarray = field(init=False)
 
@@ -137,14 +136,18 @@ class History:
         oldest = max(oldest, self.source.log_start)
         stride = _FIRST_STRIDE
         lacking = set(missing).difference(self._numbers(message_id))
-        while lacking and self.first > oldest and self.value_bytes < self.settings.buffer_capacity:
-            self._extend(max(self.first - stride, oldest))
+        while lacking and self.first > oldest and (left := self._bytes_left()) > 0:
+            mean = self._value_bytes // max(self.start - self.first, 1)
+            self._extend(max(self.first - min(stride, left // (mean + 1) + 1), oldest))
             lacking.difference_update(self._numbers(message_id))
             stride *= 2
         if lacking:
             return None
         self._settle([message_id])
         return self._simulated(message_id, None)
+
+    def _bytes_left(self) -> int:
+        return self.settings.buffer_capacity - self._value_bytes
 
     def _settle(self, ids: Collection[bytes]) -> None:
         """Know of each id enough to tell which of its message segments belong together.
@@ -195,7 +198,7 @@ class History:
         visible = []
         for rows in self.source.rows(OffsetRange(first, self.first)):
             visible.append(_offsets(rows))
-            self.value_bytes += rows.column("value").nbytes
+            self._value_bytes += rows.column("value").nbytes
             for arrival in arrivals(rows):
                 earlier.setdefault(arrival.message_id, []).append(arrival)
         self.first = first

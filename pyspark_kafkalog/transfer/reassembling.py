@@ -173,7 +173,7 @@ class _Reassembling:
             return  # It is a copy of one that ended in the range.
         missing = set(range(count)) - offsets.keys()
         earlier = self._history.open_with(message_id, missing, oldest)
-        if earlier is None:
+        if earlier is None or earlier.starting_offset < oldest:
             return
         again = self._reassembler()
         again.adopt([earlier])
