@@ -1,7 +1,7 @@
 """The files of an audit: one for each share of the work, replaced when the share is done again.
 
-``<location>/<side>/<query>/<batch>/<share>.jsonl``; beside those of a micro-batch
-that becomes visible as a whole a file ``committed`` says that it has.
+``<location>/<side>/<query>/<batch>/<share>.jsonl``; a file ``committed`` beside those
+of a batch says that it is complete, and how many shares it had.
 """
 
 from __future__ import annotations
@@ -26,30 +26,48 @@ def put_audit(location: str, folders: tuple[str, ...], name: str, data: bytes) -
     _put(location, folders, name + _SUFFIX, data)
 
 
-def mark_committed(location: str, folders: tuple[str, ...]) -> None:
-    """Say that the work in this folder has become visible.
+def mark_committed(location: str, folders: tuple[str, ...], shares: int) -> None:
+    """Say that the work in this folder is complete, and in how many numbered shares it was done.
 
     :raises LogDirectoryError: if that can't be written.
     """
-    _put(location, folders, COMMITTED, b"")
+    _put(location, folders, COMMITTED, str(shares).encode())
 
 
 def read_audits(location: str) -> Iterator[tuple[bytes, bool]]:
-    """The bytes of each file, and whether the work in its folder is marked as committed."""
+    """The bytes of each file, and whether the work in its folder is marked as committed.
+
+    Shares that only an earlier run had, which divided the work otherwise, are left out.
+    """
     folder = locate(location)
     found = folder.filesystem.get_file_info(
         fs.FileSelector(folder.path, allow_not_found=True, recursive=True)
     )
     paths = sorted(info.path for info in found if info.type == fs.FileType.File)
-    committed = {path.rpartition("/")[0] for path in paths if path.endswith(f"/{COMMITTED}")}
+    shares = {
+        path.rpartition("/")[0]: int(_read(folder, path) or 0)
+        for path in paths
+        if path.endswith(f"/{COMMITTED}")
+    }
     for path in paths:
         if not path.endswith(_SUFFIX):
             continue
-        try:
-            with folder.filesystem.open_input_file(path) as file:
-                yield file.read(), path.rpartition("/")[0] in committed
-        except FileNotFoundError:  # replaced just now
+        parent, _, name = path.rpartition("/")
+        number = name.partition(".")[0]
+        if parent in shares and number.isdigit() and int(number) >= shares[parent]:
             continue
+        data = _read(folder, path)
+        if data is not None:
+            yield data, parent in shares
+
+
+def _read(folder: Folder, path: str) -> bytes | None:
+    try:
+        with folder.filesystem.open_input_file(path) as file:
+            data: bytes = file.read()
+            return data
+    except FileNotFoundError:  # replaced just now
+        return None
 
 
 def _put(location: str, folders: tuple[str, ...], name: str, data: bytes) -> None:

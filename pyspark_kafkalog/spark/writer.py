@@ -123,12 +123,12 @@ class _Writer:
             awaits_commit=self._options.brokers is None,
         )
 
-    def _committed(self, batch: _Batch) -> None:
-        """What the audit has of the batch has become visible."""
+    def _committed(self, batch: _Batch, tasks: int) -> None:
+        """What so many tasks have told the audit of the batch has become visible."""
         if self._options.audit is not None:
             from pyspark_kafkalog.transfer.auditing import PRODUCER, AuditedTask, committed
 
-            committed(self._options.audit, AuditedTask(PRODUCER, *batch, ""))
+            committed(self._options.audit, AuditedTask(PRODUCER, *batch, ""), tasks)
 
     def _encode_settings(self) -> EncodeSettings:
         from pyspark_kafkalog.codec.encode import EncodeSettings
@@ -219,7 +219,7 @@ class _DirectoryWriter(_Writer):
             num_partitions=options.num_partitions,
             batch=None if batch.number is None else PublishedBatch(batch.query, batch.number),
         )
-        self._committed(batch)
+        self._committed(batch, len(messages))
 
     def _discard(self, batch: _Batch) -> None:
         from pyspark_kafkalog.log.staging import abort
@@ -276,7 +276,11 @@ class DirectoryStreamWriter(_DirectoryWriter, DataSourceStreamArrowWriter):
 
 
 def _queries(messages: list[WriterCommitMessage | None]) -> set[str]:
-    return {message.query_id for message in messages if isinstance(message, Staged) and message.query_id}
+    return {
+        message.query_id
+        for message in messages
+        if isinstance(message, (Staged, Produced)) and message.query_id
+    }
 
 
 class Written(NamedTuple):
@@ -292,9 +296,13 @@ class Written(NamedTuple):
 
 @dataclass(frozen=True)
 class Produced(WriterCommitMessage):
-    """What one task wrote. In plain values: to unpickle it loads no library."""
+    """What one task wrote. In plain values: to unpickle it loads no library.
+
+    ``query_id`` is None in a batch job.
+    """
 
     written: tuple[Written, ...]
+    query_id: str | None = None
 
 
 class _BrokerWriter(_Writer):
@@ -315,8 +323,15 @@ class _BrokerWriter(_Writer):
             tuple(
                 Written(*partition, result.records, result.batches, result.first_offset, result.last_offset)
                 for partition, result in sorted(results.items())
-            )
+            ),
+            None if batch.number is None else batch.query,
         )
+
+    def _complete_audit(self, batch: _Batch, tasks: int) -> None:
+        try:
+            self._committed(batch, tasks)
+        except KafkaLogError:  # no reason to write it all again
+            _log.warning("The audit of %s may have too much of it", batch.job, exc_info=True)
 
     def _report(self, messages: list[WriterCommitMessage | None], of: str) -> None:
         by_topic: defaultdict[str, list[Written]] = defaultdict(list)
@@ -349,6 +364,7 @@ class BrokerBatchWriter(_BrokerWriter, DataSourceArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Log what was written."""
         self._report(messages, "A batch")
+        self._complete_audit(self._job, len(messages))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Nothing can be taken back."""
@@ -364,6 +380,8 @@ class BrokerStreamWriter(_BrokerWriter, DataSourceStreamArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Log what was written."""
         self._report(messages, f"Micro-batch {batchId}")
+        for query_id in _queries(messages):
+            self._complete_audit(_Batch(query_id, batchId), len(messages))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Nothing can be taken back."""

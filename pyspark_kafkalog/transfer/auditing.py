@@ -224,10 +224,13 @@ class ReadAudit:
         self._audit.report()
 
 
-def committed(options: AuditOptions, task: AuditedTask) -> None:
-    """Mark the batch of ``task`` as visible: what its tasks wrote has succeeded."""
+def committed(options: AuditOptions, task: AuditedTask, shares: int) -> None:
+    """Mark the batch of ``task`` as visible: what its tasks wrote, in so many shares, has succeeded.
+
+    :raises LogDirectoryError: if that can't be written.
+    """
     if options.location is not None:
-        mark_committed(options.location, folders(task))
+        mark_committed(options.location, folders(task), shares)
 
 
 def folders(task: AuditedTask) -> tuple[str, ...]:

@@ -123,8 +123,19 @@ def test_what_awaits_a_commit_succeeds_with_it(tmp_path: Path) -> None:
     options = AuditOptions(location=str(tmp_path))
     written(options, records([10], [0]), awaits_commit=True)
     assert totals(tmp_path) == {"ATTEMPT": (1, 10)}
-    committed(options, TASK)
+    committed(options, TASK, 1)
     assert totals(tmp_path) == {"ATTEMPT": (1, 10), "SUCCESS": (1, 10)}
+
+
+def test_a_run_that_divided_the_work_otherwise_does_not_count_beside_the_last(tmp_path: Path) -> None:
+    options = AuditOptions(location=str(tmp_path))
+    for share in "00000", "00001":
+        task = TASK._replace(share=share)
+        with WriteAudit(options, task, attempt=0, awaits_commit=True) as audit:
+            audit.attempted("t", records([10], [0]), None)
+    written(options, records([10, 10], [0, 0]), awaits_commit=True)
+    committed(options, TASK, 1)
+    assert totals(tmp_path) == {"ATTEMPT": (2, 20), "SUCCESS": (2, 20)}
 
 
 def test_nothing_but_whole_files_is_left(tmp_path: Path) -> None:
