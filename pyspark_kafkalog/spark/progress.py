@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
@@ -16,9 +16,11 @@ from pyspark_kafkalog.model import Place, TopicPartition
 from pyspark_kafkalog.options.offsets_json import Offsets, parse_offsets
 from pyspark_kafkalog.options.settings import place_options
 from pyspark_kafkalog.planning.lag import SourceLag, source_lag
+from pyspark_kafkalog.spark.reassembly import DROPS_METRIC
 from pyspark_kafkalog.transfer.places import open_place
 
 if TYPE_CHECKING:
+    from pyspark.sql import Row
     from pyspark.sql.streaming.listener import (
         QueryIdleEvent,
         QueryProgressEvent,
@@ -52,6 +54,8 @@ class QueryLag:
     """Bytes as stored, an estimate; None where the sizes of records are not known."""
     sources: tuple[SourceLag | None, ...]
     """One for each source, in Spark's order; None for one that is not of Kafka's offsets."""
+    dropped: Mapping[str, int] = field(default_factory=dict)
+    """Large messages that ``reassemble`` has dropped, by reason."""
 
     def __str__(self) -> str:
         """One line for a log or a notebook."""
@@ -63,6 +67,9 @@ class QueryLag:
                 behind = f"{lag.min_offsets_behind:,} to {lag.max_offsets_behind:,} offsets behind"
                 about = "" if lag.bytes_behind is None else f", {lag.bytes_behind / 1e6:,.1f} MB"
                 parts.append(f"{behind} (mean {lag.avg_offsets_behind:,.1f}{about})")
+        if self.dropped:
+            reasons = ", ".join(f"{count:,} {reason}" for reason, count in self.dropped.items())
+            parts.append(f"dropped large messages: {reasons}")
         return f"{self.name or self.query_id} batch {self.batch_id}: {', '.join(parts)}"
 
 
@@ -131,6 +138,7 @@ class LagListener(StreamingQueryListener):
             processed_rows_per_second=progress.processedRowsPerSecond,
             bytes_per_second=sum(sizes) / seconds if sizes and seconds > 0 else None,
             sources=sources,
+            dropped=_dropped(progress.observedMetrics),
         )
 
     def _source_lag(self, source: SourceProgress) -> SourceLag | None:
@@ -167,6 +175,15 @@ class _RecordSizes:
                 _log.warning("How large records are is not known: %s", e)
                 self._sizes = {}
         return self._sizes
+
+
+def _dropped(observed: Mapping[str, Row]) -> dict[str, int]:
+    """The counts that are not 0, over all uses of ``reassemble`` in the query."""
+    counts: Counter[str] = Counter()
+    for name, metrics in observed.items():
+        if name.startswith(DROPS_METRIC):
+            counts.update({reason: count for reason, count in metrics.asDict().items() if count})
+    return dict(counts)
 
 
 def _offsets(text: str) -> Offsets | None:

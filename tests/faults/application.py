@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -49,6 +50,10 @@ class Application:
         assert self._process.stdout is not None
         return self._process.stdout.readline().strip()
 
+    def has_answered(self) -> bool:
+        """Whether there is something to :meth:`receive`, be it the end of an application that died."""
+        return bool(select.select([self._process.stdout], [], [], 0)[0])
+
     def exit_code(self) -> int:
         return self._process.wait(60)
 
@@ -59,6 +64,17 @@ class Application:
         """The Python processes of the driver that plan streams, one for each query."""
         everything = psutil.Process(self._process.pid).children(recursive=True)
         return [its for its in everything if _runs(its, "python_streaming_source_runner")]
+
+    def python_below_spark(self) -> list[psutil.Process]:
+        """The Python processes that do Spark's work, but for the daemons which fork them."""
+        below = []
+        for spark in psutil.Process(self._process.pid).children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                parent = spark.parent()
+                daemon = _runs(spark, "pyspark.daemon") and not _runs(parent, "pyspark.daemon")
+                if spark.name().startswith("python") and not daemon:
+                    below.append(spark)
+        return below
 
     def executors(self) -> list[psutil.Process]:
         """The JVMs that run tasks, other than the driver's."""
