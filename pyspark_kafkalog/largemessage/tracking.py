@@ -18,7 +18,7 @@ SafeOffset = Callable[[int], "int | None"]
 """What :meth:`.reassembly.Reassembler.safe_offset` answers for a current offset."""
 
 _INT64 = range(-(1 << 63), 1 << 63)
-_INTEGER = re.compile(r"[+-]?\d+\Z", re.ASCII)
+_INTEGER = re.compile(r"([+-]?)0*(\d{1,19})\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,9 +142,10 @@ def commit_metadata(high_watermark: int, text: str = "") -> str:
 def parse_metadata(metadata: str | None) -> tuple[int | None, str]:
     """The consumer high watermark and the user's text; None and all of it if a plain consumer committed."""
     number, comma, text = (metadata or "").partition(",")
-    if not comma or not _INTEGER.match(number) or int(number) not in _INT64:
-        return None, metadata or ""
-    return int(number), text
+    digits = _INTEGER.match(number)
+    if comma and digits and (watermark := int("".join(digits.groups()))) in _INT64:
+        return watermark, text
+    return None, metadata or ""
 
 
 def consumer_high_watermark(metadata: str | None) -> int | None:
