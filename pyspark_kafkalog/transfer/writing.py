@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 _LEAST_HELD, _MOST_HELD = 1 << 20, 32 << 20
 """Bytes of rows held back, so that record batches fill up even where many partitions share a task."""
+_FILLS_A_BATCH = 256 << 10
+"""Rows of so many bytes fill record batches by themselves."""
 
 _HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 _RECORD = pa.schema(
@@ -133,6 +135,12 @@ def _held(arrow_batches: Iterable[pa.RecordBatch], hold: Callable[[], int]) -> I
             continue
         if enough < 0:
             enough = min(max(hold(), _LEAST_HELD), _MOST_HELD)
+        if arrow_batch.nbytes > arrow_batch.num_rows * _FILLS_A_BATCH:
+            if held:
+                yield _joined(held)
+            yield arrow_batch
+            held, size = [], 0
+            continue
         held.append(arrow_batch)
         size += arrow_batch.nbytes
         if size >= enough:

@@ -74,6 +74,13 @@ def test_much_is_held_where_many_are(its: Router) -> None:
     assert len({partition for partition, _ in sink.appended}) == len(sink.appended)
 
 
+def test_large_rows_are_not_held_nor_are_those_before_them() -> None:
+    sink = Sink()
+    rows = [*batches(2), *batches(2, rows=2, size=300_000), *batches(1)]
+    write_rows(rows, router(batch_size=1 << 20), sink)
+    assert sink.appended == [(0, 2000), (0, 2), (0, 2), (0, 1000)]
+
+
 def test_nothing_is_asked_where_there_are_no_rows() -> None:
     def hold() -> int:
         raise AssertionError("there is nothing to hold")
