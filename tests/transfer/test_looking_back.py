@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -13,25 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyspark_kafkalog.codec.decode import DecodeLimits
-from pyspark_kafkalog.codec.encode import EncodeSettings, encode
-from pyspark_kafkalog.errors import CorruptRecordError, DataLossError
-from pyspark_kafkalog.model import (
-    ALL_OFFSETS,
-    DROPPED_FIELD,
-    AssemblerSettings,
-    OffsetRange,
-    OnCorrupt,
-    Origin,
-    Slice,
-    TopicPartition,
-    Watermarks,
-)
+from pyspark_kafkalog.errors import CorruptRecordError
+from pyspark_kafkalog.model import ALL_OFFSETS, DROPPED_FIELD, AssemblerSettings, OffsetRange
 from pyspark_kafkalog.options.largemessages import LargeMessageOptions
 from pyspark_kafkalog.transfer.reading import ReadRules
 from pyspark_kafkalog.transfer.reassembling import read_reassembled
+from tests.large_log import SLICE, T0, Log, Message
 
-T0 = TopicPartition("t", 0)
-SLICE = 10
 _DROPPED = pa.struct(
     [
         ("reason", pa.string()),
@@ -46,65 +33,6 @@ _DROPPED = pa.struct(
 )
 ROWS = pa.schema([("offset", pa.int64()), ("value", pa.binary())])
 WITH_LETTERS = pa.schema([*ROWS, (DROPPED_FIELD[0], _DROPPED)])
-
-
-@dataclass(frozen=True)
-class Message:
-    """A large message of so many slices of ``SLICE`` bytes."""
-
-    number: int
-    count: int
-
-    def segment(self, number: int) -> bytes:
-        check = struct.pack(">I", self.number & 0xFFFFFFFF)
-        prefix = struct.pack(">qqiii", 0, self.number, number, self.count, self.count * SLICE)
-        return b"\0" + check + prefix + self.slice(number)
-
-    def slice(self, number: int) -> bytes:
-        return b"%05d%05d" % (self.number, number)
-
-    @property
-    def value(self) -> bytes:
-        return b"".join(map(self.slice, range(self.count)))
-
-
-@dataclass
-class Log:
-    """One partition in memory, a record batch for each of ``values``, from offset 0 on."""
-
-    values: list[bytes]
-    log_start: int = 0
-    broken: set[int] = field(default_factory=set)
-    fetched: set[int] = field(default_factory=set)
-    """The offsets that were asked for."""
-
-    def watermarks(
-        self, partitions: Collection[TopicPartition], *, read_committed: bool
-    ) -> dict[TopicPartition, Watermarks]:
-        end = len(self.values)
-        return {T0: Watermarks(self.log_start, end, end)}
-
-    def fetch(
-        self,
-        partition: TopicPartition,
-        offsets: OffsetRange,
-        *,
-        read_committed: bool,
-        on_corrupt: OnCorrupt | None = None,
-    ) -> Iterator[Slice]:
-        if offsets.start < self.log_start:
-            raise DataLossError("Gone", topic_partition=partition, offset=offsets.start)
-        self.fetched.update(range(*offsets))
-        data = b"".join(self._batch(offset) for offset in range(*offsets))
-        yield Slice(pa.py_buffer(data), Origin())
-
-    def _batch(self, offset: int) -> bytes:
-        values = pa.array([self.values[offset]], pa.binary())
-        records = pa.RecordBatch.from_pydict({"value": values, "timestamp": pa.array([0])})
-        data = bytearray(encode(records, None, EncodeSettings(), topic_partition=T0).data)
-        data[:8] = struct.pack(">q", offset)
-        data[-3] ^= offset in self.broken
-        return bytes(data)
 
 
 def read(

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from pyspark_kafkalog.codec.decode import DecodeLimits
 from pyspark_kafkalog.log.directory import LogDirectory
-from pyspark_kafkalog.model import CommittedOffset, OffsetRange, Place, TopicPartition
+from pyspark_kafkalog.model import AssemblerSettings, CommittedOffset, OffsetRange, Place, TopicPartition
 from pyspark_kafkalog.options.largemessages import LargeMessageOptions, assembler_settings
+from pyspark_kafkalog.transfer.committing import OffsetCommitter
 from pyspark_kafkalog.transfer.looking_back import WANTED
 from pyspark_kafkalog.transfer.open_messages import OpenMessages
 from pyspark_kafkalog.transfer.reading import ReadRules
 from pyspark_kafkalog.transfer.reassembling import read_reassembled
 from pyspark_kafkalog.transfer.safe_offsets import SafeOffsets, WantedOffsets
 from tests.large_fixtures import ROOT, Scenario, requires_large_fixtures, scenarios
+from tests.large_log import T0, Log, Message
 from tests.planning.fake_groups import FakeGroups
 
 GAP = "message.assembler.expiration.offset.gap"
@@ -111,3 +114,57 @@ def test_an_offset_to_start_from_is_as_their_seek_back_inside_what_they_track(sc
             )
             if not scenario.entry["exceptions"] and GAP not in scenario.settings:
                 assert found == json.loads(delivered)
+
+
+LARGE = Message(7, 4)
+FOUR = [LARGE.segment(number) for number in range(4)]
+
+
+def of_log(log: Log, groups: FakeGroups, gap: int = 1000) -> SafeOffsets:
+    place: Any = log
+    rules = ReadRules(WANTED, False, True, DecodeLimits())
+    settings = AssemblerSettings(expiration_offset_gap=gap)
+    return SafeOffsets(OpenMessages(lambda: place, rules, settings), groups, "g")
+
+
+def test_no_record_is_read_twice_and_none_that_is_too_old() -> None:
+    log = Log([b"x"] * 50 + FOUR[:2] + [b"x"] * 50)
+    at = of_log(log, FakeGroups(), gap=20)
+    assert at({T0: 60}) == {T0: CommittedOffset(50, metadata="60,")}
+    assert log.fetched == set(range(39, 60))
+    log.fetched.clear()
+    assert at({T0: 65})[T0].offset == 50
+    assert log.fetched == set(range(60, 65))
+    log.fetched.clear()
+    assert at({T0: 100})[T0] == CommittedOffset(100, metadata="100,")
+    assert log.fetched == set(range(79, 100))
+
+
+def test_after_a_restart_what_the_group_has_tells_where_to_look() -> None:
+    log = Log([b"x"] * 50 + FOUR[:2] + [b"x"] * 50)
+    groups = FakeGroups({"g": {T0: CommittedOffset(50, metadata="60,")}})
+    assert of_log(log, groups)({T0: 70})[T0].offset == 50
+    assert min(log.fetched) == 50
+    groups.offsets["g"][T0] = CommittedOffset(60, metadata="pyspark-kafkalog")
+    assert of_log(log, groups)({T0: 70})[T0].offset == 50
+    assert min(log.fetched) == 0
+
+
+def test_where_message_segments_cannot_be_read_nothing_is_committed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    log, groups = Log([*FOUR[:2], b"x"], broken={1}), FakeGroups()
+    committer = OffsetCommitter(groups, "g", required=False, as_committed=of_log(log, groups))
+    committer.finished({T0: 3})
+    assert groups.commits == 0
+    assert "What group g has read is not committed, next attempt in 1 s" in caplog.text
+    log.broken.clear()
+    again = OffsetCommitter(groups, "g", required=True, as_committed=of_log(log, groups))
+    again.finished({T0: 3})
+    assert groups.offsets["g"] == {T0: CommittedOffset(0, metadata="3,")}
+
+
+def test_metadata_of_anyone_is_read() -> None:
+    assert first_wanted(T0, 4, "9,note") == 9
+    assert first_wanted(T0, 4, "9") == first_wanted(T0, 4, "") == first_wanted(T0, 4, "-1,") == 4
+    assert first_wanted(T0, 4, "2,") == 4, "what is below was committed, too"
