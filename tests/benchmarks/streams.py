@@ -7,25 +7,32 @@ import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 
 def available_now(
-    spark: SparkSession, kind: str, options: Mapping[str, str], checkpoints: Path, *, told: bool = False
+    spark: SparkSession,
+    kind: str,
+    options: Mapping[str, str],
+    checkpoints: Path,
+    *,
+    told: bool = False,
+    step: Callable[[DataFrame], DataFrame] = lambda frame: frame,
 ) -> Callable[[], list[dict]]:
     """Reads all from the start, with a new checkpoint; gives the progress of micro-batches that had rows.
 
     :param told: whether the reader is told the checkpoint, too.
+    :param step: what is done with the rows.
     """
     numbers = itertools.count()
 
     def run() -> list[dict]:
         checkpoint = str(checkpoints / str(next(numbers)))
         knows = {"checkpointLocation": checkpoint} if told else {}
+        reader = spark.readStream.format(kind)
+        frame = reader.options(**{**options, "startingOffsets": "earliest", **knows}).load()
         query = (
-            spark.readStream.format(kind)
-            .options(**{**options, "startingOffsets": "earliest", **knows})
-            .load()
+            step(frame)
             .writeStream.format("noop")
             .option("checkpointLocation", checkpoint)
             .trigger(availableNow=True)
