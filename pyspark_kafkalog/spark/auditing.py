@@ -3,30 +3,36 @@
 from __future__ import annotations
 
 import uuid
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
 
 from pyspark_kafkalog.model import ALL_OFFSETS, TopicPartition
-from pyspark_kafkalog.transfer.auditing import CONSUMER, AuditedTask, ReadAudit
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from pyspark_kafkalog.options.auditing import AuditOptions
     from pyspark_kafkalog.planning.splitting import Split
+    from pyspark_kafkalog.transfer.auditing import ReadAudit
 
 
-def audit_of(split: Split, options: AuditOptions, plan: str | None) -> ReadAudit:
-    """The audit of the task that reads ``split``.
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Names what a query is made of, which Spark may run several times; ``streaming`` in micro-batches."""
 
-    :param plan: names the plan of a batch, which Spark may run several times; None for a stream.
-    """
+    name: str
+    streaming: bool
+
+
+def audit_of(split: Split, options: AuditOptions, plan: Plan) -> ReadAudit:
+    """The audit of the task that reads ``split``."""
     start, end = split.offsets
     share = f"{split.partition}.{start}-{end}"
     if split.within != ALL_OFFSETS:
         share += ".{}-{}".format(*split.within)
-    return ReadAudit(options, _task(plan, share), split.partition.topic)
+    return _read_audit(options, plan, share, split.partition)
 
 
 class StepAudit:
@@ -34,7 +40,7 @@ class StepAudit:
 
     def __init__(self, options: AuditOptions, *, streaming: bool) -> None:
         self._options = options
-        self._plan = None if streaming else uuid.uuid4().hex
+        self._plan = Plan(uuid.uuid4().hex, streaming)
         self._audits: dict[TopicPartition, ReadAudit] = {}
 
     def delivered(self, partition: TopicPartition, rows: pa.RecordBatch) -> None:
@@ -52,19 +58,22 @@ class StepAudit:
 
     def _of(self, partition: TopicPartition) -> ReadAudit:
         if partition not in self._audits:
-            task = _task(self._plan, f"{partition}.reassembled")
-            self._audits[partition] = ReadAudit(self._options, task, partition.topic)
+            share = f"{partition}.reassembled"
+            self._audits[partition] = _read_audit(self._options, self._plan, share, partition)
         return self._audits[partition]
 
 
-def _task(plan: str | None, share: str) -> AuditedTask:
+def _read_audit(options: AuditOptions, plan: Plan, share: str, partition: TopicPartition) -> ReadAudit:
+    from pyspark_kafkalog.transfer.auditing import CONSUMER, AuditedTask, ReadAudit
+
     context = TaskContext.get()
     assert context is not None, "Spark runs this in a task"
-    if plan is not None:
-        run = context.getLocalProperty("spark.sql.execution.id") or f"stage{context.stageId()}"
-        return AuditedTask(CONSUMER, f"{plan}-{run}", None, share)
     query_id = context.getLocalProperty("sql.streaming.queryId")
     number = context.getLocalProperty("streaming.sql.batchId")
-    assert query_id is not None, "Spark tells a streaming task its query"
-    assert number is not None, "Spark tells a streaming task its batch"
-    return AuditedTask(CONSUMER, query_id, int(number), share)
+    if plan.streaming and query_id is not None and number is not None:
+        task = AuditedTask(CONSUMER, query_id, int(number), share)
+    else:
+        # Also of a stream, where foreachBatch has started a thread: that does not know the query.
+        run = context.getLocalProperty("spark.sql.execution.id") or f"stage{context.stageId()}"
+        task = AuditedTask(CONSUMER, f"{plan.name}-{run}", None, share)
+    return ReadAudit(options, task, partition.topic)

@@ -16,6 +16,7 @@ from pyspark_kafkalog.options.settings import place_options, read_options
 from pyspark_kafkalog.planning.filters import ALL_ROWS, bounds_of
 from pyspark_kafkalog.planning.offsets import plan_batch, start_from_group
 from pyspark_kafkalog.planning.splitting import Split
+from pyspark_kafkalog.spark.auditing import Plan
 from pyspark_kafkalog.spark.garbage import freeze_modules
 from pyspark_kafkalog.transfer.places import open_groups, open_place
 from pyspark_kafkalog.transfer.seeking import check_start, cleanup_policies
@@ -55,7 +56,7 @@ class LogReader:
 
         self._place_options = place_options(options)
         self._options = read_options(options, batch=batch)
-        self._plan = uuid.uuid4().hex if batch else None
+        self._plan = Plan(uuid.uuid4().hex, streaming=not batch)
         allowed = DEAD_LETTER_FIELDS if self._options.large_messages.dead_letters else RECORD_FIELDS
         fields = ((field.name, field.dataType.simpleString(), field.nullable) for field in schema)
         read_columns(fields, allowed)
