@@ -135,7 +135,3 @@ class GroupError(KafkaLogError):
 
 class LargeMessageDroppedError(KafkaLogError):
     """An incomplete large message that the full buffer had to drop; see ``exception.on.message.dropped``."""
-
-
-class OffsetNotTrackedError(KafkaLogError):
-    """An offset at which no delivered message is known (their OffsetNotTrackedException)."""

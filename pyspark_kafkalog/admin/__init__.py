@@ -11,7 +11,7 @@
     steps = admin.plan_reset(place, groups, "my-group", None, admin.ResetTo.SHIFT, -100)
     admin.execute(groups, steps)
 
-What reads records, ``dump`` and ``verify``, is loaded on first use.
+What reads records, as ``dump`` and ``verify``, is loaded on first use.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -34,6 +34,7 @@ from pyspark_kafkalog.admin.reset import ResetStep, ResetTo, execute, plan_impor
 if TYPE_CHECKING:
     from pyspark_kafkalog.admin.dumping import DumpedBatch, DumpedRecord, dump
     from pyspark_kafkalog.admin.verifying import Damage, VerifiedPartition, verify
+    from pyspark_kafkalog.admin.whole_messages import for_whole_messages
 
 __all__ = [
     "Damage",
@@ -51,6 +52,7 @@ __all__ = [
     "execute",
     "export_csv",
     "export_json",
+    "for_whole_messages",
     "group_offsets",
     "groups",
     "groups_of",
@@ -72,6 +74,7 @@ _LOADED_ON_USE = {
     "Damage": "verifying",
     "VerifiedPartition": "verifying",
     "verify": "verifying",
+    "for_whole_messages": "whole_messages",
 }
 
 

@@ -94,6 +94,12 @@ def show(target: Target, groups: tuple[str, ...], topics: tuple[str, ...], as_js
     type=click.File(encoding="utf-8"),
     help="What offsets export or kafka-consumer-groups --export wrote, or Spark's offsets as JSON.",
 )
+@click.option(
+    "--large-messages",
+    is_flag=True,
+    help="For readers that reassemble large messages: commit the safe offset, and name in the metadata"
+    " the first message that is wanted.",
+)
 @execute_option
 @json_option
 def reset(
@@ -101,6 +107,7 @@ def reset(
     group: str,
     topics: tuple[str, ...],
     all_topics: bool,
+    large_messages: bool,
     execute: bool,
     as_json: bool,
     **to: Any,
@@ -123,6 +130,8 @@ def reset(
         partitions = _partitions(target, topics, all_topics)
         kind, value = _goal(chosen[0], to[chosen[0]])
         steps = admin.plan_reset(target.place, target.groups, group, partitions, kind, value)
+    if large_messages:
+        steps = admin.for_whole_messages(target.place, steps)
     _carry_out(target, steps, execute=execute, as_json=as_json)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from pyspark_kafkalog.cli.offsets import parse_time
 from pyspark_kafkalog.log.groups import DirectoryGroups
 from tests.cli.conftest import T0, T1
 from tests.cli.running import run
+from tests.fixtures_dir import SMALL_FIXTURES
 
 
 def offsets(groups: DirectoryGroups, group: str = "g") -> list[int]:
@@ -36,6 +38,16 @@ def test_reset(root: Path, groups: DirectoryGroups, words: list[str], expected: 
     done = run("offsets", "reset", root, "--group", "g", *words, "--execute")
     assert (done.code, done.out, done.err) == (0, dry.out, "")
     assert offsets(groups) == expected
+
+
+def test_reset_for_large_messages(tmp_path: Path) -> None:
+    """At offset 3 a message is open that began at 0."""
+    shutil.copytree(SMALL_FIXTURES / "large-messages" / "li_s07_synthetic-0", tmp_path / "t-0")
+    groups = DirectoryGroups.open([str(tmp_path)])
+    words = ["offsets", "reset", tmp_path, "--group", "g", "--topic", "t", "--to-offset", "3"]
+    done = run(*words, "--large-messages", "--execute")
+    assert done.lines[1:] == [["g", "t", "0", "-", "0", "for", "messages", "from", "3", "on"]]
+    assert {(its.offset, its.metadata) for its in groups.committed("g").values()} == {(0, "3,")}
 
 
 def test_reset_from_a_file_of_kafkas_tool(root: Path, groups: DirectoryGroups) -> None:

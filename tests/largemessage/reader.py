@@ -7,14 +7,10 @@ from typing import Any
 
 from pyspark_kafkalog.errors import LargeMessageDroppedError
 from pyspark_kafkalog.largemessage.dropped import INCOMPLETE
+from pyspark_kafkalog.largemessage.metadata import commit_metadata, consumer_high_watermark, parse_metadata
 from pyspark_kafkalog.largemessage.reassembly import Reassembler
-from pyspark_kafkalog.largemessage.tracking import (
-    DeliveredMessages,
-    commit_metadata,
-    consumer_high_watermark,
-    parse_metadata,
-)
 from tests.largemessage.cases import Scenario
+from tests.largemessage.tracker import DeliveredMessages
 
 Committed = tuple[int, str]
 """An offset and its metadata as a plain consumer sees them."""
@@ -132,9 +128,7 @@ class Reader:
             if not null:
                 return
         if self.tracker is None:
-            self.tracker = DeliveredMessages(
-                self.scenario.topic_partition, offset, self.scenario.settings.max_tracked_messages
-            )
+            self.tracker = DeliveredMessages(offset, self.scenario.settings.max_tracked_messages)
         if not in_error and not reassembled.rows.num_rows:
             self.tracker.read_segment(offset)
             return

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from pyspark_kafkalog.errors import OffsetNotTrackedError
 from tests.largemessage.cases import SCENARIOS, Scenario, as_delivered
 from tests.largemessage.model import Model, Record, SegmentError
 from tests.largemessage.reader import NegativeWatermarkError, Reader
+from tests.largemessage.tracker import OffsetNotTrackedError
 
 each_scenario = pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
 

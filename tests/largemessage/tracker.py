@@ -1,24 +1,20 @@
 """What was delivered from a partition, and so what may be committed and where a seek back must begin.
 
-Theirs, of li-apache-kafka-clients: DeliveredMessageOffsetTracker, LiKafkaConsumerImpl and
-LiKafkaClientsUtils. A *consumer high watermark* is the next offset that the application
-wants: messages below it were given to it before, and are skipped when they are read again.
+Written from the format page: DeliveredMessageOffsetTracker and LiKafkaConsumerImpl of
+li-apache-kafka-clients. A query needs none of it, since its checkpoint knows where it is.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pyspark_kafkalog.errors import OffsetNotTrackedError
-from pyspark_kafkalog.model import TopicPartition
-
 SafeOffset = Callable[[int], "int | None"]
-"""What :meth:`.reassembly.Reassembler.safe_offset` answers for a current offset."""
+"""What ``Reassembler.safe_offset`` answers for a current offset."""
 
-_INT64 = range(-(1 << 63), 1 << 63)
-_INTEGER = re.compile(r"([+-]?)0*(\d{1,19})\Z")
+
+class OffsetNotTrackedError(Exception):
+    """Their OffsetNotTrackedException."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +32,7 @@ class DeliveredMessages:
     ``max_tracked_messages`` of them; any other offset is its message's.
     """
 
-    def __init__(self, partition: TopicPartition, first_offset: int, max_tracked_messages: int) -> None:
-        self._partition = partition
+    def __init__(self, first_offset: int, max_tracked_messages: int) -> None:
         self._most = max_tracked_messages
         self._segments: set[int] = set()
         self._messages: dict[int, Delivered] = {}
@@ -78,7 +73,7 @@ class DeliveredMessages:
         """
         self._check(offset)
         if offset in self._segments:
-            raise self._error(offset)
+            raise OffsetNotTrackedError(offset)
         return self._messages.get(offset, Delivered(offset + 1, offset))
 
     def closest(self, offset: int) -> int | None:
@@ -122,36 +117,4 @@ class DeliveredMessages:
 
     def _check(self, offset: int) -> None:
         if self.last_offset is None or not self.first_offset <= offset <= self.last_offset:
-            raise self._error(offset)
-
-    def _error(self, offset: int) -> OffsetNotTrackedError:
-        read = "none" if self.last_offset is None else f"{self.first_offset} to {self.last_offset}"
-        return OffsetNotTrackedError(
-            f"No delivered message is known at that offset (known: {read})",
-            topic_partition=self._partition,
-            offset=offset,
-            hint="Raise max.tracked.messages.per.partition, or start at a committed offset.",
-        )
-
-
-def commit_metadata(high_watermark: int, text: str = "") -> str:
-    """The metadata to commit beside a safe offset: the consumer high watermark, and a text of the user's."""
-    return f"{high_watermark},{text}"
-
-
-def parse_metadata(metadata: str | None) -> tuple[int | None, str]:
-    """The consumer high watermark and the user's text; None and all of it if a plain consumer committed."""
-    number, comma, text = (metadata or "").partition(",")
-    digits = _INTEGER.match(number)
-    if comma and digits and (watermark := int("".join(digits.groups()))) in _INT64:
-        return watermark, text
-    return None, metadata or ""
-
-
-def consumer_high_watermark(metadata: str | None) -> int | None:
-    """The offset from which on messages are wanted; None if the metadata tells none."""
-    number, _ = parse_metadata(metadata)
-    return None if number == _UNKNOWN else number
-
-
-_UNKNOWN = -1
+            raise OffsetNotTrackedError(offset)

@@ -1,17 +1,10 @@
-"""Metadata of commits, and what is no longer known; the rest is among the fixtures."""
+"""Metadata of commits, whatever a group may have there."""
 
 from __future__ import annotations
 
 import pytest
 
-from pyspark_kafkalog.errors import OffsetNotTrackedError
-from pyspark_kafkalog.largemessage.tracking import (
-    DeliveredMessages,
-    commit_metadata,
-    consumer_high_watermark,
-    parse_metadata,
-)
-from pyspark_kafkalog.model import TopicPartition
+from pyspark_kafkalog.largemessage.metadata import commit_metadata, consumer_high_watermark, parse_metadata
 
 
 @pytest.mark.parametrize(
@@ -43,15 +36,3 @@ def test_consumer_high_watermark(metadata: str | None, watermark: int | None) ->
 def test_metadata_of_a_user() -> None:
     assert parse_metadata(commit_metadata(7, "a,b")) == (7, "a,b")
     assert parse_metadata("plain") == (None, "plain")
-
-
-def test_what_is_no_longer_tracked() -> None:
-    """The error tells what is."""
-    delivered = DeliveredMessages(TopicPartition("t", 1), 0, 1)
-    for offset in (1, 3):
-        delivered.read_segment(offset - 1)
-        delivered.read_message(offset, offset - 1, None)
-    assert delivered.seek_target(3) == 2
-    assert delivered.seek_target(2) == 2
-    with pytest.raises(OffsetNotTrackedError, match=r"known: 2 to 3\) \(partition t-1, offset 1\)"):
-        delivered.seek_target(1)
