@@ -128,18 +128,20 @@ class History:
         opened = (self._simulated(message_id, None) for message_id in found)
         return [message for message in opened if message is not None]
 
-    def open_with(self, message_id: bytes, missing: Collection[int], oldest: int) -> OpenMessage | None:
-        """The message of that id that is open at ``start``, if all numbers of ``missing`` are known.
+    def open_with(
+        self, message_id: bytes, count: int, numbers: Collection[int], oldest: int
+    ) -> OpenMessage | None:
+        """The message of that id that is open at ``start``, if it has all of ``count`` but ``numbers``.
 
-        All of them are sought, no further back than ``oldest``, nor than a producer's buffer reaches.
+        They are sought no further back than ``oldest``, nor than a producer's buffer reaches.
         """
         oldest = max(oldest, self.source.log_start)
         stride = _FIRST_STRIDE
-        lacking = set(missing).difference(self._numbers(message_id))
+        lacking = count - len({*numbers, *self._numbers(message_id)})
         while lacking and self.first > oldest and (left := self._bytes_left()) > 0:
             mean = self._value_bytes // max(self.start - self.first, 1)
             self._extend(max(self.first - min(stride, left // (mean + 1) + 1), oldest))
-            lacking.difference_update(self._numbers(message_id))
+            lacking = count - len({*numbers, *self._numbers(message_id)})
             stride *= 2
         if lacking:
             return None

@@ -26,6 +26,7 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
+from pyspark_kafkalog.errors import DataLossError
 from pyspark_kafkalog.largemessage.dropped import Dropped, DropReason
 from pyspark_kafkalog.largemessage.reassembly import Reassembled, Reassembler
 from pyspark_kafkalog.largemessage.segments import Segments, find
@@ -171,8 +172,7 @@ class _Reassembling:
             return
         if starting_offset > self._known.first_offset(message_id):
             return  # It is a copy of one that ended in the range.
-        missing = set(range(count)) - offsets.keys()
-        earlier = self._history.open_with(message_id, missing, oldest)
+        earlier = self._history.open_with(message_id, count, offsets.keys(), oldest)
         if earlier is None or earlier.starting_offset < oldest:
             return
         again = self._reassembler()
@@ -192,6 +192,13 @@ class _Reassembling:
                 offsets = {segment.number: segment.offset for segment in dropped.segments}
                 yield from self._completed_before(
                     dropped.message_id, dropped.starting_offset, dropped.segment_count, offsets
+                )
+            if dropped.reason is DropReason.NOT_READ_AGAIN and self._source.rules.fail_on_data_loss:
+                raise DataLossError(
+                    "Message segments of a large message were gone when they were needed",
+                    topic_partition=self._source.partition,
+                    offset=dropped.starting_offset,
+                    hint="Set failOnDataLoss=false to read on without it.",
                 )
             if dropped.message_id not in self._completed:
                 self._counts[dropped.reason] += 1

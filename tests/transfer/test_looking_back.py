@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -12,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyspark_kafkalog.codec.decode import DecodeLimits
-from pyspark_kafkalog.errors import CorruptRecordError
-from pyspark_kafkalog.model import ALL_OFFSETS, DROPPED_FIELD, AssemblerSettings, OffsetRange
+from pyspark_kafkalog.errors import CorruptRecordError, DataLossError
+from pyspark_kafkalog.model import ALL_OFFSETS, DROPPED_FIELD, AssemblerSettings, OffsetRange, Slice
 from pyspark_kafkalog.options.largemessages import LargeMessageOptions
 from pyspark_kafkalog.transfer.reading import ReadRules
 from pyspark_kafkalog.transfer.reassembling import read_reassembled
@@ -164,6 +165,22 @@ def test_a_segment_that_overtook_the_others_is_found_before_the_range() -> None:
     log = Log([b"x", FOUR[3], b"x", FOUR[0], FOUR[1], FOUR[2], b"y"])
     assert rows_of(read(log, 3, 7, 1000)) == [(5, LARGE.value), (6, b"y")]
     assert rows_of(read(log, 0, 3, 1000)) == [(0, b"x"), (2, b"x")]
+
+
+@pytest.mark.parametrize("fail", [True, False])
+def test_retention_takes_message_segments_that_had_been_seen(fail: bool) -> None:
+    class Expiring(Log):
+        def fetch(self, *args: Any, **kwargs: Any) -> Iterator[Slice]:
+            if len(self.fetched) > 5:
+                self.log_start = 2
+            return super().fetch(*args, **kwargs)
+
+    log = Expiring([b"x", *FOUR, b"x"])
+    if fail:
+        with pytest.raises(DataLossError, match=r"Message segments .* were gone .*partition t-0, offset 1"):
+            read(log, 3, 6, 1000)
+    else:
+        assert rows_of(read(log, 3, 6, 1000, fail=False)) == [(5, b"x")]
 
 
 def test_dropped_messages_are_counted_once_a_range(caplog: pytest.LogCaptureFixture) -> None:
