@@ -48,8 +48,11 @@ class HeaderLists:
         return found[self._starts + self._counts] > found[self._starts]
 
     def take(self, rows: np.ndarray) -> HeaderLists:
-        """The lists of ``rows``."""
-        return HeaderLists(self._headers, self._starts[rows], self._counts[rows])
+        """The lists of ``rows``, which may repeat, and no other headers."""
+        counts = self._counts[rows]
+        taken = HeaderLists(self._headers, self._starts[rows], counts)
+        headers = self._headers.take(pa.array(taken._indices()))
+        return HeaderLists(headers, np.cumsum(counts) - counts, counts, dense=True)
 
     def without(self, name: str, rows: np.ndarray) -> HeaderLists:
         """With no header of this name in the rows where ``rows`` is true."""

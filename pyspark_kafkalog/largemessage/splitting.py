@@ -87,17 +87,24 @@ class Splitter:
         ids = np.zeros((lengths.size, 2), np.uint64)
         ids[expanded] = np.frombuffer(given, ">u8").reshape(-1, 2)
         columns["key"] = _with_generated_keys(columns["key"], is_split, ids)
-        large = _Large(lengths, is_split, expanded, ids, headers)
+        size = settings.segment_bytes
+        counts = np.where(is_split, -(-lengths // size), 1)
+        each = _RECORD_BYTES + np.minimum(lengths, size) + headers.bytes
+        each += np.diff(binary_column(columns["key"])[0])
+        large = _Large(lengths, counts, each, expanded, ids, headers)
         routed = _changed(records, columns, headers=headers.column())
         return SplitRecords(routed, large, settings, self._most_bytes)
 
 
 @dataclass(frozen=True)
 class _Large:
-    """For each message: its length, what is done to it, the halves of its id, its headers."""
+    """For each message: its length, how many records it takes and about how many bytes each of them,
+    whether these are message segments, the halves of its id, its headers.
+    """
 
     lengths: np.ndarray
-    is_split: np.ndarray
+    counts: np.ndarray
+    each: np.ndarray
     expanded: np.ndarray
     ids: np.ndarray
     headers: HeaderLists
@@ -133,15 +140,11 @@ class SplitRecords:
         if large is None or not (large.expanded if rows is None else large.expanded[rows]).any():
             yield self.whole, rows
             return
-        assert self._settings is not None
         if rows is None:
             rows = np.arange(large.lengths.size)
-        size = self._settings.segment_bytes
-        counts = np.where(large.is_split, -(-large.lengths // size), 1)[rows]
-        each = _RECORD_BYTES + np.minimum(large.lengths, size)[rows] + large.headers.bytes[rows]
-        each += np.diff(binary_column(self.whole.column("key"))[0])[rows]
+        counts = large.counts[rows]
         last = np.cumsum(counts)
-        for start, stop in _stretches(counts, each, self._most_bytes):
+        for start, stop in _stretches(counts, large.each[rows], self._most_bytes):
             wanted = np.arange(start, stop)
             places = np.searchsorted(last, wanted, side="right")
             yield self._expanded(rows[places], wanted - (last - counts)[places], counts[places]), None
