@@ -44,6 +44,7 @@ def test_settings_of_clients_stay() -> None:
         ({"view": "groups", "kafka__group__id": ", "}, "names no group"),
         ({"view": "topics", "viewe": "x"}, "Unknown option 'viewe'.*view"),
         ({"view": "topics", "topic": "t"}, "'topic' is for writing only"),
+        ({"view": "audit", "subscribe": "t"}, r"'subscribe' makes no sense with view=audit$"),
     ],
 )
 def test_what_is_refused(options: dict[str, str], said: str) -> None:
@@ -54,3 +55,9 @@ def test_what_is_refused(options: dict[str, str], said: str) -> None:
 def test_no_stream_has_a_view() -> None:
     with pytest.raises(OptionError, match="'view' is not valid in streaming queries"):
         read_options({"path": "/log", "view": "topics"}, batch=False)
+
+
+def test_an_audit_is_shown_of_a_folder() -> None:
+    assert asked(view="audit") == ViewOptions("audit", Selection(), None)
+    with pytest.raises(OptionError, match="view=audit shows a folder"):
+        view_options({"kafka.bootstrap.servers": "host:9092", "view": "audit"})

@@ -1,0 +1,52 @@
+"""The options about audits."""
+
+from __future__ import annotations
+
+import pytest
+
+from pyspark_kafkalog.errors import OptionError
+from pyspark_kafkalog.options.auditing import AuditOptions
+from pyspark_kafkalog.options.settings import read_options, write_options
+
+PLACE = {"path": "/log"}
+
+
+def audit(**given: str) -> AuditOptions | None:
+    """What a reader and a writer make of them alike."""
+    options = {**PLACE, **{name.replace("__", "."): value for name, value in given.items()}}
+    found = write_options(options).audit
+    assert found == read_options(options, batch=True).audit == read_options(options, batch=False).audit
+    return found
+
+
+def test_nothing_is_counted_unless_it_is_asked() -> None:
+    assert audit() is None
+    assert audit(auditor__bucket__ms="5") is None
+
+
+def test_a_place_or_an_auditor_is_enough() -> None:
+    assert audit(auditLocation=" s3://bucket/audit ") == AuditOptions(
+        "counting", "s3://bucket/audit", 600_000
+    )
+    assert audit(AUDITOR__CLASS=" Counting ") == AuditOptions("counting", None, 600_000)
+    assert audit(auditor__class="my.module.Auditor", auditLocation="/a", auditor__bucket__ms="1") == (
+        AuditOptions("my.module:Auditor", "/a", 1)
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"auditor__class": ""}, "'auditor.class' is no import path"),
+        ({"auditor__class": "com.linkedin:Logging Auditor"}, "'auditor.class' is no import path"),
+        ({"auditLocation": " "}, "'auditLocation' is empty"),
+        ({"auditor__bucket__ms": "0"}, "'auditor.bucket.ms' must be a whole number from 1"),
+    ],
+)
+def test_what_is_refused(given: dict[str, str], said: str) -> None:
+    with pytest.raises(OptionError, match=said):
+        audit(**given)
+
+
+def test_a_secret_in_a_uri_is_not_shown() -> None:
+    assert "secret" not in repr(audit(auditLocation="s3://key:secret@bucket"))
