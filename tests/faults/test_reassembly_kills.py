@@ -26,8 +26,8 @@ from tests.log.writing import read, write
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 WAYS = ("transformWithStateInPandas", "applyInPandasWithState", "source")
-ROUNDS = 12
-WHOLE = 8
+ROUNDS = 50
+WHOLE = 10
 """Every so many rounds, it is the whole application."""
 RECORDS = 1500
 """In each of two partitions."""
