@@ -14,6 +14,19 @@ from pyspark_kafkalog.model import OffsetRange, OnCorrupt, Origin, Slice, TopicP
 
 T0 = TopicPartition("t", 0)
 SLICE = 10
+DROPPED = pa.struct(
+    [
+        ("reason", pa.string()),
+        ("messageId", pa.binary()),
+        ("startingOffset", pa.int64()),
+        ("segmentCount", pa.int32()),
+        (
+            "segments",
+            pa.list_(pa.struct([("offset", pa.int64()), ("number", pa.int32()), ("value", pa.binary())])),
+        ),
+    ]
+)
+"""What PySpark makes of the type of the column ``dropped``."""
 
 
 @dataclass(frozen=True)

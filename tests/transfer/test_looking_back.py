@@ -18,22 +18,10 @@ from pyspark_kafkalog.model import ALL_OFFSETS, DROPPED_FIELD, AssemblerSettings
 from pyspark_kafkalog.options.largemessages import LargeMessageOptions
 from pyspark_kafkalog.transfer.reading import ReadRules
 from pyspark_kafkalog.transfer.reassembling import read_reassembled
-from tests.large_log import SLICE, T0, Log, Message
+from tests.large_log import DROPPED, SLICE, T0, Log, Message
 
-_DROPPED = pa.struct(
-    [
-        ("reason", pa.string()),
-        ("messageId", pa.binary()),
-        ("startingOffset", pa.int64()),
-        ("segmentCount", pa.int32()),
-        (
-            "segments",
-            pa.list_(pa.struct([("offset", pa.int64()), ("number", pa.int32()), ("value", pa.binary())])),
-        ),
-    ]
-)
 ROWS = pa.schema([("offset", pa.int64()), ("value", pa.binary())])
-WITH_LETTERS = pa.schema([*ROWS, (DROPPED_FIELD[0], _DROPPED)])
+WITH_LETTERS = pa.schema([*ROWS, (DROPPED_FIELD[0], DROPPED)])
 
 
 def read(

@@ -10,11 +10,12 @@ import pytest
 from pyspark_kafkalog.codec.decode import DecodeLimits
 from pyspark_kafkalog.codec.rows import ROW_TYPES
 from pyspark_kafkalog.log.directory import LogDirectory
-from pyspark_kafkalog.model import EARLIEST, LATEST, OffsetRange, Place, TopicPartition
+from pyspark_kafkalog.model import DROPPED_FIELD, EARLIEST, LATEST, OffsetRange, Place, TopicPartition
 from pyspark_kafkalog.options.largemessages import LargeMessageOptions, assembler_settings
 from pyspark_kafkalog.transfer.reading import ReadRules
 from pyspark_kafkalog.transfer.reassembling import read_reassembled
 from tests.large_fixtures import ROOT, Scenario, as_row, requires_large_fixtures, scenarios
+from tests.large_log import DROPPED
 
 SCHEMA = pa.schema(list(ROW_TYPES.items()))
 NOT_EVICTING = [scenario for scenario in scenarios() if not scenario.evicts]
@@ -80,3 +81,23 @@ def test_many_ranges_are_the_whole(scenario: Scenario, size: int) -> None:
             for row in read(scenario, place, partition, start, min(start + size, end), so=False, max_rows=2)
         ]
         assert sorted(found) == sorted(expected)
+
+
+@requires_large_fixtures
+def test_what_makes_their_consumer_raise_is_a_dead_letter_however_it_is_cut() -> None:
+    scenario = next(its for its in scenarios() if repr(its) == "li_s17_invalid-default")
+    place, (partition,) = LogDirectory.open(str(ROOT)), scenario.partitions
+    schema = pa.schema([("offset", pa.int64()), (DROPPED_FIELD[0], DROPPED)])
+    rules = ReadRules(schema, False, True, DecodeLimits(max_rows=5))
+    options = LargeMessageOptions(enabled=True, dead_letters=True)
+
+    def letters(start: int, end: int) -> list[dict[str, Any]]:
+        batches = read_reassembled(place, partition, OffsetRange(start, end), rules, options=options)
+        return [row for rows in batches for row in rows.to_pylist() if row["dropped"] is not None]
+
+    end = scenario.partitions[partition]
+    whole = letters(0, end)
+    assert [row["offset"] for row in whole] == [its["offset"] for its in scenario.entry["exceptions"]]
+    assert len({row["dropped"]["reason"] for row in whole}) > 5
+    for cut in range(1, end):
+        assert letters(0, cut) + letters(cut, end) == whole, f"cut at {cut}"
