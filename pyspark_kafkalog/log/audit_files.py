@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 
 from pyarrow import fs
 
@@ -16,6 +17,7 @@ from pyspark_kafkalog.log.filesystem import Folder, locate
 
 COMMITTED = "committed"
 _SUFFIX = ".jsonl"
+_WITH_RENAMES = ("local", "hdfs")
 
 
 def put_audit(location: str, folders: tuple[str, ...], name: str, data: bytes) -> None:
@@ -75,12 +77,15 @@ def _put(location: str, folders: tuple[str, ...], name: str, data: bytes) -> Non
     filesystem, path = top.filesystem, "/".join((top.path, *folders))
     try:
         filesystem.create_dir(path, recursive=True)
-        if not isinstance(filesystem, fs.LocalFileSystem):
+        if filesystem.type_name not in _WITH_RENAMES:
             # An object appears when its stream is closed.
             _write(top, f"{path}/{name}", data)
             return
         temporary = f"{path}/.{name}.{uuid.uuid4().hex}"
         _write(top, temporary, data)
+        if filesystem.type_name == "hdfs":  # which renames to new names only
+            with suppress(FileNotFoundError):
+                filesystem.delete_file(f"{path}/{name}")
         filesystem.move(temporary, f"{path}/{name}")
     except OSError as e:
         raise LogDirectoryError(

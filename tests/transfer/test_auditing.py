@@ -145,6 +145,15 @@ def test_nothing_but_whole_files_is_left(tmp_path: Path) -> None:
     assert list(audit_rows(str(tmp_path / "no such folder"))) == []
 
 
+def test_a_location_may_be_of_any_file_system() -> None:
+    pytest.importorskip("fsspec")
+    location = "memory://audit"
+    for _ in range(2):
+        written(AuditOptions(location=location), records([10], [0]), awaits_commit=True)
+    committed(AuditOptions(location=location), TASK, 1)
+    assert totals(location) == {"ATTEMPT": (1, 10), "SUCCESS": (1, 10)}
+
+
 def test_a_location_that_cannot_be_written_to_is_an_error_that_names_it(tmp_path: Path) -> None:
     (tmp_path / "producer").write_text("a file")
     with pytest.raises(LogDirectoryError, match=r"producer/query/7/00000.*auditLocation"):
