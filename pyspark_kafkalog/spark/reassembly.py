@@ -105,6 +105,7 @@ def _asked(
                 f"Column {name!r} is there, and reassemble was asked to add it", hint="Rename it before."
             )
     more = StructType.fromDDL(", ".join(f"{name} {kind}" for name, kind in added)) if added else StructType()
+    assert isinstance(more, StructType)
     schema = StructType([*_nullable(columns).fields, *more.fields])
     return Assembling(settings, to_arrow_schema(schema, timezone="UTC"), extra_columns, dead_letters), schema
 
