@@ -258,16 +258,17 @@ def test_hostile_claims_take_no_memory(spark: SparkSession, tmp_path: Path) -> N
 def test_sparks_own_source(spark: SparkSession, broker: Broker, tmp_path: Path, store: str) -> None:
     from kafka import KafkaProducer
 
-    broker.create_topic("large-of-spark", 1)
+    topic = f"large-of-spark-{store}"
+    broker.create_topic(topic, 1)
     written = interleaved("k", 60)
     producer = KafkaProducer(bootstrap_servers=broker.bootstrap)
     for record in written.records:
-        producer.send("large-of-spark", record, headers=[("h", b"x")], partition=0)
+        producer.send(topic, record, headers=[("h", b"x")], partition=0)
     producer.flush()
     producer.close()
     options: dict[str, Any] = {
         "kafka.bootstrap.servers": broker.bootstrap,
-        "subscribe": "large-of-spark",
+        "subscribe": topic,
         "startingOffsets": "earliest",
         "includeHeaders": "true",
     }
