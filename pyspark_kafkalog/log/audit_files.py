@@ -36,15 +36,14 @@ def mark_committed(location: str, folders: tuple[str, ...], shares: int) -> None
     _put(location, folders, COMMITTED, str(shares).encode())
 
 
-def read_audits(location: str) -> Iterator[tuple[bytes, bool]]:
+def read_audits(location: str, folders: tuple[str, ...] = ()) -> Iterator[tuple[bytes, bool]]:
     """The bytes of each file, and whether the work in its folder is marked as committed.
 
     Shares that only an earlier run had, which divided the work otherwise, are left out.
     """
     folder = locate(location)
-    found = folder.filesystem.get_file_info(
-        fs.FileSelector(folder.path, allow_not_found=True, recursive=True)
-    )
+    path = "/".join((folder.path, *folders))
+    found = folder.filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True, recursive=True))
     paths = sorted(info.path for info in found if info.type == fs.FileType.File)
     shares = {
         path.rpartition("/")[0]: int(_read(folder, path) or 0)

@@ -134,7 +134,7 @@ class TaskAudit:
         :param awaits_commit: successes count once the batch is marked as committed.
         :raises LogDirectoryError: if that can't be written.
         """
-        counts = sorted(self._auditor.close(), key=lambda count: (*count[:2], count.bucket_start or 0))
+        counts = sorted(self._auditor.close(), key=_order)
         for count in counts:
             _log.info("%s", told(count, self._options.bucket_ms))
         if self._options.location is None:
@@ -328,9 +328,30 @@ def _row(task: AuditedTask, count: AuditCount, bucket_ms: int) -> dict[str, Any]
     }
 
 
-def audit_rows(location: str) -> Iterator[dict[str, Any]]:
-    """The counts at a location, one for each task, bucket and kind; times in ms."""
-    for data, is_committed in read_audits(location):
+def told_of_batch(location: str, side: str, query: str, batch: int) -> Iterator[str]:
+    """What one side has counted of a micro-batch: the sums over its tasks, as :func:`told` tells them."""
+    task = AuditedTask(side, query, batch, "")
+    widths: dict[AuditCount, int] = {}
+    auditor = CountingAuditor(task, 0)
+    for row in audit_rows(location, folders(task)):
+        start = row["bucketStart"]
+        count = AuditCount(row["topic"], row["kind"], start, row["messages"], row["bytes"])
+        auditor.record(count)
+        widths[count._replace(messages=0, bytes=0)] = 1 if start is None else row["bucketEnd"] - start
+    for count in sorted(auditor.close(), key=_order):
+        yield f"{side} {told(count, widths[count._replace(messages=0, bytes=0)])}"
+
+
+def _order(count: AuditCount) -> tuple[str, str, int]:
+    return count.topic, count.kind, count.bucket_start or 0
+
+
+def audit_rows(location: str, within: tuple[str, ...] = ()) -> Iterator[dict[str, Any]]:
+    """The counts at a location, one for each task, bucket and kind; times in ms.
+
+    :param within: of these folders only.
+    """
+    for data, is_committed in read_audits(location, within):
         for line in data.splitlines():
             row = json.loads(line)
             if is_committed or not row.pop("awaitsCommit", False):

@@ -6,6 +6,7 @@ import datetime
 import json
 import random
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from pyspark_kafkalog.codec.walk import walk
+from pyspark_kafkalog.spark.audit_listener import AuditListener
 from pyspark_kafkalog.spark.reassembly import reassemble
 from tests.broker.producing import unused_topic
 from tests.kafka import Broker
@@ -101,8 +103,18 @@ def test_both_sides_of_streams_agree_and_replays_do_not_double(
         )
         query.awaitTermination()
 
-    stream(spark, tmp_path / "source", log, writing, **ON, **auditing)
-    read()
+    lines: list[str] = []
+    listener = AuditListener(auditing["auditLocation"], echo=lines.append)
+    second = "Thu Jan 01 00:00:01 UTC 2026 - Thu Jan 01 00:00:02 UTC 2026"
+    told = f"[{second}] : (t,1767225601,SUCCESS), (4 messages, "
+    spark.streams.addListener(listener)
+    try:
+        stream(spark, tmp_path / "source", log, writing, **ON, **auditing)
+        read()
+        wait_for(lambda: sum(told in line for line in lines) == 2)
+    finally:
+        spark.streams.removeListener(listener)
+    assert {line.partition(" ")[0] for line in lines if told in line} == {"producer", "consumer"}
     written = sums(audit(), "producer")
     assert sum(count for count, _ in written.values()) == 40
     assert len(written) == 10, "buckets"
@@ -113,6 +125,13 @@ def test_both_sides_of_streams_agree_and_replays_do_not_double(
     read()
     assert written == sums(audit(), "producer") == sums(audit(), "consumer")
     assert {row.batch for row in audit().where("side = 'producer'").collect()} == {0, 1}
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def without_last_batch(log: Path, copy: Path) -> Path:
