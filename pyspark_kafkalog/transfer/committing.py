@@ -83,12 +83,26 @@ class OffsetCommitter:
         elif self._last is None or self._last.done():
             self._last = self._thread.submit(self._commit, offsets)
 
-    def _commit(self, offsets: Offsets) -> None:
-        news = {
+    def prepare(self, offsets: Offsets) -> None:
+        """Read what a commit of ``offsets`` will need, if anything, so that it takes no longer than others.
+
+        :raises KafkaLogError: if that fails.
+        """
+        self._thread.submit(self._prepare, offsets).result()
+
+    def _prepare(self, offsets: Offsets) -> None:
+        if (news := self._news(offsets)) and self._clock() >= self._not_before:
+            self._as_committed(news)
+
+    def _news(self, offsets: Offsets) -> Offsets:
+        return {
             partition: offset
             for partition, offset in offsets.items()
             if self._committed.get(partition) != offset
         }
+
+    def _commit(self, offsets: Offsets) -> None:
+        news = self._news(offsets)
         if not news or self._clock() < self._not_before:
             return
         try:
@@ -148,6 +162,7 @@ class CompletionWatch:
                 end = self._end
             try:
                 if end is not None and self._becomes_complete(end):
+                    self._committer.prepare(end)
                     with self._changed:
                         if self._end is end:
                             self._committer.finished(end)

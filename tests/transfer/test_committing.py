@@ -141,6 +141,28 @@ class TestWatch:
         time.sleep(0.6)
         assert groups.commits == 0
 
+    def test_spark_does_not_wait_while_a_commit_is_prepared(self, tmp_path: Path, groups: FakeGroups) -> None:
+        for name in "offsets", "commits":
+            (tmp_path / name).mkdir()
+        started, free = threading.Event(), threading.Event()
+
+        def slowly(ends: dict[TopicPartition, int]) -> dict[TopicPartition, CommittedOffset]:
+            started.set()
+            assert free.wait(10)
+            return {partition: CommittedOffset(offset) for partition, offset in ends.items()}
+
+        committer = OffsetCommitter(groups, "g", required=False, as_committed=slowly)
+        watch = CompletionWatch(QueryLog(str(tmp_path)), committer)
+        self.plan(tmp_path, 0, {A0: 5})
+        self.complete(tmp_path, 0)
+        watch.begin({A0: 5})
+        assert started.wait(10)
+        watch.stop()
+        committer.finished({A0: 5}, wait=False)
+        assert groups.commits == 0
+        free.set()
+        self.wait(groups, {A0: 5})
+
     def test_a_checkpoint_of_another_query_tells_nothing(
         self, tmp_path: Path, groups: FakeGroups, watch: CompletionWatch
     ) -> None:
