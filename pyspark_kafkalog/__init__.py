@@ -8,14 +8,16 @@ what it offers is loaded on first use.
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pyspark_kafkalog.spark.audit_listener import AuditListener
     from pyspark_kafkalog.spark.progress import LagListener
     from pyspark_kafkalog.spark.reassembly import reassemble
     from pyspark_kafkalog.spark.source import KafkaLogDataSource as DefaultSource
 
-__all__ = ["DefaultSource", "LagListener", "__version__", "reassemble"]
+__all__ = ["AuditListener", "DefaultSource", "LagListener", "__version__", "reassemble"]
 __version__ = "0.1.0"
 
 _LOADED_ON_USE = {
+    "AuditListener": ("pyspark_kafkalog.spark.audit_listener", "AuditListener"),
     "DefaultSource": ("pyspark_kafkalog.spark.source", "KafkaLogDataSource"),
     "LagListener": ("pyspark_kafkalog.spark.progress", "LagListener"),
     "reassemble": ("pyspark_kafkalog.spark.reassembly", "reassemble"),

@@ -16,8 +16,8 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from pyspark_kafkalog import AuditListener
 from pyspark_kafkalog.codec.walk import walk
-from pyspark_kafkalog.spark.audit_listener import AuditListener
 from pyspark_kafkalog.spark.reassembly import reassemble
 from tests.broker.producing import unused_topic
 from tests.kafka import Broker
