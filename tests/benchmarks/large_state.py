@@ -46,7 +46,7 @@ def main() -> None:
         return max(int(number * asked.scale), least)
 
     messages = scaled(TOTAL_BYTES / 4 / MESSAGE_BYTES)
-    small, medium = scaled(2_000_000), scaled(200_000)
+    small, medium = scaled(2_000_000), scaled(50_000)
     segments = messages * -(-MESSAGE_BYTES // SEGMENT_BYTES)
     streams = (
         Stream("small", small, small * 100, scaled(500_000)),

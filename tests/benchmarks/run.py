@@ -21,6 +21,7 @@ BENCHMARKS = (
     "commits",
     "large_write",
     "large_read",
+    "large_state",
 )
 
 
