@@ -18,6 +18,7 @@ from pyspark_kafkalog.model import EARLIEST, LATEST, AssemblerSettings, OffsetRa
 from pyspark_kafkalog.transfer.reading import ReadRules, read_range
 from tests.fixtures_dir import FIXTURES, SMALL_FIXTURES
 
+SCHEMA = pa.schema(list(ROW_TYPES.items()))
 _SETTINGS = {
     "message.assembler.buffer.capacity": "buffer_capacity",
     "message.assembler.expiration.offset.gap": "expiration_offset_gap",
@@ -51,18 +52,38 @@ class Scenario:
             changed["exception_on_message_dropped"] = changed["exception_on_message_dropped"] == "true"
         return AssemblerSettings(**changed)
 
+    @property
+    def read_committed(self) -> bool:
+        return self.entry["consumer_config"].get("isolation.level") == "read_committed"
+
+    @property
+    def evicts(self) -> bool:
+        """Whether it is about the capacity."""
+        return "message.assembler.buffer.capacity" in self.entry["consumer_config"]
+
+    @property
+    def has_default_gap(self) -> bool:
+        return "message.assembler.expiration.offset.gap" not in self.entry["consumer_config"]
+
+    @cached_property
+    def place(self) -> LogDirectory:
+        return LogDirectory.open(str(self.folder))
+
     @cached_property
     def rows(self) -> pa.RecordBatch:
         """All records, as this package decodes them."""
-        rules = ReadRules(
-            schema=pa.schema(list(ROW_TYPES.items())),
-            read_committed=self.entry["consumer_config"].get("isolation.level") == "read_committed",
-            fail_on_data_loss=True,
-            limits=DecodeLimits(),
-        )
-        place = LogDirectory.open(str(self.folder))
-        batches = read_range(place, self.topic_partition, OffsetRange(EARLIEST, LATEST), rules)
+        rules = ReadRules(SCHEMA, self.read_committed, True, DecodeLimits())
+        batches = read_range(self.place, self.topic_partition, OffsetRange(EARLIEST, LATEST), rules)
         return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+
+    @cached_property
+    def delivered(self) -> list[dict[str, Any]]:
+        """The rows, in the form of :func:`as_delivered`, without what was asked about them."""
+        asked = ("starting_offset", "safe_offset_of_message")
+        return [
+            {name: value for name, value in row.items() if name not in asked}
+            for row in self.told("delivered")
+        ]
 
     def table(self, name: str) -> list[list[Any]]:
         """The rows of one of the tables for this partition; empty if the scenario lacks it."""
@@ -96,6 +117,11 @@ def as_delivered(row: dict[str, Any]) -> dict[str, Any]:
         "value_length": None if value is None else len(value),
         "headers_hex": [[one["key"], _hex(one["value"])] for one in row["headers"] or ()],
     }
+
+
+def without_safe_offset(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows in that form without ``_so``, which tells of earlier rows."""
+    return [{**row, "headers_hex": [its for its in row["headers_hex"] if its[0] != "_so"]} for row in rows]
 
 
 def _hex(value: bytes | None) -> str | None:

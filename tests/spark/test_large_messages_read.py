@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Callable
 from itertools import chain, pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
@@ -16,17 +17,22 @@ from pyspark_kafkalog.broker.groups import BrokerGroups
 from pyspark_kafkalog.log.groups import DirectoryGroups
 from pyspark_kafkalog.model import CommittedOffset, GroupOffsets, TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions
+from tests.fixtures_dir import requires_fixtures
 from tests.kafka import Broker
-from tests.large_fixtures import ROOT, Scenario, as_row, requires_large_fixtures, scenarios
+from tests.largemessage.cases import SCENARIOS, Scenario, as_delivered, without_safe_offset
 
-pytestmark = [pytest.mark.broker, requires_large_fixtures]
+pytestmark = [pytest.mark.broker, requires_fixtures]
 
 ON = {"large.message.enabled": "true"}
 GAP = "message.assembler.expiration.offset.gap"
 
 
-def scenario(name: str) -> Scenario:
-    return next(its for its in scenarios() if repr(its) == name)
+Case = list[Scenario]
+"""The partitions of one topic."""
+
+
+def case(name: str, scenario: str = "default") -> Case:
+    return [its for its in SCENARIOS if (its.case, its.entry["scenario"]) == (name, scenario)]
 
 
 class Copies:
@@ -38,15 +44,14 @@ class Copies:
         self.topic = f"large-{uuid.uuid4().hex[:8]}"
         self._spark = spark
 
-    def write(self, its: Scenario, first: int = 0, end: int = 1 << 30) -> None:
+    def write(self, its: Case, first: int = 0, end: int = 1 << 30) -> None:
         """Append the records of the offsets, as they are, to partitions of the same numbers."""
-        (folder,) = {partition.topic for partition in its.partitions}
-        raw = self._spark.read.format("kafkalog").option("subscribe", folder).option("includeHeaders", "true")
-        frame = raw.load(str(ROOT)).where(f"offset >= {first} AND offset < {end}")
+        raw = self._spark.read.format("kafkalog").options(subscribe=its[0].case, includeHeaders="true")
+        frame = raw.load(str(its[0].folder)).where(f"offset >= {first} AND offset < {end}")
         frame = frame.coalesce(1).sortWithinPartitions("partition", "offset").drop("topic")
         options = {**self.place, "topic": self.topic}
         if "path" in self.place:
-            options["numPartitions"] = str(len(its.partitions))
+            options["numPartitions"] = str(len(its))
         frame.write.format("kafkalog").mode("append").options(**options).save()
 
     def options(self, **options: str) -> dict[str, str]:
@@ -73,10 +78,8 @@ class Copies:
 
 
 @pytest.fixture(params=["broker", "directory"])
-def copies(
-    request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path
-) -> Callable[[Scenario], Copies]:
-    def make(its: Scenario) -> Copies:
+def copies(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Callable[[Case], Copies]:
+    def make(its: Case) -> Copies:
         if request.param == "directory":
             root = tmp_path / "log"
             root.mkdir()
@@ -84,50 +87,47 @@ def copies(
         broker: Broker = request.getfixturevalue("broker")
         groups = BrokerGroups(ConnectionOptions((broker.bootstrap,)))
         made = Copies(spark, {"kafka.bootstrap.servers": broker.bootstrap}, groups)
-        broker.create_topic(made.topic, len(its.partitions))
+        broker.create_topic(made.topic, len(its))
         return made
 
     return make
 
 
-def shown(rows: list[Row]) -> list[tuple]:
+def shown(rows: list[Row]) -> list[dict[str, Any]]:
     """Without timestamps, which are those of the copies, and without the safe offset."""
-    found = []
-    for row in sorted(rows, key=lambda row: (row.partition, row.offset)):
-        headers = [(header.key, header.value and bytes(header.value)) for header in row.headers or []]
-        key, value = (None if its is None else bytes(its) for its in (row.key, row.value))
-        offset, _, *others = as_row(row.offset, 0, key, value, headers, so=False)
-        found.append((row.partition, offset, *others))
-    return found
+    in_order = sorted(rows, key=lambda row: (row.partition, row.offset))
+    return _comparable([as_delivered(row.asDict(recursive=True)) for row in in_order])
+
+
+def _comparable(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{**row, "timestamp": None} for row in without_safe_offset(rows)]
 
 
 def flat(batches: list[list[Row]]) -> list[Row]:
     return list(chain.from_iterable(batches))
 
 
-def theirs(its: Scenario) -> list[tuple]:
-    return [
-        (partition.partition, offset, *others)
-        for partition in sorted(its.partitions)
-        for offset, _, *others in its.delivered(partition.partition, so=False)
-    ]
+def theirs(its: Case) -> list[dict[str, Any]]:
+    return _comparable([row for one in sorted(its, key=lambda one: one.partition) for row in one.delivered])
 
 
-def test_a_batch_however_it_is_split(copies: Callable[[Scenario], Copies]) -> None:
-    its = scenario("li_s13_parts-default")
+def test_a_batch_however_it_is_split(copies: Callable[[Case], Copies]) -> None:
+    its = case("li_s13_parts")
     topic = copies(its)
     topic.write(its)
     for options in {}, {"minPartitions": "9"}, {"maxRecordsPerPartition": "2"}:
         assert shown(topic.read(**options).collect()) == theirs(its)
     assert shown(topic.read(maxRecordsPerPartition="3").coalesce(1).collect()) == theirs(its)
-    assert topic.read().where("offset >= 5").select("offset").count() == sum(r[1] >= 5 for r in theirs(its))
+    assert topic.read().where("offset >= 5").select("offset").count() == sum(
+        row["offset"] >= 5 for row in theirs(its)
+    )
 
 
-@pytest.mark.parametrize("name", ["li_s13_parts-default", "li_s20_mix-default"])
+@pytest.mark.parametrize("name", ["li_s13_parts", "li_s20_mix"])
 def test_messages_across_micro_batches_and_a_restart(
-    copies: Callable[[Scenario], Copies], tmp_path: Path, name: str
+    copies: Callable[[Case], Copies], tmp_path: Path, name: str
 ) -> None:
-    its = scenario(name)
+    its = case(name)
     topic, checkpoint = copies(its), tmp_path / "c"
     limit = {"maxOffsetsPerTrigger": "7"}
     topic.write(its, 0, 10)
@@ -142,17 +142,17 @@ def test_messages_across_micro_batches_and_a_restart(
 
 
 def test_a_stream_and_their_consumer_take_a_group_over_from_each_other(
-    copies: Callable[[Scenario], Copies], tmp_path: Path
+    copies: Callable[[Case], Copies], tmp_path: Path
 ) -> None:
-    its = scenario("li_s20_mix-default")
+    its = case("li_s20_mix")
     topic, partition = copies(its), TopicPartition
     topic.write(its)
     group = f"group-{uuid.uuid4().hex[:8]}"
     topic.stream(tmp_path / "c", **{"kafka.group.id": group, "maxOffsetsPerTrigger": "9"})
     committed = topic.groups.committed(group)[partition(topic.topic, 0)]
-    expected = its.entry["end"]["committed_raw"]["0"]
+    expected = its[0].end("committed_raw")
     assert (committed.offset, committed.metadata) == (expected["offset"], "76,")
-    for _, _, offset, metadata, delivered, *_ in its.table("resume")[::6]:
+    for _, _, offset, metadata, delivered, *_ in its[0].table("resume")[::6]:
         other = f"group-{uuid.uuid4().hex[:8]}"
         topic.groups.commit(other, {partition(topic.topic, 0): CommittedOffset(offset, metadata=metadata)})
         frame = topic.read(**{"kafka.group.id": other, "startingOffsets": "committed"})
@@ -160,9 +160,9 @@ def test_a_stream_and_their_consumer_take_a_group_over_from_each_other(
 
 
 def test_a_query_that_reassembles_elsewhere_commits_safe_offsets(
-    copies: Callable[[Scenario], Copies], tmp_path: Path
+    copies: Callable[[Case], Copies], tmp_path: Path
 ) -> None:
-    its = scenario("li_s20_mix-default")
+    its = case("li_s20_mix")
     topic = copies(its)
     topic.write(its)
     group = f"group-{uuid.uuid4().hex[:8]}"
@@ -177,8 +177,8 @@ def test_a_query_that_reassembles_elsewhere_commits_safe_offsets(
     assert (committed.offset, committed.metadata) == (1, "76,")
 
 
-def test_dropped_messages_are_rows_on_request(copies: Callable[[Scenario], Copies], tmp_path: Path) -> None:
-    its = scenario("li_s20_mix-gap20")
+def test_dropped_messages_are_rows_on_request(copies: Callable[[Case], Copies], tmp_path: Path) -> None:
+    its = case("li_s20_mix", "gap20")
     topic = copies(its)
     topic.write(its)
     options = {GAP: "20", "large.message.dead.letters": "true"}

@@ -9,64 +9,59 @@ import pyarrow as pa
 import pytest
 
 from pyspark_kafkalog.codec.decode import DecodeLimits
-from pyspark_kafkalog.log.directory import LogDirectory
-from pyspark_kafkalog.model import AssemblerSettings, CommittedOffset, OffsetRange, Place, TopicPartition
-from pyspark_kafkalog.options.largemessages import LargeMessageOptions, assembler_settings
+from pyspark_kafkalog.model import AssemblerSettings, CommittedOffset, OffsetRange, TopicPartition
+from pyspark_kafkalog.options.largemessages import LargeMessageOptions
 from pyspark_kafkalog.transfer.committing import OffsetCommitter
 from pyspark_kafkalog.transfer.looking_back import WANTED
 from pyspark_kafkalog.transfer.open_messages import OpenMessages
 from pyspark_kafkalog.transfer.reading import ReadRules
 from pyspark_kafkalog.transfer.reassembling import read_reassembled
 from pyspark_kafkalog.transfer.safe_offsets import SafeOffsets, WantedOffsets
-from tests.large_fixtures import ROOT, Scenario, requires_large_fixtures, scenarios
 from tests.large_log import T0, Log, Message
+from tests.largemessage.cases import SCENARIOS, Scenario
 from tests.planning.fake_groups import FakeGroups
 
-GAP = "message.assembler.expiration.offset.gap"
 OFFSET = pa.schema([("offset", pa.int64())])
-NOT_EVICTING = [scenario for scenario in scenarios() if not scenario.evicts]
+each_scenario = pytest.mark.parametrize("scenario", [its for its in SCENARIOS if not its.evicts], ids=str)
 
 
-def safe_offsets(scenario: Scenario, place: Place, groups: FakeGroups) -> SafeOffsets:
-    settings = {n: v for n, v in scenario.settings.items() if n != "isolation.level"}
+def safe_offsets(scenario: Scenario) -> SafeOffsets:
     rules = ReadRules(WANTED, scenario.read_committed, True, DecodeLimits())
-    return SafeOffsets(OpenMessages(lambda: place, rules, assembler_settings(settings)), groups, "g")
+    return SafeOffsets(OpenMessages(lambda: scenario.place, rules, scenario.settings), FakeGroups(), "g")
 
 
-@requires_large_fixtures
-@pytest.mark.parametrize("scenario", NOT_EVICTING, ids=repr)
+@each_scenario
 def test_the_end_is_committed_as_theirs(scenario: Scenario) -> None:
-    place = LogDirectory.open(str(ROOT))
-    at = safe_offsets(scenario, place, FakeGroups())
-    for partition, its in at(scenario.partitions).items():
-        theirs = scenario.entry["end"]["committed_raw"][str(partition.partition)]
-        assert its.offset == theirs["offset"]
-        assert its.metadata == f"{scenario.partitions[partition]},"
+    end = scenario.log_end_offset
+    its = safe_offsets(scenario)({scenario.topic_partition: end})[scenario.topic_partition]
+    assert its.offset == scenario.end("committed_raw")["offset"]
+    assert its.metadata == f"{end},"
 
 
-@requires_large_fixtures
-@pytest.mark.parametrize("scenario", NOT_EVICTING, ids=repr)
+@each_scenario
 def test_every_message_is_committed_as_theirs(scenario: Scenario) -> None:
-    place = LogDirectory.open(str(ROOT))
-    at = safe_offsets(scenario, place, FakeGroups())
+    at, partition = safe_offsets(scenario), scenario.topic_partition
     for row in scenario.table("commit_each"):
         if "exception" in row:
             continue
-        partition = next(p for p in scenario.partitions if p.partition == row["partition"])
         ours = at({partition: row["position"]})[partition]
         assert (ours.offset, ours.metadata) == (row["committed_offset"], row["metadata"]), row
-        again = safe_offsets(scenario, place, FakeGroups())({partition: row["position"]})[partition]
+        again = safe_offsets(scenario)({partition: row["position"]})[partition]
         assert again == ours, "it is the same without what was known before"
 
 
-def offsets_from(scenario: Scenario, partition: TopicPartition, start: int) -> list[int]:
+def offsets_from(scenario: Scenario, start: int) -> list[int]:
     """Those of the messages that our reader delivers from ``start`` to the end."""
     rules = ReadRules(OFFSET, scenario.read_committed, True, DecodeLimits())
-    settings = {n: v for n, v in scenario.settings.items() if n != "isolation.level"}
-    options = LargeMessageOptions(enabled=True, settings=assembler_settings(settings))
-    place, range_ = LogDirectory.open(str(ROOT)), OffsetRange(start, scenario.partitions[partition])
-    batches = read_reassembled(place, partition, range_, rules, options=options)
+    options = LargeMessageOptions(enabled=True, settings=scenario.settings)
+    partition, range_ = scenario.topic_partition, OffsetRange(start, scenario.log_end_offset)
+    batches = read_reassembled(scenario.place, partition, range_, rules, options=options)
     return sorted(offset for rows in batches for offset in rows.column("offset").to_pylist())
+
+
+def delivered_from(scenario: Scenario, start: int) -> list[int]:
+    """Those of the messages that their consumer delivered from there on."""
+    return [row["offset"] for row in scenario.delivered if row["offset"] >= start]
 
 
 def first_wanted(partition: TopicPartition, offset: int, metadata: str) -> int:
@@ -74,45 +69,38 @@ def first_wanted(partition: TopicPartition, offset: int, metadata: str) -> int:
     return WantedOffsets(groups).committed("g", [partition])[partition].offset
 
 
-@requires_large_fixtures
-@pytest.mark.parametrize("scenario", NOT_EVICTING, ids=repr)
+@each_scenario
 def test_a_query_takes_over_where_their_consumer_was(scenario: Scenario) -> None:
-    for number, _, offset, metadata, delivered, *_ in scenario.table("resume"):
-        partition = next(p for p in scenario.partitions if p.partition == number)
-        start = first_wanted(partition, offset, metadata)
-        found = offsets_from(scenario, partition, start)
-        theirs = json.loads(delivered)
-        if GAP not in scenario.settings:
-            assert found == theirs, f"{offset}, {metadata}"
+    for _, _, offset, metadata, delivered, *_ in scenario.table("resume"):
+        start = first_wanted(scenario.topic_partition, offset, metadata)
+        found = offsets_from(scenario, start)
+        if scenario.has_default_gap:
+            assert found == json.loads(delivered), f"{offset}, {metadata}"
         else:
-            assert found == [row[0] for row in scenario.delivered(number) if row[0] >= start]
+            assert found == delivered_from(scenario, start)
 
 
-@requires_large_fixtures
-@pytest.mark.parametrize("scenario", NOT_EVICTING, ids=repr)
+@each_scenario
 def test_a_query_starts_at_what_anyone_committed(scenario: Scenario) -> None:
-    for number, offset, metadata, _, _, delivered, *_ in scenario.table("resume_from"):
-        partition = next(p for p in scenario.partitions if p.partition == number)
-        start = first_wanted(partition, offset, metadata)
-        if start > scenario.partitions[partition]:
+    for _, offset, metadata, _, _, delivered, *_ in scenario.table("resume_from"):
+        start = first_wanted(scenario.topic_partition, offset, metadata)
+        if start > scenario.log_end_offset:
             continue  # As any committed offset beyond the end: told as data loss.
-        found = offsets_from(scenario, partition, start)
-        assert found == [row[0] for row in scenario.delivered(number) if row[0] >= start]
+        found = offsets_from(scenario, start)
+        assert found == delivered_from(scenario, start)
         assert set(json.loads(delivered)) <= set(found), "we may look further back than they do"
 
 
-@requires_large_fixtures
-@pytest.mark.parametrize("scenario", NOT_EVICTING, ids=repr)
+@each_scenario
 def test_an_offset_to_start_from_is_as_their_seek_back_inside_what_they_track(scenario: Scenario) -> None:
-    for number, offset, position, delivered in scenario.table("seek"):
-        partition = next(p for p in scenario.partitions if p.partition == number)
-        if isinstance(position, int) and offset <= scenario.partitions[partition]:
-            found = offsets_from(scenario, partition, offset)
-            assert found == [row[0] for row in scenario.delivered(number) if row[0] >= offset]
+    for _, offset, position, delivered in scenario.table("seek"):
+        if isinstance(position, int) and offset <= scenario.log_end_offset:
+            found = offsets_from(scenario, offset)
+            assert found == delivered_from(scenario, offset)
             assert set(json.loads(delivered)) <= set(found), (
                 "what raised errors there, or expired, does not here"
             )
-            if not scenario.entry["exceptions"] and GAP not in scenario.settings:
+            if not scenario.told("exceptions") and scenario.has_default_gap:
                 assert found == json.loads(delivered)
 
 
