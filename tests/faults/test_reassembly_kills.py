@@ -29,7 +29,7 @@ WAYS = ("transformWithStateInPandas", "applyInPandasWithState", "source")
 ROUNDS = 50
 WHOLE = 10
 """Every so many rounds, it is the whole application."""
-RECORDS = 1500
+RECORDS = 6000
 """In each of two partitions."""
 LIMIT = 60
 """Offsets to a micro-batch, of both partitions."""
