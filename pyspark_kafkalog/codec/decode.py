@@ -138,7 +138,8 @@ class _Reading:
             try:
                 for indexed in indexer.index(row, stop, wanted, offsets):
                     yield from self._decoded(indexed, batches)
-                    self.next_offset = min(indexed.next_offset, self._end)
+                    # A wrapper of offset 0 may hold offsets above its own.
+                    self.next_offset = max(self.next_offset, min(indexed.next_offset, self._end))
                 if damage is None:
                     return None
                 raise DamageError(damage)

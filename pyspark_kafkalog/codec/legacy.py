@@ -62,6 +62,8 @@ def stage_message(
     table[kernels.MESSAGE_OFFSET] += _base(magic, offset, int(inner.last_offset[-1]))
     if table[kernels.MESSAGE_OFFSET, 0] < batches.base_offset[row]:
         raise CorruptRecordError("The offsets in a compressed message set are not above those before it")
+    if row + 1 < len(batches) and table[kernels.MESSAGE_OFFSET, -1] >= batches.base_offset[row + 1]:
+        raise CorruptRecordError("The offsets in a compressed message set are not below those after it")
     if attributes & LOG_APPEND_TIME_BIT and magic == 1:
         table[kernels.MESSAGE_TIMESTAMP] = np.where(
             inner.magic == 0, NO_TIMESTAMP, batches.max_timestamp[row]

@@ -19,7 +19,7 @@ import google_crc32c
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from pyspark_kafkalog.codec.compression import compress, decompress
@@ -214,6 +214,7 @@ def check_positions(positions: list[int | None], data: bytes) -> None:
 
 @settings(max_examples=EXAMPLES, database=None, suppress_health_check=[HealthCheck.too_slow])
 @given(seed=st.integers(0, 2**64))
+@example(seed=988874)  # a wrapper of offset 0 with offsets above those of the next batch
 def test_hostile_bytes_are_accepted_or_corrupt(seed: int) -> None:
     rng = random.Random(seed)
     before = pa.total_allocated_bytes()
