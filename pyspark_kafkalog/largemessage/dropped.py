@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 from pyspark_kafkalog.model import TopicPartition
 
@@ -69,3 +71,23 @@ class Dropped:
     offset: int
     segment_count: int
     segments: tuple[DroppedSegment, ...]
+
+    def letter(self, slices: Mapping[int, bytes]) -> dict[str, Any]:
+        """The value of the column ``dropped`` (:data:`.model.DROPPED_FIELD`).
+
+        :param slices: by offset, those that were not kept.
+        """
+        return {
+            "reason": self.reason.value,
+            "messageId": self.message_id,
+            "startingOffset": self.starting_offset,
+            "segmentCount": self.segment_count,
+            "segments": [
+                {
+                    "offset": one.offset,
+                    "number": one.number,
+                    "value": slices.get(one.offset) if one.slice is None else one.slice,
+                }
+                for one in self.segments
+            ],
+        }

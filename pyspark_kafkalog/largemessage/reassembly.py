@@ -205,9 +205,7 @@ class Reassembler:
         pieces = [complete.pieces[number] for number in range(complete.count)]
         forgotten = {piece.offset: piece for piece in pieces if piece.slice is None}
         if forgotten and self._read_again is not None:
-            batch = _Batch.of(self._read_again(sorted(forgotten)))
-            found = find(batch.rows)
-            for _, again, error in _arrivals(batch, found) if found is not None else ():
+            for again, error in arrivals_in(self._read_again(sorted(forgotten))):
                 piece = forgotten.get(again.offset)
                 claims = (again.message_id, again.number, again.size)
                 if error is None and piece and claims == (complete.message_id, piece.number, piece.size):
@@ -222,6 +220,14 @@ class Reassembler:
                 if piece.slice is not None and piece.offset >= batch.offsets[0]:
                     piece.slice, shared = allocate(piece.size), piece.slice
                     piece.slice[:] = shared
+
+
+def arrivals_in(rows: pa.RecordBatch) -> Iterator[tuple[Arrival, DropReason | None]]:
+    """The message segments of ``rows``, whose memory their slices share, and the rows in error."""
+    found = find(rows)
+    if found is not None:
+        for _, arrival, error in _arrivals(_Batch.of(rows), found):
+            yield arrival, error
 
 
 def _arrivals(batch: _Batch, found: Segments) -> Iterator[tuple[int, Arrival, DropReason | None]]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from pyspark_kafkalog.largemessage.dropped import Dropped
+from pyspark_kafkalog.largemessage.output import SEGMENT_COUNT, STARTING_OFFSET
 from pyspark_kafkalog.largemessage.reassembly import Reassembler
 from pyspark_kafkalog.model import DROPPED_FIELD, AssemblerSettings, TopicPartition
 from pyspark_kafkalog.spark.row_blobs import Blob, decoded, encoded, in_offset_order, pieces
@@ -40,8 +41,7 @@ STEPPED_SCHEMA = pa.schema(
 Stepped = tuple[str, int, bytes | None, str | None, int]
 """A row after the step; what is not told is null, or 0."""
 
-STARTING_OFFSET, SEGMENT_COUNT = "startingOffset", "segmentCount"
-EXTRA_COLUMNS = ((STARTING_OFFSET, "bigint"), (SEGMENT_COUNT, "int"))
+EXTRA_COLUMNS = ((STARTING_OFFSET.name, "bigint"), (SEGMENT_COUNT.name, "int"))
 """What is told of a message on request, with Spark's types."""
 
 _BATCH_BYTES = 32 * 2**20
@@ -179,24 +179,12 @@ def _stepped_batch(rows: Sequence[Stepped]) -> pa.RecordBatch:
 
 def _dead_letters(dropped: Sequence[Dropped], schema: pa.Schema) -> pa.RecordBatch:
     """A row for each dropped message, with the columns that it can have."""
-    told = [
-        {
-            "reason": drop.reason.value,
-            "messageId": drop.message_id,
-            "startingOffset": drop.starting_offset,
-            "segmentCount": drop.segment_count,
-            "segments": [
-                {"offset": segment.offset, "number": segment.number, "value": segment.slice}
-                for segment in drop.segments
-            ],
-        }
-        for drop in dropped
-    ]
+    told = [drop.letter({}) for drop in dropped]
     return pa.record_batch(
         {
             "offset": pa.array([drop.offset for drop in dropped], pa.int64()),
-            STARTING_OFFSET: pa.array([drop.starting_offset for drop in dropped], pa.int64()),
-            SEGMENT_COUNT: pa.array([drop.segment_count for drop in dropped], pa.int32()),
+            STARTING_OFFSET.name: pa.array([drop.starting_offset for drop in dropped], STARTING_OFFSET.type),
+            SEGMENT_COUNT.name: pa.array([drop.segment_count for drop in dropped], SEGMENT_COUNT.type),
             DROPPED_FIELD[0]: pa.array(told, schema.field(DROPPED_FIELD[0]).type),
         }
     )
@@ -212,9 +200,9 @@ def _completed(rows: pa.RecordBatch, partition: TopicPartition, schema: pa.Schem
             column = pa.repeat(partition.topic, rows.num_rows)
         elif field.name == "partition":
             column = pa.repeat(pa.scalar(partition.partition, field.type), rows.num_rows)
-        elif field.name == STARTING_OFFSET:
+        elif field.name == STARTING_OFFSET.name:
             column = rows.column("offset")
-        elif field.name == SEGMENT_COUNT:
+        elif field.name == SEGMENT_COUNT.name:
             column = pa.repeat(pa.scalar(1, field.type), rows.num_rows)
         else:
             column = pa.nulls(rows.num_rows, field.type)

@@ -62,21 +62,7 @@ class DeadLetters:
         return records.column(field.name)
 
     def _letter(self, dropped: Dropped) -> dict[str, object]:
-        slices = self._slices([one.offset for one in dropped.segments if one.slice is None])
-        return {
-            "reason": dropped.reason.value,
-            "messageId": dropped.message_id,
-            "startingOffset": dropped.starting_offset,
-            "segmentCount": dropped.segment_count,
-            "segments": [
-                {
-                    "offset": one.offset,
-                    "number": one.number,
-                    "value": slices.get(one.offset) if one.slice is None else one.slice,
-                }
-                for one in dropped.segments
-            ],
-        }
+        return dropped.letter(self._slices([one.offset for one in dropped.segments if one.slice is None]))
 
     def _slices(self, offsets: list[int]) -> dict[int, bytes]:
         """What is still there of slices that were not kept."""

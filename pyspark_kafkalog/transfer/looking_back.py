@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyspark_kafkalog.codec.rows import ROW_TYPES
 from pyspark_kafkalog.errors import CorruptRecordError, DataLossError, UnknownTopicOrPartitionError
 from pyspark_kafkalog.largemessage.assembler import Arrival, Assembler, OpenMessage
-from pyspark_kafkalog.largemessage.segments import find
+from pyspark_kafkalog.largemessage.reassembly import arrivals_in
 from pyspark_kafkalog.model import AssemblerSettings, OffsetRange, Place, TopicPartition
 from pyspark_kafkalog.transfer.reading import ReadRules, decoded
 
@@ -211,35 +211,13 @@ class History:
 
 def arrivals(rows: pa.RecordBatch) -> Iterator[Arrival]:
     """The message segments among ``rows`` that an assembler takes, without slices."""
-    found = find(rows)
-    if found is None:
-        return
-    kept = np.flatnonzero((found.error == 0) & (found.count > 1))
-    if not kept.size:
-        return
-    ids = found.message_ids()
-    offsets = _offsets(rows)[found.row]
-    sizes = _sizes(rows.column("value"))[found.row] - found.slice_start
-    for at in kept.tolist():
-        yield Arrival(
-            offset=int(offsets[at]),
-            message_id=ids[at],
-            number=int(found.number[at]),
-            count=int(found.count[at]),
-            length=int(found.length[at]),
-            size=int(sizes[at]),
-            slice=None,
-        )
+    for arrival, error in arrivals_in(rows):
+        if error is None and arrival.count > 1:
+            yield replace(arrival, slice=None)
 
 
 def _offsets(rows: pa.RecordBatch) -> np.ndarray:
     return rows.column("offset").to_numpy()
-
-
-def _sizes(values: pa.Array) -> np.ndarray:
-    import pyarrow.compute as pc
-
-    return pc.fill_null(pc.binary_length(values), 0).to_numpy(zero_copy_only=False)
 
 
 def _ignore(error: CorruptRecordError) -> None:

@@ -86,7 +86,6 @@ class _Reassembling:
         self._source = source
         self._start = wanted.start
         self._gap = options.settings.expiration_offset_gap
-        self._settings = options.settings
         self._reassembler = partial(
             Reassembler, source.partition, options.settings, evict=False, read_again=source.read_again
         )
@@ -107,12 +106,12 @@ class _Reassembling:
         if self._dead_letters is not None and not self._looked_everywhere:
             self._looked_everywhere = True
             self._open.adopt(self._history.all_open())
-        if not self._open.open_messages() and find(rows) is None:
+        found = find(rows)
+        if found is None and not self._open.open_messages():
             self._before = int(rows.column("offset")[-1].as_py())
             yield self._projected(rows)
             return
-        for part in self._parts(rows):
-            its = find(part)
+        for part, its in self._parts(rows, found):
             if its is not None and not self._looked_everywhere:
                 self._look_back(part, its)
             yield from self._told(self._open.feed(part), part)
@@ -215,24 +214,30 @@ class _Reassembling:
             return rows
         return pa.RecordBatch.from_arrays([rows.column(name) for name in self._columns], schema=self._schema)
 
-    def _parts(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """``rows``, cut where they might complete more bytes than are to be held at a time."""
-        found = find(rows)
+    def _parts(
+        self, rows: pa.RecordBatch, found: Segments | None
+    ) -> Iterator[tuple[pa.RecordBatch, Segments | None]]:
+        """``rows``, cut where they might complete more bytes than are to be held at a time.
+
+        :param found: the message segments of ``rows``; those of each part come with it.
+        """
         if found is None:
-            yield rows
+            yield rows, None
             return
         first = np.sort(_first_of_each(found)[1])
         lengths = np.where(found.error[first] == 0, np.maximum(found.length[first], 0), 0)
         if lengths.sum() <= _MAX_BYTES:
-            yield rows
+            yield rows, found
             return
         start, size = 0, 0
         for row, length in zip(found.row[first].tolist(), lengths.tolist(), strict=True):
             if size and size + length > _MAX_BYTES and row > start:
-                yield rows.slice(start, row - start)
+                part = rows.slice(start, row - start)
+                yield part, find(part)
                 start, size = row, 0
             size += length
-        yield rows.slice(start)
+        part = rows.slice(start)
+        yield part, find(part)
 
 
 class _KnownIds:
