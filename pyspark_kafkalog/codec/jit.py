@@ -24,6 +24,7 @@ BYTES = types.Array(types.uint8, 1, "C", readonly=True)
 OUT_BYTES = types.Array(types.uint8, 1, "C")
 OUT_INT32 = types.Array(types.int32, 1, "C")
 OUT_INT64 = types.Array(types.int64, 1, "C")
+INT32S = types.Array(types.int32, 1, "C", readonly=True)
 INT64S = types.Array(types.int64, 1, "C", readonly=True)
 OUT_TABLE = types.Array(types.int64, 2, "C")
 """Rows of int64 columns: ``table[column, row]``."""

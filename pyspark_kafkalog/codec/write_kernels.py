@@ -30,6 +30,7 @@ from pyspark_kafkalog.codec.format import (
 )
 from pyspark_kafkalog.codec.jit import (
     BYTES,
+    INT32S,
     INT64S,
     OUT_BYTES,
     OUT_INT32,
@@ -38,8 +39,6 @@ from pyspark_kafkalog.codec.jit import (
     inlined,
     kernel,
 )
-
-INT32S = types.Array(types.int32, 1, "C", readonly=True)
 
 _BINARY = types.Tuple((INT32S, BYTES, BYTES))
 """An Arrow binary column: offsets, validity bits (empty: nothing is null), bytes."""

@@ -12,7 +12,7 @@ import pyarrow as pa
 from numba import int64, types, uint32
 
 from pyspark_kafkalog.codec.columns import binary_column, list_column
-from pyspark_kafkalog.codec.jit import BYTES, OUT_INT64, Integer, kernel
+from pyspark_kafkalog.codec.jit import BYTES, INT32S, OUT_INT64, Integer, kernel
 from pyspark_kafkalog.largemessage.dropped import DropReason
 from pyspark_kafkalog.largemessage.format import (
     HEADER_ONLY_TYPE,
@@ -25,7 +25,6 @@ from pyspark_kafkalog.largemessage.format import (
     PREFIX_SIZE,
 )
 
-_INT32S = types.Array(types.int32, 1, "C", readonly=True)
 ERRORS = (
     None,
     DropReason.BAD_HEADER,
@@ -183,7 +182,7 @@ def _is_valid(validity: np.ndarray, at: np.ndarray) -> np.ndarray:
     return validity[at >> 3] >> (at & 7) & 1 == 1 if validity.size else np.ones(at.size, bool)
 
 
-@kernel(types.int64(BYTES, _INT32S, OUT_INT64))
+@kernel(types.int64(BYTES, INT32S, OUT_INT64))
 def find_prefixes(data: np.ndarray, offsets: np.ndarray, found: np.ndarray) -> Integer:
     """The values whose version and check value are those of scheme P, into ``found``; returns how many."""
     count = int64(0)
@@ -205,7 +204,7 @@ def find_prefixes(data: np.ndarray, offsets: np.ndarray, found: np.ndarray) -> I
     return count
 
 
-@kernel(types.int64(BYTES, _INT32S, OUT_INT64))
+@kernel(types.int64(BYTES, INT32S, OUT_INT64))
 def find_lm(names: np.ndarray, offsets: np.ndarray, found: np.ndarray) -> Integer:
     """The strings that are ``_lm``, into ``found``; returns how many."""
     count = int64(0)

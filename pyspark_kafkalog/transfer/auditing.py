@@ -8,7 +8,6 @@ has, with the bytes of its key and value before it is split, or after it is put 
 from __future__ import annotations
 
 import datetime
-import importlib
 import json
 import logging
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,9 +20,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyspark_kafkalog.codec.columns import binary_column
-from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.log.audit_files import mark_committed, put_audit, read_audits
 from pyspark_kafkalog.options.auditing import COUNTING, AuditOptions
+from pyspark_kafkalog.transfer.importing import imported
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.largemessage.dropped import Dropped
@@ -90,19 +89,11 @@ class CountingAuditor:
 def load_auditor(name: str, task: AuditedTask, bucket_ms: int) -> Auditor:
     """The auditor of a task: ``counting``, or one of the user's at ``module:name``.
 
-    :raises OptionError: if it can't be imported.
+    :raises OptionError: if it can't be imported or is not callable.
     """
     if name == COUNTING:
         return CountingAuditor(task, bucket_ms)
-    module, _, last = name.partition(":")
-    try:
-        found = getattr(importlib.import_module(module), last)
-    except (ImportError, AttributeError) as e:
-        raise OptionError(
-            f"The auditor {name!r} cannot be imported: {e}",
-            hint="Give 'package.module:Class', importable by Spark's Python workers.",
-        ) from e
-    auditor: Auditor = found(task, bucket_ms)
+    auditor: Auditor = imported("auditor", name, form="package.module:Class")(task, bucket_ms)
     return auditor
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, TypeAlias
@@ -12,8 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyspark_kafkalog.codec.partitioner import StickyPartitioner, murmur2_partitions, rows_by_partition
-from pyspark_kafkalog.errors import InvalidRecordError, OptionError
+from pyspark_kafkalog.errors import InvalidRecordError
 from pyspark_kafkalog.model import TopicPartition, check_topic
+from pyspark_kafkalog.transfer.importing import imported
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -38,17 +38,8 @@ def load_partitioner(path: str | None) -> Partitioner | None:
     """
     if path is None:
         return None
-    module, _, name = path.partition(":")
-    try:
-        found = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as e:
-        raise OptionError(
-            f"The partitioner {path!r} cannot be imported: {e}",
-            hint="Give 'package.module:callable', importable by Spark's Python workers.",
-        ) from e
-    if not callable(found):
-        raise OptionError(f"The partitioner {path!r} is not callable")
-    return found
+    partitioner: Partitioner = imported("partitioner", path, form="package.module:callable")
+    return partitioner
 
 
 class Router:
