@@ -20,6 +20,7 @@ from pyspark_kafkalog.largemessage.dropped import Dropped
 from pyspark_kafkalog.largemessage.output import SEGMENT_COUNT, STARTING_OFFSET
 from pyspark_kafkalog.largemessage.reassembly import Reassembler
 from pyspark_kafkalog.model import DROPPED_FIELD, AssemblerSettings, TopicPartition
+from pyspark_kafkalog.spark.garbage import freeze_modules
 from pyspark_kafkalog.spark.row_blobs import Blob, decoded, encoded, in_offset_order, pieces
 
 if TYPE_CHECKING:
@@ -118,6 +119,7 @@ class PartitionAssembly:
 def assemble_sorted(batches: Iterable[pa.RecordBatch], asked: Assembling) -> Iterator[pa.RecordBatch]:
     """All packed rows of a task, sorted by partition and first offset, after the step; nothing stays open."""
     yield from in_batches(_assemble_sorted(batches, asked))
+    freeze_modules()
 
 
 def in_batches(rows: Iterable[Stepped]) -> Iterator[pa.RecordBatch]:
@@ -153,6 +155,7 @@ def unpack(
                 audit.dropped(partition, reason.as_py(), count.as_py())
     if audit is not None:
         audit.report()
+    freeze_modules()
 
 
 def _assemble_sorted(batches: Iterable[pa.RecordBatch], asked: Assembling) -> Iterator[Stepped]:

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from pyspark_kafkalog.errors import InvalidRecordError
 from pyspark_kafkalog.model import TopicPartition
+from pyspark_kafkalog.spark.garbage import freeze_modules
 
 BLOB_BYTES = 16 * 2**20
 """Rows of more bytes make several blobs, and a single larger row one of its own."""
@@ -62,6 +63,7 @@ def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
                 [pa.array(values, field.type) for values, field in zip(columns, PACKED_SCHEMA, strict=True)],
                 schema=PACKED_SCHEMA,
             )
+    freeze_modules()
 
 
 def encoded(rows: pa.RecordBatch) -> Blob:

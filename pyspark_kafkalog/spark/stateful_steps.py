@@ -22,6 +22,7 @@ from pyspark_kafkalog.spark.assembling import (
     Stepped,
     in_batches,
 )
+from pyspark_kafkalog.spark.garbage import freeze_modules
 from pyspark_kafkalog.spark.row_blobs import Blob
 
 if TYPE_CHECKING:
@@ -85,6 +86,7 @@ class ReassemblyProcessor(StatefulProcessor):
 
     def close(self) -> None:
         """Nothing is held."""
+        freeze_modules()
 
     def _stepped(self, key: Any, blobs: list[Blob] | None, now_ms: int, fired: int) -> Iterator[Any]:
         found = self._state.get()
@@ -123,6 +125,7 @@ def apply_with_state(asked: Assembling, key: Any, frames: Iterator[Any], state: 
             state.setTimeoutDuration(wanted - now_ms)
     elif before is not None:
         state.remove()
+    freeze_modules()
 
 
 def _one_step(assembly: PartitionAssembly, blobs: list[Blob] | None, now_ms: int) -> Iterator[Stepped]:
