@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from pyspark.sql import DataFrame
 
-from tests.benchmarks.measure import PARTITIONS, WARM_UPS, arguments, print_rate, rows, seconds_by_turns
+from tests.benchmarks.measure import PARTITIONS, arguments, print_rate, rows, seconds_by_turns, warm_ups
 from tests.benchmarks.session import FORMATS, benchmark_session, scratch_folder
 from tests.kafka import Broker
 
@@ -57,7 +57,7 @@ def _contest(data: DataFrame, kind: str, compression: str, broker: Broker, round
     for name, topic in topics.items():
         reader = data.sparkSession.read.format("kafkalog").option("subscribe", topic)
         written = reader.option("kafka.bootstrap.servers", broker.bootstrap).load().count()
-        assert written == count * (rounds + WARM_UPS), (name, written)
+        assert written == count * (rounds + warm_ups(rounds)), (name, written)
     print_rate(f"write broker {SIZE} B {kind} {compression}", count, seconds, "Spark's kafka", BAR)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from tests.benchmarks.measure import PARTITIONS, WARM_UPS, arguments, print_ratio, rows, write_log
+from tests.benchmarks.measure import PARTITIONS, arguments, print_ratio, rows, warm_ups, write_log
 from tests.benchmarks.session import benchmark_session, scratch_folder
 from tests.benchmarks.streams import available_now
 from tests.kafka import Broker
@@ -42,7 +42,7 @@ def main() -> None:
 def _contest(spark: SparkSession, folder: Path, name: str, options: dict[str, str], rounds: int) -> None:
     plain = _times(spark, folder / f"{name}, plain", options)
     committing = _times(spark, folder / f"{name}, committing", {**options, "kafka.group.id": "benchmark"})
-    for run in (plain, committing) * WARM_UPS:
+    for run in (plain, committing) * warm_ups(rounds):
         run()
     without: list[float] = []
     with_commits: list[float] = []

@@ -15,22 +15,27 @@ PARTITIONS = 4
 EVENT = ('{"id":"', '","user":"', '","type":"click","page":"/cart","ok":true}\n')
 EVENT_SIZE = 100
 """What stands before, between and after the two numbers of an event, and its size."""
-WARM_UPS = 2
-"""Runs of each contestant before any is counted: the JVM compiles, the workers import."""
 
 
 def arguments(description: str | None) -> argparse.Namespace:
     """The options of every benchmark: ``scale``, ``rounds``, ``folder``."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--scale", type=float, default=1.0, help="share of the full number of records")
-    parser.add_argument("--rounds", type=int, default=5, help="counted runs of each contestant")
+    parser.add_argument(
+        "--rounds", type=int, default=5, help="counted runs of each contestant; 1: one run in all"
+    )
     parser.add_argument("--folder", type=Path, help="where to put the data, instead of a temporary folder")
     return parser.parse_args()
 
 
+def warm_ups(rounds: int) -> int:
+    """Runs of each contestant before any is counted, as the JVM compiles and the workers import."""
+    return 2 if rounds > 1 else 0
+
+
 def seconds_by_turns(contestants: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
     """Median seconds of each contestant; every round runs each of them once, so all meet the same weather."""
-    for _ in range(WARM_UPS):
+    for _ in range(warm_ups(rounds)):
         for run in contestants.values():
             run()
     taken: dict[str, list[float]] = {name: [] for name in contestants}

@@ -8,11 +8,11 @@ from pyspark.sql import DataFrame
 
 from tests.benchmarks.measure import (
     PARTITIONS,
-    WARM_UPS,
     arguments,
     print_rate,
     rows,
     seconds_by_turns,
+    warm_ups,
     write_log,
 )
 from tests.benchmarks.session import benchmark_session, scratch_folder
@@ -63,7 +63,7 @@ def _contest(data: DataFrame, log_directory: Path, broker: Broker, compression: 
     written = (
         data.sparkSession.read.format("kafkalog").option("subscribe", topic).load(str(log_directory)).count()
     )
-    assert written == count * (rounds + WARM_UPS), written
+    assert written == count * (rounds + warm_ups(rounds)), written
     print_rate(f"write {SIZE} B {compression}", count, seconds, "ceiling")
     print_rate(f"write {SIZE} B {compression}", count, seconds, "Spark's kafka", BAR)
 
