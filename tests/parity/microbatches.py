@@ -16,6 +16,8 @@ from tests.parity.lab import FIRST, PEER, Lab, cells, error_of, offsets, values
 from tests.parity.suites import MICRO_BATCH, MICRO_BATCH_V2, PROVIDER, SOURCE
 
 EARLIEST = {"startingOffsets": "earliest"}
+DELAY = 10
+"""Seconds to wait for the least number of records. Spark has 5, less than a first micro-batch may take."""
 
 
 @case(SOURCE, "cannot stop Kafka stream", peer={"active": False, "exception": None})
@@ -220,7 +222,7 @@ def min_offsets(lab: Lab) -> Outcome:
     topic = lab.topic(3)
     for partition, numbers in enumerate([range(100, 110), range(10, 15), [1]]):
         lab.send(topic, numbers, partition)
-    given = {"minOffsetsPerTrigger": 15, "maxTriggerDelay": "5s"}
+    given = {"minOffsetsPerTrigger": 15, "maxTriggerDelay": f"{DELAY}s"}
     frame = lab.read_stream({"subscribe": topic, **given, **EARLIEST})
     query = lab.start(frame)
     outcome = {"first batch": query.process_batches()}
@@ -233,7 +235,7 @@ def min_offsets(lab: Lab) -> Outcome:
     lab.send(topic, range(121, 126), 0)
     lab.send(topic, range(21, 26), 1)
     outcome["10 more"] = query.process_batches()
-    time.sleep(5)
+    time.sleep(DELAY)
     outcome["after the delay"] = query.process_batches()
     query.stop()
     return {**outcome, **_once(lab, topic, frame, range(1000, 1011))}
@@ -261,7 +263,7 @@ def composite_limit(lab: Lab) -> Outcome:
     topic = lab.topic(3)
     for partition, numbers in enumerate([range(100, 121), range(10, 21), [1]]):
         lab.send(topic, numbers, partition)
-    given = {"minOffsetsPerTrigger": 15, "maxTriggerDelay": "5s", "maxOffsetsPerTrigger": 20}
+    given = {"minOffsetsPerTrigger": 15, "maxTriggerDelay": f"{DELAY}s", "maxOffsetsPerTrigger": 20}
     frame = lab.read_stream({"subscribe": topic, **given, **EARLIEST})
     query = lab.start(frame)
     outcome = {"first batch": query.process_batches()}
@@ -271,7 +273,7 @@ def composite_limit(lab: Lab) -> Outcome:
         lab.send(topic, numbers, partition)
     query = lab.start(frame, checkpoint=query.checkpoint)
     outcome["20 more"] = query.process_batches()
-    time.sleep(5)
+    time.sleep(DELAY)
     outcome["after the delay"] = query.process_batches()
     query.stop()
     return {**outcome, **_once(lab, topic, frame, range(1000, 1011))}
