@@ -142,7 +142,7 @@ def test_asking_for_the_end_again_reads_nothing_or_what_is_new(partition: tuple[
         for _ in range(20):
             place.watermarks([T0], read_committed=read_committed)
         assert sizes == []
-        assert time.perf_counter() - begun < 2
+        assert time.perf_counter() - begun < 0.5
     with (root / "t-0" / "00000000000000000000.log").open("ab") as log:
         log.write(batch(end, 5))
     assert place.watermarks([T0], read_committed=True) == {T0: Watermarks(0, end + 5, end + 5)}
