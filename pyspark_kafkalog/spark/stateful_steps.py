@@ -85,7 +85,7 @@ class ReassemblyProcessor(StatefulProcessor):
         yield from self._stepped(key, None, now_ms, fired=expiredTimerInfo.getExpiryTimeInMs())
 
     def close(self) -> None:
-        """Nothing is held."""
+        """The end of a task; nothing is held."""
         freeze_modules()
 
     def _stepped(self, key: Any, blobs: list[Blob] | None, now_ms: int, fired: int) -> Iterator[Any]:

@@ -21,6 +21,7 @@ from tests.benchmarks.measure import (
     print_ratio,
     rows,
     seconds_by_turns,
+    warm_ups,
 )
 from tests.benchmarks.session import FORMATS, benchmark_session, scratch_folder
 from tests.benchmarks.streams import available_now
@@ -54,7 +55,7 @@ def main() -> None:
                     }
                     seconds = seconds_by_turns(runs, asked.rounds)
                     print_rate(f"stream, {limit:,} rows a trigger", count, seconds, _PEER, bar)
-                _small_batches(spark, broker, folder)
+                _small_batches(spark, broker, folder, asked.rounds)
             _first_row(broker, folder, asked.rounds)
         finally:
             broker.stop()
@@ -80,12 +81,12 @@ def _available_now(
     return available_now(spark, kind, options, folder / f"checkpoints-{kind}-{topic}-{limit}")
 
 
-def _small_batches(spark: SparkSession, broker: Broker, folder: Path) -> None:
+def _small_batches(spark: SparkSession, broker: Broker, folder: Path, rounds: int) -> None:
     medians = {}
     runs = {
         name: _available_now(spark, kind, broker, folder, SMALL, "small") for name, kind in FORMATS.items()
     }
-    for name, run in [*runs.items(), *runs.items()]:  # the first turn warms up
+    for name, run in [*runs.items()] * (warm_ups(rounds) + 1):
         times = [progress["durationMs"]["triggerExecution"] for progress in run()[1:]]
         medians[name] = statistics.median(times)
     ours, theirs = medians["ours"], medians[_PEER]
