@@ -11,6 +11,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from functools import cache
+from secrets import token_bytes
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +28,9 @@ _ZSTD_LEVEL = 3
 
 _FAILURES = (pa.ArrowException, OSError, ValueError)
 """What pyarrow raises for bytes that it cannot decompress."""
+
+_MARK = 16
+"""Bytes of a mark between frames that are joined."""
 
 _XERIAL_MAGIC = b"\x82SNAPPY\0"
 _XERIAL_HEADER = struct.Struct(">8sii")
@@ -56,12 +60,15 @@ class Stage:
             array[: self.size] = self.data
             self._array = array
 
+    def room(self, size: int) -> np.ndarray:
+        """The next ``size`` bytes, to be written to; they are not staged thereby."""
+        self.reserve(size)
+        return self._array[self.size : self.size + size]
+
     def append(self, data: np.ndarray | pa.Buffer) -> None:
         """Stage a copy of bytes that are not compressed."""
-        self.reserve(data.size)
-        end = self.size + data.size
-        self._array[self.size : end] = data
-        self.size = end
+        self.room(data.size)[:] = data
+        self.size += data.size
 
     def fill(self, stream: pa.NativeFile, max_bytes: int) -> None:
         """Stage all of ``stream``; :class:`CorruptRecordError` if that is more than ``max_bytes``."""
@@ -114,31 +121,47 @@ def decompress_each(
     ends: np.ndarray,
     *,
     max_bytes: int,
-    enough: int,
     stage: Stage,
 ) -> Iterator[int]:
-    """:func:`decompress` each ``data[start:end]``, records of v2 batches; yields what ``stage`` then holds.
-
-    The lz4 frames are measured all at once, for a microsecond of each batch is as much as 20
-    records cost.
-
-    :param enough: the caller stops when this much is staged.
-    """
-    sizes = np.full(starts.size, UNKNOWN)
-    is_lz4 = compressions == LZ4
-    found = sizes[is_lz4]
-    total = lz4.frame_sizes(data, starts[is_lz4], ends[is_lz4], max_bytes, enough, found)
-    sizes[is_lz4] = found
-    stage.reserve(min(total, 2 * enough))  # the last size that counts may be large, and a lie
-    buffer = pa.py_buffer(data)
-    for compression, start, end, size in zip(
-        compressions.tolist(), starts.tolist(), ends.tolist(), sizes.tolist(), strict=True
-    ):
-        if size != UNKNOWN:
-            stage.append(_decompress_whole("lz4", buffer.slice(start, end - start), size))
-        elif start < end:  # compaction leaves no bytes to decompress where it removed all records
+    """:func:`decompress` each ``data[start:end]`` of v2 batches; yields what ``stage`` then holds."""
+    for compression, start, end in zip(compressions.tolist(), starts.tolist(), ends.tolist(), strict=True):
+        if start < end:  # compaction leaves no bytes to decompress where it removed all records
             decompress(compression, data[start:end], magic=2, max_bytes=max_bytes, stage=stage)
         yield stage.size
+
+
+def decompress_joined(
+    data: np.ndarray, starts: np.ndarray, ends: np.ndarray, *, max_bytes: int, enough: int, scratch: Stage
+) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+    """The lz4 frames ``data[start:end]``, or the first of them, decompressed in one call.
+
+    A call for each batch of 16 KiB, and a copy of what it gave, cost as much as decompressing it.
+    So the blocks of all become one frame, and behind those of each comes a mark that
+    nobody could foresee: where it comes out in its place, each frame gave just the bytes that it had to.
+
+    :param enough: no more frames are taken once these decompress to so much.
+    :returns: what all gave, and where in it that of each starts and ends; None if any of them must
+        be looked at alone, as it is invalid, too large or of an unusual form.
+    """
+    sizes = np.empty(starts.size, np.int64)
+    count = lz4.frame_sizes(data, starts, ends, max_bytes, enough, sizes)
+    starts, ends, sizes = starts[:count], ends[:count], sizes[:count]
+    mark = np.frombuffer(token_bytes(_MARK), np.uint8)
+    joined = scratch.room(lz4.JOINED + int((ends - starts).sum()) + count * (4 + _MARK))
+    size = lz4.join_frames(data, starts, ends, mark, joined)
+    if count == 0 or size == UNKNOWN:
+        return None
+    bounds = np.cumsum(sizes + _MARK)
+    ends = bounds - _MARK
+    try:
+        plain = np.frombuffer(
+            _decompress_whole("lz4", pa.py_buffer(joined[:size]), int(bounds[-1])), np.uint8
+        )
+    except CorruptRecordError:
+        return None
+    if (plain[ends[:, np.newaxis] + np.arange(_MARK)] != mark).any():
+        return None
+    return plain, ends - sizes, ends
 
 
 def compress(compression: int, data: np.ndarray) -> bytes:

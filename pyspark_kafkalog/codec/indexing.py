@@ -10,8 +10,8 @@ import numpy as np
 
 from pyspark_kafkalog.codec import read_kernels as kernels
 from pyspark_kafkalog.codec.buffers import allocate
-from pyspark_kafkalog.codec.compression import Stage, decompress_each
-from pyspark_kafkalog.codec.format import LOG_APPEND_TIME, RECORDS_V2
+from pyspark_kafkalog.codec.compression import Stage, decompress_each, decompress_joined
+from pyspark_kafkalog.codec.format import LOG_APPEND_TIME, LZ4, RECORDS_V2
 from pyspark_kafkalog.codec.legacy import outer_messages, stage_message
 from pyspark_kafkalog.codec.walk import Batches, first_bad_checksum
 from pyspark_kafkalog.errors import CorruptRecordError
@@ -129,7 +129,7 @@ class Indexer:
             body, steps = self._messages(rows, offsets), self._index_messages
         if body.batches < rows.size:
             end = int(rows[body.batches])
-        size = int(batches.size[row:end].sum()) + self._stage.size
+        size = int(batches.size[row:end].sum() if body.source is self._data else body.source.size)
         timestamp_type = int(batches.timestamp_type[row])
         for index, next_offset in steps(body, offsets):
             yield Indexed(body.source, index, size, timestamp_type, next_offset)
@@ -145,22 +145,8 @@ class Indexer:
         starts, ends = batches.position[rows] + RECORDS_V2, batches.position[rows] + batches.size[rows]
         source, damage = self._data, None
         if batches.compression[rows].any():
-            limits = self._limits
-            staged, damage = self._staged(
-                rows,
-                decompress_each(
-                    batches.compression[rows],
-                    self._data,
-                    starts,
-                    ends,
-                    max_bytes=limits.max_decompressed_bytes,
-                    enough=limits.max_bytes,
-                    stage=self._stage,
-                ),
-            )
-            rows, bounds = rows[: len(staged)], np.array([0, *staged], np.int64)
-            starts, ends = bounds[:-1], bounds[1:]
-            source = self._stage.data
+            source, starts, ends, damage = self._decompressed(rows, starts, ends)
+            rows = rows[: starts.size]
         appended = batches.timestamp_type[rows] == LOG_APPEND_TIME
         table = np.empty((kernels.REGION_COLUMNS, rows.size), np.int64)
         table[kernels.BODY] = starts
@@ -173,6 +159,27 @@ class Indexer:
         )
         table[kernels.DELTA_FACTOR] = ~appended
         return _Body(source, table, rows, rows.size, damage)
+
+    def _decompressed(
+        self, rows: np.ndarray, starts: np.ndarray, ends: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, Damage | None]:
+        """The records ``data[start:end]`` of the batches ``rows``, or of as many as memory allows.
+
+        Returns the bytes in which they now lie, where those of each batch start and end, and what
+        is wrong with the next.
+        """
+        compressions, most = self._batches.compression[rows], self._limits.max_decompressed_bytes
+        if (compressions == LZ4).all():
+            enough = self._limits.max_bytes
+            joined = decompress_joined(
+                self._data, starts, ends, max_bytes=most, enough=enough, scratch=self._stage
+            )
+            if joined is not None:
+                return *joined, None
+        each = decompress_each(compressions, self._data, starts, ends, max_bytes=most, stage=self._stage)
+        staged, damage = self._staged(rows, each)
+        bounds = np.array([0, *staged], np.int64)
+        return self._stage.data, bounds[:-1], bounds[1:], damage
 
     def _messages(self, rows: np.ndarray, offsets: OffsetRange) -> _Body:
         table, owners = outer_messages(self._batches, rows), rows

@@ -1,4 +1,4 @@
-"""Sizes of LZ4 frames, found without decompressing them."""
+"""LZ4 frames: measured without decompressing them, and joined to be decompressed at once."""
 
 from __future__ import annotations
 
@@ -8,9 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyspark_kafkalog.codec.compression import decompress
+from pyspark_kafkalog.codec.compression import Stage, decompress, decompress_joined
 from pyspark_kafkalog.codec.format import LZ4
-from pyspark_kafkalog.codec.lz4 import UNKNOWN, compress_frame, frame_size, frame_sizes
+from pyspark_kafkalog.codec.lz4 import (
+    UNKNOWN,
+    compress_frame,
+    frame_size,
+    frame_sizes,
+    header_checksum,
+    join_frames,
+)
 from pyspark_kafkalog.errors import CorruptRecordError
 
 MOST = 1 << 30
@@ -65,27 +72,115 @@ def test_a_bomb_is_refused_by_its_size() -> None:
 @pytest.mark.parametrize(
     ("enough", "most", "expected"),
     [
-        (MOST, MOST, [1000, UNKNOWN, 5000, 300]),
-        (MOST, 4999, [1000, UNKNOWN, UNKNOWN, 300]),
-        (6000, MOST, [1000, UNKNOWN, 5000, -7]),
-        (1000, MOST, [1000, -7, -7, -7]),
-        (0, MOST, [-7, -7, -7, -7]),
+        (MOST, MOST, [1000, 5000, 300]),
+        (MOST, 4999, [1000]),
+        (6000, MOST, [1000, 5000]),
+        (1000, MOST, [1000]),
+        (0, MOST, []),
     ],
 )
 def test_frames_are_measured_until_it_is_enough(enough: int, most: int, expected: list[int]) -> None:
-    parts = [compress_frame(np.zeros(1000, np.uint8)), b"\xff" * 50]
+    parts = [compress_frame(np.zeros(1000, np.uint8))]
     parts += [without_content_size(compress_frame(np.zeros(size, np.uint8))) for size in (5000, 300)]
-    bounds = np.cumsum([0, *map(len, parts)])
-    sizes = np.full(4, -7)
-    data = np.frombuffer(b"".join(parts), np.uint8)
-    total = frame_sizes(data, bounds[:-1].copy(), bounds[1:].copy(), most, enough, sizes)
-    assert sizes.tolist() == expected
-    assert total == sum(size for size in expected if size > 0)
+    parts += [b"\xff" * 50, parts[0]]
+    sizes = np.full(5, -7)
+    count = frame_sizes(*consecutive(parts), most, enough, sizes)
+    assert sizes[:count].tolist() == expected
+    assert (sizes[count:] == -7).all()
 
 
 def test_frames_that_are_not_in_the_data_are_not_looked_at() -> None:
     data = np.frombuffer(compress_frame(np.zeros(1000, np.uint8)), np.uint8)
-    starts, ends = np.array([-1, 0, 20, 0]), np.array([data.size, data.size + 1, 10, data.size])
-    sizes = np.zeros(4, np.int64)
-    assert frame_sizes(data, starts, ends, MOST, MOST, sizes) == 1000
-    assert sizes.tolist() == [UNKNOWN, UNKNOWN, UNKNOWN, 1000]
+    whole = np.array([0]), np.array([data.size])
+    sizes, room = np.zeros(1, np.int64), np.zeros(data.size + 100, np.uint8)
+    assert frame_sizes(data, *whole, MOST, MOST, sizes) == 1
+    assert join_frames(data, *whole, data[:16], room) > 0
+    for start, end in ((-1, data.size), (0, data.size + 1), (20, 10)):
+        bounds = np.array([start]), np.array([end])
+        assert frame_sizes(data, *bounds, MOST, MOST, sizes) == 0
+        assert join_frames(data, *bounds, data[:16], room) == UNKNOWN
+
+
+def consecutive(frames: list[bytes]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The frames one after another, and where they start and end."""
+    bounds = np.cumsum([0, *map(len, frames)])
+    return np.frombuffer(b"".join(frames), np.uint8), bounds[:-1].copy(), bounds[1:].copy()
+
+
+def joined(frames: list[bytes], *, most: int = MOST, enough: int = MOST) -> list[bytes] | None:
+    found = decompress_joined(*consecutive(frames), max_bytes=most, enough=enough, scratch=Stage())
+    if found is None:
+        return None
+    data, starts, ends = found
+    return [data[start:end].tobytes() for start, end in zip(starts, ends, strict=True)]
+
+
+@given(st.lists(st.tuples(RUNS, st.booleans()), min_size=1, max_size=8))
+def test_joined_frames_give_what_each_gives(contents: list[tuple[list[tuple[bytes, int]], bool]]) -> None:
+    expected = [plain(runs).tobytes() for runs, _ in contents]
+    frames = [compress_frame(plain(runs)) for runs, _ in contents]
+    frames = [
+        frame if told or len(frame) < 19 else without_content_size(frame)
+        for frame, (_, told) in zip(frames, contents, strict=True)
+    ]
+    if any(len(frame) < 15 for frame in frames):
+        return
+    assert joined(frames) == expected
+
+
+def test_frames_of_several_blocks_are_joined_and_large_ones_end_the_join() -> None:
+    random = np.random.default_rng(1).integers(0, 256, 200_000, dtype=np.uint8)
+    contents = [np.zeros(150_000, np.uint8), random, random[:7]]
+    frames = [compress_frame(content) for content in contents]
+    assert joined(frames) == [content.tobytes() for content in contents]
+    assert joined(frames, enough=150_001) == [content.tobytes() for content in contents[:2]]
+    assert joined(frames, most=199_999) == [contents[0].tobytes()]
+    assert joined(frames, most=149_999) is None
+
+
+def test_content_sizes_that_lie_are_noticed_even_if_their_sum_is_right() -> None:
+    def lying(content: bytes, size: int) -> bytes:
+        frame = bytearray(compress_frame(np.frombuffer(content, np.uint8)))
+        frame[6:14] = size.to_bytes(8, "little")
+        frame[14] = header_checksum(np.frombuffer(bytes(frame), np.uint8), 4, 14)
+        return bytes(frame)
+
+    assert joined([lying(b"a" * 100, 100), lying(b"a" * 200, 200)]) == [b"a" * 100, b"a" * 200]
+    for first, second in ((101, 199), (99, 201), (200, 100), (100, 199), (100, 201), (0, 300)):
+        assert joined([lying(b"a" * 100, first), lying(b"a" * 200, second)]) is None
+
+
+@pytest.mark.parametrize("what", ["flags", "block code", "block size", "header checksum", "more", "less"])
+def test_frames_of_an_unusual_form_are_not_joined(what: str) -> None:
+    good = compress_frame(plain([(b"abcdefgh", 100)]))
+    frame = bytearray(good)
+    if what == "flags":
+        frame[4] = 0x48  # dependent blocks
+    elif what == "block code":
+        frame[5] = 0x50  # up to 256 KiB
+    elif what == "block size":
+        frame[15:19] = (1 << 20).to_bytes(4, "little")
+    elif what == "header checksum":
+        frame[14] ^= 1
+    elif what == "more":
+        frame += b"\0"
+    else:
+        del frame[-1]
+    if what in ("flags", "block code"):
+        frame[14] = header_checksum(np.frombuffer(bytes(frame), np.uint8), 4, 14)
+    assert joined([good]) is not None
+    assert joined([good, bytes(frame)]) is None
+
+
+@given(st.data())
+@settings(max_examples=300)
+def test_hurt_frames_that_are_joined_give_what_each_gives(chance: st.DataObject) -> None:
+    frames = [compress_frame(plain(chance.draw(RUNS)))[:] for _ in range(3)]
+    frame = bytearray(frames[chance.draw(st.integers(0, 2))])
+    for _ in range(chance.draw(st.integers(1, 3))):
+        frame[chance.draw(st.integers(0, len(frame) - 1))] = chance.draw(st.integers(0, 255))
+    frames.insert(chance.draw(st.integers(0, 3)), bytes(frame))
+    found = joined(frames, most=1 << 20)
+    for frame, content in zip(frames, found or (), strict=False):
+        array = np.frombuffer(frame, np.uint8)
+        assert decompress(LZ4, array, magic=2, max_bytes=1 << 20).tobytes() == content
