@@ -12,8 +12,9 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.spark.progress import LagListener
     from pyspark_kafkalog.spark.reassembly import reassemble
     from pyspark_kafkalog.spark.source import KafkaLogDataSource as DefaultSource
+    from pyspark_kafkalog.spark.worker_python import worker_python
 
-__all__ = ["AuditListener", "DefaultSource", "LagListener", "__version__", "reassemble"]
+__all__ = ["AuditListener", "DefaultSource", "LagListener", "__version__", "reassemble", "worker_python"]
 __version__ = "0.1.0"
 
 _LOADED_ON_USE = {
@@ -21,6 +22,7 @@ _LOADED_ON_USE = {
     "DefaultSource": ("pyspark_kafkalog.spark.source", "KafkaLogDataSource"),
     "LagListener": ("pyspark_kafkalog.spark.progress", "LagListener"),
     "reassemble": ("pyspark_kafkalog.spark.reassembly", "reassemble"),
+    "worker_python": ("pyspark_kafkalog.spark.worker_python", "worker_python"),
 }
 
 

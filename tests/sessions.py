@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 
 from pyspark.sql import SparkSession
+
+from pyspark_kafkalog import worker_python
 
 
 def local_session(
@@ -16,9 +17,10 @@ def local_session(
     """A session on two local cores, with its warehouse in ``folder``.
 
     Without PYSPARK_PYTHON the workers would run the python3 of PATH, which in
-    a virtualenv that is not active is another interpreter than this one.
+    a virtualenv that is not active is another interpreter than this one. And each
+    would compile PySpark anew.
     """
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = worker_python()
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     settings = {
         "spark.jars": ",".join(map(str, jars)),

@@ -36,7 +36,7 @@ def test_without_pyspark_there_is_a_package_and_no_data_source() -> None:
         "import sys; sys.modules['pyspark'] = None; import pyspark_kafkalog;"
         "print(*(name for name in pyspark_kafkalog.__all__ if hasattr(pyspark_kafkalog, name)))"
     )
-    assert run(code) == "__version__"
+    assert run(code) == "__version__ worker_python"
 
 
 def test_the_data_source_is_there_for_spark_to_find() -> None:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 import tempfile
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import count
 from pyspark.sql.functions import max as max_
+
+from pyspark_kafkalog.spark.worker_python import worker_python
 
 TOPIC = "readings"
 _RUNS = 3
@@ -39,7 +40,7 @@ def main() -> None:
 
 def _session() -> SparkSession:
     # Without it Spark's workers run the python3 of PATH, which need not be this one.
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYSPARK_PYTHON"] = worker_python()
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     spark = (
         SparkSession.builder.master("local[2]")

@@ -12,10 +12,10 @@ import os
 import sys
 from typing import Any
 
-os.environ["PYSPARK_PYTHON"] = sys.executable
-
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+
+from pyspark_kafkalog import worker_python
 
 Options = dict[str, str]
 
@@ -50,6 +50,7 @@ def stream(spark: SparkSession, options: Options, folder: str) -> list[int]:
 
 
 def main(master: str) -> None:
+    os.environ["PYSPARK_PYTHON"] = worker_python()
     spark = (
         SparkSession.builder.master(master)
         .config("spark.driver.bindAddress", "127.0.0.1")
