@@ -4,9 +4,11 @@ import subprocess
 import sys
 
 import numpy as np
+import pytest
 from numba import types
+from numba.core.errors import NumbaError
 
-from pyspark_kafkalog.codec.jit import BYTES, kernel
+from pyspark_kafkalog.codec.jit import BYTES, INT64S, kernel
 
 
 def test_a_kernel_compiles_where_nothing_can_be_cached() -> None:
@@ -16,6 +18,27 @@ def test_a_kernel_compiles_where_nothing_can_be_cached() -> None:
     total = kernel(types.uint64(BYTES))(names["total"])
     assert total(np.frombuffer(b"\1\2\3", np.uint8)) == 6
     assert total.stats.cache_path is None
+
+
+def test_no_references_are_counted() -> None:
+    """Each look at an array in a tuple would be a locked instruction or two."""
+    names: dict = {}
+    exec(
+        "def total(pair, at):\n    first, second = pair\n    sum = 0\n    for i in range(at.size):\n"
+        "        sum += first[at[i]] + second[at[i]]\n    return sum",
+        names,
+    )
+    total = kernel(types.int64(types.UniTuple(INT64S, 2), INT64S))(names["total"])
+    numbers = np.arange(4)
+    assert total((numbers, numbers), numbers) == 12
+    assert not any("NRT_" in code for code in total.inspect_llvm().values())
+
+
+def test_what_allocates_does_not_compile() -> None:
+    names: dict = {}
+    exec("def copied(data):\n    return data.copy().size", names)
+    with pytest.raises(NumbaError):
+        kernel(types.int64(BYTES))(names["copied"])
 
 
 def test_bounds_checks_turn_the_cache_off() -> None:
