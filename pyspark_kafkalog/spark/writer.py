@@ -220,6 +220,7 @@ class _DirectoryWriter(_Writer):
             batch=None if batch.number is None else PublishedBatch(batch.query, batch.number),
         )
         self._committed(batch, len(messages))
+        freeze_modules()
 
     def _discard(self, batch: _Batch) -> None:
         from pyspark_kafkalog.log.staging import abort
