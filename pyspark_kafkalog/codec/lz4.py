@@ -166,7 +166,7 @@ def blocks(data: np.ndarray, start: Integer, end: Integer) -> Integer:
 
     UNKNOWN unless it is as Java's producer makes frames, maybe with a content size.
     """
-    if end - start < 11 or little_endian(data, start, 4) != _MAGIC or data[start + 5] != _BLOCK_CODE:
+    if end - start < JOINED or little_endian(data, start, 4) != _MAGIC or data[start + 5] != _BLOCK_CODE:
         return UNKNOWN
     flags = data[start + 4]
     first = start + (15 if flags & _CONTENT_SIZE_BIT else 7)
