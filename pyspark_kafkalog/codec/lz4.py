@@ -23,6 +23,7 @@ from pyspark_kafkalog.codec.jit import (
     copy_bytes,
     inlined,
     kernel,
+    little_endian,
 )
 from pyspark_kafkalog.errors import CorruptRecordError
 
@@ -42,14 +43,6 @@ JOINED = 11
 
 UNKNOWN = -1
 """The size of what is not one whole, well-formed frame; the decompressor says why."""
-
-
-@inlined
-def little_endian(data: np.ndarray, position: Integer, width: Integer) -> Integer:
-    value = int64(0)
-    for i in range(width):
-        value |= int64(data[position + i]) << (8 * i)
-    return value
 
 
 @inlined

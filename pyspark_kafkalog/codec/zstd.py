@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numba import int64
 
-from pyspark_kafkalog.codec.jit import BYTES, Integer, inlined, kernel
+from pyspark_kafkalog.codec.jit import BYTES, Integer, kernel, little_endian
 from pyspark_kafkalog.codec.lz4 import UNKNOWN
 
 _MAGIC = 0xFD2FB528
@@ -19,14 +19,6 @@ _REPEATED = 1
 """Type of a block that is one byte, whatever its size."""
 _MAX_RATIO = 1 << 15
 """Bytes that one byte of a frame can stand for: 4 are a block of 128 KiB."""
-
-
-@inlined
-def little_endian(data: np.ndarray, position: Integer, width: Integer) -> Integer:
-    value = int64(0)
-    for i in range(width):
-        value |= int64(data[position + i]) << (8 * i)
-    return value
 
 
 @kernel(int64(BYTES))
