@@ -117,8 +117,9 @@ class LogBatchReader(LogReader, DataSourceReader):
         place = open_place(self._place_options)
         check_start(self._options, cleanup_policies(self._place_options))
         options = start_from_group(self._options, place, self._open_committed)
-        splits = plan_batch(place, options, self._bounds)
-        return [LogInputPartition(split) for split in splits]
+        splits = [LogInputPartition(split) for split in plan_batch(place, options, self._bounds)]
+        freeze_modules()
+        return splits
 
 
 class FilteringLogBatchReader(LogBatchReader):

@@ -71,6 +71,7 @@ def stream_writer(
 def _checked(options: Mapping[str, str], schema: StructType) -> WriteOptions:
     settings = write_options(options)
     check_written_columns({f.name: f.dataType.simpleString() for f in schema}, topic=settings.topic)
+    freeze_modules()
     return settings
 
 
