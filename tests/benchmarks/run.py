@@ -15,7 +15,6 @@ BENCHMARKS = (
     "write",
     "memory",
     "broker_read",
-    "broker_write",
     "broker_stream",
     "broker_planning",
     "commits",
