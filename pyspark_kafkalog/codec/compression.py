@@ -29,6 +29,8 @@ _ZSTD_LEVEL = 3
 _FAILURES = (pa.ArrowException, OSError, ValueError)
 """What pyarrow raises for bytes that it cannot decompress."""
 
+JOINABLE = {LZ4: lz4, ZSTD: zstd}
+"""The compressions whose frames can be joined, and what joins them."""
 _MARK = 16
 """Bytes of a mark between frames that are joined."""
 
@@ -131,31 +133,42 @@ def decompress_each(
 
 
 def decompress_joined(
-    data: np.ndarray, starts: np.ndarray, ends: np.ndarray, *, max_bytes: int, enough: int, scratch: Stage
+    compression: int,
+    data: np.ndarray,
+    starts: np.ndarray,
+    ends: np.ndarray,
+    *,
+    max_bytes: int,
+    enough: int,
+    scratch: Stage,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-    """The lz4 frames ``data[start:end]``, or the first of them, decompressed in one call.
+    """The frames ``data[start:end]``, or the first of them, decompressed in one call.
 
     A call for each batch of 16 KiB, and a copy of what it gave, cost as much as decompressing it.
-    So the blocks of all become one frame, and behind those of each comes a mark that
-    nobody could foresee: where it comes out in its place, each frame gave just the bytes that it had to.
+    So all become one, and behind each comes a mark that nobody could foresee:
+    where it comes out in its place, each frame gave just the bytes that it had to.
 
+    :param compression: one of :data:`JOINABLE`.
     :param enough: no more frames are taken once these decompress to so much.
     :returns: what all gave, and where in it that of each starts and ends; None if any of them must
         be looked at alone, as it is invalid, too large or of an unusual form.
     """
     sizes = np.empty(starts.size, np.int64)
-    count = lz4.frame_sizes(data, starts, ends, max_bytes, enough, sizes)
+    frames = JOINABLE[compression]
+    count = frames.frame_sizes(data, starts, ends, max_bytes, enough, sizes)
+    if count == 0:
+        return None
     starts, ends, sizes = starts[:count], ends[:count], sizes[:count]
     mark = np.frombuffer(token_bytes(_MARK), np.uint8)
-    joined = scratch.room(lz4.JOINED + int((ends - starts).sum()) + count * (4 + _MARK))
-    size = lz4.join_frames(data, starts, ends, mark, joined)
-    if count == 0 or size == UNKNOWN:
+    joined = scratch.room(frames.JOINED + int((ends - starts).sum()) + count * (frames.MARKED + _MARK))
+    size = frames.join_frames(data, starts, ends, mark, joined)
+    if size == UNKNOWN:
         return None
     bounds = np.cumsum(sizes + _MARK)
     ends = bounds - _MARK
     try:
         plain = np.frombuffer(
-            _decompress_whole("lz4", pa.py_buffer(joined[:size]), int(bounds[-1])), np.uint8
+            _decompress_whole(_name(compression), pa.py_buffer(joined[:size]), int(bounds[-1])), np.uint8
         )
     except CorruptRecordError:
         return None

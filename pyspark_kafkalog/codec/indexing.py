@@ -10,8 +10,8 @@ import numpy as np
 
 from pyspark_kafkalog.codec import read_kernels as kernels
 from pyspark_kafkalog.codec.buffers import allocate
-from pyspark_kafkalog.codec.compression import Stage, decompress_each, decompress_joined
-from pyspark_kafkalog.codec.format import LOG_APPEND_TIME, LZ4, RECORDS_V2
+from pyspark_kafkalog.codec.compression import JOINABLE, Stage, decompress_each, decompress_joined
+from pyspark_kafkalog.codec.format import LOG_APPEND_TIME, RECORDS_V2
 from pyspark_kafkalog.codec.legacy import outer_messages, stage_message
 from pyspark_kafkalog.codec.walk import Batches, first_bad_checksum
 from pyspark_kafkalog.errors import CorruptRecordError
@@ -169,10 +169,16 @@ class Indexer:
         is wrong with the next.
         """
         compressions, most = self._batches.compression[rows], self._limits.max_decompressed_bytes
-        if (compressions == LZ4).all():
-            enough = self._limits.max_bytes
+        compression = int(compressions[0])
+        if compression in JOINABLE and (compressions == compression).all():
             joined = decompress_joined(
-                self._data, starts, ends, max_bytes=most, enough=enough, scratch=self._stage
+                compression,
+                self._data,
+                starts,
+                ends,
+                max_bytes=most,
+                enough=self._limits.max_bytes,
+                scratch=self._stage,
             )
             if joined is not None:
                 return *joined, None

@@ -8,6 +8,7 @@ byte of checksum, then blocks behind their sizes (uint32, little-endian) up to a
 from __future__ import annotations
 
 import struct
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +25,7 @@ from pyspark_kafkalog.codec.jit import (
     inlined,
     kernel,
     little_endian,
+    put_uint32,
 )
 from pyspark_kafkalog.errors import CorruptRecordError
 
@@ -40,6 +42,8 @@ _BLOCK_CHECKSUM_BIT, _CONTENT_CHECKSUM_BIT = 0x10, 0x04
 
 JOINED = 11
 """Bytes of a frame besides its blocks."""
+MARKED = 4
+"""Bytes of a mark besides itself, which is a block."""
 
 UNKNOWN = -1
 """The size of what is not one whole, well-formed frame; the decompressor says why."""
@@ -57,12 +61,6 @@ def length(data: np.ndarray, position: Integer, end: Integer, nibble: Integer) -
         more = data[position] == 255
         position += 1
     return size, position
-
-
-@inlined
-def put_uint32(data: np.ndarray, position: Integer, value: Integer) -> None:
-    for i in range(4):
-        data[position + i] = (value >> (8 * i)) & 0xFF
 
 
 @kernel(int64(BYTES, int64))
@@ -109,6 +107,34 @@ def frame_size(data: np.ndarray, most: int) -> Integer:
     return size
 
 
+@inlined
+def sizes_until_enough(
+    size_of: Any,
+    data: np.ndarray,
+    starts: np.ndarray,
+    ends: np.ndarray,
+    most: Integer,
+    enough: Integer,
+    sizes: np.ndarray,
+) -> Integer:
+    """:func:`frame_sizes` of frames that ``size_of`` measures, of the arguments of :func:`frame_size`.
+
+    Also for :mod:`.zstd`, whose cache does not see it change.
+    """
+    total = count = int64(0)
+    while count < sizes.size and total < enough:
+        start, end = starts[count], ends[count]
+        if not 0 <= start <= end <= data.size:
+            break
+        size = size_of(data[start:end], most)
+        if size == UNKNOWN or size > most:
+            break
+        sizes[count] = size
+        total += size
+        count += 1
+    return count
+
+
 @kernel(int64(BYTES, INT64S, INT64S, int64, int64, OUT_INT64))
 def frame_sizes(
     data: np.ndarray, starts: np.ndarray, ends: np.ndarray, most: int, enough: int, sizes: np.ndarray
@@ -118,18 +144,7 @@ def frame_sizes(
     These are all frames up to the first whose size is UNKNOWN or over ``most``, or with which the
     sum of the sizes is ``enough``.
     """
-    total = count = int64(0)
-    while count < sizes.size and total < enough:
-        start, end = starts[count], ends[count]
-        if not 0 <= start <= end <= data.size:
-            break
-        size = frame_size(data[start:end], most)
-        if size == UNKNOWN or size > most:
-            break
-        sizes[count] = size
-        total += size
-        count += 1
-    return count
+    return sizes_until_enough(frame_size, data, starts, ends, most, enough, sizes)
 
 
 @kernel(int64(BYTES, int64, int64))
@@ -188,7 +203,7 @@ def join_frames(
     """Make one frame of the blocks of each ``data[start:end]``, those of each followed by ``mark``, stored.
 
     Returns its size; UNKNOWN if a frame's blocks cannot be had so, or if ``joined`` has no room.
-    It needs :data:`JOINED` bytes, and of each frame the mark and 4 more than the frame itself.
+    It needs :data:`JOINED` bytes, and of each frame the mark and :data:`MARKED` more than the frame itself.
     """
     if joined.size < JOINED:
         return UNKNOWN
@@ -203,13 +218,13 @@ def join_frames(
             return UNKNOWN
         first = blocks(data, start, end)
         size = end - 4 - first
-        if first == UNKNOWN or size + 4 + mark.size > joined.size - 4 - at:
+        if first == UNKNOWN or size + MARKED + mark.size > joined.size - 4 - at:
             return UNKNOWN
         copy_bytes(joined, at, data, first, size)
         at += size
         put_uint32(joined, at, mark.size | _STORED)
-        copy_bytes(joined, at + 4, mark, 0, mark.size)
-        at += 4 + mark.size
+        copy_bytes(joined, at + MARKED, mark, 0, mark.size)
+        at += MARKED + mark.size
     put_uint32(joined, at, 0)
     return at + 4
 

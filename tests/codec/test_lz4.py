@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyspark_kafkalog.codec.compression import Stage, decompress, decompress_joined
+from pyspark_kafkalog.codec.compression import decompress
 from pyspark_kafkalog.codec.format import LZ4
 from pyspark_kafkalog.codec.lz4 import (
     UNKNOWN,
@@ -16,11 +16,10 @@ from pyspark_kafkalog.codec.lz4 import (
     frame_size,
     frame_sizes,
     header_checksum,
-    join_frames,
 )
 from pyspark_kafkalog.errors import CorruptRecordError
+from tests.codec.joining import MOST, consecutive, joined
 
-MOST = 1 << 30
 RUNS = st.lists(st.tuples(st.binary(max_size=40), st.integers(1, 300)), max_size=20)
 
 
@@ -89,32 +88,6 @@ def test_frames_are_measured_until_it_is_enough(enough: int, most: int, expected
     assert (sizes[count:] == -7).all()
 
 
-def test_frames_that_are_not_in_the_data_are_not_looked_at() -> None:
-    data = np.frombuffer(compress_frame(np.zeros(1000, np.uint8)), np.uint8)
-    whole = np.array([0]), np.array([data.size])
-    sizes, room = np.zeros(1, np.int64), np.zeros(data.size + 100, np.uint8)
-    assert frame_sizes(data, *whole, MOST, MOST, sizes) == 1
-    assert join_frames(data, *whole, data[:16], room) > 0
-    for start, end in ((-1, data.size), (0, data.size + 1), (20, 10)):
-        bounds = np.array([start]), np.array([end])
-        assert frame_sizes(data, *bounds, MOST, MOST, sizes) == 0
-        assert join_frames(data, *bounds, data[:16], room) == UNKNOWN
-
-
-def consecutive(frames: list[bytes]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The frames one after another, and where they start and end."""
-    bounds = np.cumsum([0, *map(len, frames)])
-    return np.frombuffer(b"".join(frames), np.uint8), bounds[:-1].copy(), bounds[1:].copy()
-
-
-def joined(frames: list[bytes], *, most: int = MOST, enough: int = MOST) -> list[bytes] | None:
-    found = decompress_joined(*consecutive(frames), max_bytes=most, enough=enough, scratch=Stage())
-    if found is None:
-        return None
-    data, starts, ends = found
-    return [data[start:end].tobytes() for start, end in zip(starts, ends, strict=True)]
-
-
 @given(st.lists(st.tuples(RUNS, st.booleans()), min_size=1, max_size=8))
 def test_joined_frames_give_what_each_gives(contents: list[tuple[list[tuple[bytes, int]], bool]]) -> None:
     expected = [plain(runs).tobytes() for runs, _ in contents]
@@ -123,17 +96,7 @@ def test_joined_frames_give_what_each_gives(contents: list[tuple[list[tuple[byte
         frame if told or not content else without_content_size(frame)
         for frame, content, (_, told) in zip(frames, expected, contents, strict=True)
     ]
-    assert joined(frames) == expected
-
-
-def test_frames_of_several_blocks_are_joined_and_large_ones_end_the_join() -> None:
-    random = np.random.default_rng(1).integers(0, 256, 200_000, dtype=np.uint8)
-    contents = [np.zeros(150_000, np.uint8), random, random[:7]]
-    frames = [compress_frame(content) for content in contents]
-    assert joined(frames) == [content.tobytes() for content in contents]
-    assert joined(frames, enough=150_001) == [content.tobytes() for content in contents[:2]]
-    assert joined(frames, most=199_999) == [contents[0].tobytes()]
-    assert joined(frames, most=149_999) is None
+    assert joined(LZ4, frames) == expected
 
 
 def test_content_sizes_that_lie_are_noticed_even_if_their_sum_is_right() -> None:
@@ -143,9 +106,9 @@ def test_content_sizes_that_lie_are_noticed_even_if_their_sum_is_right() -> None
         frame[14] = header_checksum(np.frombuffer(bytes(frame), np.uint8), 4, 14)
         return bytes(frame)
 
-    assert joined([lying(b"a" * 100, 100), lying(b"a" * 200, 200)]) == [b"a" * 100, b"a" * 200]
+    assert joined(LZ4, [lying(b"a" * 100, 100), lying(b"a" * 200, 200)]) == [b"a" * 100, b"a" * 200]
     for first, second in ((101, 199), (99, 201), (200, 100), (100, 199), (100, 201), (0, 300)):
-        assert joined([lying(b"a" * 100, first), lying(b"a" * 200, second)]) is None
+        assert joined(LZ4, [lying(b"a" * 100, first), lying(b"a" * 200, second)]) is None
 
 
 @pytest.mark.parametrize("what", ["flags", "block code", "block size", "header checksum", "more", "less"])
@@ -166,19 +129,5 @@ def test_frames_of_an_unusual_form_are_not_joined(what: str) -> None:
         del frame[-1]
     if what in ("flags", "block code"):
         frame[14] = header_checksum(np.frombuffer(bytes(frame), np.uint8), 4, 14)
-    assert joined([good]) is not None
-    assert joined([good, bytes(frame)]) is None
-
-
-@given(st.data())
-@settings(max_examples=300)
-def test_hurt_frames_that_are_joined_give_what_each_gives(chance: st.DataObject) -> None:
-    frames = [compress_frame(plain(chance.draw(RUNS))) for _ in range(3)]
-    frame = bytearray(frames[chance.draw(st.integers(0, 2))])
-    for _ in range(chance.draw(st.integers(1, 3))):
-        frame[chance.draw(st.integers(0, len(frame) - 1))] = chance.draw(st.integers(0, 255))
-    frames.insert(chance.draw(st.integers(0, 3)), bytes(frame))
-    found = joined(frames, most=1 << 20)
-    for frame, content in zip(frames, found or (), strict=False):
-        array = np.frombuffer(frame, np.uint8)
-        assert decompress(LZ4, array, magic=2, max_bytes=1 << 20).tobytes() == content
+    assert joined(LZ4, [good]) is not None
+    assert joined(LZ4, [good, bytes(frame)]) is None

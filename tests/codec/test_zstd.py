@@ -13,6 +13,7 @@ from pyspark_kafkalog.codec.format import ZSTD
 from pyspark_kafkalog.codec.lz4 import UNKNOWN
 from pyspark_kafkalog.codec.zstd import frame_size
 from pyspark_kafkalog.errors import CorruptRecordError
+from tests.codec.joining import joined
 
 RUNS = st.lists(st.tuples(st.binary(max_size=40), st.integers(1, 300)), max_size=20)
 
@@ -71,6 +72,25 @@ def test_a_size_that_is_a_lie_is_corrupt(change: int) -> None:
     assert frame_size(data) == data[5]
     with pytest.raises(CorruptRecordError, match="Cannot decompress zstd"):
         decompress(ZSTD, data, magic=2, max_bytes=1 << 20)
+
+
+def test_sizes_that_lie_are_noticed_even_if_their_sum_is_right() -> None:
+    def lying(size: int, told: int) -> bytes:
+        data = frame(np.arange(size, dtype=np.uint8)).copy()
+        assert data[5] == size
+        data[5] = told
+        return data.tobytes()
+
+    assert joined(ZSTD, [lying(100, 100), lying(200, 200)]) == [bytes(range(100)), bytes(range(200))]
+    for first, second in ((101, 199), (99, 201), (200, 100), (100, 199), (100, 201)):
+        assert joined(ZSTD, [lying(100, first), lying(200, second)]) is None
+
+
+def test_frames_that_do_not_tell_their_size_end_the_join() -> None:
+    told, untold = (kind(array(b"some words " * 1000)).tobytes() for kind in (frame, streamed))
+    assert joined(ZSTD, [told, untold, told]) == [b"some words " * 1000]
+    assert joined(ZSTD, [untold, told]) is None
+    assert joined(ZSTD, [told + told, told]) is None
 
 
 def test_a_size_that_no_such_frame_can_have_is_not_believed() -> None:
