@@ -31,6 +31,7 @@ class Backoff:
         self._timeout = timeout
         self._connection_setup = options.socket_connection_setup_timeout_ms / 1000
         self._told = False
+        self._before_last: Exception | None = None
 
     @property
     def remaining(self) -> float:
@@ -45,6 +46,9 @@ class Backoff:
     def pause(self, trouble: Exception, *, first_contact: bool = False) -> None:
         """Wait before another attempt, or raise ``trouble`` if the time for attempts is over.
 
+        An attempt that had less time than the pause before it may have failed for that alone:
+        then what is raised is why the attempt before it failed.
+
         :param first_contact: whether no broker has answered so far: what looks like a wrong option
             is then not tried for longer than socket.connection.setup.timeout.ms.
         """
@@ -56,11 +60,12 @@ class Backoff:
         pause = self._next * random.uniform(0.8, 1.2)
         elapsed = self.elapsed
         if elapsed + pause > timeout:
-            raise trouble
+            raise self._before_last or trouble
         if elapsed > _QUIET_SECONDS and not self._told:
             self._told = True
             _log.warning("Trying again for up to %d s: %s", timeout - elapsed, trouble)
         else:
             _log.debug("Again in %d ms: %s", pause * 1000, trouble)
         time.sleep(pause)
+        self._before_last = trouble if self.remaining < pause else None
         self._next = min(self._next * 2, self._largest)

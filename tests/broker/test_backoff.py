@@ -1,0 +1,64 @@
+"""When attempts end, and with what."""
+
+from __future__ import annotations
+
+import pytest
+
+from pyspark_kafkalog.broker import backoff as module
+from pyspark_kafkalog.broker.backoff import Backoff
+from pyspark_kafkalog.errors import BrokerConnectionError, BrokerError
+from pyspark_kafkalog.options.brokers import ConnectionOptions
+
+LOADING = BrokerError("The coordinator loads")
+TIMED_OUT = BrokerConnectionError("The broker did not answer")
+
+
+class Clock:
+    """Time that passes by pauses and by what a test says; a pause is exactly as long as asked for."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 0.0
+        monkeypatch.setattr(module.time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(module.time, "sleep", self.attempt_of)
+        monkeypatch.setattr(module.random, "uniform", lambda low, high: 1.0)
+
+    def attempt_of(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
+
+
+def backoff_of(seconds: float) -> Backoff:
+    options = ConnectionOptions(("b:1",), retry_backoff_ms=100, retry_backoff_max_ms=1000)
+    return Backoff(options, seconds)
+
+
+def test_pauses_double_until_no_other_fits(clock: Clock) -> None:
+    backoff = backoff_of(0.8)
+    resumed = []
+    for _ in range(3):
+        backoff.pause(LOADING)
+        resumed.append(round(clock.now, 3))
+    with pytest.raises(BrokerError, match="loads"):
+        backoff.pause(LOADING)
+    assert resumed == [0.1, 0.3, 0.7]
+
+
+def test_an_attempt_that_had_no_time_does_not_hide_why_the_one_before_failed(clock: Clock) -> None:
+    backoff = backoff_of(0.35)
+    backoff.pause(LOADING)
+    backoff.pause(LOADING)
+    clock.attempt_of(backoff.remaining)
+    with pytest.raises(BrokerError, match="loads"):
+        backoff.pause(TIMED_OUT)
+
+
+def test_an_attempt_that_had_time_tells_why_it_failed(clock: Clock) -> None:
+    backoff = backoff_of(0.35)
+    backoff.pause(LOADING)
+    clock.attempt_of(backoff.remaining)
+    with pytest.raises(BrokerConnectionError, match="did not answer"):
+        backoff.pause(TIMED_OUT)
