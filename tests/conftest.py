@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,9 @@ from tests.sessions import local_session
 # How long an example takes depends on what else the machine does, and says nothing of the code.
 settings.register_profile("kafkalog", deadline=None)
 settings.load_profile("kafkalog")
+
+# Most JVMs here live for seconds: a third of all CPU time would go to the second compiler and the collector.
+os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 BROKERS = pytest.StashKey[list[Broker]]()
 """The brokers that a test made for itself."""

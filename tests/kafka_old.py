@@ -39,7 +39,7 @@ class OldBroker(KafkaService):
             "log.retention.hours": -1,
             "log.cleaner.dedupe.buffer.size": 16 << 20,
         }
-        heap = ["-Xmx256m", "-XX:TieredStopAtLevel=1"]
+        heap = ["-Xmx256m"]
         self._zookeeper = JavaServer(
             old_kafka_jars(),
             "org.apache.zookeeper.server.quorum.QuorumPeerMain",

@@ -21,7 +21,7 @@ def run_kafka_class(
     main_class: str, *args: object, timeout: float = 120, check: bool = True
 ) -> subprocess.CompletedProcess[str]:
     """Run a main class of Kafka's jars to its end; a failure raises with what it printed."""
-    command = [java(), "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+    command = [java(), "-Xmx256m"]
     command += ["-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp", f"{kafka_jars()}/*", main_class]
     done = subprocess.run([*command, *map(str, args)], capture_output=True, text=True, timeout=timeout)
     if check and done.returncode != 0:
