@@ -11,6 +11,7 @@ import pytest
 from hypothesis import settings
 from pyspark.sql import SparkSession
 
+from tests import class_archives
 from tests.kafka import Broker, spark_kafka_connector_jars
 from tests.kafka_cluster import Cluster
 from tests.kafka_old import OldBroker
@@ -23,7 +24,12 @@ settings.register_profile("kafkalog", deadline=None)
 settings.load_profile("kafkalog")
 
 # Most JVMs here live for seconds: a third of all CPU time would go to the second compiler and the collector.
-os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+_JAVA_OPTIONS = [
+    "-XX:TieredStopAtLevel=1",
+    "-XX:+UseSerialGC",
+    *class_archives.using(class_archives.OF_SPARK),
+]
+os.environ.setdefault("JAVA_TOOL_OPTIONS", " ".join(_JAVA_OPTIONS))
 
 BROKERS = pytest.StashKey[list[Broker]]()
 """The brokers that a test made for itself."""
@@ -44,13 +50,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """A running broker for tests that use topics of their own and never stop it."""
-    broker = Broker(tmp_path_factory.mktemp("broker"))
-    broker.start()
-    yield broker
-    broker.stop()
+    with running(Broker(tmp_path_factory.mktemp("broker"))) as broker:
+        yield broker
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def started_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with running(Cluster(tmp_path_factory.mktemp("cluster"))) as cluster:
         yield cluster

@@ -39,20 +39,19 @@ class OldBroker(KafkaService):
             "log.retention.hours": -1,
             "log.cleaner.dedupe.buffer.size": 16 << 20,
         }
-        heap = ["-Xmx256m"]
         self._zookeeper = JavaServer(
             old_kafka_jars(),
             "org.apache.zookeeper.server.quorum.QuorumPeerMain",
             write_properties(folder / "zookeeper.properties", zookeeper),
             folder / "zookeeper.log",
-            heap,
+            ["-Xmx256m"],
         )
         self._broker = JavaServer(
             old_kafka_jars(),
             "kafka.Kafka",
             write_properties(folder / "server.properties", broker),
             self.output,
-            heap,
+            ["-Xmx256m"],
         )
 
     def start(self) -> None:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from tests import class_archives
 from tests.kafka_jars import java, kafka_jars
 
 # Linux gives clients ports from 32768 on, so a listener below meets none of theirs.
@@ -21,7 +22,7 @@ def run_kafka_class(
     main_class: str, *args: object, timeout: float = 120, check: bool = True
 ) -> subprocess.CompletedProcess[str]:
     """Run a main class of Kafka's jars to its end; a failure raises with what it printed."""
-    command = [java(), "-Xmx256m"]
+    command = [java(), "-Xmx256m", *class_archives.using(class_archives.OF_KAFKA)]
     command += ["-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp", f"{kafka_jars()}/*", main_class]
     done = subprocess.run([*command, *map(str, args)], capture_output=True, text=True, timeout=timeout)
     if check and done.returncode != 0:
@@ -39,6 +40,7 @@ class JavaServer:
     ) -> None:
         self.output = output
         self._command = [java(), "-XX:+UseSerialGC", "-Dorg.slf4j.simpleLogger.showDateTime=true", *options]
+        self._command += class_archives.using(class_archives.OF_KAFKA)
         self._command += ["-cp", f"{jars}/*", main_class, str(properties)]
         self._process: subprocess.Popen[bytes] | None = None
 

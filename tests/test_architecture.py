@@ -15,6 +15,7 @@ ROOT = Path(pyspark_kafkalog.__file__).parent
 NAME = ROOT.name
 MODULES = sorted(ROOT.rglob("*.py"))
 
+_BELOW_TRANSFER = {"errors", "model", "codec", "largemessage", "log", "options", "broker", "planning"}
 LAYERS = {
     "errors": set(),
     "model": {"errors"},
@@ -24,32 +25,10 @@ LAYERS = {
     "options": {"errors", "model"},
     "broker": {"errors", "model", "codec", "options"},
     "planning": {"errors", "model", "options"},
-    "transfer": {"errors", "model", "codec", "largemessage", "log", "options", "broker", "planning"},
-    "admin": {"errors", "model", "codec", "largemessage", "log", "options", "broker", "planning", "transfer"},
-    "spark": {
-        "errors",
-        "model",
-        "codec",
-        "largemessage",
-        "log",
-        "options",
-        "broker",
-        "planning",
-        "transfer",
-        "admin",
-    },
-    "cli": {
-        "errors",
-        "model",
-        "codec",
-        "largemessage",
-        "log",
-        "options",
-        "broker",
-        "planning",
-        "transfer",
-        "admin",
-    },
+    "transfer": _BELOW_TRANSFER,
+    "admin": _BELOW_TRANSFER | {"transfer"},
+    "spark": _BELOW_TRANSFER | {"transfer", "admin"},
+    "cli": _BELOW_TRANSFER | {"transfer", "admin"},
 }
 """For each layer those that it may import; its own modules it always may."""
 

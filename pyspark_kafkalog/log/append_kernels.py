@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numba import int64, types
 
-from pyspark_kafkalog.codec.jit import INT64S, OUT_INT64, OUT_TABLE, kernel
+from pyspark_kafkalog.codec.jit import INT64S, OUT_INT64, OUT_TABLE, Integer, inlined, kernel
 
 # Elements of ``segment``: what has to be known of a segment to append to it.
 (
@@ -30,6 +30,18 @@ SEGMENT_FIELDS = 9
 SEGMENT_BYTES, SEGMENT_MS, INDEX_INTERVAL_BYTES, MAX_OFFSET_ENTRIES, MAX_TIME_ENTRIES = range(5)
 
 _MAX_RELATIVE_OFFSET = (1 << 31) - 1
+
+
+@inlined
+def _index_time(segment: np.ndarray, time_entries: np.ndarray, times: Integer) -> Integer:
+    """Put an entry behind the ``times`` that there are, if the largest timestamp has grown."""
+    if segment[MAX_TIMESTAMP] > segment[LAST_TIME_ENTRY]:
+        time_entries[0, times] = segment[MAX_TIMESTAMP]
+        time_entries[1, times] = segment[OFFSET_OF_MAX_TIMESTAMP] - segment[BASE_OFFSET]
+        times += 1
+        segment[TIME_ENTRIES] += 1
+        segment[LAST_TIME_ENTRY] = segment[MAX_TIMESTAMP]
+    return times
 
 
 @kernel(types.UniTuple(int64, 3)(INT64S, INT64S, INT64S, int64, INT64S, OUT_INT64, OUT_TABLE, OUT_TABLE))
@@ -78,19 +90,8 @@ def append_batches(
             offsets += 1
             segment[OFFSET_ENTRIES] += 1
             segment[UNINDEXED_BYTES] = 0
-            if segment[MAX_TIMESTAMP] > segment[LAST_TIME_ENTRY]:
-                time_entries[0, times] = segment[MAX_TIMESTAMP]
-                time_entries[1, times] = segment[OFFSET_OF_MAX_TIMESTAMP] - segment[BASE_OFFSET]
-                times += 1
-                segment[TIME_ENTRIES] += 1
-                segment[LAST_TIME_ENTRY] = segment[MAX_TIMESTAMP]
+            times = _index_time(segment, time_entries, times)
         segment[UNINDEXED_BYTES] += sizes[batch]
         segment[SIZE] += sizes[batch]
         batch += 1
-    if segment[MAX_TIMESTAMP] > segment[LAST_TIME_ENTRY]:
-        time_entries[0, times] = segment[MAX_TIMESTAMP]
-        time_entries[1, times] = segment[OFFSET_OF_MAX_TIMESTAMP] - segment[BASE_OFFSET]
-        times += 1
-        segment[TIME_ENTRIES] += 1
-        segment[LAST_TIME_ENTRY] = segment[MAX_TIMESTAMP]
-    return batch, offsets, times
+    return batch, offsets, _index_time(segment, time_entries, times)

@@ -19,13 +19,9 @@ from tests.benchmarks.large_write import MESSAGE_BYTES, SEGMENT_BYTES, TOTAL_BYT
 from tests.benchmarks.measure import PARTITIONS, arguments, print_ratio, rows, seconds_by_turns, write_log
 from tests.benchmarks.session import benchmark_session, scratch_folder
 from tests.benchmarks.streams import available_now
+from tests.largemessage.state_stores import PROVIDER, STORES
 
 FLOOR = 20_000
-PROVIDER = "spark.sql.streaming.stateStore.providerClass"
-STORES = {
-    "transformWithStateInPandas": "RocksDBStateStoreProvider",
-    "applyInPandasWithState": "HDFSBackedStateStoreProvider",
-}
 
 
 @dataclass(frozen=True)
@@ -107,7 +103,7 @@ def _noting(run: Callable[[], list[dict]], batches: list[float]) -> Callable[[],
 
 def _with_store(spark: SparkSession, store: str, run: Callable[[], None]) -> Callable[[], None]:
     def with_store() -> None:
-        spark.conf.set(PROVIDER, f"org.apache.spark.sql.execution.streaming.state.{store}")
+        spark.conf.set(PROVIDER, store)
         run()
 
     return with_store

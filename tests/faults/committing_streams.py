@@ -13,10 +13,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
+from tests.faults.answering import answer_at_the_end_of
 from tests.sessions import local_session
 
 
@@ -53,14 +53,7 @@ def main() -> None:
         small = line.strip() == "small"
         queries = start_all(spark, streams, small=small)
         print("started", flush=True)
-        answer = "done"
-        for query in queries:
-            try:
-                query.awaitTermination()
-            except StreamingQueryException as error:
-                print(error, file=sys.stderr)
-                answer = "failed"
-        print(answer, flush=True)
+        answer_at_the_end_of(queries)
     spark.stop()
 
 

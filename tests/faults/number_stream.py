@@ -10,15 +10,16 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming import StreamingQuery
 
+from tests.faults.answering import answer_at_the_end_of
 from tests.sessions import local_session
 
 
-def run(spark: SparkSession, folder: str, tasks: int) -> None:
+def start(spark: SparkSession, folder: str, tasks: int) -> StreamingQuery:
     numbers = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", "100").load()
-    query = (
+    return (
         numbers.selectExpr("CAST(value AS STRING) AS value")
         .repartition(tasks)
         .writeStream.format("kafkalog")
@@ -28,20 +29,13 @@ def run(spark: SparkSession, folder: str, tasks: int) -> None:
         .trigger(availableNow=True)
         .start(f"{folder}/log")
     )
-    query.awaitTermination()
 
 
 def main() -> None:
     spark = local_session("numbers", Path(sys.argv[1]))
     for line in sys.stdin:
         folder, tasks = line.split()
-        try:
-            run(spark, folder, int(tasks))
-        except StreamingQueryException as error:
-            print(error, file=sys.stderr)
-            print("failed", flush=True)
-        else:
-            print("done", flush=True)
+        answer_at_the_end_of([start(spark, folder, int(tasks))])
     spark.stop()
 
 

@@ -12,21 +12,19 @@ import sys
 from pathlib import Path
 
 from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from pyspark_kafkalog import reassemble
+from tests.faults.answering import answer_at_the_end_of
+from tests.largemessage.state_stores import PROVIDER, STORES
 from tests.sessions import local_session
-
-_PROVIDER = "spark.sql.streaming.stateStore.providerClass"
-_STORES = "org.apache.spark.sql.execution.streaming.state."
 
 
 def start(spark: SparkSession, folder: str, way: str, limit: str) -> StreamingQuery:
-    rocks = way == "transformWithStateInPandas"
-    store = "RocksDBStateStoreProvider" if rocks else "HDFSBackedStateStoreProvider"
-    spark.conf.set(_PROVIDER, _STORES + store)
+    if way in STORES:
+        spark.conf.set(PROVIDER, STORES[way])
     frame = (
         spark.readStream.format("kafkalog")
         .option("startingOffsets", "earliest")
@@ -62,13 +60,7 @@ def main() -> None:
     for line in sys.stdin:
         query = start_again(spark, *line.split())
         print("started", flush=True)
-        try:
-            query.awaitTermination()
-        except StreamingQueryException as error:
-            print(error, file=sys.stderr)
-            print("failed", flush=True)
-        else:
-            print("done", flush=True)
+        answer_at_the_end_of([query])
     spark.stop()
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
+
+from tests.largemessage.state_stores import PROVIDER, STORES
 
 Write = Callable[..., str]
 
@@ -43,6 +45,15 @@ def read(spark: SparkSession) -> Callable[..., DataFrame]:
         return spark.read.format("kafkalog").options(**named).load(path)
 
     return read
+
+
+@pytest.fixture(params=STORES)
+def store(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[str]:
+    """Either state store; the name of the API that follows from it."""
+    before = spark.conf.get(PROVIDER)
+    spark.conf.set(PROVIDER, STORES[request.param])
+    yield request.param
+    spark.conf.set(PROVIDER, str(before))
 
 
 def in_order(frame: DataFrame) -> list[Row]:

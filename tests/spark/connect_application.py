@@ -1,4 +1,4 @@
-"""A Spark Connect application: batches and streams of a directory and of a broker.
+"""A Spark Connect application: batches and streams of directories and brokers, and ``reassemble``.
 
 Its arguments are a folder of its own, the broker's address and a topic. Its last line is JSON.
 """
@@ -15,7 +15,8 @@ os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
 
 from pyspark.sql import SparkSession
 
-from pyspark_kafkalog import DefaultSource, LagListener
+from pyspark_kafkalog import DefaultSource, LagListener, reassemble
+from tests.largemessage.state_stores import PROVIDER, STORES
 
 COUNT = 1000
 
@@ -47,13 +48,44 @@ def exchange(spark: SparkSession, place: dict[str, str], topic: str, checkpoint:
     return once == list(range(COUNT)) and twice == sorted(2 * once)
 
 
+def reassembled(spark: SparkSession, path: str, state_api: str | None = None) -> bool:
+    """Split 50 messages, and copy them whole: as a batch, or as a stream of small micro-batches."""
+    split, whole = f"split-{state_api}", f"whole-{state_api}"
+    messages = spark.range(50).selectExpr("CAST(id AS STRING) AS key", "repeat(id % 10, 5000) AS value")
+    writer = messages.write.format("kafkalog").option("topic", split)
+    writer.options(**{"large.message.enabled": "true", "max.message.segment.bytes": "1000"})
+    writer.mode("append").save(path)
+    given = {"subscribe": split, "startingOffsets": "earliest"}
+    if state_api is None:
+        rows = reassemble(spark.read.format("kafkalog").options(**given).load(path)).select("key", "value")
+        rows.write.format("kafkalog").option("topic", whole).mode("append").save(path)
+    else:
+        spark.conf.set(PROVIDER, STORES[state_api])
+        reader = spark.readStream.format("kafkalog").options(**given, maxOffsetsPerTrigger="77")
+        query = (
+            reassemble(reader.load(path), state_api=state_api)
+            .select("key", "value")
+            .writeStream.format("kafkalog")
+            .option("topic", whole)
+            .option("checkpointLocation", f"{path}-{whole}")
+            .trigger(availableNow=True)
+            .start(path)
+        )
+        assert query.awaitTermination(120)
+    written = spark.read.format("kafkalog").option("subscribe", whole).load(path)
+    rows = written.selectExpr("CAST(CAST(key AS STRING) AS INT) AS key", "CAST(value AS STRING) AS value")
+    return sorted(map(tuple, rows.collect())) == [(i, str(i % 10) * 5000) for i in range(50)]
+
+
 def main(folder: str, bootstrap: str, topic: str) -> None:
     spark = (
         SparkSession.builder.remote("local[2]")
         .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.warehouse.dir", f"{folder}/warehouse")
         .getOrCreate()
     )
+    whole = [reassembled(spark, f"{folder}/large", api) for api in (None, *STORES)]
     brokers = {"kafka.bootstrap.servers": bootstrap}
     lines: list[str] = []
     listener = LagListener(brokers | {"subscribe": topic}, echo=lines.append)
@@ -71,7 +103,7 @@ def main(folder: str, bootstrap: str, topic: str) -> None:
     finally:
         spark.streams.removeListener(listener)  # PySpark's thread for it would keep the process
         spark.stop()
-    print(json.dumps({"done": done, "lag": lines}))
+    print(json.dumps({"done": done | {"reassembled": whole}, "lag": lines}))
 
 
 if __name__ == "__main__":

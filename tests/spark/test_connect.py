@@ -34,6 +34,11 @@ def test_spark_connect(broker: Broker, tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr[-4000:]
     said = json.loads(done.stdout.splitlines()[-1])
-    assert said["done"] == {"directory": True, "broker": True, "registered": True}
+    assert said["done"] == {
+        "directory": True,
+        "broker": True,
+        "registered": True,
+        "reassembled": [True, True, True],
+    }
     assert len(said["lag"]) >= 2
     assert all("1,000 rows" in line and "offsets behind" in line for line in said["lag"]), said["lag"]

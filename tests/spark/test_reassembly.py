@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,28 +17,15 @@ from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.model import TopicPartition
 from tests.kafka import Broker
 from tests.largemessage.interleaved import interleaved, segment_values
+from tests.largemessage.state_stores import PROVIDER
 from tests.log.writing import write
 from tests.spark.conftest import in_order
 
-PROVIDER = "spark.sql.streaming.stateStore.providerClass"
-STORES = {
-    "transformWithStateInPandas": "RocksDBStateStoreProvider",
-    "applyInPandasWithState": "HDFSBackedStateStoreProvider",
-}
 T0 = TopicPartition("t", 0)
 GAP = "message.assembler.expiration.offset.gap"
 CAPACITY = "message.assembler.buffer.capacity"
 WHOLE = b"abcdefghij" * 100
 SEGMENTS = segment_values(7, WHOLE, 300)
-
-
-@pytest.fixture(params=STORES)
-def store(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[str]:
-    """Either state store; the name of the API that follows from it."""
-    before = spark.conf.get(PROVIDER)
-    spark.conf.set(PROVIDER, f"org.apache.spark.sql.execution.streaming.state.{STORES[request.param]}")
-    yield request.param
-    spark.conf.set(PROVIDER, str(before))
 
 
 def batch(spark: SparkSession, root: Path) -> DataFrame:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -14,21 +13,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark_kafkalog import reassemble
 from tests.largemessage.cases import SCENARIOS, Scenario, as_delivered
 from tests.spark.conftest import in_order
-
-PROVIDER = "spark.sql.streaming.stateStore.providerClass"
-STORES = {
-    "transformWithStateInPandas": "RocksDBStateStoreProvider",
-    "applyInPandasWithState": "HDFSBackedStateStoreProvider",
-}
-
-
-@pytest.fixture(params=STORES)
-def store(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[str]:
-    """Either state store, and so either API; its name."""
-    before = spark.conf.get(PROVIDER)
-    spark.conf.set(PROVIDER, f"org.apache.spark.sql.execution.streaming.state.{STORES[request.param]}")
-    yield request.param
-    spark.conf.set(PROVIDER, str(before))
 
 
 def _config(scenario: Scenario) -> str:
