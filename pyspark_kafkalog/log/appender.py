@@ -37,8 +37,8 @@ from pyspark_kafkalog.log.layout import (
 )
 from pyspark_kafkalog.model import OffsetRange, TopicPartition
 
-_CHUNK_BYTES = 4 << 20
-"""Batches are copied in chunks of about this size, small enough to be patched in the processor's cache."""
+_CHUNK_BYTES = 1 << 20
+"""Batches are copied in chunks of about this size, to be patched in the processor's cache."""
 
 
 @dataclass(frozen=True, slots=True)

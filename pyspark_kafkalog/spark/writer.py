@@ -105,10 +105,9 @@ class _Writer:
         from pyspark_kafkalog.transfer.writing import make_splitter, write_rows
 
         router = self._router(partition_count)
-        hold = None if self._options.brokers is None else router.bytes_that_fill
         splitter = make_splitter(self._options.splitter)
         with self._audit(batch) as audit:
-            write_rows(rows, router, sink, hold=hold, splitter=splitter, audit=audit)
+            write_rows(rows, router, sink, splitter=splitter, audit=audit)
             return finish()
 
     def _audit(self, batch: _Batch) -> AbstractContextManager[WriteAudit | None]:

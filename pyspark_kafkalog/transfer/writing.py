@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.transfer.routing import Router
 
 _LEAST_HELD, _MOST_HELD = 1 << 20, 32 << 20
-"""Bytes of rows held back, so that record batches fill up even where many partitions share a task."""
+"""Bytes of rows held back. More than it takes, and a task would touch memory that it does not reuse."""
 _FILLS_A_BATCH = 256 << 10
 """Rows of so many bytes fill record batches by themselves."""
 
@@ -78,19 +78,19 @@ def write_rows(
     router: Router,
     sink: RecordBatchSink,
     *,
-    hold: Callable[[], int] | None = None,
     splitter: Splitter | None = None,
     audit: WriteAudit | None = None,
 ) -> None:
     """Encode all rows into ``sink``; rows of one partition keep their order.
 
-    :param hold: how many bytes of rows to encode at a time, about; asked once there are any. None: many.
+    Some are held back, so that record batches fill up even where many partitions share a task.
+
     :param splitter: makes message segments of large values; all of one message go to one partition.
     :param audit: is told of the rows of each topic, before they are split.
     :raises InvalidRecordError: for a row that can't be a record.
     :raises RecordTooLargeError: for one above the largest record batch that the sink takes.
     """
-    for rows in _held(arrow_batches, hold or (lambda: _MOST_HELD)):
+    for rows in _held(arrow_batches, router.bytes_that_fill):
         records = to_records(rows, now_ms=time.time_ns() // 1_000_000)
         split = SplitRecords(records) if splitter is None else splitter.split(records)
         for partition, chosen in router.route(rows, records if router.asks_users_code else split.whole):

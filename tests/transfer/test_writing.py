@@ -52,16 +52,9 @@ def batches(count: int, rows: int = 1000, size: int = 1000) -> Iterator[pa.Recor
     return (pa.RecordBatch.from_pydict({"value": [b"x" * size] * rows}) for _ in range(count))
 
 
-def test_by_default_much_is_held() -> None:
-    sink = Sink()
-    write_rows(batches(4), router(), sink)
-    assert sink.appended == [(0, 4000)]
-
-
 def test_little_is_held_where_few_partitions_are_to_be_filled() -> None:
     sink = Sink()
-    its = router()
-    write_rows(batches(4), its, sink, hold=its.bytes_that_fill)
+    write_rows(batches(4), router(), sink)
     assert sink.appended == [(0, 2000), (0, 2000)], "two exceed the least, of a MiB"
 
 
@@ -69,7 +62,7 @@ def test_little_is_held_where_few_partitions_are_to_be_filled() -> None:
 def test_much_is_held_where_many_are(its: Router) -> None:
     sink = Sink()
     rows = (batch.append_column("topic", pa.array(["t"] * 1000)) for batch in batches(4))
-    write_rows(rows, its, sink, hold=its.bytes_that_fill)
+    write_rows(rows, its, sink)
     assert sum(records for _, records in sink.appended) == 4000
     assert len({partition for partition, _ in sink.appended}) == len(sink.appended)
 
@@ -82,17 +75,18 @@ def test_large_rows_are_not_held_nor_are_those_before_them() -> None:
 
 
 def test_nothing_is_asked_where_there_are_no_rows() -> None:
-    def hold() -> int:
-        raise AssertionError("there is nothing to hold")
+    def count(topic: str) -> int:
+        raise AssertionError("there is nothing to write")
 
     sink = Sink()
-    write_rows(batches(3, rows=0), router(), sink, hold=hold)
+    its = Router(topic="t", partition_count=count, partitioner=None, batch_size=100_000)
+    write_rows(batches(3, rows=0), its, sink)
     assert sink.appended == []
 
 
 def test_the_sink_is_asked_for_settings_before_each_encoding() -> None:
     sink = Sink()
-    write_rows(batches(3, rows=3, size=400_000), router(), sink, hold=lambda: 0)
+    write_rows(batches(3, rows=3, size=400_000), router(), sink)
     assert sink.appended == [(0, 3)] * 3
     assert sink.advanced_after == [1, 2, 3]
     assert sink.sequences == list(range(9))
@@ -186,9 +180,7 @@ def test_every_message_goes_whole_to_the_partition_of_its_key_in_order(
     size = -(-len(rows) // parts)
     pieces = [table.slice(start, size) for start in range(0, len(rows), size)]
     sink = Collecting()
-    write_rows(
-        pieces, router(topic=None, partitions=3), sink, hold=lambda: 0, splitter=make_splitter(splitter)
-    )
+    write_rows(pieces, router(topic=None, partitions=3), sink, splitter=make_splitter(splitter))
     written = list(sink.records())
     found: dict[TopicPartition, list[int]] = {}
     for record in messages(written):
