@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.transfer.routing import Router
 
 _LEAST_HELD, _MOST_HELD = 1 << 20, 32 << 20
-"""Bytes of rows held back. More than it takes, and a task would touch memory that it does not reuse."""
+"""Bytes of rows held back, at the least and at the most. Each task touches new memory for them."""
 _FILLS_A_BATCH = 256 << 10
 """Rows of so many bytes fill record batches by themselves."""
 

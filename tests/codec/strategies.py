@@ -1,10 +1,11 @@
-"""Rows of every shape, as hypothesis strategies and as the Arrow batches that the encoder takes."""
+"""Rows of every shape and bytes to compress, as hypothesis strategies; rows as the encoder takes them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
@@ -26,6 +27,15 @@ _blobs = st.binary(max_size=20) | st.binary(min_size=120, max_size=140) | st.jus
 _headers = st.lists(st.tuples(st.text(max_size=5), st.none() | st.binary(max_size=70)), max_size=4)
 _timestamps = st.just(-1) | st.integers(0, 2**40) | st.integers(1_600_000_000_000, 1_600_000_000_100)
 rows = st.builds(Row, st.none() | _blobs, st.none() | _blobs, st.none() | _headers, _timestamps)
+
+
+runs = st.lists(st.tuples(st.binary(max_size=40), st.integers(1, 300)), max_size=20)
+"""Pieces of bytes, and how often each stands in what is to be compressed."""
+
+
+def plain(runs: list[tuple[bytes, int]]) -> np.ndarray:
+    """The bytes that the runs stand for."""
+    return np.frombuffer(b"".join(piece * times for piece, times in runs), np.uint8)
 
 
 def arrow_batch(rows: Sequence[Row]) -> pa.RecordBatch:

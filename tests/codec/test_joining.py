@@ -9,25 +9,22 @@ from hypothesis import strategies as st
 
 from pyspark_kafkalog.codec.compression import JOINABLE, compress, decompress
 from pyspark_kafkalog.codec.lz4 import UNKNOWN
+from tests.codec import strategies
 from tests.codec.joining import MOST, consecutive, joined
-
-RUNS = st.lists(st.tuples(st.binary(max_size=40), st.integers(1, 300)), max_size=20)
+from tests.codec.strategies import plain
 
 each_compression = pytest.mark.parametrize("compression", JOINABLE)
 
 
 def frame(compression: int, runs: list[tuple[bytes, int]]) -> bytes:
-    plain = b"".join(piece * times for piece, times in runs)
-    return compress(compression, np.frombuffer(plain, np.uint8))
+    return compress(compression, plain(runs))
 
 
 @each_compression
-@given(st.lists(RUNS, min_size=1, max_size=8))
+@given(st.lists(strategies.runs, min_size=1, max_size=8))
 def test_whole_frames(compression: int, contents: list[list[tuple[bytes, int]]]) -> None:
     frames = [frame(compression, runs) for runs in contents]
-    assert joined(compression, frames) == [
-        b"".join(piece * times for piece, times in runs) for runs in contents
-    ]
+    assert joined(compression, frames) == [plain(runs).tobytes() for runs in contents]
 
 
 @each_compression
@@ -60,7 +57,7 @@ def test_frames_that_are_not_in_the_data_are_not_looked_at(compression: int) -> 
 @given(st.data())
 @settings(max_examples=300)
 def test_hurt_frames(compression: int, chance: st.DataObject) -> None:
-    frames = [frame(compression, chance.draw(RUNS)) for _ in range(3)]
+    frames = [frame(compression, chance.draw(strategies.runs)) for _ in range(3)]
     hurt = bytearray(frames[chance.draw(st.integers(0, 2))])
     for _ in range(chance.draw(st.integers(1, 3))):
         hurt[chance.draw(st.integers(0, len(hurt) - 1))] = chance.draw(st.integers(0, 255))

@@ -18,9 +18,9 @@ from pyspark_kafkalog.codec.lz4 import (
     header_checksum,
 )
 from pyspark_kafkalog.errors import CorruptRecordError
+from tests.codec import strategies
 from tests.codec.joining import MOST, consecutive, joined
-
-RUNS = st.lists(st.tuples(st.binary(max_size=40), st.integers(1, 300)), max_size=20)
+from tests.codec.strategies import plain
 
 
 def without_content_size(frame: bytes) -> bytes:
@@ -28,11 +28,7 @@ def without_content_size(frame: bytes) -> bytes:
     return frame[:4] + b"\x60\x40\x82" + frame[15:]
 
 
-def plain(runs: list[tuple[bytes, int]]) -> np.ndarray:
-    return np.frombuffer(b"".join(piece * times for piece, times in runs), np.uint8)
-
-
-@given(RUNS)
+@given(strategies.runs)
 def test_the_size_of_a_frame_is_that_of_its_content(runs: list[tuple[bytes, int]]) -> None:
     data = plain(runs)
     told = np.frombuffer(compress_frame(data), np.uint8)
@@ -41,7 +37,7 @@ def test_the_size_of_a_frame_is_that_of_its_content(runs: list[tuple[bytes, int]
     assert frame_size(untold, MOST) == (data.size if untold.size >= 15 else UNKNOWN)
 
 
-@given(RUNS, st.data())
+@given(strategies.runs, st.data())
 @settings(max_examples=300)
 def test_of_a_hurt_frame_the_content_is_as_pyarrow_streams_it_or_refused(
     runs: list[tuple[bytes, int]], chance: st.DataObject
@@ -88,7 +84,7 @@ def test_frames_are_measured_until_it_is_enough(enough: int, most: int, expected
     assert (sizes[count:] == -7).all()
 
 
-@given(st.lists(st.tuples(RUNS, st.booleans()), min_size=1, max_size=8))
+@given(st.lists(st.tuples(strategies.runs, st.booleans()), min_size=1, max_size=8))
 def test_joined_frames_give_what_each_gives(contents: list[tuple[list[tuple[bytes, int]], bool]]) -> None:
     expected = [plain(runs).tobytes() for runs, _ in contents]
     frames = [compress_frame(plain(runs)) for runs, _ in contents]

@@ -13,17 +13,13 @@ from pyspark_kafkalog.codec.format import ZSTD
 from pyspark_kafkalog.codec.lz4 import UNKNOWN
 from pyspark_kafkalog.codec.zstd import frame_size
 from pyspark_kafkalog.errors import CorruptRecordError
+from tests.codec import strategies
 from tests.codec.joining import joined
-
-RUNS = st.lists(st.tuples(st.binary(max_size=40), st.integers(1, 300)), max_size=20)
+from tests.codec.strategies import plain
 
 
 def array(data: bytes) -> np.ndarray:
     return np.frombuffer(data, np.uint8)
-
-
-def plain(runs: list[tuple[bytes, int]]) -> np.ndarray:
-    return array(b"".join(piece * times for piece, times in runs))
 
 
 def frame(data: np.ndarray) -> np.ndarray:
@@ -39,7 +35,7 @@ def streamed(data: np.ndarray) -> np.ndarray:
     return array(sink.getvalue().to_pybytes())
 
 
-@given(RUNS)
+@given(strategies.runs)
 def test_the_size_of_a_frame_is_that_of_its_content(runs: list[tuple[bytes, int]]) -> None:
     assert frame_size(frame(plain(runs))) == plain(runs).size
 
@@ -98,7 +94,7 @@ def test_a_size_that_no_such_frame_can_have_is_not_believed() -> None:
     assert frame_size(array(b"\x28\xb5\x2f\xfd" + content)) == UNKNOWN
 
 
-@given(RUNS, st.data())
+@given(strategies.runs, st.data())
 @settings(max_examples=300)
 def test_of_a_hurt_frame_the_content_is_as_pyarrow_streams_it_or_refused(
     runs: list[tuple[bytes, int]], chance: st.DataObject
