@@ -15,6 +15,7 @@ from pathlib import Path
 
 from tests.kafka_jars import KAFKA_VERSION, kafka_jars, spark_kafka_connector_jars
 from tests.kafka_process import (
+    SMALL_BROKER,
     JavaServer,
     free_ports,
     listens,
@@ -126,17 +127,7 @@ class Broker(KafkaService):
                 f"{its.name}:{its.protocol}" for its in [*served, controller]
             ),
             "log.dirs": self.log_dir,
-            "auto.create.topics.enable": "false",
-            "offsets.topic.replication.factor": 1,
-            "offsets.topic.num.partitions": 2,
-            "transaction.state.log.replication.factor": 1,
-            "transaction.state.log.min.isr": 1,
-            "transaction.state.log.num.partitions": 2,
-            "group.initial.rebalance.delay.ms": 0,
-            # Records with timestamps of long ago stay.
-            "log.retention.hours": -1,
-            # The default asks for half of the small heap below.
-            "log.cleaner.dedupe.buffer.size": 16 << 20,
+            **SMALL_BROKER,
             **(settings or {}),
         }
         folder.mkdir(parents=True, exist_ok=True)

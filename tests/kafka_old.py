@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.kafka_jars import old_kafka_jars
-from tests.kafka_process import JavaServer, free_ports, listens, tail, write_properties
+from tests.kafka_process import SMALL_BROKER, JavaServer, free_ports, listens, tail, write_properties
 from tests.kafka_service import KafkaService
 
 
@@ -29,15 +29,7 @@ class OldBroker(KafkaService):
             "listeners": f"PLAINTEXT://{self.bootstrap}",
             "log.dirs": folder / "data",
             "zookeeper.connect": self._zookeeper_address,
-            "auto.create.topics.enable": "false",
-            "offsets.topic.replication.factor": 1,
-            "offsets.topic.num.partitions": 2,
-            "transaction.state.log.replication.factor": 1,
-            "transaction.state.log.min.isr": 1,
-            "transaction.state.log.num.partitions": 2,
-            "group.initial.rebalance.delay.ms": 0,
-            "log.retention.hours": -1,
-            "log.cleaner.dedupe.buffer.size": 16 << 20,
+            **SMALL_BROKER,
         }
         self._zookeeper = JavaServer(
             old_kafka_jars(),

@@ -14,6 +14,21 @@ from pathlib import Path
 from tests import class_archives
 from tests.kafka_jars import java, kafka_jars
 
+SMALL_BROKER: dict[str, object] = {
+    "auto.create.topics.enable": "false",
+    "offsets.topic.replication.factor": 1,
+    "offsets.topic.num.partitions": 2,
+    "transaction.state.log.replication.factor": 1,
+    "transaction.state.log.min.isr": 1,
+    "transaction.state.log.num.partitions": 2,
+    "group.initial.rebalance.delay.ms": 0,
+    # Records with timestamps of long ago stay.
+    "log.retention.hours": -1,
+    # The default asks for half of a small heap.
+    "log.cleaner.dedupe.buffer.size": 16 << 20,
+}
+"""Settings of a broker that is alone and has a small heap."""
+
 # Linux gives clients ports from 32768 on, so a listener below meets none of theirs.
 _PORTS = range(20_000, 32_000)
 
