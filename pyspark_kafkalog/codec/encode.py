@@ -27,6 +27,7 @@ from pyspark_kafkalog.errors import InvalidRecordError, RecordTooLargeError
 from pyspark_kafkalog.model import TopicPartition
 
 _Columns: TypeAlias = tuple[Any, Any, Any, Any, Any, Any]
+_NO_HEADERS = (binary_column(pa.nulls(0, pa.binary())),) * 2
 _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
@@ -148,17 +149,23 @@ def _columns(records: pa.RecordBatch, topic_partition: TopicPartition) -> _Colum
         raise InvalidRecordError("A row has a null timestamp", topic_partition=topic_partition)
     key = records.column("key") if "key" in names else pa.nulls(records.num_rows, pa.binary())
     headers = records.column("headers") if "headers" in names else pa.nulls(records.num_rows, _HEADERS)
-    used = headers.flatten()
-    if used.null_count or used.field("key").null_count:
-        raise InvalidRecordError("A row has a null header or header key", topic_partition=topic_partition)
     return (
         binary_column(key),
         binary_column(records.column("value")),
         list_column(headers),
-        binary_column(headers.values.field("key")),
-        binary_column(headers.values.field("value")),
+        *_header_columns(headers, topic_partition),
         int64_column(timestamps),
     )
+
+
+def _header_columns(headers: pa.ListArray, topic_partition: TopicPartition) -> tuple[Any, Any]:
+    """Keys and values of the headers of all records."""
+    if headers.null_count == len(headers):
+        return _NO_HEADERS
+    used = headers.flatten()
+    if used.null_count or used.field("key").null_count:
+        raise InvalidRecordError("A row has a null header or header key", topic_partition=topic_partition)
+    return binary_column(headers.values.field("key")), binary_column(headers.values.field("value"))
 
 
 def _refused(status: int, row: int, records: pa.RecordBatch, topic_partition: TopicPartition) -> Exception:

@@ -5,6 +5,8 @@ Sources: ``Utils.murmur2``, ``BuiltInPartitioner`` (KIP-480, KIP-794).
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pyarrow as pa
 
@@ -38,19 +40,25 @@ class StickyPartitioner:
 
     def partitions(self, sizes: np.ndarray) -> np.ndarray:
         """Partition of each record, int32, given the bytes that each takes, in order."""
-        ends = self._filled + np.cumsum(sizes, dtype=np.int64)
-        switches = (ends - sizes) // self._batch_size
-        partitions = ((self._partition + switches) % self._num_partitions).astype(np.int32)
-        if ends.size:
-            switched, self._filled = divmod(int(ends[-1]), self._batch_size)
-            self._partition = (self._partition + switched) % self._num_partitions
+        partitions = np.empty(sizes.size, np.int32)
+        self._partition, self._filled = kernels.sticky_partitions(
+            sizes, self._batch_size, self._num_partitions, self._partition, self._filled, partitions
+        )
         return partitions
+
+
+def payload_sizes(*columns: pa.Array) -> np.ndarray:
+    """Bytes that each row has in the binary or string columns together, int64; null has none."""
+    sizes = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        if column.null_count < len(column):
+            kernels.add_lengths(binary_column(column), sizes)
+    return sizes
 
 
 def rows_by_partition(partitions: np.ndarray, num_partitions: int) -> list[np.ndarray]:
     """For each partition the numbers of its rows (int64), in order, given each row's partition (int32)."""
-    counts = np.bincount(partitions, minlength=num_partitions)
-    ends = np.cumsum(counts) - counts
+    ends = np.zeros(num_partitions, np.int64)
     rows = np.empty(partitions.size, np.int64)
     kernels.group_rows(partitions, ends, rows)
-    return np.split(rows, ends[:-1])
+    return [rows[start:end] for start, end in pairwise([0, *ends.tolist()])]

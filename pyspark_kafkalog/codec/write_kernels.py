@@ -277,13 +277,51 @@ def murmur2_partitions(keys: tuple, num_partitions: int, partitions: np.ndarray)
         partitions[row] = (h & uint32(0x7FFFFFFF)) % uint32(num_partitions)
 
 
+@kernel(void(_BINARY, OUT_INT64))
+def add_lengths(column: tuple, sizes: np.ndarray) -> None:
+    """Add to each of ``sizes`` the bytes that the column has in that row; null has none."""
+    offsets, validity, _ = column
+    for row in range(sizes.size):
+        if not _is_null(validity, row):
+            sizes[row] += int64(offsets[row + 1]) - int64(offsets[row])
+
+
+@kernel(types.UniTuple(int64, 2)(INT64S, int64, int64, int64, int64, OUT_INT32))
+def sticky_partitions(
+    sizes: np.ndarray,
+    batch_size: int,
+    num_partitions: int,
+    partition: int,
+    filled: int,
+    partitions: np.ndarray,
+) -> tuple[int, int]:
+    """Partition of each record: from ``partition`` on, the next one after every ``batch_size`` bytes.
+
+    :param filled: bytes that ``partition`` has had already.
+    :return: the partition of the record to come, and the bytes that it has had.
+    """
+    for row in range(partitions.size):
+        partitions[row] = partition
+        filled += sizes[row]
+        if filled >= batch_size:
+            partition = (partition + filled // batch_size) % num_partitions
+            filled %= batch_size
+    return partition, filled
+
+
 @kernel(void(INT32S, OUT_INT64, OUT_INT64))
 def group_rows(partitions: np.ndarray, ends: np.ndarray, rows: np.ndarray) -> None:
     """Sort row numbers by partition, stably.
 
-    ``ends[p]`` goes in as the place in ``rows`` of the first row of partition p,
-    and comes out as the place behind its last.
+    ``ends[p]``, all zero before, becomes the place in ``rows`` behind the last row of partition p.
     """
+    for row in range(partitions.size):
+        ends[partitions[row]] += 1
+    place = int64(0)
+    for p in range(ends.size):
+        count = ends[p]
+        ends[p] = place
+        place += count
     for row in range(partitions.size):
         p = partitions[row]
         rows[ends[p]] = row

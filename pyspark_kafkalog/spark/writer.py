@@ -366,6 +366,7 @@ class BrokerBatchWriter(_BrokerWriter, DataSourceArrowWriter):
         """Log what was written."""
         self._report(messages, "A batch")
         self._complete_audit(self._job, len(messages))
+        freeze_modules()
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Nothing can be taken back."""
@@ -383,6 +384,7 @@ class BrokerStreamWriter(_BrokerWriter, DataSourceStreamArrowWriter):
         self._report(messages, f"Micro-batch {batchId}")
         for query_id in _queries(messages):
             self._complete_audit(_Batch(query_id, batchId), len(messages))
+        freeze_modules()
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Nothing can be taken back."""

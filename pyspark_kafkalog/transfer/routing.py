@@ -8,9 +8,13 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from pyspark_kafkalog.codec.partitioner import StickyPartitioner, murmur2_partitions, rows_by_partition
+from pyspark_kafkalog.codec.partitioner import (
+    StickyPartitioner,
+    murmur2_partitions,
+    payload_sizes,
+    rows_by_partition,
+)
 from pyspark_kafkalog.errors import InvalidRecordError
 from pyspark_kafkalog.model import TopicPartition, check_topic
 from pyspark_kafkalog.transfer.importing import imported
@@ -181,13 +185,5 @@ def _taken(column: pa.Array, chosen: _Rows) -> pa.Array:
 
 def _sizes(records: pa.RecordBatch, chosen: _Rows) -> NDArray[np.int64]:
     """About what each row takes in a record batch."""
-    sizes = _RECORD_OVERHEAD + _lengths(records.column("value"))
-    keys = records.column("key")
-    if keys.null_count < len(keys):
-        sizes += _lengths(keys)
+    sizes = _RECORD_OVERHEAD + payload_sizes(records.column("key"), records.column("value"))
     return sizes if chosen is None else sizes[chosen]
-
-
-def _lengths(column: pa.Array) -> NDArray[np.int64]:
-    lengths: NDArray[np.int64] = pc.binary_length(column).fill_null(0).to_numpy().astype(np.int64)
-    return lengths

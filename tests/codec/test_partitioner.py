@@ -9,7 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2
 
-from pyspark_kafkalog.codec.partitioner import StickyPartitioner, murmur2_partitions, rows_by_partition
+from pyspark_kafkalog.codec.partitioner import (
+    StickyPartitioner,
+    murmur2_partitions,
+    payload_sizes,
+    rows_by_partition,
+)
 
 # Kafka's UtilsTest::testMurmur2
 GOLDEN = {
@@ -68,6 +73,12 @@ def test_sticky_is_balanced_by_bytes():
     shares = np.bincount(chosen, weights=sizes)
     assert shares.max() - shares.min() < 0.01 * shares.mean()
     assert np.count_nonzero(np.diff(chosen)) < sizes.sum() / 16384 + 1
+
+
+@given(st.lists(st.tuples(*[st.none() | st.binary(max_size=9)] * 2)), st.integers(0, 9))
+def test_payload_sizes(rows, start):
+    key, value = (pa.array([row[i] for row in rows], pa.binary())[start:] for i in (0, 1))
+    assert payload_sizes(key, value).tolist() == [sum(map(len, filter(None, row))) for row in rows[start:]]
 
 
 @given(st.integers(1, 9), st.data())
