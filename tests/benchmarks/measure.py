@@ -22,7 +22,7 @@ def arguments(description: str | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--scale", type=float, default=1.0, help="share of the full number of records")
     parser.add_argument(
-        "--rounds", type=int, default=5, help="counted runs of each contestant; 1: one run in all"
+        "--rounds", type=int, default=5, help="counted runs of each contestant; 1: with no other before"
     )
     parser.add_argument("--folder", type=Path, help="where to put the data, instead of a temporary folder")
     return parser.parse_args()
@@ -33,18 +33,31 @@ def warm_ups(rounds: int) -> int:
     return 2 if rounds > 1 else 0
 
 
-def seconds_by_turns(contestants: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
-    """Median seconds of each contestant; every round runs each of them once, so all meet the same weather."""
-    for _ in range(warm_ups(rounds)):
-        for run in contestants.values():
-            run()
+def seconds_by_turns(
+    contestants: Mapping[str, Callable[[], object]],
+    rounds: int,
+    *,
+    cold: bool = False,
+    after: Callable[[str], object] = lambda name: None,
+) -> dict[str, float]:
+    """Median seconds of each contestant.
+
+    Every round runs each of them once, beginning with another one, so all meet the same weather.
+
+    :param cold: count from the first round on.
+    :param after: called with its name after each run of a contestant, in nobody's time.
+    """
     taken: dict[str, list[float]] = {name: [] for name in contestants}
-    for _ in range(rounds):
-        for name, run in contestants.items():
+    discarded = 0 if cold else warm_ups(rounds)
+    order = [*contestants]
+    for _ in range(discarded + rounds):
+        for name in order:
             start = time.perf_counter()
-            run()
+            contestants[name]()
             taken[name].append(time.perf_counter() - start)
-    return {name: statistics.median(times) for name, times in taken.items()}
+            after(name)
+        order = [*order[1:], order[0]]
+    return {name: statistics.median(times[discarded:]) for name, times in taken.items()}
 
 
 def print_rate(
