@@ -37,7 +37,7 @@ from pyspark_kafkalog.log.layout import (
 )
 from pyspark_kafkalog.model import OffsetRange, TopicPartition
 
-_CHUNK_BYTES = 1 << 20
+_CHUNK_BYTES = 128 << 10
 """Batches are copied in chunks of about this size: they are patched in the processor's cache, and larger
 writes get pages of memory that the machine has not used for long."""
 
