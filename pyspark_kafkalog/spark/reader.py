@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from pyspark_kafkalog.model import CommittedOffsets, OffsetRange, TopicPartition
+from pyspark_kafkalog.model import CommittedOffsets, OffsetRange, Place, TopicPartition
 from pyspark_kafkalog.options.columns import DEAD_LETTER_FIELDS, RECORD_FIELDS, read_columns
 from pyspark_kafkalog.options.settings import place_options, read_options
 from pyspark_kafkalog.planning.filters import ALL_ROWS, bounds_of
 from pyspark_kafkalog.planning.offsets import plan_batch, start_from_group
 from pyspark_kafkalog.planning.splitting import Split
 from pyspark_kafkalog.spark.auditing import Plan
-from pyspark_kafkalog.spark.garbage import freeze_modules
+from pyspark_kafkalog.spark.garbage import freeze_modules, loading
 from pyspark_kafkalog.transfer.places import open_groups, open_place
 from pyspark_kafkalog.transfer.seeking import check_start, cleanup_policies
 
@@ -64,10 +64,10 @@ class LogReader:
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The rows of one split as arrow batches, in offset order."""
-        from pyspark_kafkalog.transfer.reading import read_split
-
         if not isinstance(partition, LogInputPartition):
             return  # Spark makes one empty partition of an empty plan
+        with loading():
+            from pyspark_kafkalog.transfer.reading import read_split
         read = None
         if self._options.large_messages.enabled:
             from pyspark_kafkalog.transfer.reassembling import read_reassembled
@@ -80,9 +80,13 @@ class LogReader:
             audit = audit_of(partition.split, self._options.audit, self._plan)
             if read is not None:
                 read = partial(read, on_dropped=audit.dropped)
-        rows = read_split(open_place(self._place_options), partition.split, self._rules(), read)
+        rows = read_split(self._open_place(), partition.split, self._rules(), read)
         yield from rows if audit is None else audit.passing(rows)
         freeze_modules()
+
+    def _open_place(self) -> Place:
+        with loading():
+            return open_place(self._place_options)
 
     def _open_committed(self) -> CommittedOffsets:
         """What the groups of the place have committed, to start from it."""
@@ -114,7 +118,7 @@ class LogBatchReader(LogReader, DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """The splits; open ends stay open for the tasks to look up."""
-        place = open_place(self._place_options)
+        place = self._open_place()
         check_start(self._options, cleanup_policies(self._place_options))
         options = start_from_group(self._options, place, self._open_committed)
         splits = [LogInputPartition(split) for split in plan_batch(place, options, self._bounds)]

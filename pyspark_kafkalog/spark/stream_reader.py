@@ -56,7 +56,7 @@ class LogStreamReader(LogReader, DataSourceStreamReader, SupportsTriggerAvailabl
             self._place_options.brokers,
         )
         return StreamPlanner(
-            open_place(self._place_options),
+            self._open_place(),
             self._options,
             topic_ids=kept_topic_ids(checkpoint, source),
             keep_topic_ids=partial(keep_topic_ids, checkpoint, source),

@@ -26,7 +26,7 @@ from pyspark_kafkalog.errors import KafkaLogError, OptionError
 from pyspark_kafkalog.log.lock import check_unlocked
 from pyspark_kafkalog.options.columns import check_written_columns
 from pyspark_kafkalog.options.settings import WriteOptions, write_options
-from pyspark_kafkalog.spark.garbage import freeze_modules
+from pyspark_kafkalog.spark.garbage import freeze_modules, loading
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -181,8 +181,9 @@ class _DirectoryWriter(_Writer):
         check_unlocked(options.root)
 
     def _stage(self, batch: _Batch, rows: Iterator[pa.RecordBatch]) -> Staged:
-        from pyspark_kafkalog.log.directory import LogDirectory
-        from pyspark_kafkalog.log.staging import Staging
+        with loading():
+            from pyspark_kafkalog.log.directory import LogDirectory
+            from pyspark_kafkalog.log.staging import Staging
 
         options, context = self._options, _task()
         existing = LogDirectory.open(options.root).topics() if os.path.isdir(options.root) else {}
@@ -199,8 +200,9 @@ class _DirectoryWriter(_Writer):
         return Staged(staged, None if batch.number is None else batch.query)
 
     def _publish(self, batch: _Batch, messages: list[WriterCommitMessage | None]) -> None:
-        from pyspark_kafkalog.log.journal import PublishedBatch
-        from pyspark_kafkalog.log.publish import LogSettings, publish
+        with loading():
+            from pyspark_kafkalog.log.journal import PublishedBatch
+            from pyspark_kafkalog.log.publish import LogSettings, publish
 
         staged = [message for message in messages if isinstance(message, Staged)]
         if len(staged) != len(messages):
@@ -311,8 +313,9 @@ class _BrokerWriter(_Writer):
 
     def _produce(self, batch: _Batch, rows: Iterator[pa.RecordBatch]) -> Produced:
         """Produce the rows of one task, and wait until they are acknowledged."""
-        from pyspark_kafkalog.broker.cluster import cluster_of
-        from pyspark_kafkalog.broker.produce import ProduceSink
+        with loading():
+            from pyspark_kafkalog.broker.cluster import cluster_of
+            from pyspark_kafkalog.broker.produce import ProduceSink
 
         options = self._options
         assert options.brokers is not None, "This writer is for brokers"

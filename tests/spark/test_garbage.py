@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from pyspark_kafkalog.spark import garbage
-from pyspark_kafkalog.spark.garbage import freeze_modules
+from pyspark_kafkalog.spark.garbage import freeze_modules, loading
 
 
 @pytest.fixture(autouse=True)
@@ -31,3 +31,28 @@ def test_what_exists_is_frozen_and_what_comes_with_more_modules(monkeypatch: pyt
     freeze_modules()
     assert gc.get_freeze_count() > frozen
     assert len(kept) == 1000
+
+
+def test_nothing_is_collected_while_modules_are_loaded_and_they_are_frozen() -> None:
+    with loading():
+        assert not gc.isenabled()
+    assert gc.isenabled()
+    frozen = gc.get_freeze_count()
+    assert frozen > 10_000
+    with loading():
+        kept = [[] for _ in range(1000)]
+    assert gc.get_freeze_count() <= frozen
+    assert len(kept) == 1000
+
+
+def test_a_failure_to_load_leaves_the_collector_as_it_was() -> None:
+    with pytest.raises(ImportError), loading():
+        raise ImportError
+    assert gc.isenabled()
+    gc.disable()
+    try:
+        with loading():
+            pass
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
