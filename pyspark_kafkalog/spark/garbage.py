@@ -21,7 +21,7 @@ def loading() -> Iterator[None]:
     gc.disable()
     try:
         yield
-        _freeze()
+        _freeze_more_modules(collect=False)
     finally:
         if enabled:
             gc.enable()
@@ -33,17 +33,13 @@ def freeze_modules() -> None:
     Objects are still freed when nothing refers to them; only cycles of them are not.
     Does nothing while no more modules are loaded than the last time.
     """
-    if _are_more_modules():
-        gc.collect()
-    _freeze()
+    _freeze_more_modules(collect=True)
 
 
-def _are_more_modules() -> bool:
-    return len(sys.modules) > _frozen_modules
-
-
-def _freeze() -> None:
+def _freeze_more_modules(*, collect: bool) -> None:
     global _frozen_modules
-    if _are_more_modules():
+    if len(sys.modules) > _frozen_modules:
+        if collect:
+            gc.collect()
         gc.freeze()
         _frozen_modules = len(sys.modules)

@@ -17,6 +17,7 @@ from pyspark.sql.streaming.datasource import (
 
 from pyspark_kafkalog.options.offsets_json import MAX_LONG, Offsets, parse_offsets, to_json
 from pyspark_kafkalog.planning.stream import StreamPlanner
+from pyspark_kafkalog.spark.garbage import loading
 from pyspark_kafkalog.spark.reader import LogInputPartition, LogReader
 from pyspark_kafkalog.transfer.checkpoint import keep_topic_ids, kept_start_offsets, kept_topic_ids
 from pyspark_kafkalog.transfer.committing import TIMEOUT, CompletionWatch, OffsetCommitter
@@ -86,11 +87,12 @@ class LogStreamReader(LogReader, DataSourceStreamReader, SupportsTriggerAvailabl
 
     def _safe_offsets(self, groups: GroupOffsets, group: str) -> SafeOffsets:
         """Imports all that the thread of commits will need: two threads that import can deadlock."""
-        from pyspark_kafkalog.transfer.open_messages import OpenMessages
-        from pyspark_kafkalog.transfer.safe_offsets import SafeOffsets
+        with loading():
+            from pyspark_kafkalog.transfer.open_messages import OpenMessages
+            from pyspark_kafkalog.transfer.safe_offsets import SafeOffsets
 
-        if self._place_options.brokers is not None:
-            import pyspark_kafkalog.broker.fetch  # noqa: F401
+            if self._place_options.brokers is not None:
+                import pyspark_kafkalog.broker.fetch  # noqa: F401
         place, settings = partial(open_place, self._place_options), self._options.large_messages.settings
         return SafeOffsets(OpenMessages(place, self._rules(), settings), groups, group)
 
