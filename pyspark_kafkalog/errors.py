@@ -86,7 +86,14 @@ class CorruptRecordError(KafkaLogError):
 
 
 class DataLossError(KafkaLogError):
-    """Records that the query was to read are gone; see the option ``failOnDataLoss``."""
+    """Records that the query was to read are gone; see the option ``failOnDataLoss``.
+
+    :param next_offset: the first offset behind them that is there; None if all the rest is gone.
+    """
+
+    def __init__(self, message: str, *, next_offset: int | None = None, **place: Any) -> None:
+        super().__init__(message, **place)
+        self.next_offset = next_offset
 
 
 class LogDirectoryError(KafkaLogError):

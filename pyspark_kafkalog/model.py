@@ -108,6 +108,20 @@ class Watermarks:
         return self.last_stable_offset if read_committed else self.high_watermark
 
 
+class Seen(NamedTuple):
+    """What a plan saw of a partition, which holds for whoever carries it out.
+
+    ``topic_id`` is empty and ``leader_epoch`` -1 where it is not known; the records below ``end`` were there.
+    """
+
+    topic_id: str = ""
+    leader_epoch: int = -1
+    end: int = 0
+
+
+NOTHING_SEEN = Seen()
+
+
 @dataclass(frozen=True, slots=True)
 class StoredSize:
     """The bytes of a partition's record batches; how many segments they are in, None if that is not told."""
@@ -174,6 +188,19 @@ class Place(Protocol):
 
         Without ``read_committed`` the last stable offset may be given as the
         high watermark, since finding it can cost a scan.
+        """
+
+    def leader_epochs(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """The newest leader epochs that are known of these partitions, without those of which none is.
+
+        Whatever was asked of the place before, was answered in these epochs or older ones.
+        """
+
+    def expect(self, partition: TopicPartition, seen: Seen) -> None:
+        """Hold answers that contradict what a plan has seen for out of date.
+
+        They are believed only on evidence: of the leader, in an epoch that is no older, and where the
+        log ends before ``seen.end``, after kafkaConsumer.pollTimeoutMs.
         """
 
     def offsets_for_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:

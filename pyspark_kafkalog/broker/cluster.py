@@ -11,10 +11,8 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable, Collection, Iterable
+from typing import Any, NamedTuple
 
 from kafka.protocol.admin import DescribeConfigsRequest
 from kafka.protocol.producer import InitProducerIdRequest
@@ -22,11 +20,9 @@ from kafka.protocol.producer import InitProducerIdRequest
 from pyspark_kafkalog.broker.backoff import Backoff
 from pyspark_kafkalog.broker.connection import Connection
 from pyspark_kafkalog.broker.error_codes import (
-    LEADER_NOT_AVAILABLE,
     UNKNOWN_TOPIC_OR_PARTITION,
     error_of,
     is_retriable,
-    wants_refresh,
 )
 from pyspark_kafkalog.broker.metadata import MAX_VERSION, Leader, Metadata, metadata_request
 from pyspark_kafkalog.broker.pool import ConnectionPool
@@ -41,7 +37,7 @@ from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions
 
 UNKNOWN_LOOKS = 3
-"""How often fresh metadata must lack a partition for it not to exist: brokers hear of a new one in turn."""
+"""How often a coordinator must not know a partition for it not to exist."""
 _TOPIC = 2
 """Of DescribeConfigs' resource types."""
 _TO_GET_PRODUCER_IDS = (
@@ -49,18 +45,6 @@ _TO_GET_PRODUCER_IDS = (
     " cluster, too), or set kafka.enable.idempotence to false."
 )
 """KIP-679."""
-
-Answer = TypeVar("Answer")
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """A partition's error code in an answer."""
-
-    error_code: int
-
-
-_UNTOLD = Refused(UNKNOWN_TOPIC_OR_PARTITION)
 
 
 class Coordinator(NamedTuple):
@@ -82,6 +66,8 @@ class Cluster:
         """When each topic was looked up."""
         self.coordinators: dict[str, Coordinator] = {}
         """The brokers that coordinate groups, as they were found last."""
+        self._answered_by: int | None = None
+        """The broker that was asked last by :meth:`call`; None for a bootstrap server."""
         self._pool = ConnectionPool(options)
 
     # Connections
@@ -102,16 +88,19 @@ class Cluster:
         """As :meth:`connection`, to a broker that metadata need not know yet."""
         return self._pool.take(coordinator.address, coordinator.node_id, timeout=timeout)
 
-    def any_connection(self, *, timeout: float | None = None) -> Connection:
+    def any_connection(
+        self, *, avoid: Collection[int | None] = (), timeout: float | None = None
+    ) -> Connection:
         """A connection to any broker, for the caller alone until :meth:`release`.
 
         Known brokers and the bootstrap servers are tried in turn, for request.timeout.ms at most.
 
+        :param avoid: the brokers to try last.
         :param timeout: seconds for all of it instead.
         :raises BrokerConnectionError: if none can be reached.
         :raises AuthenticationError: if credentials or certificates are not accepted.
         """
-        return self._pool.take_any(self.metadata.brokers, timeout=timeout)
+        return self._pool.take_any(self.metadata.brokers, avoid=avoid, timeout=timeout)
 
     def release(self, connection: Connection) -> None:
         """Give back a connection; one with requests in flight is closed."""
@@ -128,21 +117,26 @@ class Cluster:
         topics: Collection[str] | None = None,
         *,
         create: bool = False,
+        avoid: Collection[int | None] = (),
         timeout: float | None = None,
     ) -> None:
         """Look up brokers and the leaders of these topics' partitions, or of all.
 
+        Brokers that contradict what is known of a topic are asked last, see :class:`Metadata`.
+
         :param create: whether brokers may create topics that don't exist, if they are set up for it.
+        :param avoid: brokers to ask last, too.
         :param timeout: as of :meth:`call`.
         """
         response = self.call(
             metadata_request(topics, create=create),
             doing="Looking up metadata",
             max_version=MAX_VERSION,
+            avoid=self.metadata.doubtful(topics) | set(avoid),
             timeout=timeout,
         )
-        self.metadata.learn(response, topics)
         now = time.monotonic()
+        self.metadata.learn(response, topics, node_id=self._answered_by, now=now)
         if topics is None:
             self._refreshed = dict.fromkeys(self.metadata.topics, now)
         else:
@@ -153,7 +147,7 @@ class Cluster:
 
         :param timeout: as of :meth:`call`.
         """
-        self._look_up([partition.topic], timeout=timeout)
+        self.look_up([partition.topic], timeout=timeout)
         return self.metadata.leader(partition)
 
     def forget(self, topics: Iterable[str]) -> None:
@@ -166,7 +160,7 @@ class Cluster:
 
         :raises KafkaLogError: if the brokers won't tell of one of ``names``, as by the ACLs.
         """
-        self.refresh(names)
+        self._refresh_until_sure(names)
         known = sorted(self.metadata.topics.items())
         for name, topic in known:
             if (
@@ -180,14 +174,29 @@ class Cluster:
 
     def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
         """The ids of those topics that exist, looked up now; empty of brokers older than Kafka 2.8."""
-        self.refresh(topics)
+        self._refresh_until_sure(topics)
         known = self.metadata.topics
         return {name: known[name].topic_id for name in topics if name in known}
 
-    def _new_backoff(self, timeout: float | None = None) -> Backoff:
+    def _refresh_until_sure(self, topics: Collection[str] | None) -> None:
+        """As :meth:`refresh`, again and again while brokers contradict what is known of these topics."""
+        backoff = self.new_backoff()
+        self.refresh(topics)
+        while self.metadata.in_doubt(topics):
+            backoff.pause(
+                BrokerConnectionError(
+                    "Some broker says that a topic is gone, or was made anew, and no other confirms it",
+                    hint="See whether the other brokers are up and reachable.",
+                )
+            )
+            self.refresh(topics)
+
+    def new_backoff(self, timeout: float | None = None) -> Backoff:
+        """Pauses between attempts, for ``timeout`` seconds in all, or request.timeout.ms."""
         return Backoff(self.options, self.options.request_timeout_ms / 1000 if timeout is None else timeout)
 
-    def _look_up(self, topics: Iterable[str], *, timeout: float | None = None) -> None:
+    def look_up(self, topics: Iterable[str], *, timeout: float | None = None) -> None:
+        """Look up those of these topics that were not looked up for metadata.max.age.ms, or are forgotten."""
         oldest = time.monotonic() - self.options.metadata_max_age_ms / 1000
         stale = {topic for topic in topics if self._refreshed.get(topic, -1e9) < oldest}
         if stale:
@@ -202,18 +211,21 @@ class Cluster:
         doing: str,
         error_code: Callable[[Any], int] = lambda response: 0,
         max_version: int | None = None,
+        avoid: Collection[int | None] = (),
         timeout: float | None = None,
     ) -> Any:
         """Ask any broker, and again if it fails or answers with an error that a retry may mend.
 
         :param doing: what the request is for, to begin an error's message.
         :param error_code: finds the error code in a response.
+        :param avoid: the brokers to ask last.
         :param timeout: seconds for all of it; by default each step has request.timeout.ms.
         """
-        backoff = self._new_backoff(timeout)
+        backoff = self.new_backoff(timeout)
         bound = None if timeout is None else backoff
         while True:
-            connection = self.any_connection(timeout=_left(bound))
+            connection = self.any_connection(avoid=avoid, timeout=_left(bound))
+            self._answered_by = connection.node_id
             trouble: KafkaLogError
             try:
                 response = connection.call(request, max_version=max_version, timeout=_left(bound))
@@ -236,7 +248,7 @@ class Cluster:
 
         :param timeout: seconds for all of it.
         """
-        backoff = self._new_backoff(timeout)
+        backoff = self.new_backoff(timeout)
         answers: dict[int, Any] = {}
         while True:
             trouble: KafkaLogError | None = None
@@ -264,146 +276,6 @@ class Cluster:
             return connection.call(request, timeout=timeout)
         finally:
             self.release(connection)
-
-    def call_leaders(
-        self,
-        partitions: Iterable[TopicPartition],
-        ask: Callable[[Mapping[TopicPartition, int]], Sequence[Any]],
-        read: Callable[[Sequence[Any]], Mapping[TopicPartition, Answer | Refused]],
-        *,
-        doing: str,
-        min_version: int = 0,
-        max_version: int | None = None,
-        untold: Answer | Refused = _UNTOLD,
-    ) -> dict[TopicPartition, Answer]:
-        """Ask the leaders of partitions, each broker once, and all before any answer is awaited.
-
-        Partitions whose leader moved, or whose broker fails, are asked for again.
-
-        :param ask: makes the requests to one broker, from partitions and their leader epochs (-1: unknown).
-        :param read: tells each partition's answer, or error code, from the responses to them.
-        :param min_version: of the requests, and ``max_version``.
-        :param untold: the answer of a partition of which a broker says nothing.
-        :returns: the answers; without partitions that don't exist.
-        :raises UnsupportedVersionError: if a broker doesn't know the requests in these versions.
-        :raises KafkaLogError: for an error that no retry mends within request.timeout.ms.
-        """
-        backoff = self._new_backoff()
-        answers: dict[TopicPartition, Answer] = {}
-        missed: Counter[TopicPartition] = Counter()
-        remaining = sorted(set(partitions))
-        while remaining:
-            trouble: KafkaLogError | None = None
-            by_node, leaderless = self._by_leader(remaining)
-            for partition in leaderless:
-                trouble = self._no_leader(partition, doing)
-                missed[partition] += self.metadata.leader(partition) is None
-            outcomes = self._ask_each(by_node, ask, read, min_version, max_version)
-            for partition in [p for epochs in by_node.values() for p in epochs]:
-                outcome = outcomes.get(partition, untold)
-                if isinstance(outcome, Refused):
-                    trouble = error_of(outcome.error_code, doing, topic_partition=partition)
-                    if not is_retriable(outcome.error_code):
-                        raise trouble
-                    if wants_refresh(outcome.error_code):
-                        self.forget([partition.topic])
-                elif isinstance(outcome, BrokerConnectionError):
-                    trouble = outcome
-                    self.forget([partition.topic])
-                else:
-                    answers[partition] = outcome
-            remaining = [p for p in remaining if p not in answers and missed[p] < UNKNOWN_LOOKS]
-            if remaining and trouble is not None:
-                backoff.pause(trouble)
-        return answers
-
-    def ask_leaders(
-        self,
-        partitions: Collection[TopicPartition],
-        ask: Callable[[Mapping[TopicPartition, int]], Sequence[Any]],
-        read: Callable[[Sequence[Any]], Mapping[TopicPartition, Answer | Refused]],
-        *,
-        timeout: float,
-        min_version: int = 0,
-        max_version: int | None = None,
-    ) -> dict[TopicPartition, Answer]:
-        """As :meth:`call_leaders`, but only once: without the partitions of which no leader tells then.
-
-        :param timeout: seconds for all of it.
-        """
-        backoff = self._new_backoff(timeout)
-        by_node, _ = self._by_leader(partitions, timeout=timeout)
-        outcomes = self._ask_each(by_node, ask, read, min_version, max_version, backoff)
-        answers: dict[TopicPartition, Answer] = {}
-        for partition, outcome in outcomes.items():
-            if isinstance(outcome, (Refused, BrokerConnectionError)):
-                self.forget([partition.topic])
-            else:
-                answers[partition] = outcome
-        return answers
-
-    def _by_leader(
-        self, partitions: Collection[TopicPartition], *, timeout: float | None = None
-    ) -> tuple[dict[int, dict[TopicPartition, int]], list[TopicPartition]]:
-        """By node the partitions that it leads, with their epochs; and those to be looked up again."""
-        by_node: dict[int, dict[TopicPartition, int]] = {}
-        leaderless = []
-        self._look_up({partition.topic for partition in partitions}, timeout=timeout)
-        for partition in partitions:
-            leader = self.metadata.leader(partition)
-            if leader is not None and leader.node_id in self.metadata.brokers:
-                by_node.setdefault(leader.node_id, {})[partition] = leader.epoch
-            else:
-                leaderless.append(partition)
-        self.forget({partition.topic for partition in leaderless})
-        return by_node, leaderless
-
-    def _no_leader(self, partition: TopicPartition, doing: str) -> KafkaLogError:
-        topic = self.metadata.topics.get(partition.topic)
-        if topic is None or partition.partition not in topic.leaders:
-            code = topic.error_code if topic is not None else 0
-            trouble = error_of(code or UNKNOWN_TOPIC_OR_PARTITION, doing, topic_partition=partition)
-            if code and not is_retriable(code):
-                raise trouble
-            return trouble
-        return error_of(LEADER_NOT_AVAILABLE, doing, topic_partition=partition)
-
-    def _ask_each(
-        self,
-        by_node: Mapping[int, Mapping[TopicPartition, int]],
-        ask: Callable[[Mapping[TopicPartition, int]], Sequence[Any]],
-        read: Callable[[Sequence[Any]], Mapping[TopicPartition, Answer | Refused]],
-        min_version: int,
-        max_version: int | None,
-        bound: Backoff | None = None,
-    ) -> dict[TopicPartition, Answer | Refused | BrokerConnectionError]:
-        outcomes: dict[TopicPartition, Answer | Refused | BrokerConnectionError] = {}
-        taken: list[tuple[Connection, Mapping[TopicPartition, int]]] = []
-        try:
-            for node_id, epochs in by_node.items():
-                try:
-                    connection = self.connection(node_id, timeout=_left(bound))
-                    taken.append((connection, epochs))
-                    for request in ask(epochs):
-                        connection.send(
-                            request, min_version=min_version, max_version=max_version, timeout=_left(bound)
-                        )
-                except BrokerConnectionError as e:
-                    outcomes.update(dict.fromkeys(epochs, e))
-            for connection, epochs in taken:
-                if connection.closed:  # it failed above
-                    continue
-                try:
-                    responses = [
-                        connection.receive(timeout=_left(bound)) for _ in range(connection.in_flight)
-                    ]
-                    outcomes.update(read(responses))
-                except BrokerConnectionError as e:
-                    outcomes.update(dict.fromkeys(epochs, e))
-        finally:
-            for connection, _ in taken:
-                self.release(connection)
-        return outcomes
 
     def producer_id(self) -> tuple[int, int]:
         """A new id and its epoch, for an idempotent producer without transactions (InitProducerId)."""

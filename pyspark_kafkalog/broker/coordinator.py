@@ -13,10 +13,11 @@ from typing import Any, TypeVar
 from kafka.protocol.metadata import CoordinatorType, FindCoordinatorRequest
 
 from pyspark_kafkalog.broker.backoff import Backoff
-from pyspark_kafkalog.broker.cluster import Cluster, Coordinator, Refused
+from pyspark_kafkalog.broker.cluster import Cluster, Coordinator
 from pyspark_kafkalog.broker.error_codes import (
     COORDINATOR_NOT_AVAILABLE,
     NOT_COORDINATOR,
+    Refused,
     error_of,
     is_retriable,
 )

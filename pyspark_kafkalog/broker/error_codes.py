@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from kafka import errors as kafka_errors
 
 from pyspark_kafkalog.errors import (
@@ -52,6 +54,13 @@ _RIGHTS = {
     31: "Grant the principal the right on the cluster in the cluster's ACLs.",
     53: "Grant the principal Write on the transactional id in the cluster's ACLs.",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """An error code in the place of an answer, of a partition or a group."""
+
+    error_code: int
 
 
 def is_retriable(code: int) -> bool:

@@ -26,6 +26,7 @@ from pyspark_kafkalog.broker.error_codes import (
 )
 from pyspark_kafkalog.broker.fetch_link import LARGEST_FETCH, AskAgain, FetchLink, PartitionGone, Wanted
 from pyspark_kafkalog.broker.fetch_response import Fetched, FetchedPartition
+from pyspark_kafkalog.broker.leaders import call_leaders
 from pyspark_kafkalog.codec.walk import Batches, WalkStatus, find_batch, walk
 from pyspark_kafkalog.errors import BrokerConnectionError, CorruptRecordError, DataLossError, KafkaLogError
 from pyspark_kafkalog.model import OffsetRange, OnCorrupt, Origin, Slice, TopicPartition
@@ -186,7 +187,7 @@ class _Fetching:
     def _refused(self, code: int) -> None:
         if code == OFFSET_OUT_OF_RANGE:
             if not self._link.go_to_leader():  # a replica may lag behind it
-                raise self._lost(self._why_out_of_range())
+                raise self._out_of_range()
         elif code == CORRUPT_MESSAGE:
             self._step_over(self._damaged("The broker finds damage there"))
         elif is_retriable(code):
@@ -194,8 +195,10 @@ class _Fetching:
         else:
             raise self._link.error(code)
 
-    def _why_out_of_range(self) -> str:
-        bounds = self._cluster.call_leaders(
+    def _out_of_range(self) -> Exception:
+        """What to raise: loss is what the leader tells, asked anew in the newest epoch that is known."""
+        bounds = call_leaders(
+            self._cluster,
             [self._partition],
             list_offsets.bounds_requests,
             list_offsets.read_bounds,
@@ -204,10 +207,13 @@ class _Fetching:
             max_version=list_offsets.MAX_VERSION,
         ).get(self._partition)
         if bounds is None:
-            return "the partition no longer exists"
-        if self._position < bounds.log_start_offset:
-            return f"the log now starts at offset {bounds.log_start_offset}"
-        return f"the log ends at offset {bounds.high_watermark}"
+            return self._lost("the partition no longer exists")
+        start, end = bounds.log_start_offset, bounds.high_watermark
+        if self._position < start:
+            return self._lost(f"the log now starts at offset {start}", next_offset=start)
+        if self._position > end:  # it was there when the read was planned
+            return AskAgain(self._lost(f"the log ends at offset {end}"))
+        return AskAgain(self._trouble(f"The offset is refused, and the log has {start} to {end - 1}"))
 
     # The records of a response
 
@@ -275,6 +281,9 @@ class _Fetching:
         if refresh:
             self._link.go_to_leader()
             self._cluster.forget([self._partition.topic])
+        if isinstance(trouble, DataLossError):  # nothing has contradicted it for so long
+            self._patience.pause(trouble)
+            return
         given_up = KafkaLogError(
             f"No records came within kafkaConsumer.pollTimeoutMs = {self._options.poll_timeout_ms}."
             f" The last trouble: {trouble.message}",
@@ -299,11 +308,13 @@ class _Fetching:
             hint="With failOnDataLoss=false reading goes on at the next valid batch.",
         )
 
-    def _lost(self, why: str) -> DataLossError:
+    def _lost(self, why: str, *, next_offset: int | None = None) -> DataLossError:
+        last = min(next_offset or self._end, self._end) - 1
         return DataLossError(
-            f"Offsets {self._position} to {self._end - 1} are gone: {why}",
+            f"Offsets {self._position} to {last} are gone: {why}",
             topic_partition=self._partition,
             offset=self._position,
+            next_offset=next_offset,
             broker=self._link.broker,
             hint="With failOnDataLoss=false reading goes on without them.",
         )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from kafka.protocol.consumer import FetchRequest
 
-from pyspark_kafkalog.broker.cluster import UNKNOWN_LOOKS, Cluster
+from pyspark_kafkalog.broker.cluster import Cluster
 from pyspark_kafkalog.broker.connection import Connection
 from pyspark_kafkalog.broker.error_codes import (
     LEADER_NOT_AVAILABLE,
@@ -71,8 +71,8 @@ class FetchLink:
         self._topic_id = ""
         self._replica: int | None = None
         self._replica_until = 0.0
-        self._unknown = 0
         self._largest = 0
+        cluster.metadata.expect(partition)
 
     @property
     def broker(self) -> str | None:
@@ -159,11 +159,9 @@ class FetchLink:
             trouble = self.error(code or UNKNOWN_TOPIC_OR_PARTITION)
             if code and not is_retriable(code):
                 raise trouble
-            self._unknown += 1
-            if self._unknown >= UNKNOWN_LOOKS:
+            if self._cluster.metadata.is_gone(self._partition):
                 raise PartitionGone("the partition no longer exists")
             raise AskAgain(trouble)
-        self._unknown = 0
         if self._topic_id and topic.topic_id != self._topic_id:
             raise PartitionGone("the topic was deleted and created anew")
         self._topic_id = topic.topic_id

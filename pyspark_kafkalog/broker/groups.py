@@ -20,16 +20,17 @@ from kafka.protocol.consumer import OffsetCommitRequest, OffsetDeleteRequest, Of
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolType
 
 from pyspark_kafkalog.broker import list_offsets
-from pyspark_kafkalog.broker.cluster import UNKNOWN_LOOKS, Cluster, Refused, cluster_of
+from pyspark_kafkalog.broker.cluster import UNKNOWN_LOOKS, Cluster, cluster_of
 from pyspark_kafkalog.broker.consumer_group_describe import ConsumerGroupDescribeRequest
 from pyspark_kafkalog.broker.coordinator import call_coordinators
-from pyspark_kafkalog.broker.error_codes import UNKNOWN_TOPIC_OR_PARTITION, is_retriable
+from pyspark_kafkalog.broker.error_codes import UNKNOWN_TOPIC_OR_PARTITION, Refused, is_retriable
 from pyspark_kafkalog.broker.group_errors import (
     GROUP_ID_NOT_FOUND,
     commit_error,
     deletion_error,
     group_error,
 )
+from pyspark_kafkalog.broker.leaders import ask_leaders
 from pyspark_kafkalog.errors import KafkaLogError, UnsupportedVersionError
 from pyspark_kafkalog.model import CommittedOffset, Group, GroupMember, TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions
@@ -230,7 +231,8 @@ class BrokerGroups:
         unknown = [partition for partition, offset in offsets.items() if offset.leader_epoch < 0]
         epochs: Mapping[TopicPartition, int] = {}
         try:
-            epochs = self._cluster.ask_leaders(
+            epochs = ask_leaders(
+                self._cluster,
                 unknown,
                 list_offsets.epoch_requests,
                 list_offsets.read_epochs,

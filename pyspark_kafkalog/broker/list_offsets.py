@@ -8,7 +8,7 @@ from typing import Any
 
 from kafka.protocol.consumer import ListOffsetsRequest
 
-from pyspark_kafkalog.broker.cluster import Refused
+from pyspark_kafkalog.broker.error_codes import Refused
 from pyspark_kafkalog.model import EARLIEST, LATEST, TopicPartition, Watermarks
 
 MIN_VERSION = 1

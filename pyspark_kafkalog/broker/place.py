@@ -8,17 +8,28 @@ from functools import partial
 from typing import Any, TypeVar
 
 from pyspark_kafkalog.broker import list_offsets
-from pyspark_kafkalog.broker.cluster import Cluster, Refused, cluster_of
+from pyspark_kafkalog.broker.cluster import Cluster, cluster_of
+from pyspark_kafkalog.broker.error_codes import Refused
+from pyspark_kafkalog.broker.leaders import call_leaders
 from pyspark_kafkalog.broker.log_dirs import read_sizes, sizes_request
 from pyspark_kafkalog.broker.sockets import BrokenHandshakeError
 from pyspark_kafkalog.errors import (
     AuthenticationError,
     AuthorizationError,
     BrokerError,
+    DataLossError,
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
 )
-from pyspark_kafkalog.model import OffsetRange, OnCorrupt, Slice, StoredSize, TopicPartition, Watermarks
+from pyspark_kafkalog.model import (
+    OffsetRange,
+    OnCorrupt,
+    Seen,
+    Slice,
+    StoredSize,
+    TopicPartition,
+    Watermarks,
+)
 from pyspark_kafkalog.options.brokers import ConnectionOptions, FetchOptions
 
 Answer = TypeVar("Answer")
@@ -34,6 +45,8 @@ class Brokers:
     def __init__(self, connection: ConnectionOptions, fetch: FetchOptions) -> None:
         self._cluster: Cluster = cluster_of(connection)
         self._options = fetch
+        self._ends: dict[TopicPartition, int] = {}
+        """Where logs ended when a plan saw them."""
 
     def topics(self, names: Collection[str] | None = None) -> Mapping[str, tuple[int, ...]]:
         """Every topic, internal ones too, with its partition numbers in order; or those of ``names``.
@@ -51,9 +64,45 @@ class Brokers:
     def watermarks(
         self, partitions: Collection[TopicPartition], *, read_committed: bool
     ) -> dict[TopicPartition, Watermarks]:
-        """Bounds of those partitions that exist. See :meth:`pyspark_kafkalog.model.Place.watermarks`."""
+        """Bounds of those partitions that exist. See :meth:`pyspark_kafkalog.model.Place.watermarks`.
+
+        Of a log that ends before what a plan has seen of it, see :meth:`expect`, other brokers are
+        asked who leads it, and that leader again, for kafkaConsumer.pollTimeoutMs.
+        """
         ask = partial(list_offsets.bounds_requests, read_committed=read_committed)
-        return self._list_offsets(partitions, ask, list_offsets.read_bounds)
+        bounds: dict[TopicPartition, Watermarks] = {}
+        backoff = self._cluster.new_backoff(self._options.poll_timeout_ms / 1000)
+        short = set(partitions)
+        while True:
+            bounds.update(self._list_offsets(short, ask, list_offsets.read_bounds))
+            short = {p for p in short & bounds.keys() if bounds[p].high_watermark < self._ends.get(p, 0)}
+            if not short:
+                return bounds
+            first = min(short)
+            try:
+                backoff.pause(
+                    DataLossError(
+                        f"The log ends at offset {bounds[first].high_watermark}, and ended at"
+                        f" {self._ends[first]} when the read was planned",
+                        topic_partition=first,
+                    )
+                )
+            except DataLossError:  # nothing has contradicted it for so long
+                for partition in short:
+                    del self._ends[partition]
+                return bounds
+            leaders = {leader.node_id for p in short if (leader := self._cluster.metadata.leader(p))}
+            self._cluster.refresh({p.topic for p in short}, avoid=leaders)
+
+    def leader_epochs(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """See :meth:`pyspark_kafkalog.model.Place.leader_epochs`; no broker is asked."""
+        leaders = {partition: self._cluster.metadata.leader(partition) for partition in partitions}
+        return {p: leader.epoch for p, leader in leaders.items() if leader is not None and leader.epoch >= 0}
+
+    def expect(self, partition: TopicPartition, seen: Seen) -> None:
+        """See :meth:`pyspark_kafkalog.model.Place.expect`."""
+        self._cluster.metadata.expect(partition, seen.topic_id, seen.leader_epoch)
+        self._ends[partition] = seen.end
 
     def offsets_for_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         """The offset of the first record with timestamp >= the given ms, or None.
@@ -91,7 +140,8 @@ class Brokers:
         Brokers tell the sizes only to one who may describe the cluster, and no number of segments.
         """
         try:
-            sizes = self._cluster.call_leaders(
+            sizes = call_leaders(
+                self._cluster,
                 partitions,
                 lambda epochs: [sizes_request(epochs)],
                 lambda responses: read_sizes(responses[0]),
@@ -150,7 +200,8 @@ class Brokers:
         min_version: int = list_offsets.MIN_VERSION,
     ) -> dict[TopicPartition, Answer]:
         return self._patiently(
-            lambda: self._cluster.call_leaders(
+            lambda: call_leaders(
+                self._cluster,
                 partitions,
                 ask,
                 read,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import socket
 import ssl
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from pyspark_kafkalog.broker.backoff import Backoff
 from pyspark_kafkalog.broker.connection import Connection
@@ -44,11 +44,18 @@ class ConnectionPool:
             self._tls = tls_context(self._options.security)
         return Connection.open(address, self._options, tls=self._tls, node_id=node_id, timeout=timeout)
 
-    def take_any(self, brokers: Mapping[int, Address], *, timeout: float | None = None) -> Connection:
+    def take_any(
+        self,
+        brokers: Mapping[int, Address],
+        *,
+        avoid: Collection[int | None] = (),
+        timeout: float | None = None,
+    ) -> Connection:
         """A connection to one of them, or to a bootstrap server. All are tried, for request.timeout.ms.
 
         Of brokers that hang two are tried, as each takes so long.
 
+        :param avoid: those to try last, when no other can be reached.
         :param timeout: seconds for all of it instead.
         :raises BrokerConnectionError: if none can be reached.
         :raises AuthenticationError: if credentials or certificates are not accepted.
@@ -57,7 +64,7 @@ class ConnectionPool:
         backoff = Backoff(self._options, patience, reconnecting=True)
         while True:
             trouble: BrokerConnectionError | None = None
-            for node_id, address in self._candidates(brokers):
+            for node_id, address in self._candidates(brokers, avoid):
                 try:
                     return self.take(address, node_id, timeout=None if timeout is None else backoff.remaining)
                 except BrokerConnectionError as e:
@@ -81,11 +88,13 @@ class ConnectionPool:
                 connection.close()
         self._idle.clear()
 
-    def _candidates(self, brokers: Mapping[int, Address]) -> Iterable[tuple[int | None, Address]]:
-        """Who is connected first, then the other brokers, then the bootstrap servers."""
+    def _candidates(
+        self, brokers: Mapping[int, Address], avoid: Collection[int | None]
+    ) -> Iterable[tuple[int | None, Address]]:
+        """Who is connected first, then the other brokers, those to avoid, and the bootstrap servers."""
         known: list[tuple[int | None, Address]] = list(brokers.items())
         random.shuffle(known)
-        known.sort(key=lambda broker: not self._idle.get(broker[1]))
+        known.sort(key=lambda broker: (broker[0] in avoid, not self._idle.get(broker[1])))
         yield from known
         servers = [Address.parse(server) for server in self._options.bootstrap_servers]
         random.shuffle(servers)

@@ -18,7 +18,15 @@ from pyspark_kafkalog.log.partition import Partition
 from pyspark_kafkalog.log.root import LogRoot, open_root
 from pyspark_kafkalog.log.times import first_at, newest_timestamp
 from pyspark_kafkalog.log.transactions import StableOffset, with_aborted
-from pyspark_kafkalog.model import OffsetRange, OnCorrupt, Slice, StoredSize, TopicPartition, Watermarks
+from pyspark_kafkalog.model import (
+    OffsetRange,
+    OnCorrupt,
+    Seen,
+    Slice,
+    StoredSize,
+    TopicPartition,
+    Watermarks,
+)
 
 _RETRIES = 5
 """How often a question is asked again whose files vanish."""
@@ -100,6 +108,13 @@ class LogDirectory:
                     bounds.log_start_offset, high_watermark, min(bounds.last_stable_offset, high_watermark)
                 )
         return result
+
+    def leader_epochs(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """See :meth:`pyspark_kafkalog.model.Place.leader_epochs`: a directory has no leader."""
+        return {}
+
+    def expect(self, partition: TopicPartition, seen: Seen) -> None:
+        """See :meth:`pyspark_kafkalog.model.Place.expect`: what a directory holds is all the evidence."""
 
     def offsets_for_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         """The offset of the first record with timestamp >= the given ms, or None.

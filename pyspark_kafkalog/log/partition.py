@@ -126,6 +126,7 @@ class Partition:
                     raise self._lost(
                         OffsetRange(position, min(log_start_offset, offsets.end)),
                         f"the log now starts at offset {log_start_offset}",
+                        next_offset=log_start_offset,
                     )
                 for segment, following in segments_from(segments, position):
                     with segment.open() as opened:
@@ -212,11 +213,12 @@ class Partition:
                     raise error from None
                 on_corrupt(error)
 
-    def _lost(self, offsets: OffsetRange, why: str) -> DataLossError:
+    def _lost(self, offsets: OffsetRange, why: str, *, next_offset: int | None = None) -> DataLossError:
         return DataLossError(
             f"Offsets {offsets.start} to {offsets.end - 1} are gone: {why}",
             topic_partition=self.topic_partition,
             offset=offsets.start,
+            next_offset=next_offset,
             hint="With failOnDataLoss=false reading goes on without them.",
         )
 

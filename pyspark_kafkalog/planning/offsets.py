@@ -18,6 +18,7 @@ from pyspark_kafkalog.model import (
     CommittedOffsets,
     OffsetRange,
     Place,
+    Seen,
     TopicPartition,
     Watermarks,
     listed,
@@ -132,8 +133,13 @@ def plan_batch(place: Place, options: ReadOptions, bounds: Bounds = ALL_ROWS) ->
     partitions = look_up_partitions(place, options.selection)
     topic_ids = place.topic_ids({partition.topic for partition in partitions})
     if _is_open(options) and bounds == ALL_ROWS:
+        epochs = place.leader_epochs(partitions)
         return [
-            Split(partition, OffsetRange(EARLIEST, LATEST), topic_id=topic_ids.get(partition.topic, ""))
+            Split(
+                partition,
+                OffsetRange(EARLIEST, LATEST),
+                seen=Seen(topic_ids.get(partition.topic, ""), epochs.get(partition, -1)),
+            )
             for partition in partitions
         ]
     watermarks = place.watermarks(partitions, read_committed=options.read_committed)
@@ -156,11 +162,20 @@ def plan_batch(place: Place, options: ReadOptions, bounds: Bounds = ALL_ROWS) ->
         min_partitions=options.min_partitions,
         max_records_per_partition=options.max_records_per_partition,
     )
+    epochs = place.leader_epochs(partitions)
+    seen = {
+        partition: Seen(
+            topic_ids.get(partition.topic, ""),
+            epochs.get(partition, -1),
+            watermarks[partition].high_watermark,
+        )
+        for partition in partitions
+    }
     cuts: dict[TopicPartition, list[int]] = {partition: [] for partition in partitions}
     for split in splits:
         cuts[split.partition].append(split.offsets.start)
     return [
-        Split(partition, OffsetRange(start, end), within[partition], topic_ids.get(partition.topic, ""))
+        Split(partition, OffsetRange(start, end), within[partition], seen[partition])
         for partition in partitions
         if _is_worth_a_task(asked[partition], ends[partition], existing[partition], within[partition])
         for start, end in pairwise([starts[partition], *cuts[partition][1:], ends[partition]])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from pyspark_kafkalog.model import ALL_OFFSETS, OffsetRange, TopicPartition
+from pyspark_kafkalog.model import ALL_OFFSETS, NOTHING_SEEN, OffsetRange, Seen, TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,8 +18,8 @@ class Split:
     partition: TopicPartition
     offsets: OffsetRange
     within: OffsetRange = ALL_OFFSETS
-    topic_id: str = ""
-    """The topic that was planned for, empty if its id is not known: another one may get its name."""
+    seen: Seen = NOTHING_SEEN
+    """Of the partition that was planned for: another topic may get its name, a deposed leader may answer."""
 
 
 def split_ranges(

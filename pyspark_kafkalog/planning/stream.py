@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from pyspark_kafkalog.model import CommittedOffsets, OffsetRange, Place, TopicPartition
+from pyspark_kafkalog.model import CommittedOffsets, OffsetRange, Place, Seen, TopicPartition
 from pyspark_kafkalog.options.offsets_json import MAX_LONG, Offsets
 from pyspark_kafkalog.options.settings import ReadOptions
 from pyspark_kafkalog.planning.offsets import (
@@ -65,6 +65,9 @@ class StreamPlanner:
         self._place = place
         self._options = options
         self._clock = clock
+        self._fallen: dict[TopicPartition, int] = {}
+        """The partitions that end below what was read of them, for which the place has waited in vain."""
+        self._is_expected = False
         self._subscription = Subscription(place, options.selection, max_age=topics_max_age, clock=clock)
         self._topic_ids = dict(topic_ids or {})
         self._keep_topic_ids = keep_topic_ids
@@ -93,6 +96,7 @@ class StreamPlanner:
         :raises DataLossError: with failOnDataLoss, before Spark notes the offsets; without
             it, what is lost is told when the micro-batch is planned.
         """
+        self._expect(start)
         if start == self._planned.offsets:
             self._note({**self._topic_ids, **self._planned.topic_ids}, start)
         ends = self._look_up_ends(start)
@@ -101,6 +105,7 @@ class StreamPlanner:
             # Empty offsets would forget what was read so far (SPARK-41375).
             return start
         begins, recreated = self._without_recreated(start, ends.topic_ids)
+        self.latest = {**self.latest, **self._not_back(begins, ends)}
         added = log_start_offsets(self._place, self.latest.keys() - begins.keys())
         if self._options.fail_on_data_loss:
             for loss in find_data_loss(begins, self.latest, added, recreated):
@@ -132,6 +137,7 @@ class StreamPlanner:
         :raises DataLossError: as :meth:`next_offsets`; and, whatever failOnDataLoss says, when
             AvailableNow can't keep what it has frozen.
         """
+        self._expect(start)
         if start == self._initial:
             # Chosen anew for a replay of the first micro-batch, they may have partitions that came later.
             start = {partition: offset for partition, offset in start.items() if partition in end}
@@ -140,9 +146,13 @@ class StreamPlanner:
         else:  # A replay: Spark has noted the end before this run.
             topic_ids = self._subscription.assignment().topic_ids
         if self._frozen is not None:
+            for partition, offset in end.items():
+                self._place.expect(partition, Seen(topic_ids.get(partition.topic, ""), end=offset))
             now = self._look_up_surely()
             check_nothing_lost_while_available_now(
-                end, now.offsets, find_recreated(_topics(end), topic_ids, now.topic_ids)
+                {partition: offset for partition, offset in end.items() if partition not in self._fallen},
+                now.offsets,
+                find_recreated(_topics(end), topic_ids, now.topic_ids),
             )
         begins, recreated = self._without_recreated(start, topic_ids)
         added = log_start_offsets(self._place, end.keys() - begins.keys())
@@ -152,12 +162,13 @@ class StreamPlanner:
             _log.warning("Going on, as failOnDataLoss=false asks: %s", loss)
         begins = {**begins, **added}
         self._planned = _Ends(end, topic_ids)
+        epochs = self._place.leader_epochs(end)
         return split_ranges(
             [
                 Split(
                     partition,
                     OffsetRange(begins[partition], offset),
-                    topic_id=topic_ids.get(partition.topic, ""),
+                    seen=Seen(topic_ids.get(partition.topic, ""), epochs.get(partition, -1), offset),
                 )
                 for partition, offset in sorted(end.items())
                 if partition in begins
@@ -197,6 +208,35 @@ class StreamPlanner:
             self._place, assignment.partitions, read_committed=self._options.read_committed
         )
         return _Ends(offsets, assignment.topic_ids)
+
+    def _expect(self, start: Offsets) -> None:
+        """What an earlier run has read is there, of the same topic, until more than one broker denies it."""
+        if not self._is_expected:
+            self._is_expected = True
+            for partition in start:
+                self._place.expect(partition, Seen(self._topic_ids.get(partition.topic, "")))
+
+    def _not_back(self, begins: Offsets, ends: _Ends) -> Offsets:
+        """Ends for the partitions that end below what was read of them, as a deposed leader would say.
+
+        The place waits for another answer. One that stays is data loss, of which a stream that goes on
+        without it never sees the end of the same topic go back: the partition stands where it was read to.
+        """
+        back = {p: begin for p, begin in begins.items() if ends.offsets.get(p, begin) < begin}
+        self._fallen = {p: begin for p, begin in self._fallen.items() if back.get(p) == begin}
+        unheard = back.keys() - self._fallen.keys()
+        if begins == self._initial or not back:
+            return {}  # nobody has seen an offset that the user gave
+        for partition in sorted(unheard):
+            end, begin = ends.offsets[partition], begins[partition]
+            _log.warning("%s ends at offset %d, and was read up to %d: looking again", partition, end, begin)
+            self._place.expect(partition, Seen(ends.topic_ids.get(partition.topic, ""), end=begin))
+        found = latest_offsets(self._place, unheard, read_committed=self._options.read_committed)
+        self._fallen |= {p: back[p] for p, end in found.items() if end < back[p]}
+        if not self._options.fail_on_data_loss:
+            same = [p for p in self._fallen if ends.topic_ids.get(p.topic)]
+            found |= {partition: back[partition] for partition in same}
+        return found
 
     def _without_recreated(self, start: Offsets, topic_ids: Mapping[str, str]) -> tuple[Offsets, set[str]]:
         """``start`` without the partitions of topics that were made anew, and these topics."""

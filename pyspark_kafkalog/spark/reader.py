@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from pyspark_kafkalog.model import CommittedOffsets, OffsetRange, Place, TopicPartition
+from pyspark_kafkalog.model import CommittedOffsets, OffsetRange, Place, Seen, TopicPartition
 from pyspark_kafkalog.options.columns import DEAD_LETTER_FIELDS, RECORD_FIELDS, read_columns
 from pyspark_kafkalog.options.settings import place_options, read_options
 from pyspark_kafkalog.planning.filters import ALL_ROWS, bounds_of
@@ -38,14 +38,14 @@ class LogInputPartition(InputPartition):
     def __reduce__(self) -> tuple[Any, ...]:
         # In plain values: a topic of 2,000 partitions is planned a quarter faster so.
         split = self.split
-        return _input_partition, (*split.partition, *split.offsets, *split.within, split.topic_id)
+        return _input_partition, (*split.partition, *split.offsets, *split.within, *split.seen)
 
 
 def _input_partition(
-    topic: str, partition: int, start: int, end: int, first: int, last: int, topic_id: str
+    topic: str, partition: int, start: int, end: int, first: int, last: int, *seen: Any
 ) -> LogInputPartition:
     offsets, within = OffsetRange(start, end), OffsetRange(first, last)
-    return LogInputPartition(Split(TopicPartition(topic, partition), offsets, within, topic_id))
+    return LogInputPartition(Split(TopicPartition(topic, partition), offsets, within, Seen(*seen)))
 
 
 class LogReader:

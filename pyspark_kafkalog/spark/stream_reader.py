@@ -51,11 +51,8 @@ class LogStreamReader(LogReader, DataSourceStreamReader, SupportsTriggerAvailabl
 
     @cached_property
     def _planner(self) -> StreamPlanner:
-        checkpoint, source, brokers = (
-            self._options.checkpoint_location,
-            self._source,
-            self._place_options.brokers,
-        )
+        checkpoint, source = self._options.checkpoint_location, self._source
+        brokers = self._place_options.brokers
         return StreamPlanner(
             self._open_place(),
             self._options,

@@ -61,8 +61,10 @@ def read_split(
     :raises DataLossError: also if the topic is not the one that was planned for.
     """
     topic = split.partition.topic
-    now = place.topic_ids([topic]).get(topic) if split.topic_id else None
-    if now and now != split.topic_id:
+    place.expect(split.partition, split.seen)
+    topic_id = split.seen.topic_id
+    now = place.topic_ids([topic]).get(topic) if topic_id else None
+    if now and now != topic_id:
         what = f"TOPIC_RECREATED: topic {topic} was deleted and made anew since the query was planned"
         _lost(rules, what, split.partition, split.offsets.start)
         return
@@ -109,7 +111,8 @@ def read_existing(
             if rules.fail_on_data_loss:
                 raise
             _log.warning("Left out, as failOnDataLoss=false asks: %s", e)
-            position = _next_start(place, partition, position, wanted.end)
+            following = e.next_offset if isinstance(e, DataLossError) else None
+            position = wanted.end if following is None else max(position, following)
     if left_out is not None and left_out.count:
         _log.warning("%s: %d broken stretches left out of offsets %s", partition, left_out.count, wanted)
 
@@ -139,14 +142,6 @@ def decoded(
         ):
             position = its.next_offset
             yield its
-
-
-def _next_start(place: Place, partition: TopicPartition, position: int, end: int) -> int:
-    """Where to read on after retention overtook the reader: the new log start, or else the end."""
-    bounds = place.watermarks([partition], read_committed=False).get(partition)
-    if bounds is None or bounds.log_start_offset <= position:
-        return end
-    return bounds.log_start_offset
 
 
 def resolve(

@@ -13,6 +13,7 @@ import pytest
 from kafka.protocol.consumer import FetchRequest, FetchResponse, ListOffsetsResponse
 from kafka.protocol.metadata import MetadataResponse
 
+from pyspark_kafkalog.broker import metadata
 from pyspark_kafkalog.broker.cluster import Cluster
 from pyspark_kafkalog.broker.fetch import fetch
 from pyspark_kafkalog.codec.walk import walk
@@ -226,13 +227,20 @@ def test_an_error_for_good_ends_the_read(code: int, kind: type[BrokerError]) -> 
 
 def test_an_offset_out_of_range_is_data_loss() -> None:
     script = Script(lambda wish: {"error_code": 1})
-    with pytest.raises(DataLossError, match="Offsets 20 to 99 are gone: the log now starts at offset 50"):
+    with pytest.raises(DataLossError, match="Offsets 20 to 49 are gone: the log now starts at offset 50"):
         read(script, OffsetRange(20, 100))
     with pytest.raises(DataLossError, match="Offsets 120 to 129 are gone: the log ends at offset 100"):
         read(script, OffsetRange(120, 130))
 
 
-def test_a_topic_with_another_id_is_not_read() -> None:
+def test_an_offset_that_the_leader_has_is_asked_for_again() -> None:
+    """As where the fetch was refused by a replica that was behind, or by a leader that was deposed."""
+    assert read(Script(once({"error_code": 1}, at=60)), OffsetRange(60, 100)) == [60, 70, 80, 90]
+
+
+def test_a_topic_with_another_id_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metadata, "_PROVEN_AFTER", 0.1)
+
     def says(wish: Wish) -> dict[str, Any] | None:
         if wish.offset == 0:
             return script.found(wish, limit=len(script.log[0]) + 5)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from pyspark_kafkalog.model import OffsetRange, OnCorrupt, Slice, StoredSize, TopicPartition, Watermarks
+from pyspark_kafkalog.model import OffsetRange, OnCorrupt, Seen, Slice, StoredSize, TopicPartition, Watermarks
 
 
 @dataclass
@@ -21,6 +21,9 @@ class FakePlace:
     bytes_per_record: dict[TopicPartition, int] = field(default_factory=dict)
     records_per_batch: int = 1
     ids: dict[str, str] = field(default_factory=dict)
+    epochs: dict[TopicPartition, int] = field(default_factory=dict)
+    expected: dict[TopicPartition, Seen] = field(default_factory=dict)
+    """What the planner expects, as it told the place."""
 
     def topics(self, names: Collection[str] | None = None) -> Mapping[str, tuple[int, ...]]:
         topics: dict[str, tuple[int, ...]] = {}
@@ -31,6 +34,12 @@ class FakePlace:
 
     def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
         return {topic: self.ids.get(topic, "") for topic, _ in self.bounds if topic in topics}
+
+    def leader_epochs(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        return {partition: self.epochs[partition] for partition in partitions if partition in self.epochs}
+
+    def expect(self, partition: TopicPartition, seen: Seen) -> None:
+        self.expected[partition] = seen
 
     def watermarks(
         self, partitions: Collection[TopicPartition], *, read_committed: bool

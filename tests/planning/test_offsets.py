@@ -13,6 +13,7 @@ from pyspark_kafkalog.model import (
     LATEST,
     CommittedOffset,
     OffsetRange,
+    Seen,
     TopicPartition,
     Watermarks,
 )
@@ -78,6 +79,14 @@ class TestSelection:
 
 
 class TestBatch:
+    def test_tasks_are_told_what_the_planner_saw(self) -> None:
+        place = FakePlace({A0: (0, 9), A1: (0, 9)}, ids={"a": "X"}, epochs={A0: 6})
+        ending = '{"a":{"0":5,"1":12}}'
+        options = read_options({"path": "/log", "endingOffsets": ending}, batch=True)
+        assert [split.seen for split in plan_batch(place, options)] == [Seen("X", 6, 9), Seen("X", -1, 9)]
+        open_ended = read_options({"path": "/log"}, batch=True)
+        assert [split.seen for split in plan_batch(place, open_ended)] == [Seen("X", 6), Seen("X")]
+
     def test_ends_stay_open_for_the_tasks_to_look_up(self) -> None:
         place = FakePlace({A0: (5, 10), A1: (0, 0)})
         assert batch(place) == [(A0, EARLIEST, LATEST), (A1, EARLIEST, LATEST)]

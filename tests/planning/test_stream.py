@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_kafkalog.errors import DataLossError
-from pyspark_kafkalog.model import TopicPartition, Watermarks
+from pyspark_kafkalog.model import Seen, TopicPartition, Watermarks
 from pyspark_kafkalog.options.settings import read_options
 from pyspark_kafkalog.planning.stream import StreamPlanner
 from tests.planning.fake_groups import FakeGroups
@@ -277,6 +277,84 @@ class TestPartitionsThatComeAndGo:
         assert planner(FakePlace({}), subscribePattern="a").next_offsets({A0: 5}) == {A0: 5}
 
 
+class TestEndsThatGoBack:
+    """A leader that was paused, and is none any more, tells where the log ended before."""
+
+    AN_ID = "AAAAAAAAAAAAAAAAAAAAAA"
+
+    class Deposed(FakePlace):
+        """Tells the end before the last for so many looks, until it is told what to expect."""
+
+        def watermarks(
+            self, partitions: Collection[TopicPartition], *, read_committed: bool
+        ) -> dict[TopicPartition, Watermarks]:
+            true = super().watermarks(partitions, read_committed=read_committed)
+            seen = self.expected.get(A0, Seen())
+            return true if seen.end or A0 not in true else {**true, A0: Watermarks(0, 50, 50)}
+
+    @pytest.mark.parametrize("fail_on_data_loss", ["true", "false"])
+    def test_on_one_brokers_word_they_do_not(self, fail_on_data_loss: str) -> None:
+        place = self.Deposed({A0: (0, 120), A1: (0, 9)}, ids={"a": self.AN_ID})
+        stream = planner(place, failOnDataLoss=fail_on_data_loss)
+        assert stream.next_offsets({A0: 100, A1: 5}) == {A0: 120, A1: 9}
+        assert place.expected[A0] == Seen(self.AN_ID, -1, 100)
+
+    def test_where_all_say_so_it_is_data_loss(self) -> None:
+        stream = planner(FakePlace({A0: (0, 50), A1: (0, 9)}, ids={"a": self.AN_ID}))
+        with pytest.raises(DataLossError, match=r"PARTITION_OFFSET_CHANGED.*100 to 50.*a-0"):
+            stream.next_offsets({A0: 100, A1: 5})
+
+    def test_and_without_fail_on_data_loss_the_stream_stands_there(self) -> None:
+        place = FakePlace({A0: (0, 50), A1: (0, 9)}, ids={"a": self.AN_ID})
+        stream = planner(place, failOnDataLoss="false")
+        assert stream.next_offsets({A0: 100, A1: 5}) == {A0: 100, A1: 9}
+        assert plan(stream, {A0: 100, A1: 5}, {A0: 100, A1: 9}) == [(A1, 5, 9)]
+        place.expected.clear()
+        assert stream.next_offsets({A0: 100, A1: 9}) == {A0: 100, A1: 9}
+        assert place.expected == {}, "the place has waited once"
+        place.bounds[A0] = (0, 101)
+        assert stream.next_offsets({A0: 100, A1: 9}) == {A0: 101, A1: 9}
+
+    def test_a_start_that_the_user_gave_was_never_seen(self) -> None:
+        place = FakePlace({A0: (0, 50)}, ids={"a": self.AN_ID})
+        stream = planner(place, startingOffsets='{"a":{"0":100}}')
+        with pytest.raises(DataLossError, match="PARTITION_OFFSET_CHANGED"):
+            stream.next_offsets(stream.initial_offsets())
+        assert place.expected[A0].end == 0
+
+    def test_available_now_keeps_what_it_froze(self) -> None:
+        place = self.Deposed({A0: (0, 120)}, ids={"a": self.AN_ID}, expected={A0: Seen(end=1)})
+        stream = planner(place)
+        stream.prepare_for_available_now()
+        assert stream.next_offsets({A0: 100}) == {A0: 120}
+        place.expected.clear()
+        assert plan(stream, {A0: 100}, {A0: 120}) == [(A0, 100, 120)]
+        assert place.expected[A0].end == 120
+
+    def test_available_now_does_not_die_of_what_was_lost_before(self) -> None:
+        place = FakePlace({A0: (0, 50), A1: (0, 9)}, ids={"a": self.AN_ID})
+        stream = planner(place, failOnDataLoss="false")
+        stream.prepare_for_available_now()
+        end = stream.next_offsets({A0: 100, A1: 5})
+        assert plan(stream, {A0: 100, A1: 5}, end) == [(A1, 5, 9)]
+
+    def test_tasks_are_told_what_the_planner_saw(self) -> None:
+        place = FakePlace({A0: (0, 9), A1: (0, 9)}, ids={"a": self.AN_ID}, epochs={A0: 6})
+        stream = planner(place, minPartitions="4")
+        end = stream.next_offsets({A0: 5, A1: 5})
+        seen = {split.partition: split.seen for split in stream.plan({A0: 5, A1: 5}, end)}
+        assert seen == {A0: Seen(self.AN_ID, 6, 9), A1: Seen(self.AN_ID, -1, 9)}
+
+    def test_what_an_earlier_run_has_read_is_expected_to_be_there(self) -> None:
+        place = FakePlace({A0: (0, 9)}, ids={"a": self.AN_ID})
+        options = read_options({"path": "/log"}, batch=False)
+        stream = StreamPlanner(
+            place, options, topic_ids={"a": self.AN_ID}, groups=FakeGroups(), clock=Clock()
+        )
+        stream.next_offsets({A0: 5})
+        assert place.expected == {A0: Seen(self.AN_ID)}
+
+
 class TestTopicsMadeAnew:
     OLD, NEW = "AAAAAAAAAAAAAAAAAAAAAA", "BBBBBBBBBBBBBBBBBBBBBB"
 
@@ -368,14 +446,14 @@ class TestTopicsMadeAnew:
         else:
             assert stream.next_offsets({A0: 5}) == {A0: end}
             (split,) = stream.plan({A0: 5}, {A0: end})
-            assert (split.offsets, split.topic_id) == ((0, end), self.NEW)
+            assert (split.offsets, split.seen.topic_id) == ((0, end), self.NEW)
 
     def test_tasks_are_told_the_topic_that_the_end_was_looked_up_of(self) -> None:
         place = FakePlace({A0: (0, 5)}, ids={"a": self.OLD})
         stream = planner(place)
         end = stream.next_offsets({A0: 0})
         place.ids["a"] = self.NEW
-        assert [split.topic_id for split in stream.plan({A0: 0}, end)] == [self.OLD]
+        assert [split.seen.topic_id for split in stream.plan({A0: 0}, end)] == [self.OLD]
 
     def test_partitions_that_the_new_topic_lacks_are_no_further_loss(self) -> None:
         place = FakePlace({A0: (0, 5), A1: (0, 5)}, ids={"a": self.OLD})
@@ -394,7 +472,7 @@ class TestTopicsMadeAnew:
         stream.plan({A0: 5, B0: 5}, end)
         place.bounds[A0], place.ids["a"] = (0, 1), self.NEW
         assert stream.next_offsets(end) == {A0: 1, B0: 5}
-        assert [split.topic_id for split in stream.plan(end, {A0: 1, B0: 5})] == [self.NEW]
+        assert [split.seen.topic_id for split in stream.plan(end, {A0: 1, B0: 5})] == [self.NEW]
 
     @pytest.mark.parametrize("ids", [{"a": ""}, {}])
     def test_an_id_that_is_not_known_is_no_other(self, ids: dict[str, str]) -> None:

@@ -13,7 +13,7 @@ from pyspark_kafkalog.codec.decode import DecodeLimits
 from pyspark_kafkalog.errors import CorruptRecordError, DataLossError, UnknownTopicOrPartitionError
 from pyspark_kafkalog.log.directory import LogDirectory
 from pyspark_kafkalog.log.layout import format_partition_metadata
-from pyspark_kafkalog.model import EARLIEST, LATEST, OffsetRange, TopicPartition, Watermarks
+from pyspark_kafkalog.model import EARLIEST, LATEST, OffsetRange, Seen, TopicPartition, Watermarks
 from pyspark_kafkalog.planning.splitting import Split
 from pyspark_kafkalog.transfer.reading import ReadRules, read_range, read_split
 from tests.log.partitions import batch
@@ -107,7 +107,7 @@ def test_a_topic_made_anew_is_not_read_for_the_old_one(root: Path, caplog: pytes
     place = LogDirectory.open(str(root))
 
     def read(topic_id: str, *, fail_on_data_loss: bool = True) -> int:
-        split = Split(T0, ALL, topic_id=topic_id)
+        split = Split(T0, ALL, seen=Seen(topic_id))
         return sum(
             rows.num_rows for rows in read_split(place, split, rules(fail_on_data_loss=fail_on_data_loss))
         )

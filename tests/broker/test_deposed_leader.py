@@ -1,0 +1,140 @@
+"""A leader that was paused and goes on answers as if it still led: it costs no record, and no query."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pyspark_kafkalog.broker import metadata
+from pyspark_kafkalog.broker.place import Brokers
+from pyspark_kafkalog.codec.decode import DecodeLimits
+from pyspark_kafkalog.errors import DataLossError
+from pyspark_kafkalog.model import OffsetRange, Seen, TopicPartition
+from pyspark_kafkalog.options.brokers import ConnectionOptions, FetchOptions
+from pyspark_kafkalog.planning.splitting import Split
+from pyspark_kafkalog.transfer.reading import ReadRules, read_split
+from tests.broker.reading import SCHEMA
+from tests.broker.scripted_cluster import Belief, ScriptedCluster, playing
+
+PARTITION = TopicPartition("t", 0)
+DEPOSED = Belief(leader=1, epoch=5, end=50)
+LEADER = Belief(leader=2, epoch=6, end=100)
+AN_ID = "AAAAAAAAAAAAAAAAAAAABw"
+NO_EPOCHS = {18: (0, 3), 3: (0, 6), 1: (4, 8), 2: (1, 3)}
+"""As of brokers before Kafka 2.1."""
+NO_TOPIC_IDS = {18: (0, 3), 3: (0, 9), 1: (4, 12), 2: (1, 6)}
+
+
+def brokers(cluster: ScriptedCluster, **options: Any) -> Brokers:
+    connection = ConnectionOptions(
+        tuple(cluster.bootstrap.split(",")),
+        request_timeout_ms=3_000,
+        retry_backoff_ms=5,
+        retry_backoff_max_ms=50,
+    )
+    fetch = FetchOptions(**{"poll_timeout_ms": 3_000, "retry_interval_ms": 10, **options})
+    return Brokers(connection, fetch)
+
+
+def count(place: Brokers, offsets: OffsetRange, seen: Seen, *, fail_on_data_loss: bool = True) -> int:
+    rules = ReadRules(
+        SCHEMA, read_committed=False, fail_on_data_loss=fail_on_data_loss, limits=DecodeLimits()
+    )
+    split = Split(PARTITION, offsets, seen=seen)
+    return sum(rows.num_rows for rows in read_split(place, split, rules))
+
+
+def told_by(cluster: ScriptedCluster, node: int) -> Brokers:
+    """A place whose worker has heard of the partition by this broker alone."""
+    place = brokers(cluster)
+    beliefs, cluster.beliefs = cluster.beliefs, dict.fromkeys((1, 2), cluster.beliefs[node])
+    place.watermarks([PARTITION], read_committed=False)
+    cluster.beliefs = beliefs
+    return place
+
+
+@pytest.mark.parametrize("fail_on_data_loss", [True, False])
+@pytest.mark.parametrize("answers", [3, 8, 10_000], ids=["briefly", "longer", "for ever"])
+def test_a_split_is_read_from_the_leader_of_its_epoch(answers: int, fail_on_data_loss: bool) -> None:
+    with playing(ScriptedCluster({1: replace(DEPOSED, until=answers), 2: copy.copy(LEADER)})) as cluster:
+        place = told_by(cluster, 1)
+        seen = Seen(AN_ID, leader_epoch=6, end=100)
+        assert count(place, OffsetRange(0, 100), seen, fail_on_data_loss=fail_on_data_loss) == 100
+
+
+@pytest.mark.parametrize("fail_on_data_loss", [True, False])
+@pytest.mark.parametrize("versions", [NO_EPOCHS, NO_TOPIC_IDS], ids=["no epochs", "no topic ids"])
+def test_an_end_that_the_planner_saw_is_not_doubted_on_one_brokers_word(
+    versions: dict[int, tuple[int, int]], fail_on_data_loss: bool
+) -> None:
+    beliefs = {1: replace(DEPOSED, until=6, topic_id=None), 2: replace(LEADER, topic_id=None)}
+    with playing(ScriptedCluster(beliefs, versions)) as cluster:
+        place = told_by(cluster, 1)
+        assert count(place, OffsetRange(40, 100), Seen(end=100), fail_on_data_loss=fail_on_data_loss) == 60
+
+
+def test_an_end_that_stays_away_is_loss_when_patience_ends(caplog: pytest.LogCaptureFixture) -> None:
+    """As after an election of a leader that was not in sync."""
+    truncated = replace(LEADER, end=50)
+    with playing(ScriptedCluster({1: truncated, 2: truncated})) as cluster:
+        seen = Seen(AN_ID, leader_epoch=6, end=100)
+        with pytest.raises(DataLossError, match="the log ends at 50, before offset 100"):
+            count(brokers(cluster, poll_timeout_ms=600), OffsetRange(0, 100), seen)
+        with caplog.at_level(logging.WARNING):
+            place = brokers(cluster, poll_timeout_ms=600)
+            assert count(place, OffsetRange(0, 100), seen, fail_on_data_loss=False) == 50
+        assert "the log ends at 50" in caplog.text
+
+
+def test_an_end_that_nobody_saw_is_not_waited_for() -> None:
+    with (
+        playing(ScriptedCluster({1: LEADER, 2: LEADER})) as cluster,
+        pytest.raises(DataLossError, match="the log ends at 100, before offset 200"),
+    ):
+        count(brokers(cluster, poll_timeout_ms=60_000), OffsetRange(0, 200), Seen(AN_ID, 6, 100))
+
+
+@pytest.mark.parametrize("fail_on_data_loss", [True, False])
+def test_an_epoch_before_the_plans_is_never_evidence(fail_on_data_loss: bool) -> None:
+    """Where no broker knows of the plan's epoch, the read fails, and tells of no loss."""
+    with playing(ScriptedCluster({1: DEPOSED, 2: DEPOSED})) as cluster:
+        place = brokers(cluster, num_retries=1)
+        with pytest.raises(Exception, match="LEADER_NOT_AVAILABLE") as caught:
+            count(place, OffsetRange(0, 100), Seen(AN_ID, 6, 100), fail_on_data_loss=fail_on_data_loss)
+        assert not isinstance(caught.value, DataLossError)
+
+
+@pytest.mark.parametrize("fail_on_data_loss", [True, False])
+@pytest.mark.parametrize("seconds", [0.3, 1.0])
+def test_a_topic_that_one_broker_does_not_know_is_not_gone(
+    fail_on_data_loss: bool, seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in ZooKeeper mode of a broker that has just started, for as long as nobody has told it."""
+    monkeypatch.setattr(metadata, "_PROVEN_AFTER", seconds)
+    unaware = replace(LEADER, exists=False)
+    with playing(ScriptedCluster({1: unaware, 2: LEADER})) as cluster:
+        for seen in (Seen(), Seen(AN_ID, 6, 100)):
+            place = brokers(cluster)
+            place._cluster.close()
+            assert count(place, OffsetRange(0, 100), seen, fail_on_data_loss=fail_on_data_loss) == 100
+
+
+def test_a_topic_that_all_brokers_have_forgotten_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metadata, "_PROVEN_AFTER", 0.5)
+    unaware = replace(LEADER, exists=False)
+    with playing(ScriptedCluster({1: unaware, 2: unaware})) as cluster:
+        with pytest.raises(DataLossError, match="The partition is gone"):
+            count(brokers(cluster), OffsetRange(0, 100), Seen(AN_ID, 6, 100))
+        assert {node for node, _ in cluster.asked} == {1, 2}
+
+
+def test_a_topic_made_anew_is_told_by_two_brokers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metadata, "_PROVEN_AFTER", 0.5)
+    with playing(ScriptedCluster({1: LEADER, 2: LEADER})) as cluster:
+        with pytest.raises(DataLossError, match="TOPIC_RECREATED"):
+            count(brokers(cluster), OffsetRange(0, 100), Seen("AAAAAAAAAAAAAAAAAAAACQ", 6, 100))
+        assert {node for node, _ in cluster.asked} == {1, 2}
