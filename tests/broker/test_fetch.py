@@ -189,12 +189,13 @@ def test_a_range_that_compaction_emptied_to_its_end(broker: Broker, monkeypatch:
         list(brokers.fetch(other, OffsetRange(0, 20), read_committed=False))
 
 
-def test_ranges_outside_of_the_log_are_data_loss(broker: Broker, brokers: Brokers) -> None:
+def test_ranges_outside_of_the_log_are_data_loss(broker: Broker) -> None:
+    brokers = place(broker.bootstrap, poll_timeout_ms=1_000)  # for which an end is waited for
     partition = new_topic(broker)
     write(broker, partition, numbers(100))
     broker.delete_records(partition.topic, 40)
     for offsets, why in (
-        (OffsetRange(10, 90), "Offsets 10 to 89 are gone: the log now starts at offset 40"),
+        (OffsetRange(10, 90), "Offsets 10 to 39 are gone: the log now starts at offset 40"),
         (OffsetRange(101, 120), "Offsets 101 to 119 are gone: the log ends at offset 100"),
     ):
         with pytest.raises(DataLossError, match=why) as caught:
