@@ -12,6 +12,7 @@ import contextlib
 import socket
 import struct
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 
@@ -72,6 +73,27 @@ def delay(seconds: float) -> Fault:
 
 def swallow(link: Link, frame: bytes) -> None:
     """A response never comes, and the connection stays: only a timeout ends the wait."""
+
+
+def trickle(bytes_per_second: float, at_once: int = 4096) -> Fault:
+    """A response comes no faster, in pieces of so many bytes."""
+
+    def fault(link: Link, frame: bytes) -> None:
+        begun = time.monotonic()
+        for sent in range(0, len(frame), at_once):
+            time.sleep(max(begun + sent / bytes_per_second - time.monotonic(), 0))
+            link.to_client(frame[sent : sent + at_once])
+
+    return fault
+
+
+def vanish(at: int) -> Fault:
+    """A response ends after so many bytes, and the connection stays: its peer is gone without a word."""
+
+    def fault(link: Link, frame: bytes) -> None:
+        link.to_client(frame[:at])
+
+    return fault
 
 
 def cut(at: int) -> Fault:

@@ -6,7 +6,12 @@ import logging
 import random
 import time
 
-from pyspark_kafkalog.broker.sockets import BrokenHandshakeError, UnknownHostError
+from pyspark_kafkalog.broker.sockets import (
+    BrokenHandshakeError,
+    RefusedError,
+    UnknownHostError,
+    UnreachedError,
+)
 from pyspark_kafkalog.options.brokers import ConnectionOptions
 
 _log = logging.getLogger("pyspark_kafkalog")
@@ -50,11 +55,14 @@ class Backoff:
         then what is raised is why the attempt before it failed.
 
         :param first_contact: whether no broker has answered so far: what looks like a wrong option
-            is then not tried for longer than socket.connection.setup.timeout.ms.
+            is then not tried for longer than socket.connection.setup.timeout.ms, and a port at which
+            nobody listens not for half as long.
         """
         timeout = self._timeout
-        if first_contact and isinstance(trouble, UnknownHostError):
+        if isinstance(trouble, UnreachedError) or (first_contact and isinstance(trouble, UnknownHostError)):
             timeout = 0
+        elif first_contact and isinstance(trouble, RefusedError):
+            timeout = min(timeout, self._connection_setup / 2)
         elif first_contact and isinstance(trouble, BrokenHandshakeError):
             timeout = min(timeout, self._connection_setup)
         pause = self._next * random.uniform(0.8, 1.2)

@@ -137,10 +137,19 @@ class Cluster:
         )
         now = time.monotonic()
         self.metadata.learn(response, topics, node_id=self._answered_by, now=now)
+        self._leave_old_addresses()
         if topics is None:
             self._refreshed = dict.fromkeys(self.metadata.topics, now)
         else:
             self._refreshed.update(dict.fromkeys(topics, now))
+
+    def _leave_old_addresses(self) -> None:
+        """Brokers may listen elsewhere than they did: what was connected there before is left."""
+        brokers = self.metadata.brokers
+        self._pool.retain(brokers.values())
+        for group, (node_id, address) in list(self.coordinators.items()):
+            if brokers.get(node_id, address) != address:
+                del self.coordinators[group]
 
     def leader(self, partition: TopicPartition, *, timeout: float | None = None) -> Leader | None:
         """Who leads a partition; None if it doesn't exist. Looked up if need be (metadata.max.age.ms).
@@ -229,7 +238,8 @@ class Cluster:
             trouble: KafkaLogError
             try:
                 response = connection.call(request, max_version=max_version, timeout=_left(bound))
-                code = error_code(response)
+                with connection.reading():
+                    code = error_code(response)
                 if not code:
                     return response
                 trouble = error_of(code, doing, broker=str(connection.address))

@@ -12,7 +12,6 @@ headers end in tagged fields.
 
 from __future__ import annotations
 
-import io
 import random
 import select
 import socket
@@ -28,26 +27,50 @@ from kafka.protocol.api_header import RequestHeader
 from kafka.protocol.metadata import ApiVersionsRequest
 
 from pyspark_kafkalog import __version__
-from pyspark_kafkalog.broker import sockets
+from pyspark_kafkalog.broker import broken, frames, sockets
+from pyspark_kafkalog.broker.answers import UNREADABLE, read_body, read_header
 from pyspark_kafkalog.broker.error_codes import UNSUPPORTED_VERSION, error_of
+from pyspark_kafkalog.broker.frames import Pace
 from pyspark_kafkalog.broker.sasl import authenticate
 from pyspark_kafkalog.broker.sockets import Address
-from pyspark_kafkalog.errors import BrokerConnectionError, BrokerError, UnsupportedVersionError
+from pyspark_kafkalog.errors import (
+    BrokerConnectionError,
+    BrokerError,
+    KafkaLogError,
+    UnsupportedVersionError,
+)
 from pyspark_kafkalog.options.brokers import ConnectionOptions
 
 _FIRST_FRAME = 1 << 20
 """No answer to the first request is as large; what seems so is not of Kafka's protocol."""
 _LARGEST_FRAME = 100 << 20
 """Of a response whose caller sets no other limit; that of Kafka's socket.request.max.bytes."""
-_PIECES_AT_ONCE = 512
-"""Below IOV_MAX of all systems."""
-_TLS_ALERT_OR_HANDSHAKE = (0x1503, 0x1603)
+_MOVING = 4
+"""Of request.timeout.ms: how long a frame may move in all, where the caller has no limit."""
+_LONGEST_HEADER = 256
+"""Of tagged fields in a header none is known so far: KIP-482 came with none."""
+_DETAIL = 200
+"""Characters that an error shows of why an answer cannot be understood."""
 
 
 class _Expected(NamedTuple):
     correlation_id: int
     response: Any
-    """kafka-python's response class of the request's version."""
+    """kafka-python's response class."""
+    version: int
+
+
+class Answer(NamedTuple):
+    """An answer as it came; what came of it, if it broke off."""
+
+    buffer: Any
+    """As large as all of it is; what a caller's ``allocate`` made."""
+    body: int
+    """Where in it the body begins."""
+    size: int
+    """Bytes that are there."""
+    broken: BrokerError | None
+    """Why there are no more. The connection is closed then."""
 
 
 class Connection:
@@ -70,9 +93,10 @@ class Connection:
         self._deadline: float | None = None
         """When the call that is under way must have ended."""
         self._expected: deque[_Expected] = deque()
-        self._received: deque[tuple[_Expected, Any]] = deque()
+        self._received: deque[tuple[_Expected, Answer]] = deque()
         """Answers taken off the socket before they were asked for."""
         self._correlation_id = 0
+        self._last_response = ""
         self._frames = 0
         self._throttled_until = 0.0
         self._authenticate_at: float | None = None
@@ -87,37 +111,40 @@ class Connection:
         tls: ssl.SSLContext | None = None,
         node_id: int | None = None,
         timeout: float | None = None,
+        first_answer: float | None = None,
     ) -> Connection:
         """Connect, shake hands, ask for the broker's versions, and authenticate.
 
         :param timeout: seconds for all of it; by default each step has that of the options.
+        :param first_answer: seconds until a broker must have told its versions, if that is less.
         :raises BrokerConnectionError: if the broker cannot be reached now.
         :raises AuthenticationError: if credentials or certificates are not accepted.
         """
         begun = time.monotonic()
-        setup_timeout = options.socket_connection_setup_timeout_ms / 1000
-        if timeout is not None:
-            setup_timeout = min(setup_timeout, max(timeout, 0.001))
-        sock = sockets.open_socket(address, options, tls, timeout=setup_timeout)
+        limits = [limit for limit in (timeout, first_answer) if limit is not None]
+        setup_timeout = min([options.socket_connection_setup_timeout_ms / 1000, *limits])
+        sock = sockets.open_socket(address, options, tls, timeout=max(setup_timeout, 0.001))
         connection = cls(sock, address, options, node_id)
-        if timeout is not None:
-            timeout -= time.monotonic() - begun
+        taken = time.monotonic() - begun
         try:
-            with connection._ending(timeout):
-                connection._ask_versions()
+            with connection._ending(None if timeout is None else timeout - taken):
+                with connection._ending(None if first_answer is None else first_answer - taken):
+                    connection._ask_versions()
                 connection._authenticate()
         except BaseException:
             connection.close()
             raise
         return connection
 
-    @property
-    def _timeout(self) -> float:
-        """The longest wait for one answer from now on, in seconds."""
-        longest = self._options.request_timeout_ms / 1000
-        if self._deadline is not None:
-            longest = min(longest, max(self._deadline - time.monotonic(), 0.001))
-        return longest
+    def _left(self) -> float:
+        """Seconds that a frame may take from now on, in all."""
+        if self._deadline is None:
+            return self._options.request_timeout_ms / 1000 * _MOVING
+        return max(self._deadline - time.monotonic(), 0.001)
+
+    def _pace(self, total: float | None = None, stall: float | None = None) -> Pace:
+        stall = self._options.request_timeout_ms / 1000 if stall is None else stall
+        return Pace(stall, self._left() if total is None else total)
 
     @property
     def in_flight(self) -> int:
@@ -207,28 +234,33 @@ class Connection:
         size = len(encoded) + sum(len(piece) for piece in body)
         self._write([struct.pack(">i", size) + encoded, *body])
         if expect_response:
-            self._expected.append(_Expected(correlation_id, header.get_response_class()))
+            self._expected.append(_Expected(correlation_id, header.get_response_class(), version))
 
     def receive(self, *, timeout: float | None = None) -> Any:
-        """The answer to the oldest request in flight, as kafka-python's response.
+        """The answer to the oldest request in flight; see :func:`pyspark_kafkalog.broker.answers.read_body`.
 
-        :param timeout: seconds to wait from now on, request.timeout.ms if None.
+        :param timeout: seconds to wait from now on. By default an answer that moves may take some times
+            request.timeout.ms; in any case it is lost when no byte of it came for that long.
         :raises BrokerConnectionError: if none comes; the connection is closed then.
         """
-        expected, frame = self._next_frame(timeout, bytearray, _LARGEST_FRAME)
-        return self._decode(expected, memoryview(frame))
+        return self._read(*self._next_answer(self._pace(timeout), bytearray, _LARGEST_FRAME))
 
-    def receive_frame(self, allocate: Callable[[int], Any], *, timeout: float, limit: int) -> tuple[Any, int]:
-        """The answer to the oldest request in flight as it came, and where in it the body begins.
+    def receive_frame(
+        self, allocate: Callable[[int], Any], *, timeout: float, stall: float, limit: int
+    ) -> Answer:
+        """The answer to the oldest request in flight as it came; also if only the beginning of it came.
 
         The caller tells the throttle time in it to :meth:`throttle`.
 
         :param allocate: makes the writable buffer for so many bytes.
+        :param timeout: seconds to wait from now on, and ``stall`` for the next byte.
         :param limit: the largest answer to take, in bytes.
-        :raises BrokerConnectionError: if none comes; the connection is closed then.
+        :raises BrokerConnectionError: if nothing of it comes; the connection is closed then.
         """
-        expected, frame = self._next_frame(timeout, allocate, limit)
-        return frame, self._body_of(expected, memoryview(frame))
+        expected, answer = self._next_answer(self._pace(timeout, stall), allocate, limit)
+        if answer.broken is not None and answer.size < _LONGEST_HEADER:
+            raise answer.broken
+        return answer._replace(body=self._body_of(expected, answer.buffer))
 
     def call(
         self,
@@ -248,15 +280,15 @@ class Connection:
 
     @contextmanager
     def _ending(self, timeout: float | None) -> Iterator[None]:
-        """All within ends after so many seconds."""
-        if timeout is None:
-            yield
-            return
-        self._deadline = time.monotonic() + timeout
+        """All within ends after so many seconds, or earlier if what is around it does."""
+        around = self._deadline
+        if timeout is not None:
+            deadline = time.monotonic() + timeout
+            self._deadline = deadline if around is None else min(deadline, around)
         try:
             yield
         finally:
-            self._deadline = None
+            self._deadline = around
 
     def throttle(self, throttle_time_ms: int) -> None:
         """Send nothing for so long, as the broker asks (KIP-219)."""
@@ -282,8 +314,7 @@ class Connection:
                 ),
                 version,
             )
-            expected, frame = self._next_frame(None, bytearray, _FIRST_FRAME)
-            response = self._decode(expected, memoryview(frame))
+            response = self._read(*self._next_answer(self._pace(), bytearray, _FIRST_FRAME))
             if response.error_code != UNSUPPORTED_VERSION:
                 break
         if response.error_code:
@@ -291,7 +322,8 @@ class Connection:
         self.versions = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
 
     def _authenticate(self) -> None:
-        lifetime_ms = authenticate(self._call_now, self.address, self._options.security)
+        with self._ending(self._left()):
+            lifetime_ms = authenticate(self._call_now, self.address, self._options.security)
         if lifetime_ms:  # before the broker ends the session (KIP-368)
             self._authenticate_at = time.monotonic() + lifetime_ms / 1000 * random.uniform(0.85, 0.95)
         else:
@@ -299,16 +331,23 @@ class Connection:
 
     def _call_now(self, request: Any, max_version: int) -> Any:
         self._send(request, self.version_of(request, max_version=max_version))
-        return self._decode(*self._read_answer(self._timeout, bytearray, _FIRST_FRAME))
+        return self._read(*self._read_answer(self._pace(), bytearray, _FIRST_FRAME))
 
     def _before_sending(self) -> None:
         if self._authenticate_at is not None and time.monotonic() >= self._authenticate_at:
             while self._expected:
-                self._received.append(self._read_answer(self._timeout, bytearray, _LARGEST_FRAME))
+                expected, answer = self._read_answer(self._pace(), bytearray, _LARGEST_FRAME)
+                if answer.broken is not None:
+                    raise answer.broken
+                self._received.append((expected, answer))
             self._authenticate()
         wait = self._throttled_until - time.monotonic()
+        if wait > self._left():
+            raise self._broken(
+                f"The broker asks for a pause of {wait:.0f} s, and {self._left():.0f} s are left"
+            )
         if wait > 0:
-            time.sleep(wait if self._deadline is None else min(wait, self._timeout))
+            time.sleep(wait)
 
     def _next_correlation_id(self) -> int:
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
@@ -319,154 +358,108 @@ class Connection:
         correlation_id = self._next_correlation_id()
         request.with_header(correlation_id=correlation_id, client_id=self._options.client_id)
         self._write([request.encode(framed=True, header=True)])
-        self._expected.append(_Expected(correlation_id, request.header.get_response_class()))
+        self._expected.append(_Expected(correlation_id, request.header.get_response_class(), version))
 
     def _write(self, pieces: list[bytes | memoryview]) -> None:
-        timeout = self._timeout
-        deadline = time.monotonic() + timeout
-        views = [memoryview(piece) for piece in pieces]
+        pace = self._pace()
         try:
-            if isinstance(self._sock, ssl.SSLSocket):
-                self._write_all(views, deadline)
-            else:
-                for first in range(0, len(views), _PIECES_AT_ONCE):
-                    self._write_some(views[first : first + _PIECES_AT_ONCE], deadline)
+            frames.write(self._sock, pieces, pace)
         except TimeoutError as e:
-            raise self._broken(f"The broker did not take a request within {round(timeout * 1000)} ms") from e
+            sent = f" but for {broken.amount(pace.bytes, sum(map(len, pieces)))}" if pace.bytes else ""
+            raise self._broken(f"The broker did not take a request within {pace.limit_ms} ms{sent}") from e
         except OSError as e:
-            raise self._broken(f"The connection broke while sending: {_text(e)}") from e
+            raise self._broken(f"The connection broke while sending: {broken.text(e)}") from e
         except BaseException:
             self.close()
             raise
         self.last_used = time.monotonic()
 
-    def _write_some(self, pieces: list[memoryview], deadline: float) -> None:
-        self._set_deadline(deadline)
-        sent = self._sock.sendmsg(pieces)
-        for piece in pieces:
-            if sent < len(piece):
-                self._write_all([piece[sent:]], deadline)
-            sent = max(sent - len(piece), 0)
-
-    def _write_all(self, pieces: list[memoryview], deadline: float) -> None:
-        # Not sendall: through TLS its timeout is that of each part, and a broker may take little at a time.
-        for piece in pieces:
-            rest = piece
-            while len(rest):
-                self._set_deadline(deadline)
-                rest = rest[self._sock.send(rest) :]
-
-    def _set_deadline(self, deadline: float) -> None:
-        self._sock.settimeout(max(deadline - time.monotonic(), 0.001))
-
-    def _next_frame(
-        self, timeout: float | None, allocate: Callable[[int], Any], limit: int
-    ) -> tuple[_Expected, Any]:
-        if self._received:
-            return self._received.popleft()
-        return self._read_answer(self._timeout if timeout is None else timeout, allocate, limit)
+    def _next_answer(
+        self, pace: Pace, allocate: Callable[[int], Any], limit: int
+    ) -> tuple[_Expected, Answer]:
+        return self._received.popleft() if self._received else self._read_answer(pace, allocate, limit)
 
     def _read_answer(
-        self, timeout: float, allocate: Callable[[int], Any], limit: int
-    ) -> tuple[_Expected, Any]:
+        self, pace: Pace, allocate: Callable[[int], Any], limit: int
+    ) -> tuple[_Expected, Answer]:
         if not self._expected:
             raise self._broken("No request is in flight")
-        deadline = time.monotonic() + timeout
+        expected, buffer, size = self._expected[0], None, 0
         try:
-            prefix = bytearray(4)
-            self._read_into(memoryview(prefix), deadline)
-            (size,) = struct.unpack(">i", prefix)
+            prefix = frames.read_size(self._sock, pace)
+            size = int.from_bytes(prefix, "big", signed=True)
             if not 4 <= size <= limit:
-                raise self._bad_size(prefix, size, limit)
-            frame = allocate(size)
-            self._read_into(memoryview(frame), deadline)
+                raise broken.wrong_size(self.address, prefix, size, limit, self._frames)
+            buffer = allocate(size)
+            frames.read_into(self._sock, memoryview(buffer).cast("B"), pace)
         except OSError as e:
-            raise self._why_broken(e, timeout) from e
+            self.close()
+            error = broken.no_answer(
+                e,
+                pace,
+                size,
+                address=self.address,
+                protocol=self._options.security.protocol,
+                frames=self._frames,
+                known=self.node_id is not None,
+            )
+            if buffer is None:
+                raise error from e
+            error.__cause__ = e
+            return expected, Answer(buffer, 0, pace.bytes - len(prefix), error)
+        except MemoryError as e:
+            self.close()
+            raise BrokerError(
+                f"There is no memory for an answer of {size} bytes",
+                broker=str(self.address),
+                hint="Lower kafka.max.partition.fetch.bytes, if it is a fetch.",
+            ) from e
         except BaseException:
             self.close()
             raise
         self.last_used = time.monotonic()
         self._frames += 1
-        return self._expected.popleft(), frame
+        self._expected.popleft()
+        return expected, Answer(buffer, 0, size, None)
 
-    def _read_into(self, view: memoryview, deadline: float) -> None:
-        view = view.cast("B")
-        while len(view):
-            self._set_deadline(deadline)
-            received = self._sock.recv_into(view)
-            if not received:
-                raise ConnectionResetError("the broker closed it")
-            view = view[received:]
-
-    def _body_of(self, expected: _Expected, frame: memoryview) -> int:
-        # Of the tagged fields of a header none is known so far: KIP-482 came with none.
-        header = io.BytesIO(frame[:256])
-        correlation_id = expected.response.parse_header(header).correlation_id
+    def _body_of(self, expected: _Expected, buffer: Any) -> int:
+        self._last_response = expected.response.name
+        with self.reading():
+            correlation_id, body = read_header(
+                expected.response, expected.version, memoryview(buffer).cast("B")[:_LONGEST_HEADER]
+            )
         if correlation_id != expected.correlation_id:
             raise self._broken(
                 f"The broker answered request {correlation_id} instead of {expected.correlation_id}"
             )
-        return header.tell()
+        return body
 
-    def _decode(self, expected: _Expected, frame: Any) -> Any:
-        frame = memoryview(frame)
-        body = self._body_of(expected, frame)
-        try:
-            response = expected.response.decode(frame[body:])
-        except (ValueError, IndexError, struct.error) as e:
-            raise self._broken(f"An answer cannot be understood: {type(e).__name__}") from e
-        self.throttle(getattr(response, "throttle_time_ms", 0) or 0)
+    def _read(self, expected: _Expected, answer: Answer) -> Any:
+        if answer.broken is not None:
+            raise answer.broken
+        body = self._body_of(expected, answer.buffer)
+        with self.reading():
+            response = read_body(expected.response, expected.version, answer.buffer, body)
+        self.throttle(getattr(response, "throttle_time_ms", 0))
         return response
 
-    def _broken(self, message: str, *, hint: str | None = None) -> BrokerConnectionError:
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Within, what was received last is read: an answer that makes no sense breaks the connection.
+
+        :raises BrokerConnectionError: for what the answer does not hold, or holds against all sense.
+        """
+        try:
+            yield
+        except KafkaLogError:
+            raise
+        except UNREADABLE as e:
+            detail = str(e)[:_DETAIL] if type(e) is ValueError else type(e).__name__
+            raise self._broken(f"{self._last_response} cannot be understood: {detail}") from e
+
+    def _broken(self, message: str) -> BrokerConnectionError:
         self.close()
-        kind = sockets.BrokenHandshakeError if hint else BrokerConnectionError
-        return kind(message, broker=str(self.address), hint=hint)
-
-    def _bad_size(self, prefix: bytearray, size: int, limit: int) -> BrokerError:
-        self.close()
-        broker = str(self.address)
-        if int.from_bytes(prefix[:2], "big") in _TLS_ALERT_OR_HANDSHAKE:
-            return BrokerError(
-                "The broker answers in TLS",
-                broker=broker,
-                hint="Set kafka.security.protocol to SSL or SASL_SSL.",
-            )
-        if not self._frames:
-            return BrokerError(
-                "What listens there does not speak Kafka's protocol",
-                broker=broker,
-                hint="See kafka.bootstrap.servers.",
-            )
-        return BrokerError(
-            f"The broker answers with {size} bytes, and {limit} are allowed",
-            broker=broker,
-            hint="Raise kafka.fetch.max.bytes, if it is a fetch.",
-        )
-
-    def _why_broken(self, error: OSError, timeout: float) -> BrokerError:
-        if isinstance(error, TimeoutError):
-            return self._broken(f"The broker did not answer within {round(timeout * 1000)} ms")
-        # With TLS 1.3 a client's certificate is refused after the handshake.
-        if isinstance(error, ssl.SSLError) and not self._frames and "ALERT" in (error.reason or ""):
-            self.close()
-            return sockets.refused_by_tls(self.address, error)
-        return self._broken(f"The connection broke: {_text(error)}", hint=self._hint())
-
-    def _hint(self) -> str | None:
-        protocol = self._options.security.protocol
-        if self._frames == 0 and protocol in ("PLAINTEXT", "SASL_PLAINTEXT"):
-            return "If the listener speaks TLS, set kafka.security.protocol to SSL or SASL_SSL."
-        if self._frames == 1 and protocol in ("PLAINTEXT", "SSL"):
-            return (
-                "If the listener asks for SASL, set kafka.security.protocol to SASL_PLAINTEXT or SASL_SSL,"
-                " and kafka.sasl.mechanism."
-            )
-        return None
-
-
-def _text(error: OSError) -> str:
-    return error.strerror or str(error) or type(error).__name__
+        return BrokerConnectionError(message, broker=str(self.address))
 
 
 def readable(connections: Iterable[Connection], timeout: float | None) -> list[Connection]:

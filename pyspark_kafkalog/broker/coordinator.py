@@ -64,12 +64,13 @@ def call_coordinators(
                 answers[group] = Refused(code)
         for coordinator, its_groups in _by_coordinator(cluster, remaining).items():
             try:
-                response = _ask_one(cluster, coordinator, ask(its_groups), backoff, min_version, max_version)
+                told = _ask_one(
+                    cluster, coordinator, ask(its_groups), read, backoff, min_version, max_version
+                )
             except BrokerConnectionError as e:
                 trouble = e
                 _forget(cluster, its_groups)
                 continue
-            told = read(response)
             for group in its_groups:
                 answer = told.get(group, Refused(-1))
                 if not isinstance(answer, Refused) or not is_retriable(answer.error_code):
@@ -102,15 +103,18 @@ def _ask_one(
     cluster: Cluster,
     coordinator: Coordinator,
     request: Any,
+    read: Callable[[Any], Mapping[str, Answer | Refused]],
     backoff: Backoff,
     min_version: int,
     max_version: int | None,
-) -> Any:
+) -> Mapping[str, Answer | Refused]:
     connection = cluster.coordinator_connection(coordinator, timeout=backoff.remaining)
     try:
-        return connection.call(
+        response = connection.call(
             request, min_version=min_version, max_version=max_version, timeout=backoff.remaining
         )
+        with connection.reading():
+            return read(response)
     finally:
         cluster.release(connection)
 

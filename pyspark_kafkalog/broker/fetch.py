@@ -136,7 +136,7 @@ class _Fetching:
 
     def _wanted(self) -> Wanted:
         """Enough for the rest of the range, going by what its offsets took so far."""
-        max_bytes = self._options.max_partition_fetch_bytes
+        max_bytes = self._link.max_bytes
         mean = self._cluster.bytes_per_offset.get(self._partition)
         if mean is not None:
             max_bytes = min(max_bytes, math.ceil((self._end - self._position) * mean * 1.1) + _SLACK)
@@ -182,7 +182,7 @@ class _Fetching:
         if configs is None:
             return 3 * _EMPTY_LOOKS
         is_tiered = configs.get("remote.storage.enable") == "true"
-        return _EMPTY_LOOKS if "compact" in configs["cleanup.policy"] and not is_tiered else math.inf
+        return _EMPTY_LOOKS if "compact" in configs.get("cleanup.policy", "") and not is_tiered else math.inf
 
     def _refused(self, code: int) -> None:
         if code == OFFSET_OUT_OF_RANGE:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import logging
 import struct
 import time
 import uuid
@@ -31,6 +32,11 @@ from pyspark_kafkalog.errors import BrokerConnectionError, KafkaLogError
 from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.options.brokers import FetchOptions
 
+_log = logging.getLogger("pyspark_kafkalog")
+
+_BATCH_SIZE = struct.Struct(">8xi")
+_LEAST_FETCH = 64 << 10
+"""Bytes that are asked for even on the slowest link: a record batch comes whole, however large (KIP-74)."""
 LARGEST_FETCH = (1 << 31) - 1 - (64 << 20)
 _FRAME_SLACK = 64 << 20
 """By how much a response may exceed what was asked for: a first batch comes whole, however large (KIP-74)."""
@@ -73,6 +79,8 @@ class FetchLink:
         self._replica_until = 0.0
         self._largest = 0
         cluster.metadata.expect(partition)
+        self.max_bytes = options.max_partition_fetch_bytes
+        """How much to ask for at most, as what was asked for took to come."""
 
     @property
     def broker(self) -> str | None:
@@ -101,19 +109,40 @@ class FetchLink:
         connection = self._connected()
         if not connection.in_flight:
             self._ask(connection, wanted)
-        timeout_ms = self._cluster.options.request_timeout_ms + self._options.fetch_max_wait_ms
-        frame, body = connection.receive_frame(
-            pa.allocate_buffer, timeout=timeout_ms / 1000, limit=self._largest + _FRAME_SLACK
+        begun = time.monotonic()
+        stall_ms = self._cluster.options.request_timeout_ms + self._options.fetch_max_wait_ms
+        answer = connection.receive_frame(
+            pa.allocate_buffer,
+            timeout=max(self._options.poll_timeout_ms, stall_ms) / 1000,
+            stall=stall_ms / 1000,
+            limit=self._largest + _FRAME_SLACK,
         )
         try:
-            fetched = read_fetch_response(memoryview(frame).cast("B"), body, self._version)
-        except (ValueError, IndexError, struct.error) as e:
-            connection.close()
-            raise BrokerConnectionError(
-                f"A fetch response cannot be understood: {e}", broker=str(connection.address)
-            ) from e
-        connection.throttle(fetched.throttle_time_ms)
-        return frame, fetched
+            with connection.reading():
+                frame = memoryview(answer.buffer).cast("B")
+                fetched = read_fetch_response(frame[: answer.size], answer.body, self._version, len(frame))
+        except BrokerConnectionError:
+            if answer.broken is not None:
+                raise answer.broken from None
+            raise
+        self._fit_to_link(time.monotonic() - begun, fetched, is_part=answer.broken is not None)
+        if answer.broken is None:
+            connection.throttle(fetched.throttle_time_ms)
+        else:
+            self.release()
+            if not _begins_with_batch(frame, fetched):
+                raise answer.broken
+            _log.info("Reading on with a part of an answer: %s", answer.broken)
+        return answer.buffer, fetched
+
+    def _fit_to_link(self, seconds: float, fetched: Fetched, *, is_part: bool) -> None:
+        """Ask for less where an answer is long in coming, and again for more where it is quick."""
+        seconds += fetched.throttle_time_ms / 1000
+        share = seconds / (self._cluster.options.request_timeout_ms / 1000)
+        if is_part or share > 1 / 2:
+            self.max_bytes = max(self.max_bytes // 2, min(_LEAST_FETCH, self.max_bytes))
+        elif share < 1 / 8:
+            self.max_bytes = min(self.max_bytes * 2, self._options.max_partition_fetch_bytes)
 
     def go_to_replica(self, node_id: int) -> None:
         """Ask this broker from now on, for metadata.max.age.ms (Java does so, too)."""
@@ -192,7 +221,19 @@ class FetchLink:
             forgotten_topics_data=[],
             rack_id=options.client_rack,
         )
-        connection.send(request, max_version=self._version)
+        timeout = self._options.poll_timeout_ms / 1000  # also of a pause that the broker asks for
+        connection.send(request, max_version=self._version, timeout=timeout)
+
+
+def _begins_with_batch(frame: memoryview, fetched: Fetched) -> bool:
+    """Whether the first record batch (base offset int64, size int32, ...) is all there, or none will come."""
+    found = fetched.partition
+    if found is None or found.error_code:
+        return True
+    if found.size < _BATCH_SIZE.size:
+        return False
+    (size,) = _BATCH_SIZE.unpack_from(frame, found.position)
+    return 0 <= size <= found.size - _BATCH_SIZE.size
 
 
 def _uuid(topic_id: str) -> uuid.UUID | None:

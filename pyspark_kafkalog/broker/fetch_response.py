@@ -16,6 +16,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
+from pyspark_kafkalog.broker.answers import read_varint
 from pyspark_kafkalog.model import AbortedTransaction
 
 MIN_VERSION = 4
@@ -24,6 +25,8 @@ MAX_VERSION = 13
 """The first that names topics by their ids (KIP-516)."""
 FIRST_WITH_TOPIC_ID = 13
 _FIRST_FLEXIBLE = 12
+_SIZE_OF_ABORTED = 16
+"""Bytes of one aborted transaction, at least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +68,8 @@ class _Cursor:
         return values
 
     def varint(self) -> int:
-        value = shift = 0
-        while True:
-            byte = self.frame[self.position]
-            self.position += 1
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return value
-            shift += 7
+        value, self.position = read_varint(self.frame, self.position)
+        return value
 
     def length(self, layout: str = ">i") -> int:
         """Of an array, bytes or string; -1 for null."""
@@ -82,44 +79,55 @@ class _Cursor:
         if self.flexible:
             for _ in range(self.varint()):
                 self.varint()
-                size = self.varint()
-                self.position += size
+                self.skip(self.varint())
+
+    def skip(self, size: int) -> None:
+        if size > len(self.frame) - self.position:
+            raise ValueError(f"{size} bytes at byte {self.position} of {len(self.frame)}")
+        self.position += max(size, 0)
 
 
-def read_fetch_response(frame: memoryview, position: int, version: int) -> Fetched:
+def read_fetch_response(frame: memoryview, position: int, version: int, size: int | None = None) -> Fetched:
     """Read the response whose body begins at ``position``.
 
+    :param size: how large all of it is, where ``frame`` is only the beginning of it: the records may
+        break off then.
     :raises ValueError: if it is not one, or struct.error or IndexError.
     """
+    size = len(frame) if size is None else size
     cursor = _Cursor(frame, position, version)
     (throttle_time_ms,) = cursor.take(">i")
     error_code = cursor.take(">hi")[0] if version >= 7 else 0
     if cursor.length() < 1:
         return Fetched(throttle_time_ms, error_code, None)
-    size_of_name = 16 if version >= FIRST_WITH_TOPIC_ID else cursor.length(">h")
-    cursor.position += size_of_name
+    cursor.skip(16 if version >= FIRST_WITH_TOPIC_ID else cursor.length(">h"))
     if cursor.length() < 1:
         return Fetched(throttle_time_ms, error_code, None)
-    partition = _read_partition(cursor, version)
+    partition = _read_partition(cursor, version, size)
+    if len(frame) < size:
+        return Fetched(throttle_time_ms, error_code, partition)
     cursor.position += partition.size
     for _ in ("partition", "topic", "response"):
         cursor.skip_tags()
     if cursor.position != len(frame):
-        raise ValueError(f"It ends at byte {cursor.position} of {len(frame)}")
+        raise ValueError(f"it ends at byte {cursor.position} of {len(frame)}")
     return Fetched(throttle_time_ms, error_code, partition)
 
 
-def _read_partition(cursor: _Cursor, version: int) -> FetchedPartition:
+def _read_partition(cursor: _Cursor, version: int, size_of_response: int) -> FetchedPartition:
     _, error_code, high_watermark, last_stable_offset = cursor.take(">ihqq")
     log_start_offset = cursor.take(">q")[0] if version >= 5 else -1
     aborted = []
-    for _ in range(cursor.length()):
+    count = cursor.length()
+    if count > (len(cursor.frame) - cursor.position) // _SIZE_OF_ABORTED:
+        raise ValueError(f"{count} aborted transactions, and {len(cursor.frame) - cursor.position} bytes")
+    for _ in range(count):
         aborted.append(AbortedTransaction(*cursor.take(">qq")))
         cursor.skip_tags()
     preferred_read_replica = cursor.take(">i")[0] if version >= 11 else -1
     size = max(cursor.length(), 0)
-    if size > len(cursor.frame) - cursor.position:
-        raise ValueError("The records are longer than the response")
+    if size > size_of_response - cursor.position:
+        raise ValueError("the records are longer than the response")
     return FetchedPartition(
         error_code,
         high_watermark,
@@ -128,5 +136,5 @@ def _read_partition(cursor: _Cursor, version: int) -> FetchedPartition:
         tuple(aborted),
         preferred_read_replica,
         cursor.position,
-        size,
+        min(size, len(cursor.frame) - cursor.position),
     )

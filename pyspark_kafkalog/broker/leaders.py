@@ -161,7 +161,8 @@ def _ask_each(
                 continue
             try:
                 responses = [connection.receive(timeout=_left(bound)) for _ in range(connection.in_flight)]
-                outcomes.update(read(responses))
+                with connection.reading():
+                    outcomes.update(read(responses))
             except BrokerConnectionError as e:
                 outcomes.update(dict.fromkeys(epochs, e))
     finally:

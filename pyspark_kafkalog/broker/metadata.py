@@ -120,7 +120,7 @@ class Metadata:
         if response.brokers:  # a broker that has just started may know of none (Java ignores that, too)
             self.brokers = {broker.node_id: Address(broker.host, broker.port) for broker in response.brokers}
         self._behind.discard(node_id)
-        told = {topic.name: _topic(topic) for topic in response.topics}
+        told = {topic.name: _topic(topic) for topic in response.topics if topic.name}
         for name in self._seen.keys() | self.topics.keys() | told.keys() if asked is None else asked:
             topic = told.get(name)
             if topic is not None and topic.error_code == UNKNOWN_TOPIC_OR_PARTITION:

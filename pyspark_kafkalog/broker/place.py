@@ -12,7 +12,7 @@ from pyspark_kafkalog.broker.cluster import Cluster, cluster_of
 from pyspark_kafkalog.broker.error_codes import Refused
 from pyspark_kafkalog.broker.leaders import call_leaders
 from pyspark_kafkalog.broker.log_dirs import read_sizes, sizes_request
-from pyspark_kafkalog.broker.sockets import BrokenHandshakeError
+from pyspark_kafkalog.broker.sockets import BrokenHandshakeError, UnreachedError
 from pyspark_kafkalog.errors import (
     AuthenticationError,
     AuthorizationError,
@@ -218,8 +218,10 @@ class Brokers:
             except (AuthenticationError, AuthorizationError, UnsupportedVersionError):
                 raise
             except BrokerError as e:
-                # Before any broker has answered, that is the wrong protocol rather than bad luck.
-                if isinstance(e, BrokenHandshakeError) and not self._cluster.metadata.brokers:
+                # Before any broker has answered, that is a wrong option rather than bad luck.
+                if isinstance(e, UnreachedError) or (
+                    isinstance(e, BrokenHandshakeError) and not self._cluster.metadata.brokers
+                ):
                     raise
                 time.sleep(self._options.retry_interval_ms / 1000)
         return question()

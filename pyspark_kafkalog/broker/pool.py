@@ -10,9 +10,20 @@ from collections.abc import Collection, Iterable, Mapping
 from pyspark_kafkalog.broker.backoff import Backoff
 from pyspark_kafkalog.broker.connection import Connection
 from pyspark_kafkalog.broker.security import tls_context
-from pyspark_kafkalog.broker.sockets import Address
+from pyspark_kafkalog.broker.sockets import Address, UnknownHostError, UnreachedError
 from pyspark_kafkalog.errors import BrokerConnectionError
 from pyspark_kafkalog.options.brokers import ConnectionOptions
+
+_TRIED_IF_SILENT = 4
+"""Bootstrap servers that are tried, at least, where each keeps silent."""
+
+_reached: set[ConnectionOptions] = set()
+"""Where a broker has answered this process, or one before it."""
+
+
+def note_reached(options: ConnectionOptions) -> None:
+    """Brokers have answered: if they can't be reached, they are waited for, as they may come back."""
+    _reached.add(options)
 
 
 class ConnectionPool:
@@ -33,16 +44,26 @@ class ConnectionPool:
         :raises BrokerConnectionError: if the broker cannot be reached now.
         :raises AuthenticationError: if credentials or certificates are not accepted.
         """
+        return self._take(address, node_id, timeout, None)
+
+    def _take(
+        self, address: Address, node_id: int | None, timeout: float | None, first_answer: float | None
+    ) -> Connection:
         idle = self._idle.get(address, [])
         while idle:
             connection = idle.pop()
-            if connection.is_usable(self._options.connections_max_idle_ms / 1000):
-                connection.node_id = node_id
+            is_another = None not in (node_id, connection.node_id) and connection.node_id != node_id
+            if not is_another and connection.is_usable(self._options.connections_max_idle_ms / 1000):
+                connection.node_id = connection.node_id if node_id is None else node_id
                 return connection
             connection.close()
         if self._tls is None:
             self._tls = tls_context(self._options.security)
-        return Connection.open(address, self._options, tls=self._tls, node_id=node_id, timeout=timeout)
+        connection = Connection.open(
+            address, self._options, tls=self._tls, node_id=node_id, timeout=timeout, first_answer=first_answer
+        )
+        note_reached(self._options)
+        return connection
 
     def take_any(
         self,
@@ -53,13 +74,16 @@ class ConnectionPool:
     ) -> Connection:
         """A connection to one of them, or to a bootstrap server. All are tried, for request.timeout.ms.
 
-        Of brokers that hang two are tried, as each takes so long.
+        Of brokers that hang two are tried, as each takes so long. Where no broker has ever answered
+        it is socket.connection.setup.timeout.ms, of which each server has its share.
 
         :param avoid: those to try last, when no other can be reached.
-        :param timeout: seconds for all of it instead.
+        :param timeout: seconds for all of it, if that is less.
         :raises BrokerConnectionError: if none can be reached.
         :raises AuthenticationError: if credentials or certificates are not accepted.
         """
+        if self._options not in _reached:
+            return self._first_contact(timeout)
         patience = self._options.request_timeout_ms / 1000 if timeout is None else timeout
         backoff = Backoff(self._options, patience, reconnecting=True)
         while True:
@@ -72,7 +96,41 @@ class ConnectionPool:
                     if backoff.elapsed >= (2 * patience if timeout is None else timeout):
                         raise
             assert trouble is not None, "There is a bootstrap server at least"
-            backoff.pause(trouble, first_contact=not brokers)
+            backoff.pause(trouble)
+
+    def _first_contact(self, timeout: float | None) -> Connection:
+        patience = (
+            min(self._options.socket_connection_setup_timeout_ms, self._options.request_timeout_ms) / 1000
+        )
+        patience = patience if timeout is None else min(patience, timeout)
+        backoff = Backoff(self._options, patience, reconnecting=True)
+        while True:
+            trouble: BrokerConnectionError | None = None
+            servers = list(self._candidates({}, ()))
+            for number, (_, address) in enumerate(servers):
+                share = max(backoff.remaining / (len(servers) - number), patience / _TRIED_IF_SILENT)
+                share = min(share, backoff.remaining)
+                try:
+                    return self._take(address, None, timeout, share)
+                except BrokerConnectionError as e:
+                    if trouble is None or not isinstance(e, UnknownHostError):
+                        trouble = e
+                if not backoff.remaining:
+                    break
+            assert trouble is not None, "There is a bootstrap server at least"
+            try:
+                backoff.pause(trouble, first_contact=True)
+            except BrokerConnectionError as e:
+                others = f", nor do the other {len(servers) - 1} bootstrap servers answer"
+                message = e.message + (others if len(servers) > 1 else "")
+                raise UnreachedError(message, broker=e.broker, hint=e.hint) from e
+
+    def retain(self, brokers: Collection[Address]) -> None:
+        """Close the connections that wait at addresses which are no longer those of brokers."""
+        bootstrap = {Address.parse(server) for server in self._options.bootstrap_servers}
+        for address in self._idle.keys() - bootstrap - set(brokers):
+            for connection in self._idle.pop(address):
+                connection.close()
 
     def release(self, connection: Connection) -> None:
         """Give back a connection; one with requests in flight is closed."""

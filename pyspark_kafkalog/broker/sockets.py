@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import socket
 import ssl
-from typing import NamedTuple
+import time
+from typing import Any, NamedTuple
 
 from pyspark_kafkalog.errors import AuthenticationError, BrokerConnectionError, BrokerError
 from pyspark_kafkalog.options.brokers import ConnectionOptions
@@ -14,10 +15,22 @@ NO_TLS_THERE = (
     "The listener does not speak TLS, it seems: see whether the port is the right one, or set"
     " kafka.security.protocol to PLAINTEXT or SASL_PLAINTEXT."
 )
+_TOO_OLD = (
+    "This machine's OpenSSL offers no version of kafka.ssl.enabled.protocols: name TLSv1.2 or TLSv1.3, as"
+    " TLSv1 and TLSv1.1 need a lower security level of OpenSSL."
+)
 
 
 class UnknownHostError(BrokerConnectionError):
     """A host name that cannot be resolved."""
+
+
+class RefusedError(BrokerConnectionError):
+    """A port at which nobody listens."""
+
+
+class UnreachedError(BrokerConnectionError):
+    """No broker has ever answered, and each bootstrap server had its chance: to wait longer is no use."""
 
 
 class BrokenHandshakeError(BrokerConnectionError):
@@ -47,35 +60,48 @@ def open_socket(
 
     Every address that the name stands for is tried (client.dns.lookup=use_all_dns_ips).
 
-    :param timeout: the longest wait for each step, in seconds.
+    :param timeout: seconds for all of it; of several addresses each has its share of what is left.
     :raises BrokerConnectionError: if the broker cannot be reached now.
     :raises AuthenticationError: if a certificate is not accepted.
     """
+    deadline = time.monotonic() + timeout
     try:
         found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError) as e:
+    except (OSError, ValueError, OverflowError) as e:  # of names and ports that can't be, too
         raise UnknownHostError(
             f"The host name cannot be resolved: {e}",
             broker=str(address),
             hint="See kafka.bootstrap.servers, and advertised.listeners of the broker.",
         ) from e
-    trouble: OSError | None = None
-    for family, kind, protocol, _, where in found:
-        sock = socket.socket(family, kind, protocol)
+    troubles: list[Exception] = []
+    for number, (family, kind, protocol, _, where) in enumerate(found):
+        share = (deadline - time.monotonic()) / (len(found) - number)
         try:
-            _set_options(sock, options)
-            sock.settimeout(timeout)
-            sock.connect(where)
-        except OSError as e:
-            sock.close()
-            trouble = e
+            sock = _connected(socket.socket(family, kind, protocol), where, options, max(share, 0.001))
+        except (OSError, OverflowError) as e:
+            troubles.append(e)
             continue
+        sock.settimeout(max(deadline - time.monotonic(), 0.001))
         return sock if tls is None else _with_tls(sock, address, tls)
-    raise BrokerConnectionError(
-        f"No connection to the broker: {trouble}",
+    refused = all(isinstance(trouble, ConnectionRefusedError) for trouble in troubles)
+    raise (RefusedError if refused else BrokerConnectionError)(
+        f"No connection to the broker: {troubles[-1]}",
         broker=str(address),
         hint="See whether it runs, and whether what it advertises as host and port can be reached from here.",
-    ) from trouble
+    ) from troubles[-1]
+
+
+def _connected(
+    sock: socket.socket, where: tuple[Any, ...], options: ConnectionOptions, timeout: float
+) -> socket.socket:
+    try:
+        _set_options(sock, options)
+        sock.settimeout(timeout)
+        sock.connect(where)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
 
 
 def _set_options(sock: socket.socket, options: ConnectionOptions) -> None:
@@ -105,6 +131,8 @@ def _with_tls(sock: socket.socket, address: Address, tls: ssl.SSLContext) -> soc
         sock.close()
         if e.reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST"):
             raise BrokerError(f"TLS fails: {e.reason}", broker=str(address), hint=NO_TLS_THERE) from e
+        if e.reason in ("NO_CIPHERS_AVAILABLE", "NO_PROTOCOLS_AVAILABLE"):
+            raise BrokerError(f"TLS fails: {e.reason}", broker=str(address), hint=_TOO_OLD) from e
         if e.reason is not None and "ALERT" in e.reason:
             raise refused_by_tls(address, e) from e
         raise BrokenHandshakeError(f"TLS fails: {e}", broker=str(address), hint=NO_TLS_THERE) from e

@@ -80,13 +80,13 @@ class LogReader:
             audit = audit_of(partition.split, self._options.audit, self._plan)
             if read is not None:
                 read = partial(read, on_dropped=audit.dropped)
-        rows = read_split(self._open_place(), partition.split, self._rules(), read)
+        rows = read_split(self._open_place(reached=True), partition.split, self._rules(), read)
         yield from rows if audit is None else audit.passing(rows)
         freeze_modules()
 
-    def _open_place(self) -> Place:
+    def _open_place(self, *, reached: bool = False) -> Place:
         with loading():
-            return open_place(self._place_options)
+            return open_place(self._place_options, reached=reached)
 
     def _open_committed(self) -> CommittedOffsets:
         """What the groups of the place have committed, to start from it."""

@@ -315,11 +315,14 @@ class _BrokerWriter(_Writer):
         """Produce the rows of one task, and wait until they are acknowledged."""
         with loading():
             from pyspark_kafkalog.broker.cluster import cluster_of
+            from pyspark_kafkalog.broker.pool import note_reached
             from pyspark_kafkalog.broker.produce import ProduceSink
 
         options = self._options
         assert options.brokers is not None, "This writer is for brokers"
         assert options.produce is not None, "This writer is for brokers"
+        if batch.number:  # the micro-batches before it were written
+            note_reached(options.brokers)
         with ProduceSink(cluster_of(options.brokers), options.produce, self._encode_settings()) as sink:
             results = self._write(rows, sink.partition_count, sink, sink.finish, batch)
         freeze_modules()

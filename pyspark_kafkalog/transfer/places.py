@@ -6,11 +6,18 @@ from pyspark_kafkalog.model import GroupOffsets, Place
 from pyspark_kafkalog.options.settings import PlaceOptions
 
 
-def open_place(options: PlaceOptions) -> Place:
-    """The place that the options name, for this thread. Brokers are not called before they are asked."""
+def open_place(options: PlaceOptions, *, reached: bool = False) -> Place:
+    """The place that the options name, for this thread. Brokers are not called before they are asked.
+
+    :param reached: whether brokers have answered another process of the same query: then they are waited
+        for where they don't answer this one.
+    """
     if options.brokers is not None:
         from pyspark_kafkalog.broker.place import Brokers
+        from pyspark_kafkalog.broker.pool import note_reached
 
+        if reached:
+            note_reached(options.brokers)
         assert options.fetch is not None
         return Brokers(options.brokers, options.fetch)
     from pyspark_kafkalog.log.directory import LogDirectory

@@ -66,7 +66,7 @@ def _measure(broker: Broker, partitions: int, bar: float, seconds: float) -> Non
     by_kind = {name: requests.count(name) / elapsed for name in sorted(set(requests))}
     rates = ", ".join(f"{rate:.1f} {name}/s" for name, rate in by_kind.items())
     print_ratio(
-        f"idle, {partitions:,} partitions: {1000 * taken / looks:.1f} ms CPU a look, {rates}; share of a core",
+        f"idle, {partitions:,} partitions: {1000 * taken / looks:.1f} ms a look, {rates}; share of a core",
         taken / elapsed,
         at_most=bar,
     )

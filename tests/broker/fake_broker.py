@@ -44,12 +44,12 @@ def api_versions(asked: Asked, versions: dict[int, tuple[int, int]] | None = Non
     return framed(asked.correlation_id, bytes(response.encode(version=asked.version)))
 
 
-def metadata(asked: Asked, *, throttle_time_ms: int = 0) -> bytes:
+def metadata(asked: Asked, *, throttle_time_ms: int = 0, cluster_id: str | None = None) -> bytes:
     """A cluster of no brokers and no topics."""
     response = MetadataResponse(
         throttle_time_ms=throttle_time_ms,
         brokers=[],
-        cluster_id=None,
+        cluster_id=cluster_id,
         controller_id=-1,
         topics=[],
     )
@@ -59,10 +59,10 @@ def metadata(asked: Asked, *, throttle_time_ms: int = 0) -> bytes:
 class FakeBroker:
     """Listens on loopback; ``asked`` holds what came, ``address`` where."""
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: Answer, port: int = 0) -> None:
         self.asked: list[Asked] = []
         self._answer = answer
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener = socket.create_server(("127.0.0.1", port))
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
         self._connections: list[socket.socket] = []
         threading.Thread(target=self._accept, daemon=True).start()
@@ -99,13 +99,15 @@ class FakeBroker:
 
 
 @contextmanager
-def serving(answer: Answer, versions: dict[int, tuple[int, int]] | None = None) -> Iterator[FakeBroker]:
+def serving(
+    answer: Answer, versions: dict[int, tuple[int, int]] | None = None, port: int = 0
+) -> Iterator[FakeBroker]:
     """A broker that knows ApiVersions, and for the rest what the test says."""
 
     def answer_all(asked: Asked) -> bytes | None:
         return api_versions(asked, versions) if asked.api_key == API_VERSIONS else answer(asked)
 
-    broker = FakeBroker(answer_all)
+    broker = FakeBroker(answer_all, port)
     try:
         yield broker
     finally:

@@ -224,7 +224,7 @@ def test_an_unreachable_cluster_is_given_up_after_the_request_timeout() -> None:
 def test_brokers_that_all_hang_are_not_tried_one_after_the_other_for_ever() -> None:
     brokers = [FakeBroker(lambda asked: b"") for _ in range(10)]
     began = time.monotonic()
-    with pytest.raises(BrokerConnectionError, match="did not answer within 1000 ms"):
+    with pytest.raises(BrokerConnectionError, match="nor do the other 9 bootstrap servers answer"):
         of(",".join(broker.address for broker in brokers), request_timeout_ms=1000).topics()
     assert time.monotonic() - began < 5
     for broker in brokers:

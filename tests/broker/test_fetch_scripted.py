@@ -143,9 +143,9 @@ class Script:
 
 
 @contextmanager
-def played(script: Script) -> Iterator[FakeBroker]:
+def played(script: Script, port: int = 0) -> Iterator[FakeBroker]:
     versions = {18: (0, 3), METADATA: (0, 12), FETCH: (4, script.max_version), LIST_OFFSETS: (1, 9)}
-    with serving(script.answer, versions) as broker:
+    with serving(script.answer, versions, port) as broker:
         script.address = broker.address
         yield broker
 

@@ -11,6 +11,7 @@ from kafka import KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as KafkaTopicPartition
 
 from pyspark_kafkalog.broker.place import Brokers
+from pyspark_kafkalog.broker.pool import note_reached
 from pyspark_kafkalog.errors import BrokerConnectionError, UnknownTopicOrPartitionError
 from pyspark_kafkalog.model import OffsetRange, StoredSize, TopicPartition, Watermarks
 from tests.broker.reading import place
@@ -184,8 +185,9 @@ def test_bounds_are_found_where_the_leaders_went(cluster: Cluster) -> None:
 
 
 def test_lookups_are_repeated_as_often_as_asked_for() -> None:
-    began = time.monotonic()
     brokers = place("127.0.0.1:1", {"request_timeout_ms": 100}, num_retries=4, retry_interval_ms=200)
+    note_reached(brokers._cluster.options)
+    began = time.monotonic()
     with pytest.raises(BrokerConnectionError):
         brokers.topics()
     assert 0.6 < time.monotonic() - began < 5
