@@ -190,6 +190,11 @@ class Place(Protocol):
         high watermark, since finding it can cost a scan.
         """
 
+    def end_offsets(
+        self, partitions: Collection[TopicPartition], *, read_committed: bool
+    ) -> dict[TopicPartition, int]:
+        """The end of each partition that exists, sorted: the first offset that may not be read yet."""
+
     def leader_epochs(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """The newest leader epochs that are known of these partitions, without those of which none is.
 

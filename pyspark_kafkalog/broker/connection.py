@@ -24,7 +24,8 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from kafka.protocol.api_header import RequestHeader
-from kafka.protocol.metadata import ApiVersionsRequest
+from kafka.protocol.consumer import ListOffsetsRequest
+from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
 
 from pyspark_kafkalog import __version__
 from pyspark_kafkalog.broker import broken, frames, sockets
@@ -41,6 +42,10 @@ from pyspark_kafkalog.errors import (
 )
 from pyspark_kafkalog.options.brokers import ConnectionOptions
 
+_OFTEN_REPEATED = (ListOffsetsRequest.API_KEY, MetadataRequest.API_KEY)
+"""An idle stream gets the same answers ten times a second."""
+_REMEMBERED = 4
+"""Answers that a connection remembers; those of many partitions take megabytes."""
 _FIRST_FRAME = 1 << 20
 """No answer to the first request is as large; what seems so is not of Kafka's protocol."""
 _LARGEST_FRAME = 100 << 20
@@ -97,6 +102,8 @@ class Connection:
         """Answers taken off the socket before they were asked for."""
         self._correlation_id = 0
         self._last_response = ""
+        self._repeated: dict[Any, tuple[Any, Any]] = {}
+        """The last answers of a kind and size, and what was read of them: the same, for the same bytes."""
         self._frames = 0
         self._throttled_until = 0.0
         self._authenticate_at: float | None = None
@@ -438,8 +445,16 @@ class Connection:
         if answer.broken is not None:
             raise answer.broken
         body = self._body_of(expected, answer.buffer)
-        with self.reading():
-            response = read_body(expected.response, expected.version, answer.buffer, body)
+        content = memoryview(answer.buffer)[body:]
+        key = expected.response, expected.version, len(content)
+        known, response = self._repeated.get(key, (None, None))
+        if known != content:
+            with self.reading():
+                response = read_body(expected.response, expected.version, answer.buffer, body)
+            if expected.response.API_KEY in _OFTEN_REPEATED:
+                if len(self._repeated) == _REMEMBERED:
+                    self._repeated.clear()
+                self._repeated[key] = content, response
         self.throttle(getattr(response, "throttle_time_ms", 0))
         return response
 

@@ -55,7 +55,7 @@ def call_leaders(
         cluster.metadata.expect(partition)
     while remaining:
         trouble: KafkaLogError | None = None
-        by_node, leaderless = _by_leader(cluster, remaining)
+        by_node, leaderless = leaders_of(cluster, remaining)
         gone = set(filter(cluster.metadata.is_gone, leaderless))
         for partition in leaderless:
             if partition not in gone:
@@ -95,7 +95,7 @@ def ask_leaders(
     :param timeout: seconds for all of it.
     """
     backoff = cluster.new_backoff(timeout)
-    by_node, _ = _by_leader(cluster, partitions, timeout=timeout)
+    by_node, _ = leaders_of(cluster, partitions, timeout=timeout)
     outcomes = _ask_each(cluster, by_node, ask, read, min_version, max_version, backoff)
     answers: dict[TopicPartition, Answer] = {}
     for partition, outcome in outcomes.items():
@@ -106,7 +106,7 @@ def ask_leaders(
     return answers
 
 
-def _by_leader(
+def leaders_of(
     cluster: Cluster, partitions: Collection[TopicPartition], *, timeout: float | None = None
 ) -> tuple[dict[int, dict[TopicPartition, int]], list[TopicPartition]]:
     """By node the partitions that it leads, with their epochs; and those to be looked up again."""

@@ -48,6 +48,11 @@ def read_bounds(responses: Sequence[Any]) -> dict[TopicPartition, Watermarks | R
     return result
 
 
+def ends_requests(epochs: Mapping[TopicPartition, int], *, read_committed: bool) -> Sequence[Any]:
+    """Ask for the high watermark or, if ``read_committed``, for the last stable offset alone."""
+    return [_request(epochs, dict.fromkeys(epochs, LATEST), isolation_level=int(read_committed))]
+
+
 def times_requests(
     epochs: Mapping[TopicPartition, int], times: Mapping[TopicPartition, int]
 ) -> Sequence[Any]:
@@ -55,8 +60,8 @@ def times_requests(
     return [_request(epochs, {partition: times[partition] for partition in epochs})]
 
 
-def read_times(responses: Sequence[Any]) -> dict[TopicPartition, int | Refused]:
-    """What the answers to :func:`times_requests` tell; -1 where there is no such record."""
+def read_offsets(responses: Sequence[Any]) -> dict[TopicPartition, int | Refused]:
+    """The offsets that the answer to a single question tells; -1 where there is no such record."""
     return _read(responses[0])
 
 

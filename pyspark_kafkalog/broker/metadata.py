@@ -74,6 +74,10 @@ class Metadata:
     _doubts: dict[str, _Doubt] = field(default_factory=dict)
     _behind: set[int | None] = field(default_factory=set)
     """The brokers whose last answer had a leader epoch that is older than what is known."""
+    generation: int = 0
+    """Rises with each answer that changes what is known."""
+    _last: tuple[Any, Collection[str] | None] = (None, None)
+    """The last response that changed nothing, and for what topics it was asked."""
 
     def leader(self, partition: TopicPartition) -> Leader | None:
         """Who leads; None for a partition that is not known.
@@ -92,7 +96,9 @@ class Metadata:
             self.topics.pop(partition.topic, None)
             seen = self._seen[partition.topic] = _Seen(topic_id)
         seen.topic_id = seen.topic_id or topic_id
-        seen.epochs[partition.partition] = max(seen.epochs.get(partition.partition, -1), leader_epoch)
+        if seen.epochs.get(partition.partition, -2) < leader_epoch:
+            seen.epochs[partition.partition] = leader_epoch
+            self._last = None, None
 
     def is_gone(self, partition: TopicPartition) -> bool:
         """Whether a partition that was expected has been found not to exist."""
@@ -117,6 +123,9 @@ class Metadata:
         :param node_id: the broker that answers, None if that is not known.
         :param now: seconds of a clock that only grows.
         """
+        if response is self._last[0] and asked == self._last[1]:
+            return
+        before = dict(self.topics), self.brokers
         if response.brokers:  # a broker that has just started may know of none (Java ignores that, too)
             self.brokers = {broker.node_id: Address(broker.host, broker.port) for broker in response.brokers}
         self._behind.discard(node_id)
@@ -126,6 +135,10 @@ class Metadata:
             if topic is not None and topic.error_code == UNKNOWN_TOPIC_OR_PARTITION:
                 topic = None
             self._learn(name, topic, node_id, now)
+        is_news = before != (self.topics, self.brokers)
+        self.generation += is_news
+        is_settled = not (is_news or self._doubts or self._behind)
+        self._last = (response, asked) if is_settled else (None, None)
 
     def _learn(self, name: str, topic: Topic | None, node_id: int | None, now: float) -> None:
         if topic is not None and topic.error_code and not topic.leaders:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from pyspark_kafkalog.broker import list_offsets
 from pyspark_kafkalog.broker.cluster import Cluster, cluster_of
+from pyspark_kafkalog.broker.end_offsets import EndOffsets
 from pyspark_kafkalog.broker.error_codes import Refused
 from pyspark_kafkalog.broker.leaders import call_leaders
 from pyspark_kafkalog.broker.log_dirs import read_sizes, sizes_request
@@ -46,7 +47,8 @@ class Brokers:
         self._cluster: Cluster = cluster_of(connection)
         self._options = fetch
         self._ends: dict[TopicPartition, int] = {}
-        """Where logs ended when a plan saw them."""
+        """Where logs ended when a plan saw them, as long as nobody has confirmed it."""
+        self._end_offsets = EndOffsets(self._cluster)
 
     def topics(self, names: Collection[str] | None = None) -> Mapping[str, tuple[int, ...]]:
         """Every topic, internal ones too, with its partition numbers in order; or those of ``names``.
@@ -76,6 +78,8 @@ class Brokers:
         while True:
             bounds.update(self._list_offsets(short, ask, list_offsets.read_bounds))
             short = {p for p in short & bounds.keys() if bounds[p].high_watermark < self._ends.get(p, 0)}
+            for partition in bounds.keys() - short:
+                self._ends.pop(partition, None)
             if not short:
                 return bounds
             first = min(short)
@@ -94,6 +98,15 @@ class Brokers:
             leaders = {leader.node_id for p in short if (leader := self._cluster.metadata.leader(p))}
             self._cluster.refresh({p.topic for p in short}, avoid=leaders)
 
+    def end_offsets(
+        self, partitions: Collection[TopicPartition], *, read_committed: bool
+    ) -> dict[TopicPartition, int]:
+        """See :meth:`pyspark_kafkalog.model.Place.end_offsets`; the same object while no record comes."""
+        if self._ends:  # a plan has seen more than was told
+            bounds = self.watermarks(partitions, read_committed=read_committed)
+            return {p: bounds[p].end(read_committed=read_committed) for p in sorted(bounds)}
+        return self._patiently(lambda: self._end_offsets.look_up(partitions, read_committed=read_committed))
+
     def leader_epochs(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """See :meth:`pyspark_kafkalog.model.Place.leader_epochs`; no broker is asked."""
         leaders = {partition: self._cluster.metadata.leader(partition) for partition in partitions}
@@ -102,7 +115,8 @@ class Brokers:
     def expect(self, partition: TopicPartition, seen: Seen) -> None:
         """See :meth:`pyspark_kafkalog.model.Place.expect`."""
         self._cluster.metadata.expect(partition, seen.topic_id, seen.leader_epoch)
-        self._ends[partition] = seen.end
+        if seen.end:
+            self._ends[partition] = seen.end
 
     def offsets_for_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         """The offset of the first record with timestamp >= the given ms, or None.
@@ -110,7 +124,7 @@ class Brokers:
         :raises UnknownTopicOrPartitionError: if a partition does not exist.
         """
         ask = partial(list_offsets.times_requests, times=times)
-        found = self._list_offsets(times, ask, list_offsets.read_times)
+        found = self._list_offsets(times, ask, list_offsets.read_offsets)
         for partition in times:
             if partition not in found:
                 raise UnknownTopicOrPartitionError("The partition does not exist", topic_partition=partition)

@@ -109,6 +109,13 @@ class LogDirectory:
                 )
         return result
 
+    def end_offsets(
+        self, partitions: Collection[TopicPartition], *, read_committed: bool
+    ) -> dict[TopicPartition, int]:
+        """See :meth:`pyspark_kafkalog.model.Place.end_offsets`."""
+        bounds = self.watermarks(partitions, read_committed=read_committed)
+        return {p: bounds[p].end(read_committed=read_committed) for p in sorted(bounds)}
+
     def leader_epochs(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """See :meth:`pyspark_kafkalog.model.Place.leader_epochs`: a directory has no leader."""
         return {}

@@ -112,7 +112,7 @@ def start_from_group(
         )
     offsets = {partition: its.offset for partition, its in committed.items()}
     if options.group.none_committed == LATEST:
-        offsets.update(latest_offsets(place, without, read_committed=options.read_committed))
+        offsets.update(place.end_offsets(without, read_committed=options.read_committed))
     else:
         offsets.update(dict.fromkeys(without, EARLIEST))
     return replace(options, starting=replace(options.starting, values=offsets))
@@ -211,15 +211,6 @@ def initial_offsets(place: Place, options: ReadOptions) -> Offsets:
     bounds = place.watermarks(partitions, read_committed=options.read_committed)
     partitions = tuple(partition for partition in partitions if partition in bounds)
     return _look_up(_bind(place, options, options.starting, partitions, bounds), bounds, options)
-
-
-def latest_offsets(place: Place, partitions: Collection[TopicPartition], *, read_committed: bool) -> Offsets:
-    """Where each of ``partitions`` that exists ends now, in canonical order."""
-    bounds = place.watermarks(partitions, read_committed=read_committed)
-    return {
-        partition: watermarks.end(read_committed=read_committed)
-        for partition, watermarks in sorted(bounds.items())
-    }
 
 
 def log_start_offsets(place: Place, partitions: Collection[TopicPartition]) -> Offsets:

@@ -15,7 +15,6 @@ from pyspark_kafkalog.planning.offsets import (
     find_data_loss,
     find_recreated,
     initial_offsets,
-    latest_offsets,
     log_start_offsets,
     start_from_group,
 )
@@ -68,6 +67,8 @@ class StreamPlanner:
         self._fallen: dict[TopicPartition, int] = {}
         """The partitions that end below what was read of them, for which the place has waited in vain."""
         self._is_expected = False
+        self._at_rest: tuple[Offsets, _Ends] | None = None
+        """The last start from which there was nothing to read up to the ends."""
         self._subscription = Subscription(place, options.selection, max_age=topics_max_age, clock=clock)
         self._topic_ids = dict(topic_ids or {})
         self._keep_topic_ids = keep_topic_ids
@@ -97,9 +98,11 @@ class StreamPlanner:
             it, what is lost is told when the micro-batch is planned.
         """
         self._expect(start)
+        ends = self._look_up_ends(start)
+        if (start, ends) == self._at_rest:
+            return start
         if start == self._planned.offsets:
             self._note({**self._topic_ids, **self._planned.topic_ids}, start)
-        ends = self._look_up_ends(start)
         self.latest = ends.offsets
         if not self.latest:
             # Empty offsets would forget what was read so far (SPARK-41375).
@@ -129,6 +132,9 @@ class StreamPlanner:
             last = max(unread)
             offered = {**offered, last: offered[last] - 1}
         self._offered = _Ends(offered, ends.topic_ids)
+        if offered == start:
+            self._at_rest = start, ends
+            return start
         return offered
 
     def plan(self, start: Offsets, end: Offsets) -> list[Split]:
@@ -204,9 +210,7 @@ class StreamPlanner:
 
     def _look_up_now(self) -> _Ends:
         assignment = self._subscription.assignment()
-        offsets = latest_offsets(
-            self._place, assignment.partitions, read_committed=self._options.read_committed
-        )
+        offsets = self._place.end_offsets(assignment.partitions, read_committed=self._options.read_committed)
         return _Ends(offsets, assignment.topic_ids)
 
     def _expect(self, start: Offsets) -> None:
@@ -231,7 +235,8 @@ class StreamPlanner:
             end, begin = ends.offsets[partition], begins[partition]
             _log.warning("%s ends at offset %d, and was read up to %d: looking again", partition, end, begin)
             self._place.expect(partition, Seen(ends.topic_ids.get(partition.topic, ""), end=begin))
-        found = latest_offsets(self._place, unheard, read_committed=self._options.read_committed)
+        read_committed = self._options.read_committed
+        found = dict(self._place.end_offsets(unheard, read_committed=read_committed)) if unheard else {}
         self._fallen |= {p: back[p] for p, end in found.items() if end < back[p]}
         if not self._options.fail_on_data_loss:
             same = [p for p in self._fallen if ends.topic_ids.get(p.topic)]

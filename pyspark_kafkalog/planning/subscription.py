@@ -45,6 +45,8 @@ class Subscription:
         if self._known is None or now - self._looked_up >= self._max_age:
             partitions = look_up_partitions(self._place, self._selection, must_exist=False)
             topic_ids = self._place.topic_ids({partition.topic for partition in partitions})
-            self._known = Assignment(partitions, topic_ids)
+            found = Assignment(partitions, topic_ids)
+            if found != self._known:  # what is the same stays the same object, which is quick to compare
+                self._known = found
             self._looked_up = now
         return self._known

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 _SHORTEST_PAUSE = 0.02
 _LONGEST_PAUSE = 0.1
 _PAUSE_PER_IDLE_SECOND = 0.05
+_PAUSE_PER_CPU_SECOND = 40
 _TOPICS_SECONDS = 1.0
 """How late a new topic of a cluster may be noticed; metadata.max.age.ms can make it less."""
 
@@ -44,6 +45,9 @@ class LogStreamReader(LogReader, DataSourceStreamReader, SupportsTriggerAvailabl
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         super().__init__(options, schema, batch=False)
         self._looked_up = self._changed = float("-inf")
+        self._looked_at = self._look_took = 0.0
+        """The thread's processor time when the last look began, and what it took, in seconds."""
+        self._start: tuple[dict[str, Any], Offsets] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         own = ("_planner", "_initial", "_committer", "_watch")
@@ -122,17 +126,26 @@ class LogStreamReader(LogReader, DataSourceStreamReader, SupportsTriggerAvailabl
         Up to ``start`` all micro-batches are complete. Of the last one this is the first
         sign, since Spark calls :meth:`commit` no earlier than it plans another.
         """
-        begin = self._initial if start is None else parse_offsets(start, option="offsets")
+        begin = self._initial if start is None else self._parsed(start)
         known = self._planner.latest
         self._commit(begin, wait=False)
         self._wait_while_idle()
         end = self._planner.next_offsets(begin, all_available=isinstance(limit, ReadAllAvailable))
-        if self._planner.latest != known:
+        if self._planner.latest is not known and self._planner.latest != known:
             self._changed = self._looked_up
-        if end == begin:
+        self._look_took = time.thread_time() - self._looked_at
+        if end is begin or end == begin:
             # No micro-batch follows, and this may be the last that is heard of Spark.
             self._commit(begin, wait=True)
+            if start is not None:
+                return start
         return to_json(end)
+
+    def _parsed(self, start: dict[str, Any]) -> Offsets:
+        """The offsets that Spark gives, an idle stream the same again and again."""
+        if self._start is None or self._start[0] != start:
+            self._start = start, parse_offsets(start, option="offsets")
+        return self._start[1]
 
     def commit(self, end: dict[str, Any]) -> None:
         """A micro-batch is complete, and the next one is planned."""
@@ -149,14 +162,16 @@ class LogStreamReader(LogReader, DataSourceStreamReader, SupportsTriggerAvailabl
         """Spark asks an idle stream 92 times a second; its place is asked more seldom the longer it is idle.
 
         The pause is a twentieth of the time since records last came, within
-        bounds, so it adds little to the time that the next ones took to come.
+        bounds, so it adds little to the time that the next ones took to come. Of many
+        partitions it is so much more as keeps looks to a small share of a core.
         """
         pause = _PAUSE_PER_IDLE_SECOND * (self._looked_up - self._changed)
-        pause = min(max(pause, _SHORTEST_PAUSE), _LONGEST_PAUSE)
+        longest = max(_LONGEST_PAUSE, min(_PAUSE_PER_CPU_SECOND * self._look_took, _TOPICS_SECONDS))
+        pause = min(max(pause, _SHORTEST_PAUSE), longest)
         wait = self._looked_up + pause - time.monotonic()
         if wait > 0:
             time.sleep(wait)
-        self._looked_up = time.monotonic()
+        self._looked_up, self._looked_at = time.monotonic(), time.thread_time()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """The ends of all partitions, for Spark's progress: what a lag is measured against."""

@@ -17,6 +17,7 @@ BENCHMARKS = (
     "broker_read",
     "broker_stream",
     "broker_planning",
+    "idle",
     "commits",
     "large_write",
     "large_read",

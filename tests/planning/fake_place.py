@@ -35,6 +35,12 @@ class FakePlace:
     def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
         return {topic: self.ids.get(topic, "") for topic, _ in self.bounds if topic in topics}
 
+    def end_offsets(
+        self, partitions: Collection[TopicPartition], *, read_committed: bool
+    ) -> dict[TopicPartition, int]:
+        bounds = self.watermarks(partitions, read_committed=read_committed)
+        return {p: bounds[p].end(read_committed=read_committed) for p in sorted(bounds)}
+
     def leader_epochs(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         return {partition: self.epochs[partition] for partition in partitions if partition in self.epochs}
 
