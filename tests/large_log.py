@@ -51,9 +51,12 @@ class Message:
 
 @dataclass
 class Log:
-    """One partition in memory, a record batch for each of ``values``, from offset 0 on."""
+    """One partition in memory, a record batch for each of ``values``, from offset 0 on.
 
-    values: list[bytes]
+    At the offset of a None is no record, as after compaction, or in an aborted transaction.
+    """
+
+    values: list[bytes | None]
     log_start: int = 0
     broken: set[int] = field(default_factory=set)
     fetched: set[int] = field(default_factory=set)
@@ -76,7 +79,7 @@ class Log:
         if offsets.start < self.log_start:
             raise DataLossError("Gone", topic_partition=partition, offset=offsets.start)
         self.fetched.update(range(*offsets))
-        data = b"".join(self._batch(offset) for offset in range(*offsets))
+        data = b"".join(self._batch(offset) for offset in range(*offsets) if self.values[offset] is not None)
         yield Slice(pa.py_buffer(data), Origin())
 
     def _batch(self, offset: int) -> bytes:

@@ -31,7 +31,7 @@ def for_whole_messages(
     """
     rules = ReadRules(pa.schema([]), read_committed=False, fail_on_data_loss=True, limits=DecodeLimits())
     ends = {TopicPartition(step.topic, step.partition): step.offset for step in steps}
-    safe = OpenMessages(lambda: place, rules, settings).safe_offsets(ends, {})
+    safe = OpenMessages(lambda: place, rules, settings).safe_offsets(ends)
     return [
         replace(
             step,

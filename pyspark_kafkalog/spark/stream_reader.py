@@ -28,7 +28,6 @@ from pyspark_kafkalog.transfer.seeking import check_start, cleanup_policies
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from pyspark_kafkalog.model import GroupOffsets
     from pyspark_kafkalog.transfer.safe_offsets import SafeOffsets
 
 _SHORTEST_PAUSE = 0.02
@@ -83,10 +82,10 @@ class LogStreamReader(LogReader, DataSourceStreamReader, SupportsTriggerAvailabl
         groups = open_groups(self._place_options, timeout=TIMEOUT)
         if not self._options.large_messages.safe_offsets:
             return OffsetCommitter(groups, group.group_id, required=group.required)
-        safe_offsets = self._safe_offsets(groups, group.group_id)
+        safe_offsets = self._safe_offsets()
         return OffsetCommitter(groups, group.group_id, required=group.required, as_committed=safe_offsets)
 
-    def _safe_offsets(self, groups: GroupOffsets, group: str) -> SafeOffsets:
+    def _safe_offsets(self) -> SafeOffsets:
         """Imports all that the thread of commits will need: two threads that import can deadlock."""
         with loading():
             from pyspark_kafkalog.transfer.open_messages import OpenMessages
@@ -95,7 +94,7 @@ class LogStreamReader(LogReader, DataSourceStreamReader, SupportsTriggerAvailabl
             if self._place_options.brokers is not None:
                 import pyspark_kafkalog.broker.fetch  # noqa: F401
         place, settings = partial(open_place, self._place_options), self._options.large_messages.settings
-        return SafeOffsets(OpenMessages(place, self._rules(), settings), groups, group)
+        return SafeOffsets(OpenMessages(place, self._rules(), settings))
 
     @cached_property
     def _watch(self) -> CompletionWatch | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -48,14 +48,11 @@ class OpenMessages:
     def _place(self) -> Place:
         return self._open_place()
 
-    def is_new(self, partition: TopicPartition) -> bool:
-        """Whether nothing was asked about ``partition`` yet."""
-        return partition not in self._known
-
-    def safe_offsets(self, ends: Offsets, not_before: Mapping[TopicPartition, int]) -> Offsets:
+    def safe_offsets(self, ends: Offsets) -> Offsets:
         """For each partition the least offset of an open message at that end, or the end itself.
 
-        :param not_before: where it is known that nothing is open that began below an offset.
+        It is never below the log start offset, where no consumer can begin.
+
         :raises KafkaLogError: if the records can't be read.
         """
         bounds = self._place.watermarks(ends, read_committed=False)
@@ -64,19 +61,19 @@ class OpenMessages:
             its = bounds.get(partition)
             log_start = end if its is None else its.log_start_offset
             source = Source(self._place, partition, self._rules, log_start)
-            self._known[partition] = known = self._at(source, end, not_before.get(partition, log_start))
+            self._known[partition] = known = self._at(source, end)
             oldest = known.assembler.safe_offset(known.last_visible)
-            found[partition] = end if oldest is None else min(oldest, end)
+            found[partition] = end if oldest is None else min(max(oldest, source.log_start), end)
         return found
 
-    def _at(self, source: Source, end: int, not_before: int) -> _Known:
+    def _at(self, source: Source, end: int) -> _Known:
         """The open messages at ``end``, from those that were known last if they are not too old."""
         gap = self._settings.expiration_offset_gap
         known = self._known.pop(source.partition, None)  # Half of an addition would be wrong.
         if known is not None and end - 1 - gap <= known.position <= end:
             self._read(source, known, end)
             return known
-        first = max(end - 1 - gap, not_before, source.log_start)
+        first = max(end - 1 - gap, source.log_start)
         known = _Known(first, self._assembler(source.partition))
         self._read(source, known, end)
         if all(0 in message.pieces for message in known.assembler.messages.values()):

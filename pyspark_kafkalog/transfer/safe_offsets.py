@@ -20,35 +20,23 @@ from pyspark_kafkalog.transfer.open_messages import OpenMessages
 class SafeOffsets:
     """What to commit when a query has processed all below some offsets.
 
-    :param groups: where an earlier run may have left what was open at its end.
+    What the group has committed before proves nothing about messages that began below it: LinkedIn's
+    consumer commits as it is any offset below its first message, and one after a control
+    record, whatever is open there.
     """
 
-    def __init__(self, open_messages: OpenMessages, groups: CommittedOffsets, group: str) -> None:
+    def __init__(self, open_messages: OpenMessages) -> None:
         self._open_messages = open_messages
-        self._groups = groups
-        self._group = group
 
     def __call__(self, ends: Offsets) -> Mapping[TopicPartition, CommittedOffset]:
         """For each partition the safe offset at its end, and the end as metadata.
 
-        :raises KafkaLogError: if message segments, or what the group has committed, can't be read.
+        :raises KafkaLogError: if message segments can't be read.
         """
-        safe = self._open_messages.safe_offsets(ends, self._nothing_open_before(ends))
+        safe = self._open_messages.safe_offsets(ends)
         return {
             partition: CommittedOffset(safe[partition], metadata=commit_metadata(end))
             for partition, end in ends.items()
-        }
-
-    def _nothing_open_before(self, ends: Offsets) -> dict[TopicPartition, int]:
-        new = [partition for partition in ends if self._open_messages.is_new(partition)]
-        if not new:
-            return {}
-        committed = self._groups.committed(self._group, new)
-        return {
-            partition: its.offset
-            for partition, its in committed.items()
-            if (wanted := consumer_high_watermark(its.metadata)) is not None
-            and its.offset <= wanted <= ends[partition]
         }
 
 

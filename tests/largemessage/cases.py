@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -99,6 +100,31 @@ class Scenario:
     def end(self, name: str) -> Any:
         """What the consumer had in the end."""
         return self.entry["end"][name].get(str(self.partition))
+
+
+@dataclass(frozen=True)
+class InMemory:
+    """Records of a partition from offset 0 on, to be read with some settings; None: no record there."""
+
+    values: Sequence[bytes | None]
+    settings: AssemblerSettings
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return TopicPartition("t", 0)
+
+    @property
+    def log_end_offset(self) -> int:
+        return len(self.values)
+
+    @cached_property
+    def rows(self) -> pa.RecordBatch:
+        """As this package decodes them, without what is the same in all."""
+        offsets = [offset for offset, value in enumerate(self.values) if value is not None]
+        values = [self.values[offset] for offset in offsets]
+        schema = pa.schema([(name, ROW_TYPES[name]) for name in ("offset", "value", "headers")])
+        headers = pa.nulls(len(offsets), ROW_TYPES["headers"])
+        return pa.record_batch([pa.array(offsets), pa.array(values, pa.binary()), headers], schema=schema)
 
 
 def partition_of(row: dict[str, Any]) -> int:

@@ -9,7 +9,7 @@ from pyspark_kafkalog.errors import LargeMessageDroppedError
 from pyspark_kafkalog.largemessage.dropped import INCOMPLETE
 from pyspark_kafkalog.largemessage.metadata import commit_metadata, consumer_high_watermark, parse_metadata
 from pyspark_kafkalog.largemessage.reassembly import Reassembler
-from tests.largemessage.cases import Scenario
+from tests.largemessage.cases import InMemory, Scenario
 from tests.largemessage.tracker import DeliveredMessages
 
 Committed = tuple[int, str]
@@ -23,7 +23,7 @@ class NegativeWatermarkError(Exception):
 class Reader:
     """Reads one record at a time; ``committed`` is what its group has."""
 
-    def __init__(self, scenario: Scenario, committed: Committed | None = None) -> None:
+    def __init__(self, scenario: Scenario | InMemory, committed: Committed | None = None) -> None:
         self.scenario = scenario
         self.committed = committed
         self.position = 0 if committed is None else committed[0]

@@ -18,7 +18,8 @@ from pyspark_kafkalog.transfer.reading import ReadRules
 from pyspark_kafkalog.transfer.reassembling import read_reassembled
 from pyspark_kafkalog.transfer.safe_offsets import SafeOffsets, WantedOffsets
 from tests.large_log import T0, Log, Message
-from tests.largemessage.cases import SCENARIOS, Scenario
+from tests.largemessage.cases import SCENARIOS, InMemory, Scenario
+from tests.largemessage.reader import Reader
 from tests.planning.fake_groups import FakeGroups
 
 OFFSET = pa.schema([("offset", pa.int64())])
@@ -27,7 +28,7 @@ each_scenario = pytest.mark.parametrize("scenario", [its for its in SCENARIOS if
 
 def safe_offsets(scenario: Scenario) -> SafeOffsets:
     rules = ReadRules(WANTED, scenario.read_committed, True, DecodeLimits())
-    return SafeOffsets(OpenMessages(lambda: scenario.place, rules, scenario.settings), FakeGroups(), "g")
+    return SafeOffsets(OpenMessages(lambda: scenario.place, rules, scenario.settings))
 
 
 @each_scenario
@@ -108,16 +109,16 @@ LARGE = Message(7, 4)
 FOUR = [LARGE.segment(number) for number in range(4)]
 
 
-def of_log(log: Log, groups: FakeGroups, gap: int = 1000) -> SafeOffsets:
+def of_log(log: Log, gap: int = 1000) -> SafeOffsets:
     place: Any = log
     rules = ReadRules(WANTED, False, True, DecodeLimits())
     settings = AssemblerSettings(expiration_offset_gap=gap)
-    return SafeOffsets(OpenMessages(lambda: place, rules, settings), groups, "g")
+    return SafeOffsets(OpenMessages(lambda: place, rules, settings))
 
 
 def test_no_record_is_read_twice_and_none_that_is_too_old() -> None:
     log = Log([b"x"] * 50 + FOUR[:2] + [b"x"] * 50)
-    at = of_log(log, FakeGroups(), gap=20)
+    at = of_log(log, gap=20)
     assert at({T0: 60}) == {T0: CommittedOffset(50, metadata="60,")}
     assert log.fetched == set(range(39, 60))
     log.fetched.clear()
@@ -128,26 +129,40 @@ def test_no_record_is_read_twice_and_none_that_is_too_old() -> None:
     assert log.fetched == set(range(79, 100))
 
 
-def test_after_a_restart_what_the_group_has_tells_where_to_look() -> None:
-    log = Log([b"x"] * 50 + FOUR[:2] + [b"x"] * 50)
-    groups = FakeGroups({"g": {T0: CommittedOffset(50, metadata="60,")}})
-    assert of_log(log, groups)({T0: 70})[T0].offset == 50
-    assert min(log.fetched) == 50
-    groups.offsets["g"][T0] = CommittedOffset(60, metadata="pyspark-kafkalog")
-    assert of_log(log, groups)({T0: 70})[T0].offset == 50
-    assert min(log.fetched) == 0
+def test_what_the_group_has_proves_nothing_of_earlier_messages() -> None:
+    """Their consumer commits 1 of this log as it is, since it is below its first message."""
+    two = Message(7, 2)
+    log = Log([two.segment(0), b"B", b"C", two.segment(1)])
+    theirs = Reader(InMemory(log.values, AssemblerSettings()))
+    theirs.read_offsets()
+    theirs.committed = theirs.commit_at(1, "")
+    assert theirs.committed == (1, "1,")
+    start = first_wanted(T0, *theirs.committed)
+    ours = of_log(log)({T0: 2})[T0]
+    assert (start, ours) == (1, CommittedOffset(0, metadata="2,"))
+    assert Reader(InMemory(log.values, AssemblerSettings()), (ours.offset, "2,")).read_offsets() == "[2,3]"
+
+
+def test_nothing_below_the_log_start_is_committed() -> None:
+    log = Log([*FOUR[:2], *[b"x"] * 8])
+    at = of_log(log)
+    assert at({T0: 5})[T0].offset == 0
+    log.log_start = 1
+    assert at({T0: 6})[T0].offset == 1
+    log.log_start = 4
+    assert at({T0: 8})[T0].offset == 4
 
 
 def test_where_message_segments_cannot_be_read_nothing_is_committed(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     log, groups = Log([*FOUR[:2], b"x"], broken={1}), FakeGroups()
-    committer = OffsetCommitter(groups, "g", required=False, as_committed=of_log(log, groups))
+    committer = OffsetCommitter(groups, "g", required=False, as_committed=of_log(log))
     committer.finished({T0: 3})
     assert groups.commits == 0
     assert "What group g has read is not committed, next attempt in 1 s" in caplog.text
     log.broken.clear()
-    again = OffsetCommitter(groups, "g", required=True, as_committed=of_log(log, groups))
+    again = OffsetCommitter(groups, "g", required=True, as_committed=of_log(log))
     again.finished({T0: 3})
     assert groups.offsets["g"] == {T0: CommittedOffset(0, metadata="3,")}
 
