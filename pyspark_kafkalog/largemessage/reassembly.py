@@ -109,8 +109,9 @@ class Reassembler:
             )
 
     def adopt(self, messages: Sequence[OpenMessage]) -> None:
-        """Let messages that are not open here be open too, also such as began before what was fed."""
-        self._assembler.restore([*self._assembler.messages.values(), *messages], self._assembler.used)
+        """Let messages be open as told, also such as began before what was fed."""
+        opened = self._assembler.messages | {message.message_id: message for message in messages}
+        self._assembler.restore(opened.values(), self._assembler.used)
 
     def expire(self, now_ms: int) -> list[Dropped]:
         """Give up what has been open for too long a time."""

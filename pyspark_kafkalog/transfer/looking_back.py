@@ -16,13 +16,16 @@ import pyarrow as pa
 from pyspark_kafkalog.codec.rows import ROW_TYPES
 from pyspark_kafkalog.errors import CorruptRecordError, DataLossError, UnknownTopicOrPartitionError
 from pyspark_kafkalog.largemessage.assembler import Arrival, Assembler, OpenMessage
+from pyspark_kafkalog.largemessage.format import INT64_MAX
 from pyspark_kafkalog.largemessage.reassembly import arrivals_in
 from pyspark_kafkalog.model import AssemblerSettings, OffsetRange, Place, TopicPartition
 from pyspark_kafkalog.transfer.reading import ReadRules, decoded
 
 _FIRST_STRIDE = 8
 _MOST_WINDOWS = 8
-"""How far to look back, in expiration gaps, if there is a copy in each of them."""
+"""How far to look back, in expiration gaps, if there is a message segment of the same id in each of them."""
+_MOST_OFFSETS = 1000
+"""How far to look back if so many offsets are more."""
 _NEIGHBOURS = 8
 """Offsets no further apart are fetched together."""
 
@@ -96,13 +99,28 @@ class History:
 
     @property
     def last_visible(self) -> int:
-        """The record before ``start``, as far as it is known."""
-        return int(self._visible[-1]) if self._visible.size else self.start - 1
+        """The record before ``start``, as far as it is known; else -1."""
+        return self._before(self.start)
 
     @property
     def _oldest(self) -> int:
-        """The least offset at which a message can have begun that is open at ``start``."""
-        return max(self.last_visible - self.settings.expiration_offset_gap, self.source.log_start)
+        """The least offset at which a message can have begun that is open at ``start``.
+
+        That is told by the record before ``start``: no other offset makes anything expire.
+        """
+        before = self.last_visible
+        log_start = self.source.log_start
+        return log_start if before < 0 else max(before - self.settings.expiration_offset_gap, log_start)
+
+    @property
+    def _window(self) -> int:
+        """As many offsets as messages stay open, if all have a record."""
+        return self.settings.expiration_offset_gap + 1
+
+    @property
+    def _furthest(self) -> int:
+        """Where to stop looking for the beginning of what is known."""
+        return max(self.first - max(_MOST_WINDOWS * self._window, _MOST_OFFSETS), self.source.log_start)
 
     def open_at(self, ids: Mapping[bytes, tuple[int, int | None]]) -> list[OpenMessage]:
         """Those of ``ids`` that are open at ``start``, without slices.
@@ -115,18 +133,38 @@ class History:
         while self.first > self._oldest and not all(self._is_whole(*one) for one in ids.items()):
             self._extend(max(self.first - stride, self._oldest))
             stride *= 2
-        self._settle([its for its, (number, _) in ids.items() if not self._rises(its, number)])
+        self._settle([its for its, (number, _) in ids.items() if not self._is_in_order(its, number)])
         found = (self._simulated(message_id, before) for message_id, (_, before) in ids.items())
         return [message for message in found if message is not None]
 
     def all_open(self) -> list[OpenMessage]:
-        """All messages that are open at ``start``, without slices."""
-        while self.first > self._oldest:
-            self._extend(self._oldest)
+        """All messages that are open at ``start``, without slices, whatever was written twice."""
+        self._reach_oldest()
         found = list(self._arrivals)
         self._settle(found)
         opened = (self._simulated(message_id, None) for message_id in found)
         return [message for message in opened if message is not None]
+
+    def open_in_order(self, most_bytes: int = INT64_MAX) -> tuple[list[OpenMessage], bool]:
+        """The messages open at ``start`` whose segments were written once and in order, without slices.
+
+        Returns also whether it has been looked as far back as it matters to any message.
+
+        :param most_bytes: about so many bytes of values are read at most, and messages left out that
+            began before.
+        """
+        self._reach_oldest(most_bytes)
+        complete = self.first <= self._oldest
+        found = list(self._arrivals)
+        furthest = self._furthest
+        stride = _FIRST_STRIDE
+        while unsure := {its for its in found if not (self._is_in_order(its) or self._is_settled(its))}:
+            if self.first <= furthest or self._value_bytes >= most_bytes:
+                break
+            self._extend(max(self.first - min(stride, self._affordable(most_bytes)), furthest))
+            stride *= 2
+        opened = (self._simulated(its, None) for its in found if its not in unsure)
+        return [message for message in opened if message is not None], complete and not unsure
 
     def open_with(
         self, message_id: bytes, count: int, numbers: Collection[int], oldest: int
@@ -136,11 +174,11 @@ class History:
         They are sought no further back than ``oldest``, nor than a producer's buffer reaches.
         """
         oldest = max(oldest, self.source.log_start)
+        most_bytes = self.settings.buffer_capacity
         stride = _FIRST_STRIDE
         lacking = count - len({*numbers, *self._numbers(message_id)})
-        while lacking and self.first > oldest and (left := self._bytes_left()) > 0:
-            mean = self._value_bytes // max(self.start - self.first, 1)
-            self._extend(max(self.first - min(stride, left // (mean + 1) + 1), oldest))
+        while lacking and self.first > oldest and self._value_bytes < most_bytes:
+            self._extend(max(self.first - min(stride, self._affordable(most_bytes)), oldest))
             lacking = count - len({*numbers, *self._numbers(message_id)})
             stride *= 2
         if lacking:
@@ -148,21 +186,31 @@ class History:
         self._settle([message_id])
         return self._simulated(message_id, None)
 
-    def _bytes_left(self) -> int:
-        return self.settings.buffer_capacity - self._value_bytes
+    def _reach_oldest(self, most_bytes: int = INT64_MAX) -> None:
+        """Know all of which something can be open at ``start``."""
+        stride = _FIRST_STRIDE
+        while self.first > self._oldest and self._value_bytes < most_bytes:
+            self._extend(max(self.first - min(stride, self._affordable(most_bytes)), self._oldest))
+            stride = max(2 * stride, self._window)
+
+    def _affordable(self, most_bytes: int) -> int:
+        """How many more offsets to read for ``most_bytes``, by what those took that are known."""
+        mean = self._value_bytes // max(self.start - self.first, 1)
+        return (most_bytes - self._value_bytes) // (mean + 1) + 1
 
     def _settle(self, ids: Collection[bytes]) -> None:
-        """Know of each id enough to tell which of its message segments belong together.
-
-        That is a stretch without any, so long that what was open before it has expired.
-        """
-        window = self.settings.expiration_offset_gap + 1
+        """Know of each id enough to tell which of its message segments belong together."""
         known = [message_id for message_id in ids if message_id in self._arrivals]
-        for _ in range(_MOST_WINDOWS):
-            settled = all(self._arrivals[its][0].offset - window >= self.first for its in known)
-            if settled or self.first <= self.source.log_start:
-                return
-            self._extend(max(self.first - window, self.source.log_start))
+        furthest = self._furthest
+        while self.first > furthest and not all(map(self._is_settled, known)):
+            self._extend(max(self.first - self._window, furthest))
+
+    def _is_settled(self, message_id: bytes) -> bool:
+        """Whether what was open before :attr:`first` had expired before the first known message segment."""
+        if self.first <= self.source.log_start:
+            return True
+        before = self._before(self._arrivals[message_id][0].offset)
+        return before - self.settings.expiration_offset_gap >= self.first
 
     def _numbers(self, message_id: bytes) -> list[int]:
         return [arrival.number for arrival in self._arrivals.get(message_id, ())]
@@ -171,10 +219,10 @@ class History:
         numbers = self._numbers(message_id)
         return len({lower for lower in numbers if lower < its[0]}) == its[0]
 
-    def _rises(self, message_id: bytes, number: int) -> bool:
-        """Whether what is known has each number once and in order, as one message that is sent once."""
-        numbers = [*self._numbers(message_id), number]
-        return all(low < high for low, high in pairwise(numbers))
+    def _is_in_order(self, message_id: bytes, *then: int) -> bool:
+        """Whether its segments that are known, and ``then``, are a message from its beginning, sent once."""
+        numbers = [*self._numbers(message_id), *then]
+        return numbers[0] == 0 and all(low < high for low, high in pairwise(numbers))
 
     def _simulated(self, message_id: bytes, before: int | None) -> OpenMessage | None:
         assembler = self._assembler()

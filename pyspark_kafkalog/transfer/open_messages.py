@@ -21,7 +21,7 @@ class _Known:
 
     position: int
     assembler: Assembler
-    last_visible: int = -1
+    last_visible: int
 
 
 class OpenMessages:
@@ -73,19 +73,11 @@ class OpenMessages:
         if known is not None and end - 1 - gap <= known.position <= end:
             self._read(source, known, end)
             return known
-        first = max(end - 1 - gap, source.log_start)
-        known = _Known(first, self._assembler(source.partition))
-        self._read(source, known, end)
-        if all(0 in message.pieces for message in known.assembler.messages.values()):
-            return known
-        # The rest of a message that began earlier, and has expired, may look like a beginning.
         history = History(source, self._settings, end)
-        known.assembler = self._assembler(source.partition)
-        known.assembler.restore(history.all_open(), 0)
-        return known
-
-    def _assembler(self, partition: TopicPartition) -> Assembler:
-        return Assembler(partition, self._settings, evict=False)
+        opened, _ = history.open_in_order()
+        assembler = Assembler(source.partition, self._settings, evict=False)
+        assembler.restore(opened, 0)
+        return _Known(end, assembler, history.last_visible)
 
     def _read(self, source: Source, known: _Known, end: int) -> None:
         for rows in source.rows(OffsetRange(known.position, end)):

@@ -2,7 +2,9 @@
 
 A message is a row of the range that holds its last message segment. Segments before the range are
 looked for when one turns out to be missing, by :mod:`.looking_back`, so the rows of a range follow
-from the log and the range alone, and those of adjoining ranges from no other cuts.
+from the log and the range alone, and those of adjoining ranges from no other cuts. With headers a
+range looks back first, no further than the capacity: the header ``_so`` also tells of messages that
+have no segment in the range.
 
 Three things a reader of the whole log may see differently, all of them about message segments
 that were written more than once or out of order:
@@ -99,13 +101,16 @@ class _Reassembling:
         self._before: int | None = None
         self._counts: Counter[DropReason] = Counter()
         self._on_dropped = on_dropped
+        self._tells_safe_offsets = "headers" in self._columns
+        self._most_bytes = options.settings.buffer_capacity
+        self._has_begun = False
         self._looked_everywhere = source.log_start >= wanted.start
 
     def feed(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """What comes of the next rows of the range."""
-        if self._dead_letters is not None and not self._looked_everywhere:
-            self._looked_everywhere = True
-            self._open.adopt(self._history.all_open())
+        if not self._has_begun:
+            self._has_begun = True
+            self._begin()
         found = find(rows)
         if found is None and not self._open.open_messages():
             self._before = int(rows.column("offset")[-1].as_py())
@@ -118,6 +123,17 @@ class _Reassembling:
             self._before = int(part.column("offset")[-1].as_py())
             if not self._looked_everywhere and self._before > self._start + self._gap:
                 yield from self._completed_by_earlier()
+
+    def _begin(self) -> None:
+        """Take over what is open at the range's start, where not only its own message segments count."""
+        if self._looked_everywhere:
+            return
+        if self._dead_letters is not None:
+            self._looked_everywhere = True
+            self._open.adopt(self._history.all_open())
+        elif self._tells_safe_offsets:
+            opened, self._looked_everywhere = self._history.open_in_order(self._most_bytes)
+            self._open.adopt(opened)
 
     def end(self) -> Iterator[pa.RecordBatch]:
         """What comes of messages that are open at the end of the range."""

@@ -143,6 +143,16 @@ def test_what_the_group_has_proves_nothing_of_earlier_messages() -> None:
     assert Reader(InMemory(log.values, AssemblerSettings()), (ours.offset, "2,")).read_offsets() == "[2,3]"
 
 
+def test_offsets_without_a_record_make_nothing_expire() -> None:
+    two = Message(7, 2)
+    log = Log([b"a", two.segment(0), *[None] * 30, two.segment(1), b"x"])
+    ends = range(2, len(log.values) + 1)
+    each = [of_log(log, gap=1)({T0: end})[T0].offset for end in ends]
+    assert each == [1] * 31 + [33, 34]
+    at = of_log(log, gap=1)
+    assert [at({T0: end})[T0].offset for end in ends] == each
+
+
 def test_nothing_below_the_log_start_is_committed() -> None:
     log = Log([*FOUR[:2], *[b"x"] * 8])
     at = of_log(log)

@@ -73,7 +73,7 @@ def logs(draw: st.DrawFn, longest_gap: int = 40) -> tuple[Log, int]:
     return Log(values), draw(st.sampled_from([1, 5, 12, longest_gap]))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(logs(), st.data())
 def test_every_message_comes_once_whoever_goes_on(read: tuple[Log, int], data: st.DataObject) -> None:
     log, gap = read

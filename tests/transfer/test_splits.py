@@ -1,0 +1,98 @@
+"""Splits give the rows that one reader of the whole log gives, with all headers, wherever they are cut."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pyspark_kafkalog.codec.decode import DecodeLimits
+from pyspark_kafkalog.largemessage.reassembly import Reassembler
+from pyspark_kafkalog.model import AssemblerSettings, OffsetRange
+from pyspark_kafkalog.options.largemessages import LargeMessageOptions
+from pyspark_kafkalog.transfer.looking_back import WANTED
+from pyspark_kafkalog.transfer.reading import ReadRules
+from pyspark_kafkalog.transfer.reassembling import read_reassembled
+from tests.large_log import T0, Log, Message
+from tests.largemessage.cases import InMemory
+from tests.largemessage.interleaved import interleaved
+
+Rows = list[dict[str, Any]]
+
+
+def whole(log: Log, gap: int) -> tuple[Rows, int]:
+    """What ``reassemble`` gives, and how many messages it drops."""
+    its = AssemblerSettings(expiration_offset_gap=gap)
+    found = Reassembler(T0, its).feed(InMemory(log.values, its).rows)
+    return found.rows.to_pylist(), len(found.dropped)
+
+
+def in_splits(
+    log: Log, gap: int, cuts: list[int], *, max_rows: int = 50_000, capacity: int = 32_000_000
+) -> tuple[Rows, int]:
+    place: Any = log
+    rules = ReadRules(WANTED, False, True, DecodeLimits(max_rows=max_rows))
+    options = LargeMessageOptions(enabled=True, settings=AssemblerSettings(capacity, gap))
+    rows: Rows = []
+    dropped: list[object] = []
+    for start, end in pairwise(cuts):
+        for batch in read_reassembled(
+            place, T0, OffsetRange(start, end), rules, options=options, on_dropped=dropped.extend
+        ):
+            rows += batch.to_pylist()
+    return rows, len(dropped)
+
+
+@st.composite
+def logs(draw: st.DrawFn) -> Log:
+    """Several producers' messages, each sent once and in order, some without a segment.
+
+    Between some are offsets without a record.
+    """
+    seed, lost = draw(st.integers(0, 2**32)), draw(st.sampled_from([0, 0.1, 0.4]))
+    written = interleaved(str(seed), 60, producers=draw(st.sampled_from([1, 3, 6])), size=10, lost=lost)
+    holes = draw(st.dictionaries(st.integers(0, 80), st.integers(1, 45), max_size=4))
+    values: list[bytes | None] = []
+    for offset, value in enumerate(written.records):
+        values += [None] * holes.get(offset, 0)
+        values.append(value)
+    return Log(values)
+
+
+GAPS = st.sampled_from([1, 5, 25, 40, 1000])
+
+
+@settings(max_examples=40, deadline=None)
+@given(logs(), GAPS, st.sampled_from([1, 7, 50_000]), st.data())
+def test_splits_give_all_rows_and_headers_of_reassemble(
+    log: Log, gap: int, max_rows: int, data: st.DataObject
+) -> None:
+    end = len(log.values)
+    cuts = sorted(data.draw(st.sets(st.integers(1, end - 1), max_size=5)) | {0, end})
+    assert in_splits(log, gap, cuts, max_rows=max_rows) == whole(log, gap)
+
+
+@pytest.mark.parametrize("gap", [1, 2, 1000])
+def test_offsets_without_a_record_make_nothing_expire(gap: int) -> None:
+    """As of an aborted transaction, or of records that compaction has taken: amid them a split may begin."""
+    two = Message(7, 2)
+    log = Log([b"a", two.segment(0), *[None] * 30, two.segment(1), b"x"])
+    end = len(log.values)
+    rows, _ = whole(log, gap)
+    assert [row["offset"] for row in rows] == [0, 32, 33]
+    for cut in range(1, end):
+        assert in_splits(log, gap, [0, cut, end]) == (rows, 0), f"cut at {cut}"
+
+
+def test_no_more_is_read_for_a_header_than_the_capacity() -> None:
+    log = Log([b"x" * 100] * 500 + [Message(7, 2).segment(0)] + [b"x" * 100] * 600)
+    (row, *_), _ = in_splits(log, 1000, [510, 520], capacity=4_000)
+    assert [header["key"] for header in row["headers"]] == ["_so"]
+    assert 460 < min(log.fetched) < 490
+    log.fetched.clear()
+    (row, *_), _ = in_splits(log, 1000, [600, 610], capacity=4_000)
+    assert row["headers"] is None
+    assert 550 < min(log.fetched) < 580
