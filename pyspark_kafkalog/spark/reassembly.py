@@ -68,13 +68,17 @@ def reassemble(
     :raises OptionError: for columns or options that cannot be used.
     """
     from pyspark_kafkalog.spark.assembling import STEPPED, assemble_sorted, unpack
+    from pyspark_kafkalog.spark.available_now import end_with_data
     from pyspark_kafkalog.spark.row_blobs import PACKED, pack
     from pyspark_kafkalog.spark.stateful_steps import with_state
 
     _check_columns(df.schema)
     asked, schema = _asked(df.schema, options or {}, extra_columns)
     packed = df.mapInArrow(pack, PACKED)
+    metric = f"{DROPS_METRIC}{uuid.uuid4().hex[:8]}"
     if df.isStreaming:
+        if asked.settings.expiration_ms is not None:
+            end_with_data(df.sparkSession, metric)
         stepped = with_state(packed, _state_api(df.sparkSession, state_api), asked)
     else:
         in_order = packed.repartition("topic", "partition").sortWithinPartitions(
@@ -82,7 +86,7 @@ def reassemble(
         )
         in_time = replace(asked, settings=replace(asked.settings, expiration_ms=None))
         stepped = in_order.mapInArrow(partial(assemble_sorted, asked=in_time), STEPPED)
-    counted = stepped.observe(f"{DROPS_METRIC}{uuid.uuid4().hex[:8]}", *_counts())
+    counted = stepped.observe(metric, *_counts())
     audit = _audit(options or {}, streaming=df.isStreaming)
     return counted.mapInArrow(partial(unpack, schema=asked.schema, audit=audit), schema)
 

@@ -227,6 +227,34 @@ def test_messages_expire_by_time_on_a_quiet_topic(spark: SparkSession, tmp_path:
     assert found == [b"a", WHOLE, WHOLE]
 
 
+@pytest.mark.slow
+def test_what_is_available_now_ends_where_messages_expire_by_time(
+    spark: SparkSession, tmp_path: Path, store: str
+) -> None:
+    root, checkpoint, out = tmp_path / "log", tmp_path / "c", tmp_path / "out"
+    options: dict[str, object] = {"message.assembler.expiration.ms": 1, "large.message.dead.letters": True}
+
+    def run_timed() -> StreamingQuery:
+        writer = reassemble(stream(spark, root), options).writeStream
+        writer = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
+        query = writer.format("parquet").start(str(out))
+        try:
+            assert query.awaitTermination(120), "there is always another micro-batch"
+        finally:
+            query.stop()
+        return query
+
+    write(root, {T0: SEGMENTS[:3], TopicPartition("t", 1): [b"a", *SEGMENTS]})
+    run_timed()
+    write(root, {TopicPartition("t", 1): [b"b"]})
+    assert state_rows(run_timed()) == 0
+    found = spark.read.parquet(str(out))
+    (dead,) = found.where("dropped IS NOT NULL").collect()
+    assert (dead.dropped.reason, dead.partition) == ("expired_by_time", 0)
+    assert values(found.where("dropped IS NULL")) == [b"a", WHOLE, b"b"]
+    assert spark.conf.get("spark.sql.streaming.noDataMicroBatches.enabled") == "true"
+
+
 def test_hostile_claims_take_no_memory(spark: SparkSession, tmp_path: Path) -> None:
     def claim(number: int, count: int, length: int) -> bytes:
         return SEGMENTS[0][:21] + b"".join(n.to_bytes(4, "big") for n in (number, count, length)) + b"x"
