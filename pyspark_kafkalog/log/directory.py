@@ -14,6 +14,7 @@ from pyspark_kafkalog.errors import (
     LogDirectoryError,
     UnknownTopicOrPartitionError,
 )
+from pyspark_kafkalog.log.filesystem import wait
 from pyspark_kafkalog.log.partition import Partition
 from pyspark_kafkalog.log.root import LogRoot, open_root
 from pyspark_kafkalog.log.times import first_at, newest_timestamp
@@ -28,8 +29,6 @@ from pyspark_kafkalog.model import (
     Watermarks,
 )
 
-_RETRIES = 5
-"""How often a question is asked again whose files vanish."""
 Answer = TypeVar("Answer")
 
 _log = logging.getLogger("pyspark_kafkalog")
@@ -218,15 +217,16 @@ class LogDirectory:
 
     def _ask(self, topic_partition: TopicPartition, question: Callable[[Partition], Answer]) -> Answer:
         """Ask, and ask again if segments vanished meanwhile: they roll, get compacted or deleted."""
-        for _ in range(_RETRIES):
+        attempt = 0
+        while True:
+            partition = self._existing(topic_partition)
             try:
-                return question(self._existing(topic_partition))
-            except (FileNotFoundError, DataLossError):
+                return question(partition)
+            except (FileNotFoundError, DataLossError) as e:
                 self._partitions.pop(topic_partition, None)
                 self._stable.pop(topic_partition, None)
-        raise LogDirectoryError(
-            "Files of the partition vanish while they are looked for", topic_partition=topic_partition
-        )
+                wait(attempt, partition.folder.label(), e)
+            attempt += 1
 
     def _find(self, topic_partition: TopicPartition) -> Partition | None:
         known = self._partitions.get(topic_partition)

@@ -3,17 +3,25 @@
 A :class:`Folder` lists and opens only what lies in it: regular files, and no
 symbolic link that leads out of the place that the user named. Files are read by
 ranges, never whole and never mapped into memory.
+
+A listing takes a while, on every file system. A name that others give to a file
+meanwhile may be missing from it although the file was there all the time: see
+:func:`settled`.
 """
 
 from __future__ import annotations
 
+import errno
+import io
 import os
 import re
-from collections.abc import Iterator
+import stat
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 from pyarrow import fs
@@ -27,30 +35,60 @@ _ALIASES = {"s3a": "s3", "s3n": "s3"}
 _SECRETS = re.compile(r"(?<=://)[^/@]*@|[?].*", re.DOTALL)
 """What a URI may hold of credentials."""
 _MAX_TEXT_FILE = 64 << 20
+_LOOKS = 60
+"""How often one looks again at what changes under one's eyes, over 4 seconds in all."""
+_OPEN_FLAGS = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+_NO_FIFO = getattr(os, "O_NONBLOCK", 0)
+"""Opening a FIFO would wait for a writer."""
+_NO_LINK = getattr(os, "O_NOFOLLOW", 0)
+_HINTS = {
+    errno.EIO: "The disk cannot read it: see the system's log, and take the file from a replica or a backup.",
+    errno.EACCES: "Let the user that runs Spark's driver and workers read it.",
+    errno.EPERM: "Let the user that runs Spark's driver and workers read it.",
+    errno.EMFILE: "Raise the limit of open files (ulimit -n) of Spark's processes.",
+    errno.ENFILE: "Raise the system's limit of open files.",
+    errno.ENOMEM: "Give the process more memory, or let fewer tasks run at once.",
+    errno.ENOTCONN: "Mount the file system again.",
+    errno.ETIMEDOUT: "See whether the file system is reachable, then run the query again.",
+}
+_Seen = TypeVar("_Seen")
 
 
 class Entry(NamedTuple):
     """What a listing says of one name."""
 
     type: fs.FileType
-    size: int
-    mtime_ns: int
+    size: int = 0
+    """Bytes of a file."""
+    mtime_ns: int = 0
+
+
+_NOT_FOUND = Entry(fs.FileType.NotFound)
 
 
 class InputFile:
     """A file opened for reads by range. Use it as a context manager."""
 
-    def __init__(self, stream: pa.NativeFile, name: str) -> None:
+    def __init__(
+        self, stream: pa.NativeFile | io.FileIO, name: str, size: int, mtime_ns: int | None = None
+    ) -> None:
         self._stream = stream
         self.name = name
         """Path or URI, for error messages."""
-        self.size: int = stream.size()
+        self.size = size
         """Bytes of the file when it was opened."""
+        self.mtime_ns = mtime_ns
+        """When it had been written to last when it was opened; None if the file system doesn't tell."""
 
     def read(self, position: int, size: int) -> pa.Buffer:
-        """The bytes from ``position``: ``size`` of them, fewer at the end of the file."""
+        """The bytes from ``position``: ``size`` of them, fewer at the end of the file.
+
+        :raises FileNotFoundError: if a file server has deleted the file.
+        """
         with _named(self.name):
             self._stream.seek(position)
+            if isinstance(self._stream, io.FileIO):
+                return _read(self._stream, size)
             return self._stream.read_buffer(size)
 
     def __enter__(self) -> InputFile:
@@ -92,16 +130,47 @@ class Folder:
         """This folder, or the file ``name`` in it, as error messages give it."""
         return self.prefix + (self._join(name) if name else self.path)
 
-    def list(self) -> dict[str, Entry]:
-        """Every name in the folder, with the type, size and time of what it leads to."""
-        with _named(self.label()):
-            infos = self.filesystem.get_file_info(fs.FileSelector(self.path))
-        return {info.base_name: _entry(info) for info in infos}
+    def list(
+        self,
+        wanted: Callable[[str], object] = bool,
+        key: Callable[[Collection[str]], Set[Any]] = frozenset,
+    ) -> dict[str, Entry]:
+        """The names in the folder, with the type, size and time of what they lead to, :func:`settled`.
+
+        The type is NotFound where that was gone when it was looked at.
+
+        :param wanted: whether a name is to be looked at.
+        :param key: what must not be missing, made of the wanted names; by default all of them.
+        :raises FileNotFoundError: if the folder is gone.
+        :raises LogDirectoryError: if it keeps changing.
+        """
+        names = [name for name in self._names() if wanted(name)]
+        return settled(key(names), lambda: self._entries(wanted), key, self.label())
 
     def look(self, name: str) -> Entry:
         """What :meth:`list` says of ``name``; its type is NotFound if there is none."""
         with _named(self.label(name)):
+            if self._is_local:
+                return _local_entry(self._join(name))
+            self._forget()
             return _entry(self.filesystem.get_file_info(self._join(name)))
+
+    def exists(self) -> bool:
+        """Whether the folder is there."""
+        with _named(self.label()):
+            self._forget()
+            return self.filesystem.get_file_info(self.path).type == fs.FileType.Directory
+
+    def changed(self) -> tuple[int, ...] | None:
+        """What becomes another when a name in the folder comes or goes; None where nothing tells.
+
+        Two changes within the clock's resolution, some milliseconds on local disks, may leave it the same.
+        """
+        if not self._is_local:
+            return None
+        with _named(self.label()):
+            now = os.stat(self.path)
+        return now.st_dev, now.st_ino, now.st_mtime_ns
 
     def open(self, name: str) -> InputFile:
         """Open the file ``name``.
@@ -109,13 +178,23 @@ class Folder:
         :raises FileNotFoundError: if there is none any more.
         :raises LogDirectoryError: if it is no regular file, or a link that leads out of ``top``.
         """
-        path = self._join(name)
-        self.check_inside(name)
-        # Opening a FIFO would wait for a writer.
-        if self._is_local and self.look(name).type not in (fs.FileType.File, fs.FileType.NotFound):
-            raise LogDirectoryError("Not a regular file", file=self.label(name))
-        with _named(self.label(name)):
-            return InputFile(self.filesystem.open_input_file(path), self.label(name))
+        path, label = self._join(name), self.label(name)
+        with _named(label):
+            if not self._is_local:
+                stream = self.filesystem.open_input_file(path)
+                return InputFile(stream, label, stream.size())
+            try:
+                descriptor = os.open(path, _OPEN_FLAGS | _NO_FIFO | _NO_LINK)
+            except OSError as e:
+                if e.errno != errno.ELOOP:
+                    raise
+                self.check_inside(name)
+                descriptor = os.open(path, _OPEN_FLAGS | _NO_FIFO)
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                os.close(descriptor)
+                raise LogDirectoryError("Not a regular file", file=label)
+            return InputFile(io.FileIO(descriptor), label, status.st_size, status.st_mtime_ns)
 
     def read(self, name: str) -> bytes | None:
         """The bytes of the small file ``name``; None if there is none."""
@@ -144,8 +223,72 @@ class Folder:
     def _is_local(self) -> bool:
         return isinstance(self.filesystem, fs.LocalFileSystem)
 
+    def _names(self) -> Iterable[str]:
+        """The names in the folder as one listing has them."""
+        if not self._is_local:
+            return self._entries(bool)
+        with _named(self.label()):
+            return os.listdir(self.path)
+
+    def _entries(self, wanted: Callable[[str], object]) -> dict[str, Entry]:
+        """The wanted names as one listing has them, and what each leads to just after it."""
+        with _named(self.label()):
+            if self._is_local:
+                with os.scandir(self.path) as listed:
+                    found = [one for one in listed if wanted(one.name)]
+                return {one.name: _local_entry(one.path, one) for one in found}
+            self._forget()
+            infos = self.filesystem.get_file_info(fs.FileSelector(self.path))
+        return {info.base_name: _entry(info) for info in infos if wanted(info.base_name)}
+
+    def _forget(self) -> None:
+        """Some file systems of fsspec show what they listed once for ever."""
+        handler = getattr(self.filesystem, "handler", None)
+        if isinstance(handler, fs.FSSpecHandler):
+            handler.fs.invalidate_cache(self.path)
+
     def _join(self, name: str) -> str:
         return f"{self.path}/{name}" if self.path and not self.path.endswith("/") else self.path + name
+
+
+def settled(
+    before: Set[Any], look: Callable[[], _Seen], key: Callable[[_Seen], Set[Any]], file: str
+) -> _Seen:
+    """What ``look`` sees, once it misses nothing that was seen the time before.
+
+    A listing lacks a file that goes by two names in turn if it looks for each at the wrong moment. The next
+    one has it, unless the same happens once more to the very same file, for which the cleaner
+    would have to come back to it between the two.
+
+    :param before: what was seen first.
+    :param key: what must not be missing of what ``look`` sees.
+    :raises LogDirectoryError: that names ``file``, if there is always something missing.
+    """
+    attempt = 0
+    while True:
+        seen = look()
+        now = key(seen)
+        if now >= before:
+            return seen
+        before = now
+        wait(attempt, file)
+        attempt += 1
+
+
+def wait(attempt: int, file: str, change: object = "names come and go") -> None:
+    """Wait for a moment, longer at each attempt, before looking again at files that have changed.
+
+    :param change: what was seen to change, for the error.
+    :raises LogDirectoryError: that names ``file``, if this was the last attempt.
+    """
+    if attempt + 1 >= _LOOKS:
+        raise LogDirectoryError(
+            f"The folder keeps changing while it is read: {change}",
+            file=file,
+            hint="Run the query again when less of it is moved, compacted or deleted.",
+        )
+    if attempt:
+        time.sleep(min(0.001 * 1.2**attempt, 0.1))
 
 
 @contextmanager
@@ -156,11 +299,39 @@ def _named(file: str) -> Iterator[None]:
     except FileNotFoundError:
         raise
     except OSError as e:
-        raise LogDirectoryError(f"Cannot read: {e}", file=file) from None
+        if e.errno == errno.ESTALE:
+            raise FileNotFoundError(e.errno, "The file server has deleted it", file) from None
+        hint = _HINTS.get(e.errno or 0)
+        raise LogDirectoryError(f"Cannot read: {e}", file=file, hint=hint) from None
 
 
 def _entry(info: fs.FileInfo) -> Entry:
     return Entry(info.type, info.size or 0, info.mtime_ns or 0)
+
+
+def _local_entry(path: str, listed: os.DirEntry[str] | None = None) -> Entry:
+    """What a path leads to. Of folders a listing itself tells all that matters."""
+    if listed is not None and listed.is_dir():
+        return Entry(fs.FileType.Directory)
+    try:
+        status = os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return _NOT_FOUND
+    if stat.S_ISREG(status.st_mode):
+        return Entry(fs.FileType.File, status.st_size, status.st_mtime_ns)
+    return Entry(fs.FileType.Directory if stat.S_ISDIR(status.st_mode) else fs.FileType.Unknown)
+
+
+def _read(file: io.FileIO, size: int) -> pa.Buffer:
+    """The next ``size`` bytes, fewer at the end of the file, in memory of Arrow's pool."""
+    buffer = pa.allocate_buffer(size, resizable=True)
+    view, got = memoryview(buffer), 0
+    while got < size:
+        count = file.readinto(view[got:])
+        if not count:
+            return buffer.slice(0, got)
+        got += count
+    return buffer
 
 
 def open_folder(location: str) -> Folder:

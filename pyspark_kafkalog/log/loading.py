@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from dataclasses import replace
 from typing import NamedTuple
 
 from pyarrow import fs
@@ -9,7 +11,7 @@ from pyarrow import fs
 from pyspark_kafkalog.errors import LogDirectoryError
 from pyspark_kafkalog.log.filesystem import Folder
 from pyspark_kafkalog.log.layout import CLEANED_SUFFIX, LOG_SUFFIX, SWAP_SUFFIX, parse_segment_file
-from pyspark_kafkalog.log.segment import FramingError, OpenSegment, Segment
+from pyspark_kafkalog.log.segment import GONE, FramingError, OpenSegment, Segment
 
 
 class LogEnd(NamedTuple):
@@ -30,30 +32,58 @@ def live_segments(folder: Folder) -> list[Segment]:
     offset from the least ``.cleaned`` one on is of an unfinished split, and
     doesn't count either. Other ``.swap`` files replace the segments whose base
     offset is in the range of offsets that they span.
+
+    One that has been renamed since it was listed is among them. Opening it will tell.
+
+    :raises FileNotFoundError: if the folder, or a ``.swap`` file just now, is gone.
+    :raises LogDirectoryError: if the folder keeps changing.
     """
     plain: dict[int, Segment] = {}
     swaps: dict[int, Segment] = {}
-    least_cleaned = 2**63
-    for name, entry in folder.list().items():
-        parsed = parse_segment_file(name)
-        if parsed is None or entry.type == fs.FileType.NotFound:
-            continue
-        base_offset, suffix = parsed
-        if suffix.endswith(CLEANED_SUFFIX):
-            least_cleaned = min(least_cleaned, base_offset)
-        elif suffix in (LOG_SUFFIX, LOG_SUFFIX + SWAP_SUFFIX):
-            if entry.type != fs.FileType.File:
-                raise LogDirectoryError("Not a regular file", file=folder.label(name))
-            found = Segment(folder, base_offset, suffix[len(LOG_SUFFIX) :], entry.size, entry.mtime_ns)
-            (swaps if found.suffix else plain)[base_offset] = found
-    swaps = {base_offset: swap for base_offset, swap in swaps.items() if base_offset < least_cleaned}
+    entries = folder.list(_is_of_a_log, _base_offsets)
+    for name in _live_names(entries):
+        entry = entries[name]
+        if entry.type not in (fs.FileType.File, fs.FileType.NotFound):
+            raise LogDirectoryError("Not a regular file", file=folder.label(name))
+        base_offset, suffix = _parsed(name)
+        suffix = suffix[len(LOG_SUFFIX) :]
+        size = entry.size if entry.type == fs.FileType.File else GONE
+        segment = Segment(folder, base_offset, suffix, size, entry.mtime_ns, is_active=False)
+        (swaps if suffix else plain)[base_offset] = segment
     if swaps:
         end = 0
         for swap in swaps.values():
             with swap.open() as opened:
                 end = max(end, find_end(opened, None).log_end_offset)
         plain = {base: segment for base, segment in plain.items() if not min(swaps) <= base < end} | swaps
-    return [plain[base_offset] for base_offset in sorted(plain)]
+    segments = [plain[base_offset] for base_offset in sorted(plain)]
+    return segments and [*segments[:-1], replace(segments[-1], is_active=True)]
+
+
+def _is_of_a_log(name: str) -> bool:
+    """Whether the file decides on which segments are live."""
+    return name.endswith((LOG_SUFFIX, LOG_SUFFIX + SWAP_SUFFIX, CLEANED_SUFFIX)) and _parsed(name)[1] != ""
+
+
+def _parsed(name: str) -> tuple[int, str]:
+    return parse_segment_file(name) or (0, "")
+
+
+def _live_names(names: Collection[str]) -> list[str]:
+    """Those of ``.log`` files and of the ``.swap`` files that a broker would take."""
+    parsed = [(name, *_parsed(name)) for name in names]
+    cleaned = [base_offset for _, base_offset, suffix in parsed if suffix.endswith(CLEANED_SUFFIX)]
+    least_cleaned = min(cleaned, default=2**63)
+    return [
+        name
+        for name, base_offset, suffix in parsed
+        if suffix == LOG_SUFFIX or (suffix == LOG_SUFFIX + SWAP_SUFFIX and base_offset < least_cleaned)
+    ]
+
+
+def _base_offsets(names: Collection[str]) -> frozenset[int]:
+    """Where live segments begin, under whichever of their names: what no listing may be short of."""
+    return frozenset(_parsed(name)[0] for name in _live_names(names))
 
 
 def find_end(opened: OpenSegment, known: LogEnd | None) -> LogEnd:

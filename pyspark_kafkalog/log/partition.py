@@ -2,23 +2,38 @@
 
 from __future__ import annotations
 
+import errno
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
 from pyspark_kafkalog.errors import CorruptRecordError, DataLossError, LogDirectoryError
-from pyspark_kafkalog.log.filesystem import Folder
+from pyspark_kafkalog.log.filesystem import Folder, wait
 from pyspark_kafkalog.log.index_check import index_faults
 from pyspark_kafkalog.log.layout import PARTITION_METADATA_FILE, parse_partition_metadata
 from pyspark_kafkalog.log.loading import LogEnd, find_end, live_segments
-from pyspark_kafkalog.log.segment import MAX_OFFSET, FramingError, OpenSegment, Segment
+from pyspark_kafkalog.log.segment import GONE, MAX_OFFSET, FramingError, OpenSegment, Segment
 from pyspark_kafkalog.model import OffsetRange, OnCorrupt, Origin, Slice, StoredSize, TopicPartition
 
 _WRITING = 0.1
 """Seconds in which a writer has written the whole of a batch that it has begun."""
-_RETRIES = 5
-"""How often a listing is repeated because a file of it was gone, before reading gives up."""
+_SETTLED_NS = 2_000_000_000
+"""Age from which on a folder's time of change tells of every later change, on all file systems."""
+_LISTING_SHARE = 0.02
+"""Share of the time that may go into listing a folder that says that it has not changed."""
+
+
+class _Listing(NamedTuple):
+    """The live segments of a folder, and until when they are believed in if nothing tells of a change."""
+
+    segments: list[Segment]
+    changed: tuple[int, ...]
+    until: float
 
 
 class Partition:
@@ -34,13 +49,31 @@ class Partition:
         self.folder = folder
         self._checkpoint = checkpoint
         self._end: LogEnd | None = None
+        self._listing: _Listing | None = None
 
-    def segments(self) -> list[Segment]:
+    def segments(self, *, anew: bool = False) -> list[Segment]:
         """The live segments in order.
 
-        :raises FileNotFoundError: if the partition is gone.
+        Where the folder says that no name in it has come or gone, they may be what was listed a while
+        ago. So what is not among them must be looked for ``anew`` before it is believed to be gone.
+
+        :raises FileNotFoundError: if the partition is gone, or a file just now.
+        :raises LogDirectoryError: if the folder keeps changing.
         """
-        return live_segments(self.folder)
+        changed = self.folder.changed()
+        known = None if anew else self._listing
+        if known is not None and known.changed == changed and time.monotonic() < known.until:
+            segments = known.segments
+            active = segments[-1].now()
+            return segments if active == segments[-1] else [*segments[:-1], active]
+        self._listing = None
+        begun, begun_ns = time.monotonic(), time.time_ns()
+        segments = live_segments(self.folder)
+        now = time.monotonic()
+        is_settled = changed is not None and begun_ns - changed[-1] > _SETTLED_NS
+        if segments and changed is not None and is_settled and min(s.size for s in segments) > GONE:
+            self._listing = _Listing(segments, changed, now + (now - begun) / _LISTING_SHARE)
+        return segments
 
     def topic_id(self) -> str:
         """The id of the partition's topic; empty if there is none that can be read, as before Kafka 2.8."""
@@ -53,13 +86,13 @@ class Partition:
     def stored_size(self) -> StoredSize:
         """Bytes and number of the live segments."""
         segments = self.segments()
-        return StoredSize(sum(segment.size for segment in segments), len(segments))
+        return StoredSize(_total_size(segments), len(segments))
 
     def mean_record_bytes(self) -> float | None:
         """Bytes of the segments for each offset that they span; None if they are empty."""
         segments = self.segments()
         offsets = self.log_end_offset(segments) - segments[0].base_offset if segments else 0
-        return sum(segment.size for segment in segments) / offsets if offsets > 0 else None
+        return _total_size(segments) / offsets if offsets > 0 else None
 
     def log_start_offset(self, segments: list[Segment]) -> int:
         """The first offset that exists: DeleteRecords may have moved it into the first segment."""
@@ -111,40 +144,49 @@ class Partition:
     def read(self, offsets: OffsetRange, *, on_corrupt: OnCorrupt | None, largest: int) -> Iterator[Slice]:
         """The batches of ``offsets`` in slices of ``largest`` bytes at most, or of one larger batch.
 
-        A segment that has vanished (deleted, rolled over by the cleaner) is looked for anew.
+        Where a segment has vanished (deleted, merged or split by the cleaner) reading goes on in
+        what a new listing shows.
 
         :raises DataLossError: if the log begins after the start of ``offsets``, or ends before their end.
         :raises CorruptRecordError: see :meth:`pyspark_kafkalog.model.Place.fetch`.
+        :raises LogDirectoryError: if the folder keeps changing.
         """
-        position, retries = offsets.start, _RETRIES
+        position, attempt = offsets.start, 0
         while position < offsets.end:
             begun_at = position
+            neighbours = _Neighbours(self)
             try:
-                segments = self.segments()
-                log_start_offset = self.log_start_offset(segments)
-                if position < log_start_offset:
-                    raise self._lost(
-                        OffsetRange(position, min(log_start_offset, offsets.end)),
-                        f"the log now starts at offset {log_start_offset}",
-                        next_offset=log_start_offset,
-                    )
+                segments = self.segments(anew=attempt > 0)
+                if not segments or position < self.log_start_offset(segments):
+                    segments = self.segments(anew=True)
+                    log_start_offset = self.log_start_offset(segments)
+                    if position < log_start_offset:
+                        raise self._lost(
+                            OffsetRange(position, min(log_start_offset, offsets.end)),
+                            f"the log now starts at offset {log_start_offset}",
+                            next_offset=log_start_offset,
+                        )
                 for segment, following in segments_from(segments, position):
                     with segment.open() as opened:
                         wanted = OffsetRange(position, offsets.end)
                         for piece, next_offset in self._read_segment(
-                            opened, wanted, following, on_corrupt, largest
+                            opened, wanted, following, neighbours, on_corrupt, largest
                         ):
                             yield piece
                             position = next_offset
                     if position >= offsets.end:
                         return
+                    if following is None or position < following.base_offset:
+                        # Compaction leaves gaps, and so does a listing that missed a segment.
+                        neighbours.check(segment, following)
                     position = position if following is None else max(position, following.base_offset)
                 raise self._lost(OffsetRange(position, offsets.end), f"the log ends at offset {position}")
             except FileNotFoundError as e:
-                retries = _RETRIES if position > begun_at else retries - 1
-                if not retries:
+                if not self.folder.exists():
                     lost = OffsetRange(position, offsets.end)
                     raise self._lost(lost, f"no such file or folder: {e}") from None
+                attempt = 1 if position > begun_at else attempt + 1
+                wait(attempt, self.folder.label(), e)
 
     def offset_after_bytes(self, offsets: OffsetRange, max_bytes: int) -> int:
         """See :meth:`pyspark_kafkalog.model.Place.offset_after_bytes`."""
@@ -168,6 +210,7 @@ class Partition:
         opened: OpenSegment,
         offsets: OffsetRange,
         following: Segment | None,
+        neighbours: _Neighbours,
         on_corrupt: OnCorrupt | None,
         largest: int,
     ) -> Iterator[tuple[Slice, int]]:
@@ -192,9 +235,8 @@ class Partition:
                         return
                 return
             except FramingError as e:
-                if following is not None:
-                    # A segment into which this one's successor was merged may have taken its place.
-                    following.check_exists()
+                # A segment into which this one's successor was merged may have taken its place.
+                neighbours.check(opened.segment, following)
                 position = opened.next_batch(e.position + 1, e.next_offset)
                 if position is None and following is None:
                     return
@@ -223,11 +265,44 @@ class Partition:
         )
 
 
+class _Neighbours:
+    """Which segments follow one another, as a listing says that is younger than the one they come from."""
+
+    def __init__(self, partition: Partition) -> None:
+        self._partition = partition
+        self._confirmed: set[tuple[Segment, tuple[int, str] | None]] = set()
+
+    def check(self, segment: Segment, following: Segment | None) -> None:
+        """FileNotFoundError unless ``following`` still follows ``segment``, or with None nothing does."""
+        pair = _identity(segment), None if following is None else (following.base_offset, following.suffix)
+        if pair in self._confirmed:
+            return
+        segments = self._partition.segments(anew=True)
+        self._confirmed = {(one, (other.base_offset, other.suffix)) for one, other in pairwise(segments)} | {
+            (_identity(segment), None) for segment in segments[-1:]
+        }
+        if pair not in self._confirmed:
+            raise FileNotFoundError(errno.ENOENT, "The segments have changed", segment.file)
+
+
+def _identity(segment: Segment) -> Segment:
+    """What of a segment stays the same: an active one grows."""
+    return replace(segment, size=0, mtime_ns=0) if segment.is_active else segment
+
+
 def segments_from(segments: list[Segment], offset: int) -> Iterator[tuple[Segment, Segment | None]]:
     """The segments that may hold ``offset`` and later ones, each with the one that follows it."""
-    for segment, following in zip(segments, [*segments[1:], None], strict=False):  # there may be none
-        if following is None or following.base_offset > offset:
-            yield segment, following
+    first = bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1
+    for at in range(max(first, 0), len(segments)):
+        yield segments[at], segments[at + 1] if at + 1 < len(segments) else None
+
+
+def _total_size(segments: list[Segment]) -> int:
+    """:raises FileNotFoundError: if one was gone when it was looked at."""
+    for segment in segments:
+        if segment.size == GONE:
+            raise FileNotFoundError(errno.ENOENT, "The segment is gone", segment.file)
+    return sum(segment.size for segment in segments)
 
 
 def _first_offset(opened: OpenSegment, position: int, default: int) -> int:

@@ -43,7 +43,7 @@ class LogRoot:
         if self._only is not None:
             return {self._only[0]}
         found = set()
-        for name, entry in self.folder.list().items():
+        for name, entry in self.folder.list(parse_partition_folder).items():
             partition = parse_partition_folder(name)
             if partition is not None and entry.type == fs.FileType.Directory:
                 self.folder.check_inside(name)

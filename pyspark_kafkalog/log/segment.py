@@ -7,10 +7,11 @@ at the beginning of the segment. Source: Kafka's ``LogSegment``, ``FileRecords``
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -31,6 +32,8 @@ _SEARCH_WINDOW = 16 << 20
 _SEARCH_OVERLAP = 8 << 20
 """After damage, batches up to this size are found wherever they lie."""
 MAX_OFFSET = 2**63 - 1
+GONE = -1
+"""Size of a file that is none, so that it differs from that of every file."""
 
 _log = logging.getLogger("pyspark_kafkalog")
 
@@ -58,13 +61,16 @@ class Window(NamedTuple):
 class Segment:
     """What a listing tells of a segment."""
 
-    folder: Folder
+    folder: Folder = field(compare=False)
     base_offset: int
     """No record in the segment has a lower offset."""
     suffix: str
     """What follows ``.log`` in the file's name: ``.swap``, or nothing."""
     size: int
+    """Bytes of the ``.log``; GONE if it was not there any more when it was looked at."""
     mtime_ns: int
+    is_active: bool
+    """Whether it is the last, to which a writer may append."""
 
     @property
     def name(self) -> str:
@@ -76,15 +82,23 @@ class Segment:
         """Path or URI of the ``.log``, for error messages."""
         return self.folder.label(self.name)
 
-    def check_exists(self) -> None:
-        """FileNotFoundError if the ``.log`` has been deleted, renamed or replaced."""
-        if self.folder.look(self.name).type == fs.FileType.NotFound:
-            raise FileNotFoundError(self.file)
+    def now(self) -> Segment:
+        """This segment as it is now, which may have grown; FileNotFoundError if it is gone."""
+        entry = self.folder.look(self.name)
+        if entry.type == fs.FileType.NotFound:
+            raise FileNotFoundError(errno.ENOENT, "The segment is gone", self.file)
+        if (entry.size, entry.mtime_ns) == (self.size, self.mtime_ns):
+            return self
+        return replace(self, size=entry.size, mtime_ns=entry.mtime_ns)
 
     @contextmanager
     def open(self) -> Iterator[OpenSegment]:
         """Open the ``.log``; FileNotFoundError if it has been deleted, renamed or replaced."""
         with self.folder.open(self.name) as log:
+            listed = self.size, self.mtime_ns if log.mtime_ns is not None else None
+            if not self.is_active and (log.size, log.mtime_ns) != listed:
+                # What the listing said came next may not come next to this file.
+                raise FileNotFoundError(errno.ENOENT, "The segment has been replaced", self.file)
             yield OpenSegment(self, log)
 
     @contextmanager

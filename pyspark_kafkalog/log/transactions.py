@@ -128,8 +128,8 @@ def _pass_over(error: CorruptRecordError) -> None:
 
 def _newest_snapshot(partition: Partition, log: OffsetRange) -> tuple[TransactionScan, int]:
     """The transactions open at the newest valid producer snapshot inside ``log``, and its offset."""
-    named = [parse_segment_file(name) for name in partition.folder.list()]
-    offsets = [found[0] for found in named if found is not None and found[1] == SNAPSHOT_SUFFIX]
+    names = partition.folder.list(lambda name: name.endswith(SNAPSHOT_SUFFIX))
+    offsets = [found[0] for found in map(parse_segment_file, names) if found is not None]
     for offset in sorted(offsets, reverse=True):
         if log.start <= offset <= log.end:
             data = partition.folder.read(segment_file(offset, SNAPSHOT_SUFFIX))
