@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from pyspark_kafkalog.codec import read_kernels as kernels
 from pyspark_kafkalog.codec.buffers import Buffer, as_array
-from pyspark_kafkalog.codec.format import NO_PRODUCER_ID
+from pyspark_kafkalog.codec.format import MAX_HEADERS, NO_PRODUCER_ID
 from pyspark_kafkalog.codec.indexing import Damage, DamageError, DecodeLimits, Indexed, Indexer, damage_at
 from pyspark_kafkalog.codec.isolation import Visibility
 from pyspark_kafkalog.codec.rows import MAX_TIMESTAMP, RowColumns
@@ -250,17 +250,24 @@ class _Reading:
     def _cuts(self, indexed: Indexed, rows: int) -> Iterator[int]:
         """Ends of the Arrow batches into which ``rows`` go; the index is within max_rows already."""
         max_bytes = min(self._limits.max_bytes, _MAX_ARROW_BYTES)
-        if indexed.size <= max_bytes:
+        # A header takes two bytes at least.
+        may_have_many_headers = self.columns.has_headers and indexed.size > 2 * MAX_HEADERS
+        if indexed.size <= max_bytes and not may_have_many_headers:
             if rows:
                 yield rows
             return
         index = indexed.table[:, :rows]
         sizes = np.maximum(index[kernels.KEY_SIZE], 0) + np.maximum(index[kernels.VALUE_SIZE], 0)
         ends = np.cumsum(sizes + index[kernels.HEADERS_END] - index[kernels.HEADERS_AT])
-        first, before = 0, 0
+        headers = np.cumsum(index[kernels.HEADERS])
+        first, bytes_before, headers_before = 0, 0, 0
         while first < rows:
-            first = max(first + 1, int(np.searchsorted(ends, before + max_bytes, side="right")))
-            before = int(ends[first - 1])
+            fitting = int(np.searchsorted(ends, bytes_before + max_bytes, side="right"))
+            if may_have_many_headers:
+                most = headers_before + MAX_HEADERS
+                fitting = min(fitting, int(np.searchsorted(headers, most, side="right")))
+            first = max(first + 1, fitting)
+            bytes_before, headers_before = int(ends[first - 1]), int(headers[first - 1])
             yield first
 
 

@@ -64,6 +64,9 @@ MIN_SIZE_V0 = 26
 """Whole size of a v0 message with null key and null value, log overhead included."""
 MIN_SIZE_V1 = 34
 
+MAX_HEADERS = 1 << 20
+"""Headers of a record that are read: Kafka has no limit, and a few KB can be made to hold any number."""
+
 COMPRESSION_MASK = 0x07
 LOG_APPEND_TIME_BIT = 0x08
 TRANSACTIONAL_BIT = 0x10

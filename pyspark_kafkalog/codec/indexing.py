@@ -11,7 +11,7 @@ import numpy as np
 from pyspark_kafkalog.codec import read_kernels as kernels
 from pyspark_kafkalog.codec.buffers import allocate
 from pyspark_kafkalog.codec.compression import JOINABLE, Stage, decompress_each, decompress_joined
-from pyspark_kafkalog.codec.format import LOG_APPEND_TIME, RECORDS_V2
+from pyspark_kafkalog.codec.format import LOG_APPEND_TIME, MAX_HEADERS, RECORDS_V2
 from pyspark_kafkalog.codec.legacy import outer_messages, stage_message
 from pyspark_kafkalog.codec.walk import Batches, first_bad_checksum
 from pyspark_kafkalog.errors import CorruptRecordError
@@ -24,9 +24,9 @@ _Staged = TypeVar("_Staged")
 class DecodeLimits:
     """How much memory decoding may take at a time, and whether checksums are verified.
 
-    An Arrow batch has at most ``max_rows`` rows, and at most ``max_bytes`` of keys, values
-    and headers unless it is a single row. A record batch may decompress to
-    ``max_decompressed_bytes``.
+    An Arrow batch has at most ``max_rows`` rows, at most :data:`.format.MAX_HEADERS` headers, and at most
+    ``max_bytes`` of keys, values and headers unless it is a single row. A record batch may decompress
+    to ``max_decompressed_bytes``.
     """
 
     max_rows: int = 50_000
@@ -271,7 +271,8 @@ class Indexer:
                 raise DamageError(self._invalid_record(body, message, 0))
 
     def _invalid_record(self, body: _Body, part: int, record: int) -> Damage:
-        return damage_at(self._batches, int(body.owners[part]), f"Record {record} of the batch is not valid")
+        what = f"Record {record} of the batch is not valid, or has more than {MAX_HEADERS} headers"
+        return damage_at(self._batches, int(body.owners[part]), what)
 
 
 def damage_at(batches: Batches, row: int, message: str) -> Damage:

@@ -24,6 +24,7 @@ from pyspark_kafkalog.codec.format import (
     LAST_OFFSET_DELTA_V2,
     LEADER_EPOCH_V2,
     LOG_OVERHEAD,
+    MAX_HEADERS,
     MAX_TIMESTAMP_V2,
     MIN_SIZE_V0,
     MIN_SIZE_V1,
@@ -89,6 +90,10 @@ MESSAGE_COLUMNS = 5
 OFFSET, TIMESTAMP, KEY_AT, KEY_SIZE, VALUE_AT, VALUE_SIZE, HEADERS_AT, HEADERS_END, HEADERS = range(9)
 INDEX_COLUMNS = 9
 """A negative size is a null."""
+
+# Columns of an index of record headers.
+HEADER_KEY_AT, HEADER_KEY_SIZE, HEADER_VALUE_AT, HEADER_VALUE_SIZE = range(4)
+HEADER_COLUMNS = 4
 
 END, INCOMPLETE, INVALID = range(3)
 """Why a walk ended: at the end of the buffer, at a batch that is not all there, at bytes that are none."""
@@ -202,6 +207,17 @@ def walk_batches(data: np.ndarray, position: Integer, table: np.ndarray) -> Inte
     return row, position, int64(END), int64(0)
 
 
+@inlined
+def message_value(data: np.ndarray, message: Integer, size: Integer, magic: Integer) -> Integer:
+    """Where the size of the value of a v0 or v1 message lies; -1 unless key and value just fill it."""
+    end = message + size
+    key = message + (KEY_SIZE_V0 if magic == 0 else KEY_SIZE_V1)
+    value = key + 4 + max(signed(data, key, 4), 0)
+    if value > end - 4 or value + 4 + max(signed(data, value, 4), 0) != end:
+        return int64(-1)
+    return value
+
+
 @kernel(types.UniTuple(types.int64, 2)(BYTES, types.int64, types.int64, types.int64))
 def next_frame(data: np.ndarray, position: Integer, stop: Integer, min_offset: Integer) -> Integers:
     """Where in ``position`` to ``stop`` a whole batch of an offset >= ``min_offset`` may begin, and its size.
@@ -209,10 +225,16 @@ def next_frame(data: np.ndarray, position: Integer, stop: Integer, min_offset: I
     Returns -1, 0 if nowhere.
     """
     while position < min(stop, data.size - HEADER_SIZE_UP_TO_MAGIC):
-        if data[position + MAGIC_AT] <= 2:
+        magic = data[position + MAGIC_AT]
+        if magic <= 2:
             size, status = frame(data, position)
             if status == END and unsigned(data, position, 8) >= min_offset:
-                return position, size
+                if magic == 2:
+                    fits = signed(data, position + COUNT_V2, 4) >= 0
+                else:
+                    fits = message_value(data, position, size, int64(magic)) >= 0
+                if fits:
+                    return position, size
         position += 1
     return int64(-1), int64(0)
 
@@ -317,7 +339,7 @@ def index_records(
             if value_at < 0 or value_size > end - value_at:
                 return region, record, at, first_row, int64(INVALID)
             headers, headers_at = varint(data, value_at + max(value_size, 0), end)
-            if headers_at < 0 or headers < 0 or headers > end - headers_at:
+            if headers_at < 0 or headers < 0 or headers > min(end - headers_at, MAX_HEADERS):
                 return region, record, at, first_row, int64(INVALID)
             if end_of_headers(data, headers_at, end, headers) != end:
                 return region, record, at, first_row, int64(INVALID)
@@ -355,23 +377,18 @@ def index_messages(data: np.ndarray, messages: np.ndarray, first: Integer, index
     rows = min(index.shape[1], messages.shape[1] - first)
     for row in range(rows):
         message = first + row
-        end = messages[MESSAGE, message] + messages[MESSAGE_SIZE, message]
-        key = messages[MESSAGE, message] + (
-            KEY_SIZE_V0 if messages[MESSAGE_MAGIC, message] == 0 else KEY_SIZE_V1
-        )
-        key_size = signed(data, key, 4)
-        value = key + 4 + max(key_size, 0)
-        if value > end - 4:
-            return int64(row)
-        value_size = signed(data, value, 4)
-        if value + 4 + max(value_size, 0) != end:
+        at, magic = messages[MESSAGE, message], messages[MESSAGE_MAGIC, message]
+        end = at + messages[MESSAGE_SIZE, message]
+        key = at + (KEY_SIZE_V0 if magic == 0 else KEY_SIZE_V1)
+        value = message_value(data, at, messages[MESSAGE_SIZE, message], magic)
+        if value < 0:
             return int64(row)
         index[OFFSET, row] = messages[MESSAGE_OFFSET, message]
         index[TIMESTAMP, row] = messages[MESSAGE_TIMESTAMP, message]
         index[KEY_AT, row] = key + 4
-        index[KEY_SIZE, row] = key_size
+        index[KEY_SIZE, row] = signed(data, key, 4)
         index[VALUE_AT, row] = value + 4
-        index[VALUE_SIZE, row] = value_size
+        index[VALUE_SIZE, row] = signed(data, value, 4)
         index[HEADERS_AT, row] = end
         index[HEADERS_END, row] = end
         index[HEADERS, row] = 0
@@ -407,16 +424,16 @@ def gather(data: np.ndarray, positions: np.ndarray, offsets: np.ndarray, out: np
 def index_headers(
     data: np.ndarray, positions: np.ndarray, ends: np.ndarray, counts: np.ndarray, index: np.ndarray
 ) -> None:
-    """Index the headers, in KEY_AT to VALUE_SIZE, of records that were validated."""
+    """Index the headers of records that were validated."""
     header = 0
     for row in range(counts.size):
         at = positions[row]
         for _ in range(counts[row]):
             size, at = varint(data, at, ends[row])
-            index[KEY_AT, header] = at
-            index[KEY_SIZE, header] = size
+            index[HEADER_KEY_AT, header] = at
+            index[HEADER_KEY_SIZE, header] = size
             size, at = varint(data, at + size, ends[row])
-            index[VALUE_AT, header] = at
-            index[VALUE_SIZE, header] = size
+            index[HEADER_VALUE_AT, header] = at
+            index[HEADER_VALUE_SIZE, header] = size
             at += max(size, 0)
             header += 1

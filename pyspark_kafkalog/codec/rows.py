@@ -50,6 +50,11 @@ class RowColumns:
         """Whether the column ``timestamp`` is asked for."""
         return "timestamp" in self._schema.names
 
+    @property
+    def has_headers(self) -> bool:
+        """Whether the column ``headers`` is asked for."""
+        return "headers" in self._schema.names
+
     def empty(self) -> pa.RecordBatch:
         """A batch of no rows."""
         index = np.empty((kernels.INDEX_COLUMNS, 0), np.int64)
@@ -58,7 +63,8 @@ class RowColumns:
     def build(self, data: np.ndarray, index: np.ndarray, timestamp_type: int) -> pa.RecordBatch:
         """The rows of ``index`` (``table[column, row]``, see :mod:`.read_kernels`) over the bytes ``data``.
 
-        Their binary columns must be under 2 GiB each, their timestamps within :data:`MAX_TIMESTAMP`.
+        Their binary columns must be under 2 GiB each, so must be the number of their headers, and
+        their timestamps within :data:`MAX_TIMESTAMP`.
         """
         arrays = [self._column(field, data, index, timestamp_type) for field in self._schema]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
@@ -114,10 +120,10 @@ def _headers(kind: pa.ListType, data: np.ndarray, index: np.ndarray) -> pa.Array
     counts = index[kernels.HEADERS]
     offsets = np.zeros(counts.size + 1, np.int32)
     np.cumsum(counts, out=offsets[1:])
-    inner = np.empty((kernels.INDEX_COLUMNS, int(offsets[-1])), np.int64)
+    inner = allocate(kernels.HEADER_COLUMNS * int(offsets[-1]), np.int64).reshape(kernels.HEADER_COLUMNS, -1)
     kernels.index_headers(data, index[kernels.HEADERS_AT], index[kernels.HEADERS_END], counts, inner)
-    keys = _binary(pa.string(), data, inner[kernels.KEY_AT], inner[kernels.KEY_SIZE])
-    values = _binary(pa.binary(), data, inner[kernels.VALUE_AT], inner[kernels.VALUE_SIZE])
+    keys = _binary(pa.string(), data, inner[kernels.HEADER_KEY_AT], inner[kernels.HEADER_KEY_SIZE])
+    values = _binary(pa.binary(), data, inner[kernels.HEADER_VALUE_AT], inner[kernels.HEADER_VALUE_SIZE])
     structs = pa.StructArray.from_arrays([_as_utf8(keys), values], fields=list(kind.value_type))
     validity = np.packbits(counts > 0, bitorder="little")
     return pa.Array.from_buffers(

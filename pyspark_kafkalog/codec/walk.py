@@ -21,9 +21,13 @@ from pyspark_kafkalog.codec.format import (
     NO_TIMESTAMP_TYPE,
     TRANSACTIONAL_BIT,
 )
+from pyspark_kafkalog.errors import CorruptRecordError
 
 _CRC_BUDGET = 16
 """How many times the size of a buffer may be summed while a valid batch is sought in it."""
+_MIN_BUDGET = 1 << 20
+_COST_OF_ONE = 4 << 10
+"""Bytes that can be summed in the time that it takes to look at one place."""
 
 
 class WalkStatus(IntEnum):
@@ -132,17 +136,22 @@ def check_batch(buffer: Buffer, position: int) -> bool:
     return find_batch(buffer, position, stop=position + 1) is not None
 
 
-def find_batch(buffer: Buffer, position: int, *, min_offset: int = 0, stop: int | None = None) -> int | None:
+def find_batch(
+    buffer: Buffer, position: int, *, min_offset: int = 0, stop: int | None = None, strict: bool = False
+) -> int | None:
     """Position of the next batch that is whole, valid by header and CRC, and of an offset >= ``min_offset``.
 
     It is sought from ``position`` on and begins before ``stop``. The offset is that of
     the header: the base offset in v2, the last one in a compressed v0 or v1 message.
     Bytes that look like batches everywhere could cost a checksum of the rest of the
-    buffer each, so the search gives up (None) after summing 16 times the buffer's size.
+    buffer each, so the search gives up (None) when it has cost as much as summing 16 times the buffer's size.
+
+    :param strict: for who takes None to mean that there is no batch.
+    :raises CorruptRecordError: if a ``strict`` search gives up, with the position in the buffer.
     """
     data = as_array(buffer)
     stop = data.size if stop is None else stop
-    budget = _CRC_BUDGET * data.size
+    budget = max(_CRC_BUDGET * data.size, _MIN_BUDGET)
     while budget > 0:
         position, size = kernels.next_frame(data, position, stop, min_offset)
         if position < 0:
@@ -150,6 +159,11 @@ def find_batch(buffer: Buffer, position: int, *, min_offset: int = 0, stop: int 
         batches = walk(data[: position + size], position)
         if first_bad_checksum(data, batches, 0, 1) == 1:
             return position
-        budget -= size
+        budget -= size + _COST_OF_ONE
         position += 1
+    if strict:
+        raise CorruptRecordError(
+            "Too much looks like record batches with wrong checksums to find whether a valid one follows",
+            position=position,
+        )
     return None

@@ -187,7 +187,9 @@ class _LogFile:
                 break
             valid, next_offset = valid + 1, last + 1
         end = int(batches.position[valid]) if valid < len(batches) else batches.end
-        found = find_batch(self.data, end + 1, min_offset=next_offset) if end < self.data.size else None
+        found = None
+        if end < self.data.size:
+            found = find_batch(self.data, end + 1, min_offset=next_offset, strict=True)
         if found is not None:
             raise CorruptRecordError(
                 f"Invalid bytes in the middle of a log, as a valid batch follows at byte {found}",

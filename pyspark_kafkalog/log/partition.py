@@ -237,7 +237,13 @@ class Partition:
             except FramingError as e:
                 # A segment into which this one's successor was merged may have taken its place.
                 neighbours.check(opened.segment, following)
-                position = opened.next_batch(e.position + 1, e.next_offset)
+                try:
+                    position = opened.next_batch(e.position + 1, e.next_offset)
+                except CorruptRecordError as given_up:
+                    if on_corrupt is None:
+                        raise
+                    on_corrupt(given_up)
+                    return
                 if position is None and following is None:
                     return
                 resumed_at = below if position is None else _first_offset(opened, position, below)

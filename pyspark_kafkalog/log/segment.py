@@ -20,6 +20,7 @@ from pyarrow import fs
 
 from pyspark_kafkalog.codec.format import HEADER_SIZE_UP_TO_MAGIC
 from pyspark_kafkalog.codec.walk import Batches, WalkStatus, check_batch, find_batch, walk
+from pyspark_kafkalog.errors import CorruptRecordError
 from pyspark_kafkalog.log import index
 from pyspark_kafkalog.log.filesystem import Folder, InputFile
 from pyspark_kafkalog.log.layout import INDEX_SUFFIX, LOG_SUFFIX, segment_file
@@ -209,15 +210,29 @@ class OpenSegment:
         return self.position_before(MAX_OFFSET)
 
     def next_batch(self, position: int, next_offset: int) -> int | None:
-        """Position of the next batch from ``position`` on with offsets >= ``next_offset`` and a right CRC."""
+        """Position of the next batch from ``position`` on with offsets >= ``next_offset`` and a right CRC.
+
+        :raises CorruptRecordError: if the bytes are such that it would take too long to find.
+        """
         while position < self.size:
             data = self._log.read(position, min(_SEARCH_WINDOW, self.size - position))
-            found = find_batch(data, 0, min_offset=next_offset)
+            is_last = data.size < _SEARCH_WINDOW
+            stop = None if is_last else _SEARCH_WINDOW - _SEARCH_OVERLAP
+            try:
+                found = find_batch(data, 0, min_offset=next_offset, stop=stop, strict=True)
+            except CorruptRecordError as e:
+                raise CorruptRecordError(
+                    e.message,
+                    offset=next_offset,
+                    file=self.file,
+                    position=position + (e.position or 0),
+                    hint="If nothing is wanted of what follows, cut the file off there.",
+                ) from None
             if found is not None:
                 return position + found
-            if data.size < _SEARCH_WINDOW:
+            if is_last:
                 return None
-            position += data.size - _SEARCH_OVERLAP
+            position += _SEARCH_WINDOW - _SEARCH_OVERLAP
         return None
 
     def window_at(self, position: int) -> Window | None:

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import struct
+import time
 
 import pytest
 
 from pyspark_kafkalog.codec.walk import WalkStatus, check_batch, find_batch, walk
+from pyspark_kafkalog.errors import CorruptRecordError
 from tests.codec.raw import batch, message, values, wrapper
 
 
@@ -97,9 +99,28 @@ def test_check_batch_looks_at_one_place_only() -> None:
 
 
 def test_the_search_gives_up_on_bytes_made_to_waste_time() -> None:
-    header, valid = batch([]), values(1)
+    header, valid = batch([], last_offset_delta=0), values(1)
     rest = 40_000 * len(header) + len(valid)
     lies = [struct.pack(">i", rest - at * len(header) - 12) for at in range(40_000)]
     data = b"".join(with_bytes(header, 8, lie) for lie in lies) + valid
     assert find_batch(data, 39_000 * len(header)) == 40_000 * len(header)
     assert find_batch(data, 0) is None
+    with pytest.raises(CorruptRecordError, match="Too much looks like record batches") as caught:
+        find_batch(data, 0, strict=True)
+    assert 0 < (caught.value.position or 0) < len(data)
+
+
+def test_small_batches_with_wrong_checksums_cost_more_than_their_bytes() -> None:
+    bad = message(b"", magic=0)[:-1] + b"\1"
+    data = bad * (4_000_000 // len(bad))
+    begun = time.process_time()
+    assert find_batch(data, 0) is None
+    assert time.process_time() - begun < 1.5
+
+
+def test_bytes_that_only_begin_like_messages_are_passed_over_fast() -> None:
+    """Every sixth place looks like a v0 message of 60 bytes, but for what is in it."""
+    data = bytes.fromhex("00003020ff00") * (2 << 20)
+    begun = time.process_time()
+    assert find_batch(data + values(1), 0, strict=True) == len(data)
+    assert time.process_time() - begun < 1

@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import shutil
+import time
 import zipfile
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from pyspark_kafkalog.log.filesystem import Folder
 from pyspark_kafkalog.log.layout import format_offset_checkpoint, format_partition_metadata
 from pyspark_kafkalog.log.root import LogRoot
 from pyspark_kafkalog.model import OffsetRange, StoredSize, TopicPartition, Watermarks
+from tests.codec.raw import message
 from tests.fixtures_dir import case
 from tests.log.partitions import (
     FIRST_TIMESTAMP,
@@ -493,6 +495,26 @@ def test_a_size_of_two_gigabytes_costs_nothing(root: Path) -> None:
     with pytest.raises(CorruptRecordError) as caught:
         fetched(place, T0, ALL)
     assert (caught.value.offset, caught.value.position) == (20, 0)
+
+
+def test_bytes_made_to_waste_time_are_an_error_and_not_the_end_of_the_log(root: Path) -> None:
+    """A valid batch may follow what is too costly to search, so nobody may take the log to end there."""
+    bait = message(b"x", offset=100, magic=0)[:-1] + b"y"
+    for base_offset in (10, 20):
+        with segment(root, base_offset).open("ab") as log:
+            log.write(b"?" + bait * ((20 << 20) // len(bait)) + batch(base_offset + 9, 1))
+    place = LogDirectory.open(str(root))
+    begun = time.process_time()
+    with pytest.raises(CorruptRecordError, match="to find whether a valid one follows") as caught:
+        bounds(place)
+    assert caught.value.file == str(segment(root, 20))
+    assert caught.value.hint
+    with pytest.raises(CorruptRecordError):
+        fetched(place, T0, OffsetRange(10, 25))
+    told: list[CorruptRecordError] = []
+    assert offsets_read(place, T0, OffsetRange(0, 25), on_corrupt=told.append) == list(range(25))
+    assert [error.file for error in told] == [str(segment(root, 10))]
+    assert time.process_time() - begun < 12
 
 
 # Files that vanish
