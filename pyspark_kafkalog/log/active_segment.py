@@ -4,7 +4,10 @@ A partition whose last owner stopped in the middle of something may end in a
 torn batch, and its indexes in the zeros they were made with. What a broker's
 recovery would do to them is done before the first append: the torn tail is cut
 off, and indexes that cannot be trusted are built anew from the batches. None of
-this changes what readers see. Source: Kafka's ``LogSegment.recover``, ``LogLoader``.
+this changes what readers see. Unlike a broker's recovery, this one keeps a last batch
+that is whole and has a wrong checksum, and refuses to append to it: readers tell of it,
+and nobody can know whether it was acknowledged.
+Source: Kafka's ``LogSegment.recover``, ``LogLoader``.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from pyspark_kafkalog.codec.format import LOG_OVERHEAD, SIZE
 from pyspark_kafkalog.codec.walk import Batches, check_batch, find_batch, walk
 from pyspark_kafkalog.errors import CorruptRecordError, LogDirectoryError
 from pyspark_kafkalog.log import append_kernels as kernels
-from pyspark_kafkalog.log.durable import write_new
+from pyspark_kafkalog.log.durable import cut, write_new
 from pyspark_kafkalog.log.index import OFFSET_ENTRY, TIME_ENTRY
 from pyspark_kafkalog.log.layout import (
     INDEX_SUFFIX,
@@ -178,7 +181,7 @@ class _LogFile:
     def valid_batches(self, batches: Batches) -> tuple[int, int]:
         """How many of ``batches``, a walk to the end, are valid, and where they end.
 
-        :raises CorruptRecordError: if what follows is not just a torn tail.
+        :raises CorruptRecordError: if what follows is not just a torn tail: bytes that are no whole batch.
         """
         valid = 0
         next_offset = self.base_offset
@@ -191,29 +194,38 @@ class _LogFile:
         if end < self.data.size:
             found = find_batch(self.data, end + 1, min_offset=next_offset, strict=True)
         if found is not None:
-            raise CorruptRecordError(
+            raise self._damaged(
                 f"Invalid bytes in the middle of a log, as a valid batch follows at byte {found}",
-                topic_partition=self.partition,
-                offset=next_offset,
-                file=self.path,
-                position=end,
-                hint="Nothing is appended behind damage. Restore the file, or let a broker recover it, "
-                "which drops all that follows.",
+                next_offset,
+                end,
+                "Restore the file, or let a broker recover it, which drops all that follows.",
+            )
+        if valid < len(batches):
+            raise self._damaged(
+                "The last record batch is whole, but its checksum or its offsets are wrong",
+                next_offset,
+                end,
+                "It may have been acknowledged. Restore the file. If the machine lost power before the batch "
+                f"was flushed, let a broker recover it, or cut it off: truncate -s {end} {self.path}",
             )
         return valid, end
+
+    def _damaged(self, message: str, offset: int, position: int, hint: str) -> CorruptRecordError:
+        return CorruptRecordError(
+            message,
+            topic_partition=self.partition,
+            offset=offset,
+            file=self.path,
+            position=position,
+            hint=f"Nothing is appended behind damage. {hint}",
+        )
 
     def cut(self, size: int) -> None:
         """Cut off what follows the first ``size`` bytes; ``data`` must not be used any more."""
         torn = self.data.size - size
-        if torn == 0:
-            return
-        logger.warning("Cut the torn tail of %s off: %d bytes from byte %d on", self.path, torn, size)
-        descriptor = os.open(self.path, os.O_WRONLY | os.O_NOFOLLOW)
-        try:
-            os.ftruncate(descriptor, size)
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        if torn:
+            logger.warning("Cut the torn tail of %s off: %d bytes from byte %d on", self.path, torn, size)
+            cut(self.path, size)
 
 
 def _continue(log: _LogFile, offsets: np.ndarray, times: np.ndarray) -> ActiveSegment | None:

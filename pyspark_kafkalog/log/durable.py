@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from pyspark_kafkalog.log.disk_errors import naming
+
 
 def write_all(descriptor: int, data: Any, position: int) -> None:
     """Write all of ``data`` (bytes or a uint8 array) at ``position`` of the file."""
@@ -18,8 +20,20 @@ def write_new(path: str, data: bytes) -> None:
     """Make a file with ``data`` in it, or write it anew, and flush it. Not atomic."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o666)
     try:
-        write_all(descriptor, data, 0)
-        os.fsync(descriptor)
+        with naming(path):
+            write_all(descriptor, data, 0)
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def cut(path: str, size: int) -> None:
+    """Cut off what follows the first ``size`` bytes of a file, and flush it; a link is not followed."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_NOFOLLOW)
+    try:
+        with naming(path):
+            os.ftruncate(descriptor, size)
+            os.fsync(descriptor)
     finally:
         os.close(descriptor)
 
@@ -35,6 +49,23 @@ def sync_folder(folder: str) -> None:
     """Make renamed, made and removed files of ``folder`` last."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        os.fsync(descriptor)
+        with naming(folder):
+            os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def sync_parents(path: str) -> None:
+    """Make the folder ``path`` last, and those above it, as far as they are on its disk and can be opened.
+
+    Whoever made them may not have flushed them, and nobody can tell.
+    """
+    folder, device = os.path.realpath(path), os.stat(path).st_dev
+    while (parent := os.path.dirname(folder)) != folder:
+        try:
+            if os.stat(parent).st_dev != device:
+                return
+            sync_folder(parent)
+        except PermissionError:
+            return
+        folder = parent

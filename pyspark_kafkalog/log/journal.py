@@ -10,21 +10,28 @@ Both are JSON files in the log root, which brokers ignore:
     holds the number of the last micro-batch that was published. It *is* that
     batch's journal, renamed: one rename makes the records visible, and the batch done.
 
-While the journal stands, ``.kafka_cleanshutdown`` is gone, so that a broker that
-starts over an unfinished publish runs its recovery.
+The journal lists each record batch that is to be appended, so that an undo takes
+away those and nothing else; see :mod:`.undo`.
+
+``.kafka_cleanshutdown`` lets a broker skip its recovery and trust its producer
+snapshots. While the journal stands it is gone. It comes back when all that was
+appended is committed and on disk: its broker then reads on from its last snapshot.
+After an undo it does not: nobody vouches any more for what is there.
 """
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import hashlib
 import json
 import logging
 import os
-import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
+
+import numpy as np
 
 from pyspark_kafkalog.errors import LogDirectoryError
 from pyspark_kafkalog.log.durable import replace, sync_folder
@@ -33,15 +40,14 @@ from pyspark_kafkalog.log.layout import (
     HIGH_WATERMARK_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
     parse_partition_folder,
-    parse_segment_file,
-    segment_file,
 )
+from pyspark_kafkalog.log.undo import BATCH, ForeignError, PartitionEnd, plan_undo, read_text
 from pyspark_kafkalog.model import TopicPartition
 
 JOURNAL_FILE = ".kafkalog-publish"
 LEDGER_PREFIX = ".kafkalog-sink-"
 _TEMPORARY_FILE = ".kafkalog-publish.tmp"
-_VERSION = 1
+_VERSION = 2
 
 logger = logging.getLogger("pyspark_kafkalog")
 
@@ -54,30 +60,31 @@ class PublishedBatch:
     batch_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionEnd:
-    """Where a partition ended before a publish.
-
-    ``segment`` is the base offset of its active segment (None if it had none)
-    and ``sizes`` the size of each of that segment's files by suffix.
-    A partition that is ``created`` by the publish did not exist.
-    """
-
-    log_end_offset: int
-    created: bool
-    segment: int | None
-    sizes: Mapping[str, int]
-
-
 def begin(
-    root: str, ends: Mapping[TopicPartition, PartitionEnd], batch: PublishedBatch | None
+    root: str,
+    ends: Mapping[TopicPartition, PartitionEnd],
+    batches: Mapping[TopicPartition, np.ndarray],
+    batch: PublishedBatch | None,
+    append_time: int | None = None,
 ) -> dict[str, Any]:
-    """Write the journal, and return it. After that, and not before, partitions may be appended to."""
+    """Write the journal, and return it. After that, and not before, partitions may be appended to.
+
+    :param batches: what is to be appended, of dtype :data:`.undo.BATCH`.
+    :param append_time: the timestamp that will be stamped on it; None to leave its own.
+    """
+    nothing = np.empty(0, BATCH)
     journal = {
         "version": _VERSION,
         "query_id": None if batch is None else batch.query_id,
         "batch_id": None if batch is None else batch.batch_id,
-        "partitions": {str(partition): asdict(end) for partition, end in ends.items()},
+        "append_time": append_time,
+        "partitions": {
+            str(partition): {
+                **asdict(end),
+                "batches": base64.b64encode(batches.get(partition, nothing).tobytes()).decode(),
+            }
+            for partition, end in ends.items()
+        },
         "clean_shutdown": _text(root, CLEAN_SHUTDOWN_FILE),
         "checkpoints": _checkpoints(root),
     }
@@ -89,16 +96,25 @@ def begin(
 
 
 def commit(root: str, journal: dict[str, Any]) -> None:
-    """Make visible, at one moment, what was appended since :func:`begin`; all of it must be on disk."""
+    """Make visible, at one moment, what was appended since :func:`begin`; all of it must be on disk.
+
+    :raises OSError: if that is not done. Once it is done, nothing is raised.
+    """
     path = os.path.join(root, JOURNAL_FILE)
-    if journal["query_id"] is None:
-        os.unlink(path)
-    else:
-        os.replace(path, os.path.join(root, ledger_file(journal["query_id"])))
+    try:
+        if journal["query_id"] is None:
+            os.unlink(path)
+        else:
+            os.replace(path, os.path.join(root, ledger_file(journal["query_id"])))
+    except OSError:
+        if _text(root, JOURNAL_FILE) is not None:
+            raise
+        # A network mount may have done it, and say that it failed.
     try:
         sync_folder(root)
-        _restore_clean_shutdown(root, journal)
-    except OSError as e:
+        if journal["clean_shutdown"] is not None:
+            _replace(root, CLEAN_SHUTDOWN_FILE, journal["clean_shutdown"])
+    except Exception as e:
         # The records are visible: an error now would say that they are not.
         logger.warning("Published, but %s was not flushed: %s", root, e)
 
@@ -106,7 +122,7 @@ def commit(root: str, journal: dict[str, Any]) -> None:
 def recover(root: str) -> None:
     """Undo a publish that was not committed, if there is one. Interrupted, it can be run again.
 
-    :raises LogDirectoryError: if a broker has used the directory since, as its records must not be cut off.
+    :raises LogDirectoryError: if anybody else may have appended since, as their records must not be cut off.
     """
     with contextlib.suppress(FileNotFoundError):
         os.unlink(os.path.join(root, _TEMPORARY_FILE))
@@ -114,25 +130,60 @@ def recover(root: str) -> None:
     if journal is None:
         return
     path = os.path.join(root, JOURNAL_FILE)
-    clean_shutdown = _text(root, CLEAN_SHUTDOWN_FILE)
-    if clean_shutdown not in (None, journal["clean_shutdown"]) or journal["checkpoints"] != _checkpoints(
-        root
-    ):
-        raise LogDirectoryError(
-            "A broker has used the log directory since a publish was interrupted",
-            file=path,
-            hint="What that publish had appended may have been served, and other records may follow. "
-            "Delete this file to keep all as it is; an interrupted micro-batch is then published again.",
-        )
-    logger.warning("Undoing an interrupted publish in %s", root)
-    for name, end in journal["partitions"].items():
-        if parse_partition_folder(name) is None:
-            raise _unusable(path)
-        _roll_back(os.path.join(root, name), PartitionEnd(**end))
+    entries = [_entry(path, name, entry) for name, entry in _mapping(path, journal.get("partitions")).items()]
+    append_time = journal.get("append_time")
+    try:
+        plans = [plan_undo(os.path.join(root, name), end, its, append_time) for name, end, its in entries]
+    except ForeignError as e:
+        raise _foreign(path, str(e)) from None
+    undos = [plan for plan in plans if plan is not None]
+    if any(undo.appended for undo in undos):
+        traces = [*_traces(root, journal), *(trace for undo in undos for trace in undo.traces)]
+        if traces:
+            raise _foreign(path, traces[0])
+        logger.warning("Undoing an interrupted publish in %s", root)
+    for undo in undos:
+        undo.run()
     sync_folder(root)
     os.unlink(path)
     sync_folder(root)
-    _restore_clean_shutdown(root, journal)
+
+
+def _entry(path: str, name: str, entry: object) -> tuple[str, PartitionEnd, np.ndarray]:
+    """A partition of a journal. One of version 1 lists no batches: it undoes what is empty."""
+    fields = dict(_mapping(path, entry))
+    try:
+        batches = np.frombuffer(base64.b64decode(fields.pop("batches", ""), validate=True), BATCH)
+        end = PartitionEnd(**fields)
+    except (ValueError, TypeError) as e:
+        raise _unusable(path) from e
+    if parse_partition_folder(name) is None:
+        raise _unusable(path)
+    return name, end, batches
+
+
+def _mapping(path: str, value: object) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise _unusable(path)
+    return value
+
+
+def _traces(root: str, journal: Mapping[str, Any]) -> Iterator[str]:
+    """What a broker leaves in the root that has stopped there, or has run for some seconds."""
+    if _text(root, CLEAN_SHUTDOWN_FILE) is not None:
+        yield f"{os.path.join(root, CLEAN_SHUTDOWN_FILE)} was made"
+    if journal.get("checkpoints") != _checkpoints(root):
+        yield f"a checkpoint in {root} has changed"
+
+
+def _foreign(path: str, trace: str) -> LogDirectoryError:
+    return LogDirectoryError(
+        f"An unfinished publish cannot be undone: {trace}",
+        file=path,
+        hint="A broker has used the log directory since, or somebody else: what the publish had appended may "
+        "have been served, and other records may follow. Take back what was done by hand, or delete this "
+        "file to keep all as it is; an interrupted micro-batch is then published again.",
+    )
 
 
 @contextlib.contextmanager
@@ -154,48 +205,24 @@ def is_published(root: str, batch: PublishedBatch) -> bool:
     """
     name = ledger_file(batch.query_id)
     ledger = _read(root, name)
-    if ledger is None or ledger["batch_id"] < batch.batch_id:
+    if ledger is None:
         return False
-    if ledger["batch_id"] > batch.batch_id:
+    last = ledger.get("batch_id")
+    if not isinstance(last, int):
+        raise _unusable(os.path.join(root, name))
+    if last > batch.batch_id:
         raise LogDirectoryError(
-            f"Micro-batch {batch.batch_id} of query {batch.query_id} comes after its {ledger['batch_id']}",
+            f"Micro-batch {batch.batch_id} of query {batch.query_id} comes after its {last}",
             file=os.path.join(root, name),
             hint="The query's checkpoint is older than the log directory: restored from a backup, or copied. "
             "Give the query a new checkpoint, or delete this file; both publish its records again.",
         )
-    return True
+    return last == batch.batch_id
 
 
 def ledger_file(query_id: str) -> str:
     """Name of the ledger of a streaming query."""
     return LEDGER_PREFIX + hashlib.sha256(query_id.encode()).hexdigest()[:32]
-
-
-def _roll_back(folder: str, end: PartitionEnd) -> None:
-    if not os.path.isdir(folder):
-        return  # not made yet, or deleted since by the user
-    if end.created:
-        shutil.rmtree(folder)
-        return
-    for name in os.listdir(folder):
-        parsed = parse_segment_file(name)
-        if parsed and (end.segment is None or parsed[0] > end.segment):
-            os.unlink(os.path.join(folder, name))
-    for suffix, size in end.sizes.items():
-        path = os.path.join(folder, segment_file(end.segment or 0, suffix))
-        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
-        try:
-            if os.fstat(descriptor).st_size > size:
-                os.ftruncate(descriptor, size)
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-    sync_folder(folder)
-
-
-def _restore_clean_shutdown(root: str, journal: dict[str, Any]) -> None:
-    if journal["clean_shutdown"] is not None:
-        _replace(root, CLEAN_SHUTDOWN_FILE, journal["clean_shutdown"])
 
 
 def _replace(root: str, name: str, text: str) -> None:
@@ -209,6 +236,7 @@ def _checkpoints(root: str) -> str:
 
 
 def _read(root: str, name: str) -> dict[str, Any] | None:
+    """The journal or a ledger, of any version that this one understands."""
     text = _text(root, name)
     if text is None:
         return None
@@ -216,7 +244,7 @@ def _read(root: str, name: str) -> dict[str, Any] | None:
         content = json.loads(text)
     except ValueError:
         content = None
-    if not isinstance(content, dict) or content.get("version") != _VERSION:
+    if not isinstance(content, dict) or content.get("version") not in (1, _VERSION):
         raise _unusable(os.path.join(root, name))
     return content
 
@@ -230,8 +258,4 @@ def _unusable(path: str) -> LogDirectoryError:
 
 
 def _text(root: str, name: str) -> str | None:
-    try:
-        with open(os.path.join(root, name), encoding="latin-1") as file:
-            return file.read()
-    except FileNotFoundError:
-        return None
+    return read_text(os.path.join(root, name))

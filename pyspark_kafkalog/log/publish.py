@@ -9,18 +9,19 @@ readers, to brokers, and after a crash.
 from __future__ import annotations
 
 import base64
+import logging
 import os
-import time
 import uuid
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from pyspark_kafkalog.codec.walk import walk
+from pyspark_kafkalog.codec.walk import Batches, walk
 from pyspark_kafkalog.errors import (
+    KafkaLogError,
     LogDirectoryError,
     RecordTooLargeError,
     UnknownTopicOrPartitionError,
@@ -30,11 +31,13 @@ from pyspark_kafkalog.log.appender import (
     LogSettings,
     PartitionLog,
     PendingBatches,
+    Read,
     append,
     create_folder,
     new_partition,
     open_partition,
 )
+from pyspark_kafkalog.log.disk_errors import disk_errors
 from pyspark_kafkalog.log.durable import sync_folder
 from pyspark_kafkalog.log.journal import PublishedBatch
 from pyspark_kafkalog.log.layout import (
@@ -42,12 +45,14 @@ from pyspark_kafkalog.log.layout import (
     parse_offset_checkpoint,
     parse_partition_folder,
 )
-from pyspark_kafkalog.log.lock import directory_lock
-from pyspark_kafkalog.log.staging import StagedFile, abort, read_staged, sweep
+from pyspark_kafkalog.log.lock import PATIENCE_SECONDS, directory_lock
+from pyspark_kafkalog.log.staging import StagedFile, StagedFiles
+from pyspark_kafkalog.log.sweeping import abort, sweep
 from pyspark_kafkalog.model import OffsetRange, TopicPartition, check_topic
 
 __all__ = ["LogSettings", "Published", "PublishedBatch", "abort", "publish"]
 
+_log = logging.getLogger("pyspark_kafkalog")
 _THREADS = 4
 """Partitions appended to at a time: one is copied while others are flushed to disk."""
 
@@ -79,8 +84,8 @@ def publish(
     :param job: whose staged files are not needed afterwards, whichever tasks they are of.
     :param num_partitions: how many partitions a topic gets that does not exist yet.
     :param batch: the micro-batch that this is; one that the ledger has is skipped.
-    :param lock_timeout: seconds to wait for another writer.
-    :raises LogDirectoryLockedError: if a broker, or another writer all that time, holds the directory.
+    :param lock_timeout: seconds to wait for a broker. Another writer is waited for while it makes progress.
+    :raises LogDirectoryLockedError: if a broker, or a writer that hangs, holds the directory.
     :raises LogDirectoryError: for staged files that are gone or have changed; a full disk; a checkpoint
         older than the directory; a directory that is not in order.
     :raises UnknownTopicOrPartitionError: for a partition that an existing topic does not have.
@@ -88,15 +93,21 @@ def publish(
     """
     if not staged:
         return Published()
-    with directory_lock(root, lock_timeout):
+    with (
+        disk_errors("Could not publish", root),
+        directory_lock(root, lock_timeout, patience=PATIENCE_SECONDS) as progress,
+    ):
         journal.recover(root)
         if batch is not None and journal.is_published(root, batch):
-            sweep(root, job)
-            return Published(skipped=True)
-        pending = _read_all(root, staged, settings)
-        offsets = _append_at_once(root, pending, settings, num_partitions, batch)
+            published = Published(skipped=True)
+        else:
+            with StagedFiles(root, staged) as files:
+                pending = _read_all(files, settings, progress)
+                offsets = _append_at_once(root, pending, settings, num_partitions, batch, progress)
+            published = Published(offsets)
+        # The records are visible: nothing that follows may raise.
         sweep(root, job)
-        return Published(offsets)
+        return published
 
 
 def append_batch(
@@ -113,25 +124,14 @@ def append_batch(
     """
     journal.recover(root)
     batches = walk(data)
-    pending = PendingBatches(
-        [data],
-        np.zeros_like(batches.position),
-        batches.position,
-        batches.size,
-        batches.last_offset - batches.base_offset + 1,
-        batches.max_timestamp,
-        batches.attributes,
-    )
+    pending = PendingBatches(_in_memory(data), *_table(batches, 0))
     folder = os.path.join(root, str(partition))
     if not os.path.lexists(folder):
         return _append_at_once(root, {partition: pending}, settings, num_partitions, None)[partition]
     _check_inside(root, folder)
-    try:
-        with journal.unclean(root):
-            log = open_partition(folder, partition, settings, _log_start_offsets(root).get(partition, 0))
-            return append(log, pending, settings, time.time_ns() // 1_000_000)
-    except OSError as e:
-        raise LogDirectoryError(f"Could not append: {e.strerror}", file=e.filename or root) from e
+    with disk_errors("Could not append", root), journal.unclean(root):
+        log = open_partition(folder, partition, settings, _log_start_offsets(root).get(partition, 0))
+        return append(log, pending, settings, settings.append_time(), framed_last=True)
 
 
 def _append_at_once(
@@ -140,50 +140,53 @@ def _append_at_once(
     settings: LogSettings,
     num_partitions: int,
     batch: PublishedBatch | None,
+    progress: Callable[[], None] = lambda: None,
 ) -> dict[TopicPartition, OffsetRange]:
     """Append to all partitions, new ones made, and make it visible at one moment; or nothing at all."""
-    logs = _open_all(root, pending.keys(), settings, num_partitions)
-    try:
-        entries = journal.begin(root, {partition: log.end for partition, log in logs.items()}, batch)
-        offsets = _append_all(root, logs, pending, settings)
-        journal.commit(root, entries)
-    except BaseException as e:
-        journal.recover(root)
-        if isinstance(e, OSError):
-            raise LogDirectoryError(
-                f"Could not append: {e.strerror}", file=e.filename or root, hint="Nothing was published."
-            ) from e
-        raise
+    with disk_errors("Could not append", root, "Nothing was published."):
+        logs = _open_all(root, pending.keys(), settings, num_partitions)
+        append_time = settings.append_time()
+        try:
+            entries = journal.begin(
+                root,
+                {partition: log.end() for partition, log in logs.items()},
+                {partition: its.listed() for partition, its in pending.items()},
+                batch,
+                append_time,
+            )
+            offsets = _append_all(root, logs, pending, settings, append_time, progress)
+            journal.commit(root, entries)
+        except BaseException:
+            _undo(root)
+            raise
     return offsets
 
 
+def _undo(root: str) -> None:
+    """Undo what failed, if the disk lets us: else it stays hidden, and the next write undoes it."""
+    try:
+        journal.recover(root)
+    except (OSError, KafkaLogError) as e:
+        _log.warning("What was appended to %s is hidden, and the next write undoes it: %s", root, e)
+
+
 def _read_all(
-    root: str, staged: Sequence[StagedFile], settings: LogSettings
+    files: StagedFiles, settings: LogSettings, progress: Callable[[], None]
 ) -> dict[TopicPartition, PendingBatches]:
     """What the staged files hold for each partition."""
-    files: list[np.ndarray] = []
     parts: dict[TopicPartition, list[np.ndarray]] = defaultdict(list)
-    for source, file in enumerate(staged):
-        data, batches = read_staged(root, file)
-        files.append(data)
-        table = np.stack(
-            [
-                np.full_like(batches.position, source),
-                batches.position,
-                batches.size,
-                batches.last_offset - batches.base_offset + 1,
-                batches.max_timestamp,
-                batches.attributes,
-            ]
-        )
+    for source, file in enumerate(files.staged):
+        batches = files.check(source)
+        table = _table(batches, source)
         for section in file.sections:
             partition = TopicPartition(check_topic(section.topic), section.partition)
             first, stop = np.searchsorted(
                 batches.position, [section.position, section.position + section.size]
             )
             parts[partition].append(table[:, first:stop])
+        progress()
     pending = {
-        partition: PendingBatches(files, *np.concatenate(tables, axis=1))
+        partition: PendingBatches(files.read, *np.concatenate(tables, axis=1))
         for partition, tables in parts.items()
     }
     for partition, its in pending.items():
@@ -195,6 +198,29 @@ def _read_all(
     return pending
 
 
+def _table(batches: Batches, source: int) -> np.ndarray:
+    """A row for each field of :class:`PendingBatches` but the first."""
+    records = batches.last_offset - batches.base_offset + 1
+    return np.stack(
+        [
+            np.full_like(batches.position, source),
+            batches.position,
+            batches.size,
+            records,
+            batches.max_timestamp,
+            batches.attributes,
+            batches.crc,
+        ]
+    )
+
+
+def _in_memory(data: np.ndarray) -> Read:
+    def read(_: int, position: int, into: np.ndarray) -> None:
+        into[:] = data[position : position + into.size]
+
+    return read
+
+
 def _open_all(
     root: str, partitions: Collection[TopicPartition], settings: LogSettings, num_partitions: int
 ) -> dict[TopicPartition, PartitionLog]:
@@ -202,10 +228,10 @@ def _open_all(
     existing = _existing_partitions(root)
     log_starts = _log_start_offsets(root)
     logs: dict[TopicPartition, PartitionLog] = {}
-    for topic in sorted({partition.topic for partition in partitions}):
-        known = {number for name, number in existing if name == topic}
+    for topic, asked in sorted(_numbers(partitions).items()):
+        known = existing.get(topic)
         numbers = known or set(range(num_partitions))
-        asked = {partition.partition for partition in partitions if partition.topic == topic}
+        topic_id = _new_topic_id()
         if not asked <= numbers:
             raise UnknownTopicOrPartitionError(
                 f"No such partition: topic {topic!r} has {len(numbers)}",
@@ -219,7 +245,7 @@ def _open_all(
                 _check_inside(root, folder)
                 logs[partition] = open_partition(folder, partition, settings, log_starts.get(partition, 0))
             else:
-                logs[partition] = new_partition(folder)
+                logs[partition] = new_partition(folder, topic_id)
     return logs
 
 
@@ -228,26 +254,35 @@ def _append_all(
     logs: Mapping[TopicPartition, PartitionLog],
     pending: Mapping[TopicPartition, PendingBatches],
     settings: LogSettings,
+    append_time: int | None,
+    progress: Callable[[], None],
 ) -> dict[TopicPartition, OffsetRange]:
-    topic_ids: dict[str, str] = defaultdict(_new_topic_id)
-    for partition, log in logs.items():
-        if log.created:
-            create_folder(log, topic_ids[partition.topic])
-    if topic_ids:
+    created = [log for log in logs.values() if log.created]
+    for log in created:
+        create_folder(log)
+        progress()
+    if created:
         sync_folder(root)
-    now_ms = time.time_ns() // 1_000_000
     with ThreadPoolExecutor(max_workers=_THREADS) as threads:
         appended = {
-            partition: threads.submit(append, logs[partition], batches, settings, now_ms)
+            partition: threads.submit(append, logs[partition], batches, settings, append_time, progress)
             for partition, batches in pending.items()
         }
     return {partition: offsets.result() for partition, offsets in appended.items()}
 
 
-def _existing_partitions(root: str) -> set[TopicPartition]:
+def _existing_partitions(root: str) -> dict[str, set[int]]:
     with os.scandir(root) as entries:
         found = (parse_partition_folder(entry.name) for entry in entries if entry.is_dir())
-        return {partition for partition in found if partition is not None}
+        return _numbers(partition for partition in found if partition is not None)
+
+
+def _numbers(partitions: Iterable[TopicPartition]) -> dict[str, set[int]]:
+    """The numbers of the partitions of each topic."""
+    numbers = defaultdict(set)
+    for topic, number in partitions:
+        numbers[topic].add(number)
+    return numbers
 
 
 def _log_start_offsets(root: str) -> dict[TopicPartition, int]:

@@ -13,12 +13,14 @@ took away is staged again when the job, or the micro-batch, is run again.
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import re
-import time
+import resource
+import threading
 import uuid
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import NamedTuple
@@ -30,16 +32,16 @@ from pyspark_kafkalog.codec.encode import Encoded, EncodeSettings
 from pyspark_kafkalog.codec.walk import Batches, walk
 from pyspark_kafkalog.errors import LogDirectoryError
 from pyspark_kafkalog.log.active_segment import map_file
+from pyspark_kafkalog.log.disk_errors import disk_errors, naming
 from pyspark_kafkalog.log.durable import write_all
 from pyspark_kafkalog.model import TopicPartition
 
 STAGED_PREFIX = ".kafkalog-staged-"
-_ABANDONED_SECONDS = 24 * 3600
-_STAGED_NAME = re.compile(
+_MOST_IDLE = 128
+"""Staged files that are kept open while others are read; fewer where the limit of open files is low."""
+STAGED_NAME = re.compile(
     rf"{re.escape(STAGED_PREFIX)}(?P<job>[A-Za-z0-9._]+)-[A-Za-z0-9._]+-[0-9a-f]{{32}}\Z"
 )
-
-logger = logging.getLogger("pyspark_kafkalog")
 
 
 class Section(NamedTuple):
@@ -76,7 +78,7 @@ class Staging:
     """
 
     def __init__(self, root: str, job: str, task: str, settings: EncodeSettings | None = None) -> None:
-        name = f"{STAGED_PREFIX}{_field(job)}-{_field(task)}-{uuid.uuid4().hex}"
+        name = f"{STAGED_PREFIX}{field_of_name(job)}-{field_of_name(task)}-{uuid.uuid4().hex}"
         self._root = root
         self._path = os.path.join(root, name)
         self._descriptor: int | None = None
@@ -93,13 +95,18 @@ class Staging:
         return self._settings
 
     def append(self, partition: TopicPartition, encoded: Encoded) -> None:
-        """Stage record batches; those of one partition keep the order of the calls."""
+        """Stage record batches; those of one partition keep the order of the calls.
+
+        :raises LogDirectoryError: if they can't be written.
+        """
         if encoded.records == 0:
             return
         if self._descriptor is None:
-            os.makedirs(self._root, exist_ok=True)
-            self._descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        write_all(self._descriptor, encoded.data, self._size)
+            with self._errors():
+                os.makedirs(self._root, exist_ok=True)
+                self._descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with self._errors():
+            write_all(self._descriptor, encoded.data, self._size)
         section = Section(*partition, self._size, encoded.data.size, encoded.records, crc32c(encoded.data))
         self._sections.append(section)
         self._size += encoded.data.size
@@ -117,70 +124,96 @@ class Staging:
     ) -> None:
         if self._descriptor is None:
             return
-        os.close(self._descriptor)
-        if not self._finished or error is not None:
-            os.unlink(self._path)
+        keep = False
+        try:
+            with self._errors():
+                os.close(self._descriptor)  # where a network mount may say that the disk is full
+            keep = self._finished and error is None
+        finally:
+            if not keep:
+                with contextlib.suppress(OSError):  # the error that there is says more
+                    os.unlink(self._path)
+
+    def _errors(self) -> AbstractContextManager[None]:
+        return disk_errors("Could not stage", self._path)
 
 
-def read_staged(root: str, file: StagedFile) -> tuple[np.ndarray, Batches]:
-    """The bytes of a staged file and the batches in it, once all is found to be as the task left it.
+class StagedFiles:
+    """The staged files of a job, by their numbers: checked once, and then read from any thread.
 
-    :raises LogDirectoryError: if it is gone, or anything in it has changed.
+    Holds no more of them open than an ordinary limit of open files allows. Used as a context manager.
     """
-    path = os.path.join(root, file.name)
-    if not _STAGED_NAME.match(file.name):
-        raise _changed(path)
-    try:
-        data = map_file(path)
-    except OSError as e:
-        raise _changed(path) from e
-    batches = walk(data)
-    ends = np.cumsum([section.size for section in file.sections])
-    whole = np.isin(ends, batches.position + batches.size).all() and data.size == ends[-1] == batches.end
-    if not whole or any(crc32c(data[s.position : s.position + s.size]) != s.crc for s in file.sections):
-        raise _changed(path)
-    return data, batches
+
+    def __init__(self, root: str, staged: Sequence[StagedFile]) -> None:
+        self.staged = staged
+        self._paths = [os.path.join(root, file.name) for file in staged]
+        self._idle: OrderedDict[int, int] = OrderedDict()
+        self._guard = threading.Lock()
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        self._most_idle = _MOST_IDLE if limit == resource.RLIM_INFINITY else min(_MOST_IDLE, limit // 8)
+
+    def __enter__(self) -> StagedFiles:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for descriptor in self._idle.values():
+            with contextlib.suppress(OSError):  # only read from
+                os.close(descriptor)
+        self._idle.clear()
+
+    def check(self, source: int) -> Batches:
+        """The batches of a staged file, once all is found to be as the task left it.
+
+        :raises LogDirectoryError: if it is gone, or anything in it has changed.
+        :raises OSError: if it can't be read.
+        """
+        path, file = self._paths[source], self.staged[source]
+        if not STAGED_NAME.match(file.name):
+            raise _changed(path)
+        try:
+            data = map_file(path)
+        except FileNotFoundError:
+            raise _changed(path) from None
+        batches = walk(data)
+        ends = np.cumsum([section.size for section in file.sections])
+        whole = np.isin(ends, batches.position + batches.size).all() and data.size == ends[-1] == batches.end
+        if not whole or any(crc32c(data[s.position : s.position + s.size]) != s.crc for s in file.sections):
+            raise _changed(path)
+        return batches
+
+    def read(self, source: int, position: int, into: np.ndarray) -> None:
+        """Fill ``into`` with the bytes of a staged file from ``position`` on.
+
+        :raises LogDirectoryError: if it has become shorter.
+        :raises OSError: if it can't be read.
+        """
+        path = self._paths[source]
+        with self._guard:
+            descriptor = self._idle.pop(source, None)
+        if descriptor is None:
+            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+        try:
+            view = into.data
+            while view:
+                with naming(path):
+                    count = os.preadv(descriptor, [view], position)
+                if count == 0:
+                    raise _changed(path)
+                view, position = view[count:], position + count
+        finally:
+            self._give_back(source, descriptor)
+
+    def _give_back(self, source: int, descriptor: int) -> None:
+        with self._guard:
+            closed = self._idle.pop(source, None)  # another thread's
+            self._idle[source] = descriptor
+            if closed is None and len(self._idle) > self._most_idle:
+                closed = self._idle.popitem(last=False)[1]
+        if closed is not None:
+            os.close(closed)
 
 
-def abort(root: str, job: str) -> None:
-    """Remove all that ``job`` staged. Never raises, as that would hide why the job failed."""
-    try:
-        remove_staged(root, lambda staged_by: staged_by == _field(job))
-    except OSError as e:
-        logger.warning("Could not remove what job %s staged in %s: %s", job, root, e)
-
-
-def sweep(root: str, job: str) -> None:
-    """Remove what ``job``, which has just been published, staged and does not need any more.
-
-    With it go, if it is a micro-batch, the leftovers of the same query's earlier
-    ones, and whatever no task has written to for a day.
-    """
-    query, _, batch = _field(job).rpartition(".")  # the query is empty for a batch job
-
-    def is_over(staged_by: str) -> bool:
-        its_query, _, its_batch = staged_by.rpartition(".")
-        numbers = batch.isdigit() and its_batch.isdigit()
-        return staged_by == _field(job) or (
-            its_query == query != "" and numbers and int(its_batch) < int(batch)
-        )
-
-    remove_staged(root, is_over, older_than=time.time() - _ABANDONED_SECONDS)
-
-
-def remove_staged(root: str, is_over: Callable[[str], bool], older_than: float = 0) -> None:
-    """Remove staged files whose job ``is_over``, and any last written to before ``older_than``."""
-    with os.scandir(root) as entries:
-        for entry in entries:
-            match = _STAGED_NAME.match(entry.name)
-            if match is None or not entry.is_file(follow_symlinks=False):
-                continue
-            with contextlib.suppress(FileNotFoundError):  # removed by another at this moment
-                if is_over(match["job"]) or entry.stat(follow_symlinks=False).st_mtime < older_than:
-                    os.unlink(entry.path)
-
-
-def _field(text: str) -> str:
+def field_of_name(text: str) -> str:
     """``text`` as a field of a staged file's name, where ``-`` stands between fields."""
     if not re.fullmatch(r"[A-Za-z0-9._-]{1,80}", text):
         raise ValueError(f"{text!r} cannot be part of a file name")

@@ -123,12 +123,19 @@ class _Writer:
             awaits_commit=self._options.brokers is None,
         )
 
-    def _committed(self, batch: _Batch, tasks: int) -> None:
-        """What so many tasks have told the audit of the batch has become visible."""
-        if self._options.audit is not None:
+    def _complete_audit(self, batch: _Batch, tasks: int) -> None:
+        """Tell the audit that what so many tasks have told it of the batch has become visible.
+
+        Never raises: that would be no reason to write it all again.
+        """
+        if self._options.audit is None:
+            return
+        try:
             from pyspark_kafkalog.transfer.auditing import PRODUCER, AuditedTask, committed
 
             committed(self._options.audit, AuditedTask(PRODUCER, *batch, ""), tasks)
+        except Exception:
+            _log.warning("%s is written, but its audit is not complete", batch.job, exc_info=True)
 
     def _encode_settings(self) -> EncodeSettings:
         from pyspark_kafkalog.codec.encode import EncodeSettings
@@ -221,11 +228,11 @@ class _DirectoryWriter(_Writer):
             num_partitions=options.num_partitions,
             batch=None if batch.number is None else PublishedBatch(batch.query, batch.number),
         )
-        self._committed(batch, len(messages))
+        self._complete_audit(batch, len(messages))
         freeze_modules()
 
     def _discard(self, batch: _Batch) -> None:
-        from pyspark_kafkalog.log.staging import abort
+        from pyspark_kafkalog.log.sweeping import abort
 
         abort(self._options.root, batch.job)
 
@@ -333,12 +340,6 @@ class _BrokerWriter(_Writer):
             ),
             None if batch.number is None else batch.query,
         )
-
-    def _complete_audit(self, batch: _Batch, tasks: int) -> None:
-        try:
-            self._committed(batch, tasks)
-        except KafkaLogError:  # no reason to write it all again
-            _log.warning("The audit of %s may have too much of it", batch.job, exc_info=True)
 
     def _report(self, messages: list[WriterCommitMessage | None], of: str) -> None:
         by_topic: defaultdict[str, list[Written]] = defaultdict(list)

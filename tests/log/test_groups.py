@@ -503,7 +503,7 @@ def test_several_roots_and_a_partitions_folder(tmp_path: Path) -> None:
     for group in ("group", "other"):
         groups.commit(group, {T0: CommittedOffset(1)})
     assert {offsets_partition(group, 2) for group in ("group", "other")} == {0, 1}
-    assert {path.name for path in two.iterdir()} == {f"{OFFSETS_TOPIC}-0", ".lock"}
+    assert {path.name for path in two.iterdir()} == {f"{OFFSETS_TOPIC}-0", ".lock", ".kafkalog-lock"}
     by_partition = DirectoryGroups.open([str(one / "grp-src-0"), str(two)], retention_minutes=None)
     assert offsets(by_partition, "group") == offsets(by_partition, "other") == {T0: 1}
 

@@ -20,8 +20,9 @@ from pyspark_kafkalog.errors import (
 )
 from pyspark_kafkalog.log import journal
 from pyspark_kafkalog.log import publish as publish_module
-from pyspark_kafkalog.log.journal import PartitionEnd
+from pyspark_kafkalog.log.journal import JOURNAL_FILE, PublishedBatch
 from pyspark_kafkalog.log.staging import Section, StagedFile
+from pyspark_kafkalog.log.undo import PartitionEnd
 from pyspark_kafkalog.model import OffsetRange, TopicPartition
 from tests.log.writing import (
     T0,
@@ -39,11 +40,12 @@ LEDGER = journal.ledger_file("query")
 
 
 def snapshot(root: Path) -> dict[str, bytes]:
-    """All files and what is in them, but for the lock and staged files."""
+    """All files and what is in them, but for the locks and staged files."""
     return {
         str(path.relative_to(root)): path.read_bytes()
         for path in root.rglob("*")
-        if path.is_file() and not path.name.startswith((".lock", ".kafkalog-staged-"))
+        if path.is_file()
+        and not path.name.startswith((".lock", ".kafkalog-lock", ".kafkalog-staged-", ".kafkalog-abandoned"))
     }
 
 
@@ -127,15 +129,81 @@ def test_checkpoint_older_than_the_directory(tmp_path):
     assert snapshot(tmp_path) == before
 
 
-def test_what_fails_after_the_commit_does_not_unsay_it(tmp_path, monkeypatch, caplog):
-    def fail(root, its):
+CALLS = "close fsync ftruncate lstat open pwrite rename replace rmdir scandir stat unlink utime".split()  # noqa: SIM905
+
+
+def fail_after_the_commit(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    """Let each call of the system fail from the moment on when ``how`` has taken the journal away."""
+    really, close = getattr(os, how), os.close
+
+    def fail(*_, **__):
         raise OSError(5, "planted")
 
-    monkeypatch.setattr(journal, "_restore_clean_shutdown", fail)
-    write_batch(tmp_path, 0, {T0: values(3)})
+    def commit(path, *more):
+        really(path, *more)
+        if os.path.basename(path) == JOURNAL_FILE:
+            for call in CALLS:
+                monkeypatch.setattr(os, call, fail)
+            monkeypatch.setattr(os, "close", lambda descriptor: (close(descriptor), fail()))
+
+    monkeypatch.setattr(os, how, commit)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_what_fails_after_the_commit_does_not_unsay_it(tmp_path, monkeypatch, caplog, clean):
+    if clean:
+        (tmp_path / ".kafka_cleanshutdown").write_text("0")
+    stage(tmp_path, "of-another", {T0: values(1)})
+    staged = stage(tmp_path, "job", {T0: values(3)})
+    with monkeypatch.context() as patch:
+        fail_after_the_commit(patch, "unlink")
+        publish_staged(tmp_path, staged, "job")
+        with pytest.raises(OSError, match="planted"):
+            os.scandir(tmp_path)
+    staged = stage(tmp_path, "query-0", {T0: values(3, start=3)})
+    with monkeypatch.context() as patch:
+        fail_after_the_commit(patch, "replace")
+        publish_staged(tmp_path, staged, "query-0", PublishedBatch("query", 0))
+        with pytest.raises(OSError, match="planted"):
+            os.scandir(tmp_path)
     assert "Published, but" in caplog.text
-    assert read(tmp_path)[T0] == values(3)
+    assert read(tmp_path)[T0] == values(6)
     assert write_batch(tmp_path, 0, {T0: values(3)}).skipped
+
+
+def test_commit_that_was_done_although_it_failed(tmp_path, monkeypatch):
+    """As a network mount may say when it asks its server again."""
+    replace, unlink = os.replace, os.unlink
+
+    def twice(call):
+        def done(path, *more):
+            call(path, *more)
+            if os.path.basename(path) == JOURNAL_FILE:
+                raise FileNotFoundError(2, "No such file or directory", path)
+
+        return done
+
+    monkeypatch.setattr(os, "replace", twice(replace))
+    write_batch(tmp_path, 0, {T0: values(3)})
+    monkeypatch.setattr(os, "unlink", twice(unlink))
+    write(tmp_path, {T0: values(3, start=3)})
+    assert read(tmp_path)[T0] == values(6)
+
+
+def test_commit_that_fails(tmp_path, monkeypatch):
+    write(tmp_path, {T0: values(3)})
+    before = snapshot(tmp_path)
+
+    def fail(*_):
+        raise OSError(5, "planted")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            os, "replace", lambda path, *more: fail() if LEDGER in more[0] else os.rename(path, *more)
+        )
+        with pytest.raises(LogDirectoryError, match=r"planted.*Check the disk.*Nothing was published"):
+            write_batch(tmp_path, 0, {T0: values(3)})
+    assert snapshot(tmp_path) == before
 
 
 def test_partition_that_a_topic_does_not_have(tmp_path):
@@ -198,7 +266,7 @@ def test_segment_that_is_a_link(tmp_path):
     log.rename(tmp_path / "moved")
     log.symlink_to(tmp_path / "moved")
     before = (tmp_path / "moved").read_bytes()
-    with pytest.raises(OSError, match="symbolic link"):
+    with pytest.raises(LogDirectoryError, match="symbolic link"):
         write(tmp_path, {T0: values(1)})
     assert (tmp_path / "moved").read_bytes() == before
 
@@ -249,7 +317,9 @@ def test_unfinished_publish_is_hidden(interrupted):
 
 
 def test_unfinished_publish_is_undone(interrupted):
+    """All is as it was, but nobody vouches for it any more: a broker that starts recovers the log."""
     root, before = interrupted
+    del before[".kafka_cleanshutdown"]
     journal.recover(str(root))
     assert snapshot(root) == before
     journal.recover(str(root))
@@ -260,8 +330,8 @@ def test_next_writer_undoes_it_first(interrupted):
     root, _ = interrupted
     write(root, {T0: values(2, start=3)})
     assert read(root) == {T0: values(5), T1: []}
-    assert files_beside_partitions(root) >= {".kafka_cleanshutdown", "replication-offset-checkpoint"}
-    assert ".kafkalog-publish" not in files_beside_partitions(root)
+    assert JOURNAL_FILE not in files_beside_partitions(root)
+    assert ".kafka_cleanshutdown" not in files_beside_partitions(root)
 
 
 def test_replay_of_an_unfinished_batch(interrupted):
@@ -282,7 +352,9 @@ def test_records_of_a_broker_are_not_undone(interrupted, name, content):
     root, _ = interrupted
     (root / name).write_text(content)
     before = snapshot(root)
-    with pytest.raises(LogDirectoryError, match=r"broker has used.*\.kafkalog-publish.*Delete"):
+    with pytest.raises(
+        LogDirectoryError, match=r"cannot be undone.*\.kafkalog-publish.*broker has used.*delete"
+    ):
         write(root, {T0: values(1)})
     assert snapshot(root) == before
 
@@ -296,7 +368,7 @@ def test_undoing_a_partition_that_was_deleted_since(interrupted):
     assert read(root) == {T0: values(5)}
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"version": 2}'])
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"version": 3}', '{"version": 2}'])
 @pytest.mark.parametrize("name", [".kafkalog-publish", LEDGER])
 def test_foreign_journal_or_ledger(tmp_path, name, text):
     write_batch(tmp_path, 0, {T0: values(3)})
@@ -311,7 +383,7 @@ def test_journal_does_not_lead_out_of_the_root(tmp_path):
     root, elsewhere = tmp_path / "root", tmp_path / "elsewhere-0"
     write(root, {T0: values(3)})
     elsewhere.mkdir()
-    journal.begin(str(root), {TopicPartition("../elsewhere", 0): PartitionEnd(0, True, None, {})}, None)
+    journal.begin(str(root), {TopicPartition("../elsewhere", 0): PartitionEnd(0, True)}, {}, None)
     with pytest.raises(LogDirectoryError):
         journal.recover(str(root))
     assert elsewhere.exists()
@@ -364,7 +436,7 @@ def test_file_too_large_while_staging(tmp_path):
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limit[1]))
-        with pytest.raises(OSError, match="File too large"):
+        with pytest.raises(LogDirectoryError, match=r"Could not stage: File too large.*ulimit -f"):
             stage(tmp_path, "job", {T0: values(500, 100)})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limit)

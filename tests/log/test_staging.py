@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import resource
 import stat
 import time
 from dataclasses import asdict
@@ -12,6 +14,7 @@ import pytest
 
 from pyspark_kafkalog.codec.encode import EncodeSettings, encode
 from pyspark_kafkalog.errors import LogDirectoryError
+from pyspark_kafkalog.log import sweeping
 from pyspark_kafkalog.log.publish import abort
 from pyspark_kafkalog.log.staging import Section, StagedFile, Staging
 from tests.codec.strategies import Row, arrow_batch
@@ -103,14 +106,168 @@ def test_publish_sweeps(tmp_path):
     (later,) = stage(tmp_path, "query-6", {T0: values(1)})
     (other_query,) = stage(tmp_path, "other-4", {T0: values(1)})
     (other_job,) = stage(tmp_path, "job", {T0: values(1)})
-    (old,) = stage(tmp_path, "forgotten", {T0: values(1)})
-    yesterday = time.time() - 25 * 3600
-    os.utime(tmp_path / old.name, (yesterday, yesterday))
     (tmp_path / ".kafkalog-staged-of-something-else").touch()
     assert all((loser, earlier))
     write_batch(tmp_path, 5, {T0: values(3)})
     left = {name for name in files_beside_partitions(tmp_path) if not name.startswith(".kafkalog-sink-")}
-    assert left == {later.name, other_query.name, other_job.name, ".kafkalog-staged-of-something-else"}
+    others = {later.name, other_query.name, other_job.name}
+    assert left == {*others, ".kafkalog-staged-of-something-else", ".kafkalog-abandoned"}
+
+
+DAY = 24 * 3600
+
+
+def test_what_a_killed_job_staged_goes_after_a_day(tmp_path, monkeypatch):
+    (old,) = stage(tmp_path, "killed", {T0: values(1)})
+    now = 1000.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    write(tmp_path, {T0: values(1)})
+    now += DAY - 1
+    write(tmp_path, {T0: values(1)})
+    assert (tmp_path / old.name).exists()
+    now += 1
+    write(tmp_path, {T0: values(1)})
+    assert not (tmp_path / old.name).exists()
+    write(tmp_path, {T0: values(1)})
+    assert json.loads((tmp_path / ".kafkalog-abandoned").read_text()) == {}
+
+
+def test_what_a_job_stages_for_days_stays(tmp_path, monkeypatch):
+    """As long as it stages anything within a day, all that it has staged is needed."""
+    now = 1000.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    staged = []
+    for _ in range(4):
+        staged += stage(tmp_path, "long", {T0: values(1)})
+        write(tmp_path, {T1: values(1)})
+        now += DAY - 1
+    publish_staged(tmp_path, staged, "long")
+    assert len(read(tmp_path)[T0]) == 4
+
+
+@pytest.mark.parametrize("days", [2, 400, -2])
+def test_clocks_that_jump_sweep_nothing(tmp_path, monkeypatch, days):
+    """Neither a machine's clock, nor that by which files are dated."""
+    staged = stage(tmp_path, "live", {T0: values(1)})
+    write(tmp_path, {T1: values(1)})
+    really = time.time
+    monkeypatch.setattr(time, "time", lambda: really() + days * DAY)
+    write(tmp_path, {T1: values(1)})
+    dated = really() - days * DAY
+    os.utime(tmp_path / staged[0].name, (dated, dated))
+    for _ in range(3):
+        write(tmp_path, {T1: values(1)})
+    publish_staged(tmp_path, staged, "live")
+    assert len(read(tmp_path)[T0]) == 1
+
+
+def test_machines_tell_times_of_their_own(tmp_path, monkeypatch):
+    """One that has run for a year has not seen for a year what another has seen on its first day."""
+    staged = stage(tmp_path, "live", {T0: values(1)})
+    for number in range(20):
+        for machine, uptime in (("new", 10.0), ("old", 400.0 * DAY)):
+            monkeypatch.setattr(sweeping, "_machine", lambda machine=machine: machine)
+            monkeypatch.setattr(time, "monotonic", lambda uptime=uptime: uptime + number)  # noqa: B023
+            write(tmp_path, {T1: values(1)})
+    monkeypatch.setattr(time, "monotonic", lambda: 5.0)  # started anew
+    write(tmp_path, {T1: values(1)})
+    publish_staged(tmp_path, staged, "live")
+    assert len(read(tmp_path)[T0]) == 1
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"killed": 1}', '{"killed": {"state": 1, "seen": []}}'])
+def test_notes_that_make_no_sense(tmp_path, text):
+    (old,) = stage(tmp_path, "killed", {T0: values(1)})
+    (tmp_path / ".kafkalog-abandoned").write_text(text)
+    write(tmp_path, {T0: values(1)})
+    assert (tmp_path / old.name).exists()
+    assert list(json.loads((tmp_path / ".kafkalog-abandoned").read_text())) == ["killed"]
+
+
+def test_staged_file_that_cannot_be_removed(tmp_path, monkeypatch, caplog):
+    """As another user's, in a folder where nobody may remove what is not theirs."""
+    stage(tmp_path, "query-4", {T0: values(1)})
+    (theirs,) = stage(tmp_path, "query-3", {T0: values(1)})
+    unlink = os.unlink
+
+    def sticky(path):
+        if os.path.basename(path) == theirs.name:
+            raise PermissionError(1, "Operation not permitted", path)
+        unlink(path)
+
+    monkeypatch.setattr(os, "unlink", sticky)
+    write_batch(tmp_path, 5, {T0: values(3)})
+    assert "Could not remove a staged file" in caplog.text
+    assert files_beside_partitions(tmp_path) >= {theirs.name}
+    assert not [name for name in files_beside_partitions(tmp_path) if "query.4" in name]
+    assert len(read(tmp_path)[T0]) == 3
+
+
+@pytest.mark.parametrize("tasks", [200, 1100])
+def test_more_tasks_than_files_may_be_open(tmp_path, tasks):
+    """Interleaved, so that every file is read in several partitions."""
+    staged = []
+    for task in range(tasks):
+        staged += stage(tmp_path, "job", {T0: [b"%d" % task], T1: [b"%d" % task]})
+    ours = len(os.listdir("/dev/fd"))
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(64, ours + 16), limits[1]))
+        publish_staged(tmp_path, staged, "job")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert read(tmp_path) == {its: [b"%d" % task for task in range(tasks)] for its in (T0, T1)}
+
+
+@pytest.mark.parametrize(
+    ("number", "remedy"),
+    [
+        (errno.EMFILE, "ulimit -n"),
+        (errno.ENFILE, "the system may open"),
+        (errno.ENOMEM, "more memory"),
+        (errno.EACCES, "Let the user"),
+        (errno.EIO, "Check the disk"),
+    ],
+)
+@pytest.mark.parametrize("how", ["open", "preadv"])
+def test_staged_file_that_cannot_be_read(tmp_path, monkeypatch, number, remedy, how):
+    """Only one that is not there is gone."""
+    staged = stage(tmp_path, "job", {T0: values(5)})
+    path = str(tmp_path / staged[0].name)
+    really = getattr(os, how)
+
+    def fail(its, *more):
+        if how == "preadv" or its == path:
+            raise OSError(number, os.strerror(number), *([its] if how == "open" else []))
+        return really(its, *more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, how, fail)
+        with pytest.raises(LogDirectoryError, match=remedy) as e:
+            publish_staged(tmp_path, staged, "job")
+        assert e.value.file == path
+        assert os.strerror(number) in e.value.message
+    publish_staged(tmp_path, staged, "job")
+    assert read(tmp_path)[T0] == values(5)
+
+
+def test_no_space_to_stage(tmp_path, monkeypatch):
+    def fail(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", fail)
+        with pytest.raises(
+            LogDirectoryError, match=r"Could not stage: No space.*kafkalog-staged.*Free space"
+        ):
+            stage(tmp_path, "job", {T0: values(1)})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_root_that_cannot_be_made(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(LogDirectoryError, match=r"Could not stage: Not a directory.*file"):
+        stage(tmp_path / "file" / "root", "job", {T0: values(1)})
 
 
 def _flip(path):

@@ -102,5 +102,5 @@ def read(root: Path) -> dict[TopicPartition, list[bytes]]:
 
 
 def files_beside_partitions(root: Path) -> set[str]:
-    """Names of what lies in the root and is no folder, but for the lock."""
-    return {entry.name for entry in os.scandir(root) if not entry.is_dir()} - {".lock"}
+    """Names of what lies in the root and is no folder, but for the locks."""
+    return {entry.name for entry in os.scandir(root) if not entry.is_dir()} - {".lock", ".kafkalog-lock"}
