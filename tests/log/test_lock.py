@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import os
+import platform
 import subprocess
 import sys
 import threading
@@ -9,9 +13,10 @@ import time
 
 import pytest
 
-from pyspark_kafkalog.errors import LogDirectoryLockedError
+from pyspark_kafkalog.errors import LogDirectoryError, LogDirectoryLockedError
+from pyspark_kafkalog.log import lock, publish
 from pyspark_kafkalog.log.lock import check_unlocked, directory_lock
-from tests.log.writing import T0, read, values, write
+from tests.log.writing import T0, publish_staged, read, stage, values, write
 
 HOLD = """
 import fcntl, sys
@@ -29,6 +34,16 @@ for i in range(10):
 """
 
 
+WRITER = """
+import sys, time
+from pyspark_kafkalog.log.lock import directory_lock
+with directory_lock(sys.argv[1], 5) as progress:
+    print("held", flush=True)
+    for line in sys.stdin:
+        progress()
+"""
+
+
 @pytest.fixture
 def held(tmp_path):
     """A directory whose lock another process holds, as a running broker would."""
@@ -39,10 +54,21 @@ def held(tmp_path):
         holder.stdin.close()
 
 
+@pytest.fixture
+def writer(tmp_path):
+    """A process that holds the directory as we do, and makes progress at each line that it gets."""
+    command = [sys.executable, "-c", WRITER, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout.readline() == b"held\n"
+        yield holder
+        holder.kill()
+
+
 def test_held_by_another_process(held):
+    staged = stage(held, "job", {T0: [b"v"]})
     start = time.monotonic()
     with pytest.raises(LogDirectoryLockedError, match=r"in use.*0\.2 s.*\.lock.*running broker"):
-        write(held, {T0: [b"v"]}, lock_timeout=0.2)
+        publish_staged(held, staged, "job", lock_timeout=0.2)
     assert 0.2 <= time.monotonic() - start < 2
     assert not (held / "t-0").exists()
 
@@ -80,6 +106,102 @@ def test_is_given_up_after_an_error(tmp_path):
         1 / 0  # noqa: B018
     with directory_lock(str(tmp_path), 0):
         pass
+
+
+def test_writer_is_waited_for_while_it_makes_progress(tmp_path, writer, monkeypatch, caplog):
+    """However long, and whatever its clock says; the log names it."""
+    monkeypatch.setattr(publish, "PATIENCE_SECONDS", 3)
+    monkeypatch.setattr(lock, "_TELL_SECONDS", 1)
+    done = []
+    waiting = threading.Thread(target=lambda: done.append(write(tmp_path, {T0: values(3)}, lock_timeout=0.1)))
+    waiting.start()
+    for turn in range(14):
+        time.sleep(0.5)
+        writer.stdin.write(b"\n")
+        writer.stdin.flush()
+        if turn == 7:
+            os.utime(tmp_path / ".kafkalog-lock", (0, 0))
+        assert waiting.is_alive()
+    assert f"waiting for process {writer.pid} on {platform.node()}" in caplog.text
+    writer.stdin.close()
+    waiting.join(20)
+    assert done
+    assert read(tmp_path)[T0] == values(3)
+
+
+def test_writer_that_hangs_is_waited_for_in_vain(tmp_path, writer, monkeypatch):
+    monkeypatch.setattr(publish, "PATIENCE_SECONDS", 1)
+    start = time.monotonic()
+    with pytest.raises(
+        LogDirectoryLockedError, match=rf"process {writer.pid} on .*1 s without progress.*End that"
+    ):
+        write(tmp_path, {T0: values(3)}, lock_timeout=0.1)
+    assert time.monotonic() - start >= 1
+
+
+def test_writer_that_is_killed_lets_others_in(tmp_path, writer, monkeypatch):
+    monkeypatch.setattr(publish, "PATIENCE_SECONDS", 60)
+    threading.Timer(0.5, writer.kill).start()
+    write(tmp_path, {T0: values(3)}, lock_timeout=0.1)
+    assert read(tmp_path)[T0] == values(3)
+
+
+def test_threads_wait_for_each_other(tmp_path, monkeypatch):
+    monkeypatch.setattr(lock, "_PROGRESS_SECONDS", 0)
+    release = threading.Event()
+    held = threading.Event()
+
+    def hold() -> None:
+        with directory_lock(str(tmp_path), 1) as progress:
+            held.set()
+            while not release.wait(0.05):
+                progress()
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    held.wait()
+    threading.Timer(2, release.set).start()
+    with directory_lock(str(tmp_path), 0.1, patience=0.5):
+        assert release.is_set()
+    holder.join()
+
+
+def test_short_waits_stay_short(tmp_path, writer):
+    """As of a group's commit, which must not hold a query up."""
+    start = time.monotonic()
+    with pytest.raises(LogDirectoryLockedError, match=r"0\.3 s"), directory_lock(str(tmp_path), 0.3):
+        pass
+    assert time.monotonic() - start < 5
+
+
+def test_writer_is_no_reason_not_to_begin(tmp_path, writer):
+    """What a job stages is in nobody's way."""
+    start = time.monotonic()
+    check_unlocked(str(tmp_path))
+    assert time.monotonic() - start < 1
+
+
+def test_lock_without_space_for_a_name(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", full)
+        with directory_lock(str(tmp_path), 1):
+            pass
+    assert (tmp_path / ".kafkalog-lock").read_bytes() == b""
+
+
+def test_lock_that_the_mount_does_not_know(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    staged = stage(tmp_path, "job", {T0: values(1)})
+    monkeypatch.setattr(fcntl, "lockf", refuse)
+    with pytest.raises(
+        LogDirectoryError, match=r"No locks available.*kafkalog-lock.*Mount it with POSIX locks"
+    ):
+        publish_staged(tmp_path, staged, "job")
 
 
 def test_check_unlocked(held, monkeypatch, tmp_path_factory):
