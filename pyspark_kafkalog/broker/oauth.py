@@ -1,15 +1,23 @@
 """OAuth tokens: given, made up, from a callable, or from an endpoint (Kafka's OAuthBearerLoginModule).
 
 The endpoint gets the client credentials grant (RFC 6749, 4.4), as from Kafka's
-HttpAccessTokenRetriever. Tokens of an endpoint are kept until most of their
-lifetime is over; the other sources are asked for each login.
+HttpAccessTokenRetriever. The client's secret goes to that origin alone. Tokens of
+an endpoint are kept until most of their lifetime is over; the other sources are
+asked for each login.
+
+Errors name options and never quote their values, since a value may be a secret
+that was given to the wrong option.
 """
 
 from __future__ import annotations
 
 import base64
+import http.client
 import importlib
 import json
+import os
+import ssl
+import stat
 import time
 import urllib.error
 import urllib.parse
@@ -19,12 +27,15 @@ from typing import Any
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
 from pyspark_kafkalog.errors import AuthenticationError
-from pyspark_kafkalog.options.oauth import OAuthOptions
+from pyspark_kafkalog.options.oauth import ENDPOINT, HANDLER, OAuthOptions, is_token
 
 _ATTEMPTS = 5
 _USE_FOR = 0.8
 """The share of its lifetime for which a token is used (Kafka's sasl.login.refresh.window.factor)."""
+_LONGEST_LIFETIME = 86_400
+"""Seconds after which an endpoint is asked again whatever it said."""
 _LARGEST_ANSWER = 1 << 20
+"""Bytes, also of a file."""
 
 _fetched: dict[OAuthOptions, tuple[str, float]] = {}
 """Token of each endpoint, and the time until which it is used."""
@@ -60,18 +71,38 @@ class Tokens(AbstractTokenProvider):
 
 
 def _from_callable(path: str) -> str:
-    module, _, name = path.partition(":")
+    provider = _imported(path)
     try:
-        told = getattr(importlib.import_module(module), name)()
+        told = provider()
     except Exception as e:  # of the user's code
-        raise AuthenticationError(f"{path} gave no token: {type(e).__name__}: {e}") from e
+        raise AuthenticationError(f"{HANDLER} gave no token: {type(e).__name__}: {e}") from e
     token = told[0] if isinstance(told, tuple) and told else told
-    if not isinstance(token, str) or not token:
+    if not isinstance(token, str) or not is_token(token):
         raise AuthenticationError(
-            f"{path} returned a {type(told).__name__}, not a token",
-            hint="Expected a str, or a tuple that begins with one.",
+            f"{HANDLER} returned a {type(told).__name__} that is not a token",
+            hint="Expected a str of visible ASCII characters, or a tuple that begins with one.",
         )
     return token
+
+
+def _imported(path: str) -> Any:
+    name, _, attribute = path.partition(":")
+    try:
+        module = importlib.import_module(name)
+    except ModuleNotFoundError as e:
+        if e.name is not None and not f"{name}.".startswith(f"{e.name}."):
+            raise AuthenticationError(f"{HANDLER} cannot be imported: {e}") from e
+        trouble = "there is no such module"
+    except Exception as e:  # of the user's code
+        raise AuthenticationError(f"{HANDLER} cannot be imported: {type(e).__name__}: {e}") from e
+    else:
+        if callable(provider := getattr(module, attribute, None)):
+            return provider
+        trouble = "its module has no such callable"
+    raise AuthenticationError(
+        f"{HANDLER} cannot be imported: {trouble}",
+        hint="Give package.module:callable, importable by Spark's Python workers.",
+    )
 
 
 def _unsecured(options: OAuthOptions) -> str:
@@ -87,32 +118,81 @@ def _base64(text: str) -> str:
     return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 
+class _NoTokenError(Exception):
+    """An answer that holds no token, and why; asking again would not help."""
+
+
 def _from_endpoint(options: OAuthOptions) -> tuple[str, float]:
+    """A token, and the time until which to use it; that of a file may change at any time."""
     assert options.endpoint is not None
-    place = urllib.parse.urlsplit(options.endpoint)
-    where = f"{place.scheme}://{place.hostname or ''}{place.path}"
+    url = urllib.parse.urlsplit(options.endpoint)
     pause = options.retry_backoff_ms / 1000
     for attempt in range(_ATTEMPTS):
         try:
-            with urllib.request.urlopen(_request(options), timeout=_timeout(options)) as response:
-                return _read(response.read(_LARGEST_ANSWER).decode(), place.scheme == "file")
+            if url.scheme == "file":
+                return _from_file(urllib.request.url2pathname(url.path)), 0.0
+            with _opener().open(_request(options), timeout=_timeout(options)) as response:
+                return _read(response.read(_LARGEST_ANSWER))
         except urllib.error.HTTPError as e:
-            trouble = f"HTTP status {e.code}"
             e.close()
+            trouble = f"HTTP status {e.code}"
+            if e.code in range(300, 400):
+                trouble += ", a redirect, and a client's secret goes to the named origin only"
             if e.code < 500:
                 break
+        except http.client.HTTPException:
+            trouble = "the answer is not HTTP"
         except OSError as e:
-            trouble = str(getattr(e, "reason", e))
-        except ValueError as e:  # JSON's, too: of what came, nothing may be shown
-            trouble = str(e) if type(e) is ValueError else "the answer is no JSON"
+            trouble = _reason(e)
+        except _NoTokenError as e:
+            trouble = str(e)
             break
         if attempt < _ATTEMPTS - 1:
             time.sleep(pause)
             pause = min(pause * 2, options.retry_backoff_max_ms / 1000)
     raise AuthenticationError(
-        f"No token came from {where}: {trouble}",
+        f"No token came from {ENDPOINT}: {trouble}",
         hint="See the endpoint, and the client's id, secret and scope.",
     )
+
+
+def _reason(error: OSError) -> str:
+    """Without the host or the file that the texts of some errors have."""
+    reason = getattr(error, "reason", error)
+    if isinstance(reason, ssl.SSLCertVerificationError):
+        wrong_name = reason.verify_message.startswith(("Hostname mismatch", "IP address mismatch"))
+        return "its certificate names another host" if wrong_name else reason.verify_message
+    return getattr(reason, "strerror", None) or type(reason).__name__
+
+
+def _opener() -> urllib.request.OpenerDirector:
+    """Asks the named origin and nobody else: follows no redirect, and a proxy does but pass TLS through."""
+    tunnels = {scheme: proxy for scheme, proxy in urllib.request.getproxies().items() if scheme == "https"}
+    opener = urllib.request.OpenerDirector()
+    for handler in (
+        urllib.request.ProxyHandler(tunnels),
+        urllib.request.HTTPHandler(),
+        urllib.request.HTTPSHandler(),
+        urllib.request.HTTPDefaultErrorHandler(),
+        urllib.request.HTTPErrorProcessor(),
+    ):
+        opener.add_handler(handler)
+    return opener
+
+
+def _from_file(path: str) -> str:
+    # To open a pipe would wait for its writer.
+    without_waiting = getattr(os, "O_NONBLOCK", 0)
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | without_waiting)) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise _NoTokenError("it is not a regular file")
+        content = file.read(_LARGEST_ANSWER + 1)
+    if len(content) > _LARGEST_ANSWER:
+        raise _NoTokenError(f"the file has more than {_LARGEST_ANSWER} bytes")
+    token = content.decode("latin-1").strip()
+    if not is_token(token):
+        raise _NoTokenError("the file does not hold a token alone")
+    return token
 
 
 def _timeout(options: OAuthOptions) -> float:
@@ -121,8 +201,6 @@ def _timeout(options: OAuthOptions) -> float:
 
 def _request(options: OAuthOptions) -> urllib.request.Request:
     assert options.endpoint is not None
-    if options.endpoint.lower().startswith("file:"):
-        return urllib.request.Request(options.endpoint)
     parts = [options.client_id or "", options.client_secret or ""]
     if options.urlencode_header:
         parts = [urllib.parse.quote_plus(part) for part in parts]
@@ -140,14 +218,14 @@ def _request(options: OAuthOptions) -> urllib.request.Request:
     )
 
 
-def _read(text: str, is_file: bool) -> tuple[str, float]:
-    """Token, and the time until which to use it; a file holds the bare token, and may change at any time."""
-    if is_file:
-        return text.strip(), 0.0
-    answer = json.loads(text)
+def _read(content: bytes) -> tuple[str, float]:
+    try:
+        answer = json.loads(content.decode())
+    except (ValueError, RecursionError):
+        raise _NoTokenError("the answer is no JSON") from None
     token = answer.get("access_token") if isinstance(answer, dict) else None
-    if not isinstance(token, str) or not token:
-        raise ValueError("the answer has no access_token")
+    if not isinstance(token, str) or not is_token(token):
+        raise _NoTokenError("the answer has no access_token")
     lifetime = answer.get("expires_in")
-    is_number = isinstance(lifetime, int | float) and not isinstance(lifetime, bool)
-    return token, time.time() + _USE_FOR * (lifetime if is_number else 0)
+    is_number = isinstance(lifetime, int | float) and not isinstance(lifetime, bool) and lifetime > 0
+    return token, time.time() + _USE_FOR * (min(lifetime, _LONGEST_LIFETIME) if is_number else 0)

@@ -13,7 +13,7 @@ from kafka.net.sasl import get_sasl_mechanism
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
 from pyspark_kafkalog.broker.error_codes import name_of
-from pyspark_kafkalog.broker.security import sasl_configs
+from pyspark_kafkalog.broker.security import sasl_configs, without_values
 from pyspark_kafkalog.broker.sockets import Address
 from pyspark_kafkalog.errors import AuthenticationError, KafkaLogError
 from pyspark_kafkalog.options.security import SecurityOptions
@@ -58,23 +58,28 @@ def authenticate(call: Callable[[Any, int], Any], address: Address, security: Se
         raise AuthenticationError(
             f"SASL {name} fails: {name_of(answer.error_code)}", broker=broker, hint=hint
         )
-    make = partial(get_sasl_mechanism(name), host=address.host, **sasl_configs(security))
-    mechanism = _step(make, name, broker, hint)
+
+    def make() -> Any:
+        return get_sasl_mechanism(name)(host=address.host, **sasl_configs(security))
+
+    step = partial(_step, security=security, broker=broker, hint=hint)
+    mechanism = step(make)
     while not mechanism.is_done():
-        answer = call(SaslAuthenticateRequest(auth_bytes=_step(mechanism.auth_bytes, name, broker, hint)), 2)
+        answer = call(SaslAuthenticateRequest(auth_bytes=step(mechanism.auth_bytes)), 2)
         if answer.error_code:
-            detail = answer.error_message or name_of(answer.error_code)
+            detail = without_values(answer.error_message or name_of(answer.error_code), security)
             raise AuthenticationError(f"SASL {name} fails: {detail}", broker=broker, hint=hint)
-        _step(partial(mechanism.receive, answer.auth_bytes), name, broker, hint)
+        step(partial(mechanism.receive, answer.auth_bytes))
     if not mechanism.is_authenticated():
         raise AuthenticationError(f"SASL {name} fails", broker=broker, hint=hint)
     return max(answer.session_lifetime_ms, 0)
 
 
-def _step(step: Callable[[], Any], name: str, broker: str, hint: str) -> Any:
+def _step(step: Callable[[], Any], *, security: SecurityOptions, broker: str, hint: str) -> Any:
     try:
         return step()
     except KafkaLogError:
         raise
     except Exception as e:  # what mechanisms raise has many kinds, of gssapi too
-        raise AuthenticationError(f"SASL {name} fails: {e}", broker=broker, hint=hint) from e
+        detail = without_values(str(e), security)
+    raise AuthenticationError(f"SASL {security.mechanism} fails: {detail}", broker=broker, hint=hint)

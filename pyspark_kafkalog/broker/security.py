@@ -74,6 +74,18 @@ def _load(option: str, load: Callable[[], None]) -> None:
         ) from None
 
 
+def without_values(text: str, security: SecurityOptions) -> str:
+    """What somebody else says of a login, without what the options say of it: any value may be a secret."""
+    values = [security.username, security.password]
+    if security.kerberos is not None:
+        values += [security.kerberos.service_name, security.kerberos.principal, security.kerberos.keytab]
+    if security.oauth is not None:
+        values += [security.oauth.token, security.oauth.client_id, security.oauth.client_secret]
+    for value in sorted(filter(None, values), key=len, reverse=True):
+        text = text.replace(value, "...")
+    return text
+
+
 def sasl_configs(security: SecurityOptions) -> dict[str, Any]:
     """What kafka-python's SASL mechanisms are told.
 

@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass, field
 
 from pyspark_kafkalog.errors import OptionError
+from pyspark_kafkalog.options import values as option_values
 from pyspark_kafkalog.options.given import GivenOptions
 from pyspark_kafkalog.options.kafka_names import SERVERS
 from pyspark_kafkalog.options.offsets_json import MAX_INT, MAX_LONG
@@ -105,9 +106,10 @@ def _servers(text: str) -> tuple[str, ...]:
             continue
         match = _SERVER.fullmatch(item)
         if match is None or not 0 < int(match["port"]) < 1 << 16:
-            shown = "" if "@" in item else f" ({item!r})"  # what stands before an @ may be a password
+            # What stands before an @ may be a password.
+            item = "" if "@" in item else option_values.shown(SERVERS, item)
             raise OptionError(
-                f"Option {SERVERS!r} has as its {number}. item{shown} no host:port",
+                f"Option {SERVERS!r} must have host:port as its {number}. item{item}",
                 hint="Expected e.g. broker1:9092,broker2:9092 or [::1]:9092.",
             )
         servers[f"{match['host']}:{int(match['port'])}"] = None

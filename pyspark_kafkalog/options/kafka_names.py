@@ -146,6 +146,12 @@ _SECURITY = (
         "Where OAuth tokens come from: `https:` or `file:`.",
     ),
     _option(
+        "org.apache.kafka.sasl.oauthbearer.allowed.urls",
+        Use.ALL,
+        None,
+        "Token endpoints, separated by commas: only these are asked, `http:` too. A system property of Java's.",
+    ),
+    _option(
         "kafka.sasl.oauthbearer.client.credentials.client.id",
         Use.ALL,
         None,

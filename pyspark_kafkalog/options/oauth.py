@@ -18,12 +18,13 @@ from pyspark_kafkalog.options.given import GivenOptions
 from pyspark_kafkalog.options.offsets_json import MAX_INT, MAX_LONG
 
 _JAAS = "kafka.sasl.jaas.config"
-_ENDPOINT = "kafka.sasl.oauthbearer.token.endpoint.url"
-_HANDLER = "kafka.sasl.login.callback.handler.class"
+ENDPOINT = "kafka.sasl.oauthbearer.token.endpoint.url"
+HANDLER = "kafka.sasl.login.callback.handler.class"
+_ALLOWED = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
 _CLIENT = "kafka.sasl.oauthbearer.client.credentials.client"
 _SCOPE = "kafka.sasl.oauthbearer.scope"
 _SOURCES = (
-    f"Give {_ENDPOINT}, or {_HANDLER} as package.module:callable, or in {_JAAS}"
+    f"Give {ENDPOINT}, or {HANDLER} as package.module:callable, or in {_JAAS}"
     ' oauth.access.token="..." or unsecuredLoginStringClaim_sub="user".'
 )
 _JAVA_HANDLERS = (
@@ -46,7 +47,8 @@ class OAuthOptions:
     """Where tokens come from: exactly one of ``token``, ``provider``, ``endpoint`` and ``unsecured_claims``.
 
     ``provider`` is an import path ``module:name``, ``endpoint`` a URL with the
-    scheme https, http or file. ``unsecured_claims`` lack ``iat`` and ``exp``.
+    scheme https, http or file, and no user, password or escape in its authority.
+    ``unsecured_claims`` lack ``iat`` and ``exp``.
     """
 
     token: str | None = None
@@ -73,18 +75,20 @@ def oauth_options(given: GivenOptions, login: Mapping[str, str]) -> OAuthOptions
     """
     token = login.get("oauth.access.token", "").strip() or None
     provider = _provider(given)
-    endpoint = given.trimmed(_ENDPOINT) or login.get("oauth.token.endpoint.uri", "").strip() or None
+    endpoint = given.trimmed(ENDPOINT) or login.get("oauth.token.endpoint.uri", "").strip() or None
     claims = _claims(login)
     sources = [source for source in (token, provider, endpoint, claims) if source]
     if len(sources) != 1:
         trouble = "more than one source" if sources else "no source"
         raise OptionError(f"SASL OAUTHBEARER has {trouble} of tokens", hint=_SOURCES)
-    if token is not None and not _VISIBLE.fullmatch(token):
+    if token is not None and not is_token(token):
         raise OptionError(f"Option {_JAAS!r} has an oauth.access.token that is no token")
     client_id = given.trimmed(f"{_CLIENT}.id") or login.get("clientId") or login.get("oauth.client.id")
     secret = given.text(f"{_CLIENT}.secret") or login.get("clientSecret") or login.get("oauth.client.secret")
     if endpoint is not None:
-        _check_endpoint(endpoint, client_id, secret, login)
+        _check_endpoint(endpoint)
+        _check_allowed(endpoint, given)
+        _check_client(endpoint, client_id, secret, login)
     return OAuthOptions(
         token=token,
         provider=provider,
@@ -103,31 +107,62 @@ def oauth_options(given: GivenOptions, login: Mapping[str, str]) -> OAuthOptions
     )
 
 
+def is_token(text: str) -> bool:
+    """Whether a token may look so: visible ASCII characters only, which RFC 6750 has fewer of still."""
+    return _VISIBLE.fullmatch(text) is not None
+
+
 def _provider(given: GivenOptions) -> str | None:
-    name = given.trimmed(_HANDLER)
+    name = given.trimmed(HANDLER)
     if name is None or name.rpartition(".")[2] in _JAVA_HANDLERS:
         return None
     if ":" not in name:
         raise OptionError(
-            f"Option {_HANDLER!r} names a Java class that is not known here, and no JVM takes part",
+            f"Option {HANDLER!r} names a Java class that is not known here, and no JVM takes part",
             hint="Give the import path package.module:callable of a Python callable that returns a token.",
         )
-    return option_values.import_path(_HANDLER, name)
+    return option_values.import_path(HANDLER, name)
 
 
-def _check_endpoint(
-    endpoint: str, client_id: str | None, secret: str | None, login: Mapping[str, str]
-) -> None:
+def _check_endpoint(endpoint: str) -> None:
     try:
         url = urlsplit(endpoint)
-        is_url = bool(url.path if url.scheme == "file" else url.hostname and url.port != 0)
+        is_file = url.scheme == "file"
+        is_url = bool(url.path if is_file else url.hostname and url.port != 0) and _VISIBLE.fullmatch(
+            endpoint
+        )
     except ValueError:
-        is_url = False
+        is_url = None
     if not is_url or url.scheme not in ("https", "http", "file"):
-        raise OptionError(f"Option {_ENDPOINT!r} is no URL that begins with https:, http: or file:")
-    if url.scheme != "file" and not (client_id and secret):
+        raise OptionError(f"Option {ENDPOINT!r} is not a URL that begins with https: or file:")
+    # An escape may hide an @: what asks the endpoint would decode it.
+    if "@" in url.netloc or "%" in url.netloc:
         raise OptionError(
-            f"Option {_ENDPOINT!r} needs a client's id and secret",
+            f"Option {ENDPOINT!r} has a user, a password or an escape before its path",
+            hint=f"Give the client as {_CLIENT}.id and {_CLIENT}.secret.",
+        )
+    if is_file and (url.netloc not in ("", "localhost") or url.query or url.fragment):
+        raise OptionError(
+            f"Option {ENDPOINT!r} has more than the path of a file", hint="Expected file:///path."
+        )
+
+
+def _check_allowed(endpoint: str, given: GivenOptions) -> None:
+    """Hold the endpoint to those that the user allows by name, as Java's clients do (ConfigurationUtils)."""
+    allowed = {url.strip() for url in (given.text(_ALLOWED) or "").split(",")} - {""}
+    if allowed and endpoint not in allowed:
+        raise OptionError(f"Option {ENDPOINT!r} is not one of the URLs of the option {_ALLOWED!r}")
+    if not allowed and endpoint.lower().startswith("http:"):
+        raise OptionError(
+            f"Option {ENDPOINT!r} begins with http:, which would send the client's secret unencrypted",
+            hint=f"Give an https: URL, or name this one in {_ALLOWED} as well.",
+        )
+
+
+def _check_client(endpoint: str, client_id: str | None, secret: str | None, login: Mapping[str, str]) -> None:
+    if not endpoint.lower().startswith("file:") and not (client_id and secret):
+        raise OptionError(
+            f"Option {ENDPOINT!r} needs a client's id and secret",
             hint=f"Give clientId and clientSecret in {_JAAS}, or {_CLIENT}.id and {_CLIENT}.secret.",
         )
     if any(name.startswith("ssl.") for name in login):

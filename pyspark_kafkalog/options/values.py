@@ -25,7 +25,20 @@ _BYTES = {
     for power, letter in enumerate(["", "k", "m", "g", "t", "p"])
     for name in (letter, f"{letter}b")
 }
+_MAY_BE_SECRET = ("kafka.sasl.", "kafka.ssl.", "kafka.security.")
+_LOOKS_SECRET = re.compile("loginmodule|password|secret|token|-----begin", re.IGNORECASE)
 _AMOUNT = re.compile(r"(\d{1,18})\s*([a-z]*)", re.ASCII)
+
+
+def shown(name: str, text: str) -> str:
+    """What to put behind "must be ..." in an error: the value, unless it may be a secret.
+
+    No value of the options that say who logs in is shown, nor one that looks like
+    theirs and was given to another option.
+    """
+    if name.lower().startswith(_MAY_BE_SECRET) or _LOOKS_SECRET.search(text):
+        return ""
+    return f", not {text!r}"
 
 
 def boolean(name: str, text: str) -> bool:
@@ -33,7 +46,7 @@ def boolean(name: str, text: str) -> bool:
     try:
         return _TRUTH[text.strip().lower()]
     except KeyError:
-        raise OptionError(f"Option {name!r} must be true or false, not {text!r}") from None
+        raise OptionError(f"Option {name!r} must be true or false{shown(name, text)}") from None
 
 
 def integer(name: str, text: str, lowest: int, highest: int) -> int:
@@ -41,7 +54,7 @@ def integer(name: str, text: str, lowest: int, highest: int) -> int:
     digits = text.strip()
     if re.fullmatch(r"[+-]?[0-9]{1,19}", digits) and lowest <= int(digits) <= highest:
         return int(digits)
-    raise OptionError(f"Option {name!r} must be a whole number from {lowest} to {highest}, not {text!r}")
+    raise OptionError(f"Option {name!r} must be a whole number from {lowest} to {highest}{shown(name, text)}")
 
 
 def choice(name: str, text: str, allowed: Sequence[str]) -> str:
@@ -49,7 +62,7 @@ def choice(name: str, text: str, allowed: Sequence[str]) -> str:
     for value in allowed:
         if text.strip().lower() == value.lower():
             return value
-    raise OptionError(f"Option {name!r} must be one of {', '.join(allowed)}, not {text!r}")
+    raise OptionError(f"Option {name!r} must be one of {', '.join(allowed)}{shown(name, text)}")
 
 
 def milliseconds(name: str, text: str) -> int:
@@ -71,7 +84,8 @@ def import_path(name: str, text: str) -> str:
     module, _, last = text.strip().partition(":") if ":" in text else text.strip().rpartition(".")
     if not last.isidentifier() or not all(part.isidentifier() for part in module.split(".")):
         raise OptionError(
-            f"Option {name!r} is no import path: {text!r}", hint="Expected e.g. package.module:callable."
+            f"Option {name!r} must be an import path{shown(name, text)}",
+            hint="Expected e.g. package.module:callable.",
         )
     return f"{module}:{last}"
 
@@ -79,7 +93,7 @@ def import_path(name: str, text: str) -> str:
 def _amount(name: str, text: str, units: dict[str, int], expected: str) -> int:
     match = _AMOUNT.fullmatch(text.strip().lower())
     if match is None or match[2] not in units:
-        raise OptionError(f"Option {name!r} must be {expected}, not {text!r}")
+        raise OptionError(f"Option {name!r} must be {expected}{shown(name, text)}")
     return int(match[1]) * units[match[2]]
 
 

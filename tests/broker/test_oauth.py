@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import base64
 import json
+import os
+import socket
 import threading
 import time
+import traceback
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -28,6 +31,7 @@ class Endpoint(HTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.answers: list[tuple[int, str]] = []
         self.asked: list[tuple[str, str, str]] = []
+        self.location = ""
         self.url = f"http://127.0.0.1:{self.server_port}/token"
 
 
@@ -40,6 +44,8 @@ class _Handler(BaseHTTPRequestHandler):
         answers = self.server.answers
         status, text = answers.pop(0) if len(answers) > 1 else answers[0]
         self.send_response(status)
+        if self.server.location:
+            self.send_header("Location", self.server.location)
         self.end_headers()
         self.wfile.write(text.encode())
 
@@ -130,7 +136,7 @@ def test_an_endpoint_that_gives_no_token(endpoint: Endpoint, answer: tuple[int, 
         Tokens(options(endpoint.url + f"?key={SECRET}")).token()
     assert len(endpoint.asked) == 1
     assert SECRET not in str(caught.value)
-    assert "http://127.0.0.1/token" in str(caught.value)
+    assert "kafka.sasl.oauthbearer.token.endpoint.url" in str(caught.value)
 
 
 def test_an_endpoint_that_is_not_there() -> None:
@@ -147,6 +153,111 @@ def test_a_file_is_read_each_time(tmp_path: Path) -> None:
     file.unlink()
     with pytest.raises(AuthenticationError, match="No such file"):
         Tokens(OAuthOptions(endpoint=file.as_uri(), retry_backoff_ms=0)).token()
+
+
+def test_a_redirect_is_not_followed(endpoint: Endpoint) -> None:
+    other = Endpoint()
+    thread = threading.Thread(target=other.serve_forever)
+    thread.start()
+    try:
+        other.answers = [granted("t")]
+        endpoint.location = other.url
+        for status in (301, 302, 303, 307, 308):
+            endpoint.answers = [(status, "")]
+            with pytest.raises(AuthenticationError, match=f"status {status}, a redirect.*origin only"):
+                Tokens(options(endpoint.url)).token()
+        assert len(endpoint.asked) == 5, "each was asked once"
+        assert other.asked == []
+    finally:
+        other.shutdown()
+        thread.join()
+        other.server_close()
+
+
+def test_no_proxy_sees_the_secret(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    proxy = Endpoint()
+    try:
+        for name in ("http_proxy", "all_proxy"):
+            monkeypatch.setenv(name, proxy.url)
+        monkeypatch.delenv("no_proxy", raising=False)
+        endpoint.answers = [granted("t")]
+        assert Tokens(options(endpoint.url)).token() == "t"
+        assert proxy.asked == []
+    finally:
+        proxy.server_close()
+
+
+def test_a_proxy_only_passes_tls_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as proxy:
+        proxy.settimeout(10)
+        monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{proxy.getsockname()[1]}")
+        monkeypatch.delenv("no_proxy", raising=False)
+        heard: list[bytes] = []
+
+        def refuse() -> None:
+            for _ in range(oauth._ATTEMPTS):
+                connection, _ = proxy.accept()
+                with connection:
+                    heard.append(connection.recv(65536))
+
+        thread = threading.Thread(target=refuse)
+        thread.start()
+        with pytest.raises(AuthenticationError):
+            Tokens(options("https://idp.example/token")).token()
+        thread.join()
+    assert heard[0].startswith(b"CONNECT idp.example:443")
+    assert not any(b"uthorization" in asked for asked in heard)
+
+
+def test_what_is_not_http_shows_nothing() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            for _ in range(oauth._ATTEMPTS):
+                connection, _ = server.accept()
+                with connection:
+                    connection.recv(65536)
+                    connection.sendall(f"{SECRET}\r\n\r\n".encode())
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        with pytest.raises(AuthenticationError, match="is not HTTP") as caught:
+            Tokens(options(f"http://127.0.0.1:{server.getsockname()[1]}/token")).token()
+        thread.join()
+    assert SECRET not in "".join(traceback.format_exception(caught.value))
+
+
+@pytest.mark.parametrize("lifetime", ["NaN", "Infinity", "1e400", "1" + "0" * 400, "-5", '"9"', "true"])
+def test_a_lifetime_that_is_none(endpoint: Endpoint, lifetime: str) -> None:
+    """A token is kept for a day at most, whatever the endpoint says."""
+    endpoint.answers = [(200, f'{{"access_token":"t","expires_in":{lifetime}}}')]
+    its = options(endpoint.url)
+    assert Tokens(its).token() == "t"
+    assert oauth._fetched[its][1] <= time.time() + 86_400
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "token")
+    begun = time.monotonic()
+    with pytest.raises(AuthenticationError, match="not a regular file"):
+        Tokens(OAuthOptions(endpoint=(tmp_path / "token").as_uri())).token()
+    assert time.monotonic() - begun < 1
+
+
+@pytest.mark.parametrize("path", ["/dev/zero", "/dev/tty", "/dev/null", "/proc/self/fd", "/"])
+def test_only_a_regular_file_is_read(path: str) -> None:
+    with pytest.raises(AuthenticationError, match=r"regular file|No such|Is a directory"):
+        Tokens(OAuthOptions(endpoint=f"file://{path}", retry_backoff_ms=0)).token()
+
+
+@pytest.mark.parametrize(
+    "content", ["", "\n", "root:x:0\nbin:x:1\n", "a b", "t\0", "t\u00e9", "t" * (1 << 20)]
+)
+def test_a_file_that_holds_no_token_is_not_sent(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "token"
+    file.write_text(content + " " * (len(content) == 1 << 20))
+    with pytest.raises(AuthenticationError, match=r"token alone|more than 1048576 bytes"):
+        Tokens(OAuthOptions(endpoint=file.as_uri())).token()
 
 
 def given_token() -> str:
@@ -171,7 +282,7 @@ def test_a_callable_of_the_user() -> None:
     for name, why in (
         ("given_nothing", "returned a NoneType"),
         ("fails", "RuntimeError: no network"),
-        ("missing", "AttributeError"),
+        ("missing", "no such callable"),
     ):
         with pytest.raises(AuthenticationError, match=why):
             Tokens(OAuthOptions(provider=f"{__name__}:{name}")).token()

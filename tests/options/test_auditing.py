@@ -37,8 +37,8 @@ def test_a_place_or_an_auditor_is_enough() -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"auditor__class": ""}, "'auditor.class' is no import path"),
-        ({"auditor__class": "com.linkedin:Logging Auditor"}, "'auditor.class' is no import path"),
+        ({"auditor__class": ""}, "'auditor.class' must be an import path"),
+        ({"auditor__class": "com.linkedin:Logging Auditor"}, "'auditor.class' must be an import path"),
         ({"auditLocation": " "}, "'auditLocation' is empty"),
         ({"auditor__bucket__ms": "0"}, "'auditor.bucket.ms' must be a whole number from 1"),
     ],

@@ -22,6 +22,8 @@ SCRAM = f"{KAFKA}.scram.ScramLoginModule"
 OAUTH = f"{KAFKA}.oauthbearer.OAuthBearerLoginModule"
 KERBEROS = "com.sun.security.auth.module.Krb5LoginModule"
 ENDPOINT = "kafka.sasl.oauthbearer.token.endpoint.url"
+ALLOWED = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
+CLIENT_LOGIN = 'clientId="me" clientSecret="hush"'
 CLIENT = "kafka.sasl.oauthbearer.client.credentials.client"
 HANDLER = "kafka.sasl.login.callback.handler.class"
 
@@ -183,6 +185,11 @@ class TestTokens:
         assert (*times, options.retry_backoff_ms, options.retry_backoff_max_ms) == (1, 2, 3, 4)
         assert options.extensions == (("logicalCluster", "lkc-1"), ("identityPoolId", "x"))
 
+    @pytest.mark.parametrize("allowed", ["http://127.0.0.1:1/t", " https://idp ,http://127.0.0.1:1/t,"])
+    def test_an_endpoint_without_tls_that_is_named(self, allowed: str) -> None:
+        options = oauth(CLIENT_LOGIN, **{ENDPOINT: "http://127.0.0.1:1/t", ALLOWED: allowed})
+        assert options.endpoint == "http://127.0.0.1:1/t"
+
     def test_a_file_needs_no_client(self) -> None:
         assert oauth(None, **{ENDPOINT: "file:///token"}) == OAuthOptions(endpoint="file:///token")
 
@@ -199,13 +206,27 @@ class TestTokens:
             ("oauth.access.token='a'", {ENDPOINT: "file:/t"}, "more than one source"),
             ("oauth.access.token='hu sh'", {}, "is no token"),
             ("clientId='hush'", {ENDPOINT: "https://idp"}, "needs a client's id and secret"),
-            (None, {ENDPOINT: "ftp://hush@idp"}, "no URL that begins with https:"),
+            (None, {ENDPOINT: "ftp://hush/idp"}, "not a URL that begins with https:"),
             ("clientId=a clientSecret=b ssl.protocol=TLS", {ENDPOINT: "https://idp"}, "SSL_CERT_FILE"),
-            (None, {ENDPOINT: "https://[hush"}, "no URL that begins with https:"),
-            (None, {ENDPOINT: "https://hush:x/"}, "no URL that begins with https:"),
-            (None, {ENDPOINT: "https:/hush"}, "no URL that begins with https:"),
+            (None, {ENDPOINT: "https://[hush"}, "not a URL that begins with https:"),
+            (None, {ENDPOINT: "https://hush:x/"}, "not a URL that begins with https:"),
+            (None, {ENDPOINT: "https:/hush"}, "not a URL that begins with https:"),
+            (None, {ENDPOINT: "https://idp/hush\nhush"}, "not a URL that begins with https:"),
+            (CLIENT_LOGIN, {ENDPOINT: "http://hush/"}, f"unencrypted.*name this one in {ALLOWED}"),
+            (CLIENT_LOGIN, {ENDPOINT: "HTTP://127.0.0.1:1/hush"}, "unencrypted"),
+            (
+                CLIENT_LOGIN,
+                {ENDPOINT: "http://hush/a", ALLOWED: "http://hush, http://hush/"},
+                "is not one of",
+            ),
+            (CLIENT_LOGIN, {ENDPOINT: "https://hush/a", ALLOWED: "https://hush/b"}, "is not one of"),
+            (CLIENT_LOGIN, {ENDPOINT: "https://me:hush@idp/token"}, "has a user, a password"),
+            (CLIENT_LOGIN, {ENDPOINT: "https://hush@idp/token"}, "has a user, a password"),
+            (CLIENT_LOGIN, {ENDPOINT: "https://me%3Ahush%40idp/token"}, "or an escape"),
+            (None, {ENDPOINT: "file://hush/token"}, "more than the path of a file"),
+            (None, {ENDPOINT: "file:///hush?x"}, "more than the path of a file"),
             (None, {HANDLER: "com.example.Handler"}, "Java class that is not known"),
-            (None, {HANDLER: "a b:c"}, "no import path"),
+            (None, {HANDLER: "a hush:c"}, "must be an import path"),
             ("unsecuredLoginNumberClaim_sub='hush'", {}, "no number"),
             ("unsecuredLoginStringClaim_name='hush'", {}, "no claim that names the principal"),
             ("unsecuredLoginStringClaim_sub=a unsecuredLoginLifetimeSeconds='0'", {}, "no number above 0"),

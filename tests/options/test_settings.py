@@ -547,7 +547,7 @@ class TestWriting:
         "text", ["", "callable", ":callable", "module:", "a.b:c.d", "a b:c", "a:b:c", ".a:b", "m:f()"]
     )
     def test_a_partitioner_is_an_import_path(self, text: str) -> None:
-        with pytest.raises(OptionError, match="no import path"):
+        with pytest.raises(OptionError, match="must be an import path"):
             write_options({"path": "/log", "partitioner": text})
 
     @pytest.mark.parametrize(

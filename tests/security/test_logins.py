@@ -92,4 +92,5 @@ def endpoint() -> Iterator[str]:
 def test_a_token_from_an_endpoint(secure_broker: SecureBroker, endpoint: str) -> None:
     login = 'clientId="client" clientSecret="client-secret"'
     options = oauth_login(secure_broker, "SASL_SSL", login, sasl__oauthbearer__token__endpoint__url=endpoint)
+    options["org.apache.kafka.sasl.oauthbearer.allowed.urls"] = endpoint
     check_exchange(secure_broker, options)
