@@ -132,9 +132,16 @@ class Broker(KafkaService):
         }
         folder.mkdir(parents=True, exist_ok=True)
         file = write_properties(folder / "server.properties", properties)
-        cluster = ["-t", cluster_id or new_cluster_id(), "-c", file]
-        run_kafka_class("kafka.tools.StorageTool", "format", *cluster, *format_options)
+        self._file, self._format_options = file, tuple(format_options)
+        self.format(cluster_id or new_cluster_id())
         self._server = JavaServer(kafka_jars(), "kafka.Kafka", file, self.output, [f"-Xmx{heap}"])
+
+    def format(self, cluster_id: str) -> None:
+        """Set the stopped broker up anew, with nothing of what it had."""
+        self.cluster_id = cluster_id
+        shutil.rmtree(self.log_dir, ignore_errors=True)
+        cluster = ["-t", cluster_id, "-c", self._file]
+        run_kafka_class("kafka.tools.StorageTool", "format", *cluster, *self._format_options)
 
     def start(self, timeout: float = 60) -> None:
         """Start, and wait until the broker answers a metadata request."""

@@ -24,6 +24,7 @@ from pyspark_kafkalog.broker.error_codes import (
     error_of,
     is_retriable,
 )
+from pyspark_kafkalog.broker.identity import Identity, identity_in
 from pyspark_kafkalog.broker.metadata import MAX_VERSION, Leader, Metadata, metadata_request
 from pyspark_kafkalog.broker.pool import ConnectionPool
 from pyspark_kafkalog.broker.sockets import Address
@@ -287,14 +288,31 @@ class Cluster:
         finally:
             self.release(connection)
 
-    def producer_id(self) -> tuple[int, int]:
-        """A new id and its epoch, for an idempotent producer without transactions (InitProducerId)."""
+    def identity(self, topics: Collection[str], *, timeout: float) -> Identity:
+        """Who the brokers are now, with those of these topics that exist.
+
+        :param timeout: seconds for it.
+        """
+        response = self.call(
+            metadata_request(topics, create=False),
+            doing="Asking which cluster it is",
+            max_version=MAX_VERSION,
+            timeout=timeout,
+        )
+        return identity_in(response, topics)
+
+    def producer_id(self, *, timeout: float | None = None) -> tuple[int, int]:
+        """A new id and its epoch, for an idempotent producer without transactions (InitProducerId).
+
+        :param timeout: as of :meth:`call`.
+        """
         try:
             response = self.call(
                 InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=2147483647),
                 doing="Asking for a producer id",
                 error_code=lambda response: int(response.error_code),
                 max_version=4,
+                timeout=timeout,
             )
         except AuthorizationError as e:
             raise AuthorizationError(e.message, broker=e.broker, hint=_TO_GET_PRODUCER_IDS) from None

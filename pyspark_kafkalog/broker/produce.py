@@ -16,6 +16,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
 
 import numpy as np
@@ -31,6 +32,7 @@ from pyspark_kafkalog.broker.error_codes import (
     error_of,
     is_retriable,
 )
+from pyspark_kafkalog.broker.identity import cluster_id_at
 from pyspark_kafkalog.broker.metadata import MAX_VERSION as METADATA_VERSION
 from pyspark_kafkalog.broker.metadata import metadata_request
 from pyspark_kafkalog.broker.produce_request import (
@@ -141,7 +143,12 @@ class ProduceSink:
             return settings
         producer_id = self._producer_id
         if producer_id is None:
-            producer_id = produce_ids.borrow(self._cluster.options, self._cluster.producer_id)
+            timeout = self._options.delivery_timeout_ms / 1000
+            producer_id = produce_ids.borrow(
+                self._cluster.options,
+                partial(self._cluster.identity, timeout=timeout),
+                partial(self._cluster.producer_id, timeout=timeout),
+            )
             self._producer_id = producer_id
         return replace(
             settings,
@@ -199,6 +206,9 @@ class ProduceSink:
         if self._options.acks == 0:
             self._wait_until_read()
         if self._producer_id is not None and self._may_go_on_with_id():
+            known = self._cluster.metadata.topics
+            topics = {partition.topic for partition in self._producer_id.sequences} & known.keys()
+            self._producer_id.topic_ids = {topic: known[topic].topic_id for topic in topics}
             produce_ids.give_back(self._cluster.options, self._producer_id)
         self._producer_id = None
         return self._state.results()
@@ -250,6 +260,11 @@ class ProduceSink:
         except BrokerConnectionError as e:
             self._lost(node, _reason(e), unsent=request)
             return
+        try:
+            self._check_cluster(connection)
+        except BrokerConnectionError as e:
+            self._lost(node, _reason(e), unsent=request)
+            return
         version = _version(connection)
         batches = [(batch.partition, batch.data) for batch in request.batches]
         body = produce_request(version, options.acks, options.request_timeout_ms, batches)
@@ -268,6 +283,22 @@ class ProduceSink:
             self._state.delivered(node)
         else:
             self._deadlines[node].append(time.monotonic() + options.request_timeout_ms / 1000)
+
+    def _check_cluster(self, connection: Connection) -> None:
+        """Another cluster may have given the producer id to somebody else.
+
+        :raises BrokerError: if the connection leads to another cluster than the one that gave it.
+        """
+        if self._producer_id is None:
+            return
+        cluster_id = cluster_id_at(connection, timeout=self._time_left())
+        if cluster_id != self._producer_id.cluster_id:
+            raise BrokerError(
+                f"The cluster was replaced while it was written to: its id was"
+                f" {self._producer_id.cluster_id}, and is {cluster_id}",
+                broker=str(connection.address),
+                hint="What was written before is in the cluster that is gone. Run the write again.",
+            )
 
     def _time_left(self) -> float:
         """Seconds for whatever is done now, so that the delivery timeout is kept."""

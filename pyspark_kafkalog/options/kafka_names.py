@@ -149,7 +149,7 @@ _SECURITY = (
         "org.apache.kafka.sasl.oauthbearer.allowed.urls",
         Use.ALL,
         None,
-        "Token endpoints, separated by commas: only these are asked, `http:` too. A system property of Java's.",
+        "Token endpoints, separated by commas: only these are asked, `http:` too. Java's system property.",
     ),
     _option(
         "kafka.sasl.oauthbearer.client.credentials.client.id",

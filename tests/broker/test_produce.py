@@ -181,7 +181,7 @@ def test_an_id_whose_last_batches_are_in_doubt_is_not_used_again(broker: Broker,
 def test_sequence_numbers_begin_anew_after_the_largest(broker: Broker, cluster: Cluster) -> None:
     topic = unused_topic()
     broker.create_topic(topic)
-    producer_id = produce_ids.ProducerId(*cluster.producer_id())
+    producer_id = produce_ids.ProducerId(*cluster.producer_id(), broker.cluster_id)
     producer_id.sequences[TopicPartition(topic, 0)] = 2**31 - 1500
     produce_ids.give_back(cluster.options, producer_id)
     for start in (0, 1000, 2000):

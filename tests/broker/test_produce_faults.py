@@ -30,7 +30,10 @@ from tests.broker.producing import (
     unused_topic,
     values_of,
 )
-from tests.kafka import Broker
+from tests.broker.producing import (
+    produce as produce_rows,
+)
+from tests.kafka import Broker, new_cluster_id
 from tests.kafka_cluster import Cluster as Brokers
 from tests.kafka_proxy import PRODUCE, Fault, cut, delay, repeat, reset, send_twice, swallow
 
@@ -185,6 +188,46 @@ def test_a_network_that_is_dead_for_a_while(cluster: Brokers) -> None:
     ours = connected(cluster.proxied_bootstrap, request_timeout_ms=1000)
     results = produce_in_steps(ours, topic, {10: hold}, request_timeout_ms=1000)
     check_once_and_in_order(cluster.bootstrap, topic, results)
+
+
+@pytest.mark.parametrize("same_cluster_id", [False, True], ids=["another id", "the same id"])
+def test_a_cluster_that_is_set_up_anew(new_broker: Callable[..., Broker], same_cluster_id: bool) -> None:
+    """Producer ids begin at 0 again, and nobody's records are taken for a repetition of somebody else's."""
+    broker = new_broker()
+    broker.start()
+    topic = unused_topic()
+    broker.create_topic(topic)
+    workers = [connected(broker.bootstrap, client_id=f"worker-{number}") for number in range(2)]
+    produce_rows(workers[0], topic, [numbered(10)])
+    broker.stop(kill=True)
+    broker.format(broker.cluster_id if same_cluster_id else new_cluster_id())
+    broker.start()
+    other = unused_topic()
+    for name in (other, topic):
+        broker.create_topic(name)
+        for number, worker in enumerate(workers):
+            produce_rows(worker, name, [numbered(10, 10 * number)])
+        assert values_of(broker.bootstrap, name) == digits(20)
+
+
+def test_a_cluster_that_is_set_up_anew_during_a_write(new_broker: Callable[..., Broker]) -> None:
+    broker = new_broker()
+    broker.start()
+    topic = unused_topic()
+    broker.create_topic(topic)
+
+    def replace() -> None:
+        broker.stop(kill=True)
+        broker.format(new_cluster_id())
+        broker.start()
+        broker.create_topic(topic)
+
+    was = broker.cluster_id
+    with pytest.raises(BrokerError, match=f"its id was {was}, and is (?!{was})"):
+        produce_in_steps(connected(broker.bootstrap), topic, {10: replace})
+    assert values_of(broker.bootstrap, topic) == []
+    results = produce_in_steps(connected(broker.bootstrap), topic, {})
+    check_once_and_in_order(broker.bootstrap, topic, results)
 
 
 def test_delivery_ends_in_time_and_names_the_partition(new_broker: Callable[..., Broker]) -> None:
