@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from kafka.protocol.admin import DescribeConfigsRequest
@@ -89,19 +89,18 @@ class Cluster:
         """As :meth:`connection`, to a broker that metadata need not know yet."""
         return self._pool.take(coordinator.address, coordinator.node_id, timeout=timeout)
 
-    def any_connection(
-        self, *, avoid: Collection[int | None] = (), timeout: float | None = None
-    ) -> Connection:
+    def any_connection(self, *, timeout: float | None = None, last: Sequence[Address] = ()) -> Connection:
         """A connection to any broker, for the caller alone until :meth:`release`.
 
         Known brokers and the bootstrap servers are tried in turn, for request.timeout.ms at most.
 
         :param avoid: the brokers to try last.
         :param timeout: seconds for all of it instead.
+        :param last: whom to try after all others, in this order.
         :raises BrokerConnectionError: if none can be reached.
         :raises AuthenticationError: if credentials or certificates are not accepted.
         """
-        return self._pool.take_any(self.metadata.brokers, avoid=avoid, timeout=timeout)
+        return self._pool.take_any(self.metadata.brokers, timeout=timeout, last=last)
 
     def release(self, connection: Connection) -> None:
         """Give back a connection; one with requests in flight is closed."""
@@ -224,7 +223,9 @@ class Cluster:
         avoid: Collection[int | None] = (),
         timeout: float | None = None,
     ) -> Any:
-        """Ask any broker, and again if it fails or answers with an error that a retry may mend.
+        """Ask any broker, and another if it fails, is silent or answers with an error that a retry may mend.
+
+        While there are others, a broker that is silent is waited for half of the time that is left.
 
         :param doing: what the request is for, to begin an error's message.
         :param error_code: finds the error code in a response.
@@ -233,12 +234,20 @@ class Cluster:
         """
         backoff = self.new_backoff(timeout)
         bound = None if timeout is None else backoff
+        brokers = self.metadata.brokers
+        asked = [brokers[node] for node in avoid if node in brokers]
         while True:
-            connection = self.any_connection(avoid=avoid, timeout=_left(bound))
+            connection = self.any_connection(timeout=_left(bound), last=asked)
+            asked = [*(address for address in asked if address != connection.address), connection.address]
             self._answered_by = connection.node_id
+            patience = self.options.request_timeout_ms / 1000 if bound is None else bound.remaining
+            if set(self.metadata.brokers.values()) - set(asked):
+                patience /= 2
             trouble: KafkaLogError
             try:
-                response = connection.call(request, max_version=max_version, timeout=_left(bound))
+                response = connection.call(
+                    request, max_version=max_version, timeout=_left(bound), stall=patience
+                )
                 with connection.reading():
                     code = error_code(response)
                 if not code:

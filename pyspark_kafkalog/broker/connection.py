@@ -243,14 +243,15 @@ class Connection:
         if expect_response:
             self._expected.append(_Expected(correlation_id, header.get_response_class(), version))
 
-    def receive(self, *, timeout: float | None = None) -> Any:
+    def receive(self, *, timeout: float | None = None, stall: float | None = None) -> Any:
         """The answer to the oldest request in flight; see :func:`pyspark_kafkalog.broker.answers.read_body`.
 
         :param timeout: seconds to wait from now on. By default an answer that moves may take some times
             request.timeout.ms; in any case it is lost when no byte of it came for that long.
+        :param stall: seconds to wait for the next byte, if that is less.
         :raises BrokerConnectionError: if none comes; the connection is closed then.
         """
-        return self._read(*self._next_answer(self._pace(timeout), bytearray, _LARGEST_FRAME))
+        return self._read(*self._next_answer(self._pace(timeout, stall), bytearray, _LARGEST_FRAME))
 
     def receive_frame(
         self, allocate: Callable[[int], Any], *, timeout: float, stall: float, limit: int
@@ -276,14 +277,16 @@ class Connection:
         min_version: int = 0,
         max_version: int | None = None,
         timeout: float | None = None,
+        stall: float | None = None,
     ) -> Any:
         """Send a request and wait for its answer. Nothing else may be in flight.
 
         :param timeout: seconds for all of it; by default each step has request.timeout.ms.
+        :param stall: seconds to wait for the next byte of the answer, if that is less.
         """
         with self._ending(timeout):
             self.send(request, min_version=min_version, max_version=max_version)
-            return self.receive()
+            return self.receive(stall=stall)
 
     @contextmanager
     def _ending(self, timeout: float | None) -> Iterator[None]:

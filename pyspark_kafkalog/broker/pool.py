@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import socket
 import ssl
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from pyspark_kafkalog.broker.backoff import Backoff
 from pyspark_kafkalog.broker.connection import Connection
@@ -69,15 +69,15 @@ class ConnectionPool:
         self,
         brokers: Mapping[int, Address],
         *,
-        avoid: Collection[int | None] = (),
         timeout: float | None = None,
+        last: Sequence[Address] = (),
     ) -> Connection:
         """A connection to one of them, or to a bootstrap server. All are tried, for request.timeout.ms.
 
         Of brokers that hang two are tried, as each takes so long. Where no broker has ever answered
         it is socket.connection.setup.timeout.ms, of which each server has its share.
 
-        :param avoid: those to try last, when no other can be reached.
+        :param last: whom to try after all others, in this order.
         :param timeout: seconds for all of it, if that is less.
         :raises BrokerConnectionError: if none can be reached.
         :raises AuthenticationError: if credentials or certificates are not accepted.
@@ -88,9 +88,11 @@ class ConnectionPool:
         backoff = Backoff(self._options, patience, reconnecting=True)
         while True:
             trouble: BrokerConnectionError | None = None
-            for node_id, address in self._candidates(brokers, avoid):
+            for node_id, address in self._candidates(brokers, last):
+                # One that hangs must leave time for another.
+                share = backoff.remaining / min(len(brokers or self._options.bootstrap_servers), 2)
                 try:
-                    return self.take(address, node_id, timeout=None if timeout is None else backoff.remaining)
+                    return self.take(address, node_id, timeout=None if timeout is None else share)
                 except BrokerConnectionError as e:
                     trouble = e
                     if backoff.elapsed >= (2 * patience if timeout is None else timeout):
@@ -147,17 +149,23 @@ class ConnectionPool:
         self._idle.clear()
 
     def _candidates(
-        self, brokers: Mapping[int, Address], avoid: Collection[int | None]
+        self, brokers: Mapping[int, Address], last: Sequence[Address]
     ) -> Iterable[tuple[int | None, Address]]:
-        """Who is connected first, then the other brokers, those to avoid, and the bootstrap servers."""
+        """Who is connected first, then the other brokers, then the bootstrap servers, then the ``last``."""
+        nodes = {address: node_id for node_id, address in brokers.items()}
+        yield from (its for its in self._in_order(brokers) if its[1] not in last)
+        yield from ((nodes.get(address), address) for address in last)
+
+    def _in_order(self, brokers: Mapping[int, Address]) -> Iterable[tuple[int | None, Address]]:
         known: list[tuple[int | None, Address]] = list(brokers.items())
         random.shuffle(known)
-        known.sort(key=lambda broker: (broker[0] in avoid, not self._idle.get(broker[1])))
+        known.sort(key=lambda broker: not self._idle.get(broker[1]))
         yield from known
         servers = [Address.parse(server) for server in self._options.bootstrap_servers]
         random.shuffle(servers)
+        nodes = {address: node_id for node_id, address in known}
         for server in servers:
-            yield from ((None, address) for address in self._canonical(server))
+            yield from ((nodes.get(address), address) for address in self._canonical(server))
 
     def _canonical(self, server: Address) -> list[Address]:
         """The names that Kerberos knows, if that is asked for (KIP-235)."""

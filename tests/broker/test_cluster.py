@@ -7,9 +7,11 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from functools import partial
 
 import pytest
-from kafka.protocol.metadata import MetadataRequest
+from kafka.protocol.metadata import MetadataRequest, MetadataResponse
+from kafka.protocol.producer import InitProducerIdResponse
 
 from pyspark_kafkalog.broker import cluster as cluster_module
 from pyspark_kafkalog.broker.cluster import Cluster, cluster_of
@@ -17,7 +19,7 @@ from pyspark_kafkalog.broker.connection import Connection
 from pyspark_kafkalog.errors import BrokerConnectionError, BrokerError
 from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions
-from tests.broker.fake_broker import FakeBroker
+from tests.broker.fake_broker import API_VERSIONS, METADATA, Asked, FakeBroker, api_versions, framed
 from tests.kafka import Broker
 from tests.kafka_old import OldBroker
 
@@ -273,3 +275,99 @@ def test_a_broker_of_old(old_broker: OldBroker) -> None:
     assert config is not None
     assert config["max.message.bytes"] == "1048588"
     its.close()
+
+
+INIT_PRODUCER_ID = 22
+COORDINATOR_LOAD_IN_PROGRESS = 14
+WITH_PRODUCER_IDS = {API_VERSIONS: (0, 3), METADATA: (0, 12), INIT_PRODUCER_ID: (0, 4)}
+
+
+class Nodes:
+    """Brokers of one cluster; ``refuse`` says whether one does not give producer ids, or answers nothing."""
+
+    def __init__(self, count: int, refuse: Callable[[int], bytes | int]) -> None:
+        self._refuse = refuse
+        self.nodes: dict[int, FakeBroker] = {}
+        for node in range(count):
+            self.nodes[node] = FakeBroker(partial(self._answer, node))
+
+    def _answer(self, node: int, asked: Asked) -> bytes | None:
+        if asked.api_key == API_VERSIONS:
+            return api_versions(asked, WITH_PRODUCER_IDS)
+        if asked.api_key == METADATA:
+            kind = MetadataResponse.MetadataResponseBroker
+            addresses = [(its, *broker.address.split(":")) for its, broker in self.nodes.items()]
+            brokers = [kind(node_id=n, host=host, port=int(port), rack=None) for n, host, port in addresses]
+            its = MetadataResponse(
+                throttle_time_ms=0, brokers=brokers, cluster_id="c", controller_id=0, topics=[]
+            )
+            return framed(asked.correlation_id, bytes(its.encode(version=asked.version)), flexible=True)
+        code = self._refuse(node)
+        if isinstance(code, bytes):
+            return code
+        response = InitProducerIdResponse(
+            throttle_time_ms=0, error_code=code, producer_id=7 if not code else -1, producer_epoch=0
+        )
+        return framed(asked.correlation_id, bytes(response.encode(version=asked.version)), flexible=True)
+
+    def asked(self) -> list[int]:
+        """How often each was asked for a producer id."""
+        return [
+            sum(its.api_key == INIT_PRODUCER_ID for its in broker.asked) for broker in self.nodes.values()
+        ]
+
+    def close(self) -> None:
+        for broker in self.nodes.values():
+            broker.close()
+
+
+@pytest.mark.parametrize("good", [0, 1, 2])
+def test_another_broker_is_asked_after_a_refusal(good: int) -> None:
+    nodes = Nodes(3, lambda node: 0 if node == good else COORDINATOR_LOAD_IN_PROGRESS)
+    its = of(nodes.nodes[0].address)
+    its.refresh([])
+    began = time.monotonic()
+    assert its.producer_id() == (7, 0)
+    assert time.monotonic() - began < 1
+    assert max(nodes.asked()) == 1
+    its.close()
+    nodes.close()
+
+
+def test_all_are_asked_by_turns() -> None:
+    nodes = Nodes(3, lambda node: COORDINATOR_LOAD_IN_PROGRESS)
+    its = of(nodes.nodes[0].address, retry_backoff_max_ms=100)
+    its.refresh([])
+    with pytest.raises(BrokerError, match="COORDINATOR_LOAD_IN_PROGRESS"):
+        its.producer_id(timeout=1.0)
+    assert max(nodes.asked()) - min(nodes.asked()) <= 1 < min(nodes.asked())
+    its.close()
+    nodes.close()
+
+
+@pytest.mark.parametrize("timeout", [None, 4.0])
+def test_another_broker_is_asked_after_a_silence(timeout: float | None) -> None:
+    first: list[int] = []
+
+    def silent_at_first(node: int) -> bytes | int:
+        first.append(node)
+        return b"" if node == first[0] else 0
+
+    nodes = Nodes(3, silent_at_first)
+    its = of(nodes.nodes[0].address, request_timeout_ms=4000)
+    its.refresh([])
+    began = time.monotonic()
+    assert its.producer_id(timeout=timeout) == (7, 0)
+    assert time.monotonic() - began < 3
+    assert sorted(nodes.asked()) == [0, 1, 1]
+    its.close()
+    nodes.close()
+
+
+def test_a_producer_id_is_waited_for_beyond_the_request_timeout() -> None:
+    began = time.monotonic()
+    nodes = Nodes(1, lambda node: COORDINATOR_LOAD_IN_PROGRESS if time.monotonic() - began < 2 else 0)
+    its = of(nodes.nodes[0].address, request_timeout_ms=500)
+    assert its.producer_id(timeout=10) == (7, 0)
+    its.close()
+    nodes.close()
