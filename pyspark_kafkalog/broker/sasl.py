@@ -24,6 +24,12 @@ _HINTS = {
     "GSSAPI": "See the Kerberos ticket of this process, and kafka.sasl.kerberos.service.name.",
     "OAUTHBEARER": "See the token, or the endpoint and client that it comes from, in kafka.sasl.jaas.config.",
 }
+_MOST_ROUNDS = 16
+"""More than any mechanism takes."""
+_ITERATIONS = range(4096, 1_000_001)
+"""What a broker may ask for with SCRAM: from the least of Kafka's ScramMechanism to what costs a second."""
+_DETAIL = 200
+"""Characters that an error shows of what a broker said."""
 _NAME_AND_PASSWORD = (
     "See username and password in kafka.sasl.jaas.config, and that they are of this mechanism."
 )
@@ -43,7 +49,7 @@ def authenticate(call: Callable[[Any, int], Any], address: Address, security: Se
     answer = call(SaslHandshakeRequest(mechanism=name), 1)
     if answer.error_code == _UNSUPPORTED_MECHANISM:
         raise AuthenticationError(
-            f"The broker does not offer SASL {name}, but {', '.join(answer.mechanisms) or 'none'}",
+            f"The broker does not offer SASL {name}, but {', '.join(answer.mechanisms)[:_DETAIL] or 'none'}",
             broker=broker,
             hint="See kafka.sasl.mechanism.",
         )
@@ -64,15 +70,40 @@ def authenticate(call: Callable[[Any, int], Any], address: Address, security: Se
 
     step = partial(_step, security=security, broker=broker, hint=hint)
     mechanism = step(make)
-    while not mechanism.is_done():
+    for number in range(_MOST_ROUNDS):
+        if mechanism.is_done():
+            break
         answer = call(SaslAuthenticateRequest(auth_bytes=step(mechanism.auth_bytes)), 2)
         if answer.error_code:
-            detail = without_values(answer.error_message or name_of(answer.error_code), security)
+            detail = without_values(answer.error_message or name_of(answer.error_code), security)[:_DETAIL]
             raise AuthenticationError(f"SASL {name} fails: {detail}", broker=broker, hint=hint)
+        if name.startswith("SCRAM"):
+            step(partial(_check_scram, answer.auth_bytes, number))
         step(partial(mechanism.receive, answer.auth_bytes))
+    if not mechanism.is_done():
+        raise AuthenticationError(f"SASL {name} has not ended after {_MOST_ROUNDS} rounds", broker=broker)
     if not mechanism.is_authenticated():
         raise AuthenticationError(f"SASL {name} fails", broker=broker, hint=hint)
     return max(answer.session_lifetime_ms, 0)
+
+
+def _check_scram(message: bytes, number: int) -> None:
+    """Refuse a server's message that kafka-python's mechanism would believe or misread (RFC 5802, 5.1).
+
+    :param number: of the message, from 0 on.
+    :raises ValueError: with the reason.
+    """
+    its = dict(part.partition("=")[::2] for part in message.decode().split(","))
+    if "e" in its:
+        raise ValueError(f"the broker says {its['e'][:_DETAIL]!r}")
+    expected = ("v",) if number else ("r", "s", "i")
+    if missing := [f"{name}=" for name in expected if name not in its]:
+        raise ValueError(f"the broker's message {number + 1} lacks {', '.join(missing)}")
+    if number == 0 and not (its["i"].isdecimal() and len(its["i"]) < 10 and int(its["i"]) in _ITERATIONS):
+        raise ValueError(
+            f"the broker asks for {its['i'][:_DETAIL]} iterations, and {_ITERATIONS[0]} to {_ITERATIONS[-1]}"
+            " are taken: fewer would let it guess the password"
+        )
 
 
 def _step(step: Callable[[], Any], *, security: SecurityOptions, broker: str, hint: str) -> Any:

@@ -109,4 +109,11 @@ def _versions(given: GivenOptions) -> tuple[str, str]:
     allowed = sorted(index for index in map(_VERSIONS.index, words) if index <= last)
     if not allowed:
         raise OptionError(f"Options {name!r} and {newest!r} leave no version of TLS")
+    between = set(_VERSIONS[allowed[0] : allowed[-1] + 1]) - set(words)
+    if between:
+        raise OptionError(
+            f"Option {name!r} leaves out {', '.join(sorted(between))}: OpenSSL can offer only versions that"
+            " follow one another",
+            hint=f"Name it, too, or leave out {_VERSIONS[allowed[0]]}.",
+        )
     return _VERSIONS[allowed[0]], _VERSIONS[allowed[-1]]

@@ -38,7 +38,7 @@ class Scenario:
     name: str
     stream: bool
     root: str
-    """``fresh``: made by the first job; ``ours``: with a topic; ``broker``: left by one, with transactions."""
+    """``fresh``: made by the first job; ``ours``: has a topic; ``broker``: left by one, with transactions."""
 
     def make(self, top: Path) -> Path:
         """The directory before; what it returns need not exist."""
