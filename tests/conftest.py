@@ -11,28 +11,31 @@ import pytest
 from hypothesis import settings
 from pyspark.sql import SparkSession
 
-from tests import class_archives
 from tests.kafka import Broker, spark_kafka_connector_jars
 from tests.kafka_cluster import Cluster
 from tests.kafka_old import OldBroker
 from tests.kafka_secure import SecureBroker
 from tests.kafka_service import KafkaService, running
-from tests.sessions import local_session
+from tests.sessions import OF_SHORT_LIVED_JVMS, local_session
 
 # How long an example takes depends on what else the machine does, and says nothing of the code.
 settings.register_profile("kafkalog", deadline=None)
 settings.load_profile("kafkalog")
 
-# Most JVMs here live for seconds: a third of all CPU time would go to the second compiler and the collector.
-_JAVA_OPTIONS = [
-    "-XX:TieredStopAtLevel=1",
-    "-XX:+UseSerialGC",
-    *class_archives.using(class_archives.OF_SPARK),
-]
-os.environ.setdefault("JAVA_TOOL_OPTIONS", " ".join(_JAVA_OPTIONS))
+os.environ.setdefault("JAVA_TOOL_OPTIONS", " ".join(OF_SHORT_LIVED_JVMS))
 
 BROKERS = pytest.StashKey[list[Broker]]()
 """The brokers that a test made for itself."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--pauses", type=int, default=3, help="how often each leader is paused (a soak: 20)")
+
+
+@pytest.fixture
+def pauses(request: pytest.FixtureRequest) -> int:
+    """How often tests that pause a leader do so."""
+    return request.config.getoption("--pauses")
 
 
 @pytest.fixture(scope="session")

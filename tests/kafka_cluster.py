@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -27,6 +29,7 @@ class Cluster(KafkaService):
         voters = dict(zip(nodes, ports, strict=False))
         self.proxies = {node: Proxy() for node in nodes}
         self.brokers: dict[int, Broker] = {}
+        self._paused: set[int] = set()
         cluster_id = new_cluster_id()
         for node, port in zip(nodes, ports[3:], strict=True):
             proxied = Listener("PROXIED", "PLAINTEXT", port, self.proxies[node].address)
@@ -40,8 +43,12 @@ class Cluster(KafkaService):
                 cluster_id=cluster_id,
                 heap="256m",
             )
-        self.bootstrap = ",".join(broker.bootstrap for broker in self.brokers.values())
         self.proxied_bootstrap = ",".join(proxy.address for proxy in self.proxies.values())
+
+    @property
+    def bootstrap(self) -> str:
+        """The brokers that are not paused: one that is would take a request, and answer it far too late."""
+        return ",".join(its.bootstrap for node, its in self.brokers.items() if node not in self._paused)
 
     def start(self) -> None:
         """Start all that do not run, and wait until each is known to the others."""
@@ -61,6 +68,16 @@ class Cluster(KafkaService):
         """End a broker by SIGKILL."""
         self.brokers[node].stop(kill=True)
 
+    def pause(self, node: int) -> None:
+        """Let a broker stand still (SIGSTOP), its connections open, until :meth:`resume`."""
+        os.kill(self.brokers[node].pid, signal.SIGSTOP)
+        self._paused.add(node)
+
+    def resume(self, node: int) -> None:
+        """Let a paused broker go on: it believes that it leads what it led."""
+        os.kill(self.brokers[node].pid, signal.SIGCONT)
+        self._paused.discard(node)
+
     def stop(self) -> None:
         """End all brokers; nobody needs their files afterwards."""
         for broker in self.brokers.values():
@@ -72,8 +89,14 @@ class Cluster(KafkaService):
         """All brokers up, no faults, every partition in sync: as the next test expects it."""
         for proxy in self.proxies.values():
             proxy.heal()
+        for node in list(self._paused):
+            self.resume(node)
         self.start()
-        self.wait_until(self._in_sync, "Replicas stay out of sync")
+        self.wait_until_in_sync()
+
+    def wait_until_in_sync(self) -> None:
+        """Wait until every partition has a leader, and all its replicas are in sync."""
+        self.wait_until(self._in_sync, "Replicas stay out of sync", 60)
 
     def create_topic(
         self,

@@ -14,13 +14,15 @@ import struct
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
-PRODUCE, FETCH, LIST_OFFSETS, METADATA, INIT_PRODUCER_ID = 0, 1, 2, 3, 22
+PRODUCE, FETCH, LIST_OFFSETS, METADATA, API_VERSIONS, INIT_PRODUCER_ID = 0, 1, 2, 3, 18, 22
 """Keys of requests; https://kafka.apache.org/protocol#protocol_api_keys has them all."""
 
 _REQUEST = struct.Struct(">ihhi")
 _RESPONSE = struct.Struct(">ii")
+_API = struct.Struct(">hhhB")
+"""A key, its lowest and highest version, and that no tagged fields follow."""
 
 
 class Link:
@@ -128,6 +130,29 @@ def send_twice(link: Link, frame: bytes) -> None:
     link.to_broker(frame + frame)
 
 
+def at_most(versions: Mapping[int, int]) -> Fault:
+    """An ApiVersions response (of version 3 or newer) tells no newer version of these APIs than so.
+
+    To clients the broker is then as an old one, of which the harness has no cluster.
+    """
+
+    def fault(link: Link, frame: bytes) -> None:
+        told = bytearray(frame)
+        # After size, correlation id and error code a compact array, its length plus one in one byte.
+        count = told[10] - 1
+        for at in range(11, 11 + count * _API.size, _API.size):
+            api_key, lowest, highest, tags = _API.unpack_from(told, at)
+            highest = min(highest, versions.get(api_key, highest))
+            _API.pack_into(told, at, api_key, lowest, highest, tags)
+        link.to_client(bytes(told))
+
+    return fault
+
+
+WITHOUT_TOPIC_IDS = at_most({METADATA: 9, FETCH: 12})
+"""For API_VERSIONS: clients get no topic ids (KIP-516), as from brokers before 2.8."""
+
+
 class Proxy:
     """Passes everything on to ``target``, a port of loopback, but for what :meth:`strike` was told.
 
@@ -143,6 +168,7 @@ class Proxy:
         self._links: set[Link] = set()
         self._passing = threading.Event()
         self._passing.set()
+        self._refusing = False
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         threading.Thread(target=self._accept, daemon=True, name=f"proxy {self.port}").start()
@@ -166,11 +192,17 @@ class Proxy:
         """No more faults; what was held goes on."""
         with self._lock:
             self._faults.clear()
+        self._refusing = False
         self._passing.set()
 
     def hold(self) -> None:
         """Pass nothing in either direction until :meth:`heal`, with connections open: a dead network."""
         self._passing.clear()
+
+    def refuse(self) -> None:
+        """Reset every connection, and take none until :meth:`heal`: a broker that cannot be reached."""
+        self._refusing = True
+        self.reset_all()
 
     def reset_all(self) -> None:
         """Reset every connection there is."""
@@ -192,6 +224,9 @@ class Proxy:
                 client, _ = self._listener.accept()
             except OSError:
                 return
+            if self._refusing:
+                client.close()
+                continue
             try:
                 broker = socket.create_connection(("127.0.0.1", self.target), timeout=5)
             except OSError:

@@ -9,10 +9,23 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from pyspark_kafkalog import worker_python
+from tests import class_archives
+
+OF_SHORT_LIVED_JVMS = [
+    "-XX:TieredStopAtLevel=1",
+    "-XX:+UseSerialGC",
+    *class_archives.using(class_archives.OF_SPARK),
+]
+"""For JAVA_TOOL_OPTIONS: a third of all CPU time would go to the second compiler and the collector."""
 
 
 def local_session(
-    name: str, folder: Path, *, jars: Iterable[Path] = (), conf: dict[str, str] | None = None
+    name: str,
+    folder: Path,
+    *,
+    jars: Iterable[Path] = (),
+    conf: dict[str, str] | None = None,
+    master: str = "local[2]",
 ) -> SparkSession:
     """A session on two local cores, with its warehouse in ``folder``.
 
@@ -33,7 +46,7 @@ def local_session(
         "spark.ui.showConsoleProgress": "false",
         **(conf or {}),
     }
-    builder = SparkSession.builder.master("local[2]").appName(name)
+    builder = SparkSession.builder.master(master).appName(name)
     for key, value in settings.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()

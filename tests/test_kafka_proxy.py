@@ -11,7 +11,21 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.kafka_proxy import METADATA, Fault, Proxy, cut, delay, repeat, reset, send_twice, swallow
+from tests.kafka_proxy import (
+    FETCH,
+    METADATA,
+    WITHOUT_TOPIC_IDS,
+    Fault,
+    Link,
+    Proxy,
+    cut,
+    delay,
+    repeat,
+    reset,
+    send_twice,
+    swallow,
+    trickle,
+)
 
 
 @pytest.fixture
@@ -152,3 +166,44 @@ def test_resets_what_is_open(proxy: Proxy, client: Client) -> None:
     proxy.reset_all()
     with pytest.raises(ConnectionResetError):
         client.answer()
+
+
+def test_trickles(proxy: Proxy, client: Client) -> None:
+    proxy.strike(METADATA, trickle(500, at_once=50))
+    started = time.monotonic()
+    client.ask(1)
+    assert client.answer() == 1
+    assert time.monotonic() - started > 0.2, "108 bytes at 500 a second"
+
+
+def test_refuses(proxy: Proxy, client: Client) -> None:
+    client.ask(1)
+    client.answer()
+    proxy.refuse()
+    with contextlib.closing(Client(proxy).socket) as refused:
+        for ended in (client.socket, refused):
+            with contextlib.suppress(ConnectionError):
+                assert ended.recv(1) == b""
+    proxy.heal()
+    again = Client(proxy)
+    again.ask(3)
+    assert again.answer() == 3
+    again.socket.close()
+
+
+def test_tells_older_versions() -> None:
+    head = struct.pack(">iihB", 0, 1, 0, 4)
+    apis = [(METADATA, 0, 13), (FETCH, 4, 17), (0, 3, 12)]
+    link = FakeLink()
+    WITHOUT_TOPIC_IDS(link, head + b"".join(struct.pack(">hhhB", *api, 0) for api in apis) + b"rest")
+    told = link.sent[len(head) : -len(b"rest")]
+    assert list(struct.iter_unpack(">hhhB", told)) == [(METADATA, 0, 9, 0), (FETCH, 4, 12, 0), (0, 3, 12, 0)]
+    assert link.sent.endswith(b"rest")
+
+
+class FakeLink(Link):
+    def __init__(self) -> None:
+        self.sent = b""
+
+    def to_client(self, data: bytes) -> None:
+        self.sent += data

@@ -88,6 +88,15 @@ class Application:
             its for its in below if _runs(its, "pyspark.worker") and _runs(its.parent(), "pyspark.daemon")
         ]
 
+    def task_workers(self) -> list[psutil.Process]:
+        """The Python processes that run tasks of a local session; each is a fork of a daemon."""
+        everything = psutil.Process(self._process.pid).children(recursive=True)
+        return [
+            its
+            for its in everything
+            if _runs(its, "pyspark.worker") and _runs(_parent(its), "pyspark.daemon")
+        ]
+
     def kill(self) -> None:
         """Kill -9 all of its processes."""
         os.killpg(self._process.pid, signal.SIGKILL)
@@ -100,6 +109,12 @@ class Application:
             self._process.stdin.close()
         self._process.stdout.close()
         self._process.wait(60)
+
+
+def _parent(process: psutil.Process) -> psutil.Process | None:
+    with contextlib.suppress(psutil.Error):
+        return process.parent()
+    return None
 
 
 def _runs(process: psutil.Process | None, word: str) -> bool:

@@ -1,0 +1,196 @@
+"""The campaign's side of the Spark application: its streams, who of them died and why, and its processes."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pyspark_kafkalog.options.offsets_json import parse_offsets
+from tests.faults.application import Application
+
+ROW = "concat_ws(' ', topic, partition, offset, string(value)) AS value"
+"""A copy tells where its record was."""
+_ANSWER = 400
+"""Seconds for an answer: to start all streams amid faults takes long."""
+_KNOWN_RACE = "Illegal size of collection"
+"""Queries that start at one moment in one session may end so in Spark: see the README."""
+
+
+@dataclass
+class Stream:
+    """A query of a round, which copies topics into a topic or into a log directory."""
+
+    name: str
+    folder: Path
+    topics: tuple[str, ...]
+    source: dict[str, str]
+    sink: dict[str, str]
+    may_die: bool = False
+    """It fails on data loss, and reads topics that are deleted on purpose."""
+    over: bool = False
+    """It died, and was allowed to."""
+    deaths: list[str] = field(default_factory=list)
+
+    @property
+    def exactly_once(self) -> bool:
+        return "path" in self.sink
+
+    @property
+    def group(self) -> str:
+        return self.source["kafka.group.id"]
+
+    def told(self) -> dict[str, Any]:
+        """What the application is told of it."""
+        return {
+            "name": self.name,
+            "source": self.source,
+            "sink": self.sink,
+            "checkpoint": str(self.folder / "checkpoint"),
+            "value": ROW,
+        }
+
+    def finished(self) -> dict[tuple[str, int], int]:
+        """Where the last micro-batch ends that Spark has noted as complete."""
+        return self._end_of_last("commits")
+
+    def planned(self) -> dict[tuple[str, int], int]:
+        """Where the last micro-batch ends that Spark has begun."""
+        return self._end_of_last("offsets")
+
+    def _end_of_last(self, log: str) -> dict[tuple[str, int], int]:
+        batches = [
+            int(its.name) for its in (self.folder / "checkpoint" / log).glob("*") if its.name.isdecimal()
+        ]
+        if not batches:
+            return {}
+        lines = (self.folder / "checkpoint" / "offsets" / str(max(batches))).read_text().splitlines()
+        parsed = parse_offsets(lines[2], option="the offset log")
+        return {(its.topic, its.partition): offset for its, offset in parsed.items()}
+
+
+class Driver:
+    """The application and the streams that it is to run; all calls take their turns."""
+
+    def __init__(self, folder: Path) -> None:
+        self.streams: dict[str, Stream] = {}
+        self._planners_killed = 0
+        """Each is the death of one query."""
+        self._batches: tuple[list[dict[str, Any]], str] = ([], "")
+        self._folder = folder
+        self._launched = 0
+        self._lock = threading.Lock()
+        self._application = self._launch()
+
+    def run(self, streams: list[Stream], batches: list[dict[str, Any]], report: Path) -> None:
+        """Start these streams, and read the batches beside them."""
+        with self._lock:
+            self.streams = {stream.name: stream for stream in streams}
+            self._planners_killed = 0
+            self._batches = (batches, str(report))
+            self._start()
+
+    def look(self) -> list[str]:
+        """Start streams again that died; of those that had no reason to, why."""
+        with self._lock:
+            deaths = {name: why for name, why in self._call("status").items() if why is not None}
+            needless = []
+            for name, why in deaths.items():
+                stream = self.streams[name]
+                if stream.over:
+                    continue
+                stream.deaths.append(why)
+                if stream.may_die and ("DataLossError" in why or "PARTITION_OFFSET_CHANGED" in why):
+                    stream.over = True
+                elif not self._excused(why):
+                    needless.append(f"{name} died: {why}")
+                if not stream.over:
+                    self._call("start", [stream.told()])
+            return needless
+
+    def finish(self, stream: Stream, seconds: float) -> str | None:
+        """Run a stream that was stopped to its end; why it did not come there."""
+        with self._lock:
+            return self._call("finish", stream.told(), seconds)
+
+    def stop(self) -> None:
+        """Stop all streams."""
+        with self._lock:
+            self._call("stop")
+
+    def close(self) -> None:
+        """End the application."""
+        self._application.kill()
+        self._application.close()
+
+    def restart(self) -> None:
+        """Kill -9 the application, and start another without streams."""
+        with self._lock:
+            self.streams, self._batches = {}, ([], "")
+            self._relaunch()
+
+    def kill(self) -> None:
+        """Kill -9 the application, all of its processes, and start another with the same streams."""
+        with self._lock:
+            self._relaunch()
+            self._start()
+
+    def kill_planner(self, choice: float) -> bool:
+        """Kill the Python process that plans a query, which does not outlive it. False if there is none."""
+        planners = self._application.planners()
+        if planners:
+            self._planners_killed += 1
+            planners[int(choice * len(planners))].kill()
+        return bool(planners)
+
+    def kill_workers(self) -> bool:
+        """Kill the Python processes that run tasks, which Spark tries again. False if there are none."""
+        workers = self._application.task_workers()
+        for worker in workers:
+            worker.kill()
+        return bool(workers)
+
+    def output_tail(self) -> str:
+        return self._application.output_tail()
+
+    def _excused(self, why: str) -> bool:
+        if _KNOWN_RACE in why:
+            return True
+        # It ends with an error of Spark's, as a broken pipe, and with none of ours.
+        if self._planners_killed and "pyspark_kafkalog" not in why:
+            self._planners_killed -= 1
+            return True
+        return False
+
+    def _relaunch(self) -> None:
+        self._application.kill()
+        self._application.close()
+        self._application = self._launch()
+
+    def _launch(self) -> Application:
+        self._launched += 1
+        self._planners_killed = 0
+        output = self._folder / f"application-{self._launched}.log"
+        application = Application("tests.campaign.application", str(self._folder), output=output)
+        assert application.receive() == "ready", application.output_tail()
+        return application
+
+    def _start(self) -> None:
+        self._call("start", [its.told() for its in self.streams.values() if not its.over])
+        self._call("read_batches", *self._batches)
+
+    def _call(self, name: str, *arguments: Any) -> Any:
+        self._application.send(json.dumps([name, arguments]))
+        deadline = time.monotonic() + _ANSWER
+        while not self._application.has_answered():
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{name} is not answered:\n{self._application.output_tail()}")
+            time.sleep(0.02)
+        answer = self._application.receive()
+        assert answer, f"The application died:\n{self._application.output_tail()}"
+        result = json.loads(answer)
+        assert not (isinstance(result, dict) and "error" in result), result
+        return result

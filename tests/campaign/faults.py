@@ -1,0 +1,281 @@
+"""How each fault of a schedule is done to the cluster, the topics or the application, and undone."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from kafka.admin import ConfigResource, ConfigResourceType
+from kafka.errors import KafkaError
+
+from tests.campaign.driver import Driver
+from tests.campaign.schedule import Step
+from tests.campaign.workload import Topics, Workload, end_offsets
+from tests.kafka_cluster import Cluster
+from tests.kafka_proxy import (
+    API_VERSIONS,
+    FETCH,
+    LIST_OFFSETS,
+    METADATA,
+    PRODUCE,
+    WITHOUT_TOPIC_IDS,
+    Proxy,
+    delay,
+    swallow,
+    trickle,
+)
+
+FOR_EVER = 1_000_000
+SESSION = 6
+"""Seconds after which a broker that is not heard of leads no more."""
+COORDINATING = "__consumer_offsets"
+_T = TypeVar("_T")
+
+
+class NotDone(Exception):  # noqa: N818 - a fault that was not possible then
+    """There was nothing to hit, or the cluster did not do it amid other faults."""
+
+
+class Faults:
+    """A method for each fault; it returns when the fault is over, with what it hit."""
+
+    def __init__(
+        self, cluster: Cluster, driver: Driver, workload: Workload, topics: Topics, *, topic_ids: bool
+    ) -> None:
+        self._topic_ids = topic_ids
+        self._cluster = cluster
+        self._driver = driver
+        self._workload = workload
+        self._topics = topics
+
+    def do(self, step: Step) -> str:
+        """Do a fault, and say what it hit.
+
+        :raises NotDone: if it was not possible.
+        """
+        hit = getattr(self, step.fault)(step)
+        return f"{step.fault} {hit}"
+
+    def pause(self, step: Step) -> str:
+        """A broker stands still, is deposed, and goes on some seconds later.
+
+        Every other time that is when a stream has planned for what the next leaders
+        took, and its tasks are about to ask: the worst moment for a wrong answer.
+        """
+        node = self._node(step)
+        led = self._attempt(lambda: self._led_by(node))
+        self._cluster.pause(node)
+        try:
+            # On a busy machine that takes longer than the session.
+            self._attempt(lambda: self._cluster.wait_until(lambda: not self._led_by(node), "It still leads"))
+            if step.choice * 2 % 1 < 0.5:
+                time.sleep(step.seconds - SESSION)
+                return f"broker {node} for {step.seconds - SESSION:.1f} s after others took over"
+            ends = self._attempt(lambda: end_offsets(self._cluster.bootstrap, list(self._topics.safe)))
+            deadline = time.monotonic() + 2 * step.seconds
+            while not self._planned_beyond({place: ends[place] for place in led}):
+                if time.monotonic() > deadline:
+                    return f"broker {node}, and nothing was planned for what others took"
+                time.sleep(0.1)
+            time.sleep(step.choice)
+            return f"broker {node} until others took over, and streams planned for that"
+        finally:
+            self._cluster.resume(node)
+
+    def kill(self, step: Step) -> str:
+        """A broker dies, and is back a while later."""
+        node = self._node(step)
+        self._cluster.kill(node)
+        time.sleep(step.seconds)
+        self._cluster.restart(node)
+        return f"broker {node} for {step.seconds} s"
+
+    def restart(self, step: Step) -> str:
+        """A broker is shut down cleanly, and started."""
+        node = self._node(step)
+        self._cluster.brokers[node].stop()
+        self._cluster.restart(node)
+        return f"broker {node}"
+
+    def move_leaders(self, step: Step) -> str:
+        """Other brokers lead the partitions of a topic."""
+        topic = _choose([*self._topics.safe, self._topics.copies], step)
+        for partition in range(2):
+            self._attempt(lambda p=partition: self._cluster.move_leader(topic, p))
+        return f"of {topic}"
+
+    def move_coordinator(self, step: Step) -> str:
+        """Other brokers coordinate the groups."""
+        for partition in range(2):
+            self._attempt(lambda p=partition: self._cluster.move_leader(COORDINATING, p))
+        return "of all groups"
+
+    def cut(self, step: Step) -> str:
+        """Nobody reaches a broker, which is well."""
+        node = self._node(step)
+        return self._disturbed(node, self._cluster.proxies[node].refuse, step)
+
+    def reset(self, step: Step) -> str:
+        """All connections break at once."""
+        for proxy in self._cluster.proxies.values():
+            proxy.reset_all()
+        return "all connections"
+
+    def slow(self, step: Step) -> str:
+        """What a broker answers comes late, and slowly."""
+        node = self._node(step)
+
+        def slow_down() -> None:
+            for api_key in (FETCH, METADATA):
+                self._cluster.proxies[node].strike(api_key, trickle(20_000), times=FOR_EVER)
+            for api_key in (LIST_OFFSETS, PRODUCE):
+                self._cluster.proxies[node].strike(api_key, delay(0.3), times=FOR_EVER)
+
+        return self._disturbed(node, slow_down, step)
+
+    def half_open(self, step: Step) -> str:
+        """A broker's connections stay open, and nothing passes; or answers are lost."""
+        node = self._node(step)
+        proxy = self._cluster.proxies[node]
+        if step.choice * 2 % 1 < 0.5:
+            return self._disturbed(node, proxy.hold, step)
+
+        def swallow_some() -> None:
+            for api_key in (FETCH, METADATA, LIST_OFFSETS, PRODUCE):
+                proxy.strike(api_key, swallow, times=1)
+
+        return self._disturbed(node, swallow_some, step)
+
+    def remake_topic(self, step: Step) -> str:
+        """A topic is deleted and made anew."""
+        topic = self._topics.remade
+        with self._workload.making_anew(topic):
+            self._attempt(lambda: self._cluster.delete_topic(topic))
+            time.sleep(step.choice * 2)
+            self._attempt(lambda: self._cluster.make_topic(topic, 1, replication_factor=3))
+        return topic
+
+    def add_partitions(self, step: Step) -> str:
+        """A topic gets one more partition."""
+        topic = self._topics.growing
+        count = self._topics.partitions[topic] + 1
+        if count > self._topics.partitions[self._topics.copies]:
+            raise NotDone("there are enough")
+        self._admin(lambda admin: admin.create_partitions({topic: count}))
+        self._topics.partitions[topic] = count
+        return f"to {topic}: {count}"
+
+    def delete_records(self, step: Step) -> str:
+        """Records go that every stream has finished: nobody loses any."""
+        self._workload.shrunk.add(self._topics.expiring)
+        streams = [its for its in self._driver.streams.values() if self._topics.expiring in its.topics]
+        return self._delete(lambda place: min(its.finished().get(place, 0) for its in streams))
+
+    def delete_unread(self, step: Step) -> str:
+        """All records go, also those that streams have not read."""
+        self._workload.lossy.add(self._topics.expiring)
+        ends = self._attempt(lambda: end_offsets(self._cluster.bootstrap, [self._topics.expiring]))
+        return self._delete(lambda place: ends[place])
+
+    def retain(self, step: Step) -> str:
+        """Records expire after seconds."""
+        topic = self._topics.expiring
+        self._workload.lossy.add(topic)
+        return self._configured(topic, "retention.ms", 2000, 604_800_000, step)
+
+    def compact(self, step: Step) -> str:
+        """The cleaner compacts what it can, at once."""
+        topic = self._topics.compacted
+        return self._configured(topic, "min.cleanable.dirty.ratio", 0.01, 0.9, step)
+
+    def kill_driver(self, step: Step) -> str:
+        """Kill -9 Spark's driver with all of its processes; another one goes on."""
+        self._driver.kill()
+        return "and all below it"
+
+    def kill_planner(self, step: Step) -> str:
+        """Kill -9 the process that plans a query, which dies of it and is started again."""
+        if not self._driver.kill_planner(step.choice):
+            raise NotDone("none runs")
+        return "of a query"
+
+    def kill_workers(self, step: Step) -> str:
+        """Kill -9 the processes that run tasks, which Spark tries again."""
+        if not self._driver.kill_workers():
+            raise NotDone("none runs")
+        return "of all tasks"
+
+    def _delete(self, before: Callable[[tuple[str, int]], int]) -> str:
+        topic = self._topics.expiring
+        for partition in range(self._topics.partitions[topic]):
+            offset = before((topic, partition))
+            if offset:
+                self._attempt(lambda o=offset, p=partition: self._cluster.delete_records(topic, o, p))
+        return f"of {topic}"
+
+    def _configured(self, topic: str, name: str, value: object, usual: object, step: Step) -> str:
+        """A topic's setting differs for a while, long enough for what runs every second or two."""
+        for setting, seconds in ((value, step.seconds + 4), (usual, 0)):
+            resource = ConfigResource(ConfigResourceType.TOPIC, topic, {name: str(setting)})
+            self._admin(lambda admin, its=resource: admin.alter_configs([its]))
+            time.sleep(seconds)
+        return f"{topic} by {name}"
+
+    def _disturbed(self, node: int, disturb: Callable[[], None], step: Step) -> str:
+        proxy = self._cluster.proxies[node]
+        disturb()
+        time.sleep(step.seconds)
+        proxy.heal()
+        self._set_up(proxy)
+        return f"broker {node} for {step.seconds} s"
+
+    def set_up(self) -> None:
+        """What clients see of the brokers, faults or not; they learn it with their next connections."""
+        for proxy in self._cluster.proxies.values():
+            self._set_up(proxy)
+            proxy.reset_all()
+
+    def _set_up(self, proxy: Proxy) -> None:
+        if not self._topic_ids:
+            proxy.strike(API_VERSIONS, WITHOUT_TOPIC_IDS, times=FOR_EVER)
+
+    def _led_by(self, node: int) -> list[tuple[str, int]]:
+        """Which partitions of the safe topics it leads."""
+        with self._cluster.admin() as admin:
+            described = admin.describe_topics(list(self._topics.safe))
+        return [
+            (topic["name"], its["partition_index"])
+            for topic in described
+            for its in topic["partitions"]
+            if its["leader_id"] == node
+        ]
+
+    def _planned_beyond(self, ends: Mapping[tuple[str, int], int]) -> bool:
+        plans = [stream.planned() for stream in self._driver.streams.values()]
+        return any(plan.get(place, 0) > end for plan in plans for place, end in ends.items())
+
+    def _node(self, step: Step) -> int:
+        return _choose(sorted(self._cluster.brokers), step)
+
+    def _admin(self, ask: Callable[[Any], _T]) -> _T:
+        def asked() -> _T:
+            with self._cluster.admin() as admin:
+                return ask(admin)
+
+        return self._attempt(asked)
+
+    def _attempt(self, ask: Callable[[], _T], seconds: float = 40) -> _T:
+        """Ask until the cluster does it, which has faults of its own meanwhile."""
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                return ask()
+            except (KafkaError, TimeoutError, OSError) as error:
+                if time.monotonic() > deadline:
+                    raise NotDone(f"{type(error).__name__}: {str(error)[:200]}") from error
+                time.sleep(0.5)
+
+
+def _choose(things: Sequence[_T], step: Step) -> _T:
+    return things[int(step.choice * len(things))]

@@ -1,0 +1,94 @@
+"""What a round does, and when: all of it follows from the campaign's seed and the round's number."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection
+from typing import NamedTuple
+
+BROKER_FAULTS = {"pause": 4, "kill": 2, "restart": 1}
+"""What befalls one broker at a time, as any two are needed to acknowledge, and how often."""
+OTHER_FAULTS = (
+    "move_leaders",
+    "move_coordinator",
+    "cut",
+    "reset",
+    "slow",
+    "half_open",
+    "remake_topic",
+    "add_partitions",
+    "delete_records",
+    "delete_unread",
+    "retain",
+    "compact",
+    "kill_driver",
+    "kill_planner",
+    "kill_workers",
+)
+"""What may happen meanwhile, one after the other."""
+FAULTS = (*BROKER_FAULTS, *OTHER_FAULTS)
+
+_BROKER_SECONDS = {"pause": (8.0, 24.0), "kill": (8.0, 15.0), "restart": (8.0, 8.0)}
+"""How long a broker stands still or is away: longer than its session of 6 s.
+
+A stream has finished what it began before a pause, and planned anew, after some 15 s.
+"""
+_OTHER_SECONDS = (2.0, 8.0)
+_WAIT = (1.0, 6.0)
+
+
+class Step(NamedTuple):
+    """A fault, ``wait`` seconds after the one before it in its lane, that lasts ``seconds``."""
+
+    wait: float
+    fault: str
+    seconds: float
+    choice: float
+    """From 0 to 1: which of those that there are then is hit."""
+
+    def __str__(self) -> str:
+        return f"+{self.wait} s {self.fault} ({self.seconds} s, {self.choice})"
+
+
+class Round(NamedTuple):
+    """One round: how its streams are set up, and its faults in lanes that run side by side."""
+
+    number: int
+    topic_ids: bool
+    """False: clients see brokers without topic ids, as before Kafka 2.8."""
+    fail_on_data_loss: bool
+    """Of the streams whose topics lose nothing."""
+    read_committed: bool
+    lanes: tuple[tuple[Step, ...], ...]
+
+    def __str__(self) -> str:
+        told = f"topic_ids={self.topic_ids} failOnDataLoss={self.fail_on_data_loss}"
+        told += f" read_committed={self.read_committed}"
+        return "\n".join([told, *("  " + ", ".join(map(str, lane)) for lane in self.lanes)])
+
+
+def plan(seed: int, number: int, seconds: float, faults: Collection[str] = FAULTS) -> Round:
+    """Round ``number``, of about so many seconds, with no other faults than these."""
+    dice = random.Random(f"{seed}/{number}")
+    topic_ids, fail_on_data_loss, read_committed = (dice.random() < share for share in (0.7, 0.5, 0.5))
+    kinds = [kind for kind in BROKER_FAULTS if kind in faults]
+    weights = [BROKER_FAULTS[kind] for kind in kinds]
+    brokers: list[Step] = []
+    while kinds and _length(brokers) < seconds:
+        (kind,) = dice.choices(kinds, weights)
+        brokers.append(_step(dice, kind, _BROKER_SECONDS[kind]))
+    others: list[Step] = []
+    deck = [kind for kind in OTHER_FAULTS if kind in faults and (topic_ids or kind != "remake_topic")]
+    dice.shuffle(deck)
+    while deck and _length(others) < seconds:
+        others.append(_step(dice, deck[len(others) % len(deck)], _OTHER_SECONDS))
+    return Round(number, topic_ids, fail_on_data_loss, read_committed, (tuple(brokers), tuple(others)))
+
+
+def _step(dice: random.Random, fault: str, seconds: tuple[float, float]) -> Step:
+    wait, lasting, choice = round(dice.uniform(*_WAIT), 1), round(dice.uniform(*seconds), 1), dice.random()
+    return Step(wait, fault, lasting, round(choice, 3))
+
+
+def _length(steps: Collection[Step]) -> float:
+    return sum(step.wait + step.seconds for step in steps)

@@ -1,0 +1,43 @@
+"""Schedules of the campaign follow from the seed, and have every fault in time."""
+
+from __future__ import annotations
+
+from tests.campaign.faults import Faults
+from tests.campaign.schedule import BROKER_FAULTS, FAULTS, OTHER_FAULTS, plan
+
+
+def test_a_seed_and_a_number_make_a_round() -> None:
+    assert plan(1, 2, 60) == plan(1, 2, 60)
+    assert str(plan(1, 2, 60)) == str(plan(1, 2, 60))
+    assert plan(1, 2, 60) != plan(1, 3, 60)
+    assert plan(1, 2, 60) != plan(2, 2, 60)
+
+
+def test_each_fault_comes_within_some_rounds() -> None:
+    rounds = [plan(7, number, 90) for number in range(10)]
+    assert {step.fault for its in rounds for lane in its.lanes for step in lane} == set(FAULTS)
+    for setting in ("topic_ids", "fail_on_data_loss", "read_committed"):
+        assert {getattr(its, setting) for its in rounds} == {True, False}
+
+
+def test_brokers_suffer_one_at_a_time_and_longer_than_their_session() -> None:
+    brokers, others = plan(3, 0, 300).lanes
+    assert {step.fault for step in brokers} <= set(BROKER_FAULTS)
+    assert {step.fault for step in others} <= set(OTHER_FAULTS)
+    assert all(step.seconds > 6 for step in brokers)
+
+
+def test_a_topic_is_not_made_anew_where_nobody_could_tell() -> None:
+    blind = [its for its in (plan(5, number, 120) for number in range(20)) if not its.topic_ids]
+    assert blind
+    assert not [step for its in blind for step in its.lanes[1] if step.fault == "remake_topic"]
+
+
+def test_faults_can_be_chosen() -> None:
+    brokers, others = plan(1, 1, 60, ["pause"]).lanes
+    assert {step.fault for step in brokers} == {"pause"}
+    assert not others
+
+
+def test_each_fault_can_be_done() -> None:
+    assert all(callable(getattr(Faults, fault, None)) for fault in FAULTS)

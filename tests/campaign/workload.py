@@ -1,0 +1,206 @@
+"""Writes numbered records to a round's topics, and remembers which all replicas in sync acknowledged."""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.errors import KafkaError
+
+from tests.campaign.histories import Record, Topic
+from tests.kafka_cluster import Cluster
+
+KEYS = 10
+"""Of a topic that is compacted."""
+
+
+class Topics:
+    """The topics of a round, by what befalls them. Kafka's names end in the round's number."""
+
+    def __init__(self, number: int) -> None:
+        self.kept = f"kept-{number}"
+        self.growing = f"growing-{number}"
+        self.expiring = f"expiring-{number}"
+        self.compacted = f"compacted-{number}"
+        self.remade = f"remade-{number}"
+        self.copies = f"copies-{number}"
+        self.safe = (self.kept, self.growing)
+        """They lose nothing."""
+        self.side = (self.expiring, self.compacted, self.remade)
+        self.partitions = {
+            self.kept: 3,
+            self.growing: 2,
+            self.expiring: 2,
+            self.compacted: 1,
+            self.remade: 1,
+            self.copies: 8,
+        }
+        self.configs: dict[str, dict[str, object]] = {
+            # A segment ends every 2 s, as only what is in closed ones expires or is compacted.
+            self.expiring: {"segment.ms": 2000},
+            self.compacted: {"cleanup.policy": "compact", "segment.ms": 2000},
+        }
+        self.share = {self.kept: 8, self.growing: 4, self.expiring: 3, self.compacted: 3, self.remade: 2}
+        """How many records each gets, ten times a second."""
+
+
+class Workload:
+    """A thread that produces, with idempotence and acks=all, to brokers that no proxy is before."""
+
+    def __init__(self, cluster: Cluster, topics: Topics) -> None:
+        self.sent = 0
+        self.lossy: set[str] = set()
+        """Topics of which records were deleted on purpose that streams may not have read."""
+        self.shrunk: set[str] = {topics.compacted}
+        """Others of which records are gone."""
+        self._cluster = cluster
+        self._topics = topics
+        self._acknowledged: dict[str, dict[int, tuple[int, int, float]]] = defaultdict(dict)
+        """By topic and number: partition, offset, and when."""
+        self._numbers = dict.fromkeys(topics.share, 0)
+        self._made = {topic: [0] for topic in topics.share}
+        """The first number of each making of a topic."""
+        self._over = threading.Event()
+        self._producing = threading.Lock()
+        self._producer: Any = None
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    @property
+    def acknowledged(self) -> int:
+        """How many records were."""
+        return sum(map(len, self._acknowledged.values()))
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop, when what was sent is acknowledged or has failed."""
+        self._over.set()
+        self._thread.join()
+        self._close(30)
+
+    @contextlib.contextmanager
+    def making_anew(self, topic: str) -> Iterator[None]:
+        """Nothing is sent within; what is sent afterwards belongs to another topic of the name."""
+        with self._producing:
+            # What it has not sent yet must not reach the next one.
+            self._close(5)
+            self.lossy.add(topic)
+            yield
+            self._made[topic].append(self._numbers[topic])
+
+    def label(self, topic: str, number: int) -> str:
+        """The name for histories of the topic that got this number: each making has its own."""
+        made = self._made.get(topic, [0])
+        return f"{topic}#{bisect.bisect(made, number)}" if len(made) > 1 else topic
+
+    def acknowledged_before(self, moment: float) -> dict[tuple[str, int], int]:
+        """The greatest offset that each safe partition had acknowledged at a time of ``time.time()``."""
+        greatest: dict[tuple[str, int], int] = {}
+        for topic in self._topics.safe:
+            for partition, offset, when in list(self._acknowledged[topic].values()):
+                if when < moment:
+                    greatest[topic, partition] = max(offset, greatest.get((topic, partition), -1))
+        return greatest
+
+    def known(self) -> dict[str, Topic]:
+        """All topics as histories know them, with what their logs have now."""
+        numbers: dict[str, set[int]] = defaultdict(set)
+        stored: dict[str, set[Record]] = defaultdict(set)
+        for topic in self._topics.share:
+            for making in self._made[topic]:
+                numbers[self.label(topic, making)] = set()
+            for number in self._acknowledged[topic]:
+                numbers[self.label(topic, number)].add(number)
+            for record in stored_records(self._cluster.bootstrap, topic):
+                label = self.label(topic, record.number)
+                stored[label].add(record._replace(topic=label))
+        lossy = self.lossy | {self._topics.compacted}
+        known = {}
+        for label, acknowledged in numbers.items():
+            topic = label.split("#")[0]
+            known[label] = Topic(
+                frozenset(acknowledged),
+                frozenset(stored[label]),
+                whole=topic not in self.shrunk | self.lossy,
+                may_lose=topic in lossy,
+            )
+        return known
+
+    def _run(self) -> None:
+        while not self._over.wait(0.1):
+            with self._producing:
+                try:
+                    for topic, count in self._topics.share.items():
+                        for _ in range(count):
+                            self._send(topic)
+                except KafkaError:
+                    # It cannot go on: what is under way may be there or not, and is not acknowledged.
+                    self._close(0)
+
+    def _send(self, topic: str) -> None:
+        if self._producer is None:
+            self._producer = KafkaProducer(
+                bootstrap_servers=self._cluster.bootstrap,
+                acks="all",
+                linger_ms=20,
+                max_block_ms=5000,
+                request_timeout_ms=5000,
+                delivery_timeout_ms=20_000,
+            )
+        number = self._numbers[topic]
+        self._numbers[topic] += 1
+        key = b"%d" % (number % KEYS) if topic == self._topics.compacted else None
+        self._producer.send(topic, b"%d" % number, key).add_callback(self._acknowledge, topic, number)
+        self.sent += 1
+
+    def _acknowledge(self, topic: str, number: int, metadata: Any) -> None:
+        self._acknowledged[topic][number] = (metadata.partition, metadata.offset, time.time())
+
+    def _close(self, seconds: float) -> None:
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            with contextlib.suppress(KafkaError):
+                producer.close(timeout=seconds)
+
+
+def stored_records(bootstrap: str, topic: str) -> Iterator[Record]:
+    """What a topic's log has, numbers as values, as kafka-python's consumer reads it."""
+    for partition, offset, value in stored_values(bootstrap, topic):
+        yield Record(topic, partition, offset, int(value))
+
+
+def stored_values(bootstrap: str, topic: str) -> Iterator[tuple[int, int, bytes]]:
+    """Partition, offset and value of each record of a topic, partitions in order."""
+    consumer = KafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False)
+    try:
+        for number in sorted(consumer.partitions_for_topic(topic) or ()):
+            partition = TopicPartition(topic, number)
+            end = consumer.end_offsets([partition])[partition]
+            consumer.assign([partition])
+            consumer.seek_to_beginning()
+            while consumer.position(partition) < end:
+                for record in consumer.poll(timeout_ms=1000).get(partition, ()):
+                    yield number, record.offset, record.value
+    finally:
+        consumer.close()
+
+
+def end_offsets(bootstrap: str, topics: list[str]) -> dict[tuple[str, int], int]:
+    """Where each partition ends."""
+    consumer = KafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False)
+    try:
+        partitions = [
+            TopicPartition(topic, number)
+            for topic in topics
+            for number in consumer.partitions_for_topic(topic) or ()
+        ]
+        return {(its.topic, its.partition): end for its, end in consumer.end_offsets(partitions).items()}
+    finally:
+        consumer.close()
