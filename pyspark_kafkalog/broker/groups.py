@@ -8,7 +8,6 @@ group is empty.
 from __future__ import annotations
 
 import logging
-import struct
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -20,6 +19,7 @@ from kafka.protocol.consumer import OffsetCommitRequest, OffsetDeleteRequest, Of
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolType
 
 from pyspark_kafkalog.broker import list_offsets
+from pyspark_kafkalog.broker.answers import UNREADABLE
 from pyspark_kafkalog.broker.cluster import UNKNOWN_LOOKS, Cluster, cluster_of
 from pyspark_kafkalog.broker.consumer_group_describe import ConsumerGroupDescribeRequest
 from pyspark_kafkalog.broker.coordinator import call_coordinators
@@ -387,10 +387,10 @@ def _decoded(member: Any, protocol_type: str) -> list[TopicPartition]:
         return []
     try:
         assignment = ConsumerProtocolAssignment.decode(bytes(member.member_assignment))
-    except (ValueError, IndexError, struct.error):
+        return [
+            TopicPartition(its.topic, number)
+            for its in assignment.assigned_partitions
+            for number in its.partitions
+        ]
+    except UNREADABLE:
         return []
-    return [
-        TopicPartition(its.topic, number)
-        for its in assignment.assigned_partitions
-        for number in its.partitions
-    ]

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 import time
 from collections import defaultdict, deque
 from collections.abc import Iterator
@@ -397,12 +398,12 @@ def partition_count(cluster: Cluster, topic: str) -> int:
 
 
 def max_message_bytes(cluster: Cluster, topic: str) -> int | None:
-    """A topic's config of this name, not older than metadata.max.age.ms; None if the ACLs hide it."""
+    """A topic's config of this name, not older than metadata.max.age.ms; None if it is not told."""
     key = cluster.options, topic
     asked, known = _max_message_bytes.get(key, (-math.inf, None))
     if time.monotonic() - asked > cluster.options.metadata_max_age_ms / 1000:
-        config = cluster.topic_config(topic)
-        known = None if config is None else int(config["max.message.bytes"])
+        told = (cluster.topic_config(topic) or {}).get("max.message.bytes", "")
+        known = int(told) if re.fullmatch(r"[0-9]{1,10}", told) else None
         _max_message_bytes[key] = time.monotonic(), known
     return known
 

@@ -52,6 +52,8 @@ _HINTS = {
     32: "The topic's message.timestamp.before.max.ms or message.timestamp.after.max.ms refuses a timestamp.",
     _OUT_OF_ORDER_SEQUENCE_NUMBER: "The leader doesn't hold what was acknowledged before, as after an unclean"
     f" leader election. {_NEW_ID}",
+    43: "The topic's message.format.version is below 0.11, where writes can't be idempotent: raise it, or set"
+    " kafka.enable.idempotence to false.",
     47: _NEW_ID,
     59: _NEW_ID,
     76: "zstd needs Kafka 2.1: change kafka.compression.type.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import time
 import uuid
 from typing import Any
 
@@ -108,3 +109,36 @@ def test_what_is_cut_or_changed_is_read_or_refused(version: int, data: st.DataOb
 def test_what_follows_the_response_is_not_left_unread(version: int) -> None:
     with pytest.raises(ValueError, match="ends at byte"):
         read(version, encoded(version, {"records": b"abc"}) + b"\0")
+
+
+@pytest.mark.parametrize("count", [2, 2**30, 2**31 - 1])
+@pytest.mark.parametrize("version", [4, 10])
+def test_more_aborted_transactions_than_bytes(version: int, count: int) -> None:
+    data = bytearray(encoded(version, {"aborted_transactions": [], "records": b""}))
+    struct.pack_into(">i", data, len(data) - 8, count)
+    with pytest.raises(ValueError, match=f"{count} aborted transactions, and 4 bytes"):
+        read(version, bytes(data))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_beginning_of_a_response_is_read_as_far_as_it_came(version: int) -> None:
+    data = encoded(version, {"records": b"x" * 300})
+    whole = read(version, data).partition
+    assert whole is not None
+    for there in range(len(data)):
+        part = memoryview(b"head" + data[:there])
+        try:
+            found = read_fetch_response(part, 4, version, len(data) + 4).partition
+        except (ValueError, IndexError, struct.error):
+            assert there + 4 < whole.position
+            continue
+        assert found is not None
+        assert (found.position, found.high_watermark) == (whole.position, whole.high_watermark)
+        assert found.size == min(there + 4 - whole.position, 300)
+
+
+def test_varints_without_end_cost_nothing() -> None:
+    begun = time.process_time()
+    with pytest.raises(ValueError, match="more than 5 bytes"):
+        read(12, bytes(10) + b"\xff" * 1_000_000)
+    assert time.process_time() - begun < 0.5

@@ -113,6 +113,19 @@ def test_an_old_broker_takes_them_too(old_broker: OldBroker, compression: str) -
     assert without_offsets(consume(old_broker.bootstrap, topic)) == as_records(batch)
 
 
+@pytest.mark.parametrize("version", ["0.9.0", "0.10.2"])
+def test_a_topic_in_an_old_format_takes_no_idempotent_writes(old_broker: OldBroker, version: str) -> None:
+    topic = unused_topic()
+    old_broker.make_topic(topic, 1, {"message.format.version": version})
+    cluster = connected(old_broker.bootstrap)
+    with pytest.raises(
+        BrokerError, match=r"UNSUPPORTED_FOR_MESSAGE_FORMAT.*set kafka\.enable\.idempotence to false"
+    ):
+        produce(cluster, topic, [numbered(5)])
+    produce(cluster, topic, [numbered(5)], enable_idempotence=False)
+    assert values_of(old_broker.bootstrap, topic) == digits(5)
+
+
 @pytest.mark.parametrize("compression", COMPRESSIONS)
 def test_brokers_store_our_bytes(broker: Broker, cluster: Cluster, topic: str, compression: str) -> None:
     """Theirs would have other checksums: to compress records anew is the dearest thing a broker can do."""

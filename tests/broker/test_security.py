@@ -17,10 +17,11 @@ from kafka.protocol.metadata import MetadataRequest
 from pyspark_kafkalog.broker.connection import Connection
 from pyspark_kafkalog.broker.security import sasl_configs, tls_context
 from pyspark_kafkalog.broker.sockets import Address
-from pyspark_kafkalog.errors import OptionError
+from pyspark_kafkalog.errors import BrokerConnectionError, BrokerError, OptionError
 from pyspark_kafkalog.options.brokers import ConnectionOptions
 from pyspark_kafkalog.options.security import KerberosOptions, SecurityOptions
 from pyspark_kafkalog.options.tls import TlsOptions
+from tests.broker.fake_broker import FakeBroker
 from tests.kafka import Broker, Listener
 from tests.kafka_certificates import Certificates
 from tests.kafka_process import free_ports
@@ -141,6 +142,16 @@ def test_versions_of_tls() -> None:
     assert context.maximum_version is ssl.TLSVersion.TLSv1_2
     assert context.verify_mode is ssl.CERT_REQUIRED
     assert tls_context(SecurityOptions()) is None
+
+
+@pytest.mark.skipif(ssl.OPENSSL_VERSION_INFO < (3,), reason="older ones have other security levels")
+def test_versions_of_tls_that_this_machine_does_not_offer() -> None:
+    security = SecurityOptions("SSL", tls=TlsOptions(minimum_version="TLSv1", maximum_version="TLSv1"))
+    broker = FakeBroker(lambda asked: None)
+    with pytest.raises(BrokerError, match="name TLSv1.2 or TLSv1.3") as caught:
+        Connection.open(Address.parse(broker.address), ConnectionOptions(("b:1",)), tls=tls_context(security))
+    assert not isinstance(caught.value, BrokerConnectionError)
+    broker.close()
 
 
 def test_names_with_the_signs_of_scram_are_escaped() -> None:

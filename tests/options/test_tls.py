@@ -93,6 +93,8 @@ def test_a_location_of_declared_pem_may_have_any_name() -> None:
         {"keystore__key": CERTIFICATE, "keystore__certificate__chain": CERTIFICATE},
         {"endpoint__identification__algorithm": "none"},
         {"enabled__protocols": "TLSv1.2,SSLv3"},
+        {"enabled__protocols": "TLSv1.1,TLSv1.3"},
+        {"enabled__protocols": "TLSv1,TLSv1.2,TLSv1.3"},
         {"enabled__protocols": " , "},
         {"enabled__protocols": "TLSv1.3", "protocol": "TLSv1.2"},
         {"protocol": "SSL"},

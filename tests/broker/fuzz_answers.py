@@ -1,0 +1,691 @@
+"""Broken answers to every request that we send: nothing but our errors, soon, and in little memory.
+
+    python -m tests.broker.fuzz_answers --count 100000 --seed 7
+
+Each input is one call (a lookup, a fetch, a commit, a write, a login ...) to a
+broker of which one answer is broken: bytes flipped, cut, put in, made extreme,
+the frame's size a lie, or values odd in a sound layout. What comes after it is sound, so that a call may
+also end well. The broker is in this process: there are no ports and no waits.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import resource
+import socket
+import struct
+import sys
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import cache
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+from kafka.protocol import admin, consumer, producer, sasl
+from kafka.protocol import metadata as meta
+
+from pyspark_kafkalog.broker import cluster as cluster_module
+from pyspark_kafkalog.broker import pool, produce, produce_ids, sockets
+from pyspark_kafkalog.broker.cluster import cluster_of
+from pyspark_kafkalog.broker.connection import Connection
+from pyspark_kafkalog.broker.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
+from pyspark_kafkalog.broker.groups import BrokerGroups
+from pyspark_kafkalog.broker.place import Brokers
+from pyspark_kafkalog.broker.sockets import Address
+from pyspark_kafkalog.codec.encode import EncodeSettings
+from pyspark_kafkalog.errors import KafkaLogError
+from pyspark_kafkalog.model import CommittedOffset, OffsetRange, TopicPartition
+from pyspark_kafkalog.options.brokers import ConnectionOptions, FetchOptions, ProduceOptions
+from pyspark_kafkalog.options.security import SecurityOptions
+from tests.broker.producing import numbered, router_to
+from tests.log.partitions import batch
+
+LONGEST = 5.0
+"""Seconds that one input may take: some times the longest timeout, as machines are busy."""
+MOST_MEMORY = 512 << 20
+"""By how much the process may grow in a run."""
+_FITS = 150_000
+"""Bytes that a pair of sockets takes while nobody reads."""
+TOPIC_ID = uuid.UUID(int=7)
+PARTITION = TopicPartition("t", 0)
+CONNECTION = ConnectionOptions(
+    ("b:9092",),
+    request_timeout_ms=200,
+    socket_connection_setup_timeout_ms=200,
+    retry_backoff_ms=1,
+    retry_backoff_max_ms=2,
+    reconnect_backoff_ms=1,
+    reconnect_backoff_max_ms=2,
+)
+FETCH = FetchOptions(fetch_max_wait_ms=0, poll_timeout_ms=400, num_retries=1, retry_interval_ms=1)
+PLAIN = SecurityOptions("SASL_PLAINTEXT", "PLAIN", "me", "secret")
+SCRAM = SecurityOptions("SASL_PLAINTEXT", "SCRAM-SHA-256", "me", "secret")
+
+
+@cache
+def records() -> bytes:
+    return b"".join(batch(offset) for offset in range(0, 30, 10))
+
+
+# What a sound broker says
+
+
+def _api_versions(request: Any, version: int) -> Any:
+    its = meta.ApiVersionsResponse.ApiVersion
+    keys = [its(api_key=key, min_version=0, max_version=highest) for key, highest in HIGHEST.items()]
+    feature = meta.ApiVersionsResponse.SupportedFeatureKey(name="f", min_version=1, max_version=2)
+    return meta.ApiVersionsResponse(
+        error_code=0, api_keys=keys, throttle_time_ms=0, supported_features=[feature]
+    )
+
+
+def _metadata(request: Any, version: int) -> Any:
+    topic = meta.MetadataResponse.MetadataResponseTopic
+    partitions = [
+        topic.MetadataResponsePartition(
+            error_code=0,
+            partition_index=number,
+            leader_id=1 + number % 2,
+            leader_epoch=3,
+            replica_nodes=[1, 2],
+            isr_nodes=[1, 2],
+            offline_replicas=[],
+        )
+        for number in range(2)
+    ]
+    topics = [topic(error_code=0, name="t", topic_id=TOPIC_ID, is_internal=False, partitions=partitions)]
+    node = meta.MetadataResponse.MetadataResponseBroker
+    brokers = [node(node_id=number, host=f"b{number}", port=9092, rack="r") for number in (1, 2)]
+    return meta.MetadataResponse(
+        throttle_time_ms=0, brokers=brokers, cluster_id="c", controller_id=1, topics=topics
+    )
+
+
+def _list_offsets(request: Any, version: int) -> Any:
+    topic = consumer.ListOffsetsResponse.ListOffsetsTopicResponse
+    answers = [
+        topic(
+            name=its.name,
+            partitions=[
+                topic.ListOffsetsPartitionResponse(
+                    partition_index=partition.partition_index,
+                    error_code=0,
+                    timestamp=5,
+                    offset=0 if partition.timestamp in (-2, -4) else 30,
+                    leader_epoch=3,
+                )
+                for partition in its.partitions
+            ],
+        )
+        for its in request.topics
+    ]
+    return consumer.ListOffsetsResponse(throttle_time_ms=0, topics=answers)
+
+
+def _fetch(request: Any, version: int) -> Any:
+    topic = consumer.FetchResponse.FetchableTopicResponse
+    aborted = topic.PartitionData.AbortedTransaction(producer_id=9, first_offset=0)
+    partition = topic.PartitionData(
+        partition_index=0,
+        error_code=0,
+        high_watermark=30,
+        last_stable_offset=30,
+        log_start_offset=0,
+        aborted_transactions=[aborted],
+        preferred_read_replica=-1,
+        records=records()[len(records()) // 3 * (request.topics[0].partitions[0].fetch_offset // 10) :],
+    )
+    responses = [topic(topic="t", topic_id=TOPIC_ID, partitions=[partition])]
+    return consumer.FetchResponse(throttle_time_ms=0, error_code=0, session_id=0, responses=responses)
+
+
+def _find_coordinator(request: Any, version: int) -> Any:
+    its = meta.FindCoordinatorResponse.Coordinator
+    found = {"node_id": 1, "host": "b1", "port": 9092, "error_code": 0, "error_message": None}
+    keys = request.coordinator_keys or []
+    return meta.FindCoordinatorResponse(
+        throttle_time_ms=0, coordinators=[its(key=key, **found) for key in keys], **found
+    )
+
+
+def _offset_fetch(request: Any, version: int) -> Any:
+    response = consumer.OffsetFetchResponse
+    values = {
+        "partition_index": 0,
+        "committed_offset": 5,
+        "committed_leader_epoch": 3,
+        "metadata": "m",
+        "error_code": 0,
+    }
+    topic, group = response.OffsetFetchResponseTopic, response.OffsetFetchResponseGroup
+    of_group = group.OffsetFetchResponseTopics
+    groups = [
+        group(
+            group_id="g",
+            error_code=0,
+            topics=[of_group(name="t", partitions=[of_group.OffsetFetchResponsePartitions(**values)])],
+        )
+    ]
+    topics = [topic(name="t", partitions=[topic.OffsetFetchResponsePartition(**values)])]
+    return response(throttle_time_ms=0, error_code=0, topics=topics, groups=groups)
+
+
+def _offset_commit(request: Any, version: int) -> Any:
+    topic = consumer.OffsetCommitResponse.OffsetCommitResponseTopic
+    partition = topic.OffsetCommitResponsePartition(partition_index=0, error_code=0)
+    return consumer.OffsetCommitResponse(throttle_time_ms=0, topics=[topic(name="t", partitions=[partition])])
+
+
+def _offset_delete(request: Any, version: int) -> Any:
+    topic = consumer.OffsetDeleteResponse.OffsetDeleteResponseTopic
+    partition = topic.OffsetDeleteResponsePartition(partition_index=0, error_code=0)
+    return consumer.OffsetDeleteResponse(
+        throttle_time_ms=0, error_code=0, topics=[topic(name="t", partitions=[partition])]
+    )
+
+
+def _delete_groups(request: Any, version: int) -> Any:
+    its = admin.DeleteGroupsResponse.DeletableGroupResult(group_id="g", error_code=0)
+    return admin.DeleteGroupsResponse(throttle_time_ms=0, results=[its])
+
+
+def _list_groups(request: Any, version: int) -> Any:
+    its = admin.ListGroupsResponse.ListedGroup
+    groups = [its(group_id="g", protocol_type="consumer", group_state="Empty", group_type="classic")]
+    return admin.ListGroupsResponse(throttle_time_ms=0, error_code=0, groups=groups)
+
+
+def _describe_groups(request: Any, version: int) -> Any:
+    group = admin.DescribeGroupsResponse.DescribedGroup
+    member = group.DescribedGroupMember(
+        member_id="m",
+        group_instance_id=None,
+        client_id="c",
+        client_host="/h",
+        member_metadata=b"",
+        member_assignment=struct.pack(">hih1siiii", 0, 1, 1, b"t", 2, 0, 1, -1),
+    )
+    groups = [
+        group(
+            error_code=0,
+            group_id=name,
+            group_state="Stable" if name == "g" else "Dead",
+            protocol_type="consumer",
+            protocol_data="range",
+            members=[member],
+        )
+        for name in request.groups
+    ]
+    return admin.DescribeGroupsResponse(throttle_time_ms=0, groups=groups)
+
+
+def _describe_new_groups(request: Any, version: int) -> Any:
+    group = ConsumerGroupDescribeResponse.DescribedGroup
+    member = group.Member
+    partitions = member.Assignment.TopicPartitions(topic_id=TOPIC_ID, topic_name="t", partitions=[0, 1])
+    assignment = member.Assignment(topic_partitions=[partitions])
+    its = member(
+        member_id="m",
+        instance_id=None,
+        rack_id=None,
+        member_epoch=1,
+        client_id="c",
+        client_host="/h",
+        subscribed_topic_names=["t"],
+        subscribed_topic_regex=None,
+        assignment=assignment,
+        target_assignment=assignment,
+    )
+    groups = [
+        group(
+            error_code=0 if name == "h" else 69,
+            error_message=None,
+            group_id=name,
+            group_state="Stable",
+            group_epoch=1,
+            assignment_epoch=1,
+            assignor_name="uniform",
+            members=[its],
+        )
+        for name in request.group_ids
+    ]
+    return ConsumerGroupDescribeResponse(throttle_time_ms=0, groups=groups)
+
+
+def _describe_configs(request: Any, version: int) -> Any:
+    result = admin.DescribeConfigsResponse.DescribeConfigsResult
+    values = {"cleanup.policy": "delete", "max.message.bytes": "1048588", "remote.storage.enable": None}
+    configs = [
+        result.DescribeConfigsResourceResult(
+            name=name, value=value, read_only=False, config_source=5, is_sensitive=False, synonyms=[]
+        )
+        for name, value in values.items()
+    ]
+    its = result(error_code=0, error_message=None, resource_type=2, resource_name="t", configs=configs)
+    return admin.DescribeConfigsResponse(throttle_time_ms=0, results=[its])
+
+
+def _describe_log_dirs(request: Any, version: int) -> Any:
+    result = admin.DescribeLogDirsResponse.DescribeLogDirsResult
+    topic = result.DescribeLogDirsTopic
+    partition = topic.DescribeLogDirsPartition(
+        partition_index=0, partition_size=100, offset_lag=0, is_future_key=False
+    )
+    its = result(error_code=0, log_dir="/d", topics=[topic(name="t", partitions=[partition])])
+    return admin.DescribeLogDirsResponse(throttle_time_ms=0, error_code=0, results=[its])
+
+
+def _init_producer_id(request: Any, version: int) -> Any:
+    return producer.InitProducerIdResponse(throttle_time_ms=0, error_code=0, producer_id=7, producer_epoch=0)
+
+
+def _produce(request: Any, version: int) -> Any:
+    topic = producer.ProduceResponse.TopicProduceResponse
+    answers = [
+        topic(
+            name=its.name,
+            partition_responses=[
+                topic.PartitionProduceResponse(
+                    index=partition.index,
+                    error_code=0,
+                    base_offset=0,
+                    log_append_time_ms=-1,
+                    log_start_offset=0,
+                )
+                for partition in its.partition_data
+            ],
+        )
+        for its in request.topic_data
+    ]
+    return producer.ProduceResponse(responses=answers, throttle_time_ms=0)
+
+
+def _handshake(request: Any, version: int) -> Any:
+    return sasl.SaslHandshakeResponse(error_code=0, mechanisms=["PLAIN", "SCRAM-SHA-256"])
+
+
+def _authenticate(request: Any, version: int) -> Any:
+    said = bytes(request.auth_bytes)
+    auth = b""
+    if said.startswith(b"n,,"):
+        auth = b"r=" + said.partition(b"r=")[2] + b"x,s=c2FsdA==,i=4096"
+    elif said.startswith(b"c="):
+        auth = b"v=" + b"A" * 44
+    return sasl.SaslAuthenticateResponse(
+        error_code=0, error_message=None, auth_bytes=auth, session_lifetime_ms=0
+    )
+
+
+SOUND: dict[int, tuple[Any, Callable[[Any, int], Any]]] = {
+    0: (producer.ProduceRequest, _produce),
+    1: (consumer.FetchRequest, _fetch),
+    2: (consumer.ListOffsetsRequest, _list_offsets),
+    3: (meta.MetadataRequest, _metadata),
+    8: (consumer.OffsetCommitRequest, _offset_commit),
+    9: (consumer.OffsetFetchRequest, _offset_fetch),
+    10: (meta.FindCoordinatorRequest, _find_coordinator),
+    15: (admin.DescribeGroupsRequest, _describe_groups),
+    16: (admin.ListGroupsRequest, _list_groups),
+    17: (sasl.SaslHandshakeRequest, _handshake),
+    18: (meta.ApiVersionsRequest, _api_versions),
+    22: (producer.InitProducerIdRequest, _init_producer_id),
+    32: (admin.DescribeConfigsRequest, _describe_configs),
+    35: (admin.DescribeLogDirsRequest, _describe_log_dirs),
+    36: (sasl.SaslAuthenticateRequest, _authenticate),
+    42: (admin.DeleteGroupsRequest, _delete_groups),
+    47: (consumer.OffsetDeleteRequest, _offset_delete),
+    69: (ConsumerGroupDescribeRequest, _describe_new_groups),
+}
+"""Each request that we send, and what makes the answer to it."""
+LOWEST = {0: 3, 1: 4, 2: 1, 8: 2, 9: 2}
+"""Of versions, where it is not 0."""
+HIGHEST: dict[int, int] = {}
+"""The newest that the broker knows; each input has its own."""
+_NEWEST = {0: 12, 1: 13, 8: 9, 9: 9}
+"""Those that we ask for, where kafka-python knows newer ones."""
+
+
+def of_newest_versions() -> None:
+    """Let the broker know all that we may ask for."""
+    for key, (request, _) in SOUND.items():
+        HIGHEST[key] = min(request.max_version, _NEWEST.get(key, 99))
+
+
+def asked() -> Any:
+    """A request that names something, so that the answer to it holds something."""
+    partition = SimpleNamespace(partition_index=0, index=0, timestamp=-1, fetch_offset=0)
+    topic = SimpleNamespace(name="t", partitions=[partition], partition_data=[partition])
+    return SimpleNamespace(
+        topics=[topic],
+        topic_data=[topic],
+        coordinator_keys=["g"],
+        groups=["g"],
+        group_ids=["g"],
+        auth_bytes=b"n,,n=me,r=x",
+    )
+
+
+# The calls
+
+
+def _write(options: ConnectionOptions) -> None:
+    acks = ProduceOptions(delivery_timeout_ms=500, request_timeout_ms=200)
+    with produce.ProduceSink(cluster_of(options), acks, EncodeSettings(batch_size=1 << 16)) as sink:
+        from pyspark_kafkalog.transfer.writing import write_rows
+
+        write_rows([numbered(5)], router_to(sink, "t"), sink)
+        sink.finish()
+
+
+def _log_in(security: SecurityOptions) -> Callable[[ConnectionOptions], None]:
+    def call(options: ConnectionOptions) -> None:
+        options = ConnectionOptions(
+            options.bootstrap_servers, request_timeout_ms=options.request_timeout_ms, security=security
+        )
+        Connection.open(Address("b", 9092), options, timeout=0.4).close()
+
+    return call
+
+
+def _place(ask: Callable[[Brokers], Any]) -> Callable[[ConnectionOptions], None]:
+    return lambda options: ask(Brokers(options, FETCH))
+
+
+def _groups(ask: Callable[[BrokerGroups], Any]) -> Callable[[ConnectionOptions], None]:
+    return lambda options: ask(BrokerGroups(options, timeout=0.4))
+
+
+def _read(place: Brokers) -> None:
+    for committed in (True, False):
+        for _ in place.fetch(PARTITION, OffsetRange(0, 30), read_committed=committed):
+            pass
+
+
+P2 = [PARTITION, TopicPartition("t", 1)]
+CALLS: list[tuple[tuple[int, ...], Callable[[ConnectionOptions], None]]] = [
+    ((18, 3, 3), _place(lambda place: place.topics())),
+    ((3,), _place(lambda place: place.topic_ids(["t", "u"]))),
+    ((2, 3), _place(lambda place: place.watermarks(P2, read_committed=True))),
+    ((2,), _place(lambda place: place.offsets_for_times(dict.fromkeys(P2, 3)))),
+    ((2,), _place(lambda place: place.newest_timestamps(P2))),
+    ((2,), _place(lambda place: place.oldest_timestamps(P2))),
+    ((35, 2), _place(lambda place: place.mean_record_bytes(P2))),
+    ((1, 1, 3), _place(_read)),
+    ((1,), _place(lambda place: place.offset_after_bytes(PARTITION, OffsetRange(0, 30), 300))),
+    ((10, 9), _groups(lambda groups: groups.committed("g"))),
+    ((9,), _groups(lambda groups: groups.committed("g", P2))),
+    ((8, 10, 2), _groups(lambda groups: groups.commit("g", {PARTITION: CommittedOffset(5, -1, "")}))),
+    ((47,), _groups(lambda groups: groups.delete_offsets("g", [PARTITION]))),
+    ((42,), _groups(lambda groups: groups.delete_group("g"))),
+    ((15, 69, 16), _groups(lambda groups: groups.describe(["g", "h", "i"]))),
+    ((16,), _groups(lambda groups: groups.group_ids())),
+    ((32,), lambda options: produce.max_message_bytes(cluster_of(options), "t")),  # type: ignore[list-item, return-value]
+    ((22,), lambda options: cluster_of(options).producer_id()),  # type: ignore[list-item, return-value]
+    ((0, 0, 22), _write),
+    ((17, 36, 18), _log_in(PLAIN)),
+    ((36, 36, 17), _log_in(SCRAM)),
+]
+"""The requests whose answers may be broken, and a call that sends them."""
+
+
+# What breaks
+
+
+def broken(body: bytes, rng: random.Random) -> bytes:
+    """``body`` with one to four faults."""
+    data = bytearray(body)
+    for _ in range(rng.choice((1, 1, 1, 2, 4))):
+        at = rng.randrange(len(data) + 1)
+        match rng.randrange(9):
+            case 0:
+                data[at : at + 1] = bytes((rng.randrange(256),))
+            case 1:
+                data[at : at + 1] = bytes((rng.choice((0, 1, 0x7F, 0x80, 0xFF)),))
+            case 2:
+                size = rng.choice((2, 4, 8))
+                kinds = (-1, -2, 0, 1, (1 << 8 * size - 1) - 1, -(1 << 8 * size - 1), rng.randrange(200))
+                data[at : at + size] = rng.choice(kinds).to_bytes(size, "big", signed=True)
+            case 3:
+                del data[at:]
+            case 4:
+                del data[at : at + rng.randrange(1, 9)]
+            case 5:
+                data[at:at] = bytes(rng.randrange(256) for _ in range(rng.randrange(1, 9)))
+            case 6:
+                data[at:at] = rng.choice((b"\xff", b"\x81", b"\0", b"\x01\x00\x00")) * rng.choice(
+                    (5, 100, 60_000)
+                )
+            case 7:
+                other = rng.randrange(len(data) + 1)
+                data[at:at] = data[min(at, other) : max(at, other)][:5_000]
+            case 8:
+                data[at : at + 5] = b"\xff\xff\xff\xff\x0f"
+    return bytes(data)
+
+
+def odd(response: Any, version: int, rng: random.Random) -> bytes:
+    """A response in which one to three values are odd, in a layout that is sound."""
+    values = list(_values(response, version))
+    for _ in range(rng.choice((1, 1, 2, 3))):
+        its, name = rng.choice(values)
+        setattr(its, name, _odd(getattr(its, name), rng))
+    return bytes(response.encode(version=version))
+
+
+def _values(its: Any, version: int) -> Iterator[tuple[Any, str]]:
+    for name, layout in its.fields.items():
+        if not layout.for_version_q(version):
+            continue
+        yield its, name
+        value = getattr(its, name)
+        for inner in value if isinstance(value, list) else [value]:
+            if hasattr(inner, "to_dict"):
+                yield from _values(inner, version)
+
+
+def _odd(value: Any, rng: random.Random) -> Any:
+    if isinstance(value, bool) or value is None:
+        return not value
+    if isinstance(value, int):
+        return rng.choice((-1, -2, 0, 1, 3, 15, 16, 29, 75, 100, (1 << 15) - 1, (1 << 31) - 1, (1 << 63) - 1))
+    if isinstance(value, str):
+        return rng.choice((None, "", "\0", "é" * 200, "-1", "9" * 5_000, "x" * 30_000, value + value))
+    if isinstance(value, bytes):
+        return rng.choice((None, b"", b"{}", b"\xff" * 300, value + value))
+    if isinstance(value, list):
+        return rng.choice((None, [], value * 2, value[::-1], value * 50 if len(value) < 50 else value))
+    return None
+
+
+@dataclass
+class Peer:
+    """The broker: answers soundly but for the ``breaks``-th answer to requests of one kind."""
+
+    rng: random.Random
+    api_key: int
+    breaks: int
+    broke: bytes | None = None
+    asked: set[int] = field(default_factory=set)
+
+    def answer(self, frame: bytes) -> tuple[bytes, bool]:
+        """The bytes to send for a request, and whether the connection ends then."""
+        api_key, version, correlation_id = struct.unpack_from(">hhi", frame)
+        request_class, make = SOUND[api_key]
+        self.asked.add(api_key)
+        request = request_class.decode(frame, version=version, header=True)
+        flexible = api_key != 18 and request_class.flexible_version_q(version)
+        header = struct.pack(">i", correlation_id) + b"\0" * flexible
+        response = make(request, version)
+        sound = header + bytes(response.encode(version=version))
+        if api_key == self.api_key:
+            self.breaks -= 1
+            if self.breaks == 0 and self.rng.random() < 0.5:
+                with suppress(struct.error, TypeError, AttributeError):  # of odd values no layout can hold
+                    self.broke = header + odd(response, version, self.rng)
+                    return struct.pack(">i", len(self.broke)) + self.broke, False
+            if self.breaks == 0:
+                return self._broken(sound)
+        return struct.pack(">i", len(sound)) + sound, False
+
+    def _broken(self, payload: bytes) -> tuple[bytes, bool]:
+        keep = 0 if self.rng.random() < 0.05 else 4  # mostly it is the answer to the request that was sent
+        payload = payload[:keep] + broken(payload[keep:], self.rng)
+        size = len(payload)
+        if self.rng.random() < 0.05:
+            size = self.rng.choice((-1, 0, 3, size + 1, size - 1, 1 << 20, (1 << 31) - 1))
+        self.broke = struct.pack(">i", size) + payload
+        return self.broke, True
+
+
+class Wire(socket.socket):
+    """The client's end of a pair of sockets, at whose other end the peer answers while we send."""
+
+    def __init__(self, peer: Peer) -> None:
+        mine, self._other = socket.socketpair()
+        super().__init__(fileno=mine.detach())
+        self._peer = peer
+        self._asked = bytearray()
+        self._ended = False
+        self._other.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 21)
+
+    def close(self) -> None:
+        self._other.close()
+        super().close()
+
+    def sendmsg(self, pieces: Any, *args: Any) -> int:
+        if self._ended:
+            raise BrokenPipeError
+        data = b"".join(bytes(piece) for piece in pieces)
+        self._asked += data
+        while len(self._asked) >= 4:
+            (size,) = struct.unpack_from(">i", self._asked)
+            if len(self._asked) < size + 4:
+                break
+            frame = bytes(self._asked[4 : size + 4])
+            del self._asked[: size + 4]
+            answer, self._ended = self._peer.answer(frame)
+            self._ended = self._ended or len(answer) > _FITS
+            self._other.sendall(answer[:_FITS])
+            if self._ended:
+                self._other.shutdown(socket.SHUT_WR)
+                break
+        return len(data)
+
+    def send(self, data: Any, *args: Any) -> int:
+        return self.sendmsg([data])
+
+
+@contextmanager
+def listening(peer: Peer) -> Iterator[None]:
+    """Every address is that of the peer, and this process has never heard of it."""
+    cluster_module._clusters.by_options.clear()
+    produce_ids._free.clear()
+    produce._max_message_bytes.clear()
+    pool._reached.clear()
+    with mock.patch.object(sockets, "open_socket", side_effect=lambda *args, **kwargs: Wire(peer)):
+        try:
+            yield
+        finally:
+            for its in cluster_module._clusters.by_options.values():
+                its.close()
+
+
+@dataclass
+class Report:
+    """What came of a run."""
+
+    outcomes: Counter[str] = field(default_factory=Counter)
+    by_api: Counter[int] = field(default_factory=Counter)
+    slowest: float = 0.0
+    faults: list[str] = field(default_factory=list)
+    grown: int = 0
+
+    def __str__(self) -> str:
+        counts = ", ".join(f"{name} {count}" for name, count in self.outcomes.most_common())
+        apis = ", ".join(
+            f"{SOUND[key][0].name.removesuffix('Request')} {count}"
+            for key, count in self.by_api.most_common()
+        )
+        return (
+            f"outcomes: {counts}\nbroken answers: {apis}\nslowest input: {self.slowest:.2f} s,"
+            f" memory grown by {self.grown >> 20} MiB, faults: {len(self.faults)}"
+        )
+
+
+def one(seed: int, number: int, report: Report) -> None:
+    """The input of this number."""
+    rng = random.Random(f"{seed}/{number}")
+    keys, call = CALLS[number % len(CALLS)]
+    peer = Peer(rng, rng.choice(keys), rng.choice((1, 1, 1, 1, 2)))
+    of_newest_versions()
+    for key, highest in HIGHEST.items():
+        if rng.random() < 0.4:  # one of old
+            HIGHEST[key] = rng.randint(LOWEST.get(key, 0), highest)
+    begun = time.monotonic()
+    try:
+        with listening(peer):
+            call(CONNECTION)
+        outcome = "well"
+    except KafkaLogError as e:
+        outcome = type(e).__name__
+    except Exception as e:
+        outcome = "raw " + type(e).__name__
+        report.faults.append(f"input {number}: {outcome}: {e} {traceback_of(e)}; answer {peer.broke!r:.300}")
+    taken = time.monotonic() - begun
+    if taken > LONGEST:
+        report.faults.append(f"input {number} took {taken:.1f} s; answer {peer.broke!r:.300}")
+    report.slowest = max(report.slowest, taken)
+    if peer.broke is None:
+        outcome = "nothing broken"
+    else:
+        report.by_api[peer.api_key] += 1
+    report.outcomes[outcome] += 1
+
+
+def traceback_of(error: BaseException) -> str:
+    trace, places = error.__traceback__, []
+    while trace is not None:
+        places.append(f"{trace.tb_frame.f_code.co_name}:{trace.tb_lineno}")
+        trace = trace.tb_next
+    return " > ".join(places[-4:])
+
+
+def run(seed: int, count: int, first: int = 0) -> Report:
+    """So many inputs from the ``first`` on."""
+    report = Report()
+    one(seed, first, Report())  # what is loaded and compiled for any
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for number in range(first, first + count):
+        one(seed, number, report)
+    report.grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) << 10
+    if report.grown > MOST_MEMORY:
+        report.faults.append(f"the process has grown by {report.grown} bytes")
+    return report
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--count", type=int, default=100_000)
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
+    parser.add_argument("--first", type=int, default=0, help="number of the first input, to see one again")
+    args = parser.parse_args()
+    begun = time.monotonic()
+    report = run(args.seed, args.count, args.first)
+    print(f"seed {args.seed}, {args.count} inputs in {time.monotonic() - begun:.0f} s\n{report}")
+    print("\n".join(report.faults[:20]))
+    return 1 if report.faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

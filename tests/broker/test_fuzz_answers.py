@@ -1,0 +1,30 @@
+"""A slice of the fuzzer of answers, with new inputs each time."""
+
+from __future__ import annotations
+
+import random
+
+from tests.broker import fuzz_answers
+
+
+def test_sound_answers_are_taken() -> None:
+    """Else the fuzzer would show nothing."""
+    sent: set[int] = set()
+    for number, (_, call) in enumerate(fuzz_answers.CALLS):
+        peer = fuzz_answers.Peer(random.Random(number), api_key=-1, breaks=0)
+        fuzz_answers.of_newest_versions()
+        with fuzz_answers.listening(peer):
+            if number == len(fuzz_answers.CALLS) - 1:  # a broker that does not know the password
+                break
+            call(fuzz_answers.CONNECTION)
+        sent |= peer.asked
+    assert sent == fuzz_answers.SOUND.keys()
+
+
+def test_broken_answers_are_told_as_our_errors() -> None:
+    seed = random.SystemRandom().randrange(1 << 32)
+    report = fuzz_answers.run(seed, 600)
+    print(f"seed {seed}\n{report}")
+    assert not report.faults, f"seed {seed}: {report.faults[:3]}"
+    assert sum(report.by_api.values()) > 400
+    assert len(report.by_api) > 15
