@@ -148,7 +148,7 @@ def test_versions_of_tls() -> None:
 def test_versions_of_tls_that_this_machine_does_not_offer() -> None:
     security = SecurityOptions("SSL", tls=TlsOptions(minimum_version="TLSv1", maximum_version="TLSv1"))
     broker = FakeBroker(lambda asked: None)
-    with pytest.raises(BrokerError, match="name TLSv1.2 or TLSv1.3") as caught:
+    with pytest.raises(BrokerError, match=r"name TLSv1\.2 or TLSv1\.3") as caught:
         Connection.open(Address.parse(broker.address), ConnectionOptions(("b:1",)), tls=tls_context(security))
     assert not isinstance(caught.value, BrokerConnectionError)
     broker.close()
