@@ -20,6 +20,8 @@ from pyspark_kafkalog.broker.sockets import Address
 from pyspark_kafkalog.errors import BrokerConnectionError, BrokerError
 from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions, FetchOptions
+from pyspark_kafkalog.options.settings import place_options
+from pyspark_kafkalog.transfer.places import open_place
 from tests.broker.fake_broker import Asked, FakeBroker, metadata, serving
 from tests.broker.test_fetch_scripted import Script, played
 from tests.kafka_process import free_ports
@@ -164,6 +166,16 @@ def test_what_was_reached_once_is_waited_for() -> None:
         cluster = Cluster(options)
         assert cluster.topics() == {"t": (0,)}
         cluster.close()
+
+
+def test_a_task_waits_for_brokers_that_its_plan_came_from() -> None:
+    with started_after(2) as address:
+        options = place_options(
+            {"kafka.bootstrap.servers": address, "kafka.socket.connection.setup.timeout.ms": "500"}
+        )
+        with pytest.raises(BrokerConnectionError, match="Connection refused"):
+            open_place(options).topics()
+        assert open_place(options, reached=True).topics() == {"t": (0,)}
 
 
 def brokers_at(*addresses: str) -> list[Address]:
