@@ -2,7 +2,9 @@
 
 What an error code means follows Kafka's AbstractCoordinator and CoordinatorStrategy:
 a coordinator that says it is none, or can't be reached, is looked up again, and one
-that loads its partition of ``__consumer_offsets`` is asked again after a pause.
+that loads its partition of ``__consumer_offsets`` is asked again after a pause. One that
+is silent for half of the time that is left is looked up again, too: a broker that is
+paused answers nothing, while another has become the coordinator.
 """
 
 from __future__ import annotations
@@ -53,11 +55,12 @@ def call_coordinators(
     """
     backoff = Backoff(cluster.options, timeout)
     answers: dict[str, Answer | Refused] = {}
+    asked: list[Address] = []
     remaining = sorted(set(groups))
     while remaining:
         unknown = [group for group in remaining if group not in cluster.coordinators]
         trouble: KafkaLogError | None = None
-        for group, code in _find(cluster, unknown, backoff).items():
+        for group, code in _find(cluster, unknown, backoff, asked).items():
             if is_retriable(code):
                 trouble = error_of(code, f"{doing}: its coordinator is not found")
             else:
@@ -108,10 +111,10 @@ def _ask_one(
     min_version: int,
     max_version: int | None,
 ) -> Mapping[str, Answer | Refused]:
-    connection = cluster.coordinator_connection(coordinator, timeout=backoff.remaining)
+    connection = cluster.coordinator_connection(coordinator, timeout=backoff.remaining / 2)
     try:
         response = connection.call(
-            request, min_version=min_version, max_version=max_version, timeout=backoff.remaining
+            request, min_version=min_version, max_version=max_version, timeout=backoff.remaining / 2
         )
         with connection.reading():
             return read(response)
@@ -119,13 +122,18 @@ def _ask_one(
         cluster.release(connection)
 
 
-def _find(cluster: Cluster, groups: Collection[str], backoff: Backoff) -> dict[str, int]:
-    """Look up the coordinators of these groups; the error codes of those that have none now."""
+def _find(
+    cluster: Cluster, groups: Collection[str], backoff: Backoff, asked: list[Address]
+) -> dict[str, int]:
+    """Look up the coordinators of these groups; the error codes of those that have none now.
+
+    :param asked: brokers that were asked already, others are asked before them.
+    """
     if not groups:
         return {}
     refused: dict[str, int] = {}
     try:
-        answers = _find_coordinators(cluster, groups, backoff)
+        answers = _find_coordinators(cluster, groups, backoff, asked)
     except BrokerConnectionError as e:
         backoff.pause(e, first_contact=not cluster.metadata.brokers)
         return {}
@@ -138,16 +146,20 @@ def _find(cluster: Cluster, groups: Collection[str], backoff: Backoff) -> dict[s
     return refused
 
 
-def _find_coordinators(cluster: Cluster, groups: Collection[str], backoff: Backoff) -> dict[str, Any]:
-    connection = cluster.any_connection(timeout=backoff.remaining)
+def _find_coordinators(
+    cluster: Cluster, groups: Collection[str], backoff: Backoff, asked: list[Address]
+) -> dict[str, Any]:
+    connection = cluster.any_connection(timeout=backoff.remaining, last=asked)
+    asked[:] = [*(address for address in asked if address != connection.address), connection.address]
     try:
         if connection.version_of(FindCoordinatorRequest) >= _FIRST_WITH_MANY:
             request = FindCoordinatorRequest(key_type=CoordinatorType.GROUP, coordinator_keys=list(groups))
-            response = connection.call(request, timeout=backoff.remaining)
+            response = connection.call(request, timeout=backoff.remaining / 2)
             return {answer.key: answer for answer in response.coordinators}
         return {
             group: connection.call(
-                FindCoordinatorRequest(key=group, key_type=CoordinatorType.GROUP), timeout=backoff.remaining
+                FindCoordinatorRequest(key=group, key_type=CoordinatorType.GROUP),
+                timeout=backoff.remaining / 2,
             )
             for group in groups
         }

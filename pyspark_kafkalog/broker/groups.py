@@ -40,6 +40,8 @@ _BEFORE_TOPIC_IDS = 9
 _FIRST_WITH_ALL = 2
 """The first version of OffsetFetch that tells all partitions, and of OffsetCommit that tells the member."""
 _DEAD = "Dead"
+_EPOCHS_WITHIN = 1.0
+"""Seconds in which leaders have to tell their epochs, or half of what a commit may take."""
 
 _log = logging.getLogger("pyspark_kafkalog")
 
@@ -236,7 +238,7 @@ class BrokerGroups:
                 unknown,
                 list_offsets.epoch_requests,
                 list_offsets.read_epochs,
-                timeout=self._timeout / 2,
+                timeout=min(self._timeout / 2, _EPOCHS_WITHIN),
                 min_version=list_offsets.FIRST_WITH_EPOCH,
                 max_version=list_offsets.MAX_VERSION,
             )

@@ -79,7 +79,8 @@ class LogStreamReader(LogReader, DataSourceStreamReader, SupportsTriggerAvailabl
         group = self._options.group
         if not group.commits or group.group_id is None:
             return None
-        groups = open_groups(self._place_options, timeout=TIMEOUT)
+        # One that is required is worth the wait for a coordinator that fails over.
+        groups = open_groups(self._place_options, timeout=None if group.required else TIMEOUT)
         if not self._options.large_messages.safe_offsets:
             return OffsetCommitter(groups, group.group_id, required=group.required)
         safe_offsets = self._safe_offsets()
@@ -138,6 +139,8 @@ class LogStreamReader(LogReader, DataSourceStreamReader, SupportsTriggerAvailabl
             self._commit(begin, wait=True)
             if start is not None:
                 return start
+        elif self._committer is not None:
+            self._committer.settle()
         return to_json(end)
 
     def _parsed(self, start: dict[str, Any]) -> Offsets:

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import wait as wait_for
 
 from pyspark_kafkalog.errors import KafkaLogError
 from pyspark_kafkalog.model import CommittedOffset, GroupOffsets, TopicPartition
@@ -67,6 +68,7 @@ class OffsetCommitter:
         self._clock = clock
         self._thread = ThreadPoolExecutor(1, "kafkalog commits")
         self._last: Future[None] | None = None
+        self._finished: Offsets = {}
         self._committed: Offsets = {}
         self._pause = 0.0
         self._not_before = float("-inf")
@@ -75,13 +77,23 @@ class OffsetCommitter:
         """Commit those of ``offsets`` that have changed, all of which the query has processed.
 
         :param wait: until it is committed. Without this, and unless it is required, the commit goes
-            on while the query does; it is left to the next one if the last is still under way.
+            on while the query does; those that wait for one under way become one, of the latest.
         :raises KafkaLogError: if it fails and is required.
         """
+        self._finished = offsets
         if wait or self._required:
             self._thread.submit(self._commit, offsets).result()
-        elif self._last is None or self._last.done():
-            self._last = self._thread.submit(self._commit, offsets)
+        elif self._last is None or self._last.running() or self._last.done():
+            self._last = self._thread.submit(lambda: self._commit(self._finished))
+
+    def settle(self) -> None:
+        """Wait until all that is finished is committed, or has failed to be, for 2 seconds at most.
+
+        Spark kills its planner when a query is stopped, so what is not committed by then is not
+        before the query starts again.
+        """
+        if self._last is not None:
+            wait_for([self._last], TIMEOUT)
 
     def prepare(self, offsets: Offsets) -> None:
         """Read what a commit of ``offsets`` will need, if anything, so that it takes no longer than others.

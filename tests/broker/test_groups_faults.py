@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import struct
 import time
 import uuid
@@ -15,6 +17,7 @@ from pyspark_kafkalog.errors import BrokerConnectionError, BrokerError
 from pyspark_kafkalog.model import CommittedOffset, TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions
 from tests.broker.fake_broker import API_VERSIONS, METADATA, Asked, framed, serving
+from tests.kafka import Broker
 from tests.kafka_cluster import Cluster
 from tests.kafka_proxy import Fault, Link, Proxy, cut, delay, repeat, reset, swallow
 
@@ -119,6 +122,37 @@ def test_a_coordinator_that_dies_is_replaced(cluster: Cluster, topic: str, group
     assert offsets_of(groups, group) == {partition: 2}
     assert groups.describe([group])[group].coordinator != died
     assert group in groups.group_ids()
+
+
+@pytest.mark.parametrize("paused", [False, True], ids=["killed", "paused"])
+def test_a_coordinator_that_fails_is_outlived_within_the_request_timeout(
+    cluster: Cluster, topic: str, group: str, paused: bool
+) -> None:
+    """So a query whose commits are required goes on; 2 seconds are not enough."""
+    groups, partition = groups_of(cluster, request_timeout_ms=20_000), TopicPartition(topic, 0)
+    groups.commit(group, {partition: CommittedOffset(1)})
+    failed = groups.describe([group])[group].coordinator
+    if not paused:
+        cluster.kill(failed)
+        groups.commit(group, {partition: CommittedOffset(2)})
+    else:
+        pid = cluster.brokers[failed].pid
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            groups.commit(group, {partition: CommittedOffset(2)})
+            assert groups.describe([group])[group].coordinator != failed
+        finally:
+            os.kill(pid, signal.SIGCONT)
+    assert offsets_of(groups, group) == {partition: 2}
+
+
+def test_a_first_commit_waits_for_the_topic_of_offsets(new_broker: Callable[..., Broker]) -> None:
+    broker = new_broker({"offsets.topic.num.partitions": 50})
+    broker.start()
+    broker.create_topic("t")
+    groups = BrokerGroups(ConnectionOptions((broker.bootstrap,)))
+    groups.commit("g", {TopicPartition("t", 0): CommittedOffset(1)})
+    assert offsets_of(groups, "g") == {TopicPartition("t", 0): 1}
 
 
 def test_a_coordinator_that_moves_is_followed(cluster: Cluster, topic: str, group: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,12 @@ from pyspark_kafkalog.model import CommittedOffset, GroupOffsets, TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions
 from pyspark_kafkalog.transfer.committing import METADATA
 from tests.kafka import Broker, run_kafka_class
+from tests.kafka_cluster import Cluster
+from tests.kafka_proxy import delay
 
 pytestmark = pytest.mark.broker
 
+OFFSET_COMMIT = 8
 _TOOL = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 
 
@@ -165,6 +169,40 @@ def test_without_the_checkpoint_the_next_trigger_commits(orders: Orders, tmp_pat
         orders.wait_for_committed(7, 5)
     finally:
         query.stop()
+
+
+@pytest.mark.slow
+def test_a_query_that_is_stopped_under_load_has_committed_all_but_what_it_planned_last(
+    spark: SparkSession, cluster: Cluster, tmp_path: Path
+) -> None:
+    """Also where each commit takes longer than a micro-batch."""
+    groups = BrokerGroups(ConnectionOptions(tuple(cluster.bootstrap.split(","))))
+    orders = Orders(spark, {"kafka.bootstrap.servers": cluster.proxied_bootstrap}, groups)
+    cluster.create_topic(orders.topic, 2)
+    orders.write(5000, 5000)
+    # The first commit of all waits until the brokers have made __consumer_offsets.
+    groups.commit(orders.group, {TopicPartition(orders.topic, 0): CommittedOffset(0)})
+    behind = []
+    for round in range(4):
+        checkpoint = tmp_path / f"c{round}"
+        orders.group = f"group-{uuid.uuid4().hex[:8]}"
+        for proxy in cluster.proxies.values():
+            proxy.strike(OFFSET_COMMIT, delay(0.8), times=1000)
+        frame = orders.stream(startingOffsets="earliest", maxOffsetsPerTrigger="20")
+        query = start(frame, checkpoint)
+        deadline = time.monotonic() + 60
+        while len(list((checkpoint / "commits").glob("[0-9]*"))) < 5 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        time.sleep(0.1 * round)
+        query.stop()
+        for proxy in cluster.proxies.values():
+            proxy.heal()
+        # The last one planned was not complete, or was in the moment in which its planner was killed.
+        planned = max(int(file.name) for file in (checkpoint / "offsets").glob("[0-9]*"))
+        before = (checkpoint / "offsets" / str(planned - 1)).read_text().splitlines()[-1]
+        ends = json.loads(before)[orders.topic].values()
+        behind.append([end - its for end, its in zip(ends, orders.committed() or [0, 0], strict=True)])
+    assert max(chain(*behind)) <= 0
 
 
 def test_a_restart_makes_up_for_what_was_not_committed(orders: Orders, tmp_path: Path) -> None:

@@ -94,6 +94,38 @@ def test_a_commit_that_is_not_waited_for_holds_nothing_up() -> None:
     assert groups.commits == 2, "those between are left to the next"
 
 
+def test_what_waits_for_a_commit_is_committed_next_and_can_be_waited_for() -> None:
+    class Slow(FakeGroups):
+        def commit(self, group: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+            time.sleep(0.3)
+            super().commit(group, offsets)
+
+    groups = Slow()
+    committer = OffsetCommitter(groups, "g", required=False)
+    committer.settle()
+    for offset in range(1, 6):
+        committer.finished({A0: offset}, wait=False)
+    assert offsets(groups) == {}
+    committer.settle()
+    assert offsets(groups) == {A0: 5}
+    assert groups.commits == 2
+
+
+def test_a_commit_that_hangs_is_waited_for_in_bounds() -> None:
+    class Hung(FakeGroups):
+        free = threading.Event()
+
+        def commit(self, group: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+            assert self.free.wait(20)
+
+    committer = OffsetCommitter(Hung(), "g", required=False)
+    begun = time.monotonic()
+    committer.finished({A0: 1}, wait=False)
+    committer.settle()
+    assert 1.9 < time.monotonic() - begun < 4
+    Hung.free.set()
+
+
 class TestWatch:
     @pytest.fixture
     def groups(self) -> FakeGroups:
