@@ -71,4 +71,7 @@ def check_written_columns(columns: Mapping[str, str], *, topic: str | None) -> N
     for name, kinds in SINK_FIELDS.items():
         kind = columns.get(name)
         if kind is not None and kind not in kinds:
-            raise OptionError(f"Column {name!r} has type {kind}, and must be {' or '.join(kinds)}")
+            raise OptionError(
+                f"Column {name!r} has type {kind}, and must be {' or '.join(kinds)}",
+                hint=f"Convert it, e.g. with CAST({name} AS {kinds[0].upper()}).",
+            )

@@ -98,6 +98,8 @@ def _check_directory_name(name: str, use: Use, option: Option | None) -> None:
         bare = name.removeprefix("kafka.")
         hint = f"Write {bare!r} instead." if bare in usable else "Leave it out."
         raise OptionError(f"Option {name!r} concerns brokers, and 'path' is a log directory", hint=hint)
+    elif f"kafka.{name}" == SERVERS:
+        raise OptionError(f"Unknown option {name!r}", hint=f"Write {SERVERS!r}.")
     else:
         raise OptionError(f"Unknown option {name!r}", hint=suggestion(name, usable))
 

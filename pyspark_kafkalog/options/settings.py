@@ -176,6 +176,7 @@ def _place_name(given: GivenOptions) -> str:
     """The one option that says where the records are."""
     places = [name for name in ("path", "paths", SERVERS) if name in given]
     if not places:
+        given.check_names()
         raise OptionError(
             "No place of records is given",
             hint="Give brokers as option 'kafka.bootstrap.servers', or a log directory as option 'path', or"
@@ -324,6 +325,11 @@ def _offsets(given: GivenOptions, side: str, default: int) -> OffsetsOption:
         words["committed"] = COMMITTED
     if (word := text.strip().lower()) in words:
         return OffsetsOption(name, words[word])
+    if word and not word.startswith(("{", "[", '"')):
+        raise OptionError(
+            f"Option {name!r} must be {', '.join(words)} or JSON{option_values.shown(name, text)}",
+            hint='Expected JSON is e.g. {"topicA":{"0":23,"1":-1}}.',
+        )
     return OffsetsOption(name, parse_offsets(text, option=name, lowest=EARLIEST))
 
 
@@ -333,7 +339,10 @@ def _refuse_sentinel(offsets: OffsetsOption, sentinel: int, word: str) -> None:
     values = offsets.values
     if isinstance(values, int):
         if values == sentinel:
-            raise OptionError(f"Option {offsets.option!r} can't be {word} for batch queries")
+            raise OptionError(
+                f"Option {offsets.option!r} can't be {word} for batch queries",
+                hint="A batch starts at earliest or at offsets, and ends at latest or at offsets.",
+            )
         return
     for topic_partition, offset in values.items():
         if offset == sentinel:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.model import EARLIEST, LATEST, TopicPartition
-from pyspark_kafkalog.options.columns import read_columns
+from pyspark_kafkalog.options.columns import check_written_columns, read_columns
 from pyspark_kafkalog.options.kafka_names import KAFKA_OPTIONS, SERVERS
 from pyspark_kafkalog.options.names import OPTIONS, Option, Use, Where
 from pyspark_kafkalog.options.settings import (
@@ -572,3 +572,26 @@ class TestWriting:
     def test_one_root_only(self) -> None:
         with pytest.raises(OptionError, match="one path, not 2"):
             write_options({"path": "/a,/b"})
+
+
+class TestSlips:
+    """Common mistakes are named as such."""
+
+    def test_a_server_without_the_prefix(self) -> None:
+        for use in (lambda its: read_options(its, batch=True), write_options):
+            with pytest.raises(OptionError, match=r"'bootstrap\.servers'.*Write 'kafka\.bootstrap\.servers'"):
+                use({"bootstrap.servers": "host:9092", "subscribe": "t"})
+
+    @pytest.mark.parametrize("word", ["begining", "-2", "none"])
+    def test_a_word_for_offsets(self, word: str) -> None:
+        options = {"path": "/a", "startingOffsets": word}
+        with pytest.raises(OptionError, match=f"must be earliest, latest, committed or JSON, not '{word}'"):
+            read_options(options, batch=False)
+
+    def test_latest_as_the_start_of_a_batch(self) -> None:
+        with pytest.raises(OptionError, match=r"can't be latest for batch queries.*starts at earliest or"):
+            read_options({"path": "/a", "startingOffsets": "latest"}, batch=True)
+
+    def test_a_value_that_is_a_number(self) -> None:
+        with pytest.raises(OptionError, match=r"'value' has type int.*CAST\(value AS BINARY\)"):
+            check_written_columns({"value": "int"}, topic="t")
