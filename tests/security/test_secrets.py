@@ -52,6 +52,9 @@ def written(secure_broker: SecureBroker, token: str, tmp_path_factory: pytest.Te
             password_login(secure_broker, "SASL_SSL", "PLAIN", password=WRONG),
             mutual_tls | {"kafka.ssl.key.password": WRONG},
             plain | {"kafka.sasl.jaas.config": unclosed},
+            plain | {"kafka.sasl.mechanism": plain["kafka.sasl.jaas.config"]},
+            oauth_login(secure_broker, "SASL_SSL", 'clientId="me"')
+            | {"kafka.sasl.login.callback.handler.class": f"{WRONG}:{WRONG}".replace("-", "_")},
             plain | {"kafka.ssl.keystore.location": "k.jks", "kafka.ssl.keystore.password": STORE_PASSWORD},
         ],
     }
@@ -76,6 +79,7 @@ def written(secure_broker: SecureBroker, token: str, tmp_path_factory: pytest.Te
 def secrets(broker: SecureBroker, token: str) -> Iterator[tuple[str, bytes]]:
     yield "password", PASSWORD.encode()
     yield "wrong password", WRONG.encode()
+    yield "wrong password as an import path", WRONG.replace("-", "_").encode()
     yield "store password", STORE_PASSWORD.encode()
     yield "key password", KEY_PASSWORD.encode()
     # The signature is empty and the header the same for all: this is the claims.

@@ -250,6 +250,23 @@ def test_a_group_with_members_is_left_alone(on_broker: Orders, broker: Broker, t
         consumer.close()
 
 
+def test_two_queries_in_one_group_both_read_all(orders: Orders, tmp_path: Path) -> None:
+    """Neither fails; the group has what was committed last, as no tool can tell the two apart."""
+    orders.write(7, 5)
+    ahead = start(orders.stream(startingOffsets="earliest"), tmp_path / "a")
+    behind = start(orders.stream(startingOffsets="earliest", maxOffsetsPerTrigger="4"), tmp_path / "b")
+    try:
+        for query in (ahead, behind):
+            query.processAllAvailable()
+            assert sum(progress.numInputRows for progress in query.recentProgress) == 12
+        orders.wait_for_committed(7, 5)
+        assert ahead.isActive
+        assert behind.isActive
+    finally:
+        ahead.stop()
+        behind.stop()
+
+
 @pytest.fixture
 def half_read(orders: Orders) -> Orders:
     """The group has committed 4 of the 7 records of one partition, and nothing of the other."""
