@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import random
 import shutil
 import tempfile
@@ -38,7 +39,7 @@ class Scenario:
     name: str
     stream: bool
     root: str
-    """``fresh``: made by the first job; ``ours``: has a topic; ``broker``: left by one, with transactions."""
+    """``fresh``: made by the first job; ``ours``: with a topic; ``broker``: one left it, transactions too."""
 
     def make(self, top: Path) -> Path:
         """The directory before; what it returns need not exist."""
@@ -133,7 +134,7 @@ class Recording:
         for number, call in enumerate([None, *self.calls]):
             if call is not None:
                 disk.replay(*call)
-            if call is None or call[0] not in ("close",):
+            if call is None or call[0] != "close":
                 yield "kill", number, disk
                 for _ in range(power):
                     yield "power", number, disk
@@ -194,6 +195,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
     parser.add_argument("--power", type=int, default=4, help="losses of power after each call")
     options = parser.parse_args()
+    logging.getLogger("pyspark_kafkalog").setLevel(logging.ERROR)
     for scenario in SCENARIOS:
         with tempfile.TemporaryDirectory() as folder:
             checked = check_states(scenario, Path(folder), options.seed, power=options.power)

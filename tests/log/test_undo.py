@@ -146,6 +146,16 @@ def test_what_a_loss_of_power_leaves_is_undone(tmp_path, monkeypatch, damage, wh
     assert files(tmp_path).keys() == before.keys()
 
 
+@pytest.mark.parametrize("name", ["partition.metadata", "leader-epoch-checkpoint"])
+@pytest.mark.parametrize("damage", ["emptied", "only zeros", "cut"])
+def test_new_partition_that_a_loss_of_power_left(tmp_path, monkeypatch, name, damage):
+    write(tmp_path, {T0: values(3)})
+    publish_and_die(tmp_path, monkeypatch)
+    TORN[damage](tmp_path / "new-0" / name)
+    journal.recover(str(tmp_path))
+    assert not (tmp_path / "new-0").exists()
+
+
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 def test_index_that_is_gone(tmp_path, monkeypatch, suffix):
     write(tmp_path, {T0: values(3)})

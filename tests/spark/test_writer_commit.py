@@ -1,0 +1,58 @@
+"""What happens on the driver behind the moment at which rows become visible can't fail the write."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql.types import BinaryType, StructField, StructType
+
+from pyspark_kafkalog.errors import LogDirectoryError
+from pyspark_kafkalog.spark import writer as writer_module
+from pyspark_kafkalog.spark.writer import Staged, batch_writer, stream_writer
+from pyspark_kafkalog.transfer import auditing
+from tests.log.writing import T0, read, stage, values
+
+SCHEMA = StructType([StructField("value", BinaryType())])
+
+
+@pytest.fixture
+def options(tmp_path: Path) -> dict[str, str]:
+    (tmp_path / "audit").touch()  # where a folder belongs
+    return {"path": str(tmp_path / "log"), "topic": "t", "auditLocation": str(tmp_path / "audit")}
+
+
+@pytest.mark.parametrize("error", [None, RuntimeError("planted"), OSError(5, "planted"), MemoryError()])
+def test_audit_that_cannot_be_completed(
+    tmp_path: Path,
+    options: dict[str, str],
+    error: Exception | None,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    if error is not None:
+
+        def fail(*_: object) -> None:
+            raise error
+
+        monkeypatch.setattr(auditing, "committed", fail)
+    job = batch_writer(options, SCHEMA, overwrite=False)
+    (file,) = stage(tmp_path / "log", job._job.job, {T0: values(3)})
+    job.commit([Staged(file, None)])
+    assert "is written, but its audit is not complete" in caplog.text
+    query = stream_writer(options, SCHEMA)
+    (file,) = stage(tmp_path / "log", "query-0", {T0: values(3, start=3)})
+    query.commit([Staged(file, "query")], 0)
+    query.commit([Staged(file, "query")], 0)
+    assert read(tmp_path / "log")[T0] == values(6)
+
+
+def test_commit_that_fails_before_says_so(
+    tmp_path: Path, options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = batch_writer(options, SCHEMA, overwrite=False)
+    (file,) = stage(tmp_path / "log", job._job.job, {T0: values(3)})
+    (tmp_path / "log" / file.name).unlink()
+    monkeypatch.setattr(writer_module.DirectoryBatchWriter, "_complete_audit", None)
+    with pytest.raises(LogDirectoryError, match="staged file is gone"):
+        job.commit([Staged(file, None)])
