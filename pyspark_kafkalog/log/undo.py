@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 
 import numpy as np
 
@@ -236,10 +237,10 @@ class _Expected:
         text = {
             PARTITION_METADATA_FILE: format_partition_metadata(self._end.topic_id or ""),
             LEADER_EPOCH_CHECKPOINT: format_leader_epoch_checkpoint(_pairs(self._end.leader_epochs)),
-        }.get(name, b"")
+        }.get(name)
         found = (read_text(path) or "").encode("latin-1")
         # A loss of power may have left a part of it, or zeros.
-        if len(found) > len(text) or any(a not in (0, b) for a, b in zip(found, text, strict=False)):
+        if text is None or not all(a in (0, b) for a, b in zip_longest(found, text[: len(found)])):
             raise ForeignError(f"{path} was made, or has changed")
 
 

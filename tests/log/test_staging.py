@@ -14,7 +14,7 @@ import pytest
 
 from pyspark_kafkalog.codec.encode import EncodeSettings, encode
 from pyspark_kafkalog.errors import LogDirectoryError
-from pyspark_kafkalog.log import sweeping
+from pyspark_kafkalog.log import staging, sweeping
 from pyspark_kafkalog.log.publish import abort
 from pyspark_kafkalog.log.staging import Section, StagedFile, Staging
 from tests.codec.strategies import Row, arrow_batch
@@ -242,6 +242,7 @@ def test_staged_file_that_cannot_be_read(tmp_path, monkeypatch, number, remedy, 
         return really(its, *more)
 
     with monkeypatch.context() as patch:
+        patch.setattr(staging, "_MOST_MAPS", 0)
         patch.setattr(os, how, fail)
         with pytest.raises(LogDirectoryError, match=remedy) as e:
             publish_staged(tmp_path, staged, "job")
