@@ -15,6 +15,8 @@ from pyspark_kafkalog.codec.walk import Batches, walk
 from pyspark_kafkalog.errors import CorruptRecordError
 from pyspark_kafkalog.model import AbortedTransaction, OffsetRange
 
+_MARKERS = DecodeLimits(max_rows=1000)
+
 
 class Visibility:
     """Which record batches of one partition belong to aborted transactions.
@@ -99,19 +101,22 @@ class TransactionScan:
 
 def _abort_markers(data: np.ndarray, batches: Batches, markers: np.ndarray) -> set[int]:
     """Offsets of the abort markers among ``markers``. One emptied by compaction has no data left to hide."""
-    indexer = Indexer(data, batches, DecodeLimits(max_rows=1))
+    if not markers.size:
+        return set()
+    chosen = batches.take(markers)
+    wanted = np.ones(len(chosen), np.bool_)
     offsets = OffsetRange(0, kernels.MAX_INT64)
-    aborts = set()
-    wanted = np.ones(len(batches), np.bool_)
-    for row in markers.tolist():
-        try:
-            for found in indexer.index(row, row + 1, wanted, offsets):
-                for record in found.table.T:
-                    key = found.source[record[kernels.KEY_AT] :][: max(record[kernels.KEY_SIZE], 0)]
-                    if key.size < CONTROL_KEY_SIZE:
-                        raise DamageError(damage_at(batches, row, "The key of a marker is too short"))
-                    if int.from_bytes(key[CONTROL_TYPE:CONTROL_KEY_SIZE].tobytes(), "big") == CONTROL_ABORT:
-                        aborts.add(int(record[kernels.OFFSET]))
-        except DamageError as e:
-            raise CorruptRecordError(e.damage.message, position=e.damage.position) from None
+    aborts: set[int] = set()
+    try:
+        for found in Indexer(data, chosen, _MARKERS).index(0, len(chosen), wanted, offsets):
+            of_marker, key_at, key_size = found.table[[kernels.OFFSET, kernels.KEY_AT, kernels.KEY_SIZE]]
+            too_short = np.flatnonzero(key_size < CONTROL_KEY_SIZE)
+            if too_short.size:
+                row = int(np.searchsorted(chosen.last_offset, of_marker[too_short[0]]))
+                raise DamageError(damage_at(chosen, row, "The key of a marker is too short"))
+            kinds = found.source[key_at[:, np.newaxis] + np.arange(CONTROL_TYPE, CONTROL_KEY_SIZE)]
+            is_abort = kinds @ np.array([256, 1]) == CONTROL_ABORT
+            aborts.update(of_marker[is_abort].tolist())
+    except DamageError as e:
+        raise CorruptRecordError(e.damage.message, position=e.damage.position) from None
     return aborts

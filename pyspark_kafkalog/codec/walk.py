@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from enum import IntEnum
 
 import numpy as np
@@ -75,6 +75,10 @@ class Batches:
 
     def __len__(self) -> int:
         return self.position.size
+
+    def take(self, rows: np.ndarray) -> Batches:
+        """Some of the batches, in order. Those between them count as if they were not there."""
+        return replace(self, **{name: getattr(self, name)[rows] for name in _COLUMNS})
 
     @property
     def compression(self) -> np.ndarray:

@@ -17,7 +17,6 @@ Sources: Kafka's ``OffsetIndex``, ``TimeIndex``, ``TransactionIndex``, ``Aborted
 
 from __future__ import annotations
 
-import struct
 from typing import NamedTuple
 
 import numpy as np
@@ -29,7 +28,16 @@ _BLOCK_ENTRIES = 512
 
 OFFSET_ENTRY = np.dtype([("offset", ">i4"), ("position", ">i4")])
 TIME_ENTRY = np.dtype([("timestamp", ">i8"), ("offset", ">i4")])
-_TXN_ENTRY = struct.Struct(">hqqqq")
+TXN_ENTRY = np.dtype(
+    [
+        ("version", ">i2"),
+        ("producer_id", ">i8"),
+        ("first_offset", ">i8"),
+        ("last_offset", ">i8"),
+        ("last_stable_offset", ">i8"),
+    ]
+)
+"""``last_offset`` is that of the abort marker."""
 _MAX_TXN_INDEX = 64 << 20
 
 
@@ -45,14 +53,6 @@ class TimeEntry(NamedTuple):
 
     timestamp: int
     offset: int
-
-
-class AbortedEntry(NamedTuple):
-    """An entry of ``.txnindex``; ``last_offset`` is that of the abort marker."""
-
-    producer_id: int
-    first_offset: int
-    last_offset: int
 
 
 def floor_offset(index: InputFile, base_offset: int, offset: int) -> OffsetEntry | None:
@@ -109,14 +109,18 @@ def _around(
     return floor, higher
 
 
-def aborted_transactions(index: InputFile) -> list[AbortedEntry]:
-    """Every entry of a ``.txnindex``; none at all if the file is not a valid one."""
-    entries = []
-    if index.size % _TXN_ENTRY.size or index.size > _MAX_TXN_INDEX:
-        return []
-    for entry in _TXN_ENTRY.iter_unpack(index.read(0, index.size)):
-        version, producer_id, first_offset, last_offset, last_stable_offset = entry
-        if version != 0 or not 0 <= first_offset < last_offset or last_stable_offset < 0 or producer_id < 0:
-            return []
-        entries.append(AbortedEntry(producer_id, first_offset, last_offset))
-    return entries
+def aborted_transactions(index: InputFile) -> np.ndarray:
+    """Every entry of a ``.txnindex``, of :data:`TXN_ENTRY`; none at all if the file is not a valid one."""
+    none = np.empty(0, TXN_ENTRY)
+    if index.size % TXN_ENTRY.itemsize or index.size > _MAX_TXN_INDEX:
+        return none
+    data = index.read(0, index.size)
+    entries = np.frombuffer(data, TXN_ENTRY, data.size // TXN_ENTRY.itemsize)
+    is_valid = (
+        (entries["version"] == 0)
+        & (entries["producer_id"] >= 0)
+        & (entries["first_offset"] >= 0)
+        & (entries["first_offset"] < entries["last_offset"])
+        & (entries["last_stable_offset"] >= 0)
+    )
+    return entries if is_valid.all() else none

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from pyspark_kafkalog.errors import CorruptRecordError
-from pyspark_kafkalog.log.index import OFFSET_ENTRY, TIME_ENTRY, AbortedEntry, aborted_transactions
+from pyspark_kafkalog.log.index import OFFSET_ENTRY, TIME_ENTRY, aborted_transactions
 from pyspark_kafkalog.log.layout import INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX
 from pyspark_kafkalog.log.segment import Segment
 from pyspark_kafkalog.model import TopicPartition
@@ -35,8 +35,8 @@ class _Index(NamedTuple):
 
     file: str
     data: pa.Buffer
-    aborted: list[AbortedEntry]
-    """Of a transaction index the entries; none if it is not a valid one."""
+    aborted: int
+    """Of a transaction index the entries; 0 if it is not a valid one."""
 
 
 def index_faults(segment: Segment, partition: TopicPartition) -> Iterator[CorruptRecordError]:
@@ -59,7 +59,7 @@ def _read(segment: Segment, suffix: str) -> _Index | None:
         with segment.open_index(suffix) as file:
             if file is None:
                 return None
-            aborted = aborted_transactions(file) if suffix == TXN_INDEX_SUFFIX else []
+            aborted = len(aborted_transactions(file)) if suffix == TXN_INDEX_SUFFIX else 0
             index = _Index(file.name, file.read(0, file.size), aborted)
             if index.data.size == file.size:  # else a broker that rolls the segment cut it at this moment
                 break

@@ -26,10 +26,9 @@ from pyspark_kafkalog.codec.isolation import TransactionScan
 from pyspark_kafkalog.codec.walk import walk
 from pyspark_kafkalog.errors import CorruptRecordError
 from pyspark_kafkalog.log import index
-from pyspark_kafkalog.log.index import AbortedEntry
 from pyspark_kafkalog.log.layout import SNAPSHOT_SUFFIX, TXN_INDEX_SUFFIX, parse_segment_file, segment_file
 from pyspark_kafkalog.log.partition import Partition, segments_from
-from pyspark_kafkalog.log.segment import SCAN_WINDOW, OpenSegment
+from pyspark_kafkalog.log.segment import SCAN_WINDOW, OpenSegment, Segment
 from pyspark_kafkalog.model import AbortedTransaction, OffsetRange, Slice
 
 _SNAPSHOT_HEADER = struct.Struct(">hII")
@@ -66,15 +65,16 @@ def with_aborted(slices: Iterator[Slice], partition: Partition) -> Iterator[Slic
     in ``.txnindex``, then in the batches that follow. Everything is scanned once.
     """
     scan, seen = TransactionScan(), 0
-    indexed: list[AbortedEntry] | None = None
+    indexed: _IndexedAborts | None = None
     for piece in slices:
         batches = walk(piece.buffer)
         start, end = int(batches.base_offset[0]), int(batches.last_offset[-1]) + 1
         seen = _add(scan, piece, seen)
         if _is_undecided(scan, end):
-            indexed = _indexed_aborts(partition, start) if indexed is None else indexed
-            for producer_id, first_offset, last_offset in indexed:
-                if producer_id in scan.open and first_offset < seen <= last_offset:
+            indexed = _IndexedAborts(partition, start) if indexed is None else indexed
+            for producer_id, first_offset in list(scan.open.items()):
+                last_offset = indexed.marker(producer_id, first_offset, seen)
+                if last_offset is not None:
                     _abort(scan, producer_id, last_offset)
         if _is_undecided(scan, end):
             seen = _scan_ahead(scan, partition, seen, end)
@@ -153,25 +153,38 @@ def _parse_snapshot(data: bytes) -> TransactionScan | None:
     return scan
 
 
-def _indexed_aborts(partition: Partition, start: int) -> list[AbortedEntry]:
+class _IndexedAborts:
     """What ``.txnindex`` files tell of markers from the offset ``start`` on, if the markers are there."""
-    found = []
-    for segment, _ in segments_from(partition.segments(), start):
-        with segment.open_index(TXN_INDEX_SUFFIX) as file:
-            entries = [] if file is None else index.aborted_transactions(file)
-        later = [entry for entry in entries if entry.last_offset >= start]
-        if later:
-            with segment.open() as opened:
-                found += [entry for entry in later if _has_marker(opened, entry)]
-    return found
+
+    def __init__(self, partition: Partition, start: int) -> None:
+        self._found: list[tuple[Segment, np.ndarray]] = []
+        for segment, _ in segments_from(partition.segments(), start):
+            with segment.open_index(TXN_INDEX_SUFFIX) as file:
+                if file is not None:
+                    self._found.append((segment, index.aborted_transactions(file)))
+
+    def marker(self, producer_id: int, first_offset: int, seen: int) -> int | None:
+        """Offset, from ``seen`` on, of the marker that aborts the producer's transaction that is open there.
+
+        That began at ``first_offset``, or before it if the batches were not looked at from its beginning.
+        """
+        for segment, entries in self._found:
+            is_open = (entries["first_offset"] <= first_offset) & (entries["last_offset"] >= seen)
+            # Only an index that lies has more than one.
+            for entry in entries[is_open & (entries["producer_id"] == producer_id)][:1].tolist():
+                with segment.open() as opened:
+                    if _has_marker(opened, AbortedTransaction(*entry[1:4])):
+                        return int(entry[3])
+        return None
 
 
-def _has_marker(opened: OpenSegment, entry: AbortedEntry) -> bool:
+def _has_marker(opened: OpenSegment, entry: AbortedTransaction) -> bool:
     """Whether the abort marker of the transaction lies where it should."""
     scan = TransactionScan()
     scan.open[entry.producer_id] = entry.first_offset
+    assert entry.last_offset is not None
     for window in opened.sound_windows(opened.seek(entry.last_offset)):
         with suppress(CorruptRecordError):
             scan.add(window.buffer.slice(0, int(window.batches.size[0])))
         break
-    return AbortedTransaction(*entry) in scan.aborted
+    return entry in scan.aborted

@@ -1,0 +1,64 @@
+"""What read_committed costs where many aborted transactions have nothing to do with what is read."""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pyspark_kafkalog.log.directory import LogDirectory
+from pyspark_kafkalog.model import AbortedTransaction, OffsetRange
+from tests.log.partitions import T0, control_batch, data_batch, fetched, offsets_read, write_segment
+
+ABORTED = 50_000
+END = 2 * ABORTED + 2
+LONG, OTHERS = 7, 8
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One transaction over the whole log, and within it 50,000 of another producer, all aborted."""
+    root = tmp_path_factory.mktemp("aborted")
+    batches, entries = [data_batch(0, LONG)], []
+    for offset in range(1, END - 1, 2):
+        batches += data_batch(offset, OTHERS), control_batch(offset + 1, OTHERS, commit=False)
+        entries.append(struct.pack(">hqqqq", 0, OTHERS, offset, offset + 1, 0))
+    batches.append(control_batch(END - 1, LONG, commit=False))
+    entries.append(struct.pack(">hqqqq", 0, LONG, 0, END - 1, END))
+    log = write_segment(root / "t-0", batches)
+    log.with_suffix(".txnindex").write_bytes(b"".join(entries))
+    return root
+
+
+def seconds(work: Callable[[], object]) -> float:
+    begun = time.process_time()
+    work()
+    return time.process_time() - begun
+
+
+@pytest.mark.slow
+def test_reading_all_costs_what_is_there(root: Path) -> None:
+    place = LogDirectory.open(str(root))
+    offsets = OffsetRange(0, END)
+    uncommitted = seconds(lambda: offsets_read(place, T0, offsets))
+    assert not offsets_read(place, T0, OffsetRange(0, 100), read_committed=True)
+    committed = seconds(lambda: offsets_read(place, T0, offsets, read_committed=True))
+    print(f"read_uncommitted {uncommitted:.2f} s, read_committed {committed:.2f} s")
+    assert committed < 1 + 3 * uncommitted
+
+
+@pytest.mark.slow
+def test_one_offset_costs_nothing(root: Path) -> None:
+    place = LogDirectory.open(str(root))
+    for offset in (0, 1, ABORTED + 1, END - 3):
+        wanted = OffsetRange(offset, offset + 1)
+        took = seconds(lambda: fetched(place, T0, wanted, read_committed=True))  # noqa: B023
+        print(f"offset {offset}: {1000 * took:.0f} ms")
+        assert took < 0.1
+        (piece,) = fetched(place, T0, wanted, read_committed=True)
+        assert not offsets_read(place, T0, wanted, read_committed=True)
+        if not offset:
+            assert piece.aborted == (AbortedTransaction(LONG, 0, END - 1),)
