@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any
+from random import Random
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -11,9 +12,10 @@ from hypothesis import strategies as st
 
 from pyspark_kafkalog.codec.decode import DecodeLimits
 from pyspark_kafkalog.largemessage.reassembly import Reassembler
-from pyspark_kafkalog.model import AssemblerSettings, OffsetRange
+from pyspark_kafkalog.model import AssemblerSettings, OffsetRange, Place
 from pyspark_kafkalog.options.largemessages import LargeMessageOptions
 from pyspark_kafkalog.transfer.looking_back import WANTED
+from pyspark_kafkalog.transfer.open_messages import OpenMessages
 from pyspark_kafkalog.transfer.reading import ReadRules
 from pyspark_kafkalog.transfer.reassembling import read_reassembled
 from tests.large_log import T0, Log, Message
@@ -23,10 +25,14 @@ from tests.largemessage.interleaved import interleaved
 Rows = list[dict[str, Any]]
 
 
+def left_of(log: Log) -> list[bytes | None]:
+    return [None] * log.log_start + log.values[log.log_start :]
+
+
 def whole(log: Log, gap: int) -> tuple[Rows, int]:
     """What ``reassemble`` gives, and how many messages it drops."""
     its = AssemblerSettings(expiration_offset_gap=gap)
-    found = Reassembler(T0, its).feed(InMemory(log.values, its).rows)
+    found = Reassembler(T0, its).feed(InMemory(left_of(log), its).rows)
     return found.rows.to_pylist(), len(found.dropped)
 
 
@@ -48,18 +54,22 @@ def in_splits(
 
 @st.composite
 def logs(draw: st.DrawFn) -> Log:
-    """Several producers' messages, each sent once and in order, some without a segment.
+    """Several producers' messages, each sent once and in order; some are not whole.
 
-    Between some are offsets without a record.
+    They lack a segment, or have only the last one, as compaction leaves them. Between some are
+    offsets without a record, and the log may begin amid them.
     """
-    seed, lost = draw(st.integers(0, 2**32)), draw(st.sampled_from([0, 0.1, 0.4]))
-    written = interleaved(str(seed), 60, producers=draw(st.sampled_from([1, 3, 6])), size=10, lost=lost)
+    lost, compacted = draw(st.sampled_from([0, 0.1, 0.4])), draw(st.sampled_from([0, 0, 0.5]))
+    producers, chance = draw(st.sampled_from([1, 3, 6])), Random(draw(st.integers(0, 2**32)))
+    written = interleaved(str(chance.random()), 60, producers=producers, size=10, lost=lost).records
+    last = {its[:21]: offset for offset, its in enumerate(written) if its.startswith(b"\0")}
+    gone = {its for its in last if chance.random() < compacted}
     holes = draw(st.dictionaries(st.integers(0, 80), st.integers(1, 45), max_size=4))
     values: list[bytes | None] = []
-    for offset, value in enumerate(written.records):
+    for offset, value in enumerate(written):
         values += [None] * holes.get(offset, 0)
-        values.append(value)
-    return Log(values)
+        values.append(None if value[:21] in gone and offset != last[value[:21]] else value)
+    return Log(values, log_start=draw(st.sampled_from([0, 0, 1, len(values) // 2])))
 
 
 GAPS = st.sampled_from([1, 5, 25, 40, 1000])
@@ -70,9 +80,29 @@ GAPS = st.sampled_from([1, 5, 25, 40, 1000])
 def test_splits_give_all_rows_and_headers_of_reassemble(
     log: Log, gap: int, max_rows: int, data: st.DataObject
 ) -> None:
-    end = len(log.values)
-    cuts = sorted(data.draw(st.sets(st.integers(1, end - 1), max_size=5)) | {0, end})
+    cuts = cuts_of(log, data)
     assert in_splits(log, gap, cuts, max_rows=max_rows) == whole(log, gap)
+
+
+def cuts_of(log: Log, data: st.DataObject) -> list[int]:
+    start, end = log.log_start, len(log.values)
+    return sorted(data.draw(st.sets(st.integers(start, end), max_size=5)) | {start, end})
+
+
+@settings(max_examples=40, deadline=None)
+@given(logs(), GAPS, st.data())
+def test_safe_offsets_are_those_of_one_reader(log: Log, gap: int, data: st.DataObject) -> None:
+    its, place = AssemblerSettings(expiration_offset_gap=gap), cast("Place", log)
+    rules = ReadRules(WANTED, False, True, DecodeLimits(max_rows=7))
+    from_the_first = OpenMessages(lambda: place, rules, its)
+    for end in cuts_of(log, data)[1:]:
+        reader, rows = Reassembler(T0, its), InMemory(left_of(log)[:end], its).rows
+        reader.feed(rows)
+        last = rows.column("offset")[-1].as_py() if rows.num_rows else -1
+        oldest = reader.safe_offset(last)
+        wanted = {T0: end if oldest is None else oldest}
+        assert from_the_first.safe_offsets({T0: end}) == wanted
+        assert OpenMessages(lambda: place, rules, its).safe_offsets({T0: end}) == wanted
 
 
 @pytest.mark.parametrize("gap", [1, 2, 1000])
