@@ -79,12 +79,22 @@ class LogDirectory:
         return {topic: tuple(numbers) for topic, numbers in topics.items()}
 
     def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
-        """See :meth:`pyspark_kafkalog.model.Place.topic_ids`: what the first partition's folder says."""
-        ids = {}
-        for topic, numbers in self.topics(topics).items():
+        """See :meth:`pyspark_kafkalog.model.Place.topic_ids`: what the first partition's folder says.
+
+        Where that is of the partition 0, no other is looked at.
+        """
+        made = {partition for partition, end in self._unpublished().items() if end is None}
+        firsts = [TopicPartition(topic, 0) for topic in topics]
+        known = {
+            first.topic: found.topic_id()
+            for first in firsts
+            if first not in made and (found := self._find(first, anew=True)) is not None
+        }
+        others = self.topics(set(topics) - set(known)) if len(known) < len(topics) else {}
+        for topic, numbers in others.items():
             found = self._find(TopicPartition(topic, numbers[0]))
-            ids[topic] = "" if found is None else found.topic_id()
-        return ids
+            known[topic] = "" if found is None else found.topic_id()
+        return known
 
     def watermarks(
         self, partitions: Collection[TopicPartition], *, read_committed: bool
@@ -228,10 +238,13 @@ class LogDirectory:
                 wait(attempt, partition.folder.label(), e)
             attempt += 1
 
-    def _find(self, topic_partition: TopicPartition) -> Partition | None:
+    def _find(self, topic_partition: TopicPartition, *, anew: bool = False) -> Partition | None:
+        """The partition, if it exists; unless it is looked for ``anew``, if it did the last time."""
         known = self._partitions.get(topic_partition)
-        if known is not None:
+        if known is not None and not (anew and not known.folder.exists()):
             return known
+        self._partitions.pop(topic_partition, None)
+        known = None
         holder: LogRoot | None = None
         for root in self._roots:
             folder = root.find(topic_partition)

@@ -50,6 +50,8 @@ class Partition:
         self._checkpoint = checkpoint
         self._end: LogEnd | None = None
         self._listing: _Listing | None = None
+        self.largest_timestamps: dict[Segment, int] = {}
+        """What :mod:`.times` has learnt of closed segments (ms)."""
 
     def segments(self, *, anew: bool = False) -> list[Segment]:
         """The live segments in order.
@@ -71,6 +73,8 @@ class Partition:
         segments = live_segments(self.folder)
         now = time.monotonic()
         is_settled = changed is not None and begun_ns - changed[-1] > _SETTLED_NS
+        if len(self.largest_timestamps) > 2 * len(segments):
+            self.largest_timestamps.clear()
         if segments and changed is not None and is_settled and min(s.size for s in segments) > GONE:
             self._listing = _Listing(segments, changed, now + (now - begun) / _LISTING_SHARE)
         return segments
@@ -193,6 +197,10 @@ class Partition:
         left, is_first = max_bytes, True
         for segment, following in segments_from(self.segments(), offsets.start):
             is_last = following is None or following.base_offset >= offsets.end
+            if not is_last and segment.base_offset >= offsets.start and 0 < segment.size <= left:
+                is_first = False
+                left -= segment.size
+                continue
             with segment.open() as opened:
                 start = opened.seek(offsets.start)
                 if is_last or opened.size - start > left:

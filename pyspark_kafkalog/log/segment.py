@@ -245,6 +245,9 @@ class OpenSegment:
     def _look_up(
         self, search: Callable[[InputFile, int, int], index.OffsetEntry | None], wanted: int
     ) -> index.OffsetEntry | None:
+        if self.size <= SMALL_WINDOW:
+            # One read shows all of it, sooner than an index is opened.
+            return None
         with self.segment.open_index(INDEX_SUFFIX) as file:
             return None if file is None else search(file, self.segment.base_offset, wanted)
 

@@ -14,7 +14,7 @@ from pyspark_kafkalog.log import index
 from pyspark_kafkalog.log.index import TimeEntry
 from pyspark_kafkalog.log.layout import TIME_INDEX_SUFFIX
 from pyspark_kafkalog.log.partition import Partition, segments_from
-from pyspark_kafkalog.log.segment import OpenSegment, Window
+from pyspark_kafkalog.log.segment import SMALL_WINDOW, OpenSegment, Segment, Window
 from pyspark_kafkalog.model import TopicPartition
 
 _MAX_TIMESTAMP = 2**63 - 1
@@ -30,6 +30,8 @@ def first_at(partition: Partition, timestamp: int) -> tuple[int, int] | None:
     segments = partition.segments()
     start = partition.log_start_offset(segments)
     for segment, _ in segments_from(segments, start):
+        if not segment.is_active and _largest_timestamp(partition, segment) < timestamp:
+            continue
         with segment.open() as opened:
             entry = _verified_floor(opened, timestamp)
             begin = start if entry is None else max(start, entry.offset)
@@ -47,14 +49,23 @@ def first_at(partition: Partition, timestamp: int) -> tuple[int, int] | None:
 
 def newest_timestamp(partition: Partition) -> int:
     """The largest timestamp (ms) of all record batches; -1 if there is none."""
-    newest = -1
-    for segment in partition.segments():
-        with segment.open() as opened:
-            entry = _verified_floor(opened, _MAX_TIMESTAMP)
-            begin = segment.base_offset if entry is None else entry.offset
-            for window in opened.sound_windows(opened.position_before(begin)):
-                newest = max(newest, int(window.batches.max_timestamp.max()))
-    return newest
+    return max((_largest_timestamp(partition, segment) for segment in partition.segments()), default=-1)
+
+
+def _largest_timestamp(partition: Partition, segment: Segment) -> int:
+    """The largest timestamp (ms) of a segment's batches, -1 if there is none; kept if it is closed."""
+    largest = partition.largest_timestamps.get(segment)
+    if largest is not None:
+        return largest
+    largest = -1
+    with segment.open() as opened:
+        entry = _verified_floor(opened, _MAX_TIMESTAMP)
+        begin = segment.base_offset if entry is None else entry.offset
+        for window in opened.sound_windows(opened.position_before(begin)):
+            largest = max(largest, int(window.batches.max_timestamp.max()))
+    if not segment.is_active:
+        partition.largest_timestamps[segment] = largest
+    return largest
 
 
 def _first_in(
@@ -73,6 +84,8 @@ def _first_in(
 
 def _verified_floor(opened: OpenSegment, timestamp: int) -> TimeEntry | None:
     """The time index entry for ``timestamp``, if a batch with just its timestamp holds its offset."""
+    if opened.size <= SMALL_WINDOW:
+        return None
     with opened.segment.open_index(TIME_INDEX_SUFFIX) as file:
         if file is None or file.size % index.TIME_ENTRY.itemsize:
             return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -21,6 +22,7 @@ from pyspark_kafkalog.errors import (
     LogDirectoryError,
     UnknownTopicOrPartitionError,
 )
+from pyspark_kafkalog.log import filesystem
 from pyspark_kafkalog.log.directory import LogDirectory
 from pyspark_kafkalog.log.filesystem import Folder
 from pyspark_kafkalog.log.layout import format_offset_checkpoint, format_partition_metadata
@@ -288,6 +290,7 @@ def test_links_may_lead_about_inside_the_root_only(root: Path, tmp_path: Path) -
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
 @pytest.mark.parametrize("name", ["t-0/00000000000000000030.log", "t-0/00000000000000000020.index"])
 def test_only_regular_files_are_opened(root: Path, make, name: str) -> None:
+    write_segment(root / "t-0", [batch(20, 10, size=10_000)])  # of a smaller one no index is opened
     make(root / name)
     with pytest.raises(LogDirectoryError, match="Not a regular file") as caught:
         fetched(LogDirectory.open(str(root)), T0, OffsetRange(20, 30))
@@ -307,6 +310,44 @@ def test_what_the_system_refuses_is_named(root: Path, method: str) -> None:
     with pytest.raises(LogDirectoryError, match="Permission denied") as caught:
         bounds(LogDirectory([LogRoot(folder)]))
     assert str(caught.value.file).startswith(str(root))
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.EACCES, errno.EMFILE])
+@pytest.mark.parametrize("call", ["open", "read", "scandir", "stat"])
+def test_what_the_disk_refuses_is_named_with_a_remedy(
+    root: Path, monkeypatch: pytest.MonkeyPatch, call: str, code: int
+) -> None:
+    place = LogDirectory.open(str(root))
+
+    def refuse(*_: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    if call == "read":
+        monkeypatch.setattr(filesystem, "_read", refuse)
+    else:
+        monkeypatch.setattr(filesystem.os, call, refuse)
+    with pytest.raises(LogDirectoryError, match=os.strerror(code)) as caught:
+        fetched(place, T0, ALL)
+    monkeypatch.undo()
+    assert str(caught.value.file).startswith(str(root))
+    assert caught.value.hint
+
+
+def test_a_file_that_a_server_has_deleted_is_looked_for_anew(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    really_read, stale = filesystem._read, []
+
+    def read(file: object, size: int) -> object:
+        if len(stale) < 3:
+            stale.append(size)
+            raise OSError(errno.ESTALE, "Stale file handle")
+        return really_read(file, size)
+
+    monkeypatch.setattr(filesystem, "_read", read)
+    place = LogDirectory.open(str(root))
+    assert offsets_read(place, T0, ALL) == list(range(30))
+    assert len(stale) == 3
 
 
 @pytest.mark.parametrize("name", ["log-start-offset-checkpoint", ".kafkalog-publish"])
@@ -773,3 +814,34 @@ def test_sizes(root: Path) -> None:
         TopicPartition("u", 0): StoredSize(0, 0),
     }
     assert place.mean_record_bytes([T0, TopicPartition("u", 0), TopicPartition("t", 9)]) == {T0: size / 30}
+
+
+def test_the_topic_id_is_asked_of_one_folder(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a split of a root with many partitions lists none of the others."""
+    (root / "t-0" / "partition.metadata").write_bytes(format_partition_metadata("A" * 21 + "g"))
+    place = LogDirectory.open(str(root))
+    with monkeypatch.context() as patch:
+        patch.setattr(LogRoot, "partitions", None)
+        assert place.topic_ids(["t"]) == {"t": "A" * 21 + "g"}
+    shutil.rmtree(root / "t-0")
+    assert place.topic_ids(["t"]) == {}
+    write_segment(root / "t-3", [batch(0)])
+    assert place.topic_ids(["t", "u"]) == {"t": ""}
+
+
+def test_partitions_that_come_and_go_are_seen_at_once(root: Path) -> None:
+    place = LogDirectory.open(str(root))
+    assert place.topics() == {"t": (0,)}
+    write_segment(root / "t-1", [batch(0)])
+    t1 = TopicPartition("t", 1)
+    assert place.topics() == {"t": (0, 1)}
+    assert bounds(place, t1) == Watermarks(0, 10, 10)
+    (root / "t-0").rename(root / f"t-0.{'0' * 32}-delete")
+    assert place.topics() == {"t": (1,)}
+    assert bounds(place) is None
+    with pytest.raises(UnknownTopicOrPartitionError):
+        fetched(place, T0, ALL)
+    (root / "t-1").rename(root / f"t-1.{'0' * 32}-delete")
+    write_segment(root / "t-1", [batch(0, 3)])
+    assert bounds(place, t1) == Watermarks(0, 3, 3)
+    assert offsets_read(place, t1, OffsetRange(0, 3)) == [0, 1, 2]
