@@ -151,9 +151,11 @@ class Faults:
         """A topic is deleted and made anew."""
         topic = self._topics.remade
         with self._workload.making_anew(topic):
-            self._attempt(lambda: self._cluster.delete_topic(topic))
+            self._attempt(lambda: self._exists(topic) and self._cluster.delete_topic(topic), 90)
             time.sleep(step.choice * 2)
-            self._attempt(lambda: self._cluster.make_topic(topic, 1, replication_factor=3))
+            self._attempt(
+                lambda: self._exists(topic) or self._cluster.make_topic(topic, 1, replication_factor=3), 90
+            )
         return topic
 
     def add_partitions(self, step: Step) -> str:
@@ -239,6 +241,10 @@ class Faults:
     def _set_up(self, proxy: Proxy) -> None:
         if not self._topic_ids:
             proxy.strike(API_VERSIONS, WITHOUT_TOPIC_IDS, times=FOR_EVER)
+
+    def _exists(self, topic: str) -> bool:
+        with self._cluster.admin() as admin:
+            return topic in admin.list_topics()
 
     def _led_by(self, node: int) -> list[tuple[str, int]]:
         """Which partitions of the safe topics it leads."""

@@ -80,7 +80,7 @@ class Running:
             self._workload.stop()
         self._end()
         self._judge()
-        with self._cluster.admin() as admin:
+        with contextlib.suppress(KafkaError), self._cluster.admin() as admin:
             admin.delete_topics(list(topics.partitions))
         return self.report
 

@@ -92,8 +92,10 @@ class Workload:
             # What it has not sent yet must not reach the next one.
             self._close(5)
             self.lossy.add(topic)
-            yield
-            self._made[topic].append(self._numbers[topic])
+            try:
+                yield
+            finally:
+                self._made[topic].append(self._numbers[topic])
 
     def label(self, topic: str, number: int) -> str:
         """The name for histories of the topic that got this number: each making has its own."""
