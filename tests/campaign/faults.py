@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from kafka.admin import ConfigResource, ConfigResourceType
@@ -58,28 +59,37 @@ class Faults:
         return f"{step.fault} {hit}"
 
     def pause(self, step: Step) -> str:
-        """A broker stands still, is deposed, and goes on some seconds later.
+        """A broker stands still, is deposed, and goes on some seconds later."""
+        with self._deposed(step) as (node, _):
+            time.sleep(step.seconds - SESSION)
+        return f"broker {node} for {step.seconds - SESSION:.1f} s after others took over"
 
-        Every other time that is when a stream has planned for what the next leaders
-        took, and its tasks are about to ask: the worst moment for a wrong answer.
+    def pause_until_planned(self, step: Step) -> str:
+        """A deposed broker goes on when streams have planned for what the next leaders took.
+
+        Tasks are about to ask for that: it is the worst moment for a wrong answer.
         """
+        with self._deposed(step) as (node, led):
+            ends = self._attempt(lambda: end_offsets(self._cluster.bootstrap, list(self._topics.safe)))
+            beyond = {place: ends[place] for place in led}
+            deadline = time.monotonic() + 2 * step.seconds
+            while not self._planned_beyond(beyond):
+                if time.monotonic() > deadline:
+                    raise NotDone("nothing was planned for what others took")
+                time.sleep(0.1)
+            time.sleep(step.choice)
+        return f"broker {node}"
+
+    @contextlib.contextmanager
+    def _deposed(self, step: Step) -> Iterator[tuple[int, list[tuple[str, int]]]]:
+        """A broker stands still within, and leads no more what it led of the safe topics."""
         node = self._node(step)
         led = self._attempt(lambda: self._led_by(node))
         self._cluster.pause(node)
         try:
             # On a busy machine that takes longer than the session.
             self._attempt(lambda: self._cluster.wait_until(lambda: not self._led_by(node), "It still leads"))
-            if step.choice * 2 % 1 < 0.5:
-                time.sleep(step.seconds - SESSION)
-                return f"broker {node} for {step.seconds - SESSION:.1f} s after others took over"
-            ends = self._attempt(lambda: end_offsets(self._cluster.bootstrap, list(self._topics.safe)))
-            deadline = time.monotonic() + 2 * step.seconds
-            while not self._planned_beyond({place: ends[place] for place in led}):
-                if time.monotonic() > deadline:
-                    return f"broker {node}, and nothing was planned for what others took"
-                time.sleep(0.1)
-            time.sleep(step.choice)
-            return f"broker {node} until others took over, and streams planned for that"
+            yield node, led
         finally:
             self._cluster.resume(node)
 

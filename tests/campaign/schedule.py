@@ -6,7 +6,7 @@ import random
 from collections.abc import Collection
 from typing import NamedTuple
 
-BROKER_FAULTS = {"pause": 4, "kill": 2, "restart": 1}
+BROKER_FAULTS = {"pause": 2, "pause_until_planned": 2, "kill": 2, "restart": 1}
 """What befalls one broker at a time, as any two are needed to acknowledge, and how often."""
 OTHER_FAULTS = (
     "move_leaders",
@@ -28,7 +28,12 @@ OTHER_FAULTS = (
 """What may happen meanwhile, one after the other."""
 FAULTS = (*BROKER_FAULTS, *OTHER_FAULTS)
 
-_BROKER_SECONDS = {"pause": (8.0, 24.0), "kill": (8.0, 15.0), "restart": (8.0, 8.0)}
+_BROKER_SECONDS = {
+    "pause": (8.0, 24.0),
+    "pause_until_planned": (10.0, 15.0),
+    "kill": (8.0, 15.0),
+    "restart": (8.0, 8.0),
+}
 """How long a broker stands still or is away: longer than its session of 6 s.
 
 A stream has finished what it began before a pause, and planned anew, after some 15 s.
