@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
 from dataclasses import dataclass, field
@@ -18,6 +19,9 @@ _ANSWER = 400
 """Seconds for an answer: to start all streams amid faults takes long."""
 _KNOWN_RACE = "Illegal size of collection"
 """Queries that start at one moment in one session may end so in Spark: see the README."""
+
+
+_OUR_ERROR = re.compile(rb"^pyspark_kafkalog\.errors\.(.+)", re.MULTILINE)
 
 
 @dataclass
@@ -82,6 +86,7 @@ class Driver:
         self._batches: tuple[list[dict[str, Any]], str] = ([], "")
         self._folder = folder
         self._launched = 0
+        self._read: dict[Path, int] = {}
         self._lock = threading.Lock()
         self._application = self._launch()
 
@@ -153,8 +158,18 @@ class Driver:
             worker.kill()
         return bool(workers)
 
-    def output_tail(self) -> str:
-        return self._application.output_tail()
+    def task_errors(self) -> set[str]:
+        """The errors of this package with which tasks have failed since this was asked last.
+
+        Spark tries such a task again, so its query lives; in a session of master ``local[2]`` it would not.
+        """
+        errors: set[str] = set()
+        for output in self._folder.glob("application-*.log"):
+            with output.open("rb") as log:
+                log.seek(self._read.get(output, 0))
+                errors.update(match.decode() for match in _OUR_ERROR.findall(log.read()))
+                self._read[output] = log.tell()
+        return errors
 
     def _excused(self, why: str) -> bool:
         if _KNOWN_RACE in why:

@@ -235,6 +235,9 @@ class Running:
             self.report.counts[f"duplicates {stream.name}"] += verdict.duplicates
             self.report.counts[f"deaths {stream.name}"] += len(stream.deaths)
             self.report.counts["histories"] += 1
+        for error in self._driver.task_errors():
+            if not (error.startswith("DataLossError") and self._workload.lossy):
+                self._find(error, of="a task failed")
         self._judge_batches()
 
     def _judge_batches(self) -> None:
