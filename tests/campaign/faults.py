@@ -67,7 +67,7 @@ class Faults:
     def pause_until_planned(self, step: Step) -> str:
         """A deposed broker goes on when streams have planned for what the next leaders took.
 
-        Tasks are about to ask for that: it is the worst moment for a wrong answer.
+        Tasks have asked it for that, and what it answers first it answers in the old epoch.
         """
         with self._deposed(step) as (node, led):
             ends = self._attempt(lambda: end_offsets(self._cluster.bootstrap, list(self._topics.safe)))
@@ -77,7 +77,8 @@ class Faults:
                 if time.monotonic() > deadline:
                     raise NotDone("nothing was planned for what others took")
                 time.sleep(0.1)
-            time.sleep(step.choice)
+            # The tasks have begun by then, and wait for its answer.
+            time.sleep(2 + 2 * step.choice)
         return f"broker {node}"
 
     @contextlib.contextmanager
