@@ -37,8 +37,6 @@ from pyspark_kafkalog.errors import (
 from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions
 
-UNKNOWN_LOOKS = 3
-"""How often a coordinator must not know a partition for it not to exist."""
 _TOPIC = 2
 """Of DescribeConfigs' resource types."""
 _TO_GET_PRODUCER_IDS = (

@@ -18,9 +18,9 @@ from kafka.protocol.admin import DeleteGroupsRequest, DescribeGroupsRequest, Lis
 from kafka.protocol.consumer import OffsetCommitRequest, OffsetDeleteRequest, OffsetFetchRequest
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolType
 
-from pyspark_kafkalog.broker import list_offsets
+from pyspark_kafkalog.broker import list_offsets, metadata
 from pyspark_kafkalog.broker.answers import UNREADABLE
-from pyspark_kafkalog.broker.cluster import UNKNOWN_LOOKS, Cluster, cluster_of
+from pyspark_kafkalog.broker.cluster import Cluster, cluster_of
 from pyspark_kafkalog.broker.consumer_group_describe import ConsumerGroupDescribeRequest
 from pyspark_kafkalog.broker.coordinator import call_coordinators
 from pyspark_kafkalog.broker.error_codes import UNKNOWN_TOPIC_OR_PARTITION, Refused, is_retriable
@@ -121,11 +121,9 @@ class BrokerGroups:
             return
         begun = time.monotonic()
         request = _commit_request(group, self._with_epochs(offsets))
-        looks = 0
 
         def read(response: Any) -> dict[TopicPartition, int] | Refused:
-            nonlocal looks
-            looks += 1
+            is_proven = time.monotonic() - begun >= metadata.PROVEN_AFTER
             codes = {
                 TopicPartition(topic.name, answer.partition_index): answer.error_code
                 for topic in response.topics
@@ -133,7 +131,7 @@ class BrokerGroups:
             }
             for code in codes.values():
                 # Brokers hear of a new partition in turn.
-                if is_retriable(code) and (code != UNKNOWN_TOPIC_OR_PARTITION or looks < UNKNOWN_LOOKS):
+                if is_retriable(code) and not (code == UNKNOWN_TOPIC_OR_PARTITION and is_proven):
                     return Refused(code)
             return codes
 

@@ -17,8 +17,8 @@ from pyspark_kafkalog.model import TopicPartition
 MAX_VERSION = 12
 NOBODY = -1
 """Stands for the broker of a partition that has no leader."""
-_PROVEN_AFTER = 5.0
-"""Seconds for which brokers must contradict what is known of a topic before they are believed."""
+PROVEN_AFTER = 5.0
+"""Seconds for which brokers must contradict what is known of a topic or partition to be believed."""
 
 
 class Leader(NamedTuple):
@@ -183,7 +183,7 @@ class Metadata:
         doubt = self._doubts[name] = _Doubt(claim, doubt.since, doubt.nodes | {node_id})
         # A broker that is known by its bootstrap address alone may be one of the others.
         brokers = max(len(doubt.nodes - {None}), 1)
-        return now - doubt.since >= _PROVEN_AFTER and brokers >= min(len(self.brokers), 2)
+        return now - doubt.since >= PROVEN_AFTER and brokers >= min(len(self.brokers), 2)
 
     def _newest(self, name: str, topic: Topic, node_id: int | None) -> Topic:
         """The topic with what is known already in the place of what is older, partition by partition."""

@@ -114,7 +114,7 @@ def test_a_topic_that_one_broker_does_not_know_is_not_gone(
     fail_on_data_loss: bool, seconds: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As in ZooKeeper mode of a broker that has just started, for as long as nobody has told it."""
-    monkeypatch.setattr(metadata, "_PROVEN_AFTER", seconds)
+    monkeypatch.setattr(metadata, "PROVEN_AFTER", seconds)
     unaware = replace(LEADER, exists=False)
     with playing(ScriptedCluster({1: unaware, 2: LEADER})) as cluster:
         for seen in (Seen(), Seen(AN_ID, 6, 100)):
@@ -124,7 +124,7 @@ def test_a_topic_that_one_broker_does_not_know_is_not_gone(
 
 
 def test_a_topic_that_all_brokers_have_forgotten_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metadata, "_PROVEN_AFTER", 0.5)
+    monkeypatch.setattr(metadata, "PROVEN_AFTER", 0.5)
     unaware = replace(LEADER, exists=False)
     with playing(ScriptedCluster({1: unaware, 2: unaware})) as cluster:
         with pytest.raises(DataLossError, match="The partition is gone"):
@@ -133,7 +133,7 @@ def test_a_topic_that_all_brokers_have_forgotten_is_gone(monkeypatch: pytest.Mon
 
 
 def test_a_topic_made_anew_is_told_by_two_brokers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metadata, "_PROVEN_AFTER", 0.5)
+    monkeypatch.setattr(metadata, "PROVEN_AFTER", 0.5)
     with playing(ScriptedCluster({1: LEADER, 2: LEADER})) as cluster:
         with pytest.raises(DataLossError, match="TOPIC_RECREATED"):
             count(brokers(cluster), OffsetRange(0, 100), Seen("AAAAAAAAAAAAAAAAAAAACQ", 6, 100))

@@ -97,7 +97,7 @@ def test_an_end_that_was_seen_is_waited_for() -> None:
 
 
 def test_a_topic_that_goes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metadata, "_PROVEN_AFTER", 0.2)
+    monkeypatch.setattr(metadata, "PROVEN_AFTER", 0.2)
     with playing(ScriptedCluster({1: LEADER, 2: LEADER})) as cluster:
         look = Looking(cluster)
         assert [look() for _ in range(4)] == [100] * 4

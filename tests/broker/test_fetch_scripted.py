@@ -239,7 +239,7 @@ def test_an_offset_that_the_leader_has_is_asked_for_again() -> None:
 
 
 def test_a_topic_with_another_id_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metadata, "_PROVEN_AFTER", 0.1)
+    monkeypatch.setattr(metadata, "PROVEN_AFTER", 0.1)
 
     def says(wish: Wish) -> dict[str, Any] | None:
         if wish.offset == 0:
