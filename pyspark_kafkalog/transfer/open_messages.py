@@ -28,7 +28,7 @@ class OpenMessages:
     """The open messages of partitions whose offsets rise from one question to the next.
 
     No more than the last ``message.assembler.expiration.offset.gap`` offsets and one are read before an
-    offset that is asked for, because what began earlier has expired (twice as many if message
+    offset that is asked for, because what began earlier has expired (more if message
     segments have been lost); and none that were read for the last question. Capacity does
     not count, as nothing is evicted where the log can be read again.
 
@@ -74,7 +74,9 @@ class OpenMessages:
             self._read(source, known, end)
             return known
         history = History(source, self._settings, end)
-        opened, _ = history.open_in_order()
+        opened, are_all = history.open_in_order()
+        if not are_all:
+            opened = history.all_open()
         assembler = Assembler(source.partition, self._settings, evict=False)
         assembler.restore(opened, 0)
         return _Known(end, assembler, history.last_visible)

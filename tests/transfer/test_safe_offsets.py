@@ -153,6 +153,13 @@ def test_offsets_without_a_record_make_nothing_expire() -> None:
     assert [at({T0: end})[T0].offset for end in ends] == each
 
 
+def test_a_message_whose_beginning_is_not_found_is_not_skipped() -> None:
+    """A segment was sent again and again, further back than anybody looks."""
+    again = [FOUR[1], *[b"x"] * 99]
+    at = of_log(Log(again * 30), gap=150)
+    assert at({T0: 2930})[T0].offset in (2800, 2900)
+
+
 def test_nothing_below_the_log_start_is_committed() -> None:
     log = Log([*FOUR[:2], *[b"x"] * 8])
     at = of_log(log)
