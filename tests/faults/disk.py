@@ -2,7 +2,7 @@
 
 A model of a disk, stricter than any real one: nothing lasts but what was flushed. A file's bytes last
 when the file was flushed, its name when its folder was, and each by itself. Of all else any part may have
-reached the disk, a write also by half, or as zeros.
+reached the disk, a write also by half, as zeros, or half as zeros.
 """
 
 from __future__ import annotations
@@ -90,11 +90,10 @@ class Disk:
             if chance.random() >= often:
                 return None
             position, data = its
-            if data is None or chance.random() < 0.7:
+            if data is None or chance.random() < 0.6:
                 return its
-            return (
-                (position, data[: len(data) // 2]) if chance.random() < 0.5 else (position, bytes(len(data)))
-            )
+            half, zeros = data[: len(data) // 2], bytes(len(data))
+            return position, chance.choice([half, zeros, half + zeros[len(half) :]])
 
         _store(self.root, to, entries, lambda file: file.content(change))
 
