@@ -26,6 +26,8 @@ _SETTLED_NS = 2_000_000_000
 """Age from which on a folder's time of change tells of every later change, on all file systems."""
 _LISTING_SHARE = 0.02
 """Share of the time that may go into listing a folder that says that it has not changed."""
+_KEPT = 0.1
+"""Seconds for which its listing is kept in any case."""
 
 
 class _Listing(NamedTuple):
@@ -76,7 +78,7 @@ class Partition:
         if len(self.largest_timestamps) > 2 * len(segments):
             self.largest_timestamps.clear()
         if segments and changed is not None and is_settled and min(s.size for s in segments) > GONE:
-            self._listing = _Listing(segments, changed, now + (now - begun) / _LISTING_SHARE)
+            self._listing = _Listing(segments, changed, now + max(_KEPT, (now - begun) / _LISTING_SHARE))
         return segments
 
     def topic_id(self) -> str:
