@@ -72,7 +72,7 @@ class Faults:
         with self._deposed(step) as (node, led):
             ends = self._attempt(lambda: end_offsets(self._cluster.bootstrap, list(self._topics.safe)))
             beyond = {place: ends[place] for place in led}
-            deadline = time.monotonic() + 2 * step.seconds
+            deadline = time.monotonic() + 3 * step.seconds
             while not self._planned_beyond(beyond):
                 if time.monotonic() > deadline:
                     raise NotDone("nothing was planned for what others took")
