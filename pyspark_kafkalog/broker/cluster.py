@@ -238,7 +238,7 @@ class Cluster:
             connection = self.any_connection(timeout=_left(bound), last=asked)
             asked = [*(address for address in asked if address != connection.address), connection.address]
             self._answered_by = connection.node_id
-            patience = self.options.request_timeout_ms / 1000 if bound is None else bound.remaining
+            patience = min(self.options.request_timeout_ms / 1000, backoff.remaining)
             if set(self.metadata.brokers.values()) - set(asked):
                 patience /= 2
             trouble: KafkaLogError
@@ -325,10 +325,12 @@ class Cluster:
             raise AuthorizationError(e.message, broker=e.broker, hint=_TO_GET_PRODUCER_IDS) from None
         return response.producer_id, response.producer_epoch
 
-    def topic_config(self, topic: str) -> dict[str, str] | None:
+    def topic_config(self, topic: str, *, timeout: float | None = None) -> dict[str, str] | None:
         """A topic's configs, those that are set elsewhere included; None if the broker doesn't tell.
 
         So it is if the ACLs don't let us see them, or if it has not heard of a new topic.
+
+        :param timeout: as of :meth:`call`.
         """
         resource = DescribeConfigsRequest.DescribeConfigsResource
         try:
@@ -338,6 +340,7 @@ class Cluster:
                 ),
                 doing=f"Asking for the configs of topic {topic}",
                 error_code=lambda response: int(response.results[0].error_code),
+                timeout=timeout,
             )
         except (AuthorizationError, UnknownTopicOrPartitionError):
             return None

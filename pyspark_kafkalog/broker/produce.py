@@ -97,6 +97,7 @@ class ProduceSink:
         self._cluster = cluster
         self._options = options
         self._settings = settings
+        self._delivery_timeout = options.delivery_timeout_ms / 1000
         self._partition_counts: dict[str, int] = {}
         self._by_topic: dict[str, EncodeSettings] = {}
         self._producer_id: produce_ids.ProducerId | None = None
@@ -109,7 +110,7 @@ class ProduceSink:
                 max_in_flight=options.max_in_flight,
                 max_request_size=options.max_request_size,
                 retries=options.retries,
-                delivery_timeout=options.delivery_timeout_ms / 1000,
+                delivery_timeout=self._delivery_timeout,
                 retry_backoff=cluster.options.retry_backoff_ms / 1000,
                 retry_backoff_max=cluster.options.retry_backoff_max_ms / 1000,
             )
@@ -132,7 +133,9 @@ class ProduceSink:
         """
         count = self._partition_counts.get(topic)
         if count is None:
-            count = self._partition_counts[topic] = partition_count(self._cluster, topic)
+            count = self._partition_counts[topic] = partition_count(
+                self._cluster, topic, timeout=self._delivery_timeout
+            )
         return count
 
     def settings(self, partition: TopicPartition) -> EncodeSettings:
@@ -144,7 +147,7 @@ class ProduceSink:
             return settings
         producer_id = self._producer_id
         if producer_id is None:
-            timeout = self._options.delivery_timeout_ms / 1000
+            timeout = self._delivery_timeout
             producer_id = produce_ids.borrow(
                 self._cluster.options,
                 partial(self._cluster.identity, timeout=timeout),
@@ -161,7 +164,7 @@ class ProduceSink:
     def _bounded(self, topic: str) -> EncodeSettings:
         """The batch size is lowered so that no batch is refused which could have been smaller."""
         size, limit = self._options.max_request_size, "kafka.max.request.size"
-        of_topic = max_message_bytes(self._cluster, topic)
+        of_topic = max_message_bytes(self._cluster, topic, timeout=self._delivery_timeout)
         if of_topic is not None and of_topic < size:
             size, limit = of_topic, "the topic's max.message.bytes"
         settings = self._settings
@@ -374,12 +377,13 @@ class ProduceSink:
         return all(highest >= _KIP_360 for _, highest in versions)
 
 
-def partition_count(cluster: Cluster, topic: str) -> int:
+def partition_count(cluster: Cluster, topic: str, *, timeout: float) -> int:
     """How many partitions a topic has. It is created if the brokers do so at first sight.
 
+    :param timeout: seconds to wait for brokers that don't answer.
     :raises UnknownTopicOrPartitionError: if there is no such topic after some looks.
     """
-    cluster.leader(TopicPartition(topic, 0))
+    cluster.leader(TopicPartition(topic, 0), timeout=timeout)
     backoff = Backoff(cluster.options, min(cluster.options.request_timeout_ms / 1000, _APPEARS_WITHIN))
     while True:
         known = cluster.metadata.topics.get(topic)
@@ -394,15 +398,18 @@ def partition_count(cluster: Cluster, topic: str) -> int:
         if not is_retriable(code):
             raise trouble
         backoff.pause(trouble)
-        cluster.refresh([topic], create=True)
+        cluster.refresh([topic], create=True, timeout=timeout)
 
 
-def max_message_bytes(cluster: Cluster, topic: str) -> int | None:
-    """A topic's config of this name, not older than metadata.max.age.ms; None if it is not told."""
+def max_message_bytes(cluster: Cluster, topic: str, *, timeout: float) -> int | None:
+    """A topic's config of this name, not older than metadata.max.age.ms; None if it is not told.
+
+    :param timeout: seconds to wait for brokers that don't answer.
+    """
     key = cluster.options, topic
     asked, known = _max_message_bytes.get(key, (-math.inf, None))
     if time.monotonic() - asked > cluster.options.metadata_max_age_ms / 1000:
-        told = (cluster.topic_config(topic) or {}).get("max.message.bytes", "")
+        told = (cluster.topic_config(topic, timeout=timeout) or {}).get("max.message.bytes", "")
         known = int(told) if re.fullmatch(r"[0-9]{1,10}", told) else None
         _max_message_bytes[key] = time.monotonic(), known
     return known

@@ -428,7 +428,7 @@ CALLS: list[tuple[tuple[int, ...], Callable[[ConnectionOptions], None]]] = [
     ((42,), _groups(lambda groups: groups.delete_group("g"))),
     ((15, 69, 16), _groups(lambda groups: groups.describe(["g", "h", "i"]))),
     ((16,), _groups(lambda groups: groups.group_ids())),
-    ((32,), lambda options: produce.max_message_bytes(cluster_of(options), "t")),  # type: ignore[list-item, return-value]
+    ((32,), lambda options: produce.max_message_bytes(cluster_of(options), "t", timeout=5)),  # type: ignore[list-item, return-value]
     ((22,), lambda options: cluster_of(options).producer_id()),  # type: ignore[list-item, return-value]
     ((0, 0, 22), _write),
     ((17, 36, 18), _log_in(PLAIN)),

@@ -147,7 +147,7 @@ def test_an_answer_of_the_control_plane_may_be_slow() -> None:
         proxy.strike(METADATA, trickle(15_000, at_once=1_000))
         assert len(connection.call(request).cluster_id) == 30_000
         proxy.strike(METADATA, trickle(15_000, at_once=1_000))
-        with pytest.raises(BrokerConnectionError, match=r"Only 1\d\.\d of 30\.0 kB .* within 1000 ms"):
+        with pytest.raises(BrokerConnectionError, match=r"Only 1\d\.\d of 30\.0 kB .* within \d+ ms"):
             connection.call(request, timeout=1)
         connection = Connection.open(Address.parse(proxy.address), options)
         proxy.strike(METADATA, trickle(1_000, at_once=100))
