@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from fsspec.implementations.local import LocalFileSystem
@@ -23,7 +24,9 @@ from pyspark_kafkalog.log import filesystem
 from pyspark_kafkalog.log.directory import LogDirectory
 from pyspark_kafkalog.log.filesystem import Folder
 from pyspark_kafkalog.log.root import LogRoot
-from pyspark_kafkalog.model import OffsetRange, Watermarks
+from pyspark_kafkalog.model import OffsetRange, TopicPartition, Watermarks
+from tests.broker.producing import connected, produce, rows, unused_topic
+from tests.kafka import Broker
 from tests.log.cleaning import beside_a_cleaner
 from tests.log.partitions import T0, batch, fetched, offsets_read, write_index, write_segment
 
@@ -270,3 +273,35 @@ def test_full_reads_beside_a_cleaner_lose_nothing(tmp_path: Path, segments: int)
             assert offsets_read(place, T0, offsets) == list(range(offsets.end))
             reads += 1
     assert reads > 10
+
+
+@pytest.mark.slow
+def test_full_reads_beside_a_brokers_cleaner_lose_nothing(new_broker: Callable[..., Broker]) -> None:
+    """Each batch makes a segment, which the cleaner merges; no two records have a key in common."""
+    broker = new_broker({"log.cleaner.backoff.ms": 300, "log.segment.delete.delay.ms": 100})
+    broker.start()
+    topic = unused_topic()
+    configs = {"cleanup.policy": "compact", "segment.ms": 1000, "min.cleanable.dirty.ratio": 0.0001}
+    (folder,) = broker.create_topic(topic, 1, configs)
+    partition = TopicPartition(topic, 0)
+    place = LogDirectory.open(str(broker.log_dir))
+    cluster = connected(broker.bootstrap)
+    end, reads, cleaned, before = 0, 0, 0, frozenset[str]()
+    until = time.monotonic() + 25
+    while time.monotonic() < until:
+        for _ in range(5):
+            keys = [b"%d" % key for key in range(end, end + 10)]
+            stamps = np.full(10, 1_700_000_000_000_000 + 2_000_000 * end, np.int64)
+            times = pa.array(stamps, pa.int64()).cast(pa.timestamp("us", tz="UTC"))
+            produce(cluster, topic, [rows(key=keys, value=keys, timestamp=times)])
+            end += 10
+        bounds = place.watermarks([partition], read_committed=False)
+        assert bounds == {partition: Watermarks(0, end, end)}
+        assert offsets_read(place, partition, OffsetRange(0, end)) == list(range(end))
+        reads += 1
+        logs = frozenset(path.name for path in folder.glob("*.log"))
+        cleaned += len(before - logs)
+        before = logs
+    print(f"{reads} reads of up to {end} records, beside {cleaned} segments that the cleaner took away")
+    assert reads > 5
+    assert cleaned > 5
