@@ -13,7 +13,7 @@ from tests.spark.conftest import in_order, numbered
 
 
 def staged(path):
-    return [file.name for file in Path(path).glob(".kafkalog-*")]
+    return [file.name for file in Path(path).glob(".kafkalog-staged-*")]
 
 
 def test_keys_are_placed_by_kafkas_hash(write, read):
