@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from pyspark_kafkalog.model import CommittedOffsets, OffsetRange, Place, Seen, TopicPartition
@@ -71,6 +71,8 @@ class StreamPlanner:
         """The last start from which there was nothing to read up to the ends."""
         self._subscription = Subscription(place, options.selection, max_age=topics_max_age, clock=clock)
         self._topic_ids = dict(topic_ids or {})
+        self._proven = set(self._topic_ids)
+        """The topics whose offsets are known to be of these ids, as an earlier run or this one saw both."""
         self._keep_topic_ids = keep_topic_ids
         self._groups = groups
         self._offered = self._planned = _Ends({}, {})
@@ -147,9 +149,11 @@ class StreamPlanner:
         if start == self._initial:
             # Chosen anew for a replay of the first micro-batch, they may have partitions that came later.
             start = {partition: offset for partition, offset in start.items() if partition in end}
-        if end == self._offered.offsets:
+        is_replay = end != self._offered.offsets  # Spark has noted the end before this run.
+        if not is_replay:
             topic_ids = self._offered.topic_ids
-        else:  # A replay: Spark has noted the end before this run.
+            self._proven |= {topic for topic, its in topic_ids.items() if its}
+        else:
             topic_ids = self._subscription.assignment().topic_ids
         if self._frozen is not None:
             for partition, offset in end.items():
@@ -167,6 +171,11 @@ class StreamPlanner:
                 raise loss
             _log.warning("Going on, as failOnDataLoss=false asks: %s", loss)
         begins = {**begins, **added}
+        if is_replay and recreated and (ended := self._ended_before(end, recreated)):
+            begins = {
+                partition: offset for partition, offset in begins.items() if partition.topic not in ended
+            }
+            topic_ids = {**topic_ids, **{topic: self._topic_ids[topic] for topic in ended}}
         self._planned = _Ends(end, topic_ids)
         epochs = self._place.leader_epochs(end)
         return split_ranges(
@@ -220,11 +229,18 @@ class StreamPlanner:
             for partition in start:
                 self._place.expect(partition, Seen(self._topic_ids.get(partition.topic, "")))
 
+    def _ended_before(self, end: Offsets, recreated: Collection[str]) -> set[str]:
+        """The topics made anew in which ``end`` can't have been seen: it is the old one's."""
+        partitions = [partition for partition in end if partition.topic in recreated]
+        ends = self._place.end_offsets(partitions, read_committed=self._options.read_committed)
+        return {partition.topic for partition in partitions if ends.get(partition, 0) < end[partition]}
+
     def _not_back(self, begins: Offsets, ends: _Ends) -> Offsets:
         """Ends for the partitions that end below what was read of them, as a deposed leader would say.
 
         The place waits for another answer. One that stays is data loss, of which a stream that goes on
         without it never sees the end of the same topic go back: the partition stands where it was read to.
+        Where the topic may be another one, which has its records there, it goes back.
         """
         back = {p: begin for p, begin in begins.items() if ends.offsets.get(p, begin) < begin}
         self._fallen = {p: begin for p, begin in self._fallen.items() if back.get(p) == begin}
@@ -239,7 +255,7 @@ class StreamPlanner:
         found = dict(self._place.end_offsets(unheard, read_committed=read_committed)) if unheard else {}
         self._fallen |= {p: back[p] for p, end in found.items() if end < back[p]}
         if not self._options.fail_on_data_loss:
-            same = [p for p in self._fallen if ends.topic_ids.get(p.topic)]
+            same = [partition for partition in self._fallen if partition.topic in self._proven]
             found |= {partition: back[partition] for partition in same}
         return found
 

@@ -306,7 +306,7 @@ class TestEndsThatGoBack:
 
     def test_and_without_fail_on_data_loss_the_stream_stands_there(self) -> None:
         place = FakePlace({A0: (0, 50), A1: (0, 9)}, ids={"a": self.AN_ID})
-        stream = planner(place, failOnDataLoss="false")
+        stream = self.after_a_run(place)
         assert stream.next_offsets({A0: 100, A1: 5}) == {A0: 100, A1: 9}
         assert plan(stream, {A0: 100, A1: 5}, {A0: 100, A1: 9}) == [(A1, 5, 9)]
         place.expected.clear()
@@ -314,6 +314,28 @@ class TestEndsThatGoBack:
         assert place.expected == {}, "the place has waited once"
         place.bounds[A0] = (0, 101)
         assert stream.next_offsets({A0: 100, A1: 9}) == {A0: 101, A1: 9}
+
+    def test_nor_does_it_go_back_behind_what_this_run_has_planned(self) -> None:
+        place = FakePlace({A0: (0, 100)}, ids={"a": self.AN_ID})
+        stream = planner(place, failOnDataLoss="false")
+        stream.plan({A0: 90}, stream.next_offsets({A0: 90}))
+        assert stream.next_offsets({A0: 100}) == {A0: 100}
+        place.bounds[A0] = (0, 50)
+        assert stream.next_offsets({A0: 100}) == {A0: 100}
+
+    def test_without_an_id_of_an_earlier_run_it_may_be_another_topic_whose_records_are_read(self) -> None:
+        place = FakePlace({A0: (0, 50)}, ids={"a": self.AN_ID})
+        stream = planner(place, failOnDataLoss="false")
+        assert plan(stream, {A0: 90}, {A0: 100}) == [(A0, 90, 100)], "a replay"
+        assert stream.next_offsets({A0: 100}) == {A0: 50}
+        assert plan(stream, {A0: 100}, {A0: 50}) == []
+        place.bounds[A0] = (0, 101)
+        assert stream.next_offsets({A0: 50}) == {A0: 101}
+
+    def after_a_run(self, place: FakePlace) -> StreamPlanner:
+        """A planner that knows from an earlier run of which topic the offsets are."""
+        options = read_options({"path": "/log", "failOnDataLoss": "false"}, batch=False)
+        return StreamPlanner(place, options, topic_ids={"a": self.AN_ID}, groups=FakeGroups(), clock=Clock())
 
     def test_a_start_that_the_user_gave_was_never_seen(self) -> None:
         place = FakePlace({A0: (0, 50)}, ids={"a": self.AN_ID})
@@ -333,7 +355,7 @@ class TestEndsThatGoBack:
 
     def test_available_now_does_not_die_of_what_was_lost_before(self) -> None:
         place = FakePlace({A0: (0, 50), A1: (0, 9)}, ids={"a": self.AN_ID})
-        stream = planner(place, failOnDataLoss="false")
+        stream = self.after_a_run(place)
         stream.prepare_for_available_now()
         end = stream.next_offsets({A0: 100, A1: 5})
         assert plan(stream, {A0: 100, A1: 5}, end) == [(A1, 5, 9)]
@@ -521,6 +543,15 @@ class TestTopicsMadeAnew:
         assert second.next_offsets(end) == end
         assert kept == [{"a": self.OLD}, {"a": self.NEW}]
         assert plan(self.run(kept, place), end, {A0: 9}) == []
+
+    def test_a_replay_up_to_where_the_old_topic_ended_reads_nothing_of_the_new_one(self) -> None:
+        """The next micro-batch reads all of that."""
+        place = FakePlace({A0: (0, 10), B0: (0, 2)}, ids={"a": self.NEW, "b": self.OLD})
+        stream = self.run([{"a": self.OLD, "b": self.OLD}], place)
+        assert plan(stream, {A0: 90, B0: 0}, {A0: 100, B0: 2}) == [(B0, 0, 2)]
+        assert stream.next_offsets({A0: 100, B0: 2}) == {A0: 10, B0: 2}
+        assert plan(stream, {A0: 100, B0: 2}, {A0: 10, B0: 2}) == [(A0, 0, 10)]
+        assert stream.next_offsets({A0: 10, B0: 2}) == {A0: 10, B0: 2}
 
 
 class TestTopicsAreListedSeldom:
