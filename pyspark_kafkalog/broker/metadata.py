@@ -19,6 +19,11 @@ NOBODY = -1
 """Stands for the broker of a partition that has no leader."""
 PROVEN_AFTER = 5.0
 """Seconds for which brokers must contradict what is known of a topic or partition to be believed."""
+_FORGOTTEN_AFTER = 30.0
+"""Seconds without another such answer after which a contradiction counts no more.
+
+A broker that is silent holds up the next answer for half of request.timeout.ms.
+"""
 
 
 class Leader(NamedTuple):
@@ -54,6 +59,8 @@ class _Doubt:
 
     claim: object
     since: float
+    last: float
+    """When it was said last."""
     nodes: frozenset[int | None]
     """The brokers that have said so."""
 
@@ -137,7 +144,7 @@ class Metadata:
             self._learn(name, topic, node_id, now)
         is_news = before != (self.topics, self.brokers)
         self.generation += is_news
-        is_settled = not (is_news or self._doubts or self._behind)
+        is_settled = not (is_news or self._doubts or node_id in self._behind)
         self._last = (response, asked) if is_settled else (None, None)
 
     def _learn(self, name: str, topic: Topic | None, node_id: int | None, now: float) -> None:
@@ -145,6 +152,7 @@ class Metadata:
             # It tells nothing of the topic itself.
             if name not in self.topics or not is_retriable(topic.error_code):
                 self.topics[name] = topic
+                self._doubts.pop(name, None)
             return
         claim = self._contradiction(name, topic)
         if claim is not None:
@@ -152,7 +160,11 @@ class Metadata:
                 if topic is not None and isinstance(claim, frozenset) and name not in self.topics:
                     self.topics[name] = self._newest(name, topic, node_id)  # its other partitions are there
                 return
-            self._seen.pop(name, None)
+            if isinstance(claim, frozenset):
+                for number in claim:
+                    del self._seen[name].epochs[number]
+            else:
+                del self._seen[name]
         self._doubts.pop(name, None)
         if topic is None:
             self.topics.pop(name, None)
@@ -178,9 +190,9 @@ class Metadata:
 
     def _is_proven(self, name: str, claim: object, node_id: int | None, now: float) -> bool:
         doubt = self._doubts.get(name)
-        if doubt is None or doubt.claim != claim:
-            doubt = _Doubt(claim, now, frozenset())
-        doubt = self._doubts[name] = _Doubt(claim, doubt.since, doubt.nodes | {node_id})
+        if doubt is None or doubt.claim != claim or now - doubt.last > _FORGOTTEN_AFTER:
+            doubt = _Doubt(claim, now, now, frozenset())
+        doubt = self._doubts[name] = _Doubt(claim, doubt.since, now, doubt.nodes | {node_id})
         # A broker that is known by its bootstrap address alone may be one of the others.
         brokers = max(len(doubt.nodes - {None}), 1)
         return now - doubt.since >= PROVEN_AFTER and brokers >= min(len(self.brokers), 2)

@@ -169,3 +169,29 @@ def test_a_broker_that_knows_no_brokers_is_not_believed() -> None:
     nothing.brokers = []
     metadata.learn(nothing, ["t"], node_id=1, now=1)
     assert sorted(metadata.brokers) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("node", [1, 2])
+def test_what_a_broker_said_long_ago_bears_out_no_other(node: int) -> None:
+    """Two brokers that restart one after the other don't know the topic each for a moment."""
+    metadata = knowing({0: (2, 6)})
+    metadata.learn(told(None), ["t"], node_id=1, now=1)
+    metadata.learn(told(None), ["t"], node_id=node, now=100)
+    metadata.learn(told(None), ["t"], node_id=2, now=101)
+    assert (metadata.leader(T0), metadata.is_gone(T0)) == (Leader(2, 6), False)
+
+
+def test_epochs_of_partitions_that_are_there_outlive_one_that_is_gone() -> None:
+    metadata = knowing({0: (2, 6)})
+    metadata.expect(T1)
+    for node, now in ((1, 1), (3, 7)):
+        metadata.learn(told({0: (1, 5)}), ["t"], node_id=node, now=now)
+    assert metadata.is_gone(T1)
+    assert metadata.leader(T0) == Leader(2, 6)
+
+
+def test_a_topic_that_may_not_be_seen_is_no_matter_of_doubt() -> None:
+    metadata = knowing({0: (2, 6)})
+    metadata.learn(told(None), ["t"], node_id=1, now=1)
+    metadata.learn(told({}, code=NOT_AUTHORIZED), ["t"], node_id=2, now=2)
+    assert not metadata.in_doubt(["t"])
