@@ -97,6 +97,39 @@ def test_a_running_query_sees_rolled_segments(spark, write, tmp_path):
         query.stop()
 
 
+def test_partitions_come_and_a_topic_goes_under_a_running_query(spark, write, tmp_path):
+    path = write(numbered(4))
+    write(numbered(4, 10), topic="u")
+    seen = []
+    query = (
+        stream(spark, path, subscribePattern="[tu]", failOnDataLoss="false")
+        .writeStream.foreachBatch(lambda batch, _: seen.extend(int(row.value) for row in batch.collect()))
+        .option("checkpointLocation", str(tmp_path / "c"))
+        .start()
+    )
+    try:
+        query.processAllAvailable()
+        for number in (1, 2, 3):
+            # As a broker does, each partition added has the topic's id.
+            new = tmp_path / f"new-{number}"
+            shutil.copytree(f"{path}/t-0", new)
+            for file in new.glob("*.*index"):
+                file.unlink()
+            new.rename(f"{path}/t-{number}")
+            query.processAllAvailable()
+        assert sorted(seen) == sorted([*range(4), *range(10, 14)] + 3 * list(range(4)))
+        Path(f"{path}/u-0").rename(f"{path}/u-0.{'0' * 32}-delete")
+        write(numbered(20, 20))
+        query.processAllAvailable()
+        assert query.isActive
+        assert sorted(value for value in seen if value >= 20) == list(range(20, 40))
+        latest = json.loads(query.lastProgress.sources[0].latestOffset)
+        assert latest.keys() == {"t"}
+        assert latest["t"].keys() == {"0", "1", "2", "3"}
+    finally:
+        query.stop()
+
+
 def delete_first_segments(path, keep):
     """As retention does it: whole segments from the oldest on, leaving those from base offset ``keep``."""
     for name in os.listdir(f"{path}/t-0"):
