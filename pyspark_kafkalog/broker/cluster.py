@@ -165,9 +165,15 @@ class Cluster:
     def topics(self, names: Collection[str] | None = None) -> dict[str, tuple[int, ...]]:
         """Every topic, internal ones too, with its partition numbers, or those of ``names``; looked up now.
 
+        Among all there may be some that are gone, as long as that is not certain: others' topics come
+        and go all the time, and those that matter are asked for by name.
+
         :raises KafkaLogError: if the brokers won't tell of one of ``names``, as by the ACLs.
         """
-        self._refresh_until_sure(names)
+        if names is None:
+            self.refresh()
+        else:
+            self._refresh_until_sure(names)
         known = sorted(self.metadata.topics.items())
         for name, topic in known:
             if (
@@ -185,11 +191,14 @@ class Cluster:
         known = self.metadata.topics
         return {name: known[name].topic_id for name in topics if name in known}
 
-    def _refresh_until_sure(self, topics: Collection[str] | None) -> None:
-        """As :meth:`refresh`, again and again while brokers contradict what is known of these topics."""
+    def _refresh_until_sure(self, topics: Collection[str]) -> None:
+        """As :meth:`refresh`, again and again while brokers contradict what is known of these topics.
+
+        What they contradict only later was so when this began.
+        """
         backoff = self.new_backoff()
         self.refresh(topics)
-        while self.metadata.in_doubt(topics):
+        while topics := self.metadata.in_doubt(topics):
             backoff.pause(
                 BrokerConnectionError(
                     "Some broker says that a topic is gone, or was made anew, and no other confirms it",

@@ -112,9 +112,9 @@ class Metadata:
         seen = self._seen.get(partition.topic)
         return seen is None or partition.partition not in seen.epochs
 
-    def in_doubt(self, topics: Collection[str] | None) -> bool:
-        """Whether brokers contradict what is known of any of these topics, or of any at all."""
-        return bool(self._doubts.keys() & topics if topics is not None else self._doubts)
+    def in_doubt(self, topics: Collection[str]) -> set[str]:
+        """Those of these topics of which brokers contradict what is known."""
+        return self._doubts.keys() & set(topics)
 
     def doubtful(self, topics: Collection[str] | None) -> set[int | None]:
         """The brokers that contradict what is known of these topics, or of any: others are to be asked."""

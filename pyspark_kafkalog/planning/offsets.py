@@ -92,6 +92,14 @@ def look_up_partitions(
     return select_partitions(topics, selection, must_exist=must_exist)
 
 
+def with_topic_ids(
+    place: Place, partitions: Collection[TopicPartition]
+) -> tuple[tuple[TopicPartition, ...], dict[str, str]]:
+    """Those of ``partitions`` whose topics exist, and the ids of these; a list of all may be out of date."""
+    topic_ids = place.topic_ids({partition.topic for partition in partitions})
+    return tuple(partition for partition in partitions if partition.topic in topic_ids), topic_ids
+
+
 def start_from_group(
     options: ReadOptions, place: Place, groups: Callable[[], CommittedOffsets]
 ) -> ReadOptions:
@@ -131,7 +139,7 @@ def plan_batch(place: Place, options: ReadOptions, bounds: Bounds = ALL_ROWS) ->
     :raises OptionError: where the offsets that the user gave do not fit the partitions or cross.
     """
     partitions = look_up_partitions(place, options.selection)
-    topic_ids = place.topic_ids({partition.topic for partition in partitions})
+    partitions, topic_ids = with_topic_ids(place, partitions)
     if _is_open(options) and bounds == ALL_ROWS:
         epochs = place.leader_epochs(partitions)
         return [

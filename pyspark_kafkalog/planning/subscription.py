@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pyspark_kafkalog.model import Place, TopicPartition
 from pyspark_kafkalog.options.settings import Selection
-from pyspark_kafkalog.planning.offsets import look_up_partitions
+from pyspark_kafkalog.planning.offsets import look_up_partitions, with_topic_ids
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Subscription:
         now = self._clock()
         if self._known is None or now - self._looked_up >= self._max_age:
             partitions = look_up_partitions(self._place, self._selection, must_exist=False)
-            topic_ids = self._place.topic_ids({partition.topic for partition in partitions})
+            partitions, topic_ids = with_topic_ids(self._place, partitions)
             found = Assignment(partitions, topic_ids)
             if found != self._known:  # what is the same stays the same object, which is quick to compare
                 self._known = found

@@ -92,7 +92,7 @@ class TestWhatContradicts:
         metadata = knowing({0: (2, 6)})
         for node, now in ((1, 1.0), (2, 2.0), (3, 5.9)):
             metadata.learn(claim, ["t"], node_id=node, now=now)
-            assert (metadata.leader(T0), metadata.in_doubt(["t"])) == (Leader(2, 6), True)
+            assert (metadata.leader(T0), metadata.in_doubt(["t"])) == (Leader(2, 6), {"t"})
             assert not metadata.is_gone(T0)
         metadata.learn(claim, ["t"], node_id=1, now=6.0)
         assert metadata.leader(T0) != Leader(2, 6)
@@ -102,7 +102,7 @@ class TestWhatContradicts:
         metadata = knowing({0: (2, 6)})
         for now in range(1, 100):
             metadata.learn(claim, ["t"], node_id=1, now=now)
-        assert (metadata.leader(T0), metadata.in_doubt(None)) == (Leader(2, 6), True)
+        assert (metadata.leader(T0), metadata.in_doubt(["t"])) == (Leader(2, 6), {"t"})
         assert metadata.doubtful(None) == {1}
 
     def test_is_forgotten_when_another_broker_knows_better(self, claim: Any) -> None:

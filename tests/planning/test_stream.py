@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from pyspark_kafkalog.errors import DataLossError
 from pyspark_kafkalog.model import Seen, TopicPartition, Watermarks
 from pyspark_kafkalog.options.settings import read_options
+from pyspark_kafkalog.planning.offsets import plan_batch
 from pyspark_kafkalog.planning.stream import StreamPlanner
 from tests.planning.fake_groups import FakeGroups
 from tests.planning.fake_place import FakePlace
@@ -555,6 +556,17 @@ class TestTopicsMadeAnew:
 
 
 class TestTopicsAreListedSeldom:
+    def test_a_list_of_all_may_have_some_that_are_gone(self) -> None:
+        class Old(FakePlace):
+            def topics(self, names: Collection[str] | None = None) -> Mapping[str, tuple[int, ...]]:
+                return {**super().topics(names), "b": (0,)}
+
+        place = Old({A0: (0, 5)})
+        stream = planner(place, subscribePattern="a|b")
+        assert stream.next_offsets({A0: 0}) == {A0: 5}
+        options = read_options({"path": "/log", "subscribePattern": "a|b"}, batch=True)
+        assert [split.partition for split in plan_batch(place, options)] == [A0]
+
     class Counted(FakePlace):
         listed = 0
 
