@@ -67,6 +67,8 @@ class Cluster:
         """The brokers that coordinate groups, as they were found last."""
         self._answered_by: int | None = None
         """The broker that was asked last by :meth:`call`; None for a bootstrap server."""
+        self._repeating: set[int | None] = set()
+        """The broker that told once more what had turned out wrong; none if the last one told news."""
         self._pool = ConnectionPool(options)
 
     # Connections
@@ -212,11 +214,18 @@ class Cluster:
         return Backoff(self.options, self.options.request_timeout_ms / 1000 if timeout is None else timeout)
 
     def look_up(self, topics: Iterable[str], *, timeout: float | None = None) -> None:
-        """Look up those of these topics that were not looked up for metadata.max.age.ms, or are forgotten."""
+        """Look up those of these topics that were not looked up for metadata.max.age.ms, or are forgotten.
+
+        A broker that is cut off from the others tells the same for ever: where that was wrong, another is
+        asked.
+        """
         oldest = time.monotonic() - self.options.metadata_max_age_ms / 1000
         stale = {topic for topic in topics if self._refreshed.get(topic, -1e9) < oldest}
         if stale:
-            self.refresh(stale, timeout=timeout)
+            known, was_wrong = self.metadata.generation, not stale <= self._refreshed.keys()
+            self.refresh(stale, avoid=self._repeating, timeout=timeout)
+            is_repeated = was_wrong and known == self.metadata.generation
+            self._repeating = {self._answered_by} if is_repeated else set()
 
     # Calls
 

@@ -35,6 +35,8 @@ class ConnectionPool:
     def __init__(self, options: ConnectionOptions) -> None:
         self._options = options
         self._idle: dict[Address, list[Connection]] = {}
+        self._unreachable: set[Address] = set()
+        """Where the last attempt to connect has failed."""
         self._tls: ssl.SSLContext | None = None
 
     def take(self, address: Address, node_id: int | None, *, timeout: float | None = None) -> Connection:
@@ -59,9 +61,11 @@ class ConnectionPool:
             connection.close()
         if self._tls is None:
             self._tls = tls_context(self._options.security)
+        self._unreachable.add(address)
         connection = Connection.open(
             address, self._options, tls=self._tls, node_id=node_id, timeout=timeout, first_answer=first_answer
         )
+        self._unreachable.remove(address)
         note_reached(self._options)
         return connection
 
@@ -129,8 +133,9 @@ class ConnectionPool:
 
     def retain(self, brokers: Collection[Address]) -> None:
         """Close the connections that wait at addresses which are no longer those of brokers."""
-        bootstrap = {Address.parse(server) for server in self._options.bootstrap_servers}
-        for address in self._idle.keys() - bootstrap - set(brokers):
+        known = {Address.parse(server) for server in self._options.bootstrap_servers} | set(brokers)
+        self._unreachable &= known
+        for address in self._idle.keys() - known:
             for connection in self._idle.pop(address):
                 connection.close()
 
@@ -151,10 +156,12 @@ class ConnectionPool:
     def _candidates(
         self, brokers: Mapping[int, Address], last: Sequence[Address]
     ) -> Iterable[tuple[int | None, Address]]:
-        """Who is connected first, then the other brokers, then the bootstrap servers, then the ``last``."""
+        """Who is connected first, other brokers, bootstrap servers, the ``last``, and who is unreachable."""
+        unreachable = frozenset(self._unreachable)
         nodes = {address: node_id for node_id, address in brokers.items()}
-        yield from (its for its in self._in_order(brokers) if its[1] not in last)
-        yield from ((nodes.get(address), address) for address in last)
+        yield from (its for its in self._in_order(brokers) if its[1] not in {*last, *unreachable})
+        yield from ((nodes.get(address), address) for address in last if address not in unreachable)
+        yield from (its for its in self._in_order(brokers) if its[1] in unreachable)
 
     def _in_order(self, brokers: Mapping[int, Address]) -> Iterable[tuple[int | None, Address]]:
         known: list[tuple[int | None, Address]] = list(brokers.items())

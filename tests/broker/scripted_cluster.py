@@ -45,6 +45,8 @@ class ScriptedCluster:
     )
     asked: list[tuple[int, int]] = field(default_factory=list)
     brokers: dict[int, FakeBroker] = field(default_factory=dict)
+    dead: dict[int, tuple[str, int]] = field(default_factory=dict)
+    """Where other brokers should be, as these say."""
 
     @property
     def bootstrap(self) -> str:
@@ -79,12 +81,12 @@ class ScriptedCluster:
             is_internal=False,
             partitions=[partition] if belief.exists else [],
         )
-        addresses = {number: its.address.rpartition(":") for number, its in self.brokers.items()}
+        addresses = {number: its.address.split(":") for number, its in self.brokers.items()}
         response = MetadataResponse(
             throttle_time_ms=0,
             brokers=[
                 MetadataResponse.MetadataResponseBroker(node_id=n, host=host, port=int(port), rack=None)
-                for n, (host, _, port) in addresses.items()
+                for n, (host, port) in {**addresses, **self.dead}.items()
             ],
             cluster_id="c",
             controller_id=1,

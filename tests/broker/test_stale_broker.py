@@ -1,0 +1,45 @@
+"""A broker that is cut off from the others, and answers: what it tells leads nowhere, so another is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from pyspark_kafkalog.broker.place import Brokers
+from pyspark_kafkalog.model import OffsetRange, TopicPartition
+from pyspark_kafkalog.options.brokers import ConnectionOptions, FetchOptions
+from tests.broker.scripted_cluster import Belief, ScriptedCluster, playing
+
+PARTITION = TopicPartition("t", 0)
+DEAD = 3
+STALE = Belief(leader=DEAD, epoch=5)
+LEADER = Belief(leader=2, epoch=6)
+NO_EPOCHS = {18: (0, 3), 3: (0, 6), 1: (4, 8), 2: (1, 3)}
+"""As of brokers before Kafka 2.1."""
+
+
+@pytest.fixture(params=[None, NO_EPOCHS], ids=["epochs", "no epochs"])
+def place(request: pytest.FixtureRequest) -> Iterator[Brokers]:
+    """Of broker 1, the only one that it is connected to."""
+    versions = {"versions": request.param} if request.param else {}
+    cluster = ScriptedCluster({1: STALE, 2: LEADER}, **versions, dead={DEAD: ("127.0.0.1", 1)})
+    with playing(cluster):
+        options = ConnectionOptions(
+            (cluster.brokers[1].address,),
+            request_timeout_ms=1_500,
+            retry_backoff_ms=5,
+            retry_backoff_max_ms=50,
+            reconnect_backoff_ms=5,
+        )
+        its = Brokers(options, FetchOptions(poll_timeout_ms=1_500, num_retries=1))
+        assert its.topics(["t"]) == {"t": (0,)}
+        yield its
+
+
+def test_bounds_are_looked_up(place: Brokers) -> None:
+    assert place.watermarks([PARTITION], read_committed=False)[PARTITION].high_watermark == 100
+
+
+def test_records_are_fetched(place: Brokers) -> None:
+    assert list(place.fetch(PARTITION, OffsetRange(0, 100), read_committed=False))
