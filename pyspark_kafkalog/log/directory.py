@@ -31,6 +31,9 @@ from pyspark_kafkalog.model import (
 
 Answer = TypeVar("Answer")
 
+_LOOKS = 5
+"""How often one looks again at roots in which one publish follows the other."""
+
 _log = logging.getLogger("pyspark_kafkalog")
 _warned_of: dict[str, int] = {}
 """File and position of each torn tail that was warned of."""
@@ -65,15 +68,10 @@ class LogDirectory:
 
         :raises LogDirectoryError: if two roots hold the same partition.
         """
-        holders: dict[TopicPartition, LogRoot] = {}
-        for root in self._roots:
-            for partition in root.partitions():
-                if partition in holders:
-                    raise _in_two_roots(partition, holders[partition], root)
-                holders[partition] = root
-        made = {partition for partition, end in self._unpublished().items() if end is None}
+        held, unpublished = self._at_one_moment(self._held)
+        made = {partition for partition, end in unpublished.items() if end is None}
         topics: dict[str, list[int]] = {}
-        for topic, number in sorted(set(holders) - made):
+        for topic, number in sorted(held - made):
             if names is None or topic in names:
                 topics.setdefault(topic, []).append(number)
         return {topic: tuple(numbers) for topic, numbers in topics.items()}
@@ -100,10 +98,9 @@ class LogDirectory:
         self, partitions: Collection[TopicPartition], *, read_committed: bool
     ) -> dict[TopicPartition, Watermarks]:
         """Bounds of those partitions that exist. See :meth:`pyspark_kafkalog.model.Place.watermarks`."""
-        # A publish may begin or be undone while the files are looked at.
-        before = self._unpublished()
-        found = self._ask_each(partitions, lambda p: self._bounds(p, read_committed))
-        unpublished = self._unpublished() | before
+        found, unpublished = self._at_one_moment(
+            lambda: self._ask_each(partitions, lambda p: self._bounds(p, read_committed))
+        )
         result = {}
         for partition, bounds in found.items():
             if partition not in unpublished:
@@ -204,12 +201,13 @@ class LogDirectory:
         self, times: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, tuple[int, int] | None]:
         """Offset and timestamp of the first record that is late enough, if anyone may see it."""
-        before = self._unpublished()
-        found = {
-            partition: self._ask(partition, partial(first_at, timestamp=timestamp))
-            for partition, timestamp in times.items()
-        }
-        for partition, end in (self._unpublished() | before).items():
+        found, unpublished = self._at_one_moment(
+            lambda: {
+                partition: self._ask(partition, partial(first_at, timestamp=timestamp))
+                for partition, timestamp in times.items()
+            }
+        )
+        for partition, end in unpublished.items():
             first = found.get(partition)
             if first is not None and (end is None or first[0] >= end):
                 found[partition] = None
@@ -266,6 +264,36 @@ class LogDirectory:
                 file=", ".join(root.folder.label() for root in self._roots),
             )
         return partition
+
+    def _held(self) -> set[TopicPartition]:
+        """The partitions that have a folder."""
+        holders: dict[TopicPartition, LogRoot] = {}
+        for root in self._roots:
+            for partition in root.partitions():
+                if partition in holders:
+                    raise _in_two_roots(partition, holders[partition], root)
+                holders[partition] = root
+        return set(holders)
+
+    def _at_one_moment(self, look: Callable[[], Answer]) -> tuple[Answer, dict[TopicPartition, int | None]]:
+        """What ``look`` sees, and what of it is unpublished.
+
+        A publish may begin, be committed or be undone meanwhile. Of one that begins and ends meanwhile only
+        the time at which the root changed tells: then this looks again, until nothing changes.
+        """
+        last: Answer | None = None
+        for _ in range(_LOOKS):
+            changed, before = self._changed(), self._unpublished()
+            seen = look()
+            unpublished = self._unpublished() | before
+            if seen == last or changed == self._changed():
+                break
+            last = seen
+        return seen, unpublished
+
+    def _changed(self) -> list[object]:
+        """What becomes another when a publish begins or ends."""
+        return [root.changed() for root in self._roots]
 
     def _unpublished(self) -> dict[TopicPartition, int | None]:
         return {partition: end for root in self._roots for partition, end in root.unpublished().items()}

@@ -74,6 +74,13 @@ class LogRoot:
             self._starts = entry, starts
         return self._starts[1].get(partition, 0)
 
+    def changed(self) -> tuple[int, ...] | None:
+        """What becomes another when a publish begins or ends; None where nothing tells."""
+        try:
+            return self.folder.changed()
+        except FileNotFoundError:
+            return None
+
     def unpublished(self) -> dict[TopicPartition, int | None]:
         """Where partitions ended before an unfinished publish, None for one that it made.
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import json
 import os
 import re
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +18,11 @@ from pyspark_kafkalog.codec.walk import walk
 from pyspark_kafkalog.errors import LogDirectoryError
 from pyspark_kafkalog.log import journal
 from pyspark_kafkalog.log import publish as publish_module
+from pyspark_kafkalog.log.directory import LogDirectory
 from pyspark_kafkalog.log.journal import JOURNAL_FILE, ledger_file
+from pyspark_kafkalog.log.partition import Partition
+from pyspark_kafkalog.log.root import LogRoot
+from pyspark_kafkalog.log.segment import Segment
 from pyspark_kafkalog.model import TopicPartition
 from tests.log.writing import T0, T1, files_beside_partitions, read, values, write, write_batch
 
@@ -280,3 +287,55 @@ def test_ledger_of_version_1(tmp_path):
     assert write_batch(tmp_path, 4, {T0: values(3)}).skipped
     assert not write_batch(tmp_path, 5, {T0: values(3, start=3)}).skipped
     assert read(tmp_path)[T0] == values(6)
+
+
+def ends(
+    root: Path, monkeypatch: pytest.MonkeyPatch, *steps: Callable[[], object]
+) -> dict[TopicPartition, int]:
+    """What a reader takes for the ends; a step happens after each of the first looks at a partition."""
+    end_of, left = Partition.log_end_offset, iter(steps)
+
+    def log_end_offset(self: Partition, segments: list[Segment]) -> int:
+        found = end_of(self, segments)
+        for step in itertools.islice(left, 1):
+            time.sleep(0.02)  # more than the resolution of the times of files
+            step()
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Partition, "log_end_offset", log_end_offset)
+        return LogDirectory.open(str(root)).end_offsets([T0, T1], read_committed=False)
+
+
+def test_publish_amid_a_look_at_the_ends_is_seen_whole(tmp_path, monkeypatch):
+    write(tmp_path, {T0: values(3), T1: values(3)})
+    more = {T0: values(2), T1: values(2)}
+    assert ends(tmp_path, monkeypatch, lambda: write(tmp_path, more)) == {T0: 5, T1: 5}
+
+
+def test_publish_that_is_undone_amid_a_look_at_the_ends_is_not_seen(tmp_path, monkeypatch):
+    write(tmp_path, {T0: values(3), T1: values(3)})
+    begin = functools.partial(publish_and_die, tmp_path, monkeypatch)
+    undo = functools.partial(journal.recover, str(tmp_path))
+    assert ends(tmp_path, monkeypatch, begin, undo) == {T0: 3, T1: 3}
+
+
+def test_topic_of_a_publish_that_is_undone_amid_a_listing_is_not_seen(tmp_path, monkeypatch):
+    write(tmp_path, {T0: values(3)})
+    publish_and_die(tmp_path, monkeypatch)
+    listed = LogRoot.partitions
+
+    def partitions(self: LogRoot) -> set[TopicPartition]:
+        found = listed(self)
+        journal.recover(str(tmp_path))
+        return found
+
+    monkeypatch.setattr(LogRoot, "partitions", partitions)
+    assert LogDirectory.open(str(tmp_path)).topics() == {"t": (0, 1)}
+
+
+def test_publishes_without_a_pause_do_not_keep_a_reader_waiting(tmp_path, monkeypatch):
+    write(tmp_path, {T0: values(1), T1: values(1)})
+    more = [functools.partial(write, tmp_path, {T0: values(1), T1: values(1)})] * 100
+    found = ends(tmp_path, monkeypatch, *more)
+    assert found[T0] + 1 == found[T1] < 12
