@@ -132,6 +132,8 @@ def recover(root: str) -> None:
     path = os.path.join(root, JOURNAL_FILE)
     entries = [_entry(path, name, entry) for name, entry in _mapping(path, journal.get("partitions")).items()]
     append_time = journal.get("append_time")
+    if not isinstance(append_time, int | None):
+        raise _unusable(path)
     try:
         plans = [plan_undo(os.path.join(root, name), end, its, append_time) for name, end, its in entries]
     except ForeignError as e:
@@ -157,7 +159,7 @@ def _entry(path: str, name: str, entry: object) -> tuple[str, PartitionEnd, np.n
         end = PartitionEnd(**fields)
     except (ValueError, TypeError) as e:
         raise _unusable(path) from e
-    if parse_partition_folder(name) is None:
+    if parse_partition_folder(name) is None or not end.is_sound():
         raise _unusable(path)
     return name, end, batches
 
@@ -242,7 +244,7 @@ def _read(root: str, name: str) -> dict[str, Any] | None:
         return None
     try:
         content = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         content = None
     if not isinstance(content, dict) or content.get("version") not in (1, _VERSION):
         raise _unusable(os.path.join(root, name))

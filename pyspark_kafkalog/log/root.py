@@ -92,10 +92,10 @@ class LogRoot:
         try:
             partitions = json.loads(data)["partitions"]
             return {
-                _partition(name): None if was.get("created") else int(was["log_end_offset"])
+                _partition(name): None if was.get("created") else _offset(was["log_end_offset"])
                 for name, was in partitions.items()
             }
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise LogDirectoryError(
                 "The journal of an unfinished write cannot be understood",
                 file=self.folder.label(JOURNAL_FILE),
@@ -148,3 +148,9 @@ def _partition(name: str) -> TopicPartition:
     if partition is None:
         raise ValueError(name)
     return partition
+
+
+def _offset(value: object) -> int:
+    if type(value) is not int or not 0 <= value < 2**63:
+        raise ValueError(value)
+    return value

@@ -94,6 +94,28 @@ class PartitionEnd:
     leader_epochs: Sequence[Sequence[int]] = ()
     topic_id: str | None = None
 
+    def is_sound(self) -> bool:
+        """Whether fields that were read from a journal, which may hold anything, are of their types."""
+        return (
+            type(self.created) is bool
+            and _are_numbers(self.log_end_offset, self.leader_epoch)
+            and isinstance(self.sizes, Mapping)
+            and _are_numbers(*self.sizes.values())
+            and (self.segment is None or (_are_numbers(self.segment) and {*self.sizes} == {*_MADE}))
+            and _is_list_of(self.others, str)
+            and _is_list_of(self.leader_epochs, list)
+            and all(len(pair) == 2 and _are_numbers(*pair) for pair in self.leader_epochs)
+            and (self.topic_id is None or (isinstance(self.topic_id, str) and self.topic_id.isascii()))
+        )
+
+
+def _are_numbers(*values: object) -> bool:
+    return all(type(value) is int and 0 <= value < 2**63 for value in values)
+
+
+def _is_list_of(values: object, kind: type) -> bool:
+    return isinstance(values, list) and all(isinstance(value, kind) for value in values)
+
 
 @dataclass(frozen=True, slots=True)
 class Undo:

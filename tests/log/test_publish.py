@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import json
+import operator
 import os
 import resource
 import signal
 import stat
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,9 +25,10 @@ from pyspark_kafkalog.errors import (
 )
 from pyspark_kafkalog.log import journal
 from pyspark_kafkalog.log import publish as publish_module
+from pyspark_kafkalog.log.directory import LogDirectory
 from pyspark_kafkalog.log.journal import JOURNAL_FILE, PublishedBatch
 from pyspark_kafkalog.log.staging import Section, StagedFile
-from pyspark_kafkalog.log.undo import PartitionEnd
+from pyspark_kafkalog.log.undo import PartitionEnd, Undo
 from pyspark_kafkalog.model import OffsetRange, TopicPartition
 from tests.log.writing import (
     T0,
@@ -377,6 +383,60 @@ def test_foreign_journal_or_ledger(tmp_path, name, text):
     with pytest.raises(LogDirectoryError, match=f"Not a file that this version.*{name}"):
         write_batch(tmp_path, 1, {T0: values(3)})
     assert snapshot(tmp_path) == before
+
+
+ANYTHING = [
+    None,
+    True,
+    -1,
+    0,
+    2**70,
+    1.5,
+    float("inf"),
+    float("nan"),
+    "x",
+    "/8==",
+    "\ud800",
+    [],
+    [1],
+    [[1]],
+    [["a", "b"]],
+    {},
+    {".log": "x"},
+    {"a": 1},
+]
+
+
+def _places(value: Any, *path: Any) -> Iterator[tuple[Any, ...]]:
+    """The way to each value in a document of JSON."""
+    yield path
+    named = value.items() if isinstance(value, dict) else ()
+    entries = enumerate(value) if isinstance(value, list) else named
+    for key, child in entries:
+        yield from _places(child, *path, key)
+
+
+def test_journals_of_anything(interrupted):
+    root, _ = interrupted
+    path = root / JOURNAL_FILE
+    whole = json.loads(path.read_text())
+    texts = ["[" * 100_000, '{"version": 2, "partitions": ' + "[" * 100_000]
+    for *way, last in filter(None, _places(whole)):
+        for value in ANYTHING:
+            changed = json.loads(path.read_text())
+            functools.reduce(operator.getitem, way, changed)[last] = value
+            texts.append(json.dumps(changed))
+    undone = []
+    for text in texts:
+        path.write_text(text)
+        with contextlib.suppress(LogDirectoryError):
+            ends = LogDirectory.open(str(root)).end_offsets([T0, T1], read_committed=False)
+            assert min(ends.values(), default=0) >= 0
+        with pytest.MonkeyPatch.context() as patch, contextlib.suppress(LogDirectoryError):
+            patch.setattr(Undo, "run", lambda self: undone.append(self.folder))
+            patch.setattr(os, "unlink", lambda path: None)
+            journal.recover(str(root))
+    assert undone
 
 
 def test_journal_does_not_lead_out_of_the_root(tmp_path):
