@@ -186,9 +186,10 @@ class _Fetching:
 
     def _refused(self, code: int) -> None:
         if code == OFFSET_OUT_OF_RANGE:
-            if not self._link.go_to_leader():  # a replica may lag behind it
-                raise self._out_of_range()
-        elif code == CORRUPT_MESSAGE:
+            if self._link.go_to_leader():  # a replica may lag behind it
+                raise AskAgain(self._trouble("The replica does not have the offset"), refresh=False)
+            raise self._out_of_range()
+        if code == CORRUPT_MESSAGE:
             self._step_over(self._damaged("The broker finds damage there"))
         elif is_retriable(code):
             raise AskAgain(self._link.error(code), refresh=wants_refresh(code))

@@ -238,6 +238,20 @@ def test_an_offset_that_the_leader_has_is_asked_for_again() -> None:
     assert read(Script(once({"error_code": 1}, at=60)), OffsetRange(60, 100)) == [60, 70, 80, 90]
 
 
+def test_a_replica_that_never_has_the_offset_is_not_asked_for_ever() -> None:
+    """The leader sends there, and there it is refused."""
+
+    def says(wish: Wish) -> dict[str, Any] | None:
+        count = len(script.wishes)
+        if count > 2_000:
+            return None
+        return {"preferred_read_replica": 1} if count % 2 else {"error_code": 1}
+
+    script = Script(says)
+    with pytest.raises(KafkaLogError, match="The replica does not have the offset"):
+        read(script, OffsetRange(60, 100), poll_timeout_ms=300)
+
+
 def test_a_topic_with_another_id_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata, "PROVEN_AFTER", 0.1)
 
