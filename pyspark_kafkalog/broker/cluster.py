@@ -125,14 +125,15 @@ class Cluster:
         Brokers that contradict what is known of a topic are asked last, see :class:`Metadata`.
 
         :param create: whether brokers may create topics that don't exist, if they are set up for it.
-        :param avoid: brokers to ask last, too.
+        :param avoid: brokers to ask after the others, but before these.
         :param timeout: as of :meth:`call`.
         """
+        doubtful = self.metadata.doubtful(topics)
         response = self.call(
             metadata_request(topics, create=create),
             doing="Looking up metadata",
             max_version=MAX_VERSION,
-            avoid=self.metadata.doubtful(topics) | set(avoid),
+            avoid=[*set(avoid) - doubtful, *doubtful],
             timeout=timeout,
         )
         now = time.monotonic()
@@ -245,7 +246,7 @@ class Cluster:
 
         :param doing: what the request is for, to begin an error's message.
         :param error_code: finds the error code in a response.
-        :param avoid: the brokers to ask last.
+        :param avoid: the brokers to ask last, in this order.
         :param timeout: seconds for all of it; by default each step has request.timeout.ms.
         """
         backoff = self.new_backoff(timeout)

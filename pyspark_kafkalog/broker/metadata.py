@@ -112,6 +112,11 @@ class Metadata:
         seen = self._seen.get(partition.topic)
         return seen is None or partition.partition not in seen.epochs
 
+    def is_another(self, topic: str, topic_id: str) -> bool:
+        """Whether the topic of this name has been found to be another one than that with this id."""
+        known = self.topics.get(topic)
+        return known is not None and _differ(topic_id, known.topic_id)
+
     def in_doubt(self, topics: Collection[str]) -> set[str]:
         """Those of these topics of which brokers contradict what is known."""
         return self._doubts.keys() & set(topics)

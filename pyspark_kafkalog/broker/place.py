@@ -46,8 +46,8 @@ class Brokers:
     def __init__(self, connection: ConnectionOptions, fetch: FetchOptions) -> None:
         self._cluster: Cluster = cluster_of(connection)
         self._options = fetch
-        self._ends: dict[TopicPartition, int] = {}
-        """Where logs ended when a plan saw them, as long as nobody has confirmed it."""
+        self._expected: dict[TopicPartition, Seen] = {}
+        """What plans have seen of logs' ends, as long as nobody has confirmed it."""
         self._end_offsets = EndOffsets(self._cluster)
 
     def topics(self, names: Collection[str] | None = None) -> Mapping[str, tuple[int, ...]]:
@@ -69,7 +69,8 @@ class Brokers:
         """Bounds of those partitions that exist. See :meth:`pyspark_kafkalog.model.Place.watermarks`.
 
         Of a log that ends before what a plan has seen of it, see :meth:`expect`, other brokers are
-        asked who leads it, and that leader again, for kafkaConsumer.pollTimeoutMs.
+        asked who leads it, and that leader again, for kafkaConsumer.pollTimeoutMs. If its topic turns
+        out to be another one than was seen, the partition does not exist.
         """
         ask = partial(list_offsets.bounds_requests, read_committed=read_committed)
         bounds: dict[TopicPartition, Watermarks] = {}
@@ -77,9 +78,12 @@ class Brokers:
         short = set(partitions)
         while True:
             bounds.update(self._list_offsets(short, ask, list_offsets.read_bounds))
-            short = {p for p in short & bounds.keys() if bounds[p].high_watermark < self._ends.get(p, 0)}
-            for partition in bounds.keys() - short:
-                self._ends.pop(partition, None)
+            short = {p for p in short & bounds.keys() if bounds[p].high_watermark < self._end_seen(p)}
+            for partition in [p for p in short if self._is_another(p)]:
+                short.remove(partition)
+                del bounds[partition]
+            for partition in set(partitions) - short if self._expected else ():
+                self._expected.pop(partition, None)
             if not short:
                 return bounds
             first = min(short)
@@ -87,13 +91,13 @@ class Brokers:
                 backoff.pause(
                     DataLossError(
                         f"The log ends at offset {bounds[first].high_watermark}, and ended at"
-                        f" {self._ends[first]} when the read was planned",
+                        f" {self._end_seen(first)} when the read was planned",
                         topic_partition=first,
                     )
                 )
             except DataLossError:  # nothing has contradicted it for so long
                 for partition in short:
-                    del self._ends[partition]
+                    del self._expected[partition]
                 return bounds
             leaders = {leader.node_id for p in short if (leader := self._cluster.metadata.leader(p))}
             self._cluster.refresh({p.topic for p in short}, avoid=leaders)
@@ -102,7 +106,7 @@ class Brokers:
         self, partitions: Collection[TopicPartition], *, read_committed: bool
     ) -> dict[TopicPartition, int]:
         """See :meth:`pyspark_kafkalog.model.Place.end_offsets`; the same object while no record comes."""
-        if self._ends:  # a plan has seen more than was told
+        if self._expected:  # a plan has seen more than was told
             bounds = self.watermarks(partitions, read_committed=read_committed)
             return {p: bounds[p].end(read_committed=read_committed) for p in sorted(bounds)}
         return self._patiently(lambda: self._end_offsets.look_up(partitions, read_committed=read_committed))
@@ -116,7 +120,16 @@ class Brokers:
         """See :meth:`pyspark_kafkalog.model.Place.expect`."""
         self._cluster.metadata.expect(partition, seen.topic_id, seen.leader_epoch)
         if seen.end:
-            self._ends[partition] = seen.end
+            self._expected[partition] = seen
+
+    def _end_seen(self, partition: TopicPartition) -> int:
+        seen = self._expected.get(partition)
+        return 0 if seen is None else seen.end
+
+    def _is_another(self, partition: TopicPartition) -> bool:
+        """Whether the topic that a plan has seen is known to have been deleted and made anew."""
+        topic_id = self._expected[partition].topic_id
+        return self._cluster.metadata.is_another(partition.topic, topic_id)
 
     def offsets_for_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         """The offset of the first record with timestamp >= the given ms, or None.

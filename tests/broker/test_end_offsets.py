@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import time
+import uuid
 from dataclasses import replace
 from typing import Any
 
@@ -21,14 +23,14 @@ LEADER = Belief(leader=2, epoch=6, end=100)
 class Looking:
     """Looks at the end of the partition."""
 
-    def __init__(self, cluster: ScriptedCluster) -> None:
+    def __init__(self, cluster: ScriptedCluster, **options: Any) -> None:
         connection = ConnectionOptions(
             tuple(cluster.bootstrap.split(",")),
             request_timeout_ms=3_000,
             retry_backoff_ms=5,
             retry_backoff_max_ms=50,
         )
-        self.place = Brokers(connection, FetchOptions(retry_interval_ms=10))
+        self.place = Brokers(connection, FetchOptions(retry_interval_ms=10, **options))
 
     def __call__(self) -> int | None:
         return self.place.end_offsets([PARTITION], read_committed=False).get(PARTITION)
@@ -103,6 +105,24 @@ def test_a_topic_that_goes(monkeypatch: pytest.MonkeyPatch) -> None:
         assert [look() for _ in range(4)] == [100] * 4
         cluster.beliefs = dict.fromkeys((1, 2), replace(LEADER, exists=False))
         assert [look() for _ in range(2)] == [None] * 2
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+def test_an_end_of_a_topic_that_was_made_anew_is_not_waited_for(
+    is_told: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metadata, "_PROVEN_AFTER", 0.2)
+    with playing(ScriptedCluster({1: LEADER, 2: LEADER})) as cluster:
+        look = Looking(cluster, poll_timeout_ms=10_000)
+        assert look() == 100
+        look.place.expect(PARTITION, Seen("AAAAAAAAAAAAAAAAAAAABw", end=150))
+        if is_told:
+            cluster.beliefs = dict.fromkeys((1, 2), replace(LEADER, exists=False))
+            assert look() is None
+        cluster.beliefs = dict.fromkeys((1, 2), replace(LEADER, topic_id=uuid.UUID(int=8), end=10))
+        begun = time.monotonic()
+        assert [look() for _ in range(2)] == [10 if is_told else None, 10]
+        assert time.monotonic() - begun < 5
 
 
 def test_a_broker_that_closes_the_connection_is_called_again() -> None:
