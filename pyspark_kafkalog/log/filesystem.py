@@ -35,6 +35,7 @@ _ALIASES = {"s3a": "s3", "s3n": "s3"}
 _SECRETS = re.compile(r"(?<=://)[^/@]*@|[?].*", re.DOTALL)
 """What a URI may hold of credentials."""
 _MAX_TEXT_FILE = 64 << 20
+_FIRST_READ = 64 << 10
 _LOOKS = 60
 """How often one looks again at what changes under one's eyes, over 4 seconds in all."""
 _OPEN_FLAGS = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
@@ -196,13 +197,22 @@ class Folder:
                 raise LogDirectoryError("Not a regular file", file=label)
             return InputFile(io.FileIO(descriptor), label, status.st_size, status.st_mtime_ns)
 
-    def read(self, name: str) -> bytes | None:
-        """The bytes of the small file ``name``; None if there is none."""
+    def read(self, name: str, *, before: bytes | None = None) -> bytes | None:
+        """The bytes of the small file ``name``; None if there is none.
+
+        :param before: they end where this begins; the file may be large, then.
+        """
         try:
             with self.open(name) as file:
-                if file.size > _MAX_TEXT_FILE:
-                    raise LogDirectoryError(f"A file of {file.size} bytes is no checkpoint", file=file.name)
-                return file.read(0, file.size).to_pybytes()
+                size = file.size if before is None else _FIRST_READ
+                while size <= _MAX_TEXT_FILE:
+                    data = file.read(0, min(size, file.size)).to_pybytes()
+                    if before is not None and before in data:
+                        return data[: data.index(before)]
+                    if size >= file.size:
+                        return data
+                    size *= 4
+                raise LogDirectoryError(f"A file of {file.size} bytes is no checkpoint", file=file.name)
         except FileNotFoundError:
             return None
 

@@ -11,7 +11,8 @@ Both are JSON files in the log root, which brokers ignore:
     batch's journal, renamed: one rename makes the records visible, and the batch done.
 
 The journal lists each record batch that is to be appended, so that an undo takes
-away those and nothing else; see :mod:`.undo`.
+away those and nothing else; see :mod:`.undo`. The list is a second document behind an
+empty line.
 
 ``.kafka_cleanshutdown`` lets a broker skip its recovery and trust its producer
 snapshots. While the journal stands it is gone. It comes back when all that was
@@ -48,6 +49,8 @@ JOURNAL_FILE = ".kafkalog-publish"
 LEDGER_PREFIX = ".kafkalog-sink-"
 _TEMPORARY_FILE = ".kafkalog-publish.tmp"
 _VERSION = 2
+BEFORE_BATCHES = "\n\n"
+"""Ends what readers need of the journal: what follows it grows with the data, and is for an undo."""
 
 logger = logging.getLogger("pyspark_kafkalog")
 
@@ -72,23 +75,17 @@ def begin(
     :param batches: what is to be appended, of dtype :data:`.undo.BATCH`.
     :param append_time: the timestamp that will be stamped on it; None to leave its own.
     """
-    nothing = np.empty(0, BATCH)
     journal = {
         "version": _VERSION,
         "query_id": None if batch is None else batch.query_id,
         "batch_id": None if batch is None else batch.batch_id,
         "append_time": append_time,
-        "partitions": {
-            str(partition): {
-                **asdict(end),
-                "batches": base64.b64encode(batches.get(partition, nothing).tobytes()).decode(),
-            }
-            for partition, end in ends.items()
-        },
+        "partitions": {str(partition): asdict(end) for partition, end in ends.items()},
         "clean_shutdown": _text(root, CLEAN_SHUTDOWN_FILE),
         "checkpoints": _checkpoints(root),
     }
-    _replace(root, JOURNAL_FILE, json.dumps(journal, indent=1))
+    listed = {str(partition): base64.b64encode(its.tobytes()).decode() for partition, its in batches.items()}
+    _replace(root, JOURNAL_FILE, json.dumps(journal, indent=1) + BEFORE_BATCHES + json.dumps(listed))
     if journal["clean_shutdown"] is not None:
         os.unlink(os.path.join(root, CLEAN_SHUTDOWN_FILE))
         sync_folder(root)
@@ -130,7 +127,11 @@ def recover(root: str) -> None:
     if journal is None:
         return
     path = os.path.join(root, JOURNAL_FILE)
-    entries = [_entry(path, name, entry) for name, entry in _mapping(path, journal.get("partitions")).items()]
+    batches = _read_batches(root)
+    entries = [
+        _entry(path, name, entry, batches.get(name, ""))
+        for name, entry in _mapping(path, journal.get("partitions")).items()
+    ]
     append_time = journal.get("append_time")
     if not isinstance(append_time, int | None):
         raise _unusable(path)
@@ -151,11 +152,11 @@ def recover(root: str) -> None:
     sync_folder(root)
 
 
-def _entry(path: str, name: str, entry: object) -> tuple[str, PartitionEnd, np.ndarray]:
-    """A partition of a journal. One of version 1 lists no batches: it undoes what is empty."""
-    fields = dict(_mapping(path, entry))
+def _entry(path: str, name: str, entry: object, listed: Any) -> tuple[str, PartitionEnd, np.ndarray]:
+    """A partition of a journal, and what was to be appended to it."""
+    fields = _mapping(path, entry)
     try:
-        batches = np.frombuffer(base64.b64decode(fields.pop("batches", ""), validate=True), BATCH)
+        batches = np.frombuffer(base64.b64decode(listed, validate=True), BATCH)
         end = PartitionEnd(**fields)
     except (ValueError, TypeError) as e:
         raise _unusable(path) from e
@@ -242,13 +243,24 @@ def _read(root: str, name: str) -> dict[str, Any] | None:
     text = _text(root, name)
     if text is None:
         return None
-    try:
-        content = json.loads(text)
-    except (ValueError, RecursionError):
-        content = None
+    content = _parsed(text.partition(BEFORE_BATCHES)[0])
     if not isinstance(content, dict) or content.get("version") not in (1, _VERSION):
         raise _unusable(os.path.join(root, name))
     return content
+
+
+def _read_batches(root: str) -> dict[str, Any]:
+    """What the journal lists for each partition. One of version 1 lists nothing: it undoes what is empty."""
+    listed = (_text(root, JOURNAL_FILE) or "").partition(BEFORE_BATCHES)[2]
+    return _mapping(os.path.join(root, JOURNAL_FILE), _parsed(listed or "{}"))
+
+
+def _parsed(text: str) -> object:
+    """A document of JSON; None if it is none."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
 
 
 def _unusable(path: str) -> LogDirectoryError:

@@ -8,7 +8,7 @@ from pyarrow import fs
 
 from pyspark_kafkalog.errors import LogDirectoryError
 from pyspark_kafkalog.log.filesystem import Entry, Folder, open_folder
-from pyspark_kafkalog.log.journal import JOURNAL_FILE
+from pyspark_kafkalog.log.journal import BEFORE_BATCHES, JOURNAL_FILE
 from pyspark_kafkalog.log.layout import (
     LEADER_EPOCH_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
@@ -86,7 +86,7 @@ class LogRoot:
 
         What it has appended nobody may see.
         """
-        data = self.folder.read(JOURNAL_FILE)
+        data = self.folder.read(JOURNAL_FILE, before=BEFORE_BATCHES.encode())
         if data is None:
             return {}
         try:

@@ -114,7 +114,7 @@ def _are_numbers(*values: object) -> bool:
 
 
 def _is_list_of(values: object, kind: type) -> bool:
-    return isinstance(values, list) and all(isinstance(value, kind) for value in values)
+    return isinstance(values, list | tuple) and all(isinstance(value, kind) for value in values)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from pyspark_kafkalog.errors import (
     OptionError,
     UnknownTopicOrPartitionError,
 )
-from pyspark_kafkalog.log import journal
+from pyspark_kafkalog.log import filesystem, journal
 from pyspark_kafkalog.log import publish as publish_module
 from pyspark_kafkalog.log.directory import LogDirectory
 from pyspark_kafkalog.log.journal import JOURNAL_FILE, PublishedBatch
@@ -97,7 +97,7 @@ def test_micro_batches(tmp_path):
         published = write_batch(tmp_path, i, {T0: values(4, start=4 * i)})
         assert (published.skipped, published.offsets) == (False, {T0: OffsetRange(4 * i, 4 * i + 4)})
     assert files_beside_partitions(tmp_path) == {LEDGER}
-    ledger = json.loads((tmp_path / LEDGER).read_text())
+    ledger = json.loads((tmp_path / LEDGER).read_text().partition(journal.BEFORE_BATCHES)[0])
     assert (ledger["query_id"], ledger["batch_id"]) == ("query", 2)
 
 
@@ -385,6 +385,26 @@ def test_foreign_journal_or_ledger(tmp_path, name, text):
     assert snapshot(tmp_path) == before
 
 
+def test_journal_of_many_batches(tmp_path, monkeypatch):
+    write(tmp_path, {T0: values(1)})
+    monkeypatch.setattr(filesystem, "_MAX_TEXT_FILE", 8000)
+    monkeypatch.setattr(filesystem, "_FIRST_READ", 500)
+    seen = []
+
+    def commit(root, entries):
+        seen.append((Path(root, JOURNAL_FILE).stat().st_size, read(tmp_path)))
+        committed(root, entries)
+
+    committed = journal.commit
+    monkeypatch.setattr(journal, "commit", commit)
+    staged = stage(tmp_path, "job", {T0: values(2000, start=1)}, batch_size=0)
+    publish_staged(tmp_path, staged, "job")
+    ((size, before),) = seen
+    assert size > 3 * 8000
+    assert before == {T0: values(1), T1: []}
+    assert read(tmp_path) == {T0: values(2001), T1: []}
+
+
 ANYTHING = [
     None,
     True,
@@ -419,13 +439,13 @@ def _places(value: Any, *path: Any) -> Iterator[tuple[Any, ...]]:
 def test_journals_of_anything(interrupted):
     root, _ = interrupted
     path = root / JOURNAL_FILE
-    whole = json.loads(path.read_text())
+    documents = [json.loads(text) for text in path.read_text().split(journal.BEFORE_BATCHES)]
     texts = ["[" * 100_000, '{"version": 2, "partitions": ' + "[" * 100_000]
-    for *way, last in filter(None, _places(whole)):
+    for *way, last in filter(None, _places(documents)):
         for value in ANYTHING:
-            changed = json.loads(path.read_text())
+            changed = json.loads(json.dumps(documents))
             functools.reduce(operator.getitem, way, changed)[last] = value
-            texts.append(json.dumps(changed))
+            texts.append(journal.BEFORE_BATCHES.join(map(json.dumps, changed)))
     undone = []
     for text in texts:
         path.write_text(text)
