@@ -111,7 +111,7 @@ def test_a_topic_that_goes(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_end_of_a_topic_that_was_made_anew_is_not_waited_for(
     is_told: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(metadata, "_PROVEN_AFTER", 0.2)
+    monkeypatch.setattr(metadata, "PROVEN_AFTER", 0.2)
     with playing(ScriptedCluster({1: LEADER, 2: LEADER})) as cluster:
         look = Looking(cluster, poll_timeout_ms=10_000)
         assert look() == 100

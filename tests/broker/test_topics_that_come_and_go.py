@@ -66,7 +66,7 @@ def churning() -> set[str]:
 
 
 def test_those_of_others_hold_up_no_list(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metadata, "_PROVEN_AFTER", 0.5)
+    monkeypatch.setattr(metadata, "PROVEN_AFTER", 0.5)
     with having(churning) as its:
         begun = time.monotonic()
         while time.monotonic() < begun + 3:
@@ -79,7 +79,7 @@ def test_those_of_others_hold_up_no_list(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_one_after_the_other_is_found_to_be_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metadata, "_PROVEN_AFTER", 0.5)
+    monkeypatch.setattr(metadata, "PROVEN_AFTER", 0.5)
     begun = time.monotonic()
 
     def fewer() -> set[str]:
