@@ -192,7 +192,11 @@ class _LogFile:
         end = int(batches.position[valid]) if valid < len(batches) else batches.end
         found = None
         if end < self.data.size:
-            found = find_batch(self.data, end + 1, min_offset=next_offset, strict=True)
+            try:
+                found = find_batch(self.data, end + 1, min_offset=next_offset, strict=True)
+            except CorruptRecordError as e:
+                hint = f"If nothing is wanted of what follows, cut it off: truncate -s {end} {self.path}"
+                raise self._damaged(e.message, next_offset, end, hint) from None
         if found is not None:
             raise self._damaged(
                 f"Invalid bytes in the middle of a log, as a valid batch follows at byte {found}",

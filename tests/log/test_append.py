@@ -248,6 +248,20 @@ def test_last_batch_that_is_whole_is_not_cut_off(tmp_path, damage, indexed, capl
     assert write(tmp_path, {T0: values(3)}).offsets[T0].start == e.value.offset
 
 
+def test_tail_that_looks_like_batches_everywhere_is_refused(tmp_path):
+    write(tmp_path, {T0: values(3)})
+    log = tmp_path / "t-0" / f"{0:020d}.log"
+    whole = log.read_bytes()
+    sizes = [(left * 61 - 12).to_bytes(4, "big") for left in range(2000, 0, -1)]
+    headers = [(1000).to_bytes(8, "big") + size + whole[12:61] for size in sizes]
+    log.write_bytes(whole + b"torn" * 20 + b"".join(headers))
+    with pytest.raises(CorruptRecordError, match=rf"Too much looks.*t-0.*truncate -s {len(whole)} ") as e:
+        write(tmp_path, {T0: values(3)})
+    assert (e.value.offset, e.value.file, e.value.position) == (3, str(log), len(whole))
+    os.truncate(log, len(whole))
+    assert write(tmp_path, {T0: values(3)}).offsets[T0].start == 3
+
+
 @pytest.mark.parametrize("where", ["after the last index entry", "without indexes"])
 def test_damage_in_the_middle_is_refused(tmp_path, where):
     write(tmp_path, {T0: values(300, 100)}, index_interval_bytes=1 << 30 if where.startswith("after") else 0)
