@@ -144,7 +144,7 @@ def _append_at_once(
 ) -> dict[TopicPartition, OffsetRange]:
     """Append to all partitions, new ones made, and make it visible at one moment; or nothing at all."""
     with disk_errors("Could not append", root, "Nothing was published."):
-        logs = _open_all(root, pending.keys(), settings, num_partitions)
+        logs = _open_all(root, pending.keys(), settings, num_partitions, progress)
         append_time = settings.append_time()
         try:
             entries = journal.begin(
@@ -222,7 +222,11 @@ def _in_memory(data: np.ndarray) -> Read:
 
 
 def _open_all(
-    root: str, partitions: Collection[TopicPartition], settings: LogSettings, num_partitions: int
+    root: str,
+    partitions: Collection[TopicPartition],
+    settings: LogSettings,
+    num_partitions: int,
+    progress: Callable[[], None],
 ) -> dict[TopicPartition, PartitionLog]:
     """Every partition that is to be appended to or, if its topic is new, to be made."""
     existing = _existing_partitions(root)
@@ -246,6 +250,7 @@ def _open_all(
                 logs[partition] = open_partition(folder, partition, settings, log_starts.get(partition, 0))
             else:
                 logs[partition] = new_partition(folder, topic_id)
+            progress()
     return logs
 
 

@@ -23,7 +23,7 @@ from pyspark_kafkalog.errors import (
     OptionError,
     UnknownTopicOrPartitionError,
 )
-from pyspark_kafkalog.log import filesystem, journal
+from pyspark_kafkalog.log import filesystem, journal, lock
 from pyspark_kafkalog.log import publish as publish_module
 from pyspark_kafkalog.log.directory import LogDirectory
 from pyspark_kafkalog.log.journal import JOURNAL_FILE, PublishedBatch
@@ -383,6 +383,17 @@ def test_foreign_journal_or_ledger(tmp_path, name, text):
     with pytest.raises(LogDirectoryError, match=f"Not a file that this version.*{name}"):
         write_batch(tmp_path, 1, {T0: values(3)})
     assert snapshot(tmp_path) == before
+
+
+def test_opening_of_each_partition_is_progress(tmp_path, monkeypatch):
+    """That of one that a broker left without a stop reads all of its last segment."""
+    write(tmp_path, {T0: values(1), T1: values(1)})
+    seen = []
+    opened = publish_module.open_partition
+    monkeypatch.setattr(lock._Progress, "__call__", lambda self: seen.append("progress"))
+    monkeypatch.setattr(publish_module, "open_partition", lambda *its: (seen.append("open"), opened(*its))[1])
+    write(tmp_path, {T0: values(1, start=1), T1: values(1, start=1)})
+    assert "open progress open progress" in " ".join(seen)
 
 
 def test_journal_of_many_batches(tmp_path, monkeypatch):
