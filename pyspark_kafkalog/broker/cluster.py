@@ -94,7 +94,6 @@ class Cluster:
 
         Known brokers and the bootstrap servers are tried in turn, for request.timeout.ms at most.
 
-        :param avoid: the brokers to try last.
         :param timeout: seconds for all of it instead.
         :param last: whom to try after all others, in this order.
         :raises BrokerConnectionError: if none can be reached.
