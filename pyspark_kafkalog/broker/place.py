@@ -78,7 +78,11 @@ class Brokers:
         short = set(partitions)
         while True:
             bounds.update(self._list_offsets(short, ask, list_offsets.read_bounds))
-            short = {p for p in short & bounds.keys() if bounds[p].high_watermark < self._end_seen(p)}
+            short = {
+                partition
+                for partition in short & bounds.keys() & self._expected.keys()
+                if bounds[partition].high_watermark < self._expected[partition].end
+            }
             for partition in [p for p in short if self._is_another(p)]:
                 short.remove(partition)
                 del bounds[partition]
@@ -91,7 +95,7 @@ class Brokers:
                 backoff.pause(
                     DataLossError(
                         f"The log ends at offset {bounds[first].high_watermark}, and ended at"
-                        f" {self._end_seen(first)} when the read was planned",
+                        f" {self._expected[first].end} when the read was planned",
                         topic_partition=first,
                     )
                 )
@@ -121,10 +125,6 @@ class Brokers:
         self._cluster.metadata.expect(partition, seen.topic_id, seen.leader_epoch)
         if seen.end:
             self._expected[partition] = seen
-
-    def _end_seen(self, partition: TopicPartition) -> int:
-        seen = self._expected.get(partition)
-        return 0 if seen is None else seen.end
 
     def _is_another(self, partition: TopicPartition) -> bool:
         """Whether the topic that a plan has seen is known to have been deleted and made anew."""

@@ -113,6 +113,7 @@ def _abort_markers(data: np.ndarray, batches: Batches, markers: np.ndarray) -> s
             too_short = np.flatnonzero(key_size < CONTROL_KEY_SIZE)
             if too_short.size:
                 row = int(np.searchsorted(chosen.last_offset, of_marker[too_short[0]]))
+                row = min(row, len(chosen) - 1)  # a record may claim an offset behind its batch
                 raise DamageError(damage_at(chosen, row, "The key of a marker is too short"))
             kinds = found.source[key_at[:, np.newaxis] + np.arange(CONTROL_TYPE, CONTROL_KEY_SIZE)]
             is_abort = kinds @ np.array([256, 1]) == CONTROL_ABORT

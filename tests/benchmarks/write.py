@@ -17,6 +17,7 @@ from typing import NamedTuple
 from pyspark.sql import DataFrame, SparkSession
 
 from pyspark_kafkalog import admin
+from pyspark_kafkalog.options.settings import Selection
 from tests.benchmarks.measure import (
     PARTITIONS,
     arguments,
@@ -122,9 +123,9 @@ class _Topic:
 
     def renew(self, contestant: str) -> None:
         """See that all rows are there, remove them, and make the next topic."""
-        written = _records({"kafka.bootstrap.servers": self.broker.bootstrap})
+        written = self._records({"kafka.bootstrap.servers": self.broker.bootstrap})
         if self.log_directory.exists():
-            written += _records({"path": str(self.log_directory)})
+            written += self._records({"path": str(self.log_directory)})
             shutil.rmtree(self.log_directory)
         assert written == (0 if contestant == "ceiling" else self._count), (contestant, written)
         self.broker.delete_topic(self.name)
@@ -137,9 +138,10 @@ class _Topic:
     def _make(self) -> None:
         self.broker.create_topic(self.name, PARTITIONS)
 
-
-def _records(place: dict[str, str]) -> int:
-    return sum(its.high_watermark for its in admin.topics(admin.place_of(place)))
+    def _records(self, place: dict[str, str]) -> int:
+        # Of all topics those before, which are deleted, would be asked for until that is certain.
+        found = admin.topics(admin.place_of(place), Selection(topics=(self.name,)))
+        return sum(its.high_watermark for its in found)
 
 
 if __name__ == "__main__":

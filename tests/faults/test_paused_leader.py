@@ -176,6 +176,7 @@ def test_a_task_writes_each_row_once(
     count = 10_000
     # Many small requests, each of which takes its time, so that a pause comes amid the task.
     small = {"kafka.max.request.size": "4000", "kafka.batch.size": "2000"}
+    small["kafka.max.in.flight.requests.per.connection"] = "1"
     for proxy in cluster.proxies.values():
         proxy.strike(PRODUCE, delay(0.05), times=FOR_EVER)
     rows = spark.range(0, count, 1, 1).selectExpr("CAST(id AS STRING) AS value")
