@@ -128,7 +128,7 @@ def test_a_reset_is_committed_and_deleted(shop: Shop) -> None:
 def test_an_active_group_is_left_alone(shop: Shop) -> None:
     at, group = shop.broker.bootstrap, f"group-{uuid.uuid4().hex[:8]}"
     consumer = KafkaConsumer(shop.topic, bootstrap_servers=at, group_id=group)
-    shop.broker.wait_until(lambda: consumer.poll(100) or consumer.assignment(), "nothing is assigned")
+    shop.broker.wait_until(lambda: consumer.poll(100) or consumer.assignment(), "nothing is assigned", 90)
     try:
         done = run(
             "offsets", "reset", at, "--group", group, "--topic", shop.topic, "--to-earliest", "--execute"
