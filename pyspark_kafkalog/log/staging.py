@@ -16,6 +16,7 @@ import contextlib
 import os
 import re
 import resource
+import sys
 import threading
 import uuid
 from collections import OrderedDict
@@ -140,6 +141,17 @@ class Staging:
         return disk_errors("Could not stage", self._path)
 
 
+def _free_descriptors() -> int:
+    """How many files this process may still open; where it can't tell what is open, as if none were."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if limit == resource.RLIM_INFINITY:
+        return sys.maxsize
+    try:
+        return max(limit - len(os.listdir("/dev/fd")), 0)
+    except OSError:
+        return limit
+
+
 class StagedFiles:
     """The staged files of a job, by their numbers: checked once, and then read from any thread.
 
@@ -152,8 +164,7 @@ class StagedFiles:
         self._maps: dict[int, np.ndarray] = {}
         self._idle: OrderedDict[int, int] = OrderedDict()
         self._guard = threading.Lock()
-        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        self._most_maps = _MOST_MAPS if limit == resource.RLIM_INFINITY else min(_MOST_MAPS, limit // 8)
+        self._most_maps = min(_MOST_MAPS, _free_descriptors() // 8)
 
     def __enter__(self) -> StagedFiles:
         return self
