@@ -20,9 +20,17 @@ def _option(name: str, use: Use, default: str | None, meaning: str) -> Option:
 _CONNECTION = (
     _option(SERVERS, Use.ALL, None, "Brokers to begin with: `host:port`, separated by commas."),
     _option("kafka.client.id", Use.ALL, "pyspark-kafkalog", "Name for the brokers' logs and quotas."),
-    _option("kafka.request.timeout.ms", Use.ALL, "30000", "The longest wait for a broker's answer."),
     _option(
-        "kafka.socket.connection.setup.timeout.ms", Use.ALL, "10000", "The longest wait for a connection."
+        "kafka.request.timeout.ms",
+        Use.ALL,
+        "30000",
+        "The longest that a broker may send nothing of an answer.",
+    ),
+    _option(
+        "kafka.socket.connection.setup.timeout.ms",
+        Use.ALL,
+        "10000",
+        "The longest wait for a connection, and for the first broker.",
     ),
     _option(
         "kafka.connections.max.idle.ms",
