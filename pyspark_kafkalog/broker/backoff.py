@@ -77,3 +77,8 @@ class Backoff:
         time.sleep(pause)
         self._before_last = trouble if self.remaining < pause else None
         self._next = min(self._next * 2, self._largest)
+
+
+def left(bound: Backoff | None) -> float | None:
+    """Seconds that are left for an attempt; None if nothing bounds it."""
+    return None if bound is None else bound.remaining

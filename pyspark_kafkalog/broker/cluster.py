@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from kafka.protocol.admin import DescribeConfigsRequest
 from kafka.protocol.producer import InitProducerIdRequest
 
-from pyspark_kafkalog.broker.backoff import Backoff
+from pyspark_kafkalog.broker.backoff import Backoff, left
 from pyspark_kafkalog.broker.connection import Connection
 from pyspark_kafkalog.broker.error_codes import (
     UNKNOWN_TOPIC_OR_PARTITION,
@@ -253,7 +253,7 @@ class Cluster:
         brokers = self.metadata.brokers
         asked = [brokers[node] for node in avoid if node in brokers]
         while True:
-            connection = self.any_connection(timeout=_left(bound), last=asked)
+            connection = self.any_connection(timeout=left(bound), last=asked)
             asked = [*(address for address in asked if address != connection.address), connection.address]
             self._answered_by = connection.node_id
             patience = min(self.options.request_timeout_ms / 1000, backoff.remaining)
@@ -262,7 +262,7 @@ class Cluster:
             trouble: KafkaLogError
             try:
                 response = connection.call(
-                    request, max_version=max_version, timeout=_left(bound), stall=patience
+                    request, max_version=max_version, timeout=left(bound), stall=patience
                 )
                 with connection.reading():
                     code = error_code(response)
@@ -365,10 +365,6 @@ class Cluster:
         return {
             config.name: config.value for config in response.results[0].configs if config.value is not None
         }
-
-
-def _left(bound: Backoff | None) -> float | None:
-    return None if bound is None else bound.remaining
 
 
 class _Clusters(threading.local):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from pyspark_kafkalog.broker.backoff import Backoff
+from pyspark_kafkalog.broker.backoff import Backoff, left
 from pyspark_kafkalog.broker.cluster import Cluster
 from pyspark_kafkalog.broker.connection import Connection
 from pyspark_kafkalog.broker.error_codes import (
@@ -148,11 +148,11 @@ def _ask_each(
     try:
         for node_id, epochs in by_node.items():
             try:
-                connection = cluster.connection(node_id, timeout=_left(bound))
+                connection = cluster.connection(node_id, timeout=left(bound))
                 taken.append((connection, epochs))
                 for request in ask(epochs):
                     connection.send(
-                        request, min_version=min_version, max_version=max_version, timeout=_left(bound)
+                        request, min_version=min_version, max_version=max_version, timeout=left(bound)
                     )
             except BrokerConnectionError as e:
                 outcomes.update(dict.fromkeys(epochs, e))
@@ -160,7 +160,7 @@ def _ask_each(
             if connection.closed:  # it failed above
                 continue
             try:
-                responses = [connection.receive(timeout=_left(bound)) for _ in range(connection.in_flight)]
+                responses = [connection.receive(timeout=left(bound)) for _ in range(connection.in_flight)]
                 with connection.reading():
                     outcomes.update(read(responses))
             except BrokerConnectionError as e:
@@ -169,7 +169,3 @@ def _ask_each(
         for connection, _ in taken:
             cluster.release(connection)
     return outcomes
-
-
-def _left(bound: Backoff | None) -> float | None:
-    return None if bound is None else bound.remaining
