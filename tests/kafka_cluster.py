@@ -114,6 +114,12 @@ class Cluster(KafkaService):
         """The node that leads a partition, -1 if there is none."""
         return int(self._partition(topic, partition)["leader_id"])
 
+    def active_controller(self) -> int:
+        """The node that leads the metadata quorum."""
+        with self.admin() as admin:
+            (quorum,) = admin.describe_metadata_quorum()["topics"]
+        return int(quorum["partitions"][0]["leader_id"])
+
     def move_leader(self, topic: str, partition: int = 0, to: int | None = None) -> int:
         """Make another in-sync replica the leader, and return its node."""
         its = self._partition(topic, partition)

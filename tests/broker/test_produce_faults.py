@@ -127,6 +127,27 @@ def test_too_few_replicas_in_sync(cluster: Brokers) -> None:
     check_once_and_in_order(cluster.bootstrap, topic, results)
 
 
+def test_the_active_controller_is_paused(cluster: Brokers) -> None:
+    """A broker that was just started must ask it for producer ids; another has some left."""
+    topic = unused_topic()
+    cluster.create_topic(topic)
+    controller = cluster.active_controller()
+    leader, started = (node for node in cluster.brokers if node != controller)
+    cluster.move_leader(topic, to=leader)
+    cluster.kill(started)
+    cluster.restart(started)
+    cluster.wait_until_in_sync()
+    connected(cluster.brokers[leader].bootstrap).producer_id()
+    ours = connected(cluster.brokers[started].bootstrap, request_timeout_ms=1000)
+    ours.topics([topic])
+    cluster.pause(controller)
+    try:
+        results = produce_in_steps(ours, topic, {})
+    finally:
+        cluster.resume(controller)
+    check_once_and_in_order(cluster.bootstrap, topic, results)
+
+
 @pytest.mark.parametrize(
     ("fault", "options"),
     [
