@@ -256,9 +256,12 @@ class Cluster:
             connection = self.any_connection(timeout=left(bound), last=asked)
             asked = [*(address for address in asked if address != connection.address), connection.address]
             self._answered_by = connection.node_id
-            patience = min(self.options.request_timeout_ms / 1000, backoff.remaining)
+            longest = self.options.request_timeout_ms / 1000
+            patience = min(longest, backoff.remaining)
             if set(self.metadata.brokers.values()) - set(asked):
                 patience /= 2
+            # A connection that took long to make is worth the wait for an answer.
+            patience = max(patience, longest / 4)
             trouble: KafkaLogError
             try:
                 response = connection.call(

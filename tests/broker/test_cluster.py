@@ -6,7 +6,7 @@ import os
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import pytest
@@ -283,15 +283,22 @@ WITH_PRODUCER_IDS = {API_VERSIONS: (0, 3), METADATA: (0, 12), INIT_PRODUCER_ID: 
 
 
 class Nodes:
-    """Brokers of one cluster; ``refuse`` says whether one does not give producer ids, or answers nothing."""
+    """Brokers of one cluster; ``refuse`` says whether one does not give producer ids, or answers nothing.
 
-    def __init__(self, count: int, refuse: Callable[[int], bytes | int]) -> None:
+    ``pauses`` are seconds before an answer, by API.
+    """
+
+    def __init__(
+        self, count: int, refuse: Callable[[int], bytes | int], pauses: Mapping[int, float] | None = None
+    ) -> None:
         self._refuse = refuse
+        self._pauses = pauses or {}
         self.nodes: dict[int, FakeBroker] = {}
         for node in range(count):
             self.nodes[node] = FakeBroker(partial(self._answer, node))
 
     def _answer(self, node: int, asked: Asked) -> bytes | None:
+        time.sleep(self._pauses.get(asked.api_key, 0))
         if asked.api_key == API_VERSIONS:
             return api_versions(asked, WITH_PRODUCER_IDS)
         if asked.api_key == METADATA:
@@ -360,6 +367,15 @@ def test_another_broker_is_asked_after_a_silence(timeout: float | None) -> None:
     assert its.producer_id(timeout=timeout) == (7, 0)
     assert time.monotonic() - began < 3
     assert sorted(nodes.asked()) == [0, 1, 1]
+    its.close()
+    nodes.close()
+
+
+def test_an_answer_is_waited_for_where_the_connection_took_all_the_time() -> None:
+    nodes = Nodes(1, lambda node: 0, {API_VERSIONS: 0.9, INIT_PRODUCER_ID: 0.15})
+    its = of(nodes.nodes[0].address, request_timeout_ms=1000)
+    assert its.producer_id() == (7, 0)
+    assert nodes.asked() == [1]
     its.close()
     nodes.close()
 

@@ -19,8 +19,7 @@ _ANSWER = 400
 """Seconds for an answer: to start all streams amid faults takes long."""
 _KNOWN_RACE = "Illegal size of collection"
 """Queries that start at one moment in one session may end so in Spark: see the README."""
-
-
+_KILLED_WORKER = "Python worker exited unexpectedly"
 _OUR_ERROR = re.compile(rb"^pyspark_kafkalog\.errors\.(.+)", re.MULTILINE)
 
 
@@ -83,6 +82,7 @@ class Driver:
         self.streams: dict[str, Stream] = {}
         self._planners_killed = 0
         """Each is the death of one query."""
+        self._workers_killed = False
         self._batches: tuple[list[dict[str, Any]], str] = ([], "")
         self._folder = folder
         self._launched = 0
@@ -95,6 +95,7 @@ class Driver:
         with self._lock:
             self.streams = {stream.name: stream for stream in streams}
             self._planners_killed = 0
+            self._workers_killed = False
             self._batches = (batches, str(report))
             self._start()
 
@@ -110,7 +111,7 @@ class Driver:
                 stream.deaths.append(why)
                 if stream.may_die and ("DataLossError" in why or "PARTITION_OFFSET_CHANGED" in why):
                     stream.over = True
-                elif not self._excused(why):
+                elif not self._excused(stream, why):
                     needless.append(f"{name} died: {why}")
                 if not stream.over:
                     self._call("start", [stream.told()])
@@ -156,6 +157,7 @@ class Driver:
         workers = self._application.task_workers()
         for worker in workers:
             worker.kill()
+        self._workers_killed |= bool(workers)
         return bool(workers)
 
     def task_errors(self) -> set[str]:
@@ -171,8 +173,11 @@ class Driver:
                 self._read[output] = log.tell()
         return errors
 
-    def _excused(self, why: str) -> bool:
+    def _excused(self, stream: Stream, why: str) -> bool:
         if _KNOWN_RACE in why:
+            return True
+        # A task that met loss in all its attempts but the last, which was killed.
+        if self._workers_killed and stream.may_die and _KILLED_WORKER in why:
             return True
         # It ends with an error of Spark's, as a broken pipe, and with none of ours.
         if self._planners_killed and "pyspark_kafkalog" not in why:

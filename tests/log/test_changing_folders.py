@@ -278,7 +278,8 @@ def test_full_reads_beside_a_cleaner_lose_nothing(tmp_path: Path, segments: int)
 @pytest.mark.slow
 def test_full_reads_beside_a_brokers_cleaner_lose_nothing(new_broker: Callable[..., Broker]) -> None:
     """Each batch makes a segment, which the cleaner merges; no two records have a key in common."""
-    broker = new_broker({"log.cleaner.backoff.ms": 300, "log.segment.delete.delay.ms": 100})
+    # Sooner it might delete what it still has to flush, which is the end of it.
+    broker = new_broker({"log.cleaner.backoff.ms": 300, "log.segment.delete.delay.ms": 2000})
     broker.start()
     topic = unused_topic()
     configs = {"cleanup.policy": "compact", "segment.ms": 1000, "min.cleanable.dirty.ratio": 0.0001}
