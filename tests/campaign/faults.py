@@ -244,8 +244,9 @@ class Faults:
         return f"broker {node} for {step.seconds} s"
 
     def set_up(self) -> None:
-        """What clients see of the brokers, faults or not; they learn it with their next connections."""
+        """What clients see of the brokers, which are well; they learn it with their next connections."""
         for proxy in self._cluster.proxies.values():
+            proxy.heal()  # as of what the round before had set up
             self._set_up(proxy)
             proxy.reset_all()
 
