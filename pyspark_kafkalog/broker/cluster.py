@@ -164,18 +164,21 @@ class Cluster:
         for topic in topics:
             self._refreshed.pop(topic, None)
 
-    def topics(self, names: Collection[str] | None = None) -> dict[str, tuple[int, ...]]:
+    def topics(
+        self, names: Collection[str] | None = None, *, agreement: float | None = None
+    ) -> dict[str, tuple[int, ...]]:
         """Every topic, internal ones too, with its partition numbers, or those of ``names``; looked up now.
 
         Among all there may be some that are gone, as long as that is not certain: others' topics come
         and go all the time, and those that matter are asked for by name.
 
+        :param agreement: seconds for brokers to agree on ``names``; by default request.timeout.ms.
         :raises KafkaLogError: if the brokers won't tell of one of ``names``, as by the ACLs.
         """
         if names is None:
             self.refresh()
         else:
-            self._refresh_until_sure(names)
+            self._refresh_until_sure(names, agreement)
         known = sorted(self.metadata.topics.items())
         for name, topic in known:
             if (
@@ -187,18 +190,21 @@ class Cluster:
                 raise error_of(topic.error_code, f"Looking up topic {name}")
         return {name: tuple(topic.leaders) for name, topic in known if names is None or name in names}
 
-    def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
-        """The ids of those topics that exist, looked up now; empty of brokers older than Kafka 2.8."""
-        self._refresh_until_sure(topics)
+    def topic_ids(self, topics: Collection[str], *, agreement: float | None = None) -> dict[str, str]:
+        """The ids of those topics that exist, looked up now; empty of brokers older than Kafka 2.8.
+
+        :param agreement: as of :meth:`topics`.
+        """
+        self._refresh_until_sure(topics, agreement)
         known = self.metadata.topics
         return {name: known[name].topic_id for name in topics if name in known}
 
-    def _refresh_until_sure(self, topics: Collection[str]) -> None:
+    def _refresh_until_sure(self, topics: Collection[str], timeout: float | None) -> None:
         """As :meth:`refresh`, again and again while brokers contradict what is known of these topics.
 
         What they contradict only later was so when this began.
         """
-        backoff = self.new_backoff()
+        backoff = self.new_backoff(timeout)
         self.refresh(topics)
         while topics := self.metadata.in_doubt(topics):
             backoff.pause(

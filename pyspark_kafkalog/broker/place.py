@@ -49,6 +49,8 @@ class Brokers:
         self._expected: dict[TopicPartition, Seen] = {}
         """What plans have seen of logs' ends, as long as nobody has confirmed it."""
         self._end_offsets = EndOffsets(self._cluster)
+        self._agreement = fetch.poll_timeout_ms / 1000 / fetch.num_retries
+        """Seconds for brokers to agree on a topic, in each attempt."""
 
     def topics(self, names: Collection[str] | None = None) -> Mapping[str, tuple[int, ...]]:
         """Every topic, internal ones too, with its partition numbers in order; or those of ``names``.
@@ -57,11 +59,11 @@ class Brokers:
 
         :raises AuthorizationError: if one of ``names`` is not to be seen.
         """
-        return self._patiently(lambda: self._cluster.topics(names))
+        return self._patiently(lambda: self._cluster.topics(names, agreement=self._agreement))
 
     def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
         """See :meth:`pyspark_kafkalog.model.Place.topic_ids`; asked anew each time."""
-        return self._patiently(lambda: self._cluster.topic_ids(topics))
+        return self._patiently(lambda: self._cluster.topic_ids(topics, agreement=self._agreement))
 
     def watermarks(
         self, partitions: Collection[TopicPartition], *, read_committed: bool

@@ -12,7 +12,9 @@ from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 
 from pyspark_kafkalog.broker import metadata
 from pyspark_kafkalog.broker.cluster import Cluster
-from pyspark_kafkalog.options.brokers import ConnectionOptions
+from pyspark_kafkalog.broker.place import Brokers
+from pyspark_kafkalog.model import Seen, TopicPartition
+from pyspark_kafkalog.options.brokers import ConnectionOptions, FetchOptions
 from tests.broker.fake_broker import METADATA, Asked, framed, serving
 
 UNKNOWN_TOPIC = 3
@@ -57,6 +59,20 @@ def having(names: Callable[[], set[str]]) -> Iterator[Cluster]:
             (broker.address,), request_timeout_ms=1_500, retry_backoff_ms=5, retry_backoff_max_ms=50
         )
         yield Cluster(options)
+
+
+def test_a_place_waits_for_brokers_to_agree_as_long_as_it_does_for_records(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Longer than request.timeout.ms for each attempt, as other brokers may be down."""
+    monkeypatch.setattr(metadata, "PROVEN_AFTER", 4.0)
+    with having(set) as its:
+        impatient = ConnectionOptions(
+            its.options.bootstrap_servers, request_timeout_ms=300, retry_backoff_ms=5, retry_backoff_max_ms=50
+        )
+        place = Brokers(impatient, FetchOptions(poll_timeout_ms=20_000))
+        place.expect(TopicPartition("t", 0), Seen("an id"))
+        assert place.topic_ids({"t"}) == {}
 
 
 def churning() -> set[str]:
