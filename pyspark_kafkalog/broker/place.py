@@ -49,7 +49,7 @@ class Brokers:
         self._expected: dict[TopicPartition, Seen] = {}
         """What plans have seen of logs' ends, as long as nobody has confirmed it."""
         self._end_offsets = EndOffsets(self._cluster)
-        self._agreement = fetch.poll_timeout_ms / 1000 / fetch.num_retries
+        self._agreement = max(connection.request_timeout_ms, fetch.poll_timeout_ms / fetch.num_retries) / 1000
         """Seconds for brokers to agree on a topic, in each attempt."""
 
     def topics(self, names: Collection[str] | None = None) -> Mapping[str, tuple[int, ...]]:
