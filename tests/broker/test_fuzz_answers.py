@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import random
+import warnings
 
 from tests.broker import fuzz_answers
 
@@ -23,8 +25,13 @@ def test_sound_answers_are_taken() -> None:
 
 def test_broken_answers_are_told_as_our_errors() -> None:
     seed = random.SystemRandom().randrange(1 << 32)
-    report = fuzz_answers.run(seed, 600)
+    gc.collect()
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always", ResourceWarning)
+        report = fuzz_answers.run(seed, 600)
+        gc.collect()
     print(f"seed {seed}\n{report}")
+    assert not warned, "connections are closed, not left to the garbage collector"
     assert not report.faults, f"seed {seed}: {report.faults[:3]}"
     assert sum(report.by_api.values()) > 400
     assert len(report.by_api) > 15

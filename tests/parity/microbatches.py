@@ -16,7 +16,7 @@ from tests.parity.lab import FIRST, PEER, Lab, cells, error_of, offsets, values
 from tests.parity.suites import MICRO_BATCH, MICRO_BATCH_V2, PROVIDER, SOURCE
 
 EARLIEST = {"startingOffsets": "earliest"}
-DELAY = 10
+DELAY = 15
 """Seconds to wait for the least number of records. Spark has 5, less than a first micro-batch may take."""
 
 
