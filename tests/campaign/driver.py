@@ -20,6 +20,8 @@ _ANSWER = 400
 _KNOWN_RACE = "Illegal size of collection"
 """Queries that start at one moment in one session may end so in Spark: see the README."""
 _KILLED_WORKER = "Python worker exited unexpectedly"
+_TOO_BUSY = "Python worker failed to connect back"
+"""Spark gives a Python worker ten seconds to start, which a busy machine may not do."""
 _OUR_ERROR = re.compile(rb"^pyspark_kafkalog\.errors\.(.+)", re.MULTILINE)
 
 
@@ -174,7 +176,7 @@ class Driver:
         return errors
 
     def _excused(self, stream: Stream, why: str) -> bool:
-        if _KNOWN_RACE in why:
+        if _KNOWN_RACE in why or _TOO_BUSY in why:
             return True
         # A task that met loss in all its attempts but the last, which was killed.
         if self._workers_killed and stream.may_die and _KILLED_WORKER in why:
