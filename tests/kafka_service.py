@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from kafka import KafkaAdminClient, TopicPartition
+from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError
 
 
@@ -65,6 +65,21 @@ class KafkaService:
         """Move the log start offset, as retention would in its own time."""
         with self.admin() as admin:
             admin.delete_records({TopicPartition(topic, partition): before})
+
+    @contextlib.contextmanager
+    def member(self, group: str, topic: str) -> Iterator[KafkaConsumer]:
+        """A consumer that has joined ``group`` and has partitions of ``topic``, for a ``with`` block."""
+        consumer = KafkaConsumer(bootstrap_servers=self.bootstrap, group_id=group, enable_auto_commit=False)
+        try:
+            # kafka-python assigns nothing, for good, where it joins before it knows the topic.
+            self.wait_until(lambda: bool(consumer.partitions_for_topic(topic)), f"{topic} is not known")
+            consumer.subscribe([topic])
+            self.wait_until(
+                lambda: bool(consumer.poll(100) or consumer.assignment()), f"{group} is assigned nothing", 90
+            )
+            yield consumer
+        finally:
+            consumer.close()
 
     def wait_until(self, done: Callable[[], bool], complaint: str, timeout: float = 30) -> None:
         """Ask until something is done; TimeoutError with the log's tail if it never is."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -59,22 +58,6 @@ def send(service: KafkaService, topic: str, count: int) -> None:
         producer.send(topic, b"%d" % i, partition=i % 2)
     producer.flush()
     producer.close()
-
-
-@contextmanager
-def member(service: KafkaService, group: str, topic: str) -> Iterator[KafkaConsumer]:
-    """A consumer that has joined the group, and has its partitions."""
-    consumer = KafkaConsumer(
-        topic, bootstrap_servers=service.bootstrap, group_id=group, enable_auto_commit=False
-    )
-    try:
-        deadline = time.monotonic() + 30
-        while not consumer.assignment():
-            assert time.monotonic() < deadline
-            consumer.poll(100)
-        yield consumer
-    finally:
-        consumer.close()
 
 
 @contextmanager
@@ -156,7 +139,7 @@ def test_a_group_with_live_members_is_described_and_takes_no_commit(
     broker: Broker, groups: BrokerGroups, topic: str
 ) -> None:
     group, partition = new_group(), TopicPartition(topic, 0)
-    with member(broker, group, topic):
+    with broker.member(group, topic):
         described = groups.describe([group])[group]
         assert (described.state, described.protocol_type) == ("Stable", "consumer")
         assert described.protocol
@@ -228,7 +211,7 @@ def test_a_broker_of_old(old_broker: OldBroker) -> None:
     assert groups.committed(group, [second]) == {second: CommittedOffset(2, 0)}
     assert group in groups.group_ids()
     other = new_group()
-    with member(old_broker, other, topic):
+    with old_broker.member(other, topic):
         described = groups.describe([group, other, "no-such-group"])
         assert {name: its.state for name, its in described.items()} == {group: "Empty", other: "Stable"}
         assert described[other].members[0].partitions == (first, second)

@@ -127,12 +127,7 @@ def test_a_reset_is_committed_and_deleted(shop: Shop) -> None:
 
 def test_an_active_group_is_left_alone(shop: Shop) -> None:
     at, group = shop.broker.bootstrap, f"group-{uuid.uuid4().hex[:8]}"
-    consumer = KafkaConsumer(bootstrap_servers=at, group_id=group)
-    # It assigns nothing, for good, where it joins before it knows the topic.
-    assert consumer.partitions_for_topic(shop.topic) == {0, 1}
-    consumer.subscribe([shop.topic])
-    shop.broker.wait_until(lambda: consumer.poll(100) or consumer.assignment(), "nothing is assigned", 90)
-    try:
+    with shop.broker.member(group, shop.topic):
         done = run(
             "offsets", "reset", at, "--group", group, "--topic", shop.topic, "--to-earliest", "--execute"
         )
@@ -141,8 +136,6 @@ def test_an_active_group_is_left_alone(shop: Shop) -> None:
         line = run("groups", at, "--group", group, "--members").lines[1]
         assert line[0] == group
         assert line[-2:] == [f"{shop.topic}-0,", f"{shop.topic}-1"]
-    finally:
-        consumer.close()
 
 
 def test_records_are_those_of_the_brokers_own_directory(shop: Shop) -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka import KafkaConsumer
 from kafka.admin import KafkaAdminClient
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
@@ -231,23 +230,13 @@ def test_the_querys_name_names_the_group(on_broker: Orders, tmp_path: Path) -> N
 def test_a_group_with_members_is_left_alone(on_broker: Orders, broker: Broker, tmp_path: Path) -> None:
     """The query reads on, or, where commits are required, ends and says why."""
     on_broker.write(3, 3)
-    consumer = KafkaConsumer(
-        on_broker.topic,
-        bootstrap_servers=broker.bootstrap,
-        group_id=on_broker.group,
-        enable_auto_commit=False,
-    )
-    try:
-        while not consumer.assignment():
-            consumer.poll(timeout_ms=100)
+    with broker.member(on_broker.group, on_broker.topic):
         frame = on_broker.stream(startingOffsets="earliest")
         assert sum(progress.numInputRows for progress in run(frame, tmp_path / "c").recentProgress) == 6
         assert on_broker.committed() == []
         frame = on_broker.stream(startingOffsets="earliest", commitOffsets="required")
         with pytest.raises(StreamingQueryException, match=f"(?s)GroupError.*{on_broker.group}.*members"):
             run(frame, tmp_path / "d")
-    finally:
-        consumer.close()
 
 
 def test_two_queries_in_one_group_both_read_all(orders: Orders, tmp_path: Path) -> None:
