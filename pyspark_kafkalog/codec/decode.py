@@ -259,15 +259,16 @@ class _Reading:
         index = indexed.table[:, :rows]
         sizes = np.maximum(index[kernels.KEY_SIZE], 0) + np.maximum(index[kernels.VALUE_SIZE], 0)
         ends = np.cumsum(sizes + index[kernels.HEADERS_END] - index[kernels.HEADERS_AT])
-        headers = np.cumsum(index[kernels.HEADERS])
+        headers = np.cumsum(index[kernels.HEADERS]) if may_have_many_headers else None
         first, bytes_before, headers_before = 0, 0, 0
         while first < rows:
             fitting = int(np.searchsorted(ends, bytes_before + max_bytes, side="right"))
-            if may_have_many_headers:
+            if headers is not None:
                 most = headers_before + MAX_HEADERS
                 fitting = min(fitting, int(np.searchsorted(headers, most, side="right")))
             first = max(first + 1, fitting)
-            bytes_before, headers_before = int(ends[first - 1]), int(headers[first - 1])
+            bytes_before = int(ends[first - 1])
+            headers_before = 0 if headers is None else int(headers[first - 1])
             yield first
 
 

@@ -12,7 +12,7 @@ from kafka import TopicPartition as KafkaTopicPartition
 from pyspark_kafkalog.broker.place import Brokers
 from pyspark_kafkalog.codec.decode import DecodeLimits
 from pyspark_kafkalog.codec.rows import ROW_TYPES
-from pyspark_kafkalog.model import EARLIEST, LATEST, OffsetRange, TopicPartition
+from pyspark_kafkalog.model import EARLIEST, LATEST, OffsetRange, Place, TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions, FetchOptions
 from pyspark_kafkalog.transfer.reading import ReadRules, read_range
 
@@ -31,7 +31,7 @@ def place(bootstrap: str, connection: dict[str, Any] | None = None, **fetch: Any
 
 
 def batches(
-    brokers: Brokers,
+    brokers: Place,
     partition: TopicPartition,
     offsets: OffsetRange = ALL,
     *,
@@ -46,7 +46,7 @@ def batches(
     return read_range(brokers, partition, offsets, rules)
 
 
-def rows(brokers: Brokers, partition: TopicPartition, offsets: OffsetRange = ALL, **rules: Any) -> list[Row]:
+def rows(brokers: Place, partition: TopicPartition, offsets: OffsetRange = ALL, **rules: Any) -> list[Row]:
     return [
         (
             row["offset"],
@@ -61,7 +61,7 @@ def rows(brokers: Brokers, partition: TopicPartition, offsets: OffsetRange = ALL
 
 
 def offsets_of(
-    brokers: Brokers, partition: TopicPartition, offsets: OffsetRange = ALL, **rules: Any
+    brokers: Place, partition: TopicPartition, offsets: OffsetRange = ALL, **rules: Any
 ) -> list[int]:
     schema = pa.schema([SCHEMA.field("offset")])
     found = batches(brokers, partition, offsets, schema=schema, **rules)
