@@ -185,6 +185,7 @@ def test_tombstones_that_a_cleaner_has_seen(new_broker: Callable[..., Broker]) -
     start_ms = int(time.time() * 1000) - 60_000
     for i, value in enumerate([*numbers(100), *[None] * 50]):
         producer.send(partition.topic, value, b"%d" % (i % 100), timestamp_ms=start_ms + 100 * i)
+    producer.flush()
     producer.send(partition.topic, b"end", b"end")
     producer.close()
     folder = broker.partition_folder(*partition)
