@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.options import values as option_values
-from pyspark_kafkalog.options.given import GivenOptions
 from pyspark_kafkalog.options.offsets_json import MAX_LONG
+from pyspark_kafkalog.options.user_options import UserOptions
 
 COUNTING = "counting"
 """The auditor that this package has."""
@@ -32,7 +32,7 @@ class AuditOptions:
         return f"AuditOptions(auditor={self.auditor!r}, bucket_ms={self.bucket_ms})"
 
 
-def audit_options(given: GivenOptions) -> AuditOptions | None:
+def audit_options(given: UserOptions) -> AuditOptions | None:
     """How messages are counted; None where they are not.
 
     :raises OptionError: for what is malformed.

@@ -12,11 +12,10 @@ from dataclasses import dataclass, field
 
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.options import values as option_values
-from pyspark_kafkalog.options.given import GivenOptions
 from pyspark_kafkalog.options.kafka_names import SERVERS
 from pyspark_kafkalog.options.offsets_json import MAX_INT, MAX_LONG
-from pyspark_kafkalog.options.security import SecurityOptions, security_options
-from pyspark_kafkalog.options.telling import tell_once
+from pyspark_kafkalog.options.security.protocol import SecurityOptions, security_options
+from pyspark_kafkalog.options.user_options import UserOptions, log_once
 
 _SERVER = re.compile(
     r"(?:\w+://)?(?P<host>\[(?P<ipv6>[0-9a-fA-F:.]*:[0-9a-fA-F:.]*(?:%[\w.-]+)?)\]|[\w.-]+):(?P<port>[0-9]{1,5})",
@@ -74,7 +73,7 @@ class ProduceOptions:
     buffer_memory: int = 32 << 20
 
 
-def connection_options(given: GivenOptions) -> ConnectionOptions:
+def connection_options(given: UserOptions) -> ConnectionOptions:
     """How to reach the brokers that ``kafka.bootstrap.servers`` names."""
     idle = given.integer("kafka.connections.max.idle.ms", -1, MAX_LONG)
     return ConnectionOptions(
@@ -118,12 +117,12 @@ def _servers(text: str) -> tuple[str, ...]:
     return tuple(servers)
 
 
-def _buffer(given: GivenOptions, name: str) -> int | None:
+def _buffer(given: UserOptions, name: str) -> int | None:
     size = given.integer(name, -1)
     return None if size == -1 else size
 
 
-def fetch_options(given: GivenOptions) -> FetchOptions:
+def fetch_options(given: UserOptions) -> FetchOptions:
     """How a reader fetches."""
     return FetchOptions(
         client_rack=given.trimmed("kafka.client.rack") or "",
@@ -137,7 +136,7 @@ def fetch_options(given: GivenOptions) -> FetchOptions:
     )
 
 
-def produce_options(given: GivenOptions) -> ProduceOptions:
+def produce_options(given: UserOptions) -> ProduceOptions:
     """How a writer produces, after the cross-checks of Kafka's ProducerConfig.
 
     :raises OptionError: for idempotence or a delivery timeout that was asked for and cannot be.
@@ -160,7 +159,7 @@ def produce_options(given: GivenOptions) -> ProduceOptions:
     )
 
 
-def _is_idempotent(given: GivenOptions, acks: int, retries: int, max_in_flight: int) -> bool:
+def _is_idempotent(given: UserOptions, acks: int, retries: int, max_in_flight: int) -> bool:
     name = "kafka.enable.idempotence"
     if not given.boolean(name):
         return False
@@ -181,11 +180,11 @@ def _is_idempotent(given: GivenOptions, acks: int, retries: int, max_in_flight: 
             f"Option {name!r} needs {' and '.join(conflicts)}", hint="Change these, or leave it out."
         )
     if conflicts:
-        tell_once(logging.INFO, "Writing is not idempotent, which would need %s", " and ".join(conflicts))
+        log_once(logging.INFO, "Writing is not idempotent, which would need %s", " and ".join(conflicts))
     return not conflicts
 
 
-def _delivery_timeout(given: GivenOptions, lowest: int) -> int:
+def _delivery_timeout(given: UserOptions, lowest: int) -> int:
     name = "kafka.delivery.timeout.ms"
     timeout = given.integer(name, 0)
     if timeout < lowest and name in given:

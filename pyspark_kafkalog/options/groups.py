@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.model import EARLIEST, LATEST
-from pyspark_kafkalog.options.given import GivenOptions
-from pyspark_kafkalog.options.telling import tell_once
+from pyspark_kafkalog.options.user_options import UserOptions, log_once
 
 _LONGEST_ID = 32767
 """Bytes: a group id travels with a length of 16 bits."""
@@ -28,7 +27,7 @@ class GroupOptions:
     none_committed: int | None = EARLIEST
 
 
-def group_options(given: GivenOptions, *, batch: bool) -> GroupOptions:
+def group_options(given: UserOptions, *, batch: bool) -> GroupOptions:
     """What the options say of a group. A batch commits nothing.
 
     :raises OptionError: for a group id that Kafka would refuse, and for ``commitOffsets`` without one.
@@ -44,7 +43,7 @@ def group_options(given: GivenOptions, *, batch: bool) -> GroupOptions:
     if group_id is not None:
         _check_id(group_id)
         if "groupIdPrefix" in given:
-            tell_once(logging.WARNING, "Option groupIdPrefix is ignored, since kafka.group.id is set")
+            log_once(logging.WARNING, "Option groupIdPrefix is ignored, since kafka.group.id is set")
     word = "false" if group_id is None else "true"
     if "commitOffsets" in given:
         word = given.choice("commitOffsets", "true", "false", "required")
@@ -63,7 +62,7 @@ def _check_id(group_id: str) -> None:
         raise OptionError(f"Option 'kafka.group.id' must have 1 to {_LONGEST_ID} bytes of UTF-8")
 
 
-def _generated_id(given: GivenOptions) -> str:
+def _generated_id(given: UserOptions) -> str:
     name = given.trimmed("queryName")
     if name is None:
         raise OptionError(

@@ -13,10 +13,9 @@ from dataclasses import dataclass, field
 
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.model import AssemblerSettings
-from pyspark_kafkalog.options.given import GivenOptions
 from pyspark_kafkalog.options.names import Use, suggestion
 from pyspark_kafkalog.options.offsets_json import MAX_INT, MAX_LONG
-from pyspark_kafkalog.options.telling import tell_once
+from pyspark_kafkalog.options.user_options import UserOptions, log_once
 
 _CAPACITY = "message.assembler.buffer.capacity"
 _GAP = "message.assembler.expiration.offset.gap"
@@ -45,7 +44,7 @@ class LargeMessageOptions:
 
 
 def assembler_settings(
-    given: GivenOptions | Mapping[str, object], *, others: Collection[str] | None = None
+    given: UserOptions | Mapping[str, object], *, others: Collection[str] | None = None
 ) -> AssemblerSettings:
     """The settings of the assembler among ``given``, with LinkedIn's defaults.
 
@@ -53,10 +52,10 @@ def assembler_settings(
     :param others: names that may also be given; any other is refused. None refuses none.
     :raises OptionError: for a value that is malformed or out of bounds.
     """
-    if not isinstance(given, GivenOptions):
+    if not isinstance(given, UserOptions):
         if others is not None:
             _check_names(given, (*ASSEMBLER_OPTIONS, *others))
-        given = GivenOptions(
+        given = UserOptions(
             {name: str(value) for name, value in given.items() if value is not None}, Use.READ
         )
     return AssemblerSettings(
@@ -68,7 +67,7 @@ def assembler_settings(
     )
 
 
-def large_message_options(given: GivenOptions) -> LargeMessageOptions:
+def large_message_options(given: UserOptions) -> LargeMessageOptions:
     """What a reader is told of large messages.
 
     :raises OptionError: for what is malformed, and for dead letters of a reader that reassembles nothing.
@@ -85,9 +84,7 @@ def large_message_options(given: GivenOptions) -> LargeMessageOptions:
     )
     for name in _NOT_IN_THE_SOURCE:
         if enabled and name in given:
-            tell_once(
-                logging.WARNING, "Option %s has no effect on a reader, which drops nothing for it", name
-            )
+            log_once(logging.WARNING, "Option %s has no effect on a reader, which drops nothing for it", name)
     return LargeMessageOptions(enabled, dead_letters, safe_offsets, assembler_settings(given))
 
 

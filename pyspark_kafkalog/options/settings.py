@@ -38,14 +38,14 @@ from pyspark_kafkalog.options.brokers import (
     fetch_options,
     produce_options,
 )
-from pyspark_kafkalog.options.given import GivenOptions
 from pyspark_kafkalog.options.groups import GroupOptions, group_options
+from pyspark_kafkalog.options.java_pattern import java_pattern
 from pyspark_kafkalog.options.kafka_names import SERVERS
 from pyspark_kafkalog.options.largemessages import LargeMessageOptions, large_message_options
 from pyspark_kafkalog.options.names import OPTIONS, Use, Where
 from pyspark_kafkalog.options.offsets_json import MAX_INT, MAX_LONG, Offsets, parse_offsets, parse_partitions
 from pyspark_kafkalog.options.splitting import splitter_settings
-from pyspark_kafkalog.options.telling import tell_once
+from pyspark_kafkalog.options.user_options import UserOptions, log_once
 
 _COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 _PRODUCER_PACKAGE = "org.apache.kafka.clients.producer."
@@ -164,7 +164,7 @@ def place_options(options: Mapping[str, str]) -> PlaceOptions:
 
     :raises OptionError: unless exactly one of ``path`` and ``kafka.bootstrap.servers`` is given.
     """
-    given = GivenOptions(options, Use.READ)
+    given = UserOptions(options, Use.READ)
     name = _place_name(given)
     if name == SERVERS:
         return PlaceOptions(brokers=connection_options(given), fetch=fetch_options(given))
@@ -172,7 +172,7 @@ def place_options(options: Mapping[str, str]) -> PlaceOptions:
     return PlaceOptions(_paths(given.text(name) or ""), offsets_retention_minutes=retention)
 
 
-def _place_name(given: GivenOptions) -> str:
+def _place_name(given: UserOptions) -> str:
     """The one option that says where the records are."""
     places = [name for name in ("path", "paths", SERVERS) if name in given]
     if not places:
@@ -209,7 +209,7 @@ def default_columns(options: Mapping[str, str]) -> dict[str, str]:
     :raises OptionError: for options that are wrong in a batch and in a stream alike.
     """
     place_options(options)
-    given = GivenOptions(options, Use.READ)
+    given = UserOptions(options, Use.READ)
     given.check_names()
     _offsets(given, "starting", EARLIEST)
     _offsets(given, "ending", LATEST)
@@ -223,14 +223,14 @@ def read_options(options: Mapping[str, str], *, batch: bool) -> ReadOptions:
 
     :raises OptionError: for anything unknown, malformed or contradictory.
     """
-    given = GivenOptions(options, Use.READ)
+    given = UserOptions(options, Use.READ)
     given.check_names()
     here, elsewhere = (Use.BATCH_READ, "stream") if batch else (Use.STREAM_READ, "batch")
     for option in OPTIONS:
         if option.name in given and here not in option.use:
             if not batch:
                 raise OptionError(f"Option {option.name!r} is not valid in streaming queries")
-            tell_once(
+            log_once(
                 logging.WARNING, "Option %s is ignored in a batch: it concerns a %s", option.name, elsewhere
             )
     starting = _offsets(given, "starting", EARLIEST if batch else LATEST)
@@ -248,7 +248,7 @@ def read_options(options: Mapping[str, str], *, batch: bool) -> ReadOptions:
     return ReadOptions(starting=starting, ending=ending, group=group, **_read_in_any_mode(given))
 
 
-def _read_in_any_mode(given: GivenOptions) -> dict[str, Any]:
+def _read_in_any_mode(given: UserOptions) -> dict[str, Any]:
     check_crcs = "checkCrcs" if "checkCrcs" in given else "kafka.check.crcs"
     strategy = given.choice("startingOffsetsByTimestampStrategy", "error", "latest")
     isolation = given.choice("kafka.isolation.level", "read_uncommitted", "read_committed")
@@ -268,7 +268,7 @@ def _read_in_any_mode(given: GivenOptions) -> dict[str, Any]:
     }
 
 
-def _limits(given: GivenOptions) -> TriggerLimits:
+def _limits(given: UserOptions) -> TriggerLimits:
     max_offsets, min_offsets = given.limit("maxOffsetsPerTrigger"), given.limit("minOffsetsPerTrigger")
     if max_offsets is not None and min_offsets is not None and min_offsets > max_offsets:
         raise OptionError(
@@ -284,7 +284,7 @@ def _limits(given: GivenOptions) -> TriggerLimits:
     )
 
 
-def _selection(given: GivenOptions) -> Selection:
+def _selection(given: UserOptions) -> Selection:
     named = [name for name in ("subscribe", "subscribePattern", "assign") if name in given]
     if len(named) > 1:
         raise OptionError(f"Only one of {' and '.join(map(repr, named))} can be given")
@@ -301,14 +301,14 @@ def _selection(given: GivenOptions) -> Selection:
     if named == ["subscribePattern"]:
         if not text:
             raise OptionError("Option 'subscribePattern' is empty")
-        return Selection(pattern=option_values.java_pattern("subscribePattern", text))
+        return Selection(pattern=java_pattern("subscribePattern", text))
     topics = [topic.strip() for topic in text.split(",") if topic.strip()]
     if not topics:
         raise OptionError("Option 'subscribe' names no topic")
     return Selection(topics=tuple(dict.fromkeys(check_topic(topic) for topic in topics)))
 
 
-def _offsets(given: GivenOptions, side: str, default: int) -> OffsetsOption:
+def _offsets(given: UserOptions, side: str, default: int) -> OffsetsOption:
     """Spark's three ranks: one timestamp, timestamps by partition, offsets; lower ones are not looked at."""
     if (name := f"{side}Timestamp") in given:
         return OffsetsOption(name, given.integer(name, 0, MAX_LONG), are_timestamps=True)
@@ -376,7 +376,7 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
 
     :raises OptionError: for anything unknown, malformed or contradictory.
     """
-    given = GivenOptions(options, Use.WRITE)
+    given = UserOptions(options, Use.WRITE)
     place = _place_name(given)
     given.check_names()
     given.boolean("includeHeaders")
@@ -425,7 +425,7 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
     )
 
 
-def _distribution(given: GivenOptions) -> Distribution:
+def _distribution(given: UserOptions) -> Distribution:
     name = given.trimmed("kafka.partitioner.class")
     ignores_keys = given.boolean("kafka.partitioner.ignore.keys")
     if name is None:

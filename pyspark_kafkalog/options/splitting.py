@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.model import SplitterSettings
-from pyspark_kafkalog.options.given import GivenOptions
+from pyspark_kafkalog.options.user_options import UserOptions
 
 _LEAST_OVERHEAD = 150
 """Bytes of a record batch of one message segment, besides its slice and its key: headers and prefix."""
 
 
 def splitter_settings(
-    given: GivenOptions, *, compression: str, largest_batch: int, limit: str
+    given: UserOptions, *, compression: str, largest_batch: int, limit: str
 ) -> SplitterSettings | None:
     """How values are split; None where they are not, whatever else is given.
 

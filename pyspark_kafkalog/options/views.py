@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pyspark_kafkalog.errors import OptionError
-from pyspark_kafkalog.options.given import GivenOptions
 from pyspark_kafkalog.options.names import OF_PLACES, OPTIONS, Use, Where
 from pyspark_kafkalog.options.settings import Selection, read_options
+from pyspark_kafkalog.options.user_options import UserOptions
 
 VIEWS: Mapping[str, Mapping[str, str]] = {
     "group-offsets": {
@@ -83,7 +83,7 @@ def view_options(options: Mapping[str, str]) -> ViewOptions | None:
 
     :raises OptionError: for anything unknown, malformed, or of no use to the view.
     """
-    given = GivenOptions(options, Use.BATCH_READ)
+    given = UserOptions(options, Use.BATCH_READ)
     if "view" not in given:
         return None
     view = given.choice("view", *VIEWS)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_kafkalog.errors import OptionError
-from pyspark_kafkalog.options.jaas import parse_jaas
+from pyspark_kafkalog.options.security.jaas import parse_jaas
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 

@@ -9,7 +9,7 @@ import pytest
 import trustme
 
 from pyspark_kafkalog.errors import OptionError
-from pyspark_kafkalog.options.pem import certificates, private_key
+from pyspark_kafkalog.options.security.pem import certificates, private_key
 
 BODY = base64.b64encode(bytes(range(256))).decode()
 CERTIFICATE = f"-----BEGIN CERTIFICATE-----\n{BODY}\n-----END CERTIFICATE-----\n"

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyspark_kafkalog.errors import OptionError
-from pyspark_kafkalog.options.oauth import OAuthOptions
-from pyspark_kafkalog.options.security import KerberosOptions, SecurityOptions
+from pyspark_kafkalog.options.security.oauth import OAuthOptions
+from pyspark_kafkalog.options.security.protocol import KerberosOptions, SecurityOptions
+from pyspark_kafkalog.options.security.tls import TlsOptions
 from pyspark_kafkalog.options.settings import default_columns, place_options, read_options, write_options
-from pyspark_kafkalog.options.tls import TlsOptions
 
 KAFKA = "org.apache.kafka.common.security"
 PLAIN = f"{KAFKA}.plain.PlainLoginModule"

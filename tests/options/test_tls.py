@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from pyspark_kafkalog.errors import OptionError
-from pyspark_kafkalog.options.pem import certificates, private_key
+from pyspark_kafkalog.options.security.pem import certificates, private_key
+from pyspark_kafkalog.options.security.tls import TlsOptions
 from pyspark_kafkalog.options.settings import place_options
-from pyspark_kafkalog.options.tls import TlsOptions
 from tests.options.test_pem import CERTIFICATE, KEY
 
 

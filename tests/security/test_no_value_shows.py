@@ -23,7 +23,7 @@ from pyspark_kafkalog.options.kafka_names import (
     WITHOUT_EFFECT,
 )
 from pyspark_kafkalog.options.settings import PlaceOptions, place_options, read_options, write_options
-from pyspark_kafkalog.options.telling import forget_told
+from pyspark_kafkalog.options.user_options import forget_logged
 from pyspark_kafkalog.transfer.places import open_place
 from tests.broker.fake_broker import API_VERSIONS, METADATA, Asked, FakeBroker, framed, serving
 
@@ -131,7 +131,7 @@ def connect(options: PlaceOptions) -> None:
 
 def told_of(options: dict[str, str]) -> list[str]:
     """All that the driver, and then a worker, say of these options."""
-    forget_told()
+    forget_logged()
     told = []
     for use in (
         lambda: read_options({**options, "subscribe": "t"}, batch=True),

@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.options import values as option_values
-from pyspark_kafkalog.options.given import GivenOptions
 from pyspark_kafkalog.options.offsets_json import MAX_INT, MAX_LONG
+from pyspark_kafkalog.options.user_options import UserOptions
 
 _JAAS = "kafka.sasl.jaas.config"
 ENDPOINT = "kafka.sasl.oauthbearer.token.endpoint.url"
@@ -67,7 +67,7 @@ class OAuthOptions:
     extensions: tuple[tuple[str, str], ...] = ()
 
 
-def oauth_options(given: GivenOptions, login: Mapping[str, str]) -> OAuthOptions:
+def oauth_options(given: UserOptions, login: Mapping[str, str]) -> OAuthOptions:
     """Where tokens come from.
 
     :param login: the options of the OAuthBearerLoginModule.
@@ -112,7 +112,7 @@ def is_token(text: str) -> bool:
     return _VISIBLE.fullmatch(text) is not None
 
 
-def _provider(given: GivenOptions) -> str | None:
+def _provider(given: UserOptions) -> str | None:
     name = given.trimmed(HANDLER)
     if name is None or name.rpartition(".")[2] in _JAVA_HANDLERS:
         return None
@@ -147,7 +147,7 @@ def _check_endpoint(endpoint: str) -> None:
         )
 
 
-def _check_allowed(endpoint: str, given: GivenOptions) -> None:
+def _check_allowed(endpoint: str, given: UserOptions) -> None:
     """Hold the endpoint to those that the user allows by name, as Java's clients do (ConfigurationUtils)."""
     allowed = {url.strip() for url in (given.text(_ALLOWED) or "").split(",")} - {""}
     if allowed and endpoint not in allowed:

@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 
 from pyspark_kafkalog.errors import OptionError
-from pyspark_kafkalog.options.given import GivenOptions
-from pyspark_kafkalog.options.pem import certificates, private_key
+from pyspark_kafkalog.options.security.pem import certificates, private_key
+from pyspark_kafkalog.options.user_options import UserOptions
 
 _VERSIONS = ("TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3")
 _TRUST = "kafka.ssl.truststore"
@@ -48,7 +48,7 @@ class TlsOptions:
     maximum_version: str = "TLSv1.3"
 
 
-def tls_options(given: GivenOptions) -> TlsOptions:
+def tls_options(given: UserOptions) -> TlsOptions:
     """What TLS checks and shows.
 
     :raises OptionError: for stores that are not PEM, and for parts that don't go together.
@@ -71,7 +71,7 @@ def tls_options(given: GivenOptions) -> TlsOptions:
     )
 
 
-def _check_store(given: GivenOptions, store: str, parts: tuple[str, ...], conversion: str) -> None:
+def _check_store(given: UserOptions, store: str, parts: tuple[str, ...], conversion: str) -> None:
     location = given.trimmed(f"{store}.location") or ""
     kind = (given.text(f"{store}.type") or "").strip().upper()
     inline = [f"{store}.{part}" for part in parts if given.trimmed(f"{store}.{part}")]
@@ -85,21 +85,21 @@ def _check_store(given: GivenOptions, store: str, parts: tuple[str, ...], conver
         raise OptionError(f"Only one of '{store}.location' and {inline[0]!r} can be given")
 
 
-def _pem(given: GivenOptions, name: str) -> str | None:
+def _pem(given: UserOptions, name: str) -> str | None:
     text = given.trimmed(name)
     if text is None:
         return None
     return private_key(name, text) if name.endswith(".key") else certificates(name, text)
 
 
-def _checks_hostname(given: GivenOptions) -> bool:
+def _checks_hostname(given: UserOptions) -> bool:
     word = (given.text(_IDENTIFICATION) or "").strip().lower()
     if word not in ("https", ""):
         raise OptionError(f"Option {_IDENTIFICATION!r} must be https, or empty to check no host name")
     return word == "https"
 
 
-def _versions(given: GivenOptions) -> tuple[str, str]:
+def _versions(given: UserOptions) -> tuple[str, str]:
     name, newest = "kafka.ssl.enabled.protocols", "kafka.ssl.protocol"
     words = [word.strip() for word in (given.text(name) or "").split(",") if word.strip()]
     if not words or not set(words) <= set(_VERSIONS):

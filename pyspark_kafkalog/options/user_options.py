@@ -18,7 +18,8 @@ from pyspark_kafkalog.options.kafka_names import (
 )
 from pyspark_kafkalog.options.names import OPTIONS, Option, Use, Where, near_names, suggestion
 from pyspark_kafkalog.options.offsets_json import MAX_INT, MAX_LONG
-from pyspark_kafkalog.options.telling import tell_once
+
+_log = logging.getLogger("pyspark_kafkalog")
 
 _BY_NAME = {option.name.lower(): option for option in (*OPTIONS, *KAFKA_OPTIONS)}
 
@@ -26,7 +27,7 @@ _ADDED_BY_SPARK = re.compile(r"paths|queryname|location|owner|provider|comment|o
 """Names that Spark adds: ``load([..])``, ``queryName``, and ``CREATE TABLE`` (observed with PySpark 4.2)."""
 
 
-class GivenOptions:
+class UserOptions:
     """The options that the user gave for one use; what holds the records follows from them."""
 
     def __init__(self, options: Mapping[str, str], use: Use) -> None:
@@ -91,7 +92,7 @@ def _check_directory_name(name: str, use: Use, option: Option | None) -> None:
     usable = _usable(use, Where.DIRECTORY)
     of_brokers = option is not None and option.where is Where.BROKERS
     if of_brokers and not name.startswith("kafka."):
-        tell_once(logging.DEBUG, "Option %s concerns brokers, and is ignored for a log directory", name)
+        log_once(logging.DEBUG, "Option %s concerns brokers, and is ignored for a log directory", name)
     elif option is not None and option.where & Where.DIRECTORY:
         raise _other_use(option, use)
     elif name.startswith("kafka."):
@@ -108,11 +109,11 @@ def _check_brokers_name(name: str, use: Use, option: Option | None) -> None:
     usable = _usable(use, Where.BROKERS)
     if name.startswith("kafka."):
         if option is not None or name in WITHOUT_EFFECT or name in {**REFUSED_READING, **REFUSED_WRITING}:
-            tell_once(logging.DEBUG, "Option %s is a Kafka client's, and has no effect here", name)
+            log_once(logging.DEBUG, "Option %s is a Kafka client's, and has no effect here", name)
         else:
             near = near_names(name, [*usable, *WITHOUT_EFFECT])
             hint = f". Did you mean {' or '.join(near)}?" if near else ""
-            tell_once(
+            log_once(
                 logging.WARNING, "Option %s is unknown to Kafka's clients, and has no effect%s", name, hint
             )
     elif option is not None and option.where is Where.DIRECTORY:
@@ -133,3 +134,19 @@ def _usable(use: Use, where: Where) -> set[str]:
 
 def _other_use(option: Option, use: Use) -> OptionError:
     return OptionError(f"Option {option.name!r} is for {'reading' if use is Use.WRITE else 'writing'} only")
+
+
+_logged: set[str] = set()
+
+
+def log_once(level: int, message: str, *values: object) -> None:
+    """Log a message unless this process has logged it before: Spark makes a reader for every micro-batch."""
+    text = message % values
+    if text not in _logged:
+        _logged.add(text)
+        _log.log(level, message, *values)
+
+
+def forget_logged() -> None:
+    """Log everything again, as a new process would."""
+    _logged.clear()

@@ -10,11 +10,10 @@ import logging
 from dataclasses import dataclass
 
 from pyspark_kafkalog.errors import OptionError
-from pyspark_kafkalog.options.given import GivenOptions
-from pyspark_kafkalog.options.jaas import LoginModule, parse_jaas
-from pyspark_kafkalog.options.oauth import OAuthOptions, oauth_options
-from pyspark_kafkalog.options.telling import tell_once
-from pyspark_kafkalog.options.tls import TlsOptions, tls_options
+from pyspark_kafkalog.options.security.jaas import LoginModule, parse_jaas
+from pyspark_kafkalog.options.security.oauth import OAuthOptions, oauth_options
+from pyspark_kafkalog.options.security.tls import TlsOptions, tls_options
+from pyspark_kafkalog.options.user_options import UserOptions, log_once
 
 JAAS = "kafka.sasl.jaas.config"
 _SERVICE_NAME = "kafka.sasl.kerberos.service.name"
@@ -56,7 +55,7 @@ class SecurityOptions:
         return f"SecurityOptions(protocol={self.protocol!r}, mechanism={self.mechanism!r}, ...)"
 
 
-def security_options(given: GivenOptions) -> SecurityOptions:
+def security_options(given: UserOptions) -> SecurityOptions:
     """The security that the options ask for.
 
     :raises OptionError: which never shows a value that may be secret.
@@ -81,10 +80,10 @@ def security_options(given: GivenOptions) -> SecurityOptions:
     return SecurityOptions(protocol, mechanism, username, password, tls=tls)
 
 
-def _warn_of_no_effect(given: GivenOptions, prefixes: tuple[str, ...], protocol: str) -> None:
+def _warn_of_no_effect(given: UserOptions, prefixes: tuple[str, ...], protocol: str) -> None:
     """Who gives these wants a safer protocol."""
     if names := given.names(*prefixes):
-        tell_once(
+        log_once(
             logging.WARNING,
             "Options %s have no effect, since kafka.security.protocol is %s",
             ", ".join(names),
@@ -92,7 +91,7 @@ def _warn_of_no_effect(given: GivenOptions, prefixes: tuple[str, ...], protocol:
         )
 
 
-def _mechanism(given: GivenOptions) -> str:
+def _mechanism(given: UserOptions) -> str:
     if (given.text("kafka.sasl.mechanism") or "").strip().upper() == "AWS_MSK_IAM":
         raise OptionError(
             "SASL AWS_MSK_IAM is not supported",
@@ -102,7 +101,7 @@ def _mechanism(given: GivenOptions) -> str:
     return given.choice("kafka.sasl.mechanism", *_MODULES)
 
 
-def _login_module(given: GivenOptions, mechanism: str) -> LoginModule | None:
+def _login_module(given: UserOptions, mechanism: str) -> LoginModule | None:
     if JAAS not in given:
         return None
     module = parse_jaas(JAAS, given.text(JAAS) or "")
@@ -135,7 +134,7 @@ def _name_and_password(module: LoginModule) -> tuple[str, str]:
     return module.options["username"], module.options["password"]
 
 
-def _kerberos(given: GivenOptions, module: LoginModule | None) -> KerberosOptions:
+def _kerberos(given: UserOptions, module: LoginModule | None) -> KerberosOptions:
     login = module.options if module else {}
     names = {name for name in (given.trimmed(_SERVICE_NAME), login.get("serviceName")) if name}
     if len(names) != 1:
