@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.model import DROPPED_FIELD, HEADERS_FIELD, ROW_FIELDS
-from pyspark_kafkalog.options.names import suggestion
+from pyspark_kafkalog.options.user_options import suggestion
 
 SINK_FIELDS: Mapping[str, tuple[str, ...]] = {
     "key": ("binary", "string"),

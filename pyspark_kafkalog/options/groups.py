@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.model import EARLIEST, LATEST
 from pyspark_kafkalog.options.user_options import UserOptions, log_once
-
-_LONGEST_ID = 32767
-"""Bytes: a group id travels with a length of 16 bits."""
+from pyspark_kafkalog.options.values import group_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +25,7 @@ class GroupOptions:
     none_committed: int | None = EARLIEST
 
 
-def group_options(given: UserOptions, *, batch: bool) -> GroupOptions:
+def group_options(user: UserOptions, *, batch: bool) -> GroupOptions:
     """What the options say of a group. A batch commits nothing.
 
     :raises OptionError: for a group id that Kafka would refuse, and for ``commitOffsets`` without one.
@@ -38,38 +36,22 @@ def group_options(given: UserOptions, *, batch: bool) -> GroupOptions:
         "latest": LATEST,
         "error": None,
     }
-    strategy = given.choice("startingOffsetsByCommittedStrategy", *strategies)
-    group_id = given.text("kafka.group.id")
-    if group_id is not None:
-        _check_id(group_id)
-        if "groupIdPrefix" in given:
-            log_once(logging.WARNING, "Option groupIdPrefix is ignored, since kafka.group.id is set")
-    word = "false" if group_id is None else "true"
-    if "commitOffsets" in given:
-        word = given.choice("commitOffsets", "true", "false", "required")
-    commits = not batch and word != "false"
-    if commits and group_id is None:
-        group_id = _generated_id(given)
-    return GroupOptions(group_id, commits, word == "required", strategies[strategy])
+    none_committed = strategies[user.value("startingOffsetsByCommittedStrategy")]
+    group = user.value("kafka.group.id")
+    if group is not None and "groupIdPrefix" in user:
+        log_once(logging.WARNING, "Option groupIdPrefix is ignored, since kafka.group.id is set")
+    commits = user.value("commitOffsets") or ("false" if group is None else "true")
+    if batch or commits == "false":
+        return GroupOptions(group, none_committed=none_committed)
+    return GroupOptions(group or _generated_id(user), True, commits == "required", none_committed)
 
 
-def _check_id(group_id: str) -> None:
-    try:
-        size = len(group_id.encode())
-    except UnicodeEncodeError:
-        size = 0
-    if not 0 < size <= _LONGEST_ID:
-        raise OptionError(f"Option 'kafka.group.id' must have 1 to {_LONGEST_ID} bytes of UTF-8")
-
-
-def _generated_id(given: UserOptions) -> str:
-    name = given.trimmed("queryName")
+def _generated_id(user: UserOptions) -> str:
+    name = user.value("queryName")
     if name is None:
         raise OptionError(
-            "Option 'commitOffsets' is set, and there is no group to commit to",
-            hint="Give 'kafka.group.id', or 'queryName' to this reader, too:"
+            "Option 'commitOffsets' is set, but no consumer group is given",
+            hint="Give 'kafka.group.id', or give 'queryName' to this reader as well:"
             " Spark does not tell a source the name of its query.",
         )
-    group_id = f"{given.text('groupIdPrefix')}-{name}"
-    _check_id(group_id)
-    return group_id
+    return group_id("groupIdPrefix", f"{user.value('groupIdPrefix')}-{name}")

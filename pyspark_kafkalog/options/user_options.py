@@ -1,142 +1,205 @@
-"""The options that the user gave: each name checked, with the defaults of the option tables behind them."""
+"""The options that a user gave: their names checked, their values parsed by the rows of the table."""
 
 from __future__ import annotations
 
+import difflib
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyspark_kafkalog.errors import OptionError
-from pyspark_kafkalog.options import values as option_values
-from pyspark_kafkalog.options.kafka_names import (
-    KAFKA_OPTIONS,
+from pyspark_kafkalog.options.client_settings import (
     REFUSED_READING,
     REFUSED_WRITING,
-    SERVERS,
     STORE_PASSWORDS,
     WITHOUT_EFFECT,
 )
-from pyspark_kafkalog.options.names import OPTIONS, Option, Use, Where, near_names, suggestion
-from pyspark_kafkalog.options.offsets_json import MAX_INT, MAX_LONG
+from pyspark_kafkalog.options.table import BY_NAME, DEFAULTS, SERVERS, VIEW_USES, Option, Use, Where
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+_Filled = TypeVar("_Filled", bound="DataclassInstance")
 
 _log = logging.getLogger("pyspark_kafkalog")
-
-_BY_NAME = {option.name.lower(): option for option in (*OPTIONS, *KAFKA_OPTIONS)}
+_logged: set[str] = set()
 
 _ADDED_BY_SPARK = re.compile(r"paths|queryname|location|owner|provider|comment|option\..*")
 """Names that Spark adds: ``load([..])``, ``queryName``, and ``CREATE TABLE`` (observed with PySpark 4.2)."""
 
 
 class UserOptions:
-    """The options that the user gave for one use; what holds the records follows from them."""
+    """The options that the user gave for one use. Whether brokers are meant follows from them."""
 
-    def __init__(self, options: Mapping[str, str], use: Use) -> None:
-        self._values = {name.lower(): str(value) for name, value in options.items()}
+    def __init__(self, options: Mapping[str, object], use: Use) -> None:
+        self._values = {name.lower(): str(value) for name, value in options.items() if value is not None}
         self._use = use
         self.where = Where.BROKERS if SERVERS in self._values else Where.DIRECTORY
-
-    def names(self, *prefixes: str) -> list[str]:
-        """What was given with a name that begins so, in lower case and in order."""
-        return sorted(name for name in self._values if name.startswith(prefixes))
-
-    def check_names(self) -> None:
-        """Refuse, or warn of, what is no option of this use.
-
-        :raises OptionError: naming the option, with what to do instead.
-        """
-        for name in self._values:
-            _check_name(name, self._use, self.where)
 
     def __contains__(self, name: str) -> bool:
         return name.lower() in self._values
 
+    def names(self, *prefixes: str) -> list[str]:
+        """The names given that begin with one of these, in lower case and in order."""
+        return sorted(name for name in self._values if name.startswith(prefixes))
+
     def text(self, name: str) -> str | None:
-        option = _BY_NAME.get(name.lower())
-        return self._values.get(name.lower(), option.default if option else None)
+        """What was given, unparsed."""
+        return self._values.get(name.lower())
 
-    def boolean(self, name: str) -> bool:
-        return option_values.boolean(name, self.text(name) or "")
+    def value(self, name: str) -> Any:
+        """What was given, parsed, or else the option's default.
 
-    def choice(self, name: str, *allowed: str) -> str:
-        return option_values.choice(name, self.text(name) or "", allowed)
+        :raises OptionError: for a text that the option's parser refuses.
+        """
+        text = self.text(name)
+        if text is None:
+            return DEFAULTS[name.lower()]
+        option = BY_NAME[name.lower()]
+        return option.parser(option.name, text)
 
-    def integer(self, name: str, lowest: int, highest: int = MAX_INT) -> int:
-        return option_values.integer(name, self.text(name) or "", lowest, highest)
+    def fill(self, kind: type[_Filled], **others: Any) -> _Filled:
+        """A dataclass whose fields made by :func:`.from_option` have the options' values.
 
-    def limit(self, name: str, highest: int = MAX_LONG) -> int | None:
-        return self.integer(name, 1, highest) if name in self else None
+        A field keeps its default where none of its options applies to the place.
 
-    def trimmed(self, name: str) -> str | None:
-        """The text without white space around it; None for none and for an empty one."""
-        return (self.text(name) or "").strip() or None
+        :param others: the values of the other fields.
+        """
+        for field, options in _options_of(kind):
+            names = [option.name for option in options if option.where & self.where]
+            if names and field not in others:
+                others[field] = self.value(next((name for name in names if name in self), names[0]))
+        return kind(**others)
 
+    def check_names(self) -> None:
+        """Refuse, or log, what does not apply to this use or to this place.
 
-def _check_name(name: str, use: Use, where: Where) -> None:
-    option = _BY_NAME.get(name)
-    if option is not None and option.use & use and option.where & where:
-        return
-    if _ADDED_BY_SPARK.fullmatch(name) or (name in STORE_PASSWORDS and where is Where.BROKERS):
-        return
-    refused = REFUSED_WRITING if use is Use.WRITE else REFUSED_READING
-    if name in refused:
-        raise OptionError(
-            f"Kafka option {name.removeprefix('kafka.')!r} is not supported", hint=refused[name]
-        )
-    if where is Where.DIRECTORY:
-        _check_directory_name(name, use, option)
-    else:
-        _check_brokers_name(name, use, option)
+        :raises OptionError: naming the option, with what to do instead.
+        """
+        for name in self._values:
+            option = BY_NAME.get(name)
+            if option is not None and option.where & self.where and option.use & self._use:
+                continue
+            self._check_other(name, option)
 
-
-def _check_directory_name(name: str, use: Use, option: Option | None) -> None:
-    usable = _usable(use, Where.DIRECTORY)
-    of_brokers = option is not None and option.where is Where.BROKERS
-    if of_brokers and not name.startswith("kafka."):
-        log_once(logging.DEBUG, "Option %s concerns brokers, and is ignored for a log directory", name)
-    elif option is not None and option.where & Where.DIRECTORY:
-        raise _other_use(option, use)
-    elif name.startswith("kafka."):
-        bare = name.removeprefix("kafka.")
-        hint = f"Write {bare!r} instead." if bare in usable else "Leave it out."
-        raise OptionError(f"Option {name!r} concerns brokers, and 'path' is a log directory", hint=hint)
-    elif f"kafka.{name}" == SERVERS:
-        raise OptionError(f"Unknown option {name!r}", hint=f"Write {SERVERS!r}.")
-    else:
-        raise OptionError(f"Unknown option {name!r}", hint=suggestion(name, usable))
-
-
-def _check_brokers_name(name: str, use: Use, option: Option | None) -> None:
-    usable = _usable(use, Where.BROKERS)
-    if name.startswith("kafka."):
-        if option is not None or name in WITHOUT_EFFECT or name in {**REFUSED_READING, **REFUSED_WRITING}:
-            log_once(logging.DEBUG, "Option %s is a Kafka client's, and has no effect here", name)
-        else:
-            near = near_names(name, [*usable, *WITHOUT_EFFECT])
-            hint = f". Did you mean {' or '.join(near)}?" if near else ""
-            log_once(
-                logging.WARNING, "Option %s is unknown to Kafka's clients, and has no effect%s", name, hint
-            )
-    elif option is not None and option.where is Where.DIRECTORY:
-        if name == "path":
+    def _check_other(self, name: str, option: Option | None) -> None:
+        if self._use is Use.REASSEMBLE:
+            raise self._unknown(name)
+        if option and option.where & self.where and option.use & Use.READ and self._use is not Use.WRITE:
+            self._check_read_option(option)
             return
-        full = f"kafka.{name}"
-        hint = f"Write {full!r} instead." if full in usable else "Set it on the topic, by Kafka's own tools."
-        raise OptionError(f"Option {option.name!r} concerns log directories, not brokers", hint=hint)
-    elif option is not None:
-        raise _other_use(option, use)
-    else:
-        raise OptionError(f"Unknown option {name!r}", hint=suggestion(name, usable))
+        if _ADDED_BY_SPARK.fullmatch(name) or (name in STORE_PASSWORDS and self.where is Where.BROKERS):
+            return
+        refused = REFUSED_WRITING if self._use is Use.WRITE else REFUSED_READING
+        if name in refused:
+            kafka_name = name.removeprefix("kafka.")
+            raise OptionError(f"Kafka option {kafka_name!r} is not supported", hint=refused[name])
+        if self.where is Where.DIRECTORY:
+            self._check_for_directory(name, option)
+        else:
+            self._check_for_brokers(name, option)
+
+    def _check_read_option(self, option: Option) -> None:
+        """An option for another way of reading."""
+        if self._use is Use.BATCH_READ:
+            log_once(logging.WARNING, "Option %s is ignored in a batch: it applies to streams", option.name)
+            return
+        if self._use is Use.STREAM_READ:
+            raise OptionError(f"Option {option.name!r} is not valid in streaming queries")
+        if self._use is Use.ADMIN:
+            raise OptionError(
+                f"Option {option.name!r} is for reading records, which is not done here", hint="Leave it out."
+            )
+        view = next(name for name, use in VIEW_USES.items() if use is self._use)
+        narrowing = [
+            other.name
+            for other in BY_NAME.values()
+            if other.use & self._use and other.where is Where.ANY and other.name != "view"
+        ]
+        raise OptionError(
+            f"Option {option.name!r} makes no sense with view={view}",
+            hint=f"Leave it out. To narrow this view, use {', '.join(narrowing)}." if narrowing else None,
+        )
+
+    def _check_for_directory(self, name: str, option: Option | None) -> None:
+        if option is not None and option.where & Where.DIRECTORY:
+            raise self._other_direction(option)
+        if option is not None and not name.startswith("kafka."):
+            log_once(logging.DEBUG, "Option %s is for brokers, and is ignored for a log directory", name)
+        elif name.startswith("kafka."):
+            bare = name.removeprefix("kafka.")
+            hint = f"Write {bare!r} instead." if bare in self._applicable() else "Leave it out."
+            raise OptionError(f"Option {name!r} is for brokers, but 'path' names a log directory", hint=hint)
+        elif f"kafka.{name}" == SERVERS:
+            raise OptionError(f"Unknown option {name!r}", hint=f"Write {SERVERS!r}.")
+        else:
+            raise self._unknown(name)
+
+    def _check_for_brokers(self, name: str, option: Option | None) -> None:
+        if name.startswith("kafka."):
+            known = {*WITHOUT_EFFECT, *REFUSED_READING, *REFUSED_WRITING}
+            if option is not None or name in known:
+                log_once(logging.DEBUG, "Option %s of Kafka's clients has no effect here", name)
+            else:
+                near = near_names(name, [*self._applicable(), *WITHOUT_EFFECT])
+                log_once(
+                    logging.WARNING,
+                    "Option %s is unknown to Kafka's clients and has no effect%s",
+                    name,
+                    f". Did you mean {' or '.join(near)}?" if near else "",
+                )
+        elif option is None:
+            raise self._unknown(name)
+        elif option.where & Where.BROKERS:
+            raise self._other_direction(option)
+        elif name != "path":  # which is refused beside brokers with a reason of its own
+            full = f"kafka.{name}"
+            hint = "Set it on the topic, with Kafka's own tools."
+            if full in self._applicable():
+                hint = f"Write {full!r} instead."
+            raise OptionError(f"Option {option.name!r} is for log directories, not for brokers", hint=hint)
+
+    def _other_direction(self, option: Option) -> OptionError:
+        direction = "reading" if self._use is Use.WRITE else "writing"
+        return OptionError(f"Option {option.name!r} is for {direction} only", hint="Leave it out.")
+
+    def _unknown(self, name: str) -> OptionError:
+        return OptionError(f"Unknown option {name!r}", hint=suggestion(name, self._applicable()))
+
+    def _applicable(self) -> set[str]:
+        """The names that could be given; those of streams in a batch, too, and the other way round."""
+        use = Use.READ if self._use & Use.READ else self._use
+        return {option.name for option in BY_NAME.values() if option.use & use and option.where & self.where}
 
 
-def _usable(use: Use, where: Where) -> set[str]:
-    return {option.name for option in _BY_NAME.values() if option.use & use and option.where & where}
+@cache
+def _options_of(kind: type[DataclassInstance]) -> list[tuple[str, list[Option]]]:
+    """The fields made by :func:`.from_option`, each with its options."""
+    return [
+        (field.name, [BY_NAME[name.lower()] for name in field.metadata["options"]])
+        for field in fields(kind)
+        if "options" in field.metadata
+    ]
 
 
-def _other_use(option: Option, use: Use) -> OptionError:
-    return OptionError(f"Option {option.name!r} is for {'reading' if use is Use.WRITE else 'writing'} only")
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """What else the user may have meant: near names, or else all but the many with a prefix."""
+    names = sorted(known)
+    if near := near_names(name, names):
+        return f"Did you mean {' or '.join(near)}?"
+    return f"Expected one of {', '.join(other for other in names if not other.startswith('kafka.'))}."
 
 
-_logged: set[str] = set()
+def near_names(name: str, known: Iterable[str]) -> list[str]:
+    """The names that are like this one but for the case, a ``kafka.`` before it or some letters."""
+    by_lower = {candidate.lower(): candidate for candidate in known}
+    prefixed = by_lower.get(f"kafka.{name.lower()}")
+    if prefixed is not None:
+        return [prefixed]
+    return [by_lower[match] for match in difflib.get_close_matches(name.lower(), by_lower, n=3)]
 
 
 def log_once(level: int, message: str, *values: object) -> None:

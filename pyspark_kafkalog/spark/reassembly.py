@@ -20,9 +20,9 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructT
 
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.model import DROPPED_FIELD, HEADERS_FIELD, ROW_FIELDS
-from pyspark_kafkalog.options.auditing import AUDIT_OPTIONS, audit_options
 from pyspark_kafkalog.options.largemessages import assembler_settings
-from pyspark_kafkalog.options.names import Use
+from pyspark_kafkalog.options.settings import audit_options
+from pyspark_kafkalog.options.table import Use
 from pyspark_kafkalog.options.user_options import UserOptions, log_once
 
 if TYPE_CHECKING:
@@ -36,7 +36,6 @@ DROPS_METRIC = "kafkalog_dropped_"
 """What the names of the observed metrics that count dropped messages begin with."""
 
 _NEEDED = ("topic", "partition", "offset", "value")
-_DEAD_LETTERS = "large.message.dead.letters"
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
@@ -98,9 +97,9 @@ def _asked(
 
     from pyspark_kafkalog.spark.assembling import EXTRA_COLUMNS, Assembling
 
-    settings = assembler_settings(options, others=(_DEAD_LETTERS, *AUDIT_OPTIONS))
-    texts = {name: str(value) for name, value in options.items() if value is not None}
-    dead_letters = UserOptions(texts, Use.READ).boolean(_DEAD_LETTERS)
+    user = UserOptions(options, Use.REASSEMBLE)
+    user.check_names()
+    settings, dead_letters = assembler_settings(user), user.value("large.message.dead.letters")
     added = [*(EXTRA_COLUMNS if extra_columns else ()), *([DROPPED_FIELD] if dead_letters else ())]
     for name, _ in added:
         if name in columns.names:
@@ -115,8 +114,7 @@ def _asked(
 
 def _audit(options: Mapping[str, object], *, streaming: bool) -> StepAudit | None:
     """What counts the messages, if it was asked for."""
-    given = {name: str(value) for name, value in options.items() if value is not None}
-    audit = audit_options(UserOptions(given, Use.READ))
+    audit = audit_options(UserOptions(options, Use.REASSEMBLE))
     if audit is None:
         return None
     from pyspark_kafkalog.spark.auditing import StepAudit

@@ -7,10 +7,16 @@ import pytest
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.options.values import (
     boolean,
-    choice,
     integer,
     milliseconds,
+    not_blank,
+    one_of,
+    one_of_these,
+    shown,
     size_in_bytes,
+    some_of,
+    stripped,
+    unless_blank,
 )
 
 
@@ -18,22 +24,55 @@ def test_booleans() -> None:
     assert boolean("b", "TRUE") is True
     assert boolean("b", " false ") is False
     for text in ("", "1", "yes"):
-        with pytest.raises(OptionError, match="'b' must be true or false"):
+        with pytest.raises(OptionError, match=f"'b': expected true or false, got '{text}'"):
             boolean("b", text)
 
 
 def test_integers() -> None:
-    assert integer("i", "+7", 1, 10) == 7
-    assert integer("i", str(2**63 - 1), 1, 2**63 - 1) == 2**63 - 1
+    assert integer(1, 10)("i", "+7") == 7
+    assert integer(1, 2**63 - 1)("i", str(2**63 - 1)) == 2**63 - 1
     for text in ("", "0", "-1", "11", "1.0", "a", "1_0", "\u0667", "1" * 5000):
-        with pytest.raises(OptionError, match="'i' must be a whole number from 1 to 10"):
-            integer("i", text, 1, 10)
+        with pytest.raises(OptionError, match="'i': expected a whole number from 1 to 10, got"):
+            integer(1, 10)("i", text)
 
 
 def test_choices_in_any_case_come_back_as_kafka_writes_them() -> None:
-    assert choice("c", "logappendtime", ["CreateTime", "LogAppendTime"]) == "LogAppendTime"
-    with pytest.raises(OptionError, match="'c' must be one of a, b, not 'd'"):
-        choice("c", "d", ["a", "b"])
+    assert one_of("CreateTime", "LogAppendTime")("c", "logappendtime") == "LogAppendTime"
+    with pytest.raises(OptionError, match="'c': expected one of a, b, got 'd'"):
+        one_of("a", "b")("c", "d")
+
+
+def test_single_numbers_may_stand_for_something_else() -> None:
+    assert integer(-1, 5, {-1: None})("i", "-1") is None
+    assert integer(-1, 5, {-1: None})("i", "5") == 5
+
+
+def test_words_may_stand_for_values_the_empty_one_too() -> None:
+    check = one_of_these({"https": True, "": False})
+    assert (check("o", "HTTPS"), check("o", " ")) == (True, False)
+    with pytest.raises(OptionError, match="'o': expected one of https, nothing, got 'ftp'"):
+        check("o", "ftp")
+
+
+def test_some_words() -> None:
+    assert some_of("a", "b")("o", " b, a,") == ("b", "a")
+    for text in ("", ",", "a,c", "A"):
+        with pytest.raises(OptionError, match="'o': expected some of a, b, separated by commas"):
+            some_of("a", "b")("o", text)
+
+
+def test_white_space_around_and_nothing_else() -> None:
+    assert unless_blank(stripped)("o", " a ") == not_blank(stripped)("o", " a ") == "a"
+    assert unless_blank(stripped)("o", " \t") is None
+    with pytest.raises(OptionError, match="'o' is empty"):
+        not_blank(stripped)("o", " \t")
+
+
+def test_what_may_be_secret_is_not_shown() -> None:
+    assert shown("kafka.acks", "2") == ", got '2'"
+    for name in ("kafka.sasl.mechanism", "KAFKA.SSL.protocol", "kafka.security.protocol"):
+        assert shown(name, "2") == ""
+    assert shown("kafka.acks", 'x.PlainLoginModule required password="p";') == ""
 
 
 @pytest.mark.parametrize(
@@ -56,7 +95,7 @@ def test_times(text: str, expected: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "m", "-1m", "1.5m", "1 month", "15m 3s", "\u0663m"])
 def test_bad_times(text: str) -> None:
-    with pytest.raises(OptionError, match="'t' must be a time such as"):
+    with pytest.raises(OptionError, match="'t': expected a time such as"):
         milliseconds("t", text)
 
 
@@ -70,5 +109,5 @@ def test_sizes(text: str, expected: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "0", "0m", "-1m", "1.5g", "64 minutes"])
 def test_bad_sizes(text: str) -> None:
-    with pytest.raises(OptionError, match="'s' must be"):
+    with pytest.raises(OptionError, match="'s': expected a size"):
         size_in_bytes("s", text)

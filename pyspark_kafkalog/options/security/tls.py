@@ -6,13 +6,12 @@ import re
 from dataclasses import dataclass
 
 from pyspark_kafkalog.errors import OptionError
-from pyspark_kafkalog.options.security.pem import certificates, private_key
+from pyspark_kafkalog.options.table import DEFAULTS, from_option
 from pyspark_kafkalog.options.user_options import UserOptions
 
 _VERSIONS = ("TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3")
 _TRUST = "kafka.ssl.truststore"
 _KEYS = "kafka.ssl.keystore"
-_IDENTIFICATION = "kafka.ssl.endpoint.identification.algorithm"
 _OTHER_STORE = re.compile(r".*\.(?:jks|jceks|bcfks|bks|p12|pfx|pkcs12|keystore|truststore)", re.IGNORECASE)
 """What stores that are not PEM are called."""
 
@@ -37,83 +36,63 @@ class TlsOptions:
     both certificate chain and key.
     """
 
-    truststore_certificates: str | None = None
-    truststore_location: str | None = None
-    keystore_certificate_chain: str | None = None
-    keystore_key: str | None = None
-    keystore_location: str | None = None
+    truststore_certificates: str | None = from_option(f"{_TRUST}.certificates")
+    truststore_location: str | None = from_option(f"{_TRUST}.location")
+    keystore_certificate_chain: str | None = from_option(f"{_KEYS}.certificate.chain")
+    keystore_key: str | None = from_option(f"{_KEYS}.key")
+    keystore_location: str | None = from_option(f"{_KEYS}.location")
     key_password: str | None = None
-    check_hostname: bool = True
-    minimum_version: str = "TLSv1.2"
-    maximum_version: str = "TLSv1.3"
+    check_hostname: bool = from_option("kafka.ssl.endpoint.identification.algorithm")
+    minimum_version: str = DEFAULTS["kafka.ssl.enabled.protocols"][0]
+    maximum_version: str = from_option("kafka.ssl.protocol")
 
 
-def tls_options(given: UserOptions) -> TlsOptions:
+def tls_options(user: UserOptions) -> TlsOptions:
     """What TLS checks and shows.
 
     :raises OptionError: for stores that are not PEM, and for parts that don't go together.
     """
-    _check_store(given, _TRUST, ("certificates",), _CONVERT_TRUST)
-    _check_store(given, _KEYS, ("certificate.chain", "key"), _CONVERT_KEYS)
-    if bool(given.trimmed(f"{_KEYS}.key")) != bool(given.trimmed(f"{_KEYS}.certificate.chain")):
-        raise OptionError(f"Options '{_KEYS}.key' and '{_KEYS}.certificate.chain' need one another")
-    lowest, highest = _versions(given)
-    return TlsOptions(
-        truststore_certificates=_pem(given, f"{_TRUST}.certificates"),
-        truststore_location=given.trimmed(f"{_TRUST}.location"),
-        keystore_certificate_chain=_pem(given, f"{_KEYS}.certificate.chain"),
-        keystore_key=_pem(given, f"{_KEYS}.key"),
-        keystore_location=given.trimmed(f"{_KEYS}.location"),
-        key_password=given.text("kafka.ssl.key.password") or None,
-        check_hostname=_checks_hostname(given),
+    _check_store(user, _TRUST, ("certificates",), _CONVERT_TRUST)
+    _check_store(user, _KEYS, ("certificate.chain", "key"), _CONVERT_KEYS)
+    if bool(user.value(f"{_KEYS}.key")) != bool(user.value(f"{_KEYS}.certificate.chain")):
+        raise OptionError(f"Options '{_KEYS}.key' and '{_KEYS}.certificate.chain' must be given together")
+    lowest, highest = _versions(user)
+    return user.fill(
+        TlsOptions,
+        key_password=user.value("kafka.ssl.key.password") or None,
         minimum_version=lowest,
         maximum_version=highest,
     )
 
 
-def _check_store(given: UserOptions, store: str, parts: tuple[str, ...], conversion: str) -> None:
-    location = given.trimmed(f"{store}.location") or ""
-    kind = (given.text(f"{store}.type") or "").strip().upper()
-    inline = [f"{store}.{part}" for part in parts if given.trimmed(f"{store}.{part}")]
-    if kind != "PEM":
-        raise OptionError(f"Option '{store}.type' is not PEM, and Java alone reads others", hint=conversion)
-    if f"{store}.type" not in given and _OTHER_STORE.fullmatch(location):
+def _check_store(user: UserOptions, store: str, parts: tuple[str, ...], conversion: str) -> None:
+    location = user.value(f"{store}.location") or ""
+    inline = [f"{store}.{part}" for part in parts if (user.text(f"{store}.{part}") or "").strip()]
+    if user.value(f"{store}.type").upper() != "PEM":
+        raise OptionError(f"Option '{store}.type': expected PEM, the only type read here", hint=conversion)
+    if f"{store}.type" not in user and _OTHER_STORE.fullmatch(location):
         raise OptionError(f"Option '{store}.location' names a store that is not PEM", hint=conversion)
-    if f"{store}.password" in given:
-        raise OptionError(f"Option '{store}.password' is given, and a store in PEM has none", hint=conversion)
+    if f"{store}.password" in user:
+        raise OptionError(f"Option '{store}.password' is given, but a PEM store has none", hint=conversion)
     if inline and location:
         raise OptionError(f"Only one of '{store}.location' and {inline[0]!r} can be given")
 
 
-def _pem(given: UserOptions, name: str) -> str | None:
-    text = given.trimmed(name)
-    if text is None:
-        return None
-    return private_key(name, text) if name.endswith(".key") else certificates(name, text)
-
-
-def _checks_hostname(given: UserOptions) -> bool:
-    word = (given.text(_IDENTIFICATION) or "").strip().lower()
-    if word not in ("https", ""):
-        raise OptionError(f"Option {_IDENTIFICATION!r} must be https, or empty to check no host name")
-    return word == "https"
-
-
-def _versions(given: UserOptions) -> tuple[str, str]:
+def _versions(user: UserOptions) -> tuple[str, str]:
     name, newest = "kafka.ssl.enabled.protocols", "kafka.ssl.protocol"
-    words = [word.strip() for word in (given.text(name) or "").split(",") if word.strip()]
-    if not words or not set(words) <= set(_VERSIONS):
-        raise OptionError(f"Option {name!r} must name some of {', '.join(_VERSIONS)}, separated by commas")
-    limit = given.choice(newest, "TLS", *_VERSIONS)
+    words, limit = user.value(name), user.value(newest)
     last = len(_VERSIONS) - 1 if limit == "TLS" else _VERSIONS.index(limit)
     allowed = sorted(index for index in map(_VERSIONS.index, words) if index <= last)
     if not allowed:
-        raise OptionError(f"Options {name!r} and {newest!r} leave no version of TLS")
+        raise OptionError(
+            f"Options {name!r} and {newest!r} leave no version of TLS",
+            hint="Enable an older version, or allow a newer one.",
+        )
     between = set(_VERSIONS[allowed[0] : allowed[-1] + 1]) - set(words)
     if between:
         raise OptionError(
             f"Option {name!r} leaves out {', '.join(sorted(between))}: OpenSSL can offer only versions that"
             " follow one another",
-            hint=f"Name it, too, or leave out {_VERSIONS[allowed[0]]}.",
+            hint=f"Name these as well, or leave out {_VERSIONS[allowed[0]]}.",
         )
     return _VERSIONS[allowed[0]], _VERSIONS[allowed[-1]]

@@ -1,39 +1,74 @@
-"""Every setting of Kafka's clients is known: used with Kafka's default, without effect, or refused."""
+"""The table of options: each row is complete, applies where it says, and has Kafka's default.
+
+Every setting of Kafka's clients is known: it is an option, has no effect, or is refused.
+"""
 
 from __future__ import annotations
 
 import logging
 import re
+from dataclasses import fields
 from pathlib import Path
+from typing import get_args, get_origin, get_type_hints
 
 import pytest
 
 from pyspark_kafkalog.errors import OptionError
-from pyspark_kafkalog.options.kafka_names import (
-    KAFKA_OPTIONS,
+from pyspark_kafkalog.options.brokers import ConnectionOptions, FetchOptions, ProduceOptions
+from pyspark_kafkalog.options.client_settings import (
     REFUSED_READING,
     REFUSED_WRITING,
     STORE_PASSWORDS,
     WITHOUT_EFFECT,
 )
-from pyspark_kafkalog.options.names import OPTIONS
-from pyspark_kafkalog.options.settings import default_columns, read_options, write_options
+from pyspark_kafkalog.options.largemessages import LargeMessageOptions
+from pyspark_kafkalog.options.page import page
+from pyspark_kafkalog.options.security.oauth import OAuthOptions
+from pyspark_kafkalog.options.security.protocol import SecurityOptions
+from pyspark_kafkalog.options.security.tls import TlsOptions
+from pyspark_kafkalog.options.settings import (
+    AuditOptions,
+    PlaceOptions,
+    ReadOptions,
+    Selection,
+    TriggerLimits,
+    WriteOptions,
+    default_columns,
+    place_options,
+    read_options,
+    write_options,
+)
+from pyspark_kafkalog.options.table import BY_NAME, DEFAULTS, SECTIONS, SERVERS, Option, Use, Where
 
+OPTIONS = tuple(option for section in SECTIONS for option in section.options)
+FILLED = (
+    AuditOptions,
+    ConnectionOptions,
+    FetchOptions,
+    LargeMessageOptions,
+    OAuthOptions,
+    PlaceOptions,
+    ProduceOptions,
+    ReadOptions,
+    SecurityOptions,
+    Selection,
+    TlsOptions,
+    TriggerLimits,
+    WriteOptions,
+)
 CONFIGS = [
     line.split("\t")
     for line in (Path(__file__).parent / "client_configs.tsv").read_text(encoding="utf-8").splitlines()
     if not line.startswith("#")
 ]
 NAMES = sorted({f"kafka.{name}" for name, _, _ in CONFIGS})
-USED = {option.name: option for option in (*OPTIONS, *KAFKA_OPTIONS)}
-BROKERS = {"kafka.bootstrap.servers": "host:9092"}
+USED = {option.name for option in OPTIONS}
+BROKERS = {SERVERS: "host:9092"}
 READ = {**BROKERS, "subscribe": "t"}
 
 OWN_DEFAULTS = {
-    "kafka.bootstrap.servers",
     "kafka.client.id",
     "kafka.batch.size",  # a task has its rows at hand
-    "kafka.linger.ms",
     "kafka.max.partition.fetch.bytes",
     "kafka.receive.buffer.bytes",  # the system tunes them as it goes
     "kafka.send.buffer.bytes",
@@ -56,12 +91,79 @@ def test_every_name_known_is_one_of_kafkas_clients() -> None:
     assert {name for name in known if name.startswith("kafka.")} == set(NAMES)
 
 
-@pytest.mark.parametrize(("name", "clients", "default"), CONFIGS)
-def test_defaults_are_kafkas(name: str, clients: str, default: str) -> None:
-    option = USED.get(f"kafka.{name}")
-    if option is None or option.name in OWN_DEFAULTS or (clients == "admin" and name.endswith("idle.ms")):
-        return
-    assert (option.default or "null") == (default or "null")
+def _kafkas_defaults(*, ours: bool) -> list[tuple[str, str]]:
+    """The options that have a default of Kafka's clients, or one of ours."""
+    return [
+        (f"kafka.{name}", default)
+        for name, clients, default in CONFIGS
+        if f"kafka.{name}" in USED
+        and (f"kafka.{name}" in OWN_DEFAULTS) is ours
+        and (clients, name) != ("admin", "connections.max.idle.ms")
+    ]
+
+
+@pytest.mark.parametrize(("name", "default"), _kafkas_defaults(ours=False))
+def test_defaults_are_kafkas(name: str, default: str) -> None:
+    assert (BY_NAME[name].default or "null") == (default or "null")
+
+
+def test_other_defaults_differ_indeed() -> None:
+    for name, default in _kafkas_defaults(ours=True):
+        assert (BY_NAME[name].default or "null") != (default or "null"), name
+
+
+@pytest.mark.parametrize(
+    "option", [option for option in OPTIONS if option.default is not None], ids=lambda option: option.name
+)
+def test_a_default_can_be_given_where_the_option_applies(option: Option) -> None:
+    compared = 0
+    for where, place in ((Where.DIRECTORY, {"path": "/log"}), (Where.BROKERS, dict(BROKERS))):
+        if not option.where & where:
+            continue
+        options = {**place, option.name.upper(): str(option.default)}
+        if option.use & Use.WRITE:
+            assert write_options(options) == write_options(place)
+            compared += 1
+        place["subscribe"] = options["subscribe"] = "t"
+        if option.use & Use.READ:
+            assert place_options(options) == place_options(place)
+        for batch, use in ((True, Use.BATCH_READ), (False, Use.STREAM_READ)):
+            if option.use & use:
+                assert read_options(options, batch=batch) == read_options(place, batch=batch)
+                compared += 1
+    assert compared
+
+
+def test_names_are_told_apart() -> None:
+    assert len(BY_NAME) == len(OPTIONS)
+
+
+@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
+def test_a_row_is_complete(option: Option) -> None:
+    assert option.use
+    assert option.where
+    assert re.fullmatch(r"[A-Z`].*\.", option.meaning)
+
+
+@pytest.mark.parametrize("kind", FILLED, ids=lambda kind: kind.__name__)
+def test_defaults_have_the_types_of_their_fields(kind: type) -> None:
+    types = get_type_hints(kind)
+    filled = [field for field in fields(kind) if "options" in field.metadata]
+    assert filled
+    for field in filled:
+        expected = types[field.name]
+        simple = tuple(get_origin(part) or part for part in (get_args(expected) or (expected,)))
+        assert type(field.default) in simple, field.name
+        for name in field.metadata["options"]:
+            default = DEFAULTS[name.lower()]
+            assert type(default) in simple, name
+
+
+def test_the_page_of_the_docs_is_made_from_the_table() -> None:
+    committed = (Path(__file__).parents[2] / "docs" / "options.md").read_text(encoding="utf-8")
+    assert committed == page(), "run python -m pyspark_kafkalog.options.page > docs/options.md"
+    for option in OPTIONS:
+        assert f"| `{option.name}` | " in committed
 
 
 @pytest.mark.parametrize("name", sorted(WITHOUT_EFFECT))
@@ -118,7 +220,7 @@ def test_the_same_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
 def test_an_unknown_name_with_none_near_gets_no_list(caplog: pytest.LogCaptureFixture) -> None:
     write_options({**BROKERS, "kafka.qqqqqqqq": "x"})
     assert caplog.records[0].getMessage() == (
-        "Option kafka.qqqqqqqq is unknown to Kafka's clients, and has no effect"
+        "Option kafka.qqqqqqqq is unknown to Kafka's clients and has no effect"
     )
 
 
@@ -132,7 +234,7 @@ def test_an_unknown_name_with_none_near_gets_no_list(caplog: pytest.LogCaptureFi
     ],
 )
 def test_options_of_log_directories_are_refused(name: str, hint: str) -> None:
-    with pytest.raises(OptionError, match=f"'{re.escape(name)}' concerns log directories.*{hint}"):
+    with pytest.raises(OptionError, match=f"'{re.escape(name)}' is for log directories.*{hint}"):
         write_options({**BROKERS, name: "1"})
 
 
