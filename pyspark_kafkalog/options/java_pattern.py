@@ -85,7 +85,9 @@ def java_pattern(name: str, pattern: str) -> str:
             warnings.simplefilter("error")
             return re.compile("".join(python), re.ASCII).pattern
     except (re.error, ValueError, Warning, OverflowError, RecursionError) as e:
-        raise OptionError(f"Option {name!r} has a pattern that is invalid or unknown to Python: {e}") from e
+        raise OptionError(
+            f"Option {name!r} has a pattern that is invalid, or that Python does not support: {e}"
+        ) from e
 
 
 def _property(name: str, token: re.Match[str], *, in_class: bool) -> str:
@@ -97,4 +99,4 @@ def _property(name: str, token: re.Match[str], *, in_class: bool) -> str:
 
 
 def _untranslated(name: str, what: str) -> OptionError:
-    return OptionError(f"Option {name!r} has a pattern that cannot be translated to Python's: {what}")
+    return OptionError(f"Option {name!r} has a pattern that cannot be translated to Python: {what}")

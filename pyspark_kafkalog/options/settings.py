@@ -366,8 +366,8 @@ def _distribution(user: UserOptions) -> Distribution:
     known = _JAVA_PARTITIONERS.get(name.removeprefix("kafkashaded.").removeprefix(_PRODUCER_PACKAGE))
     if known is None:
         raise OptionError(
-            "Option 'kafka.partitioner.class' names a Java class that is not known here",
-            hint="Give the option 'partitioner' the import path package.module:callable of one in Python.",
+            "Option 'kafka.partitioner.class' names a Java class, which cannot be run here",
+            hint="Give a Python callable as the option 'partitioner', such as package.module:callable.",
         )
     return known
 

@@ -275,7 +275,7 @@ class TestWriting:
         assert writing(kafka__partitioner__class=name).distribution == distribution
 
     def test_other_partitioners_are_pythons(self) -> None:
-        with pytest.raises(OptionError, match=r"Java class that is not known.*'partitioner'"):
+        with pytest.raises(OptionError, match=r"Java class, which cannot be run here.*'partitioner'"):
             writing(kafka__partitioner__class="com.example.MyPartitioner")
         with pytest.raises(OptionError, match="Only one of 'partitioner'"):
             writing(

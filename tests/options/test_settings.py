@@ -259,11 +259,14 @@ class TestOffsets:
             ({"endingOffsets": "earliest"}, "'endingOffsets' can't be earliest"),
             ({"endingOffsets": '{"t":{"0":-2}}'}, "'endingOffsets' for t-0 can't be earliest"),
             ({"startingOffsets": ""}, "'startingOffsets'.*not JSON"),
-            ({"startingOffsets": '{"t":{"0":-3}}'}, "-3 for t-0 is no whole number >= -2"),
+            ({"startingOffsets": '{"t":{"0":-3}}'}, "expected a whole number from -2 for t-0, got -3"),
             ({"startingTimestamp": "1.5"}, "'startingTimestamp': expected a whole number"),
             ({"startingTimestamp": "-1"}, "'startingTimestamp': expected a whole number"),
             ({"endingTimestamp": "now"}, "'endingTimestamp': expected a whole number"),
-            ({"startingOffsetsByTimestamp": '{"t":{"0":-2}}'}, "-2 for t-0 is no whole number >= 0"),
+            (
+                {"startingOffsetsByTimestamp": '{"t":{"0":-2}}'},
+                "expected a whole number from 0 for t-0, got -2",
+            ),
             ({"endingOffsetsByTimestamp": "latest"}, "'endingOffsetsByTimestamp'.*not JSON"),
             (
                 {"startingOffsets": '{"t":{"0":1}}', "endingOffsets": '{"t":{"0":1,"1":1}}'},
@@ -415,8 +418,8 @@ class TestColumns:
         [
             ([("val", "binary", True)], "Unknown column 'val'.*Did you mean value"),
             ([("Value", "binary", True)], "Unknown column 'Value'.*Did you mean value"),
-            ([("value", "string", True)], "Column 'value' has type string, and must be binary"),
-            ([("offset", "int", True)], "Column 'offset' has type int, and must be bigint"),
+            ([("value", "string", True)], "Column 'value' has type string, expected binary"),
+            ([("offset", "int", True)], "Column 'offset' has type int, expected bigint"),
             ([("value", "binary", False)], "Column 'value' must be nullable"),
             ([("topic", "string", True), ("topic", "string", True)], "'topic' is named twice"),
             ([], "has no column"),

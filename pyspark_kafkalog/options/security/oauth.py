@@ -117,7 +117,7 @@ def _provider(user: UserOptions) -> str | None:
         return None
     if ":" not in name:
         raise OptionError(
-            f"Option {HANDLER!r} names a Java class that is not known here, and no JVM takes part",
+            f"Option {HANDLER!r} names a Java class, which cannot be run here",
             hint="Give the import path package.module:callable of a Python callable that returns a token.",
         )
     return import_path(HANDLER, name)
@@ -133,7 +133,7 @@ def _check_endpoint(endpoint: str) -> None:
     except ValueError:
         is_url = None
     if not is_url or url.scheme not in ("https", "http", "file"):
-        raise OptionError(f"Option {ENDPOINT!r} is not a URL that begins with https: or file:")
+        raise OptionError(f"Option {ENDPOINT!r}: expected a URL that begins with https: or file:")
     # An escape may hide an @: what asks the endpoint would decode it.
     if "@" in url.netloc or "%" in url.netloc:
         raise OptionError(
@@ -142,7 +142,7 @@ def _check_endpoint(endpoint: str) -> None:
         )
     if is_file and (url.netloc not in ("", "localhost") or url.query or url.fragment):
         raise OptionError(
-            f"Option {ENDPOINT!r} has more than the path of a file", hint="Expected file:///path."
+            f"Option {ENDPOINT!r}: expected only a path after file:", hint="Write file:///path."
         )
 
 
@@ -167,7 +167,7 @@ def _check_client(endpoint: str, client_id: str | None, secret: str | None, logi
     if any(name.startswith("ssl.") for name in login):
         raise OptionError(
             f"Option {_JAAS!r} has ssl. settings for the token endpoint, which are not supported",
-            hint="The endpoint is checked against the system's authorities: add yours by SSL_CERT_FILE.",
+            hint="The endpoint is checked against the system's authorities. Add yours with SSL_CERT_FILE.",
         )
 
 
@@ -208,7 +208,7 @@ def _extensions(login: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
             if name == "auth" or not _EXTENSION_NAME.fullmatch(name) or not _EXTENSION.fullmatch(value):
                 raise OptionError(
                     f"Option {_JAAS!r} has a SASL extension that RFC 7628 does not allow",
-                    hint="Names are letters only, and not auth; values are not empty, and ASCII.",
+                    hint="A name has only letters and is not auth. A value is ASCII and not empty.",
                 )
             extensions[name] = value
     return tuple(extensions.items())

@@ -116,7 +116,7 @@ def _no_login(mechanism: str) -> OptionError:
     module = f"org.apache.kafka.common.security.{_MODULES[mechanism]}"
     return OptionError(
         f"SASL {mechanism} needs the option {JAAS!r}",
-        hint=f'Expected: {module} required username="..." password="...";',
+        hint=f'Write it as {module} required username="..." password="...";',
     )
 
 
@@ -139,7 +139,11 @@ def _kerberos(user: UserOptions, module: LoginModule | None) -> KerberosOptions:
     login = module.options if module else {}
     names = {name for name in (user.value(_SERVICE_NAME), login.get("serviceName")) if name}
     if len(names) != 1:
-        trouble = "differ in the service name" if names else "name no service"
+        trouble = (
+            "give different names of the Kerberos service"
+            if names
+            else "give no name of the Kerberos service"
+        )
         raise OptionError(
             f"Options {_SERVICE_NAME!r} and {JAAS!r} {trouble}",
             hint=f"Give it as {_SERVICE_NAME}, usually kafka.",
