@@ -7,6 +7,7 @@ What is wrong is refused here, before any work starts.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -31,7 +32,6 @@ from pyspark_kafkalog.options.brokers import (
     connection_options,
     produce_options,
 )
-from pyspark_kafkalog.options.groups import GroupOptions, group_options
 from pyspark_kafkalog.options.largemessages import (
     LargeMessageOptions,
     large_message_options,
@@ -39,8 +39,8 @@ from pyspark_kafkalog.options.largemessages import (
 )
 from pyspark_kafkalog.options.offsets_json import Offsets
 from pyspark_kafkalog.options.table import SERVERS, Use, Where, from_option
-from pyspark_kafkalog.options.user_options import UserOptions
-from pyspark_kafkalog.options.values import COUNTING, paths
+from pyspark_kafkalog.options.user_options import UserOptions, log_once
+from pyspark_kafkalog.options.values import COUNTING, group_id, paths
 
 _PRODUCER_PACKAGE = "org.apache.kafka.clients.producer."
 
@@ -101,6 +101,20 @@ class TriggerLimits:
     max_bytes: int | None = from_option("maxBytesPerTrigger")
     min_offsets: int | None = from_option("minOffsetsPerTrigger")
     max_delay_ms: int = from_option("maxTriggerDelay")
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOptions:
+    """The consumer group of a query, which may have none.
+
+    ``none_committed`` is where a partition starts of which the group has committed
+    nothing, EARLIEST or LATEST; None makes it an error.
+    """
+
+    group_id: str | None = None
+    commits: bool = False
+    required: bool = False
+    none_committed: int | None = EARLIEST
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,6 +330,38 @@ def _check_order(starting: OffsetsOption, ending: OffsetsOption) -> None:
                 f"is greater than {ending.option} {last[topic_partition]}",
                 topic_partition=topic_partition,
             )
+
+
+def group_options(user: UserOptions, *, batch: bool) -> GroupOptions:
+    """What the options say of a group. A batch commits nothing.
+
+    :raises OptionError: for a group id that Kafka would refuse, and for ``commitOffsets`` without one.
+    """
+    strategies = {
+        "auto": EARLIEST if batch else LATEST,
+        "earliest": EARLIEST,
+        "latest": LATEST,
+        "error": None,
+    }
+    none_committed = strategies[user.value("startingOffsetsByCommittedStrategy")]
+    group = user.value("kafka.group.id")
+    if group is not None and "groupIdPrefix" in user:
+        log_once(logging.WARNING, "Option groupIdPrefix is ignored, since kafka.group.id is set")
+    commits = user.value("commitOffsets") or ("false" if group is None else "true")
+    if batch or commits == "false":
+        return GroupOptions(group, none_committed=none_committed)
+    return GroupOptions(group or _generated_id(user), True, commits == "required", none_committed)
+
+
+def _generated_id(user: UserOptions) -> str:
+    name = user.value("queryName")
+    if name is None:
+        raise OptionError(
+            "Option 'commitOffsets' is set, but no consumer group is given",
+            hint="Give 'kafka.group.id', or give 'queryName' to this reader as well:"
+            " Spark does not tell a source the name of its query.",
+        )
+    return group_id("groupIdPrefix", f"{user.value('groupIdPrefix')}-{name}")
 
 
 def audit_options(user: UserOptions) -> AuditOptions | None:

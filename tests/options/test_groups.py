@@ -6,8 +6,7 @@ import pytest
 
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.model import COMMITTED, EARLIEST, LATEST
-from pyspark_kafkalog.options.groups import GroupOptions
-from pyspark_kafkalog.options.settings import ReadOptions, read_options
+from pyspark_kafkalog.options.settings import GroupOptions, ReadOptions, read_options
 
 PLACES = [{"path": "/log"}, {"kafka.bootstrap.servers": "h:1", "subscribe": "t"}]
 

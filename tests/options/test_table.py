@@ -5,6 +5,7 @@ Every setting of Kafka's clients is known: it is an option, has no effect, or is
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
 from dataclasses import fields
@@ -39,6 +40,8 @@ from pyspark_kafkalog.options.settings import (
     write_options,
 )
 from pyspark_kafkalog.options.table import BY_NAME, DEFAULTS, SECTIONS, SERVERS, Option, Use, Where
+from pyspark_kafkalog.options.views import view_options
+from tests.options.security.test_pem import CERTIFICATE, KEY
 
 OPTIONS = tuple(option for section in SECTIONS for option in section.options)
 FILLED = (
@@ -56,6 +59,7 @@ FILLED = (
     TriggerLimits,
     WriteOptions,
 )
+LOGIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 CONFIGS = [
     line.split("\t")
     for line in (Path(__file__).parent / "client_configs.tsv").read_text(encoding="utf-8").splitlines()
@@ -132,6 +136,104 @@ def test_a_default_can_be_given_where_the_option_applies(option: Option) -> None
                 assert read_options(options, batch=batch) == read_options(place, batch=batch)
                 compared += 1
     assert compared
+
+
+_SASL = {"kafka.security.protocol": "SASL_PLAINTEXT"}
+_OAUTH = {**_SASL, "kafka.sasl.mechanism": "OAUTHBEARER"}
+_CLIENT = "kafka.sasl.oauthbearer.client.credentials.client"
+_ENDPOINT = {
+    **_OAUTH,
+    "kafka.sasl.oauthbearer.token.endpoint.url": "https://idp/token",
+    f"{_CLIENT}.id": "me",
+    f"{_CLIENT}.secret": "p",
+}
+_SPLIT = {"large.message.enabled": "true"}
+NEEDED = {
+    "queryName": {"commitOffsets": "true"},
+    "groupIdPrefix": {"commitOffsets": "true", "queryName": "q"},
+    "large.message.dead.letters": _SPLIT,
+    "max.message.segment.bytes": _SPLIT,
+    "header.timestamp.enabled": _SPLIT,
+    "li.": _SPLIT,
+    "auditor.bucket.ms": {"auditLocation": "/a"},
+    "kafka.ssl.": {"kafka.security.protocol": "SSL"},
+    "kafka.ssl.keystore.key": {"kafka.ssl.keystore.certificate.chain": CERTIFICATE},
+    "kafka.ssl.keystore.certificate.chain": {"kafka.ssl.keystore.key": KEY},
+    "kafka.sasl.": _SASL,
+    "kafka.sasl.login.callback.handler.class": _OAUTH,
+    "kafka.sasl.oauthbearer.": _ENDPOINT,
+    "kafka.sasl.oauthbearer.token.endpoint.url": _OAUTH,
+    "kafka.sasl.login.read": _ENDPOINT,
+    "kafka.sasl.login.connect": _ENDPOINT,
+    "kafka.sasl.login.retry": _ENDPOINT,
+    "org.apache.": _ENDPOINT,
+}
+"""Without these an option, or those that begin so, has no effect."""
+
+VALUES = [
+    "true",
+    "false",
+    "1234567",
+    "read_committed",
+    "latest",
+    "committed",
+    "lz4",
+    "a.b:c",
+    '{"t":[0]}',
+    '{"t":{"0":5}}',
+    "groups",
+    "LogAppendTime",
+    "resolve_canonical_bootstrap_servers_only",
+    "SSL",
+    "PLAIN",
+    f"{LOGIN_MODULE} required username=u password=p;",
+    "",
+    "other:1",
+    CERTIFICATE,
+    KEY,
+    "TLSv1.2",
+    "0",
+]
+
+
+def _made_of(options: dict[str, str], use: Use) -> list[object]:
+    """What readers, writers and views make of options that apply to them: dataclasses, or errors."""
+    reading = {**options, "subscribe": "t"} if SERVERS in options else options
+    made: list[object] = []
+    for applies, make in (
+        (Use.READ, lambda: place_options(options)),
+        (Use.WRITE, lambda: write_options(options)),
+        (Use.VIEWS, lambda: view_options(options)),
+        (Use.BATCH_READ, lambda: read_options(reading, batch=True)),
+        (Use.STREAM_READ, lambda: read_options(reading, batch=False)),
+    ):
+        if applies & use:
+            try:
+                made.append(make())
+            except OptionError as e:
+                made.append(str(e))
+    return made
+
+
+def _other_value(option: Option) -> str:
+    """A text that means something else than the default."""
+    for text in VALUES:
+        with contextlib.suppress(OptionError):
+            if option.parser(option.name, text) != DEFAULTS[option.name.lower()]:
+                return text
+    raise AssertionError(f"no value of {option.name}")
+
+
+@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
+def test_an_option_has_an_effect(option: Option) -> None:
+    """The row fills a field, or is asked for by name."""
+    options: dict[str, str] = {"path": "/log"} if option.where & Where.DIRECTORY else dict(BROKERS)
+    for start, needed in NEEDED.items():
+        if option.name.startswith(start):
+            options.update(needed)
+    options.pop(option.name, None)
+    changed = {**options, option.name: _other_value(option)}
+    assert _made_of(changed, option.use) != _made_of(options, option.use)
 
 
 def test_names_are_told_apart() -> None:
