@@ -1,4 +1,4 @@
-"""Settings of Kafka's clients that are no options here: refused with a reason, or accepted without effect.
+"""Settings of Kafka's clients that are not options here: refused with a reason, or accepted without effect.
 
 The names are those of ConsumerConfig, ProducerConfig and AdminClientConfig of 3.9 and 4.x that are
 not in :mod:`.table`.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 _BYTES = "Keys and values are read as bytes: use DataFrame operations to deserialize them."
-_JAVA = "It names a Java class, and no JVM takes part here: leave it out."
+_JAVA = "It names a Java class, which cannot be run here: leave it out."
 _ASSERTIONS = (
     "Give kafka.sasl.login.callback.handler.class the import path of a Python callable that gets the token."
 )

@@ -131,7 +131,7 @@ class AuditOptions:
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """All that a reader is told besides its place; ``ending`` is for a batch, ``limits`` for a stream."""
+    """What a reader does, besides its place; ``ending`` is for a batch, ``limits`` for a stream."""
 
     selection: Selection
     starting: OffsetsOption
@@ -152,12 +152,12 @@ class ReadOptions:
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """All that a writer is told. ``partitioner`` is ``module:name``; sizes in bytes as Kafka counts them.
+    """What a writer does. ``partitioner`` is ``module:name``; sizes in bytes as Kafka counts them.
 
     For brokers ``brokers`` and ``produce`` are set and ``root`` is empty; what is a
     topic's own there (number of partitions, segments) stands at its default.
     ``distribution`` says where rows go that neither a column nor a partitioner sends;
-    a ``splitter`` of None splits nothing.
+    without a ``splitter`` large values are written as they are.
     """
 
     root: str

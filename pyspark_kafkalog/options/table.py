@@ -211,7 +211,7 @@ SECTIONS = (
     Section(
         "Large messages",
         Option("large.message.enabled", _READ | _WRITE, boolean, "false",
-               "A write splits values that are too large into message segments, and a read puts them"
+               "A write cuts values that are too large into message segments, and a read puts them"
                " together, in LinkedIn's format."),
         Option("message.assembler.expiration.offset.gap", _ASSEMBLING,
                integer(1), _text(_ASSEMBLER.expiration_offset_gap),
@@ -235,7 +235,7 @@ SECTIONS = (
                "Commit safe offsets, as LinkedIn's consumer does. Default: as `large.message.enabled`. Set"
                " it to `true` where `reassemble` does the work, too."),
         Option("max.message.segment.bytes", _WRITE, integer(1), _text(_SPLITTER.segment_bytes),
-               "With `large.message.enabled`: a larger value, in bytes, is split into message segments."),
+               "With `large.message.enabled`: a larger value, in bytes, is cut into message segments."),
         Option("header.timestamp.enabled", _WRITE, boolean, _text(_SPLITTER.timestamp_header),
                "With `large.message.enabled`: add each record's timestamp as a header `_t`, too."),
         Option("li.record.header.enable", _WRITE, boolean, _text(_SPLITTER.header_only),
@@ -292,7 +292,7 @@ SECTIONS = (
                  integer(-1, MAX_LONG, meaning={-1: MAX_LONG}), "540000",
                  "A connection that is idle for longer is closed; -1: never."),
         _brokers("kafka.metadata.max.age.ms", _ANY, integer(0, MAX_LONG), "300000",
-                 "How long topics and leaders are taken as known before brokers are asked again."),
+                 "How long known topics and leaders are used before brokers are asked again."),
         _brokers("kafka.retry.backoff.ms", _ANY, integer(0, MAX_LONG), "100",
                  "The first wait before a request is repeated."),
         _brokers("kafka.retry.backoff.max.ms", _ANY, integer(0, MAX_LONG), "1000",
@@ -398,7 +398,7 @@ SECTIONS = (
         _brokers("kafka.sasl.login.retry.backoff.max.ms", _ANY, integer(0, MAX_LONG), "10000",
                  "The longest wait before the token endpoint is asked again."),
         _brokers("kafka.ssl.truststore.type", _ANY, stripped, "PEM",
-                 "`PEM`. Convert other stores."),
+                 "`PEM`. Convert other stores. A PEM store has no `kafka.ssl.truststore.password`."),
         _brokers("kafka.ssl.truststore.certificates", _ANY, unless_blank(certificates), None,
                  "Certificates of the authorities to trust, as PEM text."),
         _brokers("kafka.ssl.truststore.location", _ANY, unless_blank(stripped), None,

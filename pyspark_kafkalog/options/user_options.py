@@ -157,9 +157,12 @@ class UserOptions:
             raise self._other_direction(option)
         elif name != "path":  # which is refused beside brokers with a reason of its own
             full = f"kafka.{name}"
-            hint = "Set it on the topic, with Kafka's own tools."
             if full in self._applicable():
                 hint = f"Write {full!r} instead."
+            elif option.use & Use.WRITE:
+                hint = "Set it on the topic, with Kafka's own tools."
+            else:
+                hint = "Leave it out."
             raise OptionError(f"Option {option.name!r} is for log directories, not for brokers", hint=hint)
 
     def _other_direction(self, option: Option) -> OptionError:
