@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.model import GroupOffsets, Place
-from pyspark_kafkalog.options.given import GivenOptions
-from pyspark_kafkalog.options.names import OF_PLACES, OPTIONS, Use
 from pyspark_kafkalog.options.settings import PlaceOptions, place_options
+from pyspark_kafkalog.options.table import Use
+from pyspark_kafkalog.options.user_options import UserOptions
 from pyspark_kafkalog.transfer.places import open_groups, open_place
 
 
@@ -26,9 +25,5 @@ def groups_of(options: Mapping[str, str]) -> GroupOffsets:
 
 
 def _checked(options: Mapping[str, str]) -> PlaceOptions:
-    given = GivenOptions(options, Use.READ)
-    given.check_names()
-    for option in OPTIONS:
-        if option.name in given and option.use & Use.READ and option.name not in OF_PLACES:
-            raise OptionError(f"Option {option.name!r} says nothing of a place", hint="Leave it out.")
+    UserOptions(options, Use.ADMIN).check_names()
     return place_options(options)

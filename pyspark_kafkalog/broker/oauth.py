@@ -27,7 +27,7 @@ from typing import Any
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
 from pyspark_kafkalog.errors import AuthenticationError
-from pyspark_kafkalog.options.oauth import ENDPOINT, HANDLER, OAuthOptions, is_token
+from pyspark_kafkalog.options.security.oauth import ENDPOINT, HANDLER, OAuthOptions, is_token
 
 _ATTEMPTS = 5
 _USE_FOR = 0.8

@@ -16,7 +16,7 @@ from pyspark_kafkalog.broker.error_codes import name_of
 from pyspark_kafkalog.broker.security import sasl_configs, without_values
 from pyspark_kafkalog.broker.sockets import Address
 from pyspark_kafkalog.errors import AuthenticationError, KafkaLogError
-from pyspark_kafkalog.options.security import SecurityOptions
+from pyspark_kafkalog.options.security.protocol import SecurityOptions
 
 _UNSUPPORTED_MECHANISM = 33
 _ILLEGAL_STATE = 34

@@ -11,8 +11,8 @@ from typing import Any
 
 from pyspark_kafkalog.broker.oauth import Tokens
 from pyspark_kafkalog.errors import OptionError
-from pyspark_kafkalog.options.security import KerberosOptions, SecurityOptions
-from pyspark_kafkalog.options.tls import TlsOptions
+from pyspark_kafkalog.options.security.protocol import KerberosOptions, SecurityOptions
+from pyspark_kafkalog.options.security.tls import TlsOptions
 
 _VERSIONS = {
     "TLSv1": ssl.TLSVersion.TLSv1,

@@ -16,9 +16,9 @@ from pyspark_kafkalog.admin.opening import groups_of, place_of
 from pyspark_kafkalog.admin.partitions import partitions_of
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.model import GroupOffsets, Place, TopicPartition, check_topic
-from pyspark_kafkalog.options.kafka_names import SERVERS
 from pyspark_kafkalog.options.properties import parse_properties
 from pyspark_kafkalog.options.settings import Selection
+from pyspark_kafkalog.options.table import SERVERS
 
 _HOST = r"(?:(?:PLAINTEXT|SSL|SASL_PLAINTEXT|SASL_SSL)://)?(?:\[[0-9a-fA-F:.%\w-]+\]|[\w.-]+):[0-9]{1,5}"
 _BROKERS = re.compile(rf"{_HOST}(?:,{_HOST})*", re.ASCII)

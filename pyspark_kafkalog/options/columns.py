@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.model import DROPPED_FIELD, HEADERS_FIELD, ROW_FIELDS
-from pyspark_kafkalog.options.names import suggestion
+from pyspark_kafkalog.options.user_options import suggestion
 
 SINK_FIELDS: Mapping[str, tuple[str, ...]] = {
     "key": ("binary", "string"),
@@ -40,15 +40,15 @@ def read_columns(
         if name not in allowed:
             raise OptionError(f"Unknown column {name!r}", hint=suggestion(name, allowed))
         if kind != allowed[name]:
-            raise OptionError(f"Column {name!r} has type {kind}, and must be {allowed[name]}")
+            raise OptionError(f"Column {name!r} has type {kind}, expected {allowed[name]}")
         records = allowed is RECORD_FIELDS or allowed is DEAD_LETTER_FIELDS
         if not nullable and not (records and name in _NEVER_NULL):
-            raise OptionError(f"Column {name!r} must be nullable, because rows may lack it")
+            raise OptionError(f"Column {name!r} must be nullable, because it may be null")
         if name in names:
             raise OptionError(f"Column {name!r} is named twice")
         names.append(name)
     if not names:
-        raise OptionError("The schema has no column", hint=f"Name some of {', '.join(allowed)}.")
+        raise OptionError("The schema has no columns", hint=f"Name some of {', '.join(allowed)}.")
     return tuple(names)
 
 
@@ -61,7 +61,8 @@ def check_written_columns(columns: Mapping[str, str], *, topic: str | None) -> N
     """
     if "value" not in columns:
         raise OptionError(
-            "Required column 'value' not found", hint="Name one: df.selectExpr('... AS value')."
+            "Required column 'value' not found",
+            hint="Add one, for example with df.selectExpr('... AS value').",
         )
     if topic is None and "topic" not in columns:
         raise OptionError(
@@ -72,6 +73,6 @@ def check_written_columns(columns: Mapping[str, str], *, topic: str | None) -> N
         kind = columns.get(name)
         if kind is not None and kind not in kinds:
             raise OptionError(
-                f"Column {name!r} has type {kind}, and must be {' or '.join(kinds)}",
-                hint=f"Convert it, e.g. with CAST({name} AS {kinds[0].upper()}).",
+                f"Column {name!r} has type {kind}, expected {' or '.join(kinds)}",
+                hint=f"Convert it, for example with CAST({name} AS {kinds[0].upper()}).",
             )

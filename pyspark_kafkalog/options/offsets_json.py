@@ -34,7 +34,7 @@ def parse_partitions(text: str, *, option: str) -> tuple[TopicPartition, ...]:
     for topic, numbers in _object(text, option, example).items():
         check_topic(topic)
         if not isinstance(numbers, list) or not all(_is_integer(number, 0, MAX_INT) for number in numbers):
-            raise _unexpected(option, f"topic {topic!r} has no list of partition numbers", example)
+            raise _unexpected(option, f"expected a list of partition numbers for topic {topic!r}", example)
         found.update(TopicPartition(topic, number) for number in numbers)
     return tuple(sorted(found))
 
@@ -57,14 +57,18 @@ def parse_offsets(
     for topic, partitions in (_object(value, option, example) if isinstance(value, str) else value).items():
         check_topic(topic)
         if not isinstance(partitions, Mapping):
-            raise _unexpected(option, f"topic {topic!r} has no object of partitions", example)
+            raise _unexpected(option, f"expected an object of partitions for topic {topic!r}", example)
         for partition, number in partitions.items():
             if not _PARTITION.fullmatch(partition) or int(partition) > MAX_INT:
-                raise _unexpected(option, f"{partition!r} is no partition of topic {topic!r}", example)
+                raise _unexpected(
+                    option, f"expected a partition number for topic {topic!r}, got {partition!r}", example
+                )
             topic_partition = TopicPartition(topic, int(partition))
             if not _is_integer(number, lowest, MAX_LONG):
                 raise _unexpected(
-                    option, f"{number!r} for {topic_partition} is no whole number >= {lowest}", example
+                    option,
+                    f"expected a whole number from {lowest} for {topic_partition}, got {number!r}",
+                    example,
                 )
             offsets[topic_partition] = number
     return dict(sorted(offsets.items()))
@@ -105,4 +109,6 @@ def _is_integer(value: object, lowest: int, highest: int) -> bool:
 
 
 def _unexpected(option: str, reason: str, example: str) -> OptionError:
-    return OptionError(f"Cannot use the value of {option!r}: {reason}", hint=f"Expected e.g. {example}.")
+    return OptionError(
+        f"Cannot use the value of {option!r}: {reason}", hint=f"Write it as, for example, {example}."
+    )

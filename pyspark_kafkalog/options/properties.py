@@ -14,7 +14,7 @@ _MEANING = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """The properties of a file, the last one where a key comes twice. Values may be secret: none is told.
+    """The properties of a file; of two with one key the last. Values may be secret: no error shows one.
 
     :raises OptionError: for an escape that Java refuses.
     """
@@ -22,7 +22,10 @@ def parse_properties(text: str) -> dict[str, str]:
     for number, line in _logical_lines(text):
         match = _LINE.fullmatch(line)
         if match is None or re.search(r"(?<!\\)(?:\\\\)*\\u(?![0-9a-fA-F]{4})", line):
-            raise OptionError(f"Line {number} of the properties is none that Java reads")
+            raise OptionError(
+                f"Properties file, line {number}: expected four hexadecimal digits after \\u",
+                hint="Write a single backslash as two.",
+            )
         properties[_unescaped(match["key"])] = _unescaped(match["value"])
     return properties
 

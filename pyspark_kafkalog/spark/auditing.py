@@ -13,7 +13,7 @@ from pyspark_kafkalog.model import ALL_OFFSETS, TopicPartition
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from pyspark_kafkalog.options.auditing import AuditOptions
+    from pyspark_kafkalog.options.settings import AuditOptions
     from pyspark_kafkalog.planning.splitting import Split
     from pyspark_kafkalog.transfer.auditing import ReadAudit
 

@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from pyspark_kafkalog.options.telling import tell_once
+from pyspark_kafkalog.options.user_options import log_once
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -78,7 +78,7 @@ def end_with_data(spark: SparkSession, metric: str) -> None:
 
 
 def _tell(level: int, why: str = "") -> None:
-    tell_once(
+    log_once(
         level,
         "Where large messages expire by time, a query with availableNow ends only if it was started with"
         " %s=false%s",

@@ -20,11 +20,10 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructT
 
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.model import DROPPED_FIELD, HEADERS_FIELD, ROW_FIELDS
-from pyspark_kafkalog.options.auditing import AUDIT_OPTIONS, audit_options
-from pyspark_kafkalog.options.given import GivenOptions
 from pyspark_kafkalog.options.largemessages import assembler_settings
-from pyspark_kafkalog.options.names import Use
-from pyspark_kafkalog.options.telling import tell_once
+from pyspark_kafkalog.options.settings import audit_options
+from pyspark_kafkalog.options.table import Use
+from pyspark_kafkalog.options.user_options import UserOptions, log_once
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -37,7 +36,6 @@ DROPS_METRIC = "kafkalog_dropped_"
 """What the names of the observed metrics that count dropped messages begin with."""
 
 _NEEDED = ("topic", "partition", "offset", "value")
-_DEAD_LETTERS = "large.message.dead.letters"
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
@@ -99,9 +97,9 @@ def _asked(
 
     from pyspark_kafkalog.spark.assembling import EXTRA_COLUMNS, Assembling
 
-    settings = assembler_settings(options, others=(_DEAD_LETTERS, *AUDIT_OPTIONS))
-    texts = {name: str(value) for name, value in options.items() if value is not None}
-    dead_letters = GivenOptions(texts, Use.READ).boolean(_DEAD_LETTERS)
+    user = UserOptions(options, Use.REASSEMBLE)
+    user.check_names()
+    settings, dead_letters = assembler_settings(user), user.value("large.message.dead.letters")
     added = [*(EXTRA_COLUMNS if extra_columns else ()), *([DROPPED_FIELD] if dead_letters else ())]
     for name, _ in added:
         if name in columns.names:
@@ -116,8 +114,7 @@ def _asked(
 
 def _audit(options: Mapping[str, object], *, streaming: bool) -> StepAudit | None:
     """What counts the messages, if it was asked for."""
-    given = {name: str(value) for name, value in options.items() if value is not None}
-    audit = audit_options(GivenOptions(given, Use.READ))
+    audit = audit_options(UserOptions(options, Use.REASSEMBLE))
     if audit is None:
         return None
     from pyspark_kafkalog.spark.auditing import StepAudit
@@ -165,7 +162,7 @@ def _state_api(spark: SparkSession, wanted: str | None) -> StateApi:
         raise OptionError(f"transformWithStateInPandas needs {what}", hint=hint)
     chosen = StateApi.APPLY_WITH_STATE if missing else StateApi.TRANSFORM_WITH_STATE
     why = f", as there is no {' and no '.join(what for what, _ in missing)}" if missing else ""
-    tell_once(logging.INFO, "Incomplete large messages are kept by %s%s", chosen.value, why)
+    log_once(logging.INFO, "Incomplete large messages are kept by %s%s", chosen.value, why)
     return chosen
 
 

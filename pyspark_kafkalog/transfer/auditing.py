@@ -21,7 +21,8 @@ import pyarrow.compute as pc
 
 from pyspark_kafkalog.codec.columns import binary_column
 from pyspark_kafkalog.log.audit_files import mark_committed, put_audit, read_audits
-from pyspark_kafkalog.options.auditing import COUNTING, AuditOptions
+from pyspark_kafkalog.options.settings import AuditOptions
+from pyspark_kafkalog.options.values import COUNTING
 from pyspark_kafkalog.transfer.importing import imported
 
 if TYPE_CHECKING:

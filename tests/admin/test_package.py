@@ -24,7 +24,7 @@ def test_places_are_opened_by_the_options_of_the_reader() -> None:
     assert {row.topic for row in admin.topics(place)} == {"txn-basic"}
     with pytest.raises(OptionError, match="Unknown option 'startingoffset'"):
         admin.place_of({"path": str(one.directory), "startingOffset": "1"})
-    with pytest.raises(OptionError, match="'subscribe' says nothing of a place"):
+    with pytest.raises(OptionError, match="'subscribe' is for reading records"):
         admin.groups_of({"path": str(one.directory), "subscribe": "t"})
 
 

@@ -45,7 +45,7 @@ from pyspark_kafkalog.codec.encode import EncodeSettings
 from pyspark_kafkalog.errors import KafkaLogError
 from pyspark_kafkalog.model import CommittedOffset, OffsetRange, TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions, FetchOptions, ProduceOptions
-from pyspark_kafkalog.options.security import SecurityOptions
+from pyspark_kafkalog.options.security.protocol import SecurityOptions
 from tests.broker.producing import numbered, router_to
 from tests.log.partitions import batch
 

@@ -19,7 +19,7 @@ import pytest
 from pyspark_kafkalog.broker import oauth
 from pyspark_kafkalog.broker.oauth import Tokens
 from pyspark_kafkalog.errors import AuthenticationError
-from pyspark_kafkalog.options.oauth import OAuthOptions
+from pyspark_kafkalog.options.security.oauth import OAuthOptions
 
 SECRET = "client-secret-c41a"
 

@@ -15,8 +15,8 @@ from pyspark_kafkalog.broker.connection import Connection
 from pyspark_kafkalog.broker.sockets import Address
 from pyspark_kafkalog.errors import AuthenticationError
 from pyspark_kafkalog.options.brokers import ConnectionOptions
-from pyspark_kafkalog.options.oauth import OAuthOptions
-from pyspark_kafkalog.options.security import SecurityOptions
+from pyspark_kafkalog.options.security.oauth import OAuthOptions
+from pyspark_kafkalog.options.security.protocol import SecurityOptions
 from tests.broker.fake_broker import API_VERSIONS, Asked, FakeBroker, framed, serving
 
 HANDSHAKE, AUTHENTICATE = 17, 36

@@ -19,8 +19,8 @@ from pyspark_kafkalog.broker.security import sasl_configs, tls_context
 from pyspark_kafkalog.broker.sockets import Address
 from pyspark_kafkalog.errors import BrokerConnectionError, BrokerError, OptionError
 from pyspark_kafkalog.options.brokers import ConnectionOptions
-from pyspark_kafkalog.options.security import KerberosOptions, SecurityOptions
-from pyspark_kafkalog.options.tls import TlsOptions
+from pyspark_kafkalog.options.security.protocol import KerberosOptions, SecurityOptions
+from pyspark_kafkalog.options.security.tls import TlsOptions
 from tests.broker.fake_broker import FakeBroker
 from tests.kafka import Broker, Listener
 from tests.kafka_certificates import Certificates

@@ -48,7 +48,7 @@ def test_settings_of_clients() -> None:
         (["topics", "h:1", "-o", "secret"], "it is no NAME=VALUE"),
         (["topics", "h:1", "-o", "startingOffset=secret"], "Unknown option 'startingoffset'"),
         (["topics", "h:1", "-o", "kafka.security.protocol=secret"], "'kafka.security.protocol'"),
-        (["topics", "/", "-o", "kafka.ssl.key.password=secret"], "concerns brokers"),
+        (["topics", "/", "-o", "kafka.ssl.key.password=secret"], "is for brokers"),
         (["lag", "h:1", "--max-lag", "-1"], "--max-lag"),
     ],
 )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pyspark_kafkalog.options.telling import forget_told
+from pyspark_kafkalog.options.user_options import forget_logged
 
 
 @pytest.fixture(autouse=True)
 def _tell_again() -> None:
-    forget_told()
+    forget_logged()

@@ -33,7 +33,7 @@ def test_settings_of_clients_stay() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"view": "offsets"}, "'view' must be one of group-offsets, groups, topics"),
+        ({"view": "offsets"}, "'view': expected one of group-offsets, groups, topics"),
         (
             {"view": "topics", "startingOffsets": "earliest"},
             "'startingOffsets' makes no sense with view=topics",

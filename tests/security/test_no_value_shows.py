@@ -9,21 +9,20 @@ import base64
 import logging
 import traceback
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from kafka.protocol.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
 
 from pyspark_kafkalog.errors import KafkaLogError
-from pyspark_kafkalog.options.kafka_names import (
-    KAFKA_OPTIONS,
+from pyspark_kafkalog.options.client_settings import (
     REFUSED_READING,
     REFUSED_WRITING,
     STORE_PASSWORDS,
     WITHOUT_EFFECT,
 )
 from pyspark_kafkalog.options.settings import PlaceOptions, place_options, read_options, write_options
-from pyspark_kafkalog.options.telling import forget_told
+from pyspark_kafkalog.options.table import BY_NAME, Where
+from pyspark_kafkalog.options.user_options import forget_logged
 from pyspark_kafkalog.transfer.places import open_place
 from tests.broker.fake_broker import API_VERSIONS, METADATA, Asked, FakeBroker, framed, serving
 
@@ -44,7 +43,7 @@ SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
 NAMES = sorted(
     name
     for name in {
-        *(option.name for option in KAFKA_OPTIONS),
+        *(option.name for option in BY_NAME.values() if option.where is Where.BROKERS),
         *WITHOUT_EFFECT,
         *REFUSED_READING,
         *REFUSED_WRITING,
@@ -131,7 +130,7 @@ def connect(options: PlaceOptions) -> None:
 
 def told_of(options: dict[str, str]) -> list[str]:
     """All that the driver, and then a worker, say of these options."""
-    forget_told()
+    forget_logged()
     told = []
     for use in (
         lambda: read_options({**options, "subscribe": "t"}, batch=True),
@@ -182,13 +181,6 @@ def test_of_a_login_in_another_option(name: str) -> None:
 
 
 def test_every_option_is_tried() -> None:
-    """None of the families is missing that the README tells of."""
-    readme = (Path(__file__).parents[2] / "README.md").read_text()
-    listed = {
-        word.strip("`")
-        for line in readme.splitlines()
-        if line.startswith("| `kafka.s")
-        for word in line.split()[1:2]
-    }
-    assert {name for name in listed if name.startswith(("kafka.sasl.", "kafka.ssl."))} <= set(NAMES)
+    families = ("kafka.sasl.", "kafka.ssl.", "kafka.security.")
+    assert {option.name for option in BY_NAME.values() if option.name.startswith(families)} <= set(NAMES)
     assert len(NAMES) > 60

@@ -103,7 +103,7 @@ def test_log_append_time(write, read):
     ("rows", "schema", "topic", "message"),
     [
         ([("a",)], "key string", "t", "'value' not found"),
-        ([(1,)], "value int", "t", "'value' has type int, and must be binary or string"),
+        ([(1,)], "value int", "t", "'value' has type int, expected binary or string"),
         ([("a", "1")], "value string, partition string", "t", "'partition' has type string"),
         ([("a",)], "value string", None, "'topic' is required"),
         ([("a",)], "value string", "no/such", "Illegal topic name"),

@@ -19,8 +19,8 @@ from pyspark_kafkalog.codec.decode import DecodeLimits
 from pyspark_kafkalog.errors import LogDirectoryError, OptionError
 from pyspark_kafkalog.log.directory import LogDirectory
 from pyspark_kafkalog.model import EARLIEST, LATEST, OffsetRange, TopicPartition
-from pyspark_kafkalog.options.auditing import AuditOptions
 from pyspark_kafkalog.options.largemessages import LargeMessageOptions
+from pyspark_kafkalog.options.settings import AuditOptions
 from pyspark_kafkalog.transfer.auditing import (
     CONSUMER,
     PRODUCER,

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from pyspark_kafkalog.errors import OptionError
-from pyspark_kafkalog.options import values as option_values
-from pyspark_kafkalog.options.given import GivenOptions
-from pyspark_kafkalog.options.offsets_json import MAX_INT, MAX_LONG
+from pyspark_kafkalog.options.offsets_json import MAX_INT
+from pyspark_kafkalog.options.table import from_option
+from pyspark_kafkalog.options.user_options import UserOptions
+from pyspark_kafkalog.options.values import import_path
 
 _JAAS = "kafka.sasl.jaas.config"
 ENDPOINT = "kafka.sasl.oauthbearer.token.endpoint.url"
@@ -57,50 +58,48 @@ class OAuthOptions:
     client_id: str | None = None
     client_secret: str | None = None
     scope: str | None = None
-    urlencode_header: bool = False
-    connect_timeout_ms: int = 10_000
-    read_timeout_ms: int = 10_000
-    retry_backoff_ms: int = 100
-    retry_backoff_max_ms: int = 10_000
+    urlencode_header: bool = from_option("kafka.sasl.oauthbearer.header.urlencode")
+    connect_timeout_ms: int = from_option("kafka.sasl.login.connect.timeout.ms")
+    read_timeout_ms: int = from_option("kafka.sasl.login.read.timeout.ms")
+    retry_backoff_ms: int = from_option("kafka.sasl.login.retry.backoff.ms")
+    retry_backoff_max_ms: int = from_option("kafka.sasl.login.retry.backoff.max.ms")
     unsecured_claims: tuple[tuple[str, Claim], ...] = ()
     unsecured_lifetime_seconds: int = 3600
     extensions: tuple[tuple[str, str], ...] = ()
 
 
-def oauth_options(given: GivenOptions, login: Mapping[str, str]) -> OAuthOptions:
+def oauth_options(user: UserOptions, login: Mapping[str, str]) -> OAuthOptions:
     """Where tokens come from.
 
     :param login: the options of the OAuthBearerLoginModule.
     :raises OptionError: unless there is exactly one source, with all that it needs.
     """
     token = login.get("oauth.access.token", "").strip() or None
-    provider = _provider(given)
-    endpoint = given.trimmed(ENDPOINT) or login.get("oauth.token.endpoint.uri", "").strip() or None
+    provider = _provider(user)
+    endpoint = user.value(ENDPOINT) or login.get("oauth.token.endpoint.uri", "").strip() or None
     claims = _claims(login)
     sources = [source for source in (token, provider, endpoint, claims) if source]
     if len(sources) != 1:
-        trouble = "more than one source" if sources else "no source"
-        raise OptionError(f"SASL OAUTHBEARER has {trouble} of tokens", hint=_SOURCES)
+        got = "several" if sources else "none"
+        raise OptionError(f"SASL OAUTHBEARER: expected one source of tokens, got {got}", hint=_SOURCES)
     if token is not None and not is_token(token):
-        raise OptionError(f"Option {_JAAS!r} has an oauth.access.token that is no token")
-    client_id = given.trimmed(f"{_CLIENT}.id") or login.get("clientId") or login.get("oauth.client.id")
-    secret = given.text(f"{_CLIENT}.secret") or login.get("clientSecret") or login.get("oauth.client.secret")
+        raise OptionError(
+            f"Option {_JAAS!r} has an oauth.access.token with characters other than visible ASCII"
+        )
+    client_id = user.value(f"{_CLIENT}.id") or login.get("clientId") or login.get("oauth.client.id")
+    secret = user.value(f"{_CLIENT}.secret") or login.get("clientSecret") or login.get("oauth.client.secret")
     if endpoint is not None:
         _check_endpoint(endpoint)
-        _check_allowed(endpoint, given)
+        _check_allowed(endpoint, user)
         _check_client(endpoint, client_id, secret, login)
-    return OAuthOptions(
+    return user.fill(
+        OAuthOptions,
         token=token,
         provider=provider,
         endpoint=endpoint,
         client_id=client_id,
         client_secret=secret,
-        scope=given.trimmed(_SCOPE) or login.get("scope") or login.get("oauth.scope"),
-        urlencode_header=given.boolean("kafka.sasl.oauthbearer.header.urlencode"),
-        connect_timeout_ms=given.integer("kafka.sasl.login.connect.timeout.ms", 1),
-        read_timeout_ms=given.integer("kafka.sasl.login.read.timeout.ms", 1),
-        retry_backoff_ms=given.integer("kafka.sasl.login.retry.backoff.ms", 0, MAX_LONG),
-        retry_backoff_max_ms=given.integer("kafka.sasl.login.retry.backoff.max.ms", 0, MAX_LONG),
+        scope=user.value(_SCOPE) or login.get("scope") or login.get("oauth.scope"),
         unsecured_claims=claims,
         unsecured_lifetime_seconds=_lifetime(login),
         extensions=_extensions(login),
@@ -112,16 +111,16 @@ def is_token(text: str) -> bool:
     return _VISIBLE.fullmatch(text) is not None
 
 
-def _provider(given: GivenOptions) -> str | None:
-    name = given.trimmed(HANDLER)
+def _provider(user: UserOptions) -> str | None:
+    name = user.value(HANDLER)
     if name is None or name.rpartition(".")[2] in _JAVA_HANDLERS:
         return None
     if ":" not in name:
         raise OptionError(
-            f"Option {HANDLER!r} names a Java class that is not known here, and no JVM takes part",
+            f"Option {HANDLER!r} names a Java class, which cannot be run here",
             hint="Give the import path package.module:callable of a Python callable that returns a token.",
         )
-    return option_values.import_path(HANDLER, name)
+    return import_path(HANDLER, name)
 
 
 def _check_endpoint(endpoint: str) -> None:
@@ -134,7 +133,7 @@ def _check_endpoint(endpoint: str) -> None:
     except ValueError:
         is_url = None
     if not is_url or url.scheme not in ("https", "http", "file"):
-        raise OptionError(f"Option {ENDPOINT!r} is not a URL that begins with https: or file:")
+        raise OptionError(f"Option {ENDPOINT!r}: expected a URL that begins with https: or file:")
     # An escape may hide an @: what asks the endpoint would decode it.
     if "@" in url.netloc or "%" in url.netloc:
         raise OptionError(
@@ -143,13 +142,13 @@ def _check_endpoint(endpoint: str) -> None:
         )
     if is_file and (url.netloc not in ("", "localhost") or url.query or url.fragment):
         raise OptionError(
-            f"Option {ENDPOINT!r} has more than the path of a file", hint="Expected file:///path."
+            f"Option {ENDPOINT!r}: expected only a path after file:", hint="Write file:///path."
         )
 
 
-def _check_allowed(endpoint: str, given: GivenOptions) -> None:
+def _check_allowed(endpoint: str, user: UserOptions) -> None:
     """Hold the endpoint to those that the user allows by name, as Java's clients do (ConfigurationUtils)."""
-    allowed = {url.strip() for url in (given.text(_ALLOWED) or "").split(",")} - {""}
+    allowed = user.value(_ALLOWED) or ()
     if allowed and endpoint not in allowed:
         raise OptionError(f"Option {ENDPOINT!r} is not one of the URLs of the option {_ALLOWED!r}")
     if not allowed and endpoint.lower().startswith("http:"):
@@ -168,7 +167,7 @@ def _check_client(endpoint: str, client_id: str | None, secret: str | None, logi
     if any(name.startswith("ssl.") for name in login):
         raise OptionError(
             f"Option {_JAAS!r} has ssl. settings for the token endpoint, which are not supported",
-            hint="The endpoint is checked against the system's authorities: add yours by SSL_CERT_FILE.",
+            hint="The endpoint is checked against the system's authorities. Add yours with SSL_CERT_FILE.",
         )
 
 
@@ -185,7 +184,7 @@ def _claims(login: Mapping[str, str]) -> tuple[tuple[str, Claim], ...]:
         elif _NUMBER.fullmatch(value):
             claims[name] = float(value)
         else:
-            raise OptionError(f"Option {_JAAS!r} has an unsecuredLoginNumberClaim that is no number")
+            raise OptionError(f"Option {_JAAS!r}: expected a number as unsecuredLoginNumberClaim")
     if claims and login.get("unsecuredLoginPrincipalClaimName", "sub") not in claims:
         raise OptionError(
             f"Option {_JAAS!r} has no claim that names the principal",
@@ -197,7 +196,7 @@ def _claims(login: Mapping[str, str]) -> tuple[tuple[str, Claim], ...]:
 def _lifetime(login: Mapping[str, str]) -> int:
     seconds = login.get("unsecuredLoginLifetimeSeconds", "3600").strip()
     if not re.fullmatch("[0-9]{1,10}", seconds) or not 0 < int(seconds) <= MAX_INT:
-        raise OptionError(f"Option {_JAAS!r} has an unsecuredLoginLifetimeSeconds that is no number above 0")
+        raise OptionError(f"Option {_JAAS!r}: expected a number above 0 as unsecuredLoginLifetimeSeconds")
     return int(seconds)
 
 
@@ -209,7 +208,7 @@ def _extensions(login: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
             if name == "auth" or not _EXTENSION_NAME.fullmatch(name) or not _EXTENSION.fullmatch(value):
                 raise OptionError(
                     f"Option {_JAAS!r} has a SASL extension that RFC 7628 does not allow",
-                    hint="Names are letters only, and not auth; values are not empty, and ASCII.",
+                    hint="A name has only letters and is not auth. A value is ASCII and not empty.",
                 )
             extensions[name] = value
     return tuple(extensions.items())

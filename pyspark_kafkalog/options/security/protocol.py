@@ -10,15 +10,14 @@ import logging
 from dataclasses import dataclass
 
 from pyspark_kafkalog.errors import OptionError
-from pyspark_kafkalog.options.given import GivenOptions
-from pyspark_kafkalog.options.jaas import LoginModule, parse_jaas
-from pyspark_kafkalog.options.oauth import OAuthOptions, oauth_options
-from pyspark_kafkalog.options.telling import tell_once
-from pyspark_kafkalog.options.tls import TlsOptions, tls_options
+from pyspark_kafkalog.options.security.jaas import LoginModule
+from pyspark_kafkalog.options.security.oauth import OAuthOptions, oauth_options
+from pyspark_kafkalog.options.security.tls import TlsOptions, tls_options
+from pyspark_kafkalog.options.table import from_option
+from pyspark_kafkalog.options.user_options import UserOptions, log_once
 
 JAAS = "kafka.sasl.jaas.config"
 _SERVICE_NAME = "kafka.sasl.kerberos.service.name"
-_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _OF_TLS = ("kafka.ssl.truststore.", "kafka.ssl.keystore.", "kafka.ssl.key.")
 _OF_SASL = ("kafka.sasl.mechanism", JAAS, "kafka.sasl.oauthbearer.token.", "kafka.sasl.oauthbearer.client.")
 _MODULES = {
@@ -44,7 +43,7 @@ class KerberosOptions:
 class SecurityOptions:
     """The security protocol and what belongs to it: a mechanism for SASL, ``tls`` for TLS."""
 
-    protocol: str = "PLAINTEXT"
+    protocol: str = from_option("kafka.security.protocol")
     mechanism: str | None = None
     username: str | None = None
     password: str | None = None
@@ -56,35 +55,35 @@ class SecurityOptions:
         return f"SecurityOptions(protocol={self.protocol!r}, mechanism={self.mechanism!r}, ...)"
 
 
-def security_options(given: GivenOptions) -> SecurityOptions:
+def security_options(user: UserOptions) -> SecurityOptions:
     """The security that the options ask for.
 
     :raises OptionError: which never shows a value that may be secret.
     """
-    protocol = given.choice("kafka.security.protocol", *_PROTOCOLS)
-    tls = tls_options(given) if protocol.endswith("SSL") else None
+    protocol = user.value("kafka.security.protocol")
+    tls = tls_options(user) if protocol.endswith("SSL") else None
     if tls is None:
-        _warn_of_no_effect(given, _OF_TLS, protocol)
+        _warn_of_no_effect(user, _OF_TLS, protocol)
     if not protocol.startswith("SASL_"):
-        _warn_of_no_effect(given, _OF_SASL, protocol)
+        _warn_of_no_effect(user, _OF_SASL, protocol)
         return SecurityOptions(protocol, tls=tls)
-    mechanism = _mechanism(given)
-    module = _login_module(given, mechanism)
+    mechanism = _mechanism(user)
+    module = _login_module(user, mechanism)
     if mechanism == "OAUTHBEARER":
         login = module.options if module else {}
-        return SecurityOptions(protocol, mechanism, oauth=oauth_options(given, login), tls=tls)
+        return SecurityOptions(protocol, mechanism, oauth=oauth_options(user, login), tls=tls)
     if mechanism == "GSSAPI":
-        return SecurityOptions(protocol, mechanism, kerberos=_kerberos(given, module), tls=tls)
+        return SecurityOptions(protocol, mechanism, kerberos=_kerberos(user, module), tls=tls)
     if module is None:
         raise _no_login(mechanism)
     username, password = _name_and_password(module)
     return SecurityOptions(protocol, mechanism, username, password, tls=tls)
 
 
-def _warn_of_no_effect(given: GivenOptions, prefixes: tuple[str, ...], protocol: str) -> None:
+def _warn_of_no_effect(user: UserOptions, prefixes: tuple[str, ...], protocol: str) -> None:
     """Who gives these wants a safer protocol."""
-    if names := given.names(*prefixes):
-        tell_once(
+    if names := user.names(*prefixes):
+        log_once(
             logging.WARNING,
             "Options %s have no effect, since kafka.security.protocol is %s",
             ", ".join(names),
@@ -92,25 +91,23 @@ def _warn_of_no_effect(given: GivenOptions, prefixes: tuple[str, ...], protocol:
         )
 
 
-def _mechanism(given: GivenOptions) -> str:
-    if (given.text("kafka.sasl.mechanism") or "").strip().upper() == "AWS_MSK_IAM":
+def _mechanism(user: UserOptions) -> str:
+    if (user.text("kafka.sasl.mechanism") or "").strip().upper() == "AWS_MSK_IAM":
         raise OptionError(
             "SASL AWS_MSK_IAM is not supported",
             hint="Use OAUTHBEARER, and give kafka.sasl.login.callback.handler.class the import path of a"
             " callable that returns what aws-msk-iam-sasl-signer-python generates.",
         )
-    return given.choice("kafka.sasl.mechanism", *_MODULES)
+    return str(user.value("kafka.sasl.mechanism"))
 
 
-def _login_module(given: GivenOptions, mechanism: str) -> LoginModule | None:
-    if JAAS not in given:
-        return None
-    module = parse_jaas(JAAS, given.text(JAAS) or "")
+def _login_module(user: UserOptions, mechanism: str) -> LoginModule | None:
+    module: LoginModule | None = user.value(JAAS)
     expected = _MODULES[mechanism]
-    if not module.is_a(expected):
+    if module is not None and not module.is_a(expected):
         raise OptionError(
-            f"Option {JAAS!r} names another login module than SASL {mechanism} has, which is {expected}",
-            hint="See kafka.sasl.mechanism, which is GSSAPI unless it is given.",
+            f"Option {JAAS!r}: expected the login module {expected} of SASL {mechanism}, got another",
+            hint="See the option kafka.sasl.mechanism, which is GSSAPI by default.",
         )
     return module
 
@@ -119,27 +116,34 @@ def _no_login(mechanism: str) -> OptionError:
     module = f"org.apache.kafka.common.security.{_MODULES[mechanism]}"
     return OptionError(
         f"SASL {mechanism} needs the option {JAAS!r}",
-        hint=f'Expected: {module} required username="..." password="...";',
+        hint=f'Write it as {module} required username="..." password="...";',
     )
 
 
 def _name_and_password(module: LoginModule) -> tuple[str, str]:
     if module.options.get("tokenauth", "").lower() == "true":
         raise OptionError(
-            f"Option {JAAS!r} has tokenauth=true, and delegation tokens are not supported",
+            f"Option {JAAS!r} has tokenauth=true, but delegation tokens are not supported",
             hint="Give the user name and password of a SCRAM user.",
         )
     missing = [name for name in ("username", "password") if name not in module.options]
     if missing:
-        raise OptionError(f"Option {JAAS!r} has no {' and no '.join(missing)}")
+        raise OptionError(
+            f"Option {JAAS!r} has no {' and no '.join(missing)}",
+            hint='Add username="..." password="..." before the semicolon.',
+        )
     return module.options["username"], module.options["password"]
 
 
-def _kerberos(given: GivenOptions, module: LoginModule | None) -> KerberosOptions:
+def _kerberos(user: UserOptions, module: LoginModule | None) -> KerberosOptions:
     login = module.options if module else {}
-    names = {name for name in (given.trimmed(_SERVICE_NAME), login.get("serviceName")) if name}
+    names = {name for name in (user.value(_SERVICE_NAME), login.get("serviceName")) if name}
     if len(names) != 1:
-        trouble = "differ in the service name" if names else "name no service"
+        trouble = (
+            "give different names of the Kerberos service"
+            if names
+            else "give no name of the Kerberos service"
+        )
         raise OptionError(
             f"Options {_SERVICE_NAME!r} and {JAAS!r} {trouble}",
             hint=f"Give it as {_SERVICE_NAME}, usually kafka.",

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from pyspark_kafkalog.errors import OptionError
 
-_HINT = 'Expected: package.LoginModule required name="value" other="value";'
+_HINT = 'Write it as package.LoginModule required name="value" other="value";'
 _SHADED = "kafkashaded."
 """Where Databricks keeps Kafka's classes."""
 _PACKAGES = (
@@ -55,18 +55,22 @@ def parse_jaas(option: str, text: str) -> LoginModule:
     name = _take_text(option, tokens, "the name of a login module")
     flag = _take_text(option, tokens, "a control flag such as required")
     if flag.lower() not in _CONTROL_FLAGS:
-        raise OptionError(f"Option {option!r} has no control flag after the login module", hint=_HINT)
+        raise OptionError(
+            f"Option {option!r}: expected a control flag such as required after the login module", hint=_HINT
+        )
     options: dict[str, str] = {}
     while tokens and not tokens[0].is_sign(";"):
         key = _take_text(option, tokens, "the name of an option")
         if not (tokens and tokens[0].is_sign("=")):
             raise _expected(option, tokens, "=")
         tokens.pop(0)
-        options[key] = _take_text(option, tokens, "a value, quoted")
+        options[key] = _take_text(option, tokens, "a quoted value")
     if not tokens:
-        raise OptionError(f"Option {option!r} does not end with a semicolon", hint=_HINT)
+        raise OptionError(f"Option {option!r}: expected a semicolon at the end", hint=_HINT)
     if len(tokens) > 1:
-        raise OptionError(f"Option {option!r} goes on after its first login module", hint=_HINT)
+        raise OptionError(
+            f"Option {option!r}: expected one login module, got more text after its semicolon", hint=_HINT
+        )
     return LoginModule(name, options)
 
 
@@ -87,7 +91,8 @@ def _tokens(option: str, text: str) -> list[_Token]:
         match = _TOKEN.match(text, position)
         if match is None:
             raise OptionError(
-                f"Option {option!r} has an open quote, or a character that must be quoted, at {position + 1}",
+                f"Option {option!r} has an open quote, or a character that must be quoted, at character"
+                f" {position + 1}",
                 hint=_HINT,
             )
         kind = match.lastgroup or ""
@@ -112,5 +117,5 @@ def _take_text(option: str, tokens: list[_Token], what: str) -> str:
 
 
 def _expected(option: str, tokens: list[_Token], what: str) -> OptionError:
-    place = f"at {tokens[0].position + 1}" if tokens else "at its end"
-    return OptionError(f"Option {option!r} lacks {what} {place}", hint=_HINT)
+    place = f"at character {tokens[0].position + 1}" if tokens else "at the end"
+    return OptionError(f"Option {option!r}: expected {what} {place}", hint=_HINT)

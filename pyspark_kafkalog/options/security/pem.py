@@ -30,7 +30,7 @@ def private_key(option: str, text: str) -> str:
     """The one private key in a PEM text."""
     found = _blocks(option, text, "PRIVATE KEY")
     if len(found) != 1:
-        raise OptionError(f"Option {option!r} has {len(found)} private keys, and must have one")
+        raise OptionError(f"Option {option!r}: expected one private key, got {len(found)}")
     return found[0]
 
 
@@ -41,8 +41,8 @@ def _blocks(option: str, text: str, kind: str) -> list[str]:
             found.append(_block(option, match["label"], match["body"]))
     if not found:
         raise OptionError(
-            f"Option {option!r} has no PEM block {kind}",
-            hint=f"Expected text between -----BEGIN {kind}----- and -----END {kind}-----.",
+            f"Option {option!r}: expected a PEM block {kind}",
+            hint=f"That is text between -----BEGIN {kind}----- and -----END {kind}-----.",
         )
     return found
 
@@ -50,13 +50,13 @@ def _blocks(option: str, text: str, kind: str) -> list[str]:
 def _block(option: str, label: str, body: str) -> str:
     if ":" in body:
         raise OptionError(
-            f"Option {option!r} has a PEM block with headers, as old forms of encrypted keys have",
+            f"Option {option!r} has a PEM block with headers, which old forms of encrypted keys have",
             hint="Convert the key with: openssl pkcs8 -topk8 -in key.pem -out key8.pem",
         )
     digits = "".join(body.split())
     try:
         base64.b64decode(digits, validate=True)
     except binascii.Error:
-        raise OptionError(f"Option {option!r} has a PEM block that is not base64") from None
+        raise OptionError(f"Option {option!r}: expected base64 in its PEM block") from None
     lines = [digits[start : start + _LINE_WIDTH] for start in range(0, len(digits), _LINE_WIDTH)]
     return "\n".join([f"-----BEGIN {label}-----", *lines, f"-----END {label}-----", ""])

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyspark_kafkalog.errors import OptionError
-from pyspark_kafkalog.options.oauth import OAuthOptions
-from pyspark_kafkalog.options.security import KerberosOptions, SecurityOptions
+from pyspark_kafkalog.options.security.oauth import OAuthOptions
+from pyspark_kafkalog.options.security.protocol import KerberosOptions, SecurityOptions
+from pyspark_kafkalog.options.security.tls import TlsOptions
 from pyspark_kafkalog.options.settings import default_columns, place_options, read_options, write_options
-from pyspark_kafkalog.options.tls import TlsOptions
 
 KAFKA = "org.apache.kafka.common.security"
 PLAIN = f"{KAFKA}.plain.PlainLoginModule"
@@ -87,10 +87,10 @@ class TestPasswords:
             ("PLAIN", None, r"PLAIN needs the option 'kafka\.sasl\.jaas\.config'.*PlainLoginModule required"),
             ("PLAIN", f"{PLAIN} required username='hush';", "has no password"),
             ("PLAIN", f"{PLAIN} required;", "has no username and no password"),
-            ("PLAIN", f"{SCRAM} required username='u' password='hush';", "another login module"),
+            ("PLAIN", f"{SCRAM} required username='u' password='hush';", "got another"),
             ("SCRAM-SHA-256", f"{PLAIN} required username='u' password='hush';", "ScramLoginModule"),
-            (None, f"{PLAIN} required username='u' password='hush';", "GSSAPI unless it is given"),
-            ("SCRAM-SHA-1", f"{SCRAM} required username='u' password='hush';", "must be one of PLAIN"),
+            (None, f"{PLAIN} required username='u' password='hush';", "GSSAPI by default"),
+            ("SCRAM-SHA-1", f"{SCRAM} required username='u' password='hush';", "expected one of PLAIN"),
             ("AWS_MSK_IAM", "x required;", "Use OAUTHBEARER"),
             (
                 "SCRAM-SHA-512",
@@ -119,9 +119,9 @@ class TestKerberos:
         assert options == SecurityOptions("SASL_PLAINTEXT", "GSSAPI", kerberos=KerberosOptions("kafka"))
 
     def test_a_service_has_one_name(self) -> None:
-        with pytest.raises(OptionError, match="name no service"):
+        with pytest.raises(OptionError, match="give no name"):
             security("GSSAPI", None)
-        with pytest.raises(OptionError, match="differ in the service name"):
+        with pytest.raises(OptionError, match="give different names"):
             security(
                 "GSSAPI",
                 f"{KERBEROS} required serviceName=a;",
@@ -201,17 +201,17 @@ class TestTokens:
     @pytest.mark.parametrize(
         ("jaas", "values", "message"),
         [
-            (None, {}, "no source of tokens"),
-            ("", {}, "no source of tokens"),
-            ("oauth.access.token='a'", {ENDPOINT: "file:/t"}, "more than one source"),
-            ("oauth.access.token='hu sh'", {}, "is no token"),
+            (None, {}, "expected one source of tokens, got none"),
+            ("", {}, "expected one source of tokens, got none"),
+            ("oauth.access.token='a'", {ENDPOINT: "file:/t"}, "expected one source of tokens, got several"),
+            ("oauth.access.token='hu sh'", {}, "other than visible ASCII"),
             ("clientId='hush'", {ENDPOINT: "https://idp"}, "needs a client's id and secret"),
-            (None, {ENDPOINT: "ftp://hush/idp"}, "not a URL that begins with https:"),
+            (None, {ENDPOINT: "ftp://hush/idp"}, "expected a URL that begins with https:"),
             ("clientId=a clientSecret=b ssl.protocol=TLS", {ENDPOINT: "https://idp"}, "SSL_CERT_FILE"),
-            (None, {ENDPOINT: "https://[hush"}, "not a URL that begins with https:"),
-            (None, {ENDPOINT: "https://hush:x/"}, "not a URL that begins with https:"),
-            (None, {ENDPOINT: "https:/hush"}, "not a URL that begins with https:"),
-            (None, {ENDPOINT: "https://idp/hush\nhush"}, "not a URL that begins with https:"),
+            (None, {ENDPOINT: "https://[hush"}, "expected a URL that begins with https:"),
+            (None, {ENDPOINT: "https://hush:x/"}, "expected a URL that begins with https:"),
+            (None, {ENDPOINT: "https:/hush"}, "expected a URL that begins with https:"),
+            (None, {ENDPOINT: "https://idp/hush\nhush"}, "expected a URL that begins with https:"),
             (CLIENT_LOGIN, {ENDPOINT: "http://hush/"}, f"unencrypted.*name this one in {ALLOWED}"),
             (CLIENT_LOGIN, {ENDPOINT: "HTTP://127.0.0.1:1/hush"}, "unencrypted"),
             (
@@ -223,13 +223,17 @@ class TestTokens:
             (CLIENT_LOGIN, {ENDPOINT: "https://me:hush@idp/token"}, "has a user, a password"),
             (CLIENT_LOGIN, {ENDPOINT: "https://hush@idp/token"}, "has a user, a password"),
             (CLIENT_LOGIN, {ENDPOINT: "https://me%3Ahush%40idp/token"}, "or an escape"),
-            (None, {ENDPOINT: "file://hush/token"}, "more than the path of a file"),
-            (None, {ENDPOINT: "file:///hush?x"}, "more than the path of a file"),
-            (None, {HANDLER: "com.example.Handler"}, "Java class that is not known"),
-            (None, {HANDLER: "a hush:c"}, "must be an import path"),
-            ("unsecuredLoginNumberClaim_sub='hush'", {}, "no number"),
+            (None, {ENDPOINT: "file://hush/token"}, "expected only a path"),
+            (None, {ENDPOINT: "file:///hush?x"}, "expected only a path"),
+            (None, {HANDLER: "com.example.Handler"}, "Java class, which cannot be run here"),
+            (None, {HANDLER: "a hush:c"}, "expected an import path"),
+            ("unsecuredLoginNumberClaim_sub='hush'", {}, "expected a number as"),
             ("unsecuredLoginStringClaim_name='hush'", {}, "no claim that names the principal"),
-            ("unsecuredLoginStringClaim_sub=a unsecuredLoginLifetimeSeconds='0'", {}, "no number above 0"),
+            (
+                "unsecuredLoginStringClaim_sub=a unsecuredLoginLifetimeSeconds='0'",
+                {},
+                "expected a number above 0",
+            ),
             ("oauth.access.token=a extension_auth='hush'", {}, "RFC 7628"),
             ("oauth.access.token=a extension_a1='hush'", {}, "RFC 7628"),
             ("oauth.access.token=a extension_a=''", {}, "RFC 7628"),

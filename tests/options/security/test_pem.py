@@ -9,7 +9,7 @@ import pytest
 import trustme
 
 from pyspark_kafkalog.errors import OptionError
-from pyspark_kafkalog.options.pem import certificates, private_key
+from pyspark_kafkalog.options.security.pem import certificates, private_key
 
 BODY = base64.b64encode(bytes(range(256))).decode()
 CERTIFICATE = f"-----BEGIN CERTIFICATE-----\n{BODY}\n-----END CERTIFICATE-----\n"
@@ -45,18 +45,18 @@ def test_keys(kind: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "no PEM block PRIVATE KEY"),
-        ("secret", "no PEM block"),
-        (CERTIFICATE, "no PEM block"),
-        (KEY.replace("END PRIVATE", "END RSA PRIVATE"), "no PEM block"),
-        (KEY.replace("AAEC", "secr*t"), "not base64"),
-        (KEY.replace(BODY, "secret"[:5]), "not base64"),
-        (KEY + KEY, "has 2 private keys"),
+        ("", "expected a PEM block PRIVATE KEY"),
+        ("secret", "expected a PEM block"),
+        (CERTIFICATE, "expected a PEM block"),
+        (KEY.replace("END PRIVATE", "END RSA PRIVATE"), "expected a PEM block"),
+        (KEY.replace("AAEC", "secr*t"), "expected base64"),
+        (KEY.replace(BODY, "secret"[:5]), "expected base64"),
+        (KEY + KEY, "expected one private key, got 2"),
         (KEY.replace("KEY-----\n", "KEY-----\nProc-Type: 4,ENCRYPTED\n\n", 1), "openssl pkcs8 -topk8"),
     ],
 )
 def test_other_texts_are_refused_and_not_shown(text: str, message: str) -> None:
-    with pytest.raises(OptionError, match=f"'o' .*{message}") as caught:
+    with pytest.raises(OptionError, match=f"'o'.*{message}") as caught:
         private_key("o", text)
     assert BODY[:6] not in str(caught.value)
     assert "secr" not in str(caught.value)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from pyspark_kafkalog.errors import OptionError
-from pyspark_kafkalog.options.pem import certificates, private_key
+from pyspark_kafkalog.options.security.pem import certificates, private_key
+from pyspark_kafkalog.options.security.tls import TlsOptions
 from pyspark_kafkalog.options.settings import place_options
-from pyspark_kafkalog.options.tls import TlsOptions
-from tests.options.test_pem import CERTIFICATE, KEY
+from tests.options.security.test_pem import CERTIFICATE, KEY
 
 
 def tls(spoken: str = "SSL", **values: str) -> TlsOptions | None:
@@ -70,7 +70,7 @@ def test_pem_in_files() -> None:
 def test_stores_that_java_alone_reads_are_to_be_converted(
     store: str, commands: str, values: dict[str, str]
 ) -> None:
-    with pytest.raises(OptionError, match=rf"'kafka\.ssl\.{store}\.\w+' .*PEM") as caught:
+    with pytest.raises(OptionError, match=rf"'kafka\.ssl\.{store}\.\w+'.*PEM") as caught:
         tls(**{f"{store}__{name}": value for name, value in values.items()})
     assert commands in str(caught.value)
     assert f"kafka.ssl.{store}.type=PEM" in str(caught.value)
