@@ -9,8 +9,8 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from pyspark_kafkalog.codec import read_kernels as kernels
-from pyspark_kafkalog.codec.buffers import allocate
-from pyspark_kafkalog.codec.compression import JOINABLE, Stage, decompress_each, decompress_joined
+from pyspark_kafkalog.codec.buffers import Stage, allocate
+from pyspark_kafkalog.codec.compression import decompress_each
 from pyspark_kafkalog.codec.format import LOG_APPEND_TIME, MAX_HEADERS, RECORDS_V2
 from pyspark_kafkalog.codec.legacy import outer_messages, stage_message
 from pyspark_kafkalog.codec.walk import Batches, first_bad_checksum
@@ -18,6 +18,9 @@ from pyspark_kafkalog.errors import CorruptRecordError
 from pyspark_kafkalog.model import OffsetRange
 
 _Staged = TypeVar("_Staged")
+
+_ROOM_BEYOND = 1 << 20
+"""Bytes that the last batch may take beyond :attr:`DecodeLimits.max_bytes` before memory has to grow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +91,7 @@ class Indexer:
         self._limits = limits
         columns = kernels.INDEX_COLUMNS
         self._index = allocate(columns * limits.max_rows, np.int64).reshape(columns, -1)
-        self._stage = Stage()
+        self._stage = Stage(limits.max_bytes + _ROOM_BEYOND)
         kinds = batches.timestamp_type * 2 + (batches.magic == 2)
         self._kind_ends = np.append(np.flatnonzero(np.diff(kinds)) + 1, len(batches))
         self._size_ends = np.cumsum(batches.size)
@@ -168,21 +171,14 @@ class Indexer:
         Returns the bytes in which they now lie, where those of each batch start and end, and what
         is wrong with the next.
         """
-        compressions, most = self._batches.compression[rows], self._limits.max_decompressed_bytes
-        compression = int(compressions[0])
-        if compression in JOINABLE and (compressions == compression).all():
-            joined = decompress_joined(
-                compression,
-                self._data,
-                starts,
-                ends,
-                max_bytes=most,
-                enough=self._limits.max_bytes,
-                scratch=self._stage,
-            )
-            if joined is not None:
-                return *joined, None
-        each = decompress_each(compressions, self._data, starts, ends, max_bytes=most, stage=self._stage)
+        each = decompress_each(
+            self._batches.compression[rows],
+            self._data,
+            starts,
+            ends,
+            max_bytes=self._limits.max_decompressed_bytes,
+            stage=self._stage,
+        )
         staged, damage = self._staged(rows, each)
         bounds = np.array([0, *staged], np.int64)
         return self._stage.data, bounds[:-1], bounds[1:], damage

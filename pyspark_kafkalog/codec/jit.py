@@ -60,25 +60,6 @@ def inlined(function: Function) -> Function:
     return njit(forceinline=True)(function)
 
 
-@inlined
-def little_endian(data: Any, position: Integer, width: Integer) -> Integer:
-    """The little-endian integer in ``width`` bytes; 8 bytes come out signed.
-
-    For more than one module, although the cache follows one file: its meaning cannot change.
-    """
-    value = types.int64(0)
-    for i in range(width):
-        value |= types.int64(data[position + i]) << (8 * i)
-    return value
-
-
-@inlined
-def put_uint32(data: Any, position: Integer, value: Integer) -> None:
-    """Put the low 32 bits of ``value``, little-endian. For more than one module, as :func:`little_endian`."""
-    for i in range(4):
-        data[position + i] = (value >> (8 * i)) & 0xFF
-
-
 @intrinsic
 def _copy_bytes(_context: Any, to: Any, to_at: Any, data: Any, at: Any, size: Any) -> Any:
     """``to[to_at:to_at + size] = data[at:at + size]`` as one memcpy, 10 to 25 times as fast as numba's own.

@@ -11,7 +11,8 @@ from __future__ import annotations
 import numpy as np
 
 from pyspark_kafkalog.codec import read_kernels as kernels
-from pyspark_kafkalog.codec.compression import Stage, decompress
+from pyspark_kafkalog.codec.buffers import Stage
+from pyspark_kafkalog.codec.compression import decompress
 from pyspark_kafkalog.codec.format import (
     COMPRESSION_MASK,
     KEY_SIZE_V0,
