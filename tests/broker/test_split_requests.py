@@ -170,6 +170,26 @@ def test_an_end_that_goes_back_for_a_while_costs_nothing(
     assert count(cluster, split, fail_on_data_loss=fail_on_data_loss) == 100
 
 
+@pytest.mark.parametrize("fail_on_data_loss", [True, False])
+@pytest.mark.parametrize("answers", [1, 2, 5])
+def test_an_end_that_was_looked_up_is_not_doubted_either(
+    cluster: ScriptedCluster, answers: int, fail_on_data_loss: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the plan left it open: it goes back for a while before the first fetch."""
+    its = reader(cluster, fail_on_data_loss=fail_on_data_loss)
+    assert isinstance(its, RecordReader)
+    look_up = its.place.watermarks
+
+    def going_back(*args: Any, **kwargs: Any) -> Any:
+        found = look_up(*args, **kwargs)
+        cluster.beliefs[2] = replace(LEADER, end=40, until=answers)
+        monkeypatch.undo()
+        return found
+
+    monkeypatch.setattr(its.place, "watermarks", going_back)
+    assert sum(rows.num_rows for rows in its.read(PLANS["open"])) == 100
+
+
 def test_a_range_that_nobody_saw_is_looked_up(cluster: ScriptedCluster) -> None:
     split = Split(PARTITION, OffsetRange(90, 200), seen=SEEN)
     with pytest.raises(DataLossError, match="the log ends at 100, before offset 200"):
