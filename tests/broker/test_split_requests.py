@@ -122,12 +122,30 @@ def test_a_topic_made_anew_is_noticed(
         assert count(cluster, Split(PARTITION, OffsetRange(0, 10), seen=SEEN)) == 10
         believe(cluster, topic_id=uuid.UUID(int=9), end=end)
         how: dict[str, Any] = {"whole_messages": whole_messages, "poll_timeout_ms": 1_500}
-        with pytest.raises(DataLossError, match=r"TOPIC_RECREATED|The partition is gone"):
+        with pytest.raises(DataLossError, match="TOPIC_RECREATED"):
             count(cluster, split, **how)
         assert count(cluster, split, fail_on_data_loss=False, **how) == 0
         new = replace(split, seen=split.seen._replace(topic_id=ANOTHER_ID))
         if end == 100 and split is not PLANS["all filtered"]:
             assert count(cluster, new, **how) > 0, "a plan for the new one reads it"
+
+
+def test_a_topic_made_anew_that_begins_later_is_named_so(cluster: ScriptedCluster) -> None:
+    believe(cluster, topic_id=uuid.UUID(int=9), start=60)
+    with pytest.raises(DataLossError, match="TOPIC_RECREATED"):
+        count(cluster, PLANS["half open"])
+
+
+@pytest.mark.parametrize("whole_messages", [True, False])
+def test_what_filters_leave_is_read(cluster: ScriptedCluster, whole_messages: bool) -> None:
+    """All the same, bounds are asked for: what is skipped must exist."""
+    for name, rows in (("filtered", 10), ("all filtered", 0)):
+        assert count(cluster, PLANS[name], whole_messages=whole_messages) == rows
+        assert [kind for _, kind in cluster.asked if kind != METADATA] == [LIST_OFFSETS, LIST_OFFSETS, FETCH]
+        cluster.asked.clear()
+    believe(cluster, start=10)
+    with pytest.raises(DataLossError, match="COULD_NOT_READ_OFFSET_RANGE: offsets 0 to 9 are below"):
+        count(cluster, PLANS["filtered"], whole_messages=whole_messages)
 
 
 @each_plan
