@@ -96,6 +96,10 @@ class DataLossError(KafkaLogError):
         self.next_offset = next_offset
 
 
+class UnconfirmedError(KafkaLogError):
+    """What was planned to be read may not be there any more: whoever reads has to look. No user sees it."""
+
+
 class LogDirectoryError(KafkaLogError):
     """A log directory that cannot be read or written as one: layout, names, checkpoints."""
 

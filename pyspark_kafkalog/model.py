@@ -239,9 +239,14 @@ class Place(Protocol):
         *,
         read_committed: bool,
         on_corrupt: OnCorrupt | None = None,
+        topic_id: str = "",
     ) -> Iterator[Slice]:
         """Record batches that cover ``offsets``, in order, in slices of a bounded size.
 
+        :param topic_id: that of the topic that was planned for, where nobody has looked since whether it is
+            still there with all of ``offsets``, of which there may be none. Then the fetch looks before
+            it gives anything.
+        :raises UnconfirmedError: if it can't tell, or finds something else.
         :raises CorruptRecordError: at a place where no batch can be framed and
             which is not the torn tail of the log, unless ``on_corrupt`` is
             given: then it is told, and the next valid batch is sought.

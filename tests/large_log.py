@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from pyspark_kafkalog.codec.encode import EncodeSettings, encode
 from pyspark_kafkalog.errors import DataLossError
-from pyspark_kafkalog.model import OffsetRange, OnCorrupt, Origin, Slice, TopicPartition, Watermarks
+from pyspark_kafkalog.model import OffsetRange, OnCorrupt, Origin, Seen, Slice, TopicPartition, Watermarks
 
 T0 = TopicPartition("t", 0)
 SLICE = 10
@@ -62,6 +62,9 @@ class Log:
     fetched: set[int] = field(default_factory=set)
     """The offsets that were asked for."""
 
+    def expect(self, partition: TopicPartition, seen: Seen) -> None:
+        """Nothing contradicts it."""
+
     def watermarks(
         self, partitions: Collection[TopicPartition], *, read_committed: bool
     ) -> dict[TopicPartition, Watermarks]:
@@ -75,6 +78,7 @@ class Log:
         *,
         read_committed: bool,
         on_corrupt: OnCorrupt | None = None,
+        topic_id: str = "",
     ) -> Iterator[Slice]:
         if offsets.start < self.log_start:
             raise DataLossError("Gone", topic_partition=partition, offset=offsets.start)

@@ -28,7 +28,13 @@ from pyspark_kafkalog.broker.fetch_link import LARGEST_FETCH, AskAgain, FetchLin
 from pyspark_kafkalog.broker.fetch_response import Fetched, FetchedPartition
 from pyspark_kafkalog.broker.leaders import call_leaders
 from pyspark_kafkalog.codec.walk import Batches, WalkStatus, find_batch, walk
-from pyspark_kafkalog.errors import BrokerConnectionError, CorruptRecordError, DataLossError, KafkaLogError
+from pyspark_kafkalog.errors import (
+    BrokerConnectionError,
+    CorruptRecordError,
+    DataLossError,
+    KafkaLogError,
+    UnconfirmedError,
+)
 from pyspark_kafkalog.model import OffsetRange, OnCorrupt, Origin, Slice, TopicPartition
 from pyspark_kafkalog.options.brokers import FetchOptions
 
@@ -47,14 +53,22 @@ def fetch(
     *,
     read_committed: bool,
     on_corrupt: OnCorrupt | None = None,
+    topic_id: str = "",
 ) -> Iterator[Slice]:
     """Record batches that cover ``offsets``. See :meth:`pyspark_kafkalog.model.Place.fetch`.
 
+    With a ``topic_id`` the first answer has to show that all is as planned: it is asked for by that id (since
+    Kafka 3.1), comes from the leader in the newest epoch that is known, and has a high watermark that is not
+    below the end of ``offsets``.
+
+    :raises UnconfirmedError: if it does not. Nothing is waited for, then.
     :raises DataLossError: if offsets of the range, or the topic, are gone.
     :raises KafkaLogError: if nothing comes for kafkaConsumer.pollTimeoutMs.
     """
-    fetching = _Fetching(cluster, options, partition, offsets, read_committed, on_corrupt)
+    fetching = _Fetching(cluster, options, partition, offsets, read_committed, on_corrupt, topic_id)
     try:
+        if topic_id:
+            fetching.confirm()
         yield from fetching.slices()
     finally:
         fetching.release()
@@ -91,6 +105,7 @@ class _Fetching:
         offsets: OffsetRange,
         read_committed: bool,
         on_corrupt: OnCorrupt | None,
+        topic_id: str = "",
     ) -> None:
         self._cluster = cluster
         self._options = options
@@ -98,7 +113,9 @@ class _Fetching:
         self._position, self._end = offsets
         self._read_committed = read_committed
         self._on_corrupt = on_corrupt
-        self._link = FetchLink(cluster, options, partition)
+        self._link = FetchLink(cluster, options, partition, topic_id)
+        self._first: tuple[pa.Buffer, Fetched] | None = None
+        """The answer that :meth:`confirm` got."""
         self._smallest = 0
         """Bytes to ask for at least, once a batch did not fit."""
         self._empty = 0
@@ -108,6 +125,27 @@ class _Fetching:
     def release(self) -> None:
         """Give back the connection."""
         self._link.release()
+
+    def confirm(self) -> None:
+        """Ask for the first time, and see whether all is as planned.
+
+        :raises UnconfirmedError: if the answer does not show it, or there is none.
+        """
+        trouble: Exception | None = None
+        try:
+            if self._link.connect():
+                self._first = _, fetched = self._link.receive(self._wanted())
+                found = None if fetched.error_code else fetched.partition
+                if found is not None and not found.error_code and found.high_watermark >= self._end:
+                    return
+        except (AskAgain, PartitionGone, BrokerConnectionError) as e:
+            trouble = e
+        raise UnconfirmedError(
+            "The leader does not show that its log is as it was planned for",
+            topic_partition=self._partition,
+            offset=self._position,
+            broker=self._link.broker,
+        ) from trouble
 
     def slices(self) -> Iterator[Slice]:
         """The record batches, each response as a slice or, where it is damaged in between, several."""
@@ -121,7 +159,8 @@ class _Fetching:
         """The next response with records in it; None if the rest of the range turned out to hold none."""
         while self._position < self._end:
             try:
-                frame, fetched = self._link.receive(self._wanted())
+                frame, fetched = self._first or self._link.receive(self._wanted())
+                self._first = None
                 found = self._with_records(fetched)
             except AskAgain as e:
                 self._pause(e.trouble, refresh=e.refresh)
@@ -136,11 +175,14 @@ class _Fetching:
 
     def _wanted(self) -> Wanted:
         """Enough for the rest of the range, going by what its offsets took so far."""
+        if self._position >= self._end:  # to see the topic alone
+            return Wanted(self._position, 1, self._read_committed, max_wait_ms=0)
         max_bytes = self._link.max_bytes
         mean = self._cluster.bytes_per_offset.get(self._partition)
         if mean is not None:
             max_bytes = min(max_bytes, math.ceil((self._end - self._position) * mean * 1.1) + _SLACK)
-        return Wanted(self._position, max(max_bytes, self._smallest), self._read_committed)
+        max_bytes = max(max_bytes, self._smallest)
+        return Wanted(self._position, max_bytes, self._read_committed, self._options.fetch_max_wait_ms)
 
     # What a response says
 

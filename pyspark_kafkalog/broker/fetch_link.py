@@ -61,12 +61,19 @@ class Wanted:
     offset: int
     max_bytes: int
     read_committed: bool
+    max_wait_ms: int
+    """For how long the broker may wait for records where it has none."""
 
 
 class FetchLink:
-    """Asks for one partition's records, one request at a time. Nothing is tried twice here."""
+    """Asks for one partition's records, one request at a time. Nothing is tried twice here.
 
-    def __init__(self, cluster: Cluster, options: FetchOptions, partition: TopicPartition) -> None:
+    :param topic_id: that of its topic; by default the one that is found first.
+    """
+
+    def __init__(
+        self, cluster: Cluster, options: FetchOptions, partition: TopicPartition, topic_id: str = ""
+    ) -> None:
         self._cluster = cluster
         self._options = options
         self._partition = partition
@@ -74,7 +81,7 @@ class FetchLink:
         self._address: str | None = None
         self._version = MAX_VERSION
         self._leader = Leader(-1, -1)
-        self._topic_id = ""
+        self._topic_id = topic_id
         self._replica: int | None = None
         self._replica_until = 0.0
         self._largest = 0
@@ -90,6 +97,14 @@ class FetchLink:
     def error(self, code: int) -> KafkaLogError:
         """The error for a code of this partition."""
         return error_of(code, "Fetching records", broker=self.broker, topic_partition=self._partition)
+
+    def connect(self) -> bool:
+        """Find a broker to ask; whether it is asked by topic id, as those since Kafka 3.1 are.
+
+        :raises AskAgain: as :meth:`receive`, like the others.
+        """
+        self._connected()
+        return self._version >= FIRST_WITH_TOPIC_ID
 
     def ask_ahead(self, wanted: Wanted) -> None:
         """Send a request, if there is a connection; :meth:`receive` finds out if that fails."""
@@ -191,9 +206,9 @@ class FetchLink:
             if self._cluster.metadata.is_gone(self._partition):
                 raise PartitionGone("the partition no longer exists")
             raise AskAgain(trouble)
-        if self._topic_id and topic.topic_id != self._topic_id:
+        if self._cluster.metadata.is_another(self._partition.topic, self._topic_id):
             raise PartitionGone("the topic was deleted and created anew")
-        self._topic_id = topic.topic_id
+        self._topic_id = self._topic_id or topic.topic_id
         return leader
 
     def _ask(self, connection: Connection, wanted: Wanted) -> None:
@@ -209,7 +224,7 @@ class FetchLink:
         )
         request = FetchRequest(
             replica_id=-1,
-            max_wait_ms=options.fetch_max_wait_ms,
+            max_wait_ms=wanted.max_wait_ms,
             min_bytes=max(options.fetch_min_bytes, 1),
             max_bytes=self._largest,
             isolation_level=int(wanted.read_committed),

@@ -195,10 +195,12 @@ class Brokers:
         *,
         read_committed: bool,
         on_corrupt: OnCorrupt | None = None,
+        topic_id: str = "",
     ) -> Iterator[Slice]:
         """Record batches that cover ``offsets``. See :meth:`pyspark_kafkalog.model.Place.fetch`.
 
-        A slice has max.partition.fetch.bytes at most, or one batch that is larger.
+        A slice has max.partition.fetch.bytes at most, or one batch that is larger. With a ``topic_id``
+        nothing but records from the leader of that topic will do, see :func:`.fetch.fetch`.
 
         :raises DataLossError: if offsets of the range, or the topic, are gone.
         :raises KafkaLogError: if nothing comes for kafkaConsumer.pollTimeoutMs.
@@ -213,6 +215,7 @@ class Brokers:
             offsets,
             read_committed=read_committed,
             on_corrupt=on_corrupt,
+            topic_id=topic_id,
         )
 
     def offset_after_bytes(self, partition: TopicPartition, offsets: OffsetRange, max_bytes: int) -> int:

@@ -12,6 +12,7 @@ from pyspark_kafkalog.errors import (
     CorruptRecordError,
     DataLossError,
     LogDirectoryError,
+    UnconfirmedError,
     UnknownTopicOrPartitionError,
 )
 from pyspark_kafkalog.log.filesystem import wait
@@ -55,13 +56,16 @@ class LogDirectory:
         self._stable: dict[TopicPartition, StableOffset] = {}
 
     @classmethod
-    def open(cls, path: str | Sequence[str], *, slice_bytes: int = 8 << 20) -> LogDirectory:
+    def open(
+        cls, path: str | Sequence[str], *, slice_bytes: int = 8 << 20, checked: bool = False
+    ) -> LogDirectory:
         """Open local paths or URIs.
 
+        :param checked: whether they were opened before; see :func:`.root.open_root`.
         :raises LogDirectoryError: if one does not exist, is a file, or holds neither partitions nor segments.
         """
         paths = [path] if isinstance(path, str) else path
-        return cls([open_root(location) for location in paths], slice_bytes=slice_bytes)
+        return cls([open_root(location, checked=checked) for location in paths], slice_bytes=slice_bytes)
 
     def topics(self, names: Collection[str] | None = None) -> Mapping[str, tuple[int, ...]]:
         """Every topic, internal ones too, with its partition numbers in order; or those of ``names``.
@@ -168,15 +172,19 @@ class LogDirectory:
         *,
         read_committed: bool,
         on_corrupt: OnCorrupt | None = None,
+        topic_id: str = "",
     ) -> Iterator[Slice]:
         """Record batches that cover ``offsets``. See :meth:`pyspark_kafkalog.model.Place.fetch`.
 
-        A slice has ``slice_bytes`` at most, or one batch that is larger.
+        A slice has ``slice_bytes`` at most, or one batch that is larger. A ``topic_id`` is looked for
+        in the partition's own folder alone.
 
         :raises DataLossError: if the log begins after the start of ``offsets``, or ends before their end.
         :raises UnknownTopicOrPartitionError: if the partition does not exist.
         """
         source = self._existing(partition)
+        if topic_id:
+            self._confirm(source, offsets, topic_id)
         slices = source.read(offsets, on_corrupt=on_corrupt, largest=self._slice_bytes)
         return with_aborted(slices, source) if read_committed else slices
 
@@ -186,6 +194,16 @@ class LogDirectory:
         :raises UnknownTopicOrPartitionError: if the partition does not exist.
         """
         return self._ask(partition, lambda p: p.offset_after_bytes(offsets, max_bytes))
+
+    def _confirm(self, partition: Partition, offsets: OffsetRange, topic_id: str) -> None:
+        """:class:`UnconfirmedError` unless the folder is that topic's, and all ``offsets`` published."""
+        topic_partition = partition.topic_partition
+        unpublished = self._unpublished().get(topic_partition, offsets.end)
+        if unpublished is None or unpublished < offsets.end or partition.topic_id() != topic_id:
+            raise UnconfirmedError(
+                "The folder does not show that it is the one that was planned for",
+                topic_partition=topic_partition,
+            )
 
     def _bounds(self, partition: Partition, read_committed: bool) -> Watermarks:
         segments = partition.segments()

@@ -103,14 +103,18 @@ class LogRoot:
             ) from None
 
 
-def open_root(location: str) -> LogRoot:
+def open_root(location: str, *, checked: bool = False) -> LogRoot:
     """The log root, or the single partition, at a path or URI.
 
+    :param checked: whether it was opened before, maybe by another process: then only a folder that is named
+        after a partition is listed.
     :raises LogDirectoryError: if it is neither; an empty folder is a root with no partition yet.
     """
     folder = open_folder(location)
-    names = folder.list()
     partition = parse_partition_folder(folder.name)
+    if checked and partition is None:
+        return LogRoot(folder)
+    names = folder.list()
     own = {LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA_FILE}
     if any(_is_log(name) for name in names) or own & set(names):
         if partition is None:

@@ -21,6 +21,17 @@ class Split:
     seen: Seen = NOTHING_SEEN
     """Of the partition that was planned for: another topic may get its name, a deposed leader may answer."""
 
+    @property
+    def needs_bounds(self) -> bool:
+        """Whether bounds are asked for before it is fetched.
+
+        Not if a fetch of the topic can find out all by itself: both ends are numbers, the plan has seen
+        the records below the second one, and all of them are wanted.
+        """
+        start, end = self.offsets
+        is_seen = bool(self.seen.topic_id) and 0 <= start < end <= self.seen.end
+        return not is_seen or self.offsets.within(self.within) != self.offsets
+
 
 def split_ranges(
     ranges: Iterable[Split], *, min_partitions: int | None, max_records_per_partition: int | None

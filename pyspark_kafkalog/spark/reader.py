@@ -5,7 +5,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -26,7 +25,8 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
     from pyspark.sql.types import StructType
 
-    from pyspark_kafkalog.transfer.reading import ReadRules
+    from pyspark_kafkalog.transfer.auditing import ReadAudit
+    from pyspark_kafkalog.transfer.reading import ReadRules, SplitReader
 
 
 @dataclass(frozen=True)
@@ -66,23 +66,29 @@ class LogReader:
         """The rows of one split as arrow batches, in offset order."""
         if not isinstance(partition, LogInputPartition):
             return  # Spark makes one empty partition of an empty plan
-        with loading():
-            from pyspark_kafkalog.transfer.reading import read_split
-        read = None
-        if self._options.large_messages.enabled:
-            from pyspark_kafkalog.transfer.reassembling import read_reassembled
-
-            read = partial(read_reassembled, options=self._options.large_messages)
-        audit = None
+        split, audit = partition.split, None
         if self._options.audit is not None:
             from pyspark_kafkalog.spark.auditing import audit_of
 
-            audit = audit_of(partition.split, self._options.audit, self._plan)
-            if read is not None:
-                read = partial(read, on_dropped=audit.dropped)
-        rows = read_split(self._open_place(reached=True), partition.split, self._rules(), read)
+            audit = audit_of(split, self._options.audit, self._plan)
+        rows = self._split_reader(audit).read(split)
         yield from rows if audit is None else audit.passing(rows)
         freeze_modules()
+
+    def _split_reader(self, audit: ReadAudit | None) -> SplitReader:
+        """What makes rows of the records of a split, as the options say."""
+        with loading():
+            from pyspark_kafkalog.transfer.reading import RecordReader
+        place, rules, large_messages = (
+            self._open_place(reached=True),
+            self._rules(),
+            self._options.large_messages,
+        )
+        if not large_messages.enabled:
+            return RecordReader(place, rules)
+        from pyspark_kafkalog.transfer.reassembling import WholeMessageReader
+
+        return WholeMessageReader(place, rules, large_messages, None if audit is None else audit.dropped)
 
     def _open_place(self, *, reached: bool = False) -> Place:
         with loading():

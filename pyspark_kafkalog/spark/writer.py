@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from pyspark import TaskContext
@@ -182,6 +183,15 @@ class Staged(WriterCommitMessage):
     query_id: str | None
 
 
+@lru_cache(maxsize=1)
+def _existing_topics(root: str, stage: int) -> Mapping[str, tuple[int, ...]]:
+    """The topics of a log directory and their partitions. All tasks of a stage see what the first one saw."""
+    with loading():
+        from pyspark_kafkalog.log.directory import LogDirectory
+
+    return LogDirectory.open(root).topics() if os.path.isdir(root) else {}
+
+
 class _DirectoryWriter(_Writer):
     def __init__(self, options: WriteOptions) -> None:
         super().__init__(options)
@@ -189,11 +199,10 @@ class _DirectoryWriter(_Writer):
 
     def _stage(self, batch: _Batch, rows: Iterator[pa.RecordBatch]) -> Staged:
         with loading():
-            from pyspark_kafkalog.log.directory import LogDirectory
             from pyspark_kafkalog.log.staging import Staging
 
         options, context = self._options, _task()
-        existing = LogDirectory.open(options.root).topics() if os.path.isdir(options.root) else {}
+        existing = _existing_topics(options.root, context.stageId())
         task = f"{context.partitionId():05d}.{context.attemptNumber()}"
         with Staging(options.root, batch.job, task, self._encode_settings()) as staging:
             staged = self._write(

@@ -9,8 +9,8 @@ from pyspark_kafkalog.options.settings import PlaceOptions
 def open_place(options: PlaceOptions, *, reached: bool = False) -> Place:
     """The place that the options name, for this thread. Brokers are not called before they are asked.
 
-    :param reached: whether brokers have answered another process of the same query: then they are waited
-        for where they don't answer this one.
+    :param reached: whether the place has answered another process of the same query: then brokers are waited
+        for where they don't answer this one, and the roots of a directory are not listed.
     """
     if options.brokers is not None:
         from pyspark_kafkalog.broker.place import Brokers
@@ -22,7 +22,7 @@ def open_place(options: PlaceOptions, *, reached: bool = False) -> Place:
         return Brokers(options.brokers, options.fetch)
     from pyspark_kafkalog.log.directory import LogDirectory
 
-    return LogDirectory.open(options.paths)
+    return LogDirectory.open(options.paths, checked=reached)
 
 
 def open_groups(options: PlaceOptions, *, timeout: float | None = None) -> GroupOffsets:

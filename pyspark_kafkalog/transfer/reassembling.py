@@ -23,6 +23,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -32,11 +33,12 @@ from pyspark_kafkalog.errors import DataLossError
 from pyspark_kafkalog.largemessage.dropped import Dropped, DropReason
 from pyspark_kafkalog.largemessage.reassembly import Reassembled, Reassembler
 from pyspark_kafkalog.largemessage.segments import Segments, find
-from pyspark_kafkalog.model import ALL_OFFSETS, DROPPED_FIELD, OffsetRange, Place, TopicPartition
+from pyspark_kafkalog.model import DROPPED_FIELD, OffsetRange, Place
 from pyspark_kafkalog.options.largemessages import LargeMessageOptions
+from pyspark_kafkalog.planning.splitting import Split
 from pyspark_kafkalog.transfer.dead_letters import DeadLetters
 from pyspark_kafkalog.transfer.looking_back import WANTED, History, Source
-from pyspark_kafkalog.transfer.reading import ReadRules, read_existing, resolve
+from pyspark_kafkalog.transfer.reading import ReadRules, existing, rows_of
 
 _log = logging.getLogger("pyspark_kafkalog")
 
@@ -44,38 +46,38 @@ _MAX_BYTES = 256 << 20
 """Of messages that may be completed by the rows that are fed at a time."""
 
 
-def read_reassembled(
-    place: Place,
-    partition: TopicPartition,
-    offsets: OffsetRange,
-    rules: ReadRules,
-    *,
-    within: OffsetRange = ALL_OFFSETS,
-    options: LargeMessageOptions,
-    on_dropped: Callable[[Sequence[Dropped]], None] | None = None,
-) -> Iterator[pa.RecordBatch]:
-    """As :func:`.reading.read_range`, with large messages in the place of their message segments.
+@dataclass(frozen=True, slots=True)
+class WholeMessageReader:
+    """Makes rows of whole large messages, not of their message segments; see :class:`.reading.SplitReader`.
 
-    What is dropped on the way is logged, once for the range.
-
-    :param on_dropped: is told of it.
+    What is dropped on the way is logged, once for each split, and ``on_dropped`` is told of it.
     """
-    wanted, log_start = resolve(place, partition, offsets, rules)
-    wanted = wanted.within(within)
-    names = [name for name in rules.schema.names if name != DROPPED_FIELD[0]]
-    fields = [rules.schema.field(name) for name in names]
-    inner = pa.schema([*fields, *(field for field in WANTED if field.name not in names)])
-    inner_rules = ReadRules(inner, rules.read_committed, rules.fail_on_data_loss, rules.limits)
-    source = Source(place, partition, inner_rules, log_start)
-    reassembling = _Reassembling(source, wanted, options, rules.schema, on_dropped)
-    if wanted.start < wanted.end:
-        for rows in read_existing(place, partition, wanted, inner_rules):
+
+    place: Place
+    rules: ReadRules
+    options: LargeMessageOptions
+    on_dropped: Callable[[Sequence[Dropped]], None] | None = None
+
+    def read(self, split: Split) -> Iterator[pa.RecordBatch]:
+        """See :meth:`.reading.SplitReader.read`."""
+        self.place.expect(split.partition, split.seen)
+        wanted, log_start = existing(self.place, split, self.rules)
+        if wanted is None:
+            return
+        schema = self.rules.schema
+        names = [name for name in schema.names if name != DROPPED_FIELD[0]]
+        fields = [schema.field(name) for name in names]
+        inner = pa.schema([*fields, *(field for field in WANTED if field.name not in names)])
+        rules = replace(self.rules, schema=inner)
+        source = Source(self.place, split.partition, rules, log_start)
+        reassembling = _Reassembling(source, wanted, self.options, schema, self.on_dropped)
+        for rows in rows_of(self.place, split, wanted, rules):
             yield from reassembling.feed(rows)
         yield from reassembling.end()
 
 
 class _Reassembling:
-    """The state of one call of :func:`read_reassembled`."""
+    """The state of one call of :meth:`WholeMessageReader.read`."""
 
     def __init__(
         self,

@@ -14,7 +14,8 @@ from pyspark_kafkalog.codec.decode import DecodeLimits
 from pyspark_kafkalog.codec.rows import ROW_TYPES
 from pyspark_kafkalog.model import EARLIEST, LATEST, OffsetRange, TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions, FetchOptions
-from pyspark_kafkalog.transfer.reading import ReadRules, read_range
+from pyspark_kafkalog.planning.splitting import Split
+from pyspark_kafkalog.transfer.reading import ReadRules, RecordReader
 
 ALL = OffsetRange(EARLIEST, LATEST)
 SCHEMA = pa.schema(
@@ -43,7 +44,7 @@ def batches(
     rules = ReadRules(
         schema, read_committed=read_committed, fail_on_data_loss=fail_on_data_loss, limits=limits
     )
-    return read_range(brokers, partition, offsets, rules)
+    return RecordReader(brokers, rules).read(Split(partition, offsets))
 
 
 def rows(brokers: Brokers, partition: TopicPartition, offsets: OffsetRange = ALL, **rules: Any) -> list[Row]:

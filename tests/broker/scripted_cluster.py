@@ -17,6 +17,7 @@ from tests.log.partitions import batch
 
 LIST_OFFSETS = 2
 NOT_LEADER, FENCED_EPOCH, UNKNOWN_EPOCH, UNKNOWN_TOPIC, OUT_OF_RANGE = 6, 74, 75, 3, 1
+UNKNOWN_TOPIC_ID = 100
 AN_ID = uuid.UUID(int=7)
 
 
@@ -126,6 +127,8 @@ class ScriptedCluster:
         (wanted,) = topic.partitions
         epoch = wanted.current_leader_epoch if asked.version >= 9 else -1
         code = self._refusal(node, belief, epoch)
+        if asked.version >= 13 and topic.topic_id != belief.topic_id:
+            code = UNKNOWN_TOPIC_ID
         if not code and not belief.start <= wanted.fetch_offset <= belief.end:
             code = OUT_OF_RANGE
         first = wanted.fetch_offset // 10 * 10

@@ -16,7 +16,7 @@ from pyspark_kafkalog.errors import DataLossError
 from pyspark_kafkalog.model import OffsetRange, Seen, TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions, FetchOptions
 from pyspark_kafkalog.planning.splitting import Split
-from pyspark_kafkalog.transfer.reading import ReadRules, read_split
+from pyspark_kafkalog.transfer.reading import ReadRules, RecordReader
 from tests.broker.reading import SCHEMA
 from tests.broker.scripted_cluster import Belief, ScriptedCluster, playing
 
@@ -45,7 +45,7 @@ def count(place: Brokers, offsets: OffsetRange, seen: Seen, *, fail_on_data_loss
         SCHEMA, read_committed=False, fail_on_data_loss=fail_on_data_loss, limits=DecodeLimits()
     )
     split = Split(PARTITION, offsets, seen=seen)
-    return sum(rows.num_rows for rows in read_split(place, split, rules))
+    return sum(rows.num_rows for rows in RecordReader(place, rules).read(split))
 
 
 def told_by(cluster: ScriptedCluster, node: int) -> Brokers:

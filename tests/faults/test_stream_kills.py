@@ -21,7 +21,8 @@ import pytest
 from pyspark_kafkalog.codec.decode import DecodeLimits
 from pyspark_kafkalog.log.directory import LogDirectory
 from pyspark_kafkalog.model import EARLIEST, LATEST, OffsetRange, TopicPartition
-from pyspark_kafkalog.transfer.reading import ReadRules, read_range
+from pyspark_kafkalog.planning.splitting import Split
+from pyspark_kafkalog.transfer.reading import ReadRules, RecordReader
 from tests.faults.application import HERE, Application
 
 BATCH = 100
@@ -82,8 +83,8 @@ def numbers(folder: Path) -> list[int]:
     return sorted(
         int(value)
         for number in place.topics().get("numbers", ())
-        for batch in read_range(
-            place, TopicPartition("numbers", number), OffsetRange(EARLIEST, LATEST), rules
+        for batch in RecordReader(place, rules).read(
+            Split(TopicPartition("numbers", number), OffsetRange(EARLIEST, LATEST))
         )
         for value in batch.column("value").to_pylist()
     )

@@ -16,7 +16,8 @@ from pyspark_kafkalog.codec.decode import DecodeLimits
 from pyspark_kafkalog.codec.rows import ROW_TYPES
 from pyspark_kafkalog.log.directory import LogDirectory
 from pyspark_kafkalog.model import EARLIEST, LATEST, AssemblerSettings, OffsetRange, TopicPartition
-from pyspark_kafkalog.transfer.reading import ReadRules, read_range
+from pyspark_kafkalog.planning.splitting import Split
+from pyspark_kafkalog.transfer.reading import ReadRules, RecordReader
 from tests.fixtures_dir import FIXTURES, SMALL_FIXTURES
 
 SCHEMA = pa.schema(list(ROW_TYPES.items()))
@@ -74,7 +75,8 @@ class Scenario:
     def rows(self) -> pa.RecordBatch:
         """All records, as this package decodes them."""
         rules = ReadRules(SCHEMA, self.read_committed, True, DecodeLimits())
-        batches = read_range(self.place, self.topic_partition, OffsetRange(EARLIEST, LATEST), rules)
+        split = Split(self.topic_partition, OffsetRange(EARLIEST, LATEST))
+        batches = RecordReader(self.place, rules).read(split)
         return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
 
     @cached_property

@@ -95,6 +95,7 @@ class FakePlace:
         *,
         read_committed: bool,
         on_corrupt: OnCorrupt | None = None,
+        topic_id: str = "",
     ) -> Iterator[Slice]:
         raise AssertionError("planning reads no records")
 

@@ -77,3 +77,20 @@ def test_every_offset_is_in_one_split(
                 assert max_records is None or split.offsets.end - position <= max_records
                 position = split.offsets.end
         assert position == max(whole.offsets.end, whole.offsets.start)
+
+
+@pytest.mark.parametrize(
+    ("split", "needs_bounds"),
+    [
+        (Split(T0, OffsetRange(5, 10), seen=Seen("id", end=10)), False),
+        (Split(T0, OffsetRange(5, 10), OffsetRange(0, 20), Seen("id", end=10)), False),
+        (Split(T0, OffsetRange(5, 10), OffsetRange(6, 20), Seen("id", end=10)), True),
+        (Split(T0, OffsetRange(5, 11), seen=Seen("id", end=10)), True),
+        (Split(T0, OffsetRange(5, 10), seen=Seen("", end=10)), True),
+        (Split(T0, OffsetRange(5, 5), seen=Seen("id", end=10)), True),
+        (Split(T0, OffsetRange(EARLIEST, 10), seen=Seen("id", end=10)), True),
+        (Split(T0, OffsetRange(5, LATEST), seen=Seen("id", end=10)), True),
+    ],
+)
+def test_only_what_the_plan_saw_whole_needs_no_bounds(split: Split, needs_bounds: bool) -> None:
+    assert split.needs_bounds is needs_bounds

@@ -13,8 +13,9 @@ from pyspark_kafkalog.broker.groups import BrokerGroups
 from pyspark_kafkalog.errors import AuthorizationError, KafkaLogError
 from pyspark_kafkalog.model import EARLIEST, LATEST, CommittedOffset, OffsetRange, TopicPartition
 from pyspark_kafkalog.options.settings import place_options
+from pyspark_kafkalog.planning.splitting import Split
 from pyspark_kafkalog.transfer.places import open_place
-from pyspark_kafkalog.transfer.reading import read_range
+from pyspark_kafkalog.transfer.reading import RecordReader
 from tests.broker.producing import digits, numbered, unused_topic
 from tests.kafka_secure import USER, SecureBroker
 from tests.kafka_service import running
@@ -127,7 +128,7 @@ def test_topics_that_are_read_and_written(guarded: SecureBroker, alice: Options,
     once_granted(lambda: open_place(place_options(alice)).topics([topic]))
     place = open_place(place_options(alice))
     with pytest.raises(AuthorizationError, match=rf"TOPIC_AUTHORIZATION_FAILED.*{topic}-0.*Grant"):
-        list(read_range(place, TopicPartition(topic, 0), OffsetRange(EARLIEST, LATEST), RULES))
+        list(RecordReader(place, RULES).read(Split(TopicPartition(topic, 0), OffsetRange(EARLIEST, LATEST))))
     with pytest.raises(
         AuthorizationError, match=r"producer id: CLUSTER_AUTHORIZATION_FAILED.*Write on the topic"
     ):

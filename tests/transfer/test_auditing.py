@@ -21,6 +21,7 @@ from pyspark_kafkalog.log.directory import LogDirectory
 from pyspark_kafkalog.model import EARLIEST, LATEST, OffsetRange, TopicPartition
 from pyspark_kafkalog.options.largemessages import LargeMessageOptions
 from pyspark_kafkalog.options.settings import AuditOptions
+from pyspark_kafkalog.planning.splitting import Split
 from pyspark_kafkalog.transfer.auditing import (
     CONSUMER,
     PRODUCER,
@@ -34,7 +35,7 @@ from pyspark_kafkalog.transfer.auditing import (
     load_auditor,
 )
 from pyspark_kafkalog.transfer.reading import ReadRules
-from pyspark_kafkalog.transfer.reassembling import read_reassembled
+from pyspark_kafkalog.transfer.reassembling import WholeMessageReader
 from tests.codec.decoding import ALL_COLUMNS
 from tests.fixtures_dir import FIXTURES
 
@@ -214,14 +215,9 @@ def test_the_lines_of_a_consumer_are_those_of_linkedins(
     partition = TopicPartition(example["case"], 0)
     audit = ReadAudit(AuditOptions(), AuditedTask(CONSUMER, "query", 0, "share"), partition.topic)
     rules = ReadRules(ALL_COLUMNS, read_committed=False, fail_on_data_loss=True, limits=DecodeLimits())
-    rows = read_reassembled(
-        LogDirectory.open(str(FIXTURES / "large-messages")),
-        partition,
-        OffsetRange(EARLIEST, LATEST),
-        rules,
-        options=LargeMessageOptions(enabled=True),
-        on_dropped=audit.dropped,
-    )
+    place, options = LogDirectory.open(str(FIXTURES / "large-messages")), LargeMessageOptions(enabled=True)
+    reader = WholeMessageReader(place, rules, options, audit.dropped)
+    rows = reader.read(Split(partition, OffsetRange(EARLIEST, LATEST)))
     with caplog.at_level(logging.INFO, "pyspark_kafkalog"):
         assert sum(batch.num_rows for batch in audit.passing(rows)) == 9
     assert sorted(lines(caplog)) == sorted(example["audit"]["consumer_log"][1:])

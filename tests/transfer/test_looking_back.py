@@ -16,8 +16,9 @@ from pyspark_kafkalog.codec.decode import DecodeLimits
 from pyspark_kafkalog.errors import CorruptRecordError, DataLossError
 from pyspark_kafkalog.model import ALL_OFFSETS, DROPPED_FIELD, AssemblerSettings, OffsetRange, Slice
 from pyspark_kafkalog.options.largemessages import LargeMessageOptions
+from pyspark_kafkalog.planning.splitting import Split
 from pyspark_kafkalog.transfer.reading import ReadRules
-from pyspark_kafkalog.transfer.reassembling import read_reassembled
+from pyspark_kafkalog.transfer.reassembling import WholeMessageReader
 from tests.large_log import DROPPED, SLICE, T0, Log, Message
 
 ROWS = pa.schema([("offset", pa.int64()), ("value", pa.binary())])
@@ -39,7 +40,8 @@ def read(
     rules = ReadRules(schema, False, fail, DecodeLimits(max_rows=3))
     its = LargeMessageOptions(True, letters, False, AssemblerSettings(capacity, gap))
     place: Any = log
-    batches = read_reassembled(place, T0, OffsetRange(start, end), rules, within=within, options=its)
+    split = Split(T0, OffsetRange(start, end), within)
+    batches = WholeMessageReader(place, rules, its).read(split)
     return [row for rows in batches for row in rows.to_pylist()]
 
 

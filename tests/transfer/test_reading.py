@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
+import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,7 @@ from pyspark_kafkalog.log.directory import LogDirectory
 from pyspark_kafkalog.log.layout import format_partition_metadata
 from pyspark_kafkalog.model import EARLIEST, LATEST, OffsetRange, Seen, TopicPartition, Watermarks
 from pyspark_kafkalog.planning.splitting import Split
-from pyspark_kafkalog.transfer.reading import ReadRules, read_range, read_split
+from pyspark_kafkalog.transfer.reading import ReadRules, RecordReader
 from tests.log.partitions import batch
 
 T0 = TopicPartition("t", 0)
@@ -40,7 +43,7 @@ def rules(*, fail_on_data_loss: bool = True) -> ReadRules:
 
 def offsets(root: Path, wanted: OffsetRange, *, fail_on_data_loss: bool = True) -> list[int]:
     place = LogDirectory.open(str(root))
-    batches = read_range(place, T0, wanted, rules(fail_on_data_loss=fail_on_data_loss))
+    batches = RecordReader(place, rules(fail_on_data_loss=fail_on_data_loss)).read(Split(T0, wanted))
     return [offset for arrow_batch in batches for offset in arrow_batch.column("offset").to_pylist()]
 
 
@@ -65,8 +68,8 @@ def test_a_partition_that_is_gone_is_data_loss(root: Path, tmp_path: Path) -> No
     place = LogDirectory.open(str(root))
     (root / "t-0").rename(root / f"t-0.{'0' * 32}-delete")
     with pytest.raises(DataLossError, match=r"The partition is gone \(partition t-0, offset 5\)"):
-        list(read_range(place, T0, OffsetRange(5, 10), rules()))
-    assert list(read_range(place, T0, OffsetRange(5, 10), rules(fail_on_data_loss=False))) == []
+        list(RecordReader(place, rules()).read(Split(T0, OffsetRange(5, 10))))
+    assert list(RecordReader(place, rules(fail_on_data_loss=False)).read(Split(T0, OffsetRange(5, 10)))) == []
 
 
 @pytest.mark.parametrize("fail_on_data_loss", [True, False])
@@ -79,7 +82,8 @@ def test_a_partition_goes_before_it_is_fetched(root: Path, fail_on_data_loss: bo
                 self._partitions.clear()
             return found
 
-    reading = read_range(Racing.open(str(root)), T0, ALL, rules(fail_on_data_loss=fail_on_data_loss))
+    place = Racing.open(str(root))
+    reading = RecordReader(place, rules(fail_on_data_loss=fail_on_data_loss)).read(Split(T0, ALL))
     if fail_on_data_loss:
         with pytest.raises(UnknownTopicOrPartitionError):
             list(reading)
@@ -91,7 +95,7 @@ def test_only_what_is_wanted_is_read_but_all_must_exist(root: Path) -> None:
     place = LogDirectory.open(str(root))
 
     def read(wanted: OffsetRange, within: OffsetRange) -> list[int]:
-        batches = read_range(place, T0, wanted, rules(), within=within)
+        batches = RecordReader(place, rules()).read(Split(T0, wanted, within))
         return [offset for arrow_batch in batches for offset in arrow_batch.column("offset").to_pylist()]
 
     assert read(ALL, OffsetRange(15, 33)) == list(range(15, 33))
@@ -109,7 +113,8 @@ def test_a_topic_made_anew_is_not_read_for_the_old_one(root: Path, caplog: pytes
     def read(topic_id: str, *, fail_on_data_loss: bool = True) -> int:
         split = Split(T0, ALL, seen=Seen(topic_id))
         return sum(
-            rows.num_rows for rows in read_split(place, split, rules(fail_on_data_loss=fail_on_data_loss))
+            rows.num_rows
+            for rows in RecordReader(place, rules(fail_on_data_loss=fail_on_data_loss)).read(split)
         )
 
     assert read(old) == 60, "it has no id"
@@ -122,10 +127,99 @@ def test_a_topic_made_anew_is_not_read_for_the_old_one(root: Path, caplog: pytes
     assert "TOPIC_RECREATED" in caplog.text
 
 
+OLD_ID, NEW_ID = "AAAAAAAAAAAAAAAAAAAAAQ", "AAAAAAAAAAAAAAAAAAAAAg"
+
+
+def count(root: Path, split: Split, *, fail_on_data_loss: bool = True) -> int:
+    reader = RecordReader(LogDirectory.open(str(root)), rules(fail_on_data_loss=fail_on_data_loss))
+    return sum(rows.num_rows for rows in reader.read(split))
+
+
+def set_topic_id(folder: Path, topic_id: str) -> None:
+    (folder / "partition.metadata").write_bytes(format_partition_metadata(topic_id))
+
+
+@pytest.mark.parametrize(
+    "split",
+    [
+        Split(T0, ALL, seen=Seen(OLD_ID)),
+        Split(T0, OffsetRange(10, 30), seen=Seen(OLD_ID, end=60)),
+        Split(T0, OffsetRange(60, LATEST), seen=Seen(OLD_ID, end=60)),
+    ],
+    ids=["open", "fixed", "empty"],
+)
+def test_a_split_looks_at_its_own_folder_alone(
+    root: Path, split: Split, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever else lies in the root, of which an earlier look has shown that it is one."""
+    (root / "t-0").rename(root / "t-7")
+    set_topic_id(root / "t-7", OLD_ID)
+    (root / "t-8").mkdir()
+    split = replace(split, partition=TopicPartition("t", 7))
+    listed: list[str] = []
+    for name in ("listdir", "scandir"):
+        real = getattr(os, name)
+        monkeypatch.setattr(os, name, lambda path, real=real: listed.append(str(path)) or real(path))
+    place = LogDirectory.open(str(root), checked=True)
+    assert sum(rows.num_rows for rows in RecordReader(place, rules()).read(split)) in (60, 20, 0)
+    assert set(listed) <= {str(root / "t-7")}
+
+
+def test_a_folder_of_another_topic_is_noticed_by_its_own_id_and_the_topics(root: Path) -> None:
+    other = root / "t-1"
+    shutil.copytree(root / "t-0", other)
+    for split in (Split(TopicPartition("t", 1), ALL, seen=Seen(OLD_ID)), Split(T0, ALL, seen=Seen(OLD_ID))):
+        fixed = replace(split, offsets=OffsetRange(0, 60), seen=Seen(OLD_ID, end=60))
+        set_topic_id(root / "t-0", OLD_ID)
+        set_topic_id(other, NEW_ID)
+        assert count(root, split) == count(root, fixed) == 60, "partition 0 says what the topic's id is"
+        set_topic_id(root / "t-0", NEW_ID)
+        for its in (split, fixed):
+            with pytest.raises(DataLossError, match="TOPIC_RECREATED"):
+                count(root, its)
+            assert count(root, its, fail_on_data_loss=False) == 0
+
+
+def test_an_empty_folder_of_another_topic_is_noticed(root: Path) -> None:
+    for log in (root / "t-0").iterdir():
+        log.unlink()
+    set_topic_id(root / "t-0", OLD_ID)
+    assert count(root, Split(T0, ALL, seen=Seen(OLD_ID))) == 0
+    with pytest.raises(DataLossError, match="TOPIC_RECREATED"):
+        count(root, Split(T0, ALL, seen=Seen(NEW_ID)))
+
+
+@pytest.mark.parametrize("topic_id", ["", OLD_ID])
+def test_a_log_that_ends_before_the_range_is_data_loss(root: Path, topic_id: str) -> None:
+    set_topic_id(root / "t-0", OLD_ID)
+    for offsets in (OffsetRange(50, 70), OffsetRange(70, 80), OffsetRange(70, LATEST)):
+        for end in (0, 60, 80):
+            split = Split(T0, offsets, seen=Seen(topic_id, end=end))
+            with pytest.raises(DataLossError, match="COULD_NOT_READ_OFFSET_RANGE: the log ends at 60"):
+                count(root, split)
+            assert count(root, split, fail_on_data_loss=False) == max(60 - offsets.start, 0)
+
+
+@pytest.mark.parametrize("seen", [Seen(), Seen(OLD_ID), Seen(OLD_ID, end=60)])
+def test_what_is_not_published_is_not_read(root: Path, seen: Seen) -> None:
+    """Also if the plan says that it was there."""
+    set_topic_id(root / "t-0", OLD_ID)
+    journal = root / ".kafkalog-publish"
+    journal.write_text('{"partitions": {"t-0": {"log_end_offset": 40}}}\n\n')
+    split = Split(T0, OffsetRange(0, 60), seen=seen)
+    with pytest.raises(DataLossError, match="the log ends at 40, before offset 60"):
+        count(root, split)
+    assert count(root, split, fail_on_data_loss=False) == 40
+    assert count(root, replace(split, offsets=OffsetRange(0, 40))) == 40
+    journal.write_text('{"partitions": {"t-0": {"created": true}}}\n\n')
+    with pytest.raises(DataLossError, match="The partition is gone"):
+        count(root, split)
+
+
 @pytest.mark.parametrize("fail_on_data_loss", [True, False])
 def test_retention_overtakes_the_reader(root: Path, fail_on_data_loss: bool) -> None:
     place = LogDirectory.open(str(root), slice_bytes=1)
-    reading = read_range(place, T0, ALL, rules(fail_on_data_loss=fail_on_data_loss))
+    reading = RecordReader(place, rules(fail_on_data_loss=fail_on_data_loss)).read(Split(T0, ALL))
     found = next(reading).column("offset").to_pylist()
     for base_offset in (0, 20):
         (root / "t-0" / f"{base_offset:020}.log").unlink()

@@ -10,8 +10,9 @@ import pytest
 from pyspark_kafkalog.codec.decode import DecodeLimits
 from pyspark_kafkalog.model import DROPPED_FIELD, EARLIEST, LATEST, OffsetRange
 from pyspark_kafkalog.options.largemessages import LargeMessageOptions
+from pyspark_kafkalog.planning.splitting import Split
 from pyspark_kafkalog.transfer.reading import ReadRules
-from pyspark_kafkalog.transfer.reassembling import read_reassembled
+from pyspark_kafkalog.transfer.reassembling import WholeMessageReader
 from tests.large_log import DROPPED
 from tests.largemessage.cases import SCENARIOS, SCHEMA, Scenario, as_delivered, without_safe_offset
 
@@ -21,9 +22,10 @@ each_scenario = pytest.mark.parametrize("scenario", [its for its in SCENARIOS if
 def read(scenario: Scenario, start: int, end: int, *, max_rows: int = 50_000) -> list[dict[str, Any]]:
     rules = ReadRules(SCHEMA, scenario.read_committed, True, DecodeLimits(max_rows=max_rows))
     options = LargeMessageOptions(enabled=True, settings=scenario.settings)
-    partition, range_ = scenario.topic_partition, OffsetRange(start, end)
+    partition = scenario.topic_partition
+    split = Split(partition, OffsetRange(start, end))
     found = []
-    for rows in read_reassembled(scenario.place, partition, range_, rules, options=options):
+    for rows in WholeMessageReader(scenario.place, rules, options).read(split):
         assert rows.num_rows
         assert rows.schema == SCHEMA
         assert set(rows.column("topic").to_pylist()) == {partition.topic}
@@ -70,8 +72,8 @@ def test_what_makes_their_consumer_raise_is_a_dead_letter_however_it_is_cut() ->
     options = LargeMessageOptions(enabled=True, dead_letters=True)
 
     def letters(start: int, end: int) -> list[dict[str, Any]]:
-        partition, range_ = scenario.topic_partition, OffsetRange(start, end)
-        batches = read_reassembled(scenario.place, partition, range_, rules, options=options)
+        split = Split(scenario.topic_partition, OffsetRange(start, end))
+        batches = WholeMessageReader(scenario.place, rules, options).read(split)
         return [row for rows in batches for row in rows.to_pylist() if row["dropped"] is not None]
 
     end = scenario.log_end_offset

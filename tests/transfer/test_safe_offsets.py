@@ -11,11 +11,12 @@ import pytest
 from pyspark_kafkalog.codec.decode import DecodeLimits
 from pyspark_kafkalog.model import AssemblerSettings, CommittedOffset, OffsetRange, TopicPartition
 from pyspark_kafkalog.options.largemessages import LargeMessageOptions
+from pyspark_kafkalog.planning.splitting import Split
 from pyspark_kafkalog.transfer.committing import OffsetCommitter
 from pyspark_kafkalog.transfer.looking_back import WANTED
 from pyspark_kafkalog.transfer.open_messages import OpenMessages
 from pyspark_kafkalog.transfer.reading import ReadRules
-from pyspark_kafkalog.transfer.reassembling import read_reassembled
+from pyspark_kafkalog.transfer.reassembling import WholeMessageReader
 from pyspark_kafkalog.transfer.safe_offsets import SafeOffsets, WantedOffsets
 from tests.large_log import T0, Log, Message
 from tests.largemessage.cases import SCENARIOS, InMemory, Scenario
@@ -55,8 +56,8 @@ def offsets_from(scenario: Scenario, start: int) -> list[int]:
     """Those of the messages that our reader delivers from ``start`` to the end."""
     rules = ReadRules(OFFSET, scenario.read_committed, True, DecodeLimits())
     options = LargeMessageOptions(enabled=True, settings=scenario.settings)
-    partition, range_ = scenario.topic_partition, OffsetRange(start, scenario.log_end_offset)
-    batches = read_reassembled(scenario.place, partition, range_, rules, options=options)
+    split = Split(scenario.topic_partition, OffsetRange(start, scenario.log_end_offset))
+    batches = WholeMessageReader(scenario.place, rules, options).read(split)
     return sorted(offset for rows in batches for offset in rows.column("offset").to_pylist())
 
 

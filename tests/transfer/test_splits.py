@@ -14,10 +14,11 @@ from pyspark_kafkalog.codec.decode import DecodeLimits
 from pyspark_kafkalog.largemessage.reassembly import Reassembler
 from pyspark_kafkalog.model import AssemblerSettings, OffsetRange, Place
 from pyspark_kafkalog.options.largemessages import LargeMessageOptions
+from pyspark_kafkalog.planning.splitting import Split
 from pyspark_kafkalog.transfer.looking_back import WANTED
 from pyspark_kafkalog.transfer.open_messages import OpenMessages
 from pyspark_kafkalog.transfer.reading import ReadRules
-from pyspark_kafkalog.transfer.reassembling import read_reassembled
+from pyspark_kafkalog.transfer.reassembling import WholeMessageReader
 from tests.large_log import T0, Log, Message
 from tests.largemessage.cases import InMemory
 from tests.largemessage.interleaved import interleaved
@@ -44,10 +45,9 @@ def in_splits(
     options = LargeMessageOptions(enabled=True, settings=AssemblerSettings(capacity, gap))
     rows: Rows = []
     dropped: list[object] = []
+    reader = WholeMessageReader(place, rules, options, on_dropped=dropped.extend)
     for start, end in pairwise(cuts):
-        for batch in read_reassembled(
-            place, T0, OffsetRange(start, end), rules, options=options, on_dropped=dropped.extend
-        ):
+        for batch in reader.read(Split(T0, OffsetRange(start, end))):
             rows += batch.to_pylist()
     return rows, len(dropped)
 

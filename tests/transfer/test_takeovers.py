@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from pyspark_kafkalog.codec.decode import DecodeLimits
 from pyspark_kafkalog.model import AssemblerSettings, CommittedOffset, OffsetRange
 from pyspark_kafkalog.options.largemessages import LargeMessageOptions
+from pyspark_kafkalog.planning.splitting import Split
 from pyspark_kafkalog.transfer.looking_back import WANTED
 from pyspark_kafkalog.transfer.open_messages import OpenMessages
 from pyspark_kafkalog.transfer.reading import ReadRules
-from pyspark_kafkalog.transfer.reassembling import read_reassembled
+from pyspark_kafkalog.transfer.reassembling import WholeMessageReader
 from pyspark_kafkalog.transfer.safe_offsets import SafeOffsets, WantedOffsets
 from tests.large_log import T0, Log
 from tests.largemessage.cases import InMemory
@@ -50,7 +51,7 @@ def ours(log: Log, gap: int, ends: list[int]) -> tuple[list[int], Committed]:
     found: list[int] = []
     for start, end in pairwise(ends):
         options = LargeMessageOptions(enabled=True, settings=its)
-        for rows in read_reassembled(place, T0, OffsetRange(start, end), RULES, options=options):
+        for rows in WholeMessageReader(place, RULES, options).read(Split(T0, OffsetRange(start, end))):
             found += rows.column("offset").to_pylist()
         committed = safe_offsets({T0: end})[T0]
     return sorted(found), (committed.offset, committed.metadata)
