@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark_kafkalog.spark.audit_listener import AuditListener
     from pyspark_kafkalog.spark.progress import LagListener
-    from pyspark_kafkalog.spark.reassembly import reassemble
+    from pyspark_kafkalog.spark.reassemble import reassemble
     from pyspark_kafkalog.spark.source import KafkaLogDataSource as DefaultSource
     from pyspark_kafkalog.spark.worker_python import worker_python
 
@@ -21,7 +21,7 @@ _LOADED_ON_USE = {
     "AuditListener": ("pyspark_kafkalog.spark.audit_listener", "AuditListener"),
     "DefaultSource": ("pyspark_kafkalog.spark.source", "KafkaLogDataSource"),
     "LagListener": ("pyspark_kafkalog.spark.progress", "LagListener"),
-    "reassemble": ("pyspark_kafkalog.spark.reassembly", "reassemble"),
+    "reassemble": ("pyspark_kafkalog.spark.reassemble", "reassemble"),
     "worker_python": ("pyspark_kafkalog.spark.worker_python", "worker_python"),
 }
 

@@ -27,7 +27,7 @@ def test_importing_loads_nothing_heavy() -> None:
 
 
 def test_planning_loads_neither_arrow_nor_numba() -> None:
-    loaded = run("import sys, pyspark_kafkalog.planning.stream; print(*sys.modules)").split()
+    loaded = run("import sys, pyspark_kafkalog.streams.planner; print(*sys.modules)").split()
     assert not {"pyspark", "pyarrow", "numpy", "numba"} & set(loaded)
 
 

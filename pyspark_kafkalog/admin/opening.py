@@ -8,7 +8,7 @@ from pyspark_kafkalog.model import GroupOffsets, Place
 from pyspark_kafkalog.options.settings import PlaceOptions, place_options
 from pyspark_kafkalog.options.table import Use
 from pyspark_kafkalog.options.user_options import UserOptions
-from pyspark_kafkalog.transfer.places import open_groups, open_place
+from pyspark_kafkalog.places import open_groups, open_place
 
 
 def place_of(options: Mapping[str, str]) -> Place:

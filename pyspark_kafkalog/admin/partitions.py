@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pyspark_kafkalog.errors import UnknownTopicOrPartitionError
 from pyspark_kafkalog.model import Place, TopicPartition, Watermarks
 from pyspark_kafkalog.options.settings import Selection
-from pyspark_kafkalog.planning.offsets import look_up_partitions
+from pyspark_kafkalog.reading.offsets import look_up_partitions
 
 
 @dataclass(frozen=True, slots=True)

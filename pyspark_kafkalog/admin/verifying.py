@@ -22,7 +22,7 @@ from pyspark_kafkalog.errors import (
     LogDirectoryError,
     UnknownTopicOrPartitionError,
 )
-from pyspark_kafkalog.log.directory import LogDirectory
+from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.model import OffsetRange, Place, TopicPartition
 
 _OFFSETS = pa.schema([("offset", ROW_TYPES["offset"])])

@@ -7,10 +7,10 @@ import pyarrow as pa
 from pyspark_kafkalog.admin.consumer_groups import group_offsets, groups
 from pyspark_kafkalog.admin.partitions import topics
 from pyspark_kafkalog.admin.rows import to_table
+from pyspark_kafkalog.audit.counting import audit_rows
 from pyspark_kafkalog.options.settings import PlaceOptions
 from pyspark_kafkalog.options.views import VIEWS, ViewOptions
-from pyspark_kafkalog.transfer.auditing import audit_rows
-from pyspark_kafkalog.transfer.places import open_groups, open_place
+from pyspark_kafkalog.places import open_groups, open_place
 
 _ASSIGNED = pa.struct([("topic", pa.string()), ("partition", pa.int32())])
 _MEMBER = pa.struct(

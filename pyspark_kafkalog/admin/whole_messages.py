@@ -11,8 +11,8 @@ from pyspark_kafkalog.admin.reset import ResetStep
 from pyspark_kafkalog.codec.decode import DecodeLimits
 from pyspark_kafkalog.largemessage.metadata import commit_metadata
 from pyspark_kafkalog.model import AssemblerSettings, Place, TopicPartition
-from pyspark_kafkalog.transfer.open_messages import OpenMessages
-from pyspark_kafkalog.transfer.reading import ReadRules
+from pyspark_kafkalog.reading.open_messages import OpenMessages
+from pyspark_kafkalog.reading.ranges import ReadRules
 
 _DEFAULTS = AssemblerSettings()
 

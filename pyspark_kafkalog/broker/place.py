@@ -7,13 +7,13 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from pyspark_kafkalog.broker import list_offsets
-from pyspark_kafkalog.broker.cluster import Cluster, cluster_of
-from pyspark_kafkalog.broker.end_offsets import EndOffsets
-from pyspark_kafkalog.broker.error_codes import Refused
-from pyspark_kafkalog.broker.leaders import call_leaders
-from pyspark_kafkalog.broker.log_dirs import read_sizes, sizes_request
-from pyspark_kafkalog.broker.sockets import BrokenHandshakeError, UnreachedError
+from pyspark_kafkalog.broker.cluster.cluster import Cluster, cluster_of
+from pyspark_kafkalog.broker.cluster.leaders import call_leaders
+from pyspark_kafkalog.broker.cluster.log_dirs import read_sizes, sizes_request
+from pyspark_kafkalog.broker.fetch import list_offsets
+from pyspark_kafkalog.broker.fetch.end_offsets import EndOffsets
+from pyspark_kafkalog.broker.wire.error_codes import Refused
+from pyspark_kafkalog.broker.wire.sockets import BrokenHandshakeError, UnreachedError
 from pyspark_kafkalog.errors import (
     AuthenticationError,
     AuthorizationError,
@@ -206,7 +206,7 @@ class Brokers:
         :raises KafkaLogError: if nothing comes for kafkaConsumer.pollTimeoutMs.
         """
         # It loads the decoder's numba, which those who only plan don't need.
-        from pyspark_kafkalog.broker.fetch import fetch
+        from pyspark_kafkalog.broker.fetch.fetcher import fetch
 
         return fetch(
             self._cluster,
@@ -220,7 +220,7 @@ class Brokers:
 
     def offset_after_bytes(self, partition: TopicPartition, offsets: OffsetRange, max_bytes: int) -> int:
         """See :meth:`pyspark_kafkalog.model.Place.offset_after_bytes`: an estimate from a few samples."""
-        from pyspark_kafkalog.broker.sampling import offset_after_bytes
+        from pyspark_kafkalog.broker.fetch.sampling import offset_after_bytes
 
         return offset_after_bytes(self._cluster, self._options, partition, offsets, max_bytes)
 

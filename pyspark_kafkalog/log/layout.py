@@ -57,6 +57,11 @@ ROOT_FILES = frozenset(
 )
 """Files that lie beside the partitions; those whose name begins with a dot are not among them."""
 
+JOURNAL_FILE = ".kafkalog-publish"
+"""Of this package: the journal of an unfinished publish."""
+JOURNAL_SEPARATOR = "\n\n"
+"""Ends what readers need of the journal. What follows grows with the data, and is for an undo."""
+
 METADATA_TOPIC = "__cluster_metadata"
 """KRaft's own log, which Kafka's LogManager does not count among the partitions."""
 

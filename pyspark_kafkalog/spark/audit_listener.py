@@ -37,7 +37,7 @@ class AuditListener(StreamingQueryListener):
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
         """Tell what the tasks of the micro-batch have counted."""
-        from pyspark_kafkalog.transfer.auditing import CONSUMER, PRODUCER, told_of_batch
+        from pyspark_kafkalog.audit.counting import CONSUMER, PRODUCER, told_of_batch
 
         progress = event.progress
         try:

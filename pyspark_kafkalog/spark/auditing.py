@@ -13,9 +13,9 @@ from pyspark_kafkalog.model import ALL_OFFSETS, TopicPartition
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from pyspark_kafkalog.audit.counting import ReadAudit
     from pyspark_kafkalog.options.settings import AuditOptions
-    from pyspark_kafkalog.planning.splitting import Split
-    from pyspark_kafkalog.transfer.auditing import ReadAudit
+    from pyspark_kafkalog.reading.splits import Split
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class StepAudit:
 
 
 def _read_audit(options: AuditOptions, plan: Plan, share: str, partition: TopicPartition) -> ReadAudit:
-    from pyspark_kafkalog.transfer.auditing import CONSUMER, AuditedTask, ReadAudit
+    from pyspark_kafkalog.audit.counting import CONSUMER, AuditedTask, ReadAudit
 
     context = TaskContext.get()
     assert context is not None, "Spark runs this in a task"

@@ -17,7 +17,7 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from pyspark_kafkalog.planning.filters import Comparison
+from pyspark_kafkalog.reading.filters import Comparison
 
 _OPERATORS: dict[type[Filter], str] = {
     EqualTo: "=",

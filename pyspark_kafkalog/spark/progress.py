@@ -15,9 +15,9 @@ from pyspark_kafkalog.errors import KafkaLogError, OptionError
 from pyspark_kafkalog.model import Place, TopicPartition
 from pyspark_kafkalog.options.offsets_json import Offsets, parse_offsets
 from pyspark_kafkalog.options.settings import place_options
-from pyspark_kafkalog.planning.lag import SourceLag, source_lag
-from pyspark_kafkalog.spark.reassembly import DROPS_METRIC
-from pyspark_kafkalog.transfer.places import open_place
+from pyspark_kafkalog.places import open_place
+from pyspark_kafkalog.spark.reassemble import DROPS_METRIC
+from pyspark_kafkalog.streams.lag import SourceLag, source_lag
 
 if TYPE_CHECKING:
     from pyspark.sql import Row

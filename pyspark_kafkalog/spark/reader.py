@@ -12,21 +12,21 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark_kafkalog.model import CommittedOffsets, OffsetRange, Place, Seen, TopicPartition
 from pyspark_kafkalog.options.columns import DEAD_LETTER_FIELDS, RECORD_FIELDS, read_columns
 from pyspark_kafkalog.options.settings import place_options, read_options
-from pyspark_kafkalog.planning.filters import ALL_ROWS, bounds_of
-from pyspark_kafkalog.planning.offsets import plan_batch, start_from_group
-from pyspark_kafkalog.planning.splitting import Split
+from pyspark_kafkalog.places import open_groups, open_place
+from pyspark_kafkalog.reading.compacted_start import check_start, cleanup_policies
+from pyspark_kafkalog.reading.filters import ALL_ROWS, bounds_of
+from pyspark_kafkalog.reading.offsets import plan_batch, start_from_group
+from pyspark_kafkalog.reading.splits import Split
 from pyspark_kafkalog.spark.auditing import Plan
 from pyspark_kafkalog.spark.garbage import freeze_modules, loading
-from pyspark_kafkalog.transfer.places import open_groups, open_place
-from pyspark_kafkalog.transfer.seeking import check_start, cleanup_policies
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.datasource import Filter
     from pyspark.sql.types import StructType
 
-    from pyspark_kafkalog.transfer.auditing import ReadAudit
-    from pyspark_kafkalog.transfer.reading import ReadRules, SplitReader
+    from pyspark_kafkalog.audit.counting import ReadAudit
+    from pyspark_kafkalog.reading.ranges import ReadRules, SplitReader
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class LogReader:
     def _split_reader(self, audit: ReadAudit | None) -> SplitReader:
         """What makes rows of the records of a split, as the options say."""
         with loading():
-            from pyspark_kafkalog.transfer.reading import RecordReader
+            from pyspark_kafkalog.reading.ranges import RecordReader
         place, rules, large_messages = (
             self._open_place(reached=True),
             self._rules(),
@@ -86,7 +86,7 @@ class LogReader:
         )
         if not large_messages.enabled:
             return RecordReader(place, rules)
-        from pyspark_kafkalog.transfer.reassembling import WholeMessageReader
+        from pyspark_kafkalog.reading.whole_messages import WholeMessageReader
 
         return WholeMessageReader(place, rules, large_messages, None if audit is None else audit.dropped)
 
@@ -99,13 +99,13 @@ class LogReader:
         groups = open_groups(self._place_options)
         if not self._options.large_messages.enabled:
             return groups
-        from pyspark_kafkalog.transfer.safe_offsets import WantedOffsets
+        from pyspark_kafkalog.streams.safe_offsets import WantedOffsets
 
         return WantedOffsets(groups)
 
     def _rules(self) -> ReadRules:
         from pyspark_kafkalog.codec.decode import DecodeLimits
-        from pyspark_kafkalog.transfer.reading import ReadRules
+        from pyspark_kafkalog.reading.ranges import ReadRules
 
         return ReadRules(
             schema=self._schema,

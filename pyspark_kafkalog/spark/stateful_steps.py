@@ -1,4 +1,4 @@
-"""What gives the step of :mod:`pyspark_kafkalog.spark.assembling` Spark's state, by either API for it.
+"""What gives the step of :mod:`pyspark_kafkalog.spark.step` Spark's state, by either API for it.
 
 Both touch the state once per key and micro-batch. Frames of pandas are Spark's
 terms for it, and hold few rows here: each row has a blob of many.
@@ -15,15 +15,15 @@ from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from pyspark_kafkalog.model import TopicPartition
-from pyspark_kafkalog.spark.assembling import (
+from pyspark_kafkalog.spark.garbage import freeze_modules
+from pyspark_kafkalog.spark.row_blobs import Blob
+from pyspark_kafkalog.spark.step import (
     STEPPED,
     Assembling,
     PartitionAssembly,
     Stepped,
     in_batches,
 )
-from pyspark_kafkalog.spark.garbage import freeze_modules
-from pyspark_kafkalog.spark.row_blobs import Blob
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -16,19 +16,19 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from pyspark_kafkalog.options.offsets_json import MAX_LONG, Offsets, parse_offsets, to_json
-from pyspark_kafkalog.planning.stream import StreamPlanner
+from pyspark_kafkalog.places import open_groups, open_place
+from pyspark_kafkalog.reading.compacted_start import check_start, cleanup_policies
 from pyspark_kafkalog.spark.garbage import loading
 from pyspark_kafkalog.spark.reader import LogInputPartition, LogReader
-from pyspark_kafkalog.transfer.checkpoint import keep_topic_ids, kept_start_offsets, kept_topic_ids
-from pyspark_kafkalog.transfer.committing import TIMEOUT, CompletionWatch, OffsetCommitter
-from pyspark_kafkalog.transfer.places import open_groups, open_place
-from pyspark_kafkalog.transfer.query_log import QueryLog
-from pyspark_kafkalog.transfer.seeking import check_start, cleanup_policies
+from pyspark_kafkalog.streams.checkpoint import keep_topic_ids, kept_start_offsets, kept_topic_ids
+from pyspark_kafkalog.streams.committing import TIMEOUT, CompletionWatch, OffsetCommitter
+from pyspark_kafkalog.streams.planner import StreamPlanner
+from pyspark_kafkalog.streams.query_log import QueryLog
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from pyspark_kafkalog.transfer.safe_offsets import SafeOffsets
+    from pyspark_kafkalog.streams.safe_offsets import SafeOffsets
 
 _SHORTEST_PAUSE = 0.02
 _LONGEST_PAUSE = 0.1
@@ -89,11 +89,11 @@ class LogStreamReader(LogReader, DataSourceStreamReader, SupportsTriggerAvailabl
     def _safe_offsets(self) -> SafeOffsets:
         """Imports all that the thread of commits will need: two threads that import can deadlock."""
         with loading():
-            from pyspark_kafkalog.transfer.open_messages import OpenMessages
-            from pyspark_kafkalog.transfer.safe_offsets import SafeOffsets
+            from pyspark_kafkalog.reading.open_messages import OpenMessages
+            from pyspark_kafkalog.streams.safe_offsets import SafeOffsets
 
             if self._place_options.brokers is not None:
-                import pyspark_kafkalog.broker.fetch  # noqa: F401
+                import pyspark_kafkalog.broker.fetch.fetcher  # noqa: F401
         place, settings = partial(open_place, self._place_options), self._options.large_messages.settings
         return SafeOffsets(OpenMessages(place, self._rules(), settings))
 

@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
+    from pyspark_kafkalog.audit.counting import WriteAudit
     from pyspark_kafkalog.codec.encode import EncodeSettings
-    from pyspark_kafkalog.log.staging import StagedFile
-    from pyspark_kafkalog.transfer.auditing import WriteAudit
-    from pyspark_kafkalog.transfer.routing import Router
-    from pyspark_kafkalog.transfer.writing import RecordBatchSink
+    from pyspark_kafkalog.log.write.staging import StagedFile
+    from pyspark_kafkalog.writing.routing import Router
+    from pyspark_kafkalog.writing.rows import RecordBatchSink
 
 _log = logging.getLogger("pyspark_kafkalog")
 Finished = TypeVar("Finished")
@@ -83,7 +83,7 @@ class _Writer:
         self._options = options
 
     def _router(self, partition_count: Callable[[str], int]) -> Router:
-        from pyspark_kafkalog.transfer.routing import Router, load_partitioner
+        from pyspark_kafkalog.writing.routing import Router, load_partitioner
 
         return Router(
             topic=self._options.topic,
@@ -103,7 +103,7 @@ class _Writer:
         batch: _Batch,
     ) -> Finished:
         """Put all rows of a task into the sink, and finish it; both are audited."""
-        from pyspark_kafkalog.transfer.writing import make_splitter, write_rows
+        from pyspark_kafkalog.writing.rows import make_splitter, write_rows
 
         router = self._router(partition_count)
         splitter = make_splitter(self._options.splitter)
@@ -114,7 +114,7 @@ class _Writer:
     def _audit(self, batch: _Batch) -> AbstractContextManager[WriteAudit | None]:
         if self._options.audit is None:
             return nullcontext()
-        from pyspark_kafkalog.transfer.auditing import PRODUCER, AuditedTask, WriteAudit
+        from pyspark_kafkalog.audit.counting import PRODUCER, AuditedTask, WriteAudit
 
         task = AuditedTask(PRODUCER, *batch, f"{_task().partitionId():05d}")
         return WriteAudit(
@@ -132,7 +132,7 @@ class _Writer:
         if self._options.audit is None:
             return
         try:
-            from pyspark_kafkalog.transfer.auditing import PRODUCER, AuditedTask, committed
+            from pyspark_kafkalog.audit.counting import PRODUCER, AuditedTask, committed
 
             committed(self._options.audit, AuditedTask(PRODUCER, *batch, ""), tasks)
         except Exception:
@@ -187,7 +187,7 @@ class Staged(WriterCommitMessage):
 def _existing_topics(root: str, stage: int) -> Mapping[str, tuple[int, ...]]:
     """The topics of a log directory and their partitions. All tasks of a stage see what the first one saw."""
     with loading():
-        from pyspark_kafkalog.log.directory import LogDirectory
+        from pyspark_kafkalog.log.read.directory import LogDirectory
 
     return LogDirectory.open(root).topics() if os.path.isdir(root) else {}
 
@@ -199,7 +199,7 @@ class _DirectoryWriter(_Writer):
 
     def _stage(self, batch: _Batch, rows: Iterator[pa.RecordBatch]) -> Staged:
         with loading():
-            from pyspark_kafkalog.log.staging import Staging
+            from pyspark_kafkalog.log.write.staging import Staging
 
         options, context = self._options, _task()
         existing = _existing_topics(options.root, context.stageId())
@@ -217,8 +217,8 @@ class _DirectoryWriter(_Writer):
 
     def _publish(self, batch: _Batch, messages: list[WriterCommitMessage | None]) -> None:
         with loading():
-            from pyspark_kafkalog.log.journal import PublishedBatch
-            from pyspark_kafkalog.log.publish import LogSettings, publish
+            from pyspark_kafkalog.log.write.journal import PublishedBatch
+            from pyspark_kafkalog.log.write.publish import LogSettings, publish
 
         staged = [message for message in messages if isinstance(message, Staged)]
         if len(staged) != len(messages):
@@ -241,7 +241,7 @@ class _DirectoryWriter(_Writer):
         freeze_modules()
 
     def _discard(self, batch: _Batch) -> None:
-        from pyspark_kafkalog.log.sweeping import abort
+        from pyspark_kafkalog.log.write.sweeping import abort
 
         abort(self._options.root, batch.job)
 
@@ -330,9 +330,9 @@ class _BrokerWriter(_Writer):
     def _produce(self, batch: _Batch, rows: Iterator[pa.RecordBatch]) -> Produced:
         """Produce the rows of one task, and wait until they are acknowledged."""
         with loading():
-            from pyspark_kafkalog.broker.cluster import cluster_of
-            from pyspark_kafkalog.broker.pool import note_reached
-            from pyspark_kafkalog.broker.produce import ProduceSink
+            from pyspark_kafkalog.broker.cluster.cluster import cluster_of
+            from pyspark_kafkalog.broker.cluster.pool import note_reached
+            from pyspark_kafkalog.broker.produce.sink import ProduceSink
 
         options = self._options
         assert options.brokers is not None, "This writer is for brokers"

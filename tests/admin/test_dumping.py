@@ -6,8 +6,8 @@ import pytest
 
 from pyspark_kafkalog.admin.dumping import DumpedBatch, dump
 from pyspark_kafkalog.errors import UnknownTopicOrPartitionError
-from pyspark_kafkalog.log.directory import LogDirectory
 from pyspark_kafkalog.log.layout import parse_partition_folder
+from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.model import OffsetRange, TopicPartition
 from tests.fixtures_dir import CASES, Case, case, same_bytes
 

@@ -12,8 +12,8 @@ from pyspark_kafkalog.admin.consumer_groups import GroupOffset, group_offsets
 from pyspark_kafkalog.admin.exchange import export_csv, export_json, parse
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.model import CommittedOffset, TopicPartition
-from tests.planning.fake_groups import FakeGroups
-from tests.planning.fake_place import FakePlace
+from tests.reading.fake_groups import FakeGroups
+from tests.reading.fake_place import FakePlace
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 OFFSETS = {

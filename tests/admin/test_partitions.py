@@ -8,11 +8,11 @@ import pytest
 
 from pyspark_kafkalog.admin.partitions import PartitionState, topics
 from pyspark_kafkalog.errors import UnknownTopicOrPartitionError
-from pyspark_kafkalog.log.directory import LogDirectory
+from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.options.settings import Selection
 from tests.fixtures_dir import case
-from tests.planning.fake_place import FakePlace
+from tests.reading.fake_place import FakePlace
 
 A0, A1, HIDDEN = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("__consumer_offsets", 0)
 

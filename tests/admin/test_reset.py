@@ -7,8 +7,8 @@ import pytest
 from pyspark_kafkalog.admin.reset import ResetStep, ResetTo, execute, plan_import, plan_reset
 from pyspark_kafkalog.errors import GroupError, OptionError, UnknownTopicOrPartitionError
 from pyspark_kafkalog.model import CommittedOffset, Group, GroupMember, TopicPartition
-from tests.planning.fake_groups import FakeGroups
-from tests.planning.fake_place import FakePlace
+from tests.reading.fake_groups import FakeGroups
+from tests.reading.fake_place import FakePlace
 
 A0, A1, GONE = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("gone", 0)
 PLACE = FakePlace({A0: (2, 10), A1: (5, 7)})

@@ -10,7 +10,7 @@ import pytest
 
 from pyspark_kafkalog.admin.partitions import partitions_of
 from pyspark_kafkalog.admin.verifying import VerifiedPartition, verify
-from pyspark_kafkalog.log.directory import LogDirectory
+from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.model import TopicPartition
 from tests.fixtures_dir import CASES, Case, case
 from tests.log.partitions import copy

@@ -7,8 +7,8 @@ import pytest
 
 from pyspark_kafkalog.admin.reset import ResetStep
 from pyspark_kafkalog.admin.whole_messages import for_whole_messages
-from pyspark_kafkalog.largemessage.reassembly import Reassembler
-from pyspark_kafkalog.log.directory import LogDirectory
+from pyspark_kafkalog.largemessage.reassembler import Reassembler
+from pyspark_kafkalog.log.read.directory import LogDirectory
 from tests.largemessage.cases import SCENARIOS, Scenario
 
 SOUGHT = [

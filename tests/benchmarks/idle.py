@@ -10,7 +10,7 @@ from kafka.protocol.metadata import MetadataRequest
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from pyspark_kafkalog import DefaultSource
-from pyspark_kafkalog.broker.connection import Connection
+from pyspark_kafkalog.broker.wire.connection import Connection
 from tests.benchmarks.measure import arguments, print_ratio
 from tests.benchmarks.session import scratch_folder
 from tests.kafka import Broker

@@ -30,17 +30,20 @@ from unittest import mock
 from kafka.protocol import admin, consumer, producer, sasl
 from kafka.protocol import metadata as meta
 
-from pyspark_kafkalog.broker import cluster as cluster_module
-from pyspark_kafkalog.broker import pool, produce, produce_ids, sockets
-from pyspark_kafkalog.broker.cluster import cluster_of
-from pyspark_kafkalog.broker.connection import Connection
-from pyspark_kafkalog.broker.consumer_group_describe import (
+from pyspark_kafkalog.broker.cluster import cluster as cluster_module
+from pyspark_kafkalog.broker.cluster import pool
+from pyspark_kafkalog.broker.cluster.cluster import cluster_of
+from pyspark_kafkalog.broker.groups.describe_request import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
 )
-from pyspark_kafkalog.broker.groups import BrokerGroups
+from pyspark_kafkalog.broker.groups.groups import BrokerGroups
 from pyspark_kafkalog.broker.place import Brokers
-from pyspark_kafkalog.broker.sockets import Address
+from pyspark_kafkalog.broker.produce import ids as produce_ids
+from pyspark_kafkalog.broker.produce import sink as produce
+from pyspark_kafkalog.broker.wire import sockets
+from pyspark_kafkalog.broker.wire.connection import Connection
+from pyspark_kafkalog.broker.wire.sockets import Address
 from pyspark_kafkalog.codec.encode import EncodeSettings
 from pyspark_kafkalog.errors import KafkaLogError
 from pyspark_kafkalog.model import CommittedOffset, OffsetRange, TopicPartition
@@ -380,7 +383,7 @@ def asked() -> Any:
 def _write(options: ConnectionOptions) -> None:
     acks = ProduceOptions(delivery_timeout_ms=500, request_timeout_ms=200)
     with produce.ProduceSink(cluster_of(options), acks, EncodeSettings(batch_size=1 << 16)) as sink:
-        from pyspark_kafkalog.transfer.writing import write_rows
+        from pyspark_kafkalog.writing.rows import write_rows
 
         write_rows([numbered(5)], router_to(sink, "t"), sink)
         sink.finish()

@@ -12,15 +12,15 @@ import pyarrow as pa
 from kafka import KafkaConsumer
 from kafka import TopicPartition as KafkaTopicPartition
 
-from pyspark_kafkalog.broker.cluster import Cluster, cluster_of
-from pyspark_kafkalog.broker.produce import ProduceSink
-from pyspark_kafkalog.broker.produce_state import PartitionResult
+from pyspark_kafkalog.broker.cluster.cluster import Cluster, cluster_of
+from pyspark_kafkalog.broker.produce.sink import ProduceSink
+from pyspark_kafkalog.broker.produce.state import PartitionResult
 from pyspark_kafkalog.codec.encode import EncodeSettings
 from pyspark_kafkalog.codec.walk import Batches, walk
 from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions, ProduceOptions
-from pyspark_kafkalog.transfer.routing import Partitioner, Router
-from pyspark_kafkalog.transfer.writing import write_rows
+from pyspark_kafkalog.writing.routing import Partitioner, Router
+from pyspark_kafkalog.writing.rows import write_rows
 
 
 class Record(NamedTuple):

@@ -14,7 +14,7 @@ from kafka.protocol.api_header import ResponseClassRegistry
 from kafka.protocol.consumer import ListOffsetsResponse, OffsetFetchResponse
 from kafka.protocol.metadata import ApiVersionsResponse, MetadataResponse
 
-from pyspark_kafkalog.broker.answers import UNREADABLE, read_body, read_header, read_varint
+from pyspark_kafkalog.broker.wire.answers import UNREADABLE, read_body, read_header, read_varint
 from tests.broker import fuzz_answers
 
 CALLED = {18: 3, 3: 12, 2: 9, 1: 13, 0: 12, 8: 9, 9: 9}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pyspark_kafkalog.broker import backoff as module
-from pyspark_kafkalog.broker.backoff import Backoff
+from pyspark_kafkalog.broker.wire import backoff as module
+from pyspark_kafkalog.broker.wire.backoff import Backoff
 from pyspark_kafkalog.errors import BrokerConnectionError, BrokerError
 from pyspark_kafkalog.options.brokers import ConnectionOptions
 

@@ -13,9 +13,9 @@ import pytest
 from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 from kafka.protocol.producer import InitProducerIdResponse
 
-from pyspark_kafkalog.broker import cluster as cluster_module
-from pyspark_kafkalog.broker.cluster import Cluster, cluster_of
-from pyspark_kafkalog.broker.connection import Connection
+from pyspark_kafkalog.broker.cluster import cluster as cluster_module
+from pyspark_kafkalog.broker.cluster.cluster import Cluster, cluster_of
+from pyspark_kafkalog.broker.wire.connection import Connection
 from pyspark_kafkalog.errors import BrokerConnectionError, BrokerError
 from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions

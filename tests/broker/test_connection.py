@@ -14,8 +14,8 @@ import pytest
 from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
 from kafka.protocol.producer import ProduceRequest
 
-from pyspark_kafkalog.broker.connection import Connection, readable
-from pyspark_kafkalog.broker.sockets import Address
+from pyspark_kafkalog.broker.wire.connection import Connection, readable
+from pyspark_kafkalog.broker.wire.sockets import Address
 from pyspark_kafkalog.errors import (
     BrokerConnectionError,
     BrokerError,

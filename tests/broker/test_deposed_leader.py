@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from pyspark_kafkalog.broker import metadata
+from pyspark_kafkalog.broker.cluster import metadata
 from pyspark_kafkalog.broker.place import Brokers
 from pyspark_kafkalog.codec.decode import DecodeLimits
 from pyspark_kafkalog.errors import DataLossError
 from pyspark_kafkalog.model import OffsetRange, Seen, TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions, FetchOptions
-from pyspark_kafkalog.planning.splitting import Split
-from pyspark_kafkalog.transfer.reading import ReadRules, RecordReader
+from pyspark_kafkalog.reading.ranges import ReadRules, RecordReader
+from pyspark_kafkalog.reading.splits import Split
 from tests.broker.reading import SCHEMA
 from tests.broker.scripted_cluster import Belief, ScriptedCluster, playing
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from pyspark_kafkalog.broker import end_offsets, metadata
+from pyspark_kafkalog.broker.cluster import metadata
+from pyspark_kafkalog.broker.fetch import end_offsets
 from pyspark_kafkalog.broker.place import Brokers
 from pyspark_kafkalog.model import Seen, TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions, FetchOptions

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from kafka import KafkaProducer
 
-from pyspark_kafkalog.broker import fetch as fetch_module
+from pyspark_kafkalog.broker.fetch import fetcher as fetch_module
 from pyspark_kafkalog.broker.place import Brokers
 from pyspark_kafkalog.codec.walk import walk
 from pyspark_kafkalog.errors import CorruptRecordError, DataLossError, KafkaLogError

@@ -13,9 +13,9 @@ import pytest
 from kafka.protocol.consumer import FetchRequest, FetchResponse, ListOffsetsResponse
 from kafka.protocol.metadata import MetadataResponse
 
-from pyspark_kafkalog.broker import metadata
-from pyspark_kafkalog.broker.cluster import Cluster
-from pyspark_kafkalog.broker.fetch import fetch
+from pyspark_kafkalog.broker.cluster import metadata
+from pyspark_kafkalog.broker.cluster.cluster import Cluster
+from pyspark_kafkalog.broker.fetch.fetcher import fetch
 from pyspark_kafkalog.codec.walk import walk
 from pyspark_kafkalog.errors import (
     AuthorizationError,

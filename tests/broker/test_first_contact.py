@@ -11,17 +11,17 @@ from contextlib import contextmanager
 
 import pytest
 
-from pyspark_kafkalog.broker import pool
-from pyspark_kafkalog.broker.cluster import Cluster
-from pyspark_kafkalog.broker.groups import BrokerGroups
+from pyspark_kafkalog.broker.cluster import pool
+from pyspark_kafkalog.broker.cluster.cluster import Cluster
+from pyspark_kafkalog.broker.cluster.pool import ConnectionPool, note_reached
+from pyspark_kafkalog.broker.groups.groups import BrokerGroups
 from pyspark_kafkalog.broker.place import Brokers
-from pyspark_kafkalog.broker.pool import ConnectionPool, note_reached
-from pyspark_kafkalog.broker.sockets import Address
+from pyspark_kafkalog.broker.wire.sockets import Address
 from pyspark_kafkalog.errors import BrokerConnectionError, BrokerError
 from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions, FetchOptions
 from pyspark_kafkalog.options.settings import place_options
-from pyspark_kafkalog.transfer.places import open_place
+from pyspark_kafkalog.places import open_place
 from tests.broker.fake_broker import Asked, FakeBroker, metadata, serving
 from tests.broker.test_fetch_scripted import Script, played
 from tests.kafka_process import free_ports

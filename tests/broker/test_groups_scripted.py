@@ -12,7 +12,7 @@ from kafka.protocol.admin import DescribeGroupsResponse, ListGroupsResponse
 from kafka.protocol.consumer import OffsetCommitRequest, OffsetCommitResponse, OffsetFetchResponse
 from kafka.protocol.metadata import FindCoordinatorResponse, MetadataResponse
 
-from pyspark_kafkalog.broker.groups import BrokerGroups
+from pyspark_kafkalog.broker.groups.groups import BrokerGroups
 from pyspark_kafkalog.errors import BrokerError, GroupError, UnsupportedVersionError
 from pyspark_kafkalog.model import CommittedOffset, Group, GroupMember, TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from kafka.protocol.metadata import MetadataResponse
 
-from pyspark_kafkalog.broker.metadata import NOBODY, Leader, Metadata
+from pyspark_kafkalog.broker.cluster.metadata import NOBODY, Leader, Metadata
 from pyspark_kafkalog.model import TopicPartition
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from pyspark_kafkalog.broker import oauth
-from pyspark_kafkalog.broker.oauth import Tokens
+from pyspark_kafkalog.broker.wire import oauth
+from pyspark_kafkalog.broker.wire.oauth import Tokens
 from pyspark_kafkalog.errors import AuthenticationError
 from pyspark_kafkalog.options.security.oauth import OAuthOptions
 

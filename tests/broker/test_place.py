@@ -10,8 +10,8 @@ import pytest
 from kafka import KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as KafkaTopicPartition
 
+from pyspark_kafkalog.broker.cluster.pool import note_reached
 from pyspark_kafkalog.broker.place import Brokers
-from pyspark_kafkalog.broker.pool import note_reached
 from pyspark_kafkalog.errors import BrokerConnectionError, UnknownTopicOrPartitionError
 from pyspark_kafkalog.model import OffsetRange, StoredSize, TopicPartition, Watermarks
 from tests.broker.reading import place

@@ -14,9 +14,9 @@ import pytest
 from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.partitioner.default import murmur2
 
-from pyspark_kafkalog.broker import produce_ids
-from pyspark_kafkalog.broker.cluster import Cluster
-from pyspark_kafkalog.broker.produce_state import PartitionResult
+from pyspark_kafkalog.broker.cluster.cluster import Cluster
+from pyspark_kafkalog.broker.produce import ids as produce_ids
+from pyspark_kafkalog.broker.produce.state import PartitionResult
 from pyspark_kafkalog.codec.encode import encode
 from pyspark_kafkalog.codec.walk import walk
 from pyspark_kafkalog.errors import BrokerError, RecordTooLargeError, UnknownTopicOrPartitionError

@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from pyspark_kafkalog.broker import produce
-from pyspark_kafkalog.broker.cluster import Cluster
-from pyspark_kafkalog.broker.produce_state import PartitionResult
+from pyspark_kafkalog.broker.cluster.cluster import Cluster
+from pyspark_kafkalog.broker.produce import sink as produce
+from pyspark_kafkalog.broker.produce.state import PartitionResult
 from pyspark_kafkalog.errors import BrokerError
 from pyspark_kafkalog.model import TopicPartition
-from pyspark_kafkalog.transfer.writing import write_rows
+from pyspark_kafkalog.writing.rows import write_rows
 from tests.broker.producing import (
     connected,
     consume,

@@ -18,7 +18,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from pyspark_kafkalog.broker.produce_state import (
+from pyspark_kafkalog.broker.produce.state import (
     Answer,
     PartitionResult,
     ProduceLimits,

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 import pytest
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslAuthenticateResponse, SaslHandshakeResponse
 
-from pyspark_kafkalog.broker.connection import Connection
-from pyspark_kafkalog.broker.sockets import Address
+from pyspark_kafkalog.broker.wire.connection import Connection
+from pyspark_kafkalog.broker.wire.sockets import Address
 from pyspark_kafkalog.errors import AuthenticationError
 from pyspark_kafkalog.options.brokers import ConnectionOptions
 from pyspark_kafkalog.options.security.oauth import OAuthOptions

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from kafka.protocol.metadata import MetadataRequest
 
-from pyspark_kafkalog.broker.connection import Connection
-from pyspark_kafkalog.broker.security import sasl_configs, tls_context
-from pyspark_kafkalog.broker.sockets import Address
+from pyspark_kafkalog.broker.wire.connection import Connection
+from pyspark_kafkalog.broker.wire.sockets import Address
+from pyspark_kafkalog.broker.wire.tls import sasl_configs, tls_context
 from pyspark_kafkalog.errors import BrokerConnectionError, BrokerError, OptionError
 from pyspark_kafkalog.options.brokers import ConnectionOptions
 from pyspark_kafkalog.options.security.protocol import KerberosOptions, SecurityOptions

@@ -10,10 +10,10 @@ from dataclasses import replace
 import pytest
 from kafka.protocol.metadata import MetadataRequest
 
-from pyspark_kafkalog.broker.cluster import Cluster
-from pyspark_kafkalog.broker.connection import Connection
-from pyspark_kafkalog.broker.fetch import fetch
-from pyspark_kafkalog.broker.sockets import Address
+from pyspark_kafkalog.broker.cluster.cluster import Cluster
+from pyspark_kafkalog.broker.fetch.fetcher import fetch
+from pyspark_kafkalog.broker.wire.connection import Connection
+from pyspark_kafkalog.broker.wire.sockets import Address
 from pyspark_kafkalog.codec.walk import walk
 from pyspark_kafkalog.errors import BrokerConnectionError, KafkaLogError
 from pyspark_kafkalog.model import OffsetRange

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from pyspark_kafkalog.broker import metadata
+from pyspark_kafkalog.broker.cluster import metadata
 from pyspark_kafkalog.codec.decode import DecodeLimits
 from pyspark_kafkalog.errors import DataLossError
 from pyspark_kafkalog.model import EARLIEST, LATEST, OffsetRange, Seen, TopicPartition
 from pyspark_kafkalog.options.largemessages import LargeMessageOptions
-from pyspark_kafkalog.planning.splitting import Split
-from pyspark_kafkalog.transfer.reading import ReadRules, RecordReader, SplitReader
-from pyspark_kafkalog.transfer.reassembling import WholeMessageReader
+from pyspark_kafkalog.reading.ranges import ReadRules, RecordReader, SplitReader
+from pyspark_kafkalog.reading.splits import Split
+from pyspark_kafkalog.reading.whole_messages import WholeMessageReader
 from tests.broker.fake_broker import FETCH, METADATA
 from tests.broker.reading import SCHEMA
 from tests.broker.scripted_cluster import LIST_OFFSETS, Belief, ScriptedCluster, playing

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 import pytest
 from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 
-from pyspark_kafkalog.broker import metadata
-from pyspark_kafkalog.broker.cluster import Cluster
+from pyspark_kafkalog.broker.cluster import metadata
+from pyspark_kafkalog.broker.cluster.cluster import Cluster
 from pyspark_kafkalog.broker.place import Brokers
 from pyspark_kafkalog.model import Seen, TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions, FetchOptions

@@ -12,7 +12,7 @@ import pytest
 
 from pyspark_kafkalog.cli.output import printable, size_text, time_text
 from pyspark_kafkalog.cli.place import options_for
-from pyspark_kafkalog.log.groups import DirectoryGroups
+from pyspark_kafkalog.log.groups.groups import DirectoryGroups
 from pyspark_kafkalog.model import CommittedOffset
 from tests.cli.conftest import U0
 from tests.cli.running import run

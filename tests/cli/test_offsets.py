@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pyspark_kafkalog.cli.offsets import parse_time
-from pyspark_kafkalog.log.groups import DirectoryGroups
+from pyspark_kafkalog.log.groups.groups import DirectoryGroups
 from tests.cli.conftest import T0, T1
 from tests.cli.running import run
 from tests.fixtures_dir import SMALL_FIXTURES

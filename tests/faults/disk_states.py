@@ -20,8 +20,9 @@ from pathlib import Path
 import pyarrow as pa
 
 from pyspark_kafkalog.codec.decode import decode
-from pyspark_kafkalog.log.directory import LogDirectory
-from pyspark_kafkalog.log.journal import JOURNAL_FILE, PublishedBatch
+from pyspark_kafkalog.log.layout import JOURNAL_FILE
+from pyspark_kafkalog.log.read.directory import LogDirectory
+from pyspark_kafkalog.log.write.journal import PublishedBatch
 from pyspark_kafkalog.model import OffsetRange, TopicPartition
 from tests.faults.disk import Call, Disk, recorded
 from tests.faults.publisher import QUERY, records

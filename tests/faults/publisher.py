@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from pyspark_kafkalog.log.publish import PublishedBatch
+from pyspark_kafkalog.log.write.publish import PublishedBatch
 from pyspark_kafkalog.model import TopicPartition
 from tests.faults.steps import count_steps, serve
 from tests.log.writing import Values, publish_staged, stage, values

@@ -20,8 +20,8 @@ from typing import Any
 import pytest
 from kafka import KafkaProducer
 
-from pyspark_kafkalog.broker.groups import BrokerGroups
-from pyspark_kafkalog.log.groups import DirectoryGroups
+from pyspark_kafkalog.broker.groups.groups import BrokerGroups
+from pyspark_kafkalog.log.groups.groups import DirectoryGroups
 from pyspark_kafkalog.model import GroupOffsets, TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions
 from pyspark_kafkalog.options.offsets_json import Offsets, parse_offsets

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_kafkalog.log.journal import JOURNAL_FILE, ledger_file
+from pyspark_kafkalog.log.layout import JOURNAL_FILE
+from pyspark_kafkalog.log.write.journal import ledger_file
 from tests.faults.publisher import BATCHES, QUERY, publish_batch, records
 from tests.faults.steps import KILLED, Runner, step_runner
 from tests.log.writing import files_beside_partitions, read

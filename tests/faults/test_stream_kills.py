@@ -19,10 +19,10 @@ import pyarrow as pa
 import pytest
 
 from pyspark_kafkalog.codec.decode import DecodeLimits
-from pyspark_kafkalog.log.directory import LogDirectory
+from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.model import EARLIEST, LATEST, OffsetRange, TopicPartition
-from pyspark_kafkalog.planning.splitting import Split
-from pyspark_kafkalog.transfer.reading import ReadRules, RecordReader
+from pyspark_kafkalog.reading.ranges import ReadRules, RecordReader
+from pyspark_kafkalog.reading.splits import Split
 from tests.faults.application import HERE, Application
 
 BATCH = 100

@@ -14,10 +14,10 @@ import pyarrow as pa
 
 from pyspark_kafkalog.codec.decode import DecodeLimits
 from pyspark_kafkalog.codec.rows import ROW_TYPES
-from pyspark_kafkalog.log.directory import LogDirectory
+from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.model import EARLIEST, LATEST, AssemblerSettings, OffsetRange, TopicPartition
-from pyspark_kafkalog.planning.splitting import Split
-from pyspark_kafkalog.transfer.reading import ReadRules, RecordReader
+from pyspark_kafkalog.reading.ranges import ReadRules, RecordReader
+from pyspark_kafkalog.reading.splits import Split
 from tests.fixtures_dir import FIXTURES, SMALL_FIXTURES
 
 SCHEMA = pa.schema(list(ROW_TYPES.items()))

@@ -8,7 +8,7 @@ from typing import Any
 from pyspark_kafkalog.errors import LargeMessageDroppedError
 from pyspark_kafkalog.largemessage.dropped import INCOMPLETE
 from pyspark_kafkalog.largemessage.metadata import commit_metadata, consumer_high_watermark, parse_metadata
-from pyspark_kafkalog.largemessage.reassembly import Reassembler
+from pyspark_kafkalog.largemessage.reassembler import Reassembler
 from tests.largemessage.cases import InMemory, Scenario
 from tests.largemessage.tracker import DeliveredMessages
 

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_kafkalog.errors import RecordTooLargeError
-from pyspark_kafkalog.largemessage.splitting import Splitter
+from pyspark_kafkalog.largemessage.splitter import Splitter
 from pyspark_kafkalog.model import SplitterSettings
 from tests.fixtures_dir import FIXTURES
 from tests.largemessage.logs import stored

@@ -16,7 +16,7 @@ from pyspark_kafkalog.codec.checksum import crc32c
 from pyspark_kafkalog.codec.decode import decode
 from pyspark_kafkalog.codec.encode import EncodeSettings, encode
 from pyspark_kafkalog.codec.isolation import Visibility
-from pyspark_kafkalog.log.directory import LogDirectory
+from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.model import OffsetRange, OnCorrupt, Slice, TopicPartition
 from tests.codec.decoding import ALL_COLUMNS
 from tests.codec.strategies import Row, arrow_batch

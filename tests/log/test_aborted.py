@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_kafkalog.log.directory import LogDirectory
+from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.model import AbortedTransaction, OffsetRange
 from tests.log.partitions import T0, control_batch, data_batch, fetched, offsets_read, write_segment
 

@@ -19,11 +19,11 @@ import pytest
 from fsspec.implementations.local import LocalFileSystem
 from pyarrow import fs
 
+from pyspark_kafkalog import filesystem
 from pyspark_kafkalog.errors import DataLossError, LogDirectoryError
-from pyspark_kafkalog.log import filesystem
-from pyspark_kafkalog.log.directory import LogDirectory
-from pyspark_kafkalog.log.filesystem import Folder
-from pyspark_kafkalog.log.root import LogRoot
+from pyspark_kafkalog.filesystem import Folder
+from pyspark_kafkalog.log.read.directory import LogDirectory
+from pyspark_kafkalog.log.read.root import LogRoot
 from pyspark_kafkalog.model import OffsetRange, TopicPartition, Watermarks
 from tests.broker.producing import connected, produce, rows, unused_topic
 from tests.kafka import Broker

@@ -16,17 +16,17 @@ import pytest
 from fsspec.implementations.local import LocalFileSystem
 from pyarrow import fs
 
+from pyspark_kafkalog import filesystem
 from pyspark_kafkalog.errors import (
     CorruptRecordError,
     DataLossError,
     LogDirectoryError,
     UnknownTopicOrPartitionError,
 )
-from pyspark_kafkalog.log import filesystem
-from pyspark_kafkalog.log.directory import LogDirectory
-from pyspark_kafkalog.log.filesystem import Folder
+from pyspark_kafkalog.filesystem import Folder
 from pyspark_kafkalog.log.layout import format_offset_checkpoint, format_partition_metadata
-from pyspark_kafkalog.log.root import LogRoot
+from pyspark_kafkalog.log.read.directory import LogDirectory
+from pyspark_kafkalog.log.read.root import LogRoot
 from pyspark_kafkalog.model import OffsetRange, StoredSize, TopicPartition, Watermarks
 from tests.codec.raw import message
 from tests.fixtures_dir import case

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from pyspark_kafkalog.errors import CorruptRecordError
-from pyspark_kafkalog.log.directory import LogDirectory
+from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.model import OffsetRange, TopicPartition, Watermarks
 from tests.codec.decoding import ALL_COLUMNS, WITHOUT_TIMESTAMP, differences, topic_partition
 from tests.fixtures_dir import CASES, Case, case

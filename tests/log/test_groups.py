@@ -30,9 +30,9 @@ from pyspark_kafkalog.errors import (
     LogDirectoryError,
     LogDirectoryLockedError,
 )
-from pyspark_kafkalog.log import groups as groups_module
-from pyspark_kafkalog.log.filesystem import InputFile
-from pyspark_kafkalog.log.groups import DirectoryGroups
+from pyspark_kafkalog.filesystem import InputFile
+from pyspark_kafkalog.log.groups import groups as groups_module
+from pyspark_kafkalog.log.groups.groups import DirectoryGroups
 from pyspark_kafkalog.log.layout import CLEAN_SHUTDOWN_FILE
 from pyspark_kafkalog.model import CommittedOffset, Group, OffsetRange, TopicPartition
 from tests.codec import raw
@@ -658,8 +658,8 @@ def test_readers_notice_nothing_of_a_compaction(
     groups_of(tmp_path).commit("fixed", {T1: CommittedOffset(7)})
     script = """
 import os, sys
-from pyspark_kafkalog.log import groups
-from pyspark_kafkalog.log.groups import DirectoryGroups, replace
+from pyspark_kafkalog.log.groups import groups
+from pyspark_kafkalog.log.groups.groups import DirectoryGroups, replace
 from pyspark_kafkalog.model import CommittedOffset, TopicPartition
 groups._CLEAN_BYTES = 4096
 groups._SETTINGS = replace(groups._SETTINGS, segment_bytes=2000)

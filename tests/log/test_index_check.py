@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_kafkalog.log.directory import LogDirectory
+from pyspark_kafkalog.log.read.directory import LogDirectory
 from tests.log.partitions import FIRST_TIMESTAMP, T0, batch, write_index, write_segment, write_time_index
 
 SIZE = len(batch(0, 10))

@@ -14,8 +14,9 @@ import time
 import pytest
 
 from pyspark_kafkalog.errors import LogDirectoryError, LogDirectoryLockedError
-from pyspark_kafkalog.log import lock, publish
+from pyspark_kafkalog.log import lock
 from pyspark_kafkalog.log.lock import check_unlocked, directory_lock
+from pyspark_kafkalog.log.write import publish
 from tests.log.writing import T0, publish_staged, read, stage, values, write
 
 HOLD = """

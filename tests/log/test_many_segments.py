@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_kafkalog.log.directory import LogDirectory
+from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.model import OffsetRange, StoredSize, Watermarks
 from tests.log.partitions import (
     FIRST_TIMESTAMP,

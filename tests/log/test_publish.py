@@ -18,17 +18,20 @@ from typing import Any
 
 import pytest
 
+from pyspark_kafkalog import filesystem
 from pyspark_kafkalog.errors import (
     LogDirectoryError,
     OptionError,
     UnknownTopicOrPartitionError,
 )
-from pyspark_kafkalog.log import filesystem, journal, lock
-from pyspark_kafkalog.log import publish as publish_module
-from pyspark_kafkalog.log.directory import LogDirectory
-from pyspark_kafkalog.log.journal import JOURNAL_FILE, PublishedBatch
-from pyspark_kafkalog.log.staging import Section, StagedFile
-from pyspark_kafkalog.log.undo import PartitionEnd, Undo
+from pyspark_kafkalog.log import lock
+from pyspark_kafkalog.log.layout import JOURNAL_FILE, JOURNAL_SEPARATOR
+from pyspark_kafkalog.log.read.directory import LogDirectory
+from pyspark_kafkalog.log.write import journal
+from pyspark_kafkalog.log.write import publish as publish_module
+from pyspark_kafkalog.log.write.journal import PublishedBatch
+from pyspark_kafkalog.log.write.staging import Section, StagedFile
+from pyspark_kafkalog.log.write.undo import PartitionEnd, Undo
 from pyspark_kafkalog.model import OffsetRange, TopicPartition
 from tests.log.writing import (
     T0,
@@ -97,7 +100,7 @@ def test_micro_batches(tmp_path):
         published = write_batch(tmp_path, i, {T0: values(4, start=4 * i)})
         assert (published.skipped, published.offsets) == (False, {T0: OffsetRange(4 * i, 4 * i + 4)})
     assert files_beside_partitions(tmp_path) == {LEDGER}
-    ledger = json.loads((tmp_path / LEDGER).read_text().partition(journal.BEFORE_BATCHES)[0])
+    ledger = json.loads((tmp_path / LEDGER).read_text().partition(JOURNAL_SEPARATOR)[0])
     assert (ledger["query_id"], ledger["batch_id"]) == ("query", 2)
 
 
@@ -450,13 +453,13 @@ def _places(value: Any, *path: Any) -> Iterator[tuple[Any, ...]]:
 def test_journals_of_anything(interrupted):
     root, _ = interrupted
     path = root / JOURNAL_FILE
-    documents = [json.loads(text) for text in path.read_text().split(journal.BEFORE_BATCHES)]
+    documents = [json.loads(text) for text in path.read_text().split(JOURNAL_SEPARATOR)]
     texts = ["[" * 100_000, '{"version": 2, "partitions": ' + "[" * 100_000]
     for *way, last in filter(None, _places(documents)):
         for value in ANYTHING:
             changed = json.loads(json.dumps(documents))
             functools.reduce(operator.getitem, way, changed)[last] = value
-            texts.append(journal.BEFORE_BATCHES.join(map(json.dumps, changed)))
+            texts.append(JOURNAL_SEPARATOR.join(map(json.dumps, changed)))
     undone = []
     for text in texts:
         path.write_text(text)

@@ -14,9 +14,9 @@ import pytest
 
 from pyspark_kafkalog.codec.encode import EncodeSettings, encode
 from pyspark_kafkalog.errors import LogDirectoryError
-from pyspark_kafkalog.log import staging, sweeping
-from pyspark_kafkalog.log.publish import abort
-from pyspark_kafkalog.log.staging import Section, StagedFile, Staging
+from pyspark_kafkalog.log.write import staging, sweeping
+from pyspark_kafkalog.log.write.publish import abort
+from pyspark_kafkalog.log.write.staging import Section, StagedFile, Staging
 from tests.codec.strategies import Row, arrow_batch
 from tests.log.writing import (
     T0,

@@ -16,13 +16,14 @@ import pytest
 
 from pyspark_kafkalog.codec.walk import walk
 from pyspark_kafkalog.errors import LogDirectoryError
-from pyspark_kafkalog.log import journal
-from pyspark_kafkalog.log import publish as publish_module
-from pyspark_kafkalog.log.directory import LogDirectory
-from pyspark_kafkalog.log.journal import JOURNAL_FILE, ledger_file
-from pyspark_kafkalog.log.partition import Partition
-from pyspark_kafkalog.log.root import LogRoot
-from pyspark_kafkalog.log.segment import Segment
+from pyspark_kafkalog.log.layout import JOURNAL_FILE, JOURNAL_SEPARATOR
+from pyspark_kafkalog.log.read.directory import LogDirectory
+from pyspark_kafkalog.log.read.partition import Partition
+from pyspark_kafkalog.log.read.root import LogRoot
+from pyspark_kafkalog.log.read.segment import Segment
+from pyspark_kafkalog.log.write import journal
+from pyspark_kafkalog.log.write import publish as publish_module
+from pyspark_kafkalog.log.write.journal import ledger_file
 from pyspark_kafkalog.model import TopicPartition
 from tests.log.writing import T0, T1, files_beside_partitions, read, values, write, write_batch
 
@@ -244,7 +245,7 @@ def test_records_that_were_made_to_look_like_batches(tmp_path, monkeypatch):
 
 def as_version_1(path: Path) -> None:
     """Let a journal or ledger be as the first version of the format has it."""
-    entries = json.loads(path.read_text().partition(journal.BEFORE_BATCHES)[0])
+    entries = json.loads(path.read_text().partition(JOURNAL_SEPARATOR)[0])
     entries["version"] = 1
     del entries["append_time"]
     for name, end in entries["partitions"].items():

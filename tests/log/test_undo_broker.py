@@ -14,9 +14,9 @@ from kafka import KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as KafkaTopicPartition
 
 from pyspark_kafkalog.errors import LogDirectoryError
-from pyspark_kafkalog.log import journal
-from pyspark_kafkalog.log import publish as publish_module
-from pyspark_kafkalog.log.journal import JOURNAL_FILE
+from pyspark_kafkalog.log.layout import JOURNAL_FILE
+from pyspark_kafkalog.log.write import journal
+from pyspark_kafkalog.log.write import publish as publish_module
 from tests.kafka import Broker
 from tests.log.test_undo import Crash
 from tests.log.writing import T0, read, values, write

@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from pyspark_kafkalog.codec.decode import decode
 from pyspark_kafkalog.codec.encode import EncodeSettings, encode
-from pyspark_kafkalog.log.directory import LogDirectory
-from pyspark_kafkalog.log.publish import LogSettings, Published, PublishedBatch, publish
-from pyspark_kafkalog.log.staging import StagedFile, Staging
+from pyspark_kafkalog.log.read.directory import LogDirectory
+from pyspark_kafkalog.log.write.publish import LogSettings, Published, PublishedBatch, publish
+from pyspark_kafkalog.log.write.staging import StagedFile, Staging
 from pyspark_kafkalog.model import OffsetRange, TopicPartition
 from tests.codec.strategies import Row, arrow_batch
 

@@ -9,9 +9,9 @@ _CONTINUOUS = "Spark has no continuous mode for Python sources and sinks."
 _REAL_TIME = "Spark has no real-time mode for Python sources."
 _V1 = "Spark has one way for Python sources, its V2; the peer's V1 and V2 are not told apart here."
 _POOLS = "About objects that the peer keeps in the JVM; `tests/broker` tests how ours keeps connections."
-_SPLITTING = "`tests/planning/test_splitting.py`"
+_SPLITTING = "`tests/reading/test_splits.py`"
 _OFFSETS_JSON = "`tests/options/test_offsets_json.py`"
-_LISTENER = "`tests/planning/test_lag.py`, for what `LagListener` tells."
+_LISTENER = "`tests/streams/test_lag.py`, for what `LagListener` tells."
 
 ELSEWHERE = [
     Elsewhere("KafkaMicroBatchV1SourceSuite", ("V1 Source is used when disabled through SQLConf",), _V1),

@@ -6,13 +6,13 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
-from pyspark_kafkalog.broker.cluster import cluster_of
+from pyspark_kafkalog.broker.cluster.cluster import cluster_of
 from pyspark_kafkalog.codec.decode import DecodeLimits
 from pyspark_kafkalog.model import EARLIEST, LATEST, OffsetRange, TopicPartition
 from pyspark_kafkalog.options.settings import place_options
-from pyspark_kafkalog.planning.splitting import Split
-from pyspark_kafkalog.transfer.places import open_place
-from pyspark_kafkalog.transfer.reading import ReadRules, RecordReader
+from pyspark_kafkalog.places import open_place
+from pyspark_kafkalog.reading.ranges import ReadRules, RecordReader
+from pyspark_kafkalog.reading.splits import Split
 from tests.broker.producing import produce
 from tests.security.logins import Options
 

@@ -23,7 +23,7 @@ from pyspark_kafkalog.options.client_settings import (
 from pyspark_kafkalog.options.settings import PlaceOptions, place_options, read_options, write_options
 from pyspark_kafkalog.options.table import BY_NAME, Where
 from pyspark_kafkalog.options.user_options import forget_logged
-from pyspark_kafkalog.transfer.places import open_place
+from pyspark_kafkalog.places import open_place
 from tests.broker.fake_broker import API_VERSIONS, METADATA, Asked, FakeBroker, framed, serving
 
 HUSH = "Hush7"

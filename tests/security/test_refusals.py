@@ -9,7 +9,7 @@ import pytest
 
 from pyspark_kafkalog.errors import AuthenticationError, BrokerError, OptionError
 from pyspark_kafkalog.options.settings import place_options
-from pyspark_kafkalog.transfer.places import open_place
+from pyspark_kafkalog.places import open_place
 from tests.broker.producing import numbered
 from tests.kafka_certificates import KEY_PASSWORD
 from tests.kafka_secure import PASSWORD, SecureBroker, unsecured_token

@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_kafkalog.model import DROPPED_FIELD, AssemblerSettings, TopicPartition
-from pyspark_kafkalog.spark.assembling import (
+from pyspark_kafkalog.spark.row_blobs import Blob, pack
+from pyspark_kafkalog.spark.step import (
     Assembling,
     PartitionAssembly,
     assemble_sorted,
     in_batches,
     unpack,
 )
-from pyspark_kafkalog.spark.row_blobs import Blob, pack
 from tests.large_log import DROPPED
 from tests.largemessage.interleaved import interleaved, segment_values
 

@@ -13,7 +13,7 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql.types import StructType
 
 from pyspark_kafkalog import LagListener
-from pyspark_kafkalog.broker.connection import Connection
+from pyspark_kafkalog.broker.wire.connection import Connection
 from pyspark_kafkalog.spark.source import KafkaLogDataSource
 from tests.spark.conftest import in_order
 

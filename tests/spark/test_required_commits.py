@@ -9,7 +9,7 @@ from kafka import KafkaProducer
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from pyspark_kafkalog import DefaultSource
-from pyspark_kafkalog.broker.groups import BrokerGroups
+from pyspark_kafkalog.broker.groups.groups import BrokerGroups
 from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions
 from tests.kafka_cluster import Cluster

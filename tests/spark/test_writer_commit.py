@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
 
+from pyspark_kafkalog.audit import counting as auditing
 from pyspark_kafkalog.errors import LogDirectoryError
 from pyspark_kafkalog.spark import writer as writer_module
 from pyspark_kafkalog.spark.writer import Staged, batch_writer, stream_writer
-from pyspark_kafkalog.transfer import auditing
 from tests.log.writing import T0, read, stage, values
 
 SCHEMA = StructType([StructField("value", BinaryType())])

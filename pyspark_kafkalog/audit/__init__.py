@@ -1,0 +1,1 @@
+"""Counts messages, and keeps the counts where the files of the place are."""

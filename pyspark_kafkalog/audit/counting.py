@@ -1,0 +1,351 @@
+"""Audits: messages and bytes that each task wrote or read, by topic, kind and bucket of time.
+
+The counts are those of LinkedIn's clients (``AbstractAuditor``,
+``CountingAuditStats``): a message counts once, however many message segments it
+has, with the bytes of its key and value before it is split, or after it is put together.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pyspark_kafkalog.audit.files import mark_committed, put_audit, read_audits
+from pyspark_kafkalog.codec.columns import binary_column
+from pyspark_kafkalog.options.importing import imported
+from pyspark_kafkalog.options.settings import AuditOptions
+from pyspark_kafkalog.options.values import COUNTING
+
+if TYPE_CHECKING:
+    from pyspark_kafkalog.largemessage.dropped import Dropped
+
+PRODUCER, CONSUMER = "producer", "consumer"
+ATTEMPT, SUCCESS, FAILURE = "ATTEMPT", "SUCCESS", "FAILURE"
+DROPPED = "DROPPED-"
+"""Stands before the reason for which a reader dropped a message."""
+
+_MOST_EMPTY = 1000
+"""Buckets without messages that may lie between others: cheaper than to sort the messages."""
+
+_log = logging.getLogger("pyspark_kafkalog")
+
+
+class AuditedTask(NamedTuple):
+    """Whose messages are counted: a share of a micro-batch, or of a batch, whose ``batch`` is None.
+
+    ``share`` names it within its batch, and is the same when it is done again.
+    """
+
+    side: str
+    query: str
+    batch: int | None
+    share: str
+
+
+class AuditCount(NamedTuple):
+    """Messages of one kind in one bucket of time, which starts at ``bucket_start`` ms; None if unknown."""
+
+    topic: str
+    kind: str
+    bucket_start: int | None
+    messages: int
+    bytes: int
+
+
+class Auditor(Protocol):
+    """What is told of all messages of one task. Made as ``Class(task, bucket_ms)``."""
+
+    def record(self, count: AuditCount) -> None:
+        """Called some times for each arrow batch, with what is new."""
+
+    def close(self) -> Iterable[AuditCount]:
+        """What to report of the task; called once, at its end."""
+
+
+class CountingAuditor:
+    """Sums up what it is told."""
+
+    def __init__(self, task: AuditedTask, bucket_ms: int) -> None:
+        self._sums: dict[tuple[str, str, int | None], tuple[int, int]] = {}
+
+    def record(self, count: AuditCount) -> None:
+        """See :meth:`Auditor.record`."""
+        messages, size = self._sums.get(count[:3], (0, 0))
+        self._sums[count[:3]] = (messages + count.messages, size + count.bytes)
+
+    def close(self) -> list[AuditCount]:
+        """See :meth:`Auditor.close`."""
+        return [AuditCount(*key, *sums) for key, sums in self._sums.items()]
+
+
+def load_auditor(name: str, task: AuditedTask, bucket_ms: int) -> Auditor:
+    """The auditor of a task: ``counting``, or one of the user's at ``module:name``.
+
+    :raises OptionError: if it can't be imported or is not callable.
+    """
+    if name == COUNTING:
+        return CountingAuditor(task, bucket_ms)
+    auditor: Auditor = imported("auditor", name, form="package.module:Class")(task, bucket_ms)
+    return auditor
+
+
+class TaskAudit:
+    """Feeds the auditor of one task, and keeps what it reports."""
+
+    def __init__(self, options: AuditOptions, task: AuditedTask) -> None:
+        self._options = options
+        self._task = task
+        self._auditor = load_auditor(options.auditor, task, options.bucket_ms)
+        self._attempts = CountingAuditor(task, options.bucket_ms)
+
+    def count(self, topic: str, kind: str, sizes: np.ndarray, timestamps: np.ndarray | None) -> None:
+        """Count messages, given the bytes of each and, if they are known, ms."""
+        for found in counted(topic, kind, sizes, timestamps, self._options.bucket_ms):
+            self._auditor.record(found)
+            if kind == ATTEMPT:
+                self._attempts.record(found)
+
+    def attempts_became(self, kind: str) -> None:
+        """Count all attempts once more, as what became of them."""
+        for count in self._attempts.close():
+            self._auditor.record(count._replace(kind=kind))
+
+    def report(self, *, share: str | None = None, awaits_commit: bool = False) -> None:
+        """Log the counts, and put them where the options say.
+
+        :param share: stands for that of the task.
+        :param awaits_commit: successes count once the batch is marked as committed.
+        :raises LogDirectoryError: if that can't be written.
+        """
+        counts = sorted(self._auditor.close(), key=_order)
+        for count in counts:
+            _log.info("%s", told(count, self._options.bucket_ms))
+        if self._options.location is None:
+            return
+        rows = [_row(self._task, count, self._options.bucket_ms) for count in counts]
+        for row in rows:
+            row["awaitsCommit"] = awaits_commit and row["kind"] == SUCCESS
+        data = "".join(f"{json.dumps(row)}\n" for row in rows).encode()
+        put_audit(self._options.location, folders(self._task), share or self._task.share, data)
+
+
+class WriteAudit:
+    """Counts what one task writes: attempts, and at the end what became of them. A context manager.
+
+    A task that fails leaves a file for each attempt, which counts whatever becomes of the next one.
+    """
+
+    def __init__(
+        self, options: AuditOptions, task: AuditedTask, *, attempt: int, awaits_commit: bool
+    ) -> None:
+        self._audit = TaskAudit(options, task)
+        self._failed_share = f"{task.share}.failed-{attempt}"
+        self._awaits_commit = awaits_commit
+
+    def attempted(self, topic: str, records: pa.RecordBatch, rows: np.ndarray | None) -> None:
+        """Count these rows of ``records`` (columns key, value, timestamp: int64), or all of them."""
+        sizes, timestamps = message_sizes(records), records.column("timestamp").to_numpy()
+        if rows is not None:
+            sizes, timestamps = sizes[rows], timestamps[rows]
+        self._audit.count(topic, ATTEMPT, sizes, timestamps)
+
+    def __enter__(self) -> WriteAudit:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self._audit.attempts_became(SUCCESS)
+            self._audit.report(awaits_commit=self._awaits_commit)
+            return
+        try:
+            self._audit.attempts_became(FAILURE)
+            self._audit.report(share=self._failed_share)
+        except Exception:
+            _log.warning("The audit of a task that failed is lost", exc_info=True)  # not its cause
+
+
+class ReadAudit:
+    """Counts what one task reads of one topic: what it delivers, and large messages that it drops.
+
+    Bytes and buckets of time are counted as far as the columns key, value and timestamp are there.
+    """
+
+    def __init__(self, options: AuditOptions, task: AuditedTask, topic: str) -> None:
+        self._audit = TaskAudit(options, task)
+        self._topic = topic
+
+    def passing(self, arrow_batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The rows, counted as they pass; the counts are reported when the last has passed.
+
+        Rows that tell of a dropped message, in a column ``dropped``, are no messages.
+        """
+        for rows in arrow_batches:
+            self.delivered(rows)
+            yield rows
+        self.report()
+
+    def delivered(self, rows: pa.RecordBatch) -> None:
+        """Count messages; see :meth:`passing`."""
+        if "dropped" in rows.schema.names:
+            rows = rows.filter(rows.column("dropped").is_null())
+        self._audit.count(self._topic, SUCCESS, message_sizes(rows), _milliseconds(rows))
+
+    def dropped(self, messages: Sequence[Dropped]) -> None:
+        """Count messages that were dropped, with the bytes of their slices that were held."""
+        for reason, some in groupby(messages, key=lambda message: message.reason.value):
+            sizes = [sum(len(one.slice or b"") for one in message.segments) for message in some]
+            self._audit.count(self._topic, DROPPED + reason, np.array(sizes, np.int64), None)
+
+    def dropped_for(self, reason: str, messages: int) -> None:
+        """Count so many messages that were dropped, of whose bytes nothing is known."""
+        self._audit.count(self._topic, DROPPED + reason, np.zeros(messages, np.int64), None)
+
+    def report(self) -> None:
+        """See :meth:`TaskAudit.report`."""
+        self._audit.report()
+
+
+def committed(options: AuditOptions, task: AuditedTask, shares: int) -> None:
+    """Mark the batch of ``task`` as visible: what its tasks wrote, in so many shares, has succeeded.
+
+    :raises LogDirectoryError: if that can't be written.
+    """
+    if options.location is not None:
+        mark_committed(options.location, folders(task), shares)
+
+
+def folders(task: AuditedTask) -> tuple[str, ...]:
+    """The folders below the location that hold the files of a batch."""
+    return task.side, task.query, "batch" if task.batch is None else str(task.batch)
+
+
+def counted(
+    topic: str, kind: str, sizes: np.ndarray, timestamps: np.ndarray | None, bucket_ms: int
+) -> Iterator[AuditCount]:
+    """The sums of messages, by bucket: a timestamp divided by ``bucket_ms``, towards zero as Java does."""
+    if not sizes.size:
+        return
+    if timestamps is None:
+        yield AuditCount(topic, kind, None, sizes.size, int(sizes.sum()))
+        return
+    first, last = _bucket(np.array([timestamps.min(), timestamps.max()]), bucket_ms).tolist()
+    if first == last:
+        yield AuditCount(topic, kind, first * bucket_ms, sizes.size, int(sizes.sum()))
+        return
+    buckets = _bucket(timestamps, bucket_ms)
+    if last - first > _MOST_EMPTY + sizes.size:
+        found, places = np.unique(buckets, return_inverse=True)
+    else:
+        found, places = np.arange(first, last + 1), buckets - first
+    messages = np.bincount(places)
+    totals = np.bincount(places, weights=sizes)  # exact: an arrow batch has less than 2**53 bytes
+    for place in np.flatnonzero(messages).tolist():
+        start, count, total = int(found[place]) * bucket_ms, int(messages[place]), int(totals[place])
+        yield AuditCount(topic, kind, start, count, total)
+
+
+def _bucket(timestamps: np.ndarray, bucket_ms: int) -> np.ndarray:
+    """Division towards zero."""
+    if timestamps.min() >= 0:
+        return timestamps // bucket_ms
+    return np.where(timestamps < 0, -(-timestamps // bucket_ms), timestamps // bucket_ms)
+
+
+def message_sizes(rows: pa.RecordBatch) -> np.ndarray:
+    """For each row the bytes of key and value, of those that there are; null counts as none."""
+    sizes = np.zeros(rows.num_rows, np.int64)
+    for name in "key", "value":
+        if name not in rows.schema.names:
+            continue
+        column = rows.column(name)
+        if column.null_count == 0:
+            sizes += np.diff(binary_column(column)[0])
+        elif column.null_count < rows.num_rows:
+            sizes += pc.binary_length(column).fill_null(0).to_numpy()
+    return sizes
+
+
+def _milliseconds(rows: pa.RecordBatch) -> np.ndarray | None:
+    if "timestamp" not in rows.schema.names:
+        return None
+    micros: np.ndarray = rows.column("timestamp").cast(pa.int64()).fill_null(-1000).to_numpy()
+    return micros // 1000
+
+
+def told(count: AuditCount, bucket_ms: int) -> str:
+    """A count as LinkedIn's LoggingAuditor logs it, in UTC."""
+    start = count.bucket_start
+    if start is None:
+        return f"({count.topic},{count.kind}), ({count.messages} messages, {count.bytes} bytes)"
+    return (
+        f"[{_date(start)} - {_date(start + bucket_ms)}] : ({count.topic},{start // bucket_ms},{count.kind}),"
+        f" ({count.messages} messages, {count.bytes} bytes)"
+    )
+
+
+def _date(milliseconds: int) -> str:
+    """As Java's Date prints itself, whatever the locale is here."""
+    try:
+        date = datetime.datetime.fromtimestamp(milliseconds / 1000, datetime.timezone.utc)
+    except (ValueError, OverflowError, OSError):
+        return f"{milliseconds} ms"
+    day = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")[date.weekday()]
+    month = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split()[date.month - 1]  # noqa: SIM905
+    return f"{day} {month} {date:%d %H:%M:%S} UTC {date.year}"
+
+
+def _row(task: AuditedTask, count: AuditCount, bucket_ms: int) -> dict[str, Any]:
+    start = count.bucket_start
+    return {
+        "side": task.side,
+        "topic": count.topic,
+        "kind": count.kind,
+        "bucketStart": start,
+        "bucketEnd": None if start is None else start + bucket_ms,
+        "messages": count.messages,
+        "bytes": count.bytes,
+        "query": task.query,
+        "batch": task.batch,
+    }
+
+
+def told_of_batch(location: str, side: str, query: str, batch: int) -> Iterator[str]:
+    """What one side has counted of a micro-batch: the sums over its tasks, as :func:`told` tells them."""
+    task = AuditedTask(side, query, batch, "")
+    widths: dict[AuditCount, int] = {}
+    auditor = CountingAuditor(task, 0)
+    for row in audit_rows(location, folders(task)):
+        start = row["bucketStart"]
+        count = AuditCount(row["topic"], row["kind"], start, row["messages"], row["bytes"])
+        auditor.record(count)
+        widths[count._replace(messages=0, bytes=0)] = 1 if start is None else row["bucketEnd"] - start
+    for count in sorted(auditor.close(), key=_order):
+        yield f"{side} {told(count, widths[count._replace(messages=0, bytes=0)])}"
+
+
+def _order(count: AuditCount) -> tuple[str, str, int]:
+    return count.topic, count.kind, count.bucket_start or 0
+
+
+def audit_rows(location: str, within: tuple[str, ...] = ()) -> Iterator[dict[str, Any]]:
+    """The counts at a location, one for each task, bucket and kind; times in ms.
+
+    :param within: of these folders only.
+    """
+    for data, is_committed in read_audits(location, within):
+        for line in data.splitlines():
+            row = json.loads(line)
+            if is_committed or not row.pop("awaitsCommit", False):
+                row.pop("awaitsCommit", None)
+                yield row

@@ -1,0 +1,40 @@
+"""Which cluster answers, and which topics it has: what tells a cluster that was set up anew."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+from pyspark_kafkalog.broker.cluster.metadata import MAX_VERSION, Metadata, metadata_request
+from pyspark_kafkalog.broker.wire.connection import Connection
+
+_cluster_ids: WeakKeyDictionary[Connection, str | None] = WeakKeyDictionary()
+"""A broker's process belongs to one cluster, so this holds for as long as the connection is open."""
+
+
+class Identity(NamedTuple):
+    """A cluster's id, None before Kafka 0.10.1, and the ids of topics in it, empty before Kafka 2.8."""
+
+    cluster_id: str | None
+    topic_ids: dict[str, str]
+
+
+def identity_in(response: Any, topics: Collection[str]) -> Identity:
+    """What a response to :func:`metadata_request` says; without topics that do not exist."""
+    metadata = Metadata()
+    metadata.learn(response, topics)
+    return Identity(response.cluster_id, {name: its.topic_id for name, its in metadata.topics.items()})
+
+
+def cluster_id_at(connection: Connection, *, timeout: float) -> str | None:
+    """The id of the cluster that this connection leads to. Asked once.
+
+    :param timeout: seconds for it.
+    :raises BrokerConnectionError: if there is no answer.
+    """
+    if connection not in _cluster_ids:
+        request = metadata_request([], create=False)
+        response = connection.call(request, max_version=MAX_VERSION, timeout=timeout)
+        _cluster_ids[connection] = response.cluster_id
+    return _cluster_ids[connection]

@@ -1,0 +1,185 @@
+"""The connections that a process keeps to the brokers of one cluster."""
+
+from __future__ import annotations
+
+import random
+import socket
+import ssl
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from pyspark_kafkalog.broker.wire.backoff import Backoff
+from pyspark_kafkalog.broker.wire.connection import Connection
+from pyspark_kafkalog.broker.wire.sockets import Address, UnknownHostError, UnreachedError
+from pyspark_kafkalog.broker.wire.tls import tls_context
+from pyspark_kafkalog.errors import BrokerConnectionError
+from pyspark_kafkalog.options.brokers import ConnectionOptions
+
+_TRIED_IF_SILENT = 4
+"""Bootstrap servers that are tried, at least, where each keeps silent."""
+
+_reached: set[ConnectionOptions] = set()
+"""Where a broker has answered this process, or one before it."""
+
+
+def note_reached(options: ConnectionOptions) -> None:
+    """Brokers have answered: if they can't be reached, they are waited for, as they may come back."""
+    _reached.add(options)
+
+
+class ConnectionPool:
+    """Connections by address. Each belongs to whoever took it, until it is released.
+
+    Then it waits here for the next one, for connections.max.idle.ms at most.
+    """
+
+    def __init__(self, options: ConnectionOptions) -> None:
+        self._options = options
+        self._idle: dict[Address, list[Connection]] = {}
+        self._unreachable: set[Address] = set()
+        """Where the last attempt to connect has failed."""
+        self._tls: ssl.SSLContext | None = None
+
+    def take(self, address: Address, node_id: int | None, *, timeout: float | None = None) -> Connection:
+        """A connection that is open, or a new one. One attempt.
+
+        :param timeout: seconds for it; by default each step has that of the options.
+        :raises BrokerConnectionError: if the broker cannot be reached now.
+        :raises AuthenticationError: if credentials or certificates are not accepted.
+        """
+        return self._take(address, node_id, timeout, None)
+
+    def _take(
+        self, address: Address, node_id: int | None, timeout: float | None, first_answer: float | None
+    ) -> Connection:
+        idle = self._idle.get(address, [])
+        while idle:
+            connection = idle.pop()
+            is_another = None not in (node_id, connection.node_id) and connection.node_id != node_id
+            if not is_another and connection.is_usable(self._options.connections_max_idle_ms / 1000):
+                connection.node_id = connection.node_id if node_id is None else node_id
+                return connection
+            connection.close()
+        if self._tls is None:
+            self._tls = tls_context(self._options.security)
+        self._unreachable.add(address)
+        connection = Connection.open(
+            address, self._options, tls=self._tls, node_id=node_id, timeout=timeout, first_answer=first_answer
+        )
+        self._unreachable.remove(address)
+        note_reached(self._options)
+        return connection
+
+    def take_any(
+        self,
+        brokers: Mapping[int, Address],
+        *,
+        timeout: float | None = None,
+        last: Sequence[Address] = (),
+    ) -> Connection:
+        """A connection to one of them, or to a bootstrap server. All are tried, for request.timeout.ms.
+
+        Of brokers that hang two are tried, as each takes so long. Where no broker has ever answered
+        it is socket.connection.setup.timeout.ms, of which each server has its share.
+
+        :param last: whom to try after all others, in this order.
+        :param timeout: seconds for all of it, if that is less.
+        :raises BrokerConnectionError: if none can be reached.
+        :raises AuthenticationError: if credentials or certificates are not accepted.
+        """
+        if self._options not in _reached:
+            return self._first_contact(timeout)
+        patience = self._options.request_timeout_ms / 1000 if timeout is None else timeout
+        backoff = Backoff(self._options, patience, reconnecting=True)
+        while True:
+            trouble: BrokerConnectionError | None = None
+            for node_id, address in self._candidates(brokers, last):
+                # One that hangs must leave time for another.
+                share = backoff.remaining / min(len(brokers or self._options.bootstrap_servers), 2)
+                try:
+                    return self.take(address, node_id, timeout=None if timeout is None else share)
+                except BrokerConnectionError as e:
+                    trouble = e
+                    if backoff.elapsed >= (2 * patience if timeout is None else timeout):
+                        raise
+            assert trouble is not None, "There is a bootstrap server at least"
+            backoff.pause(trouble)
+
+    def _first_contact(self, timeout: float | None) -> Connection:
+        patience = (
+            min(self._options.socket_connection_setup_timeout_ms, self._options.request_timeout_ms) / 1000
+        )
+        patience = patience if timeout is None else min(patience, timeout)
+        backoff = Backoff(self._options, patience, reconnecting=True)
+        while True:
+            trouble: BrokerConnectionError | None = None
+            servers = list(self._candidates({}, ()))
+            for number, (_, address) in enumerate(servers):
+                share = max(backoff.remaining / (len(servers) - number), patience / _TRIED_IF_SILENT)
+                share = min(share, backoff.remaining)
+                try:
+                    return self._take(address, None, timeout, share)
+                except BrokerConnectionError as e:
+                    if trouble is None or not isinstance(e, UnknownHostError):
+                        trouble = e
+                if not backoff.remaining:
+                    break
+            assert trouble is not None, "There is a bootstrap server at least"
+            try:
+                backoff.pause(trouble, first_contact=True)
+            except BrokerConnectionError as e:
+                others = f", nor do the other {len(servers) - 1} bootstrap servers answer"
+                message = e.message + (others if len(servers) > 1 else "")
+                raise UnreachedError(message, broker=e.broker, hint=e.hint) from e
+
+    def retain(self, brokers: Collection[Address]) -> None:
+        """Close the connections that wait at addresses which are no longer those of brokers."""
+        known = {Address.parse(server) for server in self._options.bootstrap_servers} | set(brokers)
+        self._unreachable &= known
+        for address in self._idle.keys() - known:
+            for connection in self._idle.pop(address):
+                connection.close()
+
+    def release(self, connection: Connection) -> None:
+        """Give back a connection; one with requests in flight is closed."""
+        if connection.in_flight or connection.closed:
+            connection.close()
+        else:
+            self._idle.setdefault(connection.address, []).append(connection)
+
+    def close(self) -> None:
+        """Close the connections that nobody has taken."""
+        for connections in self._idle.values():
+            for connection in connections:
+                connection.close()
+        self._idle.clear()
+
+    def _candidates(
+        self, brokers: Mapping[int, Address], last: Sequence[Address]
+    ) -> Iterable[tuple[int | None, Address]]:
+        """Who is connected first, other brokers, bootstrap servers, the ``last``, and who is unreachable."""
+        unreachable = frozenset(self._unreachable)
+        nodes = {address: node_id for node_id, address in brokers.items()}
+        yield from (its for its in self._in_order(brokers) if its[1] not in {*last, *unreachable})
+        yield from ((nodes.get(address), address) for address in last if address not in unreachable)
+        yield from (its for its in self._in_order(brokers) if its[1] in unreachable)
+
+    def _in_order(self, brokers: Mapping[int, Address]) -> Iterable[tuple[int | None, Address]]:
+        known: list[tuple[int | None, Address]] = list(brokers.items())
+        random.shuffle(known)
+        known.sort(key=lambda broker: not self._idle.get(broker[1]))
+        yield from known
+        servers = [Address.parse(server) for server in self._options.bootstrap_servers]
+        random.shuffle(servers)
+        nodes = {address: node_id for node_id, address in known}
+        for server in servers:
+            yield from ((nodes.get(address), address) for address in self._canonical(server))
+
+    def _canonical(self, server: Address) -> list[Address]:
+        """The names that Kerberos knows, if that is asked for (KIP-235)."""
+        if self._options.client_dns_lookup != "resolve_canonical_bootstrap_servers_only":
+            return [server]
+        try:
+            found = socket.getaddrinfo(server.host, server.port, type=socket.SOCK_STREAM)
+        except OSError:
+            return [server]
+        return [Address(socket.getfqdn(str(where[0])), server.port) for *_, where in found]

@@ -1,0 +1,1 @@
+"""One connection: frames, strict answers, login, time limits and error codes."""

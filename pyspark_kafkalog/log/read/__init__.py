@@ -1,0 +1,1 @@
+"""A log directory as a place: its roots, partitions, segments and what their indexes hint at."""

@@ -1,0 +1,333 @@
+"""Kafka's log directories as a place to read from: see :class:`pyspark_kafkalog.model.Place`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import TypeVar
+
+from pyspark_kafkalog.errors import (
+    CorruptRecordError,
+    DataLossError,
+    LogDirectoryError,
+    UnconfirmedError,
+    UnknownTopicOrPartitionError,
+)
+from pyspark_kafkalog.filesystem import wait
+from pyspark_kafkalog.log.read.partition import Partition
+from pyspark_kafkalog.log.read.root import LogRoot, open_root
+from pyspark_kafkalog.log.read.times import first_at, newest_timestamp
+from pyspark_kafkalog.log.read.transactions import StableOffset, with_aborted
+from pyspark_kafkalog.model import (
+    OffsetRange,
+    OnCorrupt,
+    Seen,
+    Slice,
+    StoredSize,
+    TopicPartition,
+    Watermarks,
+)
+
+Answer = TypeVar("Answer")
+
+_LOOKS = 5
+"""How often one looks again at roots in which one publish follows the other."""
+
+_log = logging.getLogger("pyspark_kafkalog")
+_warned_of: dict[str, int] = {}
+"""File and position of each torn tail that was warned of."""
+
+
+class LogDirectory:
+    """One or several log roots, or one partition's folder, read with no broker and with no file changed.
+
+    Keeps what it learnt of the end of each partition, so that asking again is
+    cheap. Bounds are those of the files: the high watermark is the log end,
+    since nobody keeps the checkpoint of it up to date, and an unfinished
+    publish of this package is hidden.
+    """
+
+    def __init__(self, roots: Sequence[LogRoot], *, slice_bytes: int = 8 << 20) -> None:
+        self._roots = roots
+        self._slice_bytes = slice_bytes
+        self._partitions: dict[TopicPartition, Partition] = {}
+        self._stable: dict[TopicPartition, StableOffset] = {}
+
+    @classmethod
+    def open(
+        cls, path: str | Sequence[str], *, slice_bytes: int = 8 << 20, checked: bool = False
+    ) -> LogDirectory:
+        """Open local paths or URIs.
+
+        :param checked: whether they were opened before; see :func:`.root.open_root`.
+        :raises LogDirectoryError: if one does not exist, is a file, or holds neither partitions nor segments.
+        """
+        paths = [path] if isinstance(path, str) else path
+        return cls([open_root(location, checked=checked) for location in paths], slice_bytes=slice_bytes)
+
+    def topics(self, names: Collection[str] | None = None) -> Mapping[str, tuple[int, ...]]:
+        """Every topic, internal ones too, with its partition numbers in order; or those of ``names``.
+
+        :raises LogDirectoryError: if two roots hold the same partition.
+        """
+        held, unpublished = self._at_one_moment(self._held)
+        made = {partition for partition, end in unpublished.items() if end is None}
+        topics: dict[str, list[int]] = {}
+        for topic, number in sorted(held - made):
+            if names is None or topic in names:
+                topics.setdefault(topic, []).append(number)
+        return {topic: tuple(numbers) for topic, numbers in topics.items()}
+
+    def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
+        """See :meth:`pyspark_kafkalog.model.Place.topic_ids`: what the first partition's folder says.
+
+        Where that is of the partition 0, no other is looked at.
+        """
+        made = {partition for partition, end in self._unpublished().items() if end is None}
+        firsts = [TopicPartition(topic, 0) for topic in topics]
+        known = {
+            first.topic: found.topic_id()
+            for first in firsts
+            if first not in made and (found := self._find(first, anew=True)) is not None
+        }
+        others = self.topics(set(topics) - set(known)) if len(known) < len(topics) else {}
+        for topic, numbers in others.items():
+            found = self._find(TopicPartition(topic, numbers[0]))
+            known[topic] = "" if found is None else found.topic_id()
+        return known
+
+    def watermarks(
+        self, partitions: Collection[TopicPartition], *, read_committed: bool
+    ) -> dict[TopicPartition, Watermarks]:
+        """Bounds of those partitions that exist. See :meth:`pyspark_kafkalog.model.Place.watermarks`."""
+        found, unpublished = self._at_one_moment(
+            lambda: self._ask_each(partitions, lambda p: self._bounds(p, read_committed))
+        )
+        result = {}
+        for partition, bounds in found.items():
+            if partition not in unpublished:
+                self._warn_if_torn(partition)
+                result[partition] = bounds
+                continue
+            end = unpublished[partition]
+            if end is not None:
+                high_watermark = min(bounds.high_watermark, end)
+                result[partition] = Watermarks(
+                    bounds.log_start_offset, high_watermark, min(bounds.last_stable_offset, high_watermark)
+                )
+        return result
+
+    def end_offsets(
+        self, partitions: Collection[TopicPartition], *, read_committed: bool
+    ) -> dict[TopicPartition, int]:
+        """See :meth:`pyspark_kafkalog.model.Place.end_offsets`."""
+        bounds = self.watermarks(partitions, read_committed=read_committed)
+        return {p: bounds[p].end(read_committed=read_committed) for p in sorted(bounds)}
+
+    def leader_epochs(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """See :meth:`pyspark_kafkalog.model.Place.leader_epochs`: a directory has no leader."""
+        return {}
+
+    def expect(self, partition: TopicPartition, seen: Seen) -> None:
+        """See :meth:`pyspark_kafkalog.model.Place.expect`: what a directory holds is all the evidence."""
+
+    def offsets_for_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        """The offset of the first record with timestamp >= the given ms, or None.
+
+        Such an offset may be that of a transaction's marker, as with a broker.
+
+        :raises UnknownTopicOrPartitionError: if a partition does not exist.
+        """
+        found = self._first_records(times)
+        return {partition: None if first is None else first[0] for partition, first in found.items()}
+
+    def newest_timestamps(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """See :meth:`pyspark_kafkalog.model.Place.newest_timestamps`."""
+        return self._ask_each(partitions, newest_timestamp)
+
+    def oldest_timestamps(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """See :meth:`pyspark_kafkalog.model.Place.oldest_timestamps`."""
+        found = self._first_records(dict.fromkeys(filter(self._find, partitions), 0))
+        return {partition: -1 if first is None else first[1] for partition, first in found.items()}
+
+    def stored_sizes(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, StoredSize]:
+        """See :meth:`pyspark_kafkalog.model.Place.stored_sizes`: the files that count, whole."""
+        return self._ask_each(partitions, Partition.stored_size)
+
+    def mean_record_bytes(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, float]:
+        """See :meth:`pyspark_kafkalog.model.Place.mean_record_bytes`: sizes by offsets."""
+        sizes = self._ask_each(partitions, Partition.mean_record_bytes)
+        return {partition: size for partition, size in sizes.items() if size is not None}
+
+    def file_faults(self, partition: TopicPartition) -> list[CorruptRecordError]:
+        """What is wrong with a partition's files besides batches amid the log: its indexes, a torn tail."""
+        return self._ask(partition, Partition.file_faults)
+
+    def fetch(
+        self,
+        partition: TopicPartition,
+        offsets: OffsetRange,
+        *,
+        read_committed: bool,
+        on_corrupt: OnCorrupt | None = None,
+        topic_id: str = "",
+    ) -> Iterator[Slice]:
+        """Record batches that cover ``offsets``. See :meth:`pyspark_kafkalog.model.Place.fetch`.
+
+        A slice has ``slice_bytes`` at most, or one batch that is larger. A ``topic_id`` is looked for
+        in the partition's own folder alone.
+
+        :raises DataLossError: if the log begins after the start of ``offsets``, or ends before their end.
+        :raises UnknownTopicOrPartitionError: if the partition does not exist.
+        """
+        source = self._existing(partition)
+        if topic_id:
+            self._confirm(source, offsets, topic_id)
+        slices = source.read(offsets, on_corrupt=on_corrupt, largest=self._slice_bytes)
+        return with_aborted(slices, source) if read_committed else slices
+
+    def offset_after_bytes(self, partition: TopicPartition, offsets: OffsetRange, max_bytes: int) -> int:
+        """See :meth:`pyspark_kafkalog.model.Place.offset_after_bytes`.
+
+        :raises UnknownTopicOrPartitionError: if the partition does not exist.
+        """
+        return self._ask(partition, lambda p: p.offset_after_bytes(offsets, max_bytes))
+
+    def _confirm(self, partition: Partition, offsets: OffsetRange, topic_id: str) -> None:
+        """:class:`UnconfirmedError` unless the folder is that topic's, and all ``offsets`` published."""
+        topic_partition = partition.topic_partition
+        unpublished = self._unpublished().get(topic_partition, offsets.end)
+        if unpublished is None or unpublished < offsets.end or partition.topic_id() != topic_id:
+            raise UnconfirmedError(
+                "The folder does not show that it is the one that was planned for",
+                topic_partition=topic_partition,
+            )
+
+    def _bounds(self, partition: Partition, read_committed: bool) -> Watermarks:
+        segments = partition.segments()
+        log_start_offset = partition.log_start_offset(segments)
+        high_watermark = max(partition.log_end_offset(segments), log_start_offset)
+        last_stable_offset = high_watermark
+        if read_committed:
+            stable = self._stable.setdefault(partition.topic_partition, StableOffset(partition))
+            last_stable_offset = stable.last_stable_offset(OffsetRange(log_start_offset, high_watermark))
+        return Watermarks(log_start_offset, high_watermark, last_stable_offset)
+
+    def _first_records(
+        self, times: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, tuple[int, int] | None]:
+        """Offset and timestamp of the first record that is late enough, if anyone may see it."""
+        found, unpublished = self._at_one_moment(
+            lambda: {
+                partition: self._ask(partition, partial(first_at, timestamp=timestamp))
+                for partition, timestamp in times.items()
+            }
+        )
+        for partition, end in unpublished.items():
+            first = found.get(partition)
+            if first is not None and (end is None or first[0] >= end):
+                found[partition] = None
+        return found
+
+    def _ask_each(
+        self, partitions: Collection[TopicPartition], question: Callable[[Partition], Answer]
+    ) -> dict[TopicPartition, Answer]:
+        """The answers of those partitions that exist."""
+        answers = {}
+        for partition in partitions:
+            with suppress(UnknownTopicOrPartitionError):
+                answers[partition] = self._ask(partition, question)
+        return answers
+
+    def _ask(self, topic_partition: TopicPartition, question: Callable[[Partition], Answer]) -> Answer:
+        """Ask, and ask again if segments vanished meanwhile: they roll, get compacted or deleted."""
+        attempt = 0
+        while True:
+            partition = self._existing(topic_partition)
+            try:
+                return question(partition)
+            except (FileNotFoundError, DataLossError) as e:
+                self._partitions.pop(topic_partition, None)
+                self._stable.pop(topic_partition, None)
+                wait(attempt, partition.folder.label(), e)
+            attempt += 1
+
+    def _find(self, topic_partition: TopicPartition, *, anew: bool = False) -> Partition | None:
+        """The partition, if it exists; unless it is looked for ``anew``, if it did the last time."""
+        known = self._partitions.get(topic_partition)
+        if known is not None and not (anew and not known.folder.exists()):
+            return known
+        self._partitions.pop(topic_partition, None)
+        known = None
+        holder: LogRoot | None = None
+        for root in self._roots:
+            folder = root.find(topic_partition)
+            if folder is not None:
+                if holder is not None:
+                    raise _in_two_roots(topic_partition, holder, root)
+                holder = root
+                known = Partition(topic_partition, folder, root.log_start_offset)
+        if known is not None:
+            self._partitions[topic_partition] = known
+        return known
+
+    def _existing(self, topic_partition: TopicPartition) -> Partition:
+        partition = self._find(topic_partition)
+        if partition is None:
+            raise UnknownTopicOrPartitionError(
+                "The partition does not exist",
+                topic_partition=topic_partition,
+                file=", ".join(root.folder.label() for root in self._roots),
+            )
+        return partition
+
+    def _held(self) -> set[TopicPartition]:
+        """The partitions that have a folder."""
+        holders: dict[TopicPartition, LogRoot] = {}
+        for root in self._roots:
+            for partition in root.partitions():
+                if partition in holders:
+                    raise _in_two_roots(partition, holders[partition], root)
+                holders[partition] = root
+        return set(holders)
+
+    def _at_one_moment(self, look: Callable[[], Answer]) -> tuple[Answer, dict[TopicPartition, int | None]]:
+        """What ``look`` sees, and what of it is unpublished.
+
+        A publish may begin, be committed or be undone meanwhile. Of one that begins and ends meanwhile only
+        the time at which the root changed tells: then this looks again, until nothing changes.
+        """
+        last: Answer | None = None
+        for _ in range(_LOOKS):
+            changed, before = self._changed(), self._unpublished()
+            seen = look()
+            unpublished = self._unpublished() | before
+            if seen == last or changed == self._changed():
+                break
+            last = seen
+        return seen, unpublished
+
+    def _changed(self) -> list[object]:
+        """What becomes another when a publish begins or ends."""
+        return [root.changed() for root in self._roots]
+
+    def _unpublished(self) -> dict[TopicPartition, int | None]:
+        return {partition: end for root in self._roots for partition, end in root.unpublished().items()}
+
+    def _warn_if_torn(self, topic_partition: TopicPartition) -> None:
+        torn = self._partitions[topic_partition].torn_tail
+        if torn is not None and _warned_of.get(torn[0]) != torn[1]:
+            _warned_of[torn[0]] = torn[1]
+            _log.warning(
+                "%s: no whole record batch in %s from byte %d on; the log ends there", topic_partition, *torn
+            )
+
+
+def _in_two_roots(partition: TopicPartition, one: LogRoot, other: LogRoot) -> LogDirectoryError:
+    return LogDirectoryError(
+        f"The partition is in two log roots, {one.folder.label()} and {other.folder.label()}",
+        topic_partition=partition,
+        hint="Name roots of one broker only, or read each by itself.",
+    )

@@ -1,0 +1,161 @@
+"""One log root (an entry of Kafka's ``log.dirs``): its partitions, and what its own files say of them."""
+
+from __future__ import annotations
+
+import json
+
+from pyarrow import fs
+
+from pyspark_kafkalog.errors import LogDirectoryError
+from pyspark_kafkalog.filesystem import Entry, Folder, open_folder
+from pyspark_kafkalog.log.layout import (
+    JOURNAL_FILE,
+    JOURNAL_SEPARATOR,
+    LEADER_EPOCH_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    LOG_SUFFIX,
+    PARTITION_METADATA_FILE,
+    ROOT_FILES,
+    is_unused_folder,
+    parse_offset_checkpoint,
+    parse_partition_folder,
+    parse_segment_file,
+)
+from pyspark_kafkalog.model import TopicPartition
+
+
+class LogRoot:
+    """A folder of partitions; or one partition's folder, as a root that shows no other.
+
+    :param folder: the root.
+    :param only: the partition and its folder, if it is to be the only one.
+    """
+
+    def __init__(self, folder: Folder, only: tuple[TopicPartition, Folder] | None = None) -> None:
+        self.folder = folder
+        self._only = only
+        self._starts: tuple[Entry, dict[TopicPartition, int]] | None = None
+
+    def partitions(self) -> set[TopicPartition]:
+        """The partitions whose live data is here.
+
+        :raises LogDirectoryError: if one is a link that leads out of the root.
+        """
+        if self._only is not None:
+            return {self._only[0]}
+        found = set()
+        for name, entry in self.folder.list(parse_partition_folder).items():
+            partition = parse_partition_folder(name)
+            if partition is not None and entry.type == fs.FileType.Directory:
+                self.folder.check_inside(name)
+                found.add(partition)
+        return found
+
+    def find(self, partition: TopicPartition) -> Folder | None:
+        """The folder with the partition's live data, if it is here.
+
+        :raises LogDirectoryError: if it is a link that leads out of the root.
+        """
+        if self._only is not None:
+            return self._only[1] if partition == self._only[0] else None
+        name = str(partition)
+        if parse_partition_folder(name) != partition:
+            return None
+        if self.folder.look(name).type != fs.FileType.Directory:
+            return None
+        self.folder.check_inside(name)
+        return self.folder.child(name)
+
+    def log_start_offset(self, partition: TopicPartition) -> int:
+        """What ``log-start-offset-checkpoint`` says now; 0 without an entry."""
+        entry = self.folder.look(LOG_START_OFFSET_CHECKPOINT)
+        if self._starts is None or self._starts[0] != entry:
+            data = self.folder.read(LOG_START_OFFSET_CHECKPOINT) or b""
+            starts = parse_offset_checkpoint(data, self.folder.label(LOG_START_OFFSET_CHECKPOINT))
+            self._starts = entry, starts
+        return self._starts[1].get(partition, 0)
+
+    def changed(self) -> tuple[int, ...] | None:
+        """What becomes another when a publish begins or ends; None where nothing tells."""
+        try:
+            return self.folder.changed()
+        except FileNotFoundError:
+            return None
+
+    def unpublished(self) -> dict[TopicPartition, int | None]:
+        """Where partitions ended before an unfinished publish, None for one that it made.
+
+        What it has appended nobody may see.
+        """
+        data = self.folder.read(JOURNAL_FILE, before=JOURNAL_SEPARATOR.encode())
+        if data is None:
+            return {}
+        try:
+            partitions = json.loads(data)["partitions"]
+            return {
+                _partition(name): None if was.get("created") else _offset(was["log_end_offset"])
+                for name, was in partitions.items()
+            }
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            raise LogDirectoryError(
+                "The journal of an unfinished write cannot be understood",
+                file=self.folder.label(JOURNAL_FILE),
+                hint="The next write with the version of the package that left it finishes or undoes it.",
+            ) from None
+
+
+def open_root(location: str, *, checked: bool = False) -> LogRoot:
+    """The log root, or the single partition, at a path or URI.
+
+    :param checked: whether it was opened before, maybe by another process: then only a folder that is named
+        after a partition is listed.
+    :raises LogDirectoryError: if it is neither; an empty folder is a root with no partition yet.
+    """
+    folder = open_folder(location)
+    partition = parse_partition_folder(folder.name)
+    if checked and partition is None:
+        return LogRoot(folder)
+    names = folder.list()
+    own = {LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA_FILE}
+    if any(_is_log(name) for name in names) or own & set(names):
+        if partition is None:
+            raise LogDirectoryError(
+                "The folder holds segments but is not named after a partition",
+                file=folder.label(),
+                hint="Name it <topic>-<partition>, such as orders-0.",
+            )
+        return LogRoot(folder.parent(), (partition, folder))
+    if names and not any(_belongs_in_root(name) for name in names):
+        raise LogDirectoryError(
+            "The folder holds no partition",
+            file=folder.label(),
+            hint="Give Kafka's log.dirs, which holds <topic>-<partition> folders, or one of these.",
+        )
+    return LogRoot(folder)
+
+
+def _is_log(name: str) -> bool:
+    parsed = parse_segment_file(name)
+    return parsed is not None and parsed[1] == LOG_SUFFIX
+
+
+def _belongs_in_root(name: str) -> bool:
+    return (
+        name.startswith(".")
+        or name in ROOT_FILES
+        or parse_partition_folder(name) is not None
+        or is_unused_folder(name)
+    )
+
+
+def _partition(name: str) -> TopicPartition:
+    partition = parse_partition_folder(name)
+    if partition is None:
+        raise ValueError(name)
+    return partition
+
+
+def _offset(value: object) -> int:
+    if type(value) is not int or not 0 <= value < 2**63:
+        raise ValueError(value)
+    return value

@@ -1,0 +1,1 @@
+"""What tasks stage, and how the driver publishes it."""

@@ -1,0 +1,315 @@
+"""Publish what the tasks of a job staged: all of it at one moment, or nothing.
+
+Under the lock of the log directory: undo what an earlier publish left unfinished;
+skip a micro-batch that the ledger has; check the staged files; write the journal;
+append and flush; commit by one rename. See :mod:`.journal` for what that means to
+readers, to brokers, and after a crash.
+"""
+
+from __future__ import annotations
+
+import base64
+import logging
+import os
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from pyspark_kafkalog.codec.walk import Batches, walk
+from pyspark_kafkalog.errors import (
+    KafkaLogError,
+    LogDirectoryError,
+    RecordTooLargeError,
+    UnknownTopicOrPartitionError,
+)
+from pyspark_kafkalog.log.disk_errors import disk_errors
+from pyspark_kafkalog.log.durable import sync_folder
+from pyspark_kafkalog.log.layout import (
+    LOG_START_OFFSET_CHECKPOINT,
+    parse_offset_checkpoint,
+    parse_partition_folder,
+)
+from pyspark_kafkalog.log.lock import PATIENCE_SECONDS, directory_lock
+from pyspark_kafkalog.log.write import journal
+from pyspark_kafkalog.log.write.appender import (
+    LogSettings,
+    PartitionLog,
+    PendingBatches,
+    Read,
+    append,
+    create_folder,
+    new_partition,
+    open_partition,
+)
+from pyspark_kafkalog.log.write.journal import PublishedBatch
+from pyspark_kafkalog.log.write.staging import StagedFile, StagedFiles
+from pyspark_kafkalog.log.write.sweeping import abort, sweep
+from pyspark_kafkalog.model import OffsetRange, TopicPartition, check_topic
+
+__all__ = ["LogSettings", "Published", "PublishedBatch", "abort", "publish"]
+
+_log = logging.getLogger("pyspark_kafkalog")
+_THREADS = 4
+"""Partitions appended to at a time: one is copied while others are flushed to disk."""
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """The offsets that the records got; ``skipped`` if the micro-batch had been published before."""
+
+    offsets: Mapping[TopicPartition, OffsetRange] = field(default_factory=dict)
+    skipped: bool = False
+
+
+def publish(
+    root: str,
+    staged: Sequence[StagedFile],
+    *,
+    job: str,
+    settings: LogSettings,
+    num_partitions: int,
+    batch: PublishedBatch | None = None,
+    lock_timeout: float = 10,
+) -> Published:
+    """Append all records of the staged files to their partitions, visible at once; then remove the files.
+
+    Records of a partition are appended in the order of ``staged``, each file's in
+    the order in which they were staged. Whatever fails before the commit leaves
+    nothing visible; the staged files then stay for a retry, or for :func:`abort`.
+
+    :param job: whose staged files are not needed afterwards, whichever tasks they are of.
+    :param num_partitions: how many partitions a topic gets that does not exist yet.
+    :param batch: the micro-batch that this is; one that the ledger has is skipped.
+    :param lock_timeout: seconds to wait for a broker. Another writer is waited for while it makes progress.
+    :raises LogDirectoryLockedError: if a broker, or a writer that hangs, holds the directory.
+    :raises LogDirectoryError: for staged files that are gone or have changed; a full disk; a checkpoint
+        older than the directory; a directory that is not in order.
+    :raises UnknownTopicOrPartitionError: for a partition that an existing topic does not have.
+    :raises CorruptRecordError: if a partition to append to is damaged in its middle.
+    """
+    if not staged:
+        return Published()
+    with (
+        disk_errors("Could not publish", root),
+        directory_lock(root, lock_timeout, patience=PATIENCE_SECONDS) as progress,
+    ):
+        journal.recover(root)
+        if batch is not None and journal.is_published(root, batch):
+            published = Published(skipped=True)
+        else:
+            with StagedFiles(root, staged) as files:
+                pending = _read_all(files, settings, progress)
+                offsets = _append_at_once(root, pending, settings, num_partitions, batch, progress)
+            published = Published(offsets)
+        # The records are visible: nothing that follows may raise.
+        sweep(root, job)
+        return published
+
+
+def append_batch(
+    root: str, partition: TopicPartition, data: np.ndarray, settings: LogSettings, num_partitions: int
+) -> OffsetRange:
+    """Append one record batch to one partition, and flush it. The caller holds the directory's lock.
+
+    A batch is whole or it is a torn tail, which no reader sees and the next append cuts off: that needs
+    no journal, unless the topic is new and all its partitions have to be there at once.
+
+    :param num_partitions: how many the topic gets if it does not exist yet.
+    :raises LogDirectoryError: if it can't be written, or the directory is not in order.
+    :raises CorruptRecordError: if the partition is damaged in its middle.
+    """
+    journal.recover(root)
+    batches = walk(data)
+    pending = PendingBatches(_in_memory(data), *_table(batches, 0))
+    folder = os.path.join(root, str(partition))
+    if not os.path.lexists(folder):
+        return _append_at_once(root, {partition: pending}, settings, num_partitions, None)[partition]
+    _check_inside(root, folder)
+    with disk_errors("Could not append", root), journal.unclean(root):
+        log = open_partition(folder, partition, settings, _log_start_offsets(root).get(partition, 0))
+        return append(log, pending, settings, settings.append_time(), framed_last=True)
+
+
+def _append_at_once(
+    root: str,
+    pending: Mapping[TopicPartition, PendingBatches],
+    settings: LogSettings,
+    num_partitions: int,
+    batch: PublishedBatch | None,
+    progress: Callable[[], None] = lambda: None,
+) -> dict[TopicPartition, OffsetRange]:
+    """Append to all partitions, new ones made, and make it visible at one moment; or nothing at all."""
+    with disk_errors("Could not append", root, "Nothing was published."):
+        logs = _open_all(root, pending.keys(), settings, num_partitions, progress)
+        append_time = settings.append_time()
+        try:
+            entries = journal.begin(
+                root,
+                {partition: log.end() for partition, log in logs.items()},
+                {partition: its.listed() for partition, its in pending.items()},
+                batch,
+                append_time,
+            )
+            offsets = _append_all(root, logs, pending, settings, append_time, progress)
+            journal.commit(root, entries)
+        except BaseException:
+            _undo(root)
+            raise
+    return offsets
+
+
+def _undo(root: str) -> None:
+    """Undo what failed, if the disk lets us: else it stays hidden, and the next write undoes it."""
+    try:
+        journal.recover(root)
+    except (OSError, KafkaLogError) as e:
+        _log.warning("What was appended to %s is hidden, and the next write undoes it: %s", root, e)
+
+
+def _read_all(
+    files: StagedFiles, settings: LogSettings, progress: Callable[[], None]
+) -> dict[TopicPartition, PendingBatches]:
+    """What the staged files hold for each partition."""
+    parts: dict[TopicPartition, list[np.ndarray]] = defaultdict(list)
+    for source, file in enumerate(files.staged):
+        batches = files.check(source)
+        table = _table(batches, source)
+        for section in file.sections:
+            partition = TopicPartition(check_topic(section.topic), section.partition)
+            first, stop = np.searchsorted(
+                batches.position, [section.position, section.position + section.size]
+            )
+            parts[partition].append(table[:, first:stop])
+        progress()
+    pending = {
+        partition: PendingBatches(files.read, *np.concatenate(tables, axis=1))
+        for partition, tables in parts.items()
+    }
+    for partition, its in pending.items():
+        if its.size.max() > settings.segment_bytes:
+            raise RecordTooLargeError(
+                f"A record batch of {its.size.max()} bytes, over segment.bytes = {settings.segment_bytes}",
+                topic_partition=partition,
+            )
+    return pending
+
+
+def _table(batches: Batches, source: int) -> np.ndarray:
+    """A row for each field of :class:`PendingBatches` but the first."""
+    records = batches.last_offset - batches.base_offset + 1
+    return np.stack(
+        [
+            np.full_like(batches.position, source),
+            batches.position,
+            batches.size,
+            records,
+            batches.max_timestamp,
+            batches.attributes,
+            batches.crc,
+        ]
+    )
+
+
+def _in_memory(data: np.ndarray) -> Read:
+    def read(_: int, position: int, into: np.ndarray) -> None:
+        into[:] = data[position : position + into.size]
+
+    return read
+
+
+def _open_all(
+    root: str,
+    partitions: Collection[TopicPartition],
+    settings: LogSettings,
+    num_partitions: int,
+    progress: Callable[[], None],
+) -> dict[TopicPartition, PartitionLog]:
+    """Every partition that is to be appended to or, if its topic is new, to be made."""
+    existing = _existing_partitions(root)
+    log_starts = _log_start_offsets(root)
+    logs: dict[TopicPartition, PartitionLog] = {}
+    for topic, asked in sorted(_numbers(partitions).items()):
+        known = existing.get(topic)
+        numbers = known or set(range(num_partitions))
+        topic_id = _new_topic_id()
+        if not asked <= numbers:
+            raise UnknownTopicOrPartitionError(
+                f"No such partition: topic {topic!r} has {len(numbers)}",
+                topic_partition=TopicPartition(topic, min(asked - numbers)),
+                hint="The option numPartitions is about new topics; an existing one keeps what it has.",
+            )
+        for number in sorted(asked if known else numbers):
+            partition = TopicPartition(topic, number)
+            folder = os.path.join(root, str(partition))
+            if known:
+                _check_inside(root, folder)
+                logs[partition] = open_partition(folder, partition, settings, log_starts.get(partition, 0))
+            else:
+                logs[partition] = new_partition(folder, topic_id)
+            progress()
+    return logs
+
+
+def _append_all(
+    root: str,
+    logs: Mapping[TopicPartition, PartitionLog],
+    pending: Mapping[TopicPartition, PendingBatches],
+    settings: LogSettings,
+    append_time: int | None,
+    progress: Callable[[], None],
+) -> dict[TopicPartition, OffsetRange]:
+    created = [log for log in logs.values() if log.created]
+    for log in created:
+        create_folder(log)
+        progress()
+    if created:
+        sync_folder(root)
+    with ThreadPoolExecutor(max_workers=_THREADS) as threads:
+        appended = {
+            partition: threads.submit(append, logs[partition], batches, settings, append_time, progress)
+            for partition, batches in pending.items()
+        }
+    return {partition: offsets.result() for partition, offsets in appended.items()}
+
+
+def _existing_partitions(root: str) -> dict[str, set[int]]:
+    with os.scandir(root) as entries:
+        found = (parse_partition_folder(entry.name) for entry in entries if entry.is_dir())
+        return _numbers(partition for partition in found if partition is not None)
+
+
+def _numbers(partitions: Iterable[TopicPartition]) -> dict[str, set[int]]:
+    """The numbers of the partitions of each topic."""
+    numbers = defaultdict(set)
+    for topic, number in partitions:
+        numbers[topic].add(number)
+    return numbers
+
+
+def _log_start_offsets(root: str) -> dict[TopicPartition, int]:
+    path = os.path.join(root, LOG_START_OFFSET_CHECKPOINT)
+    try:
+        with open(path, "rb") as file:
+            return parse_offset_checkpoint(file.read(), path)
+    except FileNotFoundError:
+        return {}
+
+
+def _check_inside(root: str, folder: str) -> None:
+    inside = os.path.join(os.path.realpath(root), "")
+    if not os.path.realpath(folder).startswith(inside):
+        raise LogDirectoryError(
+            "A partition's folder is a link that leads out of the log directory", file=folder
+        )
+
+
+def _new_topic_id() -> str:
+    """A random topic id, as Kafka's Uuid.randomUuid makes and prints it."""
+    while True:
+        topic_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
+        if not topic_id.startswith("-"):
+            return topic_id

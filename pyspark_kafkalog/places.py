@@ -1,0 +1,43 @@
+"""From what the user says of a place of records to the place itself, and to its consumer groups."""
+
+from __future__ import annotations
+
+from pyspark_kafkalog.model import GroupOffsets, Place
+from pyspark_kafkalog.options.settings import PlaceOptions
+
+
+def open_place(options: PlaceOptions, *, reached: bool = False) -> Place:
+    """The place that the options name, for this thread. Brokers are not called before they are asked.
+
+    :param reached: whether the place has answered another process of the same query: then brokers are waited
+        for where they don't answer this one, and the roots of a directory are not listed.
+    """
+    if options.brokers is not None:
+        from pyspark_kafkalog.broker.cluster.pool import note_reached
+        from pyspark_kafkalog.broker.place import Brokers
+
+        if reached:
+            note_reached(options.brokers)
+        assert options.fetch is not None
+        return Brokers(options.brokers, options.fetch)
+    from pyspark_kafkalog.log.read.directory import LogDirectory
+
+    return LogDirectory.open(options.paths, checked=reached)
+
+
+def open_groups(options: PlaceOptions, *, timeout: float | None = None) -> GroupOffsets:
+    """The consumer groups of the place that the options name, for this thread.
+
+    :param timeout: seconds that one call may take, where None is what the place's own settings say; in
+        a directory that is the wait for another writer.
+    """
+    if options.brokers is not None:
+        from pyspark_kafkalog.broker.groups.groups import BrokerGroups
+
+        return BrokerGroups(options.brokers, timeout=timeout)
+    from pyspark_kafkalog.log.groups.groups import DirectoryGroups
+
+    retention = options.offsets_retention_minutes
+    if timeout is None:
+        return DirectoryGroups.open(options.paths, retention_minutes=retention)
+    return DirectoryGroups.open(options.paths, retention_minutes=retention, lock_timeout=timeout)

@@ -1,0 +1,213 @@
+"""What happens to the packed rows of one partition, with what was open before: whole messages, packed again.
+
+Pure but for the clock, which it is told: in a stream
+:mod:`pyspark_kafkalog.spark.stateful_steps` calls it, with Spark's state; in a batch :func:`assemble_sorted`
+walks all rows of a task.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from pyspark_kafkalog.largemessage.dropped import Dropped
+from pyspark_kafkalog.largemessage.output import SEGMENT_COUNT, STARTING_OFFSET
+from pyspark_kafkalog.largemessage.reassembler import Reassembler
+from pyspark_kafkalog.model import DROPPED_FIELD, AssemblerSettings, TopicPartition
+from pyspark_kafkalog.spark.garbage import freeze_modules
+from pyspark_kafkalog.spark.row_blobs import Blob, decoded, encoded, in_offset_order, pieces
+
+if TYPE_CHECKING:
+    from pyspark_kafkalog.spark.auditing import StepAudit
+
+_log = logging.getLogger("pyspark_kafkalog")
+
+STEPPED = "topic string, partition int, rows binary, reason string, dropped bigint"
+"""The columns after the step, as Spark's DDL: a blob of rows, or how many messages were dropped and why."""
+STEPPED_SCHEMA = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("rows", pa.binary()),
+        ("reason", pa.string()),
+        ("dropped", pa.int64()),
+    ]
+)
+Stepped = tuple[str, int, bytes | None, str | None, int]
+"""A row after the step; what is not told is null, or 0."""
+
+EXTRA_COLUMNS = ((STARTING_OFFSET.name, "bigint"), (SEGMENT_COUNT.name, "int"))
+"""What is told of a message on request, with Spark's types."""
+
+_BATCH_BYTES = 32 * 2**20
+"""Blobs of about so many bytes go to Spark at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assembling:
+    """What the user asked for; ``schema`` is that of the rows that come out."""
+
+    settings: AssemblerSettings
+    schema: pa.Schema
+    extra_columns: bool = False
+    dead_letters: bool = False
+
+
+class PartitionAssembly:
+    """The large messages of one partition, from the state that an earlier one left."""
+
+    def __init__(self, partition: TopicPartition, asked: Assembling, state: bytes | None = None) -> None:
+        self._partition = partition
+        self._asked = asked
+        self._reassembler = Reassembler(
+            partition, asked.settings, evict=True, state=state, extra_columns=asked.extra_columns
+        )
+        self._drops: Counter[str] = Counter()
+
+    def feed(self, blobs: Iterable[Blob], now_ms: int = -1) -> Iterator[Stepped]:
+        """The whole messages of ``blobs``, which are given by first offset.
+
+        :raises LargeMessageDroppedError: for a message that a full buffer drops, if that was asked for.
+        """
+        for rows, blob in in_offset_order(blobs, self._partition):
+            for done in self._reassembler.feed_in_parts(rows, now_ms=now_ms, most_bytes=_BATCH_BYTES):
+                if done.rows is rows and blob is not None:
+                    yield self._stepped(blob)
+                elif done.rows.num_rows:
+                    yield from self._encoded(done.rows)
+                yield from self._dropped(done.dropped)
+
+    def expire(self, now_ms: int) -> Iterator[Stepped]:
+        """Drop what has been open for too long."""
+        yield from self._dropped(self._reassembler.expire(now_ms))
+
+    def counts(self) -> Iterator[Stepped]:
+        """How many messages were dropped until now, by reason."""
+        for reason, count in sorted(self._drops.items()):
+            yield *self._partition, None, reason, count
+        if self._drops:
+            reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(self._drops.items()))
+            _log.warning("Dropped large messages of %s: %s", self._partition, reasons)
+
+    def state(self) -> bytes | None:
+        """What is open, for another one to go on with; None if nothing is."""
+        return self._reassembler.state()
+
+    def next_expiry_ms(self) -> int | None:
+        """When :meth:`expire` will have something to drop; None if never."""
+        return self._reassembler.next_expiry_ms()
+
+    def _dropped(self, dropped: Sequence[Dropped]) -> Iterator[Stepped]:
+        self._drops.update(drop.reason.value for drop in dropped)
+        if dropped and self._asked.dead_letters:
+            yield from self._encoded(_dead_letters(dropped, self._asked.schema))
+
+    def _encoded(self, rows: pa.RecordBatch) -> Iterator[Stepped]:
+        for piece in pieces(rows):
+            yield self._stepped(encoded(piece).rows)
+
+    def _stepped(self, blob: bytes) -> Stepped:
+        return *self._partition, blob, None, 0
+
+
+def assemble_sorted(batches: Iterable[pa.RecordBatch], asked: Assembling) -> Iterator[pa.RecordBatch]:
+    """All packed rows of a task, sorted by partition and first offset, after the step; nothing stays open."""
+    yield from in_batches(_assemble_sorted(batches, asked))
+    freeze_modules()
+
+
+def in_batches(rows: Iterable[Stepped]) -> Iterator[pa.RecordBatch]:
+    """Rows after the step as arrow batches, each of a bounded size."""
+    held: list[Stepped] = []
+    size = 0
+    for row in rows:
+        held.append(row)
+        size += len(row[2] or b"")
+        if size >= _BATCH_BYTES:
+            yield _stepped_batch(held)
+            held, size = [], 0
+    if held:
+        yield _stepped_batch(held)
+
+
+def unpack(
+    batches: Iterable[pa.RecordBatch], schema: pa.Schema, audit: StepAudit | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The rows in the blobs of ``batches``, with the columns of ``schema``.
+
+    :param audit: counts them, and dropped messages.
+    """
+    for batch in batches:
+        for topic, number, blob, reason, count in zip(*batch.columns, strict=True):
+            partition = TopicPartition(topic.as_py(), number.as_py())
+            if blob.is_valid:
+                rows = _completed(decoded(blob.as_buffer()), partition, schema)
+                if audit is not None:
+                    audit.delivered(partition, rows)
+                yield rows
+            elif audit is not None:
+                audit.dropped(partition, reason.as_py(), count.as_py())
+    if audit is not None:
+        audit.report()
+    freeze_modules()
+
+
+def _assemble_sorted(batches: Iterable[pa.RecordBatch], asked: Assembling) -> Iterator[Stepped]:
+    for partition, blobs in groupby(_blobs(batches), key=lambda found: found[0]):
+        assembly = PartitionAssembly(partition, asked)
+        yield from assembly.feed(blob for _, blob in blobs)
+        yield from assembly.counts()
+
+
+def _blobs(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[TopicPartition, Blob]]:
+    for batch in batches:
+        for topic, number, first, last, rows in zip(*batch.columns, strict=True):
+            partition = TopicPartition(topic.as_py(), number.as_py())
+            yield partition, Blob(first.as_py(), last.as_py(), rows.as_py())
+
+
+def _stepped_batch(rows: Sequence[Stepped]) -> pa.RecordBatch:
+    columns = [
+        pa.array(values, field.type)
+        for values, field in zip(zip(*rows, strict=True), STEPPED_SCHEMA, strict=True)
+    ]
+    return pa.record_batch(columns, schema=STEPPED_SCHEMA)
+
+
+def _dead_letters(dropped: Sequence[Dropped], schema: pa.Schema) -> pa.RecordBatch:
+    """A row for each dropped message, with the columns that it can have."""
+    told = [drop.letter({}) for drop in dropped]
+    return pa.record_batch(
+        {
+            "offset": pa.array([drop.offset for drop in dropped], pa.int64()),
+            STARTING_OFFSET.name: pa.array([drop.starting_offset for drop in dropped], STARTING_OFFSET.type),
+            SEGMENT_COUNT.name: pa.array([drop.segment_count for drop in dropped], SEGMENT_COUNT.type),
+            DROPPED_FIELD[0]: pa.array(told, schema.field(DROPPED_FIELD[0]).type),
+        }
+    )
+
+
+def _completed(rows: pa.RecordBatch, partition: TopicPartition, schema: pa.Schema) -> pa.RecordBatch:
+    """``rows`` with all columns of ``schema``: those that blobs lack follow from the others, or are null."""
+    columns = []
+    for field in schema:
+        if field.name in rows.schema.names:
+            column = rows.column(field.name)
+        elif field.name == "topic":
+            column = pa.repeat(partition.topic, rows.num_rows)
+        elif field.name == "partition":
+            column = pa.repeat(pa.scalar(partition.partition, field.type), rows.num_rows)
+        elif field.name == STARTING_OFFSET.name:
+            column = rows.column("offset")
+        elif field.name == SEGMENT_COUNT.name:
+            column = pa.repeat(pa.scalar(1, field.type), rows.num_rows)
+        else:
+            column = pa.nulls(rows.num_rows, field.type)
+        columns.append(column if column.type == field.type else column.cast(field.type))
+    return pa.record_batch(columns, schema=schema)

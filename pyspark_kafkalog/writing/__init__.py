@@ -1,0 +1,1 @@
+"""From arrow batches to a place: topic, partition and record batches."""
