@@ -7,13 +7,15 @@ next one to read. Timestamps are milliseconds since the epoch, as in Kafka.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from pyspark_kafkalog.errors import CorruptRecordError, OptionError
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow as pa
 
 EARLIEST = -2
@@ -165,6 +167,81 @@ class Slice:
     aborted: tuple[AbortedTransaction, ...] = ()
 
 
+class QueryBatch(NamedTuple):
+    """Whose records are written: a micro-batch of a streaming query, or a batch job.
+
+    Spark keeps a query's id in its checkpoint, and may do a micro-batch again under the same
+    ``batch_id``. A batch job has an id of its own, and no ``batch_id``.
+    """
+
+    query_id: str
+    batch_id: int | None = None
+
+    @property
+    def job(self) -> str:
+        """Its name among what is staged."""
+        return self.query_id if self.batch_id is None else f"{self.query_id}-{self.batch_id}"
+
+    def __str__(self) -> str:
+        return "A batch" if self.batch_id is None else f"Micro-batch {self.batch_id}"
+
+
+class TaskAttempt(NamedTuple):
+    """An attempt at one of the tasks of a batch; ``stage`` is another each time that Spark makes them."""
+
+    stage: int
+    task: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class EncodeSettings:
+    """How records are put into batches; names and defaults are Kafka's.
+
+    ``batch_size`` bounds a batch before compression, in bytes, unless it holds a
+    single record; ``max_message_bytes`` bounds it as stored, and ``limit`` says what
+    sets that bound, for the user who meets it.
+    """
+
+    compression: str = "none"
+    batch_size: int = 16384
+    max_message_bytes: int = 1048588
+    limit: str = "the option max.message.bytes"
+    producer_id: int = -1
+    producer_epoch: int = -1
+    base_sequence: int = -1
+    transactional: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """Consecutive record batches: their bytes, and how many records and batches those are."""
+
+    data: np.ndarray
+    records: int
+    batches: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogSettings:
+    """How a log is laid out; names and defaults are those of Kafka's topic settings."""
+
+    segment_bytes: int = 1 << 30
+    segment_ms: int = 7 * 24 * 3600 * 1000
+    index_interval_bytes: int = 4096
+    log_append_time: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionResult:
+    """What was written to a partition. Offsets are -1 where no broker told any (acks=0, duplicates)."""
+
+    records: int
+    batches: int
+    first_offset: int
+    last_offset: int
+
+
 OnCorrupt = Callable[[CorruptRecordError], None]
 """Called with each stretch of bytes that is left out. Where None is passed instead, the error is raised."""
 
@@ -252,11 +329,56 @@ class Place(Protocol):
             given: then it is told, and the next valid batch is sought.
         """
 
+    def topic_config(self, topic: str) -> Mapping[str, str]:
+        """The configs of a topic, those that are set for all topics included; empty if they are not known."""
+
+    def file_faults(self, partition: TopicPartition) -> list[CorruptRecordError]:
+        """What is wrong with a partition's files besides its record batches; brokers show none of theirs."""
+
     def offset_after_bytes(self, partition: TopicPartition, offsets: OffsetRange, max_bytes: int) -> int:
         """An end in (start, end] so that the batches of [start, it) take about ``max_bytes`` at most.
 
         Always moves on by at least one record batch.
         """
+
+
+class TaskSink(Protocol):
+    """Takes the encoded record batches of one task. Left without :meth:`finish`, it drops what it can."""
+
+    def partition_count(self, topic: str) -> int:
+        """How many partitions a topic has, the same whenever it is asked for: equal keys go to one of them.
+
+        :raises UnknownTopicOrPartitionError: if there is no such topic and it isn't made on the way.
+        """
+
+    def settings(self, partition: TopicPartition) -> EncodeSettings:
+        """How to encode what is to be appended to ``partition`` next."""
+
+    def append(self, partition: TopicPartition, encoded: Encoded) -> None:
+        """Take the record batches, to stand in ``partition`` in the order of the calls."""
+
+    def advance(self) -> None:
+        """Do what can be done without waiting: some rows are appended, and others are to come."""
+
+    def finish(self) -> Any:
+        """Wait until all that was appended is safe, and return what :meth:`Sink.commit` needs of it."""
+
+
+class Sink(Protocol):
+    """How rows get into a place. Made on the driver and pickled to the tasks, so it holds little."""
+
+    @property
+    def needs_commit(self) -> bool:
+        """Whether rows become visible by :meth:`commit`; else they are as soon as a task has written them."""
+
+    def open(self, batch: QueryBatch, attempt: TaskAttempt) -> AbstractContextManager[TaskSink]:
+        """What one task of ``batch`` writes to."""
+
+    def commit(self, batch: QueryBatch, finished: Sequence[Any]) -> None:
+        """Complete a batch, with what :meth:`TaskSink.finish` gave of each task; again, if Spark does so."""
+
+    def abort(self, batch: QueryBatch) -> None:
+        """Take back what tasks of ``batch`` have written, as far as that goes; never raises."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,9 @@
-"""From what the user says of a place of records to the place itself, and to its consumer groups."""
+"""From what the user says of a place of records to the place itself, its consumer groups and its sink."""
 
 from __future__ import annotations
 
-from pyspark_kafkalog.model import GroupOffsets, Place
-from pyspark_kafkalog.options.settings import PlaceOptions
+from pyspark_kafkalog.model import GroupOffsets, Place, Sink
+from pyspark_kafkalog.options.settings import PlaceOptions, WriteOptions
 
 
 def open_place(options: PlaceOptions, *, reached: bool = False) -> Place:
@@ -25,6 +25,12 @@ def open_place(options: PlaceOptions, *, reached: bool = False) -> Place:
     return LogDirectory.open(options.paths, checked=reached)
 
 
+def import_reading(options: PlaceOptions) -> None:
+    """Import now what the place would when it is first read from."""
+    if options.brokers is not None:
+        import pyspark_kafkalog.broker.fetch.fetcher  # noqa: F401
+
+
 def open_groups(options: PlaceOptions, *, timeout: float | None = None) -> GroupOffsets:
     """The consumer groups of the place that the options name, for this thread.
 
@@ -41,3 +47,20 @@ def open_groups(options: PlaceOptions, *, timeout: float | None = None) -> Group
     if timeout is None:
         return DirectoryGroups.open(options.paths, retention_minutes=retention)
     return DirectoryGroups.open(options.paths, retention_minutes=retention, lock_timeout=timeout)
+
+
+def open_sink(options: WriteOptions) -> Sink:
+    """What takes rows into the place that the options name.
+
+    :raises LogDirectoryLockedError: if a broker runs on the directory.
+    """
+    if options.brokers is not None:
+        from pyspark_kafkalog.broker.produce.sink import BrokerSink
+
+        assert options.produce is not None
+        return BrokerSink(options.brokers, options.produce, options.encode_settings)
+    from pyspark_kafkalog.log.write.sink import DirectorySink
+
+    sink = DirectorySink(options.root, options.num_partitions, options.encode_settings, options.log_settings)
+    sink.check()
+    return sink

@@ -8,9 +8,18 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from pyspark_kafkalog.codec.encode import EncodeSettings, encode
+from pyspark_kafkalog.codec.encode import encode
 from pyspark_kafkalog.errors import DataLossError
-from pyspark_kafkalog.model import OffsetRange, OnCorrupt, Origin, Seen, Slice, TopicPartition, Watermarks
+from pyspark_kafkalog.model import (
+    EncodeSettings,
+    OffsetRange,
+    OnCorrupt,
+    Origin,
+    Seen,
+    Slice,
+    TopicPartition,
+    Watermarks,
+)
 
 T0 = TopicPartition("t", 0)
 SLICE = 10

@@ -13,19 +13,20 @@ ROOT = Path(pyspark_kafkalog.__file__).parent
 NAME = ROOT.name
 MODULES = sorted(ROOT.rglob("*.py"))
 
-_PLACES = {"errors", "model", "codec", "options", "filesystem", "largemessage", "log", "broker", "places"}
+_PLACES = {"errors", "model", "garbage", "codec", "options", "largemessage", "places"}
 _BETWEEN = {"reading", "writing", "streams", "audit"}
 ROOMS = {
     "errors": set(),
     "filesystem": {"errors"},
+    "garbage": set(),
     "model": {"errors"},
     "options": {"errors", "model"},
     "codec": {"errors", "model"},
     "largemessage": {"errors", "model", "codec"},
-    "log": {"errors", "model", "codec", "filesystem"},
-    "broker": {"errors", "model", "codec", "options"},
+    "log": {"errors", "model", "codec", "filesystem", "garbage"},
+    "broker": {"errors", "model", "codec", "options", "garbage"},
     "places": {"model", "options", "log", "broker"},
-    "reading": {"errors", "model", "codec", "options", "largemessage", "broker"},
+    "reading": {"errors", "model", "codec", "options", "largemessage"},
     "audit": {"errors", "codec", "options", "filesystem", "largemessage"},
     "writing": {"errors", "model", "codec", "options", "largemessage", "audit"},
     "streams": {"errors", "model", "options", "filesystem", "largemessage", "reading"},
@@ -51,7 +52,7 @@ INNER_ROOMS = {
         "layout": set(),
         "lock": {"layout", "durable", "disk_errors"},
         "read": {"index", "layout"},
-        "write": {"index", "layout", "lock", "durable", "disk_errors"},
+        "write": {"read", "index", "layout", "lock", "durable", "disk_errors"},
         "groups": {"layout", "lock", "durable", "read", "write"},
     },
 }

@@ -22,7 +22,6 @@ from pyspark_kafkalog.errors import (
     LogDirectoryError,
     UnknownTopicOrPartitionError,
 )
-from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.model import OffsetRange, Place, TopicPartition
 
 _OFFSETS = pa.schema([("offset", ROW_TYPES["offset"])])
@@ -83,8 +82,7 @@ class _Verification:
     def run(self) -> None:
         try:
             self._read_all()
-            if isinstance(self._place, LogDirectory):
-                self._damages += self._place.file_faults(self._partition)
+            self._damages += self._place.file_faults(self._partition)
         except LogDirectoryError as e:  # such as a checkpoint that can't be understood
             self._damages.append(e)
 

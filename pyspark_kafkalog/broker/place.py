@@ -18,6 +18,7 @@ from pyspark_kafkalog.errors import (
     AuthenticationError,
     AuthorizationError,
     BrokerError,
+    CorruptRecordError,
     DataLossError,
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
@@ -187,6 +188,14 @@ class Brokers:
         bounds = self.watermarks([p for p, size in sizes.items() if size > 0], read_committed=False)
         offsets = {p: its.high_watermark - its.log_start_offset for p, its in bounds.items()}
         return {p: sizes[p] / count for p, count in offsets.items() if count > 0}
+
+    def topic_config(self, topic: str) -> Mapping[str, str]:
+        """See :meth:`pyspark_kafkalog.model.Place.topic_config`; ACLs may keep it from us."""
+        return self._cluster.topic_config(topic) or {}
+
+    def file_faults(self, partition: TopicPartition) -> list[CorruptRecordError]:
+        """See :meth:`pyspark_kafkalog.model.Place.file_faults`."""
+        return []
 
     def fetch(
         self,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -24,39 +23,11 @@ from pyspark_kafkalog.codec.format import (
     TRANSACTIONAL_BIT,
 )
 from pyspark_kafkalog.errors import InvalidRecordError, RecordTooLargeError
-from pyspark_kafkalog.model import TopicPartition
+from pyspark_kafkalog.model import Encoded, EncodeSettings, TopicPartition
 
 _Columns: TypeAlias = tuple[Any, Any, Any, Any, Any, Any]
 _NO_HEADERS = (binary_column(pa.nulls(0, pa.binary())),) * 2
 _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-
-
-@dataclass(frozen=True, slots=True)
-class EncodeSettings:
-    """How records are put into batches; names and defaults are Kafka's.
-
-    ``batch_size`` bounds a batch before compression, in bytes, unless it holds a
-    single record; ``max_message_bytes`` bounds it as stored, and ``limit`` says what
-    sets that bound, for the user who meets it.
-    """
-
-    compression: str = "none"
-    batch_size: int = 16384
-    max_message_bytes: int = 1048588
-    limit: str = "the option max.message.bytes"
-    producer_id: int = -1
-    producer_epoch: int = -1
-    base_sequence: int = -1
-    transactional: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Encoded:
-    """Consecutive record batches: their bytes, and how many records and batches those are."""
-
-    data: np.ndarray
-    records: int
-    batches: int
 
 
 def encode(

@@ -22,6 +22,8 @@ from pyspark_kafkalog.model import (
     HEADERS_FIELD,
     LATEST,
     ROW_FIELDS,
+    EncodeSettings,
+    LogSettings,
     SplitterSettings,
     TopicPartition,
 )
@@ -176,6 +178,18 @@ class WriteOptions:
     produce: ProduceOptions | None = None
     splitter: SplitterSettings | None = None
     audit: AuditOptions | None = None
+
+    @property
+    def encode_settings(self) -> EncodeSettings:
+        """How record batches are made."""
+        return EncodeSettings(self.compression, self.batch_size, self.max_message_bytes)
+
+    @property
+    def log_settings(self) -> LogSettings:
+        """How a log directory lays them out."""
+        return LogSettings(
+            self.segment_bytes, self.segment_ms, self.index_interval_bytes, self.log_append_time
+        )
 
 
 def place_options(options: Mapping[str, str]) -> PlaceOptions:

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from pyspark_kafkalog.garbage import freeze_modules, loading
 from pyspark_kafkalog.model import CommittedOffsets, OffsetRange, Place, Seen, TopicPartition
 from pyspark_kafkalog.options.columns import DEAD_LETTER_FIELDS, RECORD_FIELDS, read_columns
 from pyspark_kafkalog.options.settings import place_options, read_options
 from pyspark_kafkalog.places import open_groups, open_place
-from pyspark_kafkalog.reading.compacted_start import check_start, cleanup_policies
+from pyspark_kafkalog.reading.compacted_start import check_start
 from pyspark_kafkalog.reading.filters import ALL_ROWS, bounds_of
 from pyspark_kafkalog.reading.offsets import plan_batch, start_from_group
 from pyspark_kafkalog.reading.splits import Split
 from pyspark_kafkalog.spark.auditing import Plan
-from pyspark_kafkalog.spark.garbage import freeze_modules, loading
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -125,7 +125,7 @@ class LogBatchReader(LogReader, DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """The splits; open ends stay open for the tasks to look up."""
         place = self._open_place()
-        check_start(self._options, cleanup_policies(self._place_options))
+        check_start(self._options, place)
         options = start_from_group(self._options, place, self._open_committed)
         splits = [LogInputPartition(split) for split in plan_batch(place, options, self._bounds)]
         freeze_modules()

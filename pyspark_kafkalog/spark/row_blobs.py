@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyspark_kafkalog.errors import InvalidRecordError
+from pyspark_kafkalog.garbage import freeze_modules
 from pyspark_kafkalog.model import TopicPartition
-from pyspark_kafkalog.spark.garbage import freeze_modules
 
 BLOB_BYTES = 16 * 2**20
 """Rows of more bytes make several blobs, and a single larger row one of its own."""

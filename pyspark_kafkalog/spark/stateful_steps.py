@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
+from pyspark_kafkalog.garbage import freeze_modules
 from pyspark_kafkalog.model import TopicPartition
-from pyspark_kafkalog.spark.garbage import freeze_modules
 from pyspark_kafkalog.spark.row_blobs import Blob
 from pyspark_kafkalog.spark.step import (
     STEPPED,

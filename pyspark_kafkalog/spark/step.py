@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from pyspark_kafkalog.garbage import freeze_modules
 from pyspark_kafkalog.largemessage.dropped import Dropped
 from pyspark_kafkalog.largemessage.output import SEGMENT_COUNT, STARTING_OFFSET
 from pyspark_kafkalog.largemessage.reassembler import Reassembler
 from pyspark_kafkalog.model import DROPPED_FIELD, AssemblerSettings, TopicPartition
-from pyspark_kafkalog.spark.garbage import freeze_modules
 from pyspark_kafkalog.spark.row_blobs import Blob, decoded, encoded, in_offset_order, pieces
 
 if TYPE_CHECKING:

@@ -15,10 +15,10 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from pyspark_kafkalog.garbage import loading
 from pyspark_kafkalog.options.offsets_json import MAX_LONG, Offsets, parse_offsets, to_json
-from pyspark_kafkalog.places import open_groups, open_place
-from pyspark_kafkalog.reading.compacted_start import check_start, cleanup_policies
-from pyspark_kafkalog.spark.garbage import loading
+from pyspark_kafkalog.places import import_reading, open_groups, open_place
+from pyspark_kafkalog.reading.compacted_start import check_start
 from pyspark_kafkalog.spark.reader import LogInputPartition, LogReader
 from pyspark_kafkalog.streams.checkpoint import keep_topic_ids, kept_start_offsets, kept_topic_ids
 from pyspark_kafkalog.streams.committing import TIMEOUT, CompletionWatch, OffsetCommitter
@@ -71,7 +71,7 @@ class LogStreamReader(LogReader, DataSourceStreamReader, SupportsTriggerAvailabl
         return kept_start_offsets(self._options.checkpoint_location, source, self._choose_start)
 
     def _choose_start(self) -> Offsets:
-        check_start(self._options, cleanup_policies(self._place_options))
+        check_start(self._options, self._open_place())
         return self._planner.initial_offsets()
 
     @cached_property
@@ -92,8 +92,7 @@ class LogStreamReader(LogReader, DataSourceStreamReader, SupportsTriggerAvailabl
             from pyspark_kafkalog.reading.open_messages import OpenMessages
             from pyspark_kafkalog.streams.safe_offsets import SafeOffsets
 
-            if self._place_options.brokers is not None:
-                import pyspark_kafkalog.broker.fetch.fetcher  # noqa: F401
+            import_reading(self._place_options)
         place, settings = partial(open_place, self._place_options), self._options.large_messages.settings
         return SafeOffsets(OpenMessages(place, self._rules(), settings))
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from pyspark_kafkalog.codec.encode import Encoded, EncodeSettings, encode
+from pyspark_kafkalog.codec.encode import encode
 from pyspark_kafkalog.errors import RecordTooLargeError
 from pyspark_kafkalog.largemessage.splitter import SplitRecords, Splitter
-from pyspark_kafkalog.model import SplitterSettings, TopicPartition
+from pyspark_kafkalog.model import SplitterSettings, TaskSink, TopicPartition
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.audit.counting import WriteAudit
@@ -60,23 +60,10 @@ def _timestamps(rows: pa.RecordBatch, now_ms: int) -> pa.Array:
     return pa.array(np.where(known, micros.fill_null(0).to_numpy() // 1000, now_ms))
 
 
-class RecordBatchSink(Protocol):
-    """What takes encoded record batches: a staging file, or brokers."""
-
-    def settings(self, partition: TopicPartition) -> EncodeSettings:
-        """How to encode what is to be appended to ``partition`` next."""
-
-    def append(self, partition: TopicPartition, encoded: Encoded) -> None:
-        """Take the record batches, to stand in ``partition`` in the order of the calls."""
-
-    def advance(self) -> None:
-        """Called when some rows are appended and others are to come: what can be done without waiting."""
-
-
 def write_rows(
     arrow_batches: Iterable[pa.RecordBatch],
     router: Router,
-    sink: RecordBatchSink,
+    sink: TaskSink,
     *,
     splitter: Splitter | None = None,
     audit: WriteAudit | None = None,

@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 
 from pyspark_kafkalog.codec.decode import decode
-from pyspark_kafkalog.codec.encode import EncodeSettings, encode
+from pyspark_kafkalog.codec.encode import encode
 from pyspark_kafkalog.codec.rows import ROW_TYPES
 from pyspark_kafkalog.codec.walk import walk
-from pyspark_kafkalog.model import OffsetRange, TopicPartition
+from pyspark_kafkalog.model import EncodeSettings, OffsetRange, TopicPartition
 from tests.benchmarks.java_producer import produce_with_java
 from tests.benchmarks.measure import arguments, event, print_ratio
 from tests.benchmarks.session import scratch_folder

@@ -44,9 +44,8 @@ from pyspark_kafkalog.broker.produce import sink as produce
 from pyspark_kafkalog.broker.wire import sockets
 from pyspark_kafkalog.broker.wire.connection import Connection
 from pyspark_kafkalog.broker.wire.sockets import Address
-from pyspark_kafkalog.codec.encode import EncodeSettings
 from pyspark_kafkalog.errors import KafkaLogError
-from pyspark_kafkalog.model import CommittedOffset, OffsetRange, TopicPartition
+from pyspark_kafkalog.model import CommittedOffset, EncodeSettings, OffsetRange, TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions, FetchOptions, ProduceOptions
 from pyspark_kafkalog.options.security.protocol import SecurityOptions
 from tests.broker.producing import numbered, router_to
@@ -382,7 +381,7 @@ def asked() -> Any:
 
 def _write(options: ConnectionOptions) -> None:
     acks = ProduceOptions(delivery_timeout_ms=500, request_timeout_ms=200)
-    with produce.ProduceSink(cluster_of(options), acks, EncodeSettings(batch_size=1 << 16)) as sink:
+    with produce.Producer(cluster_of(options), acks, EncodeSettings(batch_size=1 << 16)) as sink:
         from pyspark_kafkalog.writing.rows import write_rows
 
         write_rows([numbered(5)], router_to(sink, "t"), sink)

@@ -13,11 +13,9 @@ from kafka import KafkaConsumer
 from kafka import TopicPartition as KafkaTopicPartition
 
 from pyspark_kafkalog.broker.cluster.cluster import Cluster, cluster_of
-from pyspark_kafkalog.broker.produce.sink import ProduceSink
-from pyspark_kafkalog.broker.produce.state import PartitionResult
-from pyspark_kafkalog.codec.encode import EncodeSettings
+from pyspark_kafkalog.broker.produce.producer import Producer
 from pyspark_kafkalog.codec.walk import Batches, walk
-from pyspark_kafkalog.model import TopicPartition
+from pyspark_kafkalog.model import EncodeSettings, PartitionResult, TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions, ProduceOptions
 from pyspark_kafkalog.writing.routing import Partitioner, Router
 from pyspark_kafkalog.writing.rows import write_rows
@@ -53,13 +51,13 @@ def connected(bootstrap: str, **options: Any) -> Cluster:
 
 def sink_of(
     cluster: Cluster, *, compression: str = "none", batch_size: int = 256 << 10, **options: Any
-) -> ProduceSink:
+) -> Producer:
     encode = EncodeSettings(compression=compression, batch_size=batch_size)
-    return ProduceSink(cluster, ProduceOptions(**options), encode)
+    return Producer(cluster, ProduceOptions(**options), encode)
 
 
 def router_to(
-    sink: ProduceSink, topic: str | None, partitioner: Partitioner | None = None, batch_size: int = 256 << 10
+    sink: Producer, topic: str | None, partitioner: Partitioner | None = None, batch_size: int = 256 << 10
 ) -> Router:
     return Router(
         topic=topic,

@@ -16,11 +16,10 @@ from kafka.partitioner.default import murmur2
 
 from pyspark_kafkalog.broker.cluster.cluster import Cluster
 from pyspark_kafkalog.broker.produce import ids as produce_ids
-from pyspark_kafkalog.broker.produce.state import PartitionResult
 from pyspark_kafkalog.codec.encode import encode
 from pyspark_kafkalog.codec.walk import walk
 from pyspark_kafkalog.errors import BrokerError, RecordTooLargeError, UnknownTopicOrPartitionError
-from pyspark_kafkalog.model import TopicPartition
+from pyspark_kafkalog.model import PartitionResult, TopicPartition
 from tests.broker.producing import (
     Record,
     connected,

@@ -22,8 +22,7 @@ import pyarrow as pa
 from pyspark_kafkalog.codec.decode import decode
 from pyspark_kafkalog.log.layout import JOURNAL_FILE
 from pyspark_kafkalog.log.read.directory import LogDirectory
-from pyspark_kafkalog.log.write.journal import PublishedBatch
-from pyspark_kafkalog.model import OffsetRange, TopicPartition
+from pyspark_kafkalog.model import OffsetRange, QueryBatch, TopicPartition
 from tests.faults.disk import Call, Disk, recorded
 from tests.faults.publisher import QUERY, records
 from tests.fixtures_dir import SMALL_FIXTURES
@@ -63,15 +62,14 @@ class Scenario:
 
     def run(self, root: Path, number: int, tasks: int) -> None:
         """A job. Its rows are the same however many tasks it has."""
-        job = f"{QUERY}-{number}" if self.stream else f"job.{number}"
+        batch = QueryBatch(QUERY, number) if self.stream else QueryBatch(f"job.{number}")
         rows = records(number % 2, tasks) if number < 2 else records(0, tasks)
         marked = [
             {partition: [b"%d:" % number + value for value in its] for partition, its in task.items()}
             for task in rows
         ]
-        staged = [file for its in marked for file in stage(root, job, its, batch_size=300)]
-        batch = PublishedBatch(QUERY, number) if self.stream else None
-        publish_staged(root, staged, job, batch, segment_bytes=2000)
+        staged = [file for its in marked for file in stage(root, batch.job, its, batch_size=300)]
+        publish_staged(root, staged, batch, segment_bytes=2000)
 
     def rows(self, number: int) -> Counter[bytes]:
         (task,) = records(number % 2 if number < 2 else 0, 1)

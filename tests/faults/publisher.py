@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from pyspark_kafkalog.log.write.publish import PublishedBatch
-from pyspark_kafkalog.model import TopicPartition
+from pyspark_kafkalog.model import QueryBatch, TopicPartition
 from tests.faults.steps import count_steps, serve
 from tests.log.writing import Values, publish_staged, stage, values
 
@@ -31,9 +30,11 @@ def records(batch_id: int, tasks: int) -> list[Values]:
 
 def publish_batch(root: Path, batch_id: int, tasks: int) -> None:
     """Stage and publish a micro-batch as Spark does it."""
-    job = f"{QUERY}-{batch_id}"
-    staged = [file for its in records(batch_id, tasks) for file in stage(root, job, its, batch_size=300)]
-    publish_staged(root, staged, job, PublishedBatch(QUERY, batch_id), segment_bytes=2000)
+    batch = QueryBatch(QUERY, batch_id)
+    staged = [
+        file for its in records(batch_id, tasks) for file in stage(root, batch.job, its, batch_size=300)
+    ]
+    publish_staged(root, staged, batch, segment_bytes=2000)
 
 
 def run(folder: Path, kill_at: int) -> None:

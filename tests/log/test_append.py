@@ -14,7 +14,7 @@ from pyspark_kafkalog.codec.walk import Batches, WalkStatus, check_batch, walk
 from pyspark_kafkalog.errors import CorruptRecordError, LogDirectoryError, RecordTooLargeError
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.log.write.active_segment import OFFSET_ENTRY, TIME_ENTRY
-from pyspark_kafkalog.model import OffsetRange, TopicPartition
+from pyspark_kafkalog.model import OffsetRange, QueryBatch, TopicPartition
 from tests.fixtures_dir import CASES, Case, requires_fixtures
 from tests.log.writing import T0, T1, publish_staged, read, stage, values, write
 
@@ -93,7 +93,7 @@ def test_indexes_are_those_of_recovery(tmp_path, interval):
         staged = stage(
             tmp_path, "job", {T0: values(500, 100, start)}, batch_size=1500, timestamp=10_000 - start
         )
-        publish_staged(tmp_path, staged, "job", index_interval_bytes=interval)
+        publish_staged(tmp_path, staged, QueryBatch("job"), index_interval_bytes=interval)
     ((base, batches, offsets, times),) = segments(tmp_path)
     # A publish ends as a closed segment does, with an entry for the largest timestamp:
     # what follows has none above it, so the entries are those of one uninterrupted append.
@@ -112,7 +112,7 @@ def test_each_publish_closes_the_time_index(tmp_path):
 
 def test_rolls_by_size(tmp_path):
     staged = stage(tmp_path, "job", {T0: values(2000, 100)}, batch_size=1000)
-    publish_staged(tmp_path, staged, "job", segment_bytes=20_000)
+    publish_staged(tmp_path, staged, QueryBatch("job"), segment_bytes=20_000)
     found = segments(tmp_path)
     assert len(found) > 10
     for (base, batches, offsets, times), following in zip(found, [*found[1:], None], strict=True):
@@ -133,7 +133,7 @@ def test_copied_in_chunks(tmp_path, monkeypatch, chunk):
         stage(tmp_path, "job", {T0: [*values(200, 100, 200 * i), *long], T1: values(9)}, batch_size=1000)[0]
         for i in range(3)
     ]
-    publish_staged(tmp_path, staged, "job", segment_bytes=50_000)
+    publish_staged(tmp_path, staged, QueryBatch("job"), segment_bytes=50_000)
     assert read(tmp_path)[T0] == [v for i in range(3) for v in [*values(200, 100, 200 * i), *long]]
     assert read(tmp_path)[T1] == values(9) * 3
 

@@ -17,6 +17,7 @@ from pyspark_kafkalog.errors import LogDirectoryError, LogDirectoryLockedError
 from pyspark_kafkalog.log import lock
 from pyspark_kafkalog.log.lock import check_unlocked, directory_lock
 from pyspark_kafkalog.log.write import publish
+from pyspark_kafkalog.model import QueryBatch
 from tests.log.writing import T0, publish_staged, read, stage, values, write
 
 HOLD = """
@@ -69,7 +70,7 @@ def test_held_by_another_process(held):
     staged = stage(held, "job", {T0: [b"v"]})
     start = time.monotonic()
     with pytest.raises(LogDirectoryLockedError, match=r"in use.*0\.2 s.*\.lock.*running broker"):
-        publish_staged(held, staged, "job", lock_timeout=0.2)
+        publish_staged(held, staged, QueryBatch("job"), lock_timeout=0.2)
     assert 0.2 <= time.monotonic() - start < 2
     assert not (held / "t-0").exists()
 
@@ -202,7 +203,7 @@ def test_lock_that_the_mount_does_not_know(tmp_path, monkeypatch):
     with pytest.raises(
         LogDirectoryError, match=r"No locks available.*kafkalog-lock.*Mount it with POSIX locks"
     ):
-        publish_staged(tmp_path, staged, "job")
+        publish_staged(tmp_path, staged, QueryBatch("job"))
 
 
 def test_check_unlocked(held, monkeypatch, tmp_path_factory):

@@ -29,10 +29,9 @@ from pyspark_kafkalog.log.layout import JOURNAL_FILE, JOURNAL_SEPARATOR
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.log.write import journal
 from pyspark_kafkalog.log.write import publish as publish_module
-from pyspark_kafkalog.log.write.journal import PublishedBatch
 from pyspark_kafkalog.log.write.staging import Section, StagedFile
 from pyspark_kafkalog.log.write.undo import PartitionEnd, Undo
-from pyspark_kafkalog.model import OffsetRange, TopicPartition
+from pyspark_kafkalog.model import OffsetRange, QueryBatch, TopicPartition
 from tests.log.writing import (
     T0,
     T1,
@@ -77,7 +76,7 @@ def test_order_of_tasks_and_calls(tmp_path):
     staged = [
         stage(tmp_path, "job", {T0: values(10, start=10 * i), T1: values(1, start=i)})[0] for i in range(5)
     ]
-    publish_staged(tmp_path, staged, "job")
+    publish_staged(tmp_path, staged, QueryBatch("job"))
     assert read(tmp_path) == {T0: values(50), T1: values(5)}
 
 
@@ -86,7 +85,7 @@ def test_several_sections_of_one_partition(tmp_path):
     whole = b"".join((tmp_path / file.name).read_bytes() for file in (one, two))
     (tmp_path / one.name).write_bytes(whole)
     second = two.sections[0]._replace(position=one.sections[0].size)
-    publish_staged(tmp_path, [StagedFile(one.name, (*one.sections, second))], "job")
+    publish_staged(tmp_path, [StagedFile(one.name, (*one.sections, second))], QueryBatch("job"))
     assert read(tmp_path)[T0] == values(20)
 
 
@@ -166,13 +165,13 @@ def test_what_fails_after_the_commit_does_not_unsay_it(tmp_path, monkeypatch, ca
     staged = stage(tmp_path, "job", {T0: values(3)})
     with monkeypatch.context() as patch:
         fail_after_the_commit(patch, "unlink")
-        publish_staged(tmp_path, staged, "job")
+        publish_staged(tmp_path, staged, QueryBatch("job"))
         with pytest.raises(OSError, match="planted"):
             os.scandir(tmp_path)
     staged = stage(tmp_path, "query-0", {T0: values(3, start=3)})
     with monkeypatch.context() as patch:
         fail_after_the_commit(patch, "replace")
-        publish_staged(tmp_path, staged, "query-0", PublishedBatch("query", 0))
+        publish_staged(tmp_path, staged, QueryBatch("query", 0))
         with pytest.raises(OSError, match="planted"):
             os.scandir(tmp_path)
     assert "Published, but" in caplog.text
@@ -231,7 +230,7 @@ def test_illegal_topics(tmp_path, topic):
     (file,) = stage(root, "job", {T0: values(1)})
     section = Section(topic, *file.sections[0][1:])
     with pytest.raises(OptionError, match="Illegal topic"):
-        publish_staged(root, [StagedFile(file.name, (section,))], "job")
+        publish_staged(root, [StagedFile(file.name, (section,))], QueryBatch("job"))
     assert {path.name for path in tmp_path.iterdir()} == {"root"}
     assert not any(path.is_dir() for path in root.iterdir())
 
@@ -412,7 +411,7 @@ def test_journal_of_many_batches(tmp_path, monkeypatch):
     committed = journal.commit
     monkeypatch.setattr(journal, "commit", commit)
     staged = stage(tmp_path, "job", {T0: values(2000, start=1)}, batch_size=0)
-    publish_staged(tmp_path, staged, "job")
+    publish_staged(tmp_path, staged, QueryBatch("job"))
     ((size, before),) = seen
     assert size > 3 * 8000
     assert before == {T0: values(1), T1: []}
@@ -477,7 +476,9 @@ def test_journal_does_not_lead_out_of_the_root(tmp_path):
     root, elsewhere = tmp_path / "root", tmp_path / "elsewhere-0"
     write(root, {T0: values(3)})
     elsewhere.mkdir()
-    journal.begin(str(root), {TopicPartition("../elsewhere", 0): PartitionEnd(0, True)}, {}, None)
+    journal.begin(
+        str(root), {TopicPartition("../elsewhere", 0): PartitionEnd(0, True)}, {}, QueryBatch("job")
+    )
     with pytest.raises(LogDirectoryError):
         journal.recover(str(root))
     assert elsewhere.exists()
@@ -509,7 +510,7 @@ root = Path(sys.argv[1])
 staged = [stage(root, "job", {T0: values(500, 100, 500 * i), T1: values(500, 100)})[0] for i in range(2)]
 limit = int(sys.argv[2])
 resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-publish_staged(root, staged, "job")
+publish_staged(root, staged, QueryBatch("job"))
 """
 
 

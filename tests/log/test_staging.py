@@ -12,11 +12,12 @@ from dataclasses import asdict
 
 import pytest
 
-from pyspark_kafkalog.codec.encode import EncodeSettings, encode
+from pyspark_kafkalog.codec.encode import encode
 from pyspark_kafkalog.errors import LogDirectoryError
 from pyspark_kafkalog.log.write import staging, sweeping
-from pyspark_kafkalog.log.write.publish import abort
 from pyspark_kafkalog.log.write.staging import Section, StagedFile, Staging
+from pyspark_kafkalog.log.write.sweeping import abort
+from pyspark_kafkalog.model import EncodeSettings, QueryBatch
 from tests.codec.strategies import Row, arrow_batch
 from tests.log.writing import (
     T0,
@@ -141,7 +142,7 @@ def test_what_a_job_stages_for_days_stays(tmp_path, monkeypatch):
         staged += stage(tmp_path, "long", {T0: values(1)})
         write(tmp_path, {T1: values(1)})
         now += DAY - 1
-    publish_staged(tmp_path, staged, "long")
+    publish_staged(tmp_path, staged, QueryBatch("long"))
     assert len(read(tmp_path)[T0]) == 4
 
 
@@ -157,7 +158,7 @@ def test_clocks_that_jump_sweep_nothing(tmp_path, monkeypatch, days):
     os.utime(tmp_path / staged[0].name, (dated, dated))
     for _ in range(3):
         write(tmp_path, {T1: values(1)})
-    publish_staged(tmp_path, staged, "live")
+    publish_staged(tmp_path, staged, QueryBatch("live"))
     assert len(read(tmp_path)[T0]) == 1
 
 
@@ -171,7 +172,7 @@ def test_machines_tell_times_of_their_own(tmp_path, monkeypatch):
             write(tmp_path, {T1: values(1)})
     monkeypatch.setattr(time, "monotonic", lambda: 5.0)  # started anew
     write(tmp_path, {T1: values(1)})
-    publish_staged(tmp_path, staged, "live")
+    publish_staged(tmp_path, staged, QueryBatch("live"))
     assert len(read(tmp_path)[T0]) == 1
 
 
@@ -213,7 +214,7 @@ def test_more_tasks_than_files_may_be_open(tmp_path, tasks):
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(64, ours + 16), limits[1]))
-        publish_staged(tmp_path, staged, "job")
+        publish_staged(tmp_path, staged, QueryBatch("job"))
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     assert read(tmp_path) == {its: [b"%d" % task for task in range(tasks)] for its in (T0, T1)}
@@ -245,10 +246,10 @@ def test_staged_file_that_cannot_be_read(tmp_path, monkeypatch, number, remedy, 
         patch.setattr(staging, "_MOST_MAPS", 0)
         patch.setattr(os, how, fail)
         with pytest.raises(LogDirectoryError, match=remedy) as e:
-            publish_staged(tmp_path, staged, "job")
+            publish_staged(tmp_path, staged, QueryBatch("job"))
         assert e.value.file == path
         assert os.strerror(number) in e.value.message
-    publish_staged(tmp_path, staged, "job")
+    publish_staged(tmp_path, staged, QueryBatch("job"))
     assert read(tmp_path)[T0] == values(5)
 
 
@@ -296,7 +297,7 @@ def test_changed_between_task_and_commit(tmp_path, damage):
     staged = stage(tmp_path, "job", {T0: values(5), T1: values(5)})
     damage(tmp_path / staged[0].name)
     with pytest.raises(LogDirectoryError):
-        publish_staged(tmp_path, staged, "job")
+        publish_staged(tmp_path, staged, QueryBatch("job"))
     assert read(tmp_path) == {T0: values(3), T1: []}
     assert not (tmp_path / ".kafkalog-publish").exists()
 
@@ -305,4 +306,4 @@ def test_changed_between_task_and_commit(tmp_path, damage):
 def test_only_staged_files_are_published(tmp_path, name):
     (file,) = stage(tmp_path, "job", {T0: values(5)})
     with pytest.raises(LogDirectoryError, match="staged"):
-        publish_staged(tmp_path, [StagedFile(name, file.sections)], "job")
+        publish_staged(tmp_path, [StagedFile(name, file.sections)], QueryBatch("job"))

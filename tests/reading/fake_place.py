@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from pyspark_kafkalog.errors import CorruptRecordError
 from pyspark_kafkalog.model import OffsetRange, OnCorrupt, Seen, Slice, StoredSize, TopicPartition, Watermarks
 
 
@@ -22,6 +23,7 @@ class FakePlace:
     records_per_batch: int = 1
     ids: dict[str, str] = field(default_factory=dict)
     epochs: dict[TopicPartition, int] = field(default_factory=dict)
+    configs: dict[str, dict[str, str]] = field(default_factory=dict)
     expected: dict[TopicPartition, Seen] = field(default_factory=dict)
     """What the planner expects, as it told the place."""
 
@@ -98,6 +100,12 @@ class FakePlace:
         topic_id: str = "",
     ) -> Iterator[Slice]:
         raise AssertionError("planning reads no records")
+
+    def topic_config(self, topic: str) -> Mapping[str, str]:
+        return self.configs.get(topic, {})
+
+    def file_faults(self, partition: TopicPartition) -> list[CorruptRecordError]:
+        return []
 
     def offset_after_bytes(self, partition: TopicPartition, offsets: OffsetRange, max_bytes: int) -> int:
         batches = max(max_bytes // (self.bytes_per_record[partition] * self.records_per_batch), 1)

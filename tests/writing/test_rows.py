@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2
 
 from pyspark_kafkalog.codec.decode import decode
-from pyspark_kafkalog.codec.encode import Encoded, EncodeSettings
 from pyspark_kafkalog.codec.walk import walk
-from pyspark_kafkalog.model import ALL_OFFSETS, SplitterSettings, TopicPartition
+from pyspark_kafkalog.model import ALL_OFFSETS, Encoded, EncodeSettings, SplitterSettings, TopicPartition
 from pyspark_kafkalog.writing.routing import Router
 from pyspark_kafkalog.writing.rows import make_splitter, random_ids, write_rows
 from tests.codec.decoding import ALL_COLUMNS

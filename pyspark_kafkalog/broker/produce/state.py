@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pyspark_kafkalog.broker.produce.errors import DENIED, TOO_LARGE, Reaction, hint_for, reaction_to
 from pyspark_kafkalog.broker.wire.error_codes import name_of
 from pyspark_kafkalog.errors import AuthorizationError, BrokerError, KafkaLogError, RecordTooLargeError
-from pyspark_kafkalog.model import TopicPartition
+from pyspark_kafkalog.model import PartitionResult, TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,16 +51,6 @@ class Answer:
     @property
     def reason(self) -> str:
         return name_of(self.error_code) + (f" ({self.message})" if self.message else "")
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionResult:
-    """What was written to a partition. Offsets are -1 where no broker told any (acks=0, duplicates)."""
-
-    records: int
-    batches: int
-    first_offset: int
-    last_offset: int
 
 
 @dataclass(slots=True, eq=False)

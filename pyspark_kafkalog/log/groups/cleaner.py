@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from pyspark_kafkalog.codec.decode import DecodeLimits, decode
-from pyspark_kafkalog.codec.encode import EncodeSettings, encode
+from pyspark_kafkalog.codec.encode import encode
 from pyspark_kafkalog.codec.format import LEADER_EPOCH_V2, OFFSET
 from pyspark_kafkalog.codec.rows import ROW_TYPES
 from pyspark_kafkalog.codec.walk import Batches, walk
@@ -37,7 +37,7 @@ from pyspark_kafkalog.log.layout import (
     segment_file,
 )
 from pyspark_kafkalog.log.write.active_segment import ActiveSegment, SegmentLimits, map_file
-from pyspark_kafkalog.model import ALL_OFFSETS, TopicPartition
+from pyspark_kafkalog.model import ALL_OFFSETS, EncodeSettings, TopicPartition
 
 _INDEXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX)
 _ROWS = pa.schema([(name, ROW_TYPES[name]) for name in ("offset", "key", "value", "headers", "timestamp")])

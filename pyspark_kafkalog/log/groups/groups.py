@@ -48,9 +48,8 @@ from pyspark_kafkalog.log.lock import directory_lock
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.log.read.partition import Partition
 from pyspark_kafkalog.log.read.root import LogRoot, open_root
-from pyspark_kafkalog.log.write.appender import LogSettings
 from pyspark_kafkalog.log.write.publish import append_batch
-from pyspark_kafkalog.model import CommittedOffset, Group, OffsetRange, TopicPartition
+from pyspark_kafkalog.model import CommittedOffset, Group, LogSettings, OffsetRange, TopicPartition
 
 RETENTION_MINUTES = 7 * 24 * 60
 """Kafka's default of offsets.retention.minutes."""

@@ -161,8 +161,12 @@ class LogDirectory:
         sizes = self._ask_each(partitions, Partition.mean_record_bytes)
         return {partition: size for partition, size in sizes.items() if size is not None}
 
+    def topic_config(self, topic: str) -> Mapping[str, str]:
+        """See :meth:`pyspark_kafkalog.model.Place.topic_config`: a log directory has none."""
+        return {}
+
     def file_faults(self, partition: TopicPartition) -> list[CorruptRecordError]:
-        """What is wrong with a partition's files besides batches amid the log: its indexes, a torn tail."""
+        """See :meth:`pyspark_kafkalog.model.Place.file_faults`: of indexes, and a torn tail."""
         return self._ask(partition, Partition.file_faults)
 
     def fetch(

@@ -8,7 +8,6 @@ have no producer id, and a broker builds what it lacks from the log.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -40,7 +39,7 @@ from pyspark_kafkalog.log.layout import (
 )
 from pyspark_kafkalog.log.write.active_segment import ActiveSegment, SegmentLimits, open_active_segment
 from pyspark_kafkalog.log.write.undo import BATCH, PartitionEnd
-from pyspark_kafkalog.model import OffsetRange, TopicPartition
+from pyspark_kafkalog.model import LogSettings, OffsetRange, TopicPartition
 
 _CHUNK_BYTES = 128 << 10
 """Batches are copied in chunks of about this size: they are patched in the processor's cache, and larger
@@ -48,20 +47,6 @@ writes get pages of memory that the machine has not used for long."""
 
 Read = Callable[[int, int, np.ndarray], None]
 """Fills an array with the bytes of a source, which has this number, from a position on."""
-
-
-@dataclass(frozen=True, slots=True)
-class LogSettings:
-    """How a log is laid out; names and defaults are those of Kafka's topic settings."""
-
-    segment_bytes: int = 1 << 30
-    segment_ms: int = 7 * 24 * 3600 * 1000
-    index_interval_bytes: int = 4096
-    log_append_time: bool = False
-
-    def append_time(self) -> int | None:
-        """The timestamp, in ms, for what is appended now; None if records keep theirs."""
-        return time.time_ns() // 1_000_000 if self.log_append_time else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ import json
 import logging
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -45,7 +45,7 @@ from pyspark_kafkalog.log.layout import (
     parse_partition_folder,
 )
 from pyspark_kafkalog.log.write.undo import BATCH, ForeignError, PartitionEnd, plan_undo, read_text
-from pyspark_kafkalog.model import TopicPartition
+from pyspark_kafkalog.model import QueryBatch, TopicPartition
 
 LEDGER_PREFIX = ".kafkalog-sink-"
 _TEMPORARY_FILE = ".kafkalog-publish.tmp"
@@ -54,19 +54,11 @@ _VERSION = 2
 logger = logging.getLogger("pyspark_kafkalog")
 
 
-@dataclass(frozen=True, slots=True)
-class PublishedBatch:
-    """A micro-batch of a streaming query: Spark's query id, which its checkpoint keeps, and batch id."""
-
-    query_id: str
-    batch_id: int
-
-
 def begin(
     root: str,
     ends: Mapping[TopicPartition, PartitionEnd],
     batches: Mapping[TopicPartition, np.ndarray],
-    batch: PublishedBatch | None,
+    batch: QueryBatch,
     append_time: int | None = None,
 ) -> dict[str, Any]:
     """Write the journal, and return it. After that, and not before, partitions may be appended to.
@@ -76,8 +68,8 @@ def begin(
     """
     journal = {
         "version": _VERSION,
-        "query_id": None if batch is None else batch.query_id,
-        "batch_id": None if batch is None else batch.batch_id,
+        "query_id": None if batch.batch_id is None else batch.query_id,
+        "batch_id": batch.batch_id,
         "append_time": append_time,
         "partitions": {str(partition): asdict(end) for partition, end in ends.items()},
         "clean_shutdown": _text(root, CLEAN_SHUTDOWN_FILE),
@@ -200,11 +192,13 @@ def unclean(root: str) -> Iterator[None]:
         _replace(root, CLEAN_SHUTDOWN_FILE, clean_shutdown)
 
 
-def is_published(root: str, batch: PublishedBatch) -> bool:
-    """Whether the ledger has ``batch`` as the last of its query.
+def is_published(root: str, batch: QueryBatch) -> bool:
+    """Whether the ledger has ``batch`` as the last of its query; a batch job has no ledger.
 
     :raises LogDirectoryError: if it has a later one.
     """
+    if batch.batch_id is None:
+        return False
     name = ledger_file(batch.query_id)
     ledger = _read(root, name)
     if ledger is None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import logging
 import os
+import time
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -36,7 +37,6 @@ from pyspark_kafkalog.log.layout import (
 from pyspark_kafkalog.log.lock import PATIENCE_SECONDS, directory_lock
 from pyspark_kafkalog.log.write import journal
 from pyspark_kafkalog.log.write.appender import (
-    LogSettings,
     PartitionLog,
     PendingBatches,
     Read,
@@ -45,14 +45,13 @@ from pyspark_kafkalog.log.write.appender import (
     new_partition,
     open_partition,
 )
-from pyspark_kafkalog.log.write.journal import PublishedBatch
 from pyspark_kafkalog.log.write.staging import StagedFile, StagedFiles
-from pyspark_kafkalog.log.write.sweeping import abort, sweep
-from pyspark_kafkalog.model import OffsetRange, TopicPartition, check_topic
-
-__all__ = ["LogSettings", "Published", "PublishedBatch", "abort", "publish"]
+from pyspark_kafkalog.log.write.sweeping import sweep
+from pyspark_kafkalog.model import LogSettings, OffsetRange, QueryBatch, TopicPartition, check_topic
 
 _log = logging.getLogger("pyspark_kafkalog")
+_ONE_BATCH = QueryBatch("append")
+"""Whose batch is appended alone: no ledger knows it."""
 _THREADS = 4
 """Partitions appended to at a time: one is copied while others are flushed to disk."""
 
@@ -68,11 +67,10 @@ class Published:
 def publish(
     root: str,
     staged: Sequence[StagedFile],
-    *,
-    job: str,
+    batch: QueryBatch,
     settings: LogSettings,
+    *,
     num_partitions: int,
-    batch: PublishedBatch | None = None,
     lock_timeout: float = 10,
 ) -> Published:
     """Append all records of the staged files to their partitions, visible at once; then remove the files.
@@ -81,9 +79,9 @@ def publish(
     the order in which they were staged. Whatever fails before the commit leaves
     nothing visible; the staged files then stay for a retry, or for :func:`abort`.
 
-    :param job: whose staged files are not needed afterwards, whichever tasks they are of.
+    :param batch: whose they are; a micro-batch that the ledger has is skipped. None of its staged files is
+        needed afterwards, whichever tasks they are of.
     :param num_partitions: how many partitions a topic gets that does not exist yet.
-    :param batch: the micro-batch that this is; one that the ledger has is skipped.
     :param lock_timeout: seconds to wait for a broker. Another writer is waited for while it makes progress.
     :raises LogDirectoryLockedError: if a broker, or a writer that hangs, holds the directory.
     :raises LogDirectoryError: for staged files that are gone or have changed; a full disk; a checkpoint
@@ -98,7 +96,7 @@ def publish(
         directory_lock(root, lock_timeout, patience=PATIENCE_SECONDS) as progress,
     ):
         journal.recover(root)
-        if batch is not None and journal.is_published(root, batch):
+        if journal.is_published(root, batch):
             published = Published(skipped=True)
         else:
             with StagedFiles(root, staged) as files:
@@ -106,7 +104,7 @@ def publish(
                 offsets = _append_at_once(root, pending, settings, num_partitions, batch, progress)
             published = Published(offsets)
         # The records are visible: nothing that follows may raise.
-        sweep(root, job)
+        sweep(root, batch.job)
         return published
 
 
@@ -127,11 +125,11 @@ def append_batch(
     pending = PendingBatches(_in_memory(data), *_table(batches, 0))
     folder = os.path.join(root, str(partition))
     if not os.path.lexists(folder):
-        return _append_at_once(root, {partition: pending}, settings, num_partitions, None)[partition]
+        return _append_at_once(root, {partition: pending}, settings, num_partitions, _ONE_BATCH)[partition]
     _check_inside(root, folder)
     with disk_errors("Could not append", root), journal.unclean(root):
         log = open_partition(folder, partition, settings, _log_start_offsets(root).get(partition, 0))
-        return append(log, pending, settings, settings.append_time(), framed_last=True)
+        return append(log, pending, settings, _append_time(settings), framed_last=True)
 
 
 def _append_at_once(
@@ -139,13 +137,13 @@ def _append_at_once(
     pending: Mapping[TopicPartition, PendingBatches],
     settings: LogSettings,
     num_partitions: int,
-    batch: PublishedBatch | None,
+    batch: QueryBatch,
     progress: Callable[[], None] = lambda: None,
 ) -> dict[TopicPartition, OffsetRange]:
     """Append to all partitions, new ones made, and make it visible at one moment; or nothing at all."""
     with disk_errors("Could not append", root, "Nothing was published."):
         logs = _open_all(root, pending.keys(), settings, num_partitions, progress)
-        append_time = settings.append_time()
+        append_time = _append_time(settings)
         try:
             entries = journal.begin(
                 root,
@@ -160,6 +158,11 @@ def _append_at_once(
             _undo(root)
             raise
     return offsets
+
+
+def _append_time(settings: LogSettings) -> int | None:
+    """The timestamp, in ms, for what is appended now; None if records keep theirs."""
+    return time.time_ns() // 1_000_000 if settings.log_append_time else None
 
 
 def _undo(root: str) -> None:

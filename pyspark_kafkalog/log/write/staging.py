@@ -20,22 +20,21 @@ import sys
 import threading
 import uuid
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import NamedTuple
 
 import numpy as np
 
 from pyspark_kafkalog.codec.checksum import crc32c
-from pyspark_kafkalog.codec.encode import Encoded, EncodeSettings
 from pyspark_kafkalog.codec.walk import Batches, walk
 from pyspark_kafkalog.errors import LogDirectoryError
 from pyspark_kafkalog.log.disk_errors import disk_errors, naming
 from pyspark_kafkalog.log.durable import write_all
 from pyspark_kafkalog.log.write.active_segment import map_file
-from pyspark_kafkalog.model import TopicPartition
+from pyspark_kafkalog.model import Encoded, EncodeSettings, TopicPartition
 
 STAGED_PREFIX = ".kafkalog-staged-"
 _MOST_MAPS = 128
@@ -78,9 +77,19 @@ class Staging:
     :param job: what the files of one job have in common; a micro-batch's is ``<query>-<batch id>``.
     :param task: tells the tasks of the job apart, for people; attempts need not differ.
     :param settings: how record batches are encoded; None for Kafka's defaults.
+    :param num_partitions: how many partitions a topic gets that is not among ``existing``.
     """
 
-    def __init__(self, root: str, job: str, task: str, settings: EncodeSettings | None = None) -> None:
+    def __init__(
+        self,
+        root: str,
+        job: str,
+        task: str,
+        settings: EncodeSettings | None = None,
+        *,
+        num_partitions: int = 1,
+        existing: Mapping[str, Collection[int]] = MappingProxyType({}),
+    ) -> None:
         name = f"{STAGED_PREFIX}{field_of_name(job)}-{field_of_name(task)}-{uuid.uuid4().hex}"
         self._root = root
         self._path = os.path.join(root, name)
@@ -89,9 +98,15 @@ class Staging:
         self._sections: list[Section] = []
         self._finished = False
         self._settings = settings or EncodeSettings()
+        self._num_partitions = num_partitions
+        self._existing = existing
 
     def __enter__(self) -> Staging:
         return self
+
+    def partition_count(self, topic: str) -> int:
+        """See :meth:`pyspark_kafkalog.model.TaskSink.partition_count`."""
+        return len(self._existing.get(topic, ())) or self._num_partitions
 
     def settings(self, partition: TopicPartition) -> EncodeSettings:
         """The same for all partitions."""

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from pyspark_kafkalog.spark import garbage
-from pyspark_kafkalog.spark.garbage import freeze_modules, loading
+from pyspark_kafkalog import garbage
+from pyspark_kafkalog.garbage import freeze_modules, loading
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,422 @@
+"""Record batches to the leaders of their partitions: acknowledged, in order, and once if idempotent.
+
+:class:`~pyspark_kafkalog.broker.produce.state.ProduceState` decides; this module
+moves the bytes. Nothing runs in the background: while rows are encoded, requests
+and answers wait in the sockets' buffers, and each :meth:`Producer.advance`
+takes the answers that have come and sends what may follow. Only an append beyond
+``buffer.memory`` and :meth:`Producer.finish` wait.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import re
+import time
+from collections import defaultdict, deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from types import TracebackType
+
+import numpy as np
+from kafka.protocol.producer import InitProducerIdRequest, ProduceRequest
+
+from pyspark_kafkalog.broker.cluster.cluster import Cluster
+from pyspark_kafkalog.broker.cluster.identity import cluster_id_at
+from pyspark_kafkalog.broker.cluster.metadata import MAX_VERSION as METADATA_VERSION
+from pyspark_kafkalog.broker.cluster.metadata import metadata_request
+from pyspark_kafkalog.broker.produce import ids as produce_ids
+from pyspark_kafkalog.broker.produce.request import (
+    MAX_VERSION,
+    MIN_VERSION,
+    produce_request,
+)
+from pyspark_kafkalog.broker.produce.state import Answer, ProduceLimits, ProduceState, Request
+from pyspark_kafkalog.broker.wire.backoff import Backoff
+from pyspark_kafkalog.broker.wire.connection import Connection, readable
+from pyspark_kafkalog.broker.wire.error_codes import (
+    LEADER_NOT_AVAILABLE,
+    UNKNOWN_TOPIC_OR_PARTITION,
+    error_of,
+    is_retriable,
+)
+from pyspark_kafkalog.codec import write_kernels
+from pyspark_kafkalog.codec.format import OFFSET
+from pyspark_kafkalog.codec.walk import walk
+from pyspark_kafkalog.errors import BrokerConnectionError, BrokerError, RecordTooLargeError
+from pyspark_kafkalog.model import Encoded, EncodeSettings, PartitionResult, TopicPartition
+from pyspark_kafkalog.options.brokers import ConnectionOptions, ProduceOptions
+
+_WORTH_SENDING = 256 << 10
+"""Bytes that wait before a request is sent while more may follow: so small batches share requests."""
+_KIP_360 = 3
+"""Version of InitProducerId since which a broker that has forgotten a producer takes any sequence number."""
+
+_APPEARS_WITHIN = 10.0
+"""Seconds in which a topic that brokers create at first sight has to come to be."""
+
+_max_message_bytes: dict[tuple[ConnectionOptions, str], tuple[float, int | None]] = {}
+"""When each topic was asked about, and what it has."""
+
+_log = logging.getLogger("pyspark_kafkalog")
+
+
+class _Clock:
+    """Seconds in which a sink is at work. It stands still while rows are computed, no broker's fault."""
+
+    def __init__(self) -> None:
+        self._stood_still = self._stopped_at = time.monotonic()
+
+    def now(self) -> float:
+        return time.monotonic() - self._stood_still
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        self._stood_still += time.monotonic() - self._stopped_at
+        yield
+        self._stopped_at = time.monotonic()
+
+
+class Producer:
+    """Writes the record batches of one task. Used as a context manager: left without :meth:`finish`, it
+    drops what is not acknowledged yet.
+
+    :param settings: how to encode, as far as no topic and no producer id matters.
+    """
+
+    def __init__(self, cluster: Cluster, options: ProduceOptions, settings: EncodeSettings) -> None:
+        self._cluster = cluster
+        self._options = options
+        self._settings = settings
+        self._delivery_timeout = options.delivery_timeout_ms / 1000
+        self._partition_counts: dict[str, int] = {}
+        self._by_topic: dict[str, EncodeSettings] = {}
+        self._producer_id: produce_ids.ProducerId | None = None
+        self._connections: dict[int, Connection] = {}
+        self._clock = _Clock()
+        self._deadlines: defaultdict[int, deque[float]] = defaultdict(deque)
+        """When the answers to the requests in flight have to be there, by broker; not of our clock."""
+        self._state = ProduceState(
+            ProduceLimits(
+                max_in_flight=options.max_in_flight,
+                max_request_size=options.max_request_size,
+                retries=options.retries,
+                delivery_timeout=self._delivery_timeout,
+                retry_backoff=cluster.options.retry_backoff_ms / 1000,
+                retry_backoff_max=cluster.options.retry_backoff_max_ms / 1000,
+            )
+        )
+
+    def __enter__(self) -> Producer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for connection in self._connections.values():
+            self._cluster.release(connection)
+        self._connections.clear()
+
+    def partition_count(self, topic: str) -> int:
+        """How many partitions a topic had when it was first asked for: equal keys go to one of them.
+
+        :raises UnknownTopicOrPartitionError: if there is no such topic.
+        """
+        count = self._partition_counts.get(topic)
+        if count is None:
+            count = self._partition_counts[topic] = partition_count(
+                self._cluster, topic, timeout=self._delivery_timeout
+            )
+        return count
+
+    def settings(self, partition: TopicPartition) -> EncodeSettings:
+        """How to encode what is appended to the partition next: its sequence numbers, its topic's bounds."""
+        settings = self._by_topic.get(partition.topic)
+        if settings is None:
+            settings = self._by_topic[partition.topic] = self._bounded(partition.topic)
+        if not self._options.enable_idempotence:
+            return settings
+        producer_id = self._producer_id
+        if producer_id is None:
+            timeout = self._delivery_timeout
+            producer_id = produce_ids.borrow(
+                self._cluster.options,
+                partial(self._cluster.identity, timeout=timeout),
+                partial(self._cluster.producer_id, timeout=timeout),
+            )
+            self._producer_id = producer_id
+        return replace(
+            settings,
+            producer_id=producer_id.id,
+            producer_epoch=producer_id.epoch,
+            base_sequence=producer_id.sequences[partition],
+        )
+
+    def _bounded(self, topic: str) -> EncodeSettings:
+        """The batch size is lowered so that no batch is refused which could have been smaller."""
+        size, limit = self._options.max_request_size, "kafka.max.request.size"
+        of_topic = max_message_bytes(self._cluster, topic, timeout=self._delivery_timeout)
+        if of_topic is not None and of_topic < size:
+            size, limit = of_topic, "the topic's max.message.bytes"
+        settings = self._settings
+        return replace(
+            settings, batch_size=min(settings.batch_size, size), max_message_bytes=size, limit=limit
+        )
+
+    def append(self, partition: TopicPartition, encoded: Encoded) -> None:
+        """Take record batches; those of one partition are written in the order of the calls.
+
+        :raises KafkaLogError: if a batch that was appended before can't be written.
+        """
+        batches = walk(encoded.data)
+        # Of a compressed batch whose base offset is not 0 brokers compress all records anew.
+        write_kernels.put_ints(encoded.data, batches.position + OFFSET, np.zeros_like(batches.position), 8)
+        data = encoded.data.data
+        rows = zip(batches.position.tolist(), batches.size.tolist(), batches.count.tolist(), strict=True)
+        pieces = [(data[position : position + size], count) for position, size, count in rows]
+        if self._producer_id is not None:
+            self._producer_id.advance(partition, encoded.records)
+        with self._clock.running():
+            self._state.append(partition, pieces, self._clock.now())
+            while self._state.unacknowledged_bytes > self._options.buffer_memory:
+                self._go_on(wait=True)
+
+    def advance(self) -> None:
+        """Send what may be sent, if it is worth a request, and take the answers that are there.
+
+        :raises KafkaLogError: if a batch can't be written.
+        """
+        if self._state.waiting_bytes >= _WORTH_SENDING:
+            with self._clock.running():
+                self._go_on(wait=False)
+
+    def finish(self) -> dict[TopicPartition, PartitionResult]:
+        """Wait until all is acknowledged, or with acks=0 until the brokers have read it; what was written.
+
+        :raises KafkaLogError: if a batch can't be written.
+        """
+        with self._clock.running():
+            while not self._state.is_idle:
+                self._go_on(wait=True)
+        if self._options.acks == 0:
+            self._wait_until_read()
+        if self._producer_id is not None and self._may_go_on_with_id():
+            known = self._cluster.metadata.topics
+            topics = {partition.topic for partition in self._producer_id.sequences} & known.keys()
+            self._producer_id.topic_ids = {topic: known[topic].topic_id for topic in topics}
+            produce_ids.give_back(self._cluster.options, self._producer_id)
+        self._producer_id = None
+        return self._state.results()
+
+    def _go_on(self, *, wait: bool) -> None:
+        """Take what answers there are and send what may be sent; then ``wait`` for more to do."""
+        self._receive(0)
+        self._state.check_expired(self._clock.now())
+        self._look_up_leaders()
+        while (request := self._state.next_request(self._clock.now())) is not None:
+            self._send(request)
+        if wait and not self._state.is_idle:
+            self._wait()
+
+    def _wait(self) -> None:
+        wake_at, now = self._state.wake_at(), time.monotonic()
+        pauses = [deadlines[0] - now for deadlines in self._deadlines.values() if deadlines]
+        if wake_at is not None:
+            pauses.append(wake_at - self._clock.now())
+        pause = max(min(pauses), 0)
+        if self._state.in_flight():
+            self._receive(pause)
+        else:
+            time.sleep(pause)
+
+    def _look_up_leaders(self) -> None:
+        partitions = self._state.leaderless(self._clock.now())
+        if not partitions:
+            return
+        try:
+            found = {p: self._cluster.leader(p, timeout=self._time_left()) for p in partitions}
+        except BrokerConnectionError as e:
+            self._state.no_leader(partitions, _reason(e), self._clock.now())
+            return
+        brokers = self._cluster.metadata.brokers
+        leaders = {p: leader.node_id for p, leader in found.items() if leader and leader.node_id in brokers}
+        self._state.set_leaders(leaders)
+        without = found.keys() - leaders.keys()
+        self._cluster.forget({partition.topic for partition in without})
+        self._state.no_leader(without, "the partition has no leader", self._clock.now())
+
+    def _send(self, request: Request) -> None:
+        node, options = request.node, self._options
+        try:
+            connection = self._connections.get(node)
+            if connection is None:
+                connection = self._cluster.connection(node, timeout=self._time_left())
+                self._connections[node] = connection
+        except BrokerConnectionError as e:
+            self._lost(node, _reason(e), unsent=request)
+            return
+        try:
+            self._check_cluster(connection)
+        except BrokerConnectionError as e:
+            self._lost(node, _reason(e), unsent=request)
+            return
+        version = _version(connection)
+        batches = [(batch.partition, batch.data) for batch in request.batches]
+        body = produce_request(version, options.acks, options.request_timeout_ms, batches)
+        try:
+            connection.send_body(
+                ProduceRequest,
+                version,
+                body,
+                expect_response=options.acks != 0,
+                timeout=self._time_left(),
+            )
+        except BrokerConnectionError as e:
+            self._lost(node, _reason(e))
+            return
+        if options.acks == 0:
+            self._state.delivered(node)
+        else:
+            self._deadlines[node].append(time.monotonic() + options.request_timeout_ms / 1000)
+
+    def _check_cluster(self, connection: Connection) -> None:
+        """Another cluster may have given the producer id to somebody else.
+
+        :raises BrokerError: if the connection leads to another cluster than the one that gave it.
+        """
+        if self._producer_id is None:
+            return
+        cluster_id = cluster_id_at(connection, timeout=self._time_left())
+        if cluster_id != self._producer_id.cluster_id:
+            raise BrokerError(
+                f"The cluster was replaced while it was written to: its id was"
+                f" {self._producer_id.cluster_id}, and is {cluster_id}",
+                broker=str(connection.address),
+                hint="What was written before is in the cluster that is gone. Run the write again.",
+            )
+
+    def _time_left(self) -> float:
+        """Seconds for whatever is done now, so that the delivery timeout is kept."""
+        return max(self._state.time_left(self._clock.now()), 0.001)
+
+    def _receive(self, timeout: float) -> None:
+        """Take all answers that are there, waiting ``timeout`` seconds for the first."""
+        while nodes := {self._connections[node]: node for node in self._state.nodes_in_flight()}:
+            ready = readable(nodes, timeout)
+            for connection in ready:
+                self._take_answer(nodes[connection], connection)
+            if not ready:
+                break
+            timeout = 0
+        for node, deadlines in list(self._deadlines.items()):
+            if deadlines and time.monotonic() >= deadlines[0]:
+                self._lost(node, f"no answer within request.timeout.ms = {self._options.request_timeout_ms}")
+
+    def _take_answer(self, node: int, connection: Connection) -> None:
+        try:
+            timeout = min(self._time_left(), self._options.request_timeout_ms / 1000)
+            response = connection.receive(timeout=timeout)
+        except BrokerConnectionError as e:
+            self._lost(node, _reason(e))
+            return
+        self._deadlines[node].popleft()
+        answers = {
+            TopicPartition(topic.name, answer.index): Answer(
+                answer.error_code, answer.base_offset, answer.error_message
+            )
+            for topic in response.responses
+            for answer in topic.partition_responses
+        }
+        try:
+            self._state.answered(node, answers, self._clock.now())
+            self._heed_throttling(node, response.throttle_time_ms / 1000)
+        except RecordTooLargeError:
+            for partition in answers:
+                _max_message_bytes.pop((self._cluster.options, partition.topic), None)
+            raise
+        self._forget_leaders()
+
+    def _heed_throttling(self, node: int, seconds: float) -> None:
+        """For so long the broker reads none of our requests, those in flight neither (KIP-219)."""
+        if seconds > 0:
+            self._state.throttled(node, self._clock.now() + seconds)
+            self._deadlines[node] = deque(deadline + seconds for deadline in self._deadlines[node])
+
+    def _lost(self, node: int, reason: str, *, unsent: Request | None = None) -> None:
+        _log.debug("Lost the connection to broker %d: %s", node, reason)
+        connection = self._connections.pop(node, None)
+        if connection is not None:
+            connection.close()
+        self._deadlines.pop(node, None)
+        self._state.lost(node, reason, self._clock.now(), unsent=unsent)
+        self._forget_leaders()
+
+    def _forget_leaders(self) -> None:
+        self._cluster.forget({partition.topic for partition in self._state.leaderless(math.inf)})
+
+    def _wait_until_read(self) -> None:
+        """A broker takes up the requests of a connection in order, so the answer to this one tells of all."""
+        for connection in self._connections.values():
+            try:
+                connection.call(metadata_request([], create=False), max_version=METADATA_VERSION)
+            except BrokerConnectionError as e:
+                _log.warning("With acks=0, some of what was sent may not be written: %s", e)
+
+    def _may_go_on_with_id(self) -> bool:
+        api = InitProducerIdRequest.API_KEY
+        versions = [connection.versions.get(api, (0, 0)) for connection in self._connections.values()]
+        return all(highest >= _KIP_360 for _, highest in versions)
+
+
+def partition_count(cluster: Cluster, topic: str, *, timeout: float) -> int:
+    """How many partitions a topic has. It is created if the brokers do so at first sight.
+
+    :param timeout: seconds to wait for brokers that don't answer.
+    :raises UnknownTopicOrPartitionError: if there is no such topic after some looks.
+    """
+    cluster.leader(TopicPartition(topic, 0), timeout=timeout)
+    backoff = Backoff(cluster.options, min(cluster.options.request_timeout_ms / 1000, _APPEARS_WITHIN))
+    while True:
+        known = cluster.metadata.topics.get(topic)
+        if known is not None and not known.error_code and known.leaders:
+            return len(known.leaders)
+        code = UNKNOWN_TOPIC_OR_PARTITION if known is None else known.error_code or LEADER_NOT_AVAILABLE
+        trouble = error_of(
+            code,
+            f"Looking up the topic {topic!r} to write to",
+            hint="Create it, or set the brokers' auto.create.topics.enable.",
+        )
+        if not is_retriable(code):
+            raise trouble
+        backoff.pause(trouble)
+        cluster.refresh([topic], create=True, timeout=timeout)
+
+
+def max_message_bytes(cluster: Cluster, topic: str, *, timeout: float) -> int | None:
+    """A topic's config of this name, not older than metadata.max.age.ms; None if it is not told.
+
+    :param timeout: seconds to wait for brokers that don't answer.
+    """
+    key = cluster.options, topic
+    asked, known = _max_message_bytes.get(key, (-math.inf, None))
+    if time.monotonic() - asked > cluster.options.metadata_max_age_ms / 1000:
+        told = (cluster.topic_config(topic, timeout=timeout) or {}).get("max.message.bytes", "")
+        known = int(told) if re.fullmatch(r"[0-9]{1,10}", told) else None
+        _max_message_bytes[key] = time.monotonic(), known
+    return known
+
+
+def _version(connection: Connection) -> int:
+    version = connection.version_of(ProduceRequest, max_version=MAX_VERSION)
+    if version < MIN_VERSION:
+        raise BrokerError(
+            "The broker is older than Kafka 0.11, and does not know the format of our record batches",
+            broker=str(connection.address),
+        )
+    return version
+
+
+def _reason(error: BrokerConnectionError) -> str:
+    return error.message if error.broker is None else f"{error.message} (broker {error.broker})"
