@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.audit.counting import WriteAudit
     from pyspark_kafkalog.codec.encode import EncodeSettings
     from pyspark_kafkalog.log.write.staging import StagedFile
+    from pyspark_kafkalog.model import TopicPartition
     from pyspark_kafkalog.writing.routing import Router
     from pyspark_kafkalog.writing.rows import RecordBatchSink
 
@@ -82,12 +83,15 @@ class _Writer:
     def __init__(self, options: WriteOptions) -> None:
         self._options = options
 
-    def _router(self, partition_count: Callable[[str], int]) -> Router:
+    def _router(
+        self, partition_count: Callable[[str], int], has_partition: Callable[[TopicPartition], bool]
+    ) -> Router:
         from pyspark_kafkalog.writing.routing import Router, load_partitioner
 
         return Router(
             topic=self._options.topic,
             partition_count=partition_count,
+            has_partition=has_partition,
             partitioner=load_partitioner(self._options.partitioner),
             batch_size=self._options.batch_size,
             distribution=self._options.distribution,
@@ -101,11 +105,12 @@ class _Writer:
         sink: RecordBatchSink,
         finish: Callable[[], Finished],
         batch: _Batch,
+        has_partition: Callable[[TopicPartition], bool] = lambda _: False,
     ) -> Finished:
         """Put all rows of a task into the sink, and finish it; both are audited."""
         from pyspark_kafkalog.writing.rows import make_splitter, write_rows
 
-        router = self._router(partition_count)
+        router = self._router(partition_count, has_partition)
         splitter = make_splitter(self._options.splitter)
         with self._audit(batch) as audit:
             write_rows(rows, router, sink, splitter=splitter, audit=audit)
@@ -340,7 +345,7 @@ class _BrokerWriter(_Writer):
         if batch.number:  # the micro-batches before it were written
             note_reached(options.brokers)
         with ProduceSink(cluster_of(options.brokers), options.produce, self._encode_settings()) as sink:
-            results = self._write(rows, sink.partition_count, sink, sink.finish, batch)
+            results = self._write(rows, sink.partition_count, sink, sink.finish, batch, sink.has_partition)
         freeze_modules()
         return Produced(
             tuple(
