@@ -352,11 +352,7 @@ def open_folder(location: str) -> Folder:
     folder = locate(location)
     kind = folder.filesystem.get_file_info(folder.path).type
     if kind == fs.FileType.NotFound:
-        raise LogDirectoryError(
-            "The log directory does not exist",
-            file=folder.label(),
-            hint="Give Kafka's log.dirs or one partition's folder; a worker must see it under the same path.",
-        )
+        raise no_such_directory(folder)
     if kind != fs.FileType.Directory:
         raise LogDirectoryError(
             "The log directory is not a folder",
@@ -364,6 +360,15 @@ def open_folder(location: str) -> Folder:
             hint="Give the folder that holds the <topic>-<partition> folders, or one of those.",
         )
     return folder
+
+
+def no_such_directory(folder: Folder) -> LogDirectoryError:
+    """The error for a log directory that is not there."""
+    return LogDirectoryError(
+        "The log directory does not exist",
+        file=folder.label(),
+        hint="Give Kafka's log.dirs or one partition's folder; a worker must see it under the same path.",
+    )
 
 
 def locate(location: str) -> Folder:

@@ -158,11 +158,13 @@ class Slice:
     """Consecutive whole record batches of one partition, as stored.
 
     ``buffer`` may hold batches below and above the range that was asked for;
-    the decoder drops those records. ``aborted`` are the aborted transactions
-    that overlap the slice, empty for read_uncommitted.
+    the decoder drops those records. ``headers`` are those of its batches, which
+    whoever cuts the slice has to parse: the table of :class:`.codec.walk.Batches`.
+    ``aborted`` are the aborted transactions that overlap the slice, empty for read_uncommitted.
     """
 
     buffer: pa.Buffer
+    headers: np.ndarray
     origin: Origin
     aborted: tuple[AbortedTransaction, ...] = ()
 
@@ -282,7 +284,7 @@ class Place(Protocol):
         """Hold answers that contradict what a plan has seen for out of date.
 
         They are believed only on evidence: of the leader, in an epoch that is no older, and where the
-        log ends before ``seen.end``, after kafkaConsumer.pollTimeoutMs.
+        log ends before ``seen.end``, after kafkaConsumer.pollTimeoutMs. What was seen last counts.
         """
 
     def offsets_for_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
@@ -317,13 +319,15 @@ class Place(Protocol):
         read_committed: bool,
         on_corrupt: OnCorrupt | None = None,
         topic_id: str = "",
+        confirm: bool = False,
     ) -> Iterator[Slice]:
         """Record batches that cover ``offsets``, in order, in slices of a bounded size.
 
-        :param topic_id: that of the topic that was planned for, where nobody has looked since whether it is
-            still there with all of ``offsets``, of which there may be none. Then the fetch looks before
-            it gives anything.
-        :raises UnconfirmedError: if it can't tell, or finds something else.
+        :param topic_id: that of the topic that was planned for. If another one takes its place, there
+            is a data loss.
+        :param confirm: whether to look, before anything is given, if that topic is still there with all
+            of ``offsets``, of which there may be none.
+        :raises UnconfirmedError: if one was to ``confirm`` that, and could not.
         :raises CorruptRecordError: at a place where no batch can be framed and
             which is not the torn tail of the log, unless ``on_corrupt`` is
             given: then it is told, and the next valid batch is sought.
@@ -350,6 +354,9 @@ class TaskSink(Protocol):
 
         :raises UnknownTopicOrPartitionError: if there is no such topic and it isn't made on the way.
         """
+
+    def has_partition(self, partition: TopicPartition) -> bool:
+        """Whether a partition beyond that number has come to be since, which rows may name."""
 
     def settings(self, partition: TopicPartition) -> EncodeSettings:
         """How to encode what is to be appended to ``partition`` next."""

@@ -10,7 +10,7 @@ def open_place(options: PlaceOptions, *, reached: bool = False) -> Place:
     """The place that the options name, for this thread. Brokers are not called before they are asked.
 
     :param reached: whether the place has answered another process of the same query: then brokers are waited
-        for where they don't answer this one, and the roots of a directory are not listed.
+        for where they don't answer this one, and the roots of a directory are listed only if need be.
     """
     if options.brokers is not None:
         from pyspark_kafkalog.broker.cluster.pool import note_reached
@@ -22,7 +22,7 @@ def open_place(options: PlaceOptions, *, reached: bool = False) -> Place:
         return Brokers(options.brokers, options.fetch)
     from pyspark_kafkalog.log.read.directory import LogDirectory
 
-    return LogDirectory.open(options.paths, checked=reached)
+    return LogDirectory.open(options.paths, check=not reached)
 
 
 def import_reading(options: PlaceOptions) -> None:

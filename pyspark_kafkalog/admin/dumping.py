@@ -22,7 +22,7 @@ from pyspark_kafkalog.codec.format import (
 )
 from pyspark_kafkalog.codec.indexing import DamageError, DecodeLimits, Indexer
 from pyspark_kafkalog.codec.rows import ROW_TYPES, RowColumns
-from pyspark_kafkalog.codec.walk import Batches, first_bad_checksum, walk
+from pyspark_kafkalog.codec.walk import batches_of, first_bad_checksum
 from pyspark_kafkalog.model import OffsetRange, OnCorrupt, Place, Slice, TopicPartition
 
 _COLUMNS = pa.schema([(name, ROW_TYPES[name]) for name in ("offset", "key", "value", "headers")])
@@ -108,7 +108,7 @@ class _Dump:
         self._partition = partition
         self._origin = piece.origin
         self._data = as_array(piece.buffer)
-        self._walked: Batches = walk(self._data)
+        self._walked = batches_of(piece)
         limits = DecodeLimits()
         self._indexer = Indexer(self._data, self._walked, limits) if records else None
         self._columns = RowColumns(_COLUMNS, partition, limits.max_rows)

@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark_kafkalog.admin.partitions import bounds_of
 from pyspark_kafkalog.codec.decode import decode
 from pyspark_kafkalog.codec.rows import ROW_TYPES
-from pyspark_kafkalog.codec.walk import walk
+from pyspark_kafkalog.codec.walk import batches_of
 from pyspark_kafkalog.errors import (
     DataLossError,
     KafkaLogError,
@@ -118,7 +118,8 @@ class _Verification:
             return
         told = self._damages.append
         for piece in self._place.fetch(self._partition, offsets, read_committed=False, on_corrupt=told):
-            self._batches += len(walk(piece.buffer))
+            batches = batches_of(piece)
+            self._batches += len(batches)
             self._size += piece.buffer.size
             for decoded in decode(
                 piece.buffer,
@@ -128,6 +129,7 @@ class _Verification:
                 schema=_OFFSETS,
                 origin=piece.origin,
                 on_corrupt=told,
+                batches=batches,
             ):
                 position = decoded.next_offset
                 self._records += decoded.arrow_batch.num_rows

@@ -128,6 +128,8 @@ class Brokers:
         self._cluster.metadata.expect(partition, seen.topic_id, seen.leader_epoch)
         if seen.end:
             self._expected[partition] = seen
+        else:
+            self._expected.pop(partition, None)
 
     def _is_another(self, partition: TopicPartition) -> bool:
         """Whether the topic that a plan has seen is known to have been deleted and made anew."""
@@ -205,12 +207,13 @@ class Brokers:
         read_committed: bool,
         on_corrupt: OnCorrupt | None = None,
         topic_id: str = "",
+        confirm: bool = False,
     ) -> Iterator[Slice]:
         """Record batches that cover ``offsets``. See :meth:`pyspark_kafkalog.model.Place.fetch`.
 
-        A slice has max.partition.fetch.bytes at most, or one batch that is larger. With a ``topic_id``
-        nothing but records from the leader of that topic will do, see :func:`.fetch.fetch`.
+        A slice has max.partition.fetch.bytes at most, or one batch that is larger.
 
+        :raises UnconfirmedError: see :func:`.fetch.fetch`.
         :raises DataLossError: if offsets of the range, or the topic, are gone.
         :raises KafkaLogError: if nothing comes for kafkaConsumer.pollTimeoutMs.
         """
@@ -225,6 +228,7 @@ class Brokers:
             read_committed=read_committed,
             on_corrupt=on_corrupt,
             topic_id=topic_id,
+            confirm=confirm,
         )
 
     def offset_after_bytes(self, partition: TopicPartition, offsets: OffsetRange, max_bytes: int) -> int:

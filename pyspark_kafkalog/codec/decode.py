@@ -43,6 +43,7 @@ def decode(
     limits: DecodeLimits = _DEFAULT_LIMITS,
     origin: Origin = _NO_ORIGIN,
     on_corrupt: OnCorrupt | None = None,
+    batches: Batches | None = None,
 ) -> Iterator[Decoded]:
     """The records of ``buffer`` within ``offsets``, in order of their offsets.
 
@@ -54,14 +55,15 @@ def decode(
     :param visible: what a read_committed reader may see; None for read_uncommitted.
     :param schema: the columns to build, any of :data:`.rows.ROW_TYPES` in any order.
     :param on_corrupt: told of each stretch of bytes left out; reading goes on at the next valid batch.
+    :param batches: what a walk of the whole ``buffer`` finds, where there has been one.
     :raises CorruptRecordError: at the first invalid batch, after the rows before it, unless
         ``on_corrupt`` is given. In any case at a record whose timestamp has no place in a
         timestamp column that is asked for, as Spark's Kafka source does.
     """
     reading = _Reading(buffer, topic_partition, offsets, visible, schema, limits, origin, on_corrupt)
-    position: int | None = 0
+    position = yield from reading.rows(walk(buffer) if batches is None else batches)
     while position is not None:
-        position = yield from reading.rows(position)
+        position = yield from reading.rows(walk(buffer, position))
     if reading.next_offset > reading.told_offset:
         yield Decoded(reading.columns.empty(), reading.next_offset)
 
@@ -126,9 +128,8 @@ class _Reading:
         self.told_offset = offsets.start
         """The next offset that the caller knows of."""
 
-    def rows(self, position: int) -> Generator[Decoded, None, int | None]:
-        """The wanted rows of the batches from ``position`` on; returns where to walk on, None if nowhere."""
-        batches = walk(self._data, position)
+    def rows(self, batches: Batches) -> Generator[Decoded, None, int | None]:
+        """The wanted rows of ``batches``; returns where to walk on, None if nowhere."""
         row = int(np.searchsorted(np.maximum.accumulate(batches.last_offset), self.next_offset))
         stop, damage = self._stop(batches, row)
         wanted = self._wanted(batches, row, stop)
@@ -259,15 +260,16 @@ class _Reading:
         index = indexed.table[:, :rows]
         sizes = np.maximum(index[kernels.KEY_SIZE], 0) + np.maximum(index[kernels.VALUE_SIZE], 0)
         ends = np.cumsum(sizes + index[kernels.HEADERS_END] - index[kernels.HEADERS_AT])
-        headers = np.cumsum(index[kernels.HEADERS])
+        headers = np.cumsum(index[kernels.HEADERS]) if may_have_many_headers else None
         first, bytes_before, headers_before = 0, 0, 0
         while first < rows:
             fitting = int(np.searchsorted(ends, bytes_before + max_bytes, side="right"))
-            if may_have_many_headers:
+            if headers is not None:
                 most = headers_before + MAX_HEADERS
                 fitting = min(fitting, int(np.searchsorted(headers, most, side="right")))
             first = max(first + 1, fitting)
-            bytes_before, headers_before = int(ends[first - 1]), int(headers[first - 1])
+            bytes_before = int(ends[first - 1])
+            headers_before = 0 if headers is None else int(headers[first - 1])
             yield first
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
 
 import numpy as np
@@ -22,6 +22,7 @@ from pyspark_kafkalog.codec.format import (
     TRANSACTIONAL_BIT,
 )
 from pyspark_kafkalog.errors import CorruptRecordError
+from pyspark_kafkalog.model import Slice
 
 _CRC_BUDGET = 16
 """How many times the size of a buffer may be summed while a valid batch is sought in it."""
@@ -51,34 +52,49 @@ class Batches:
     No checksum was verified.
     """
 
-    position: np.ndarray
-    size: np.ndarray
-    """Bytes of the whole batch, its log overhead included."""
-    base_offset: np.ndarray
-    last_offset: np.ndarray
-    base_timestamp: np.ndarray
-    max_timestamp: np.ndarray
-    magic: np.ndarray
-    attributes: np.ndarray
-    producer_id: np.ndarray
-    producer_epoch: np.ndarray
-    base_sequence: np.ndarray
-    count: np.ndarray
-    """Records as the header claims; -1 for a compressed message."""
-    leader_epoch: np.ndarray
-    crc: np.ndarray
+    table: np.ndarray
+    """All of the arrays, a row each in the order in which they follow."""
     end: int
     """Position after the last whole batch."""
     status: WalkStatus
     needed: int
     """Whole size of the INCOMPLETE batch at ``end``; 0 if not known."""
+    position: np.ndarray = field(init=False)
+    size: np.ndarray = field(init=False)
+    """Bytes of the whole batch, its log overhead included."""
+    base_offset: np.ndarray = field(init=False)
+    last_offset: np.ndarray = field(init=False)
+    base_timestamp: np.ndarray = field(init=False)
+    max_timestamp: np.ndarray = field(init=False)
+    magic: np.ndarray = field(init=False)
+    attributes: np.ndarray = field(init=False)
+    producer_id: np.ndarray = field(init=False)
+    producer_epoch: np.ndarray = field(init=False)
+    base_sequence: np.ndarray = field(init=False)
+    count: np.ndarray = field(init=False)
+    """Records as the header claims; -1 for a compressed message."""
+    leader_epoch: np.ndarray = field(init=False)
+    crc: np.ndarray = field(init=False)
+
+    def __post_init__(self) -> None:
+        for name, column in zip(_COLUMNS, self.table, strict=True):
+            object.__setattr__(self, name, column)
 
     def __len__(self) -> int:
         return self.position.size
 
     def take(self, rows: np.ndarray) -> Batches:
         """Some of the batches, in order. Those between them count as if they were not there."""
-        return replace(self, **{name: getattr(self, name)[rows] for name in _COLUMNS})
+        return replace(self, table=self.table[:, rows])
+
+    def headers_of(self, first: int, last: int) -> np.ndarray:
+        """The table of the batches ``first`` to ``last`` for a buffer that begins with the first of them."""
+        table = self.table[:, first : last + 1]
+        begin = int(self.position[first])
+        if begin:
+            table = table.copy()
+            table[kernels.POSITION] -= begin
+        return table
 
     @property
     def compression(self) -> np.ndarray:
@@ -103,7 +119,7 @@ class Batches:
 _STEP = 256
 """Batches whose headers become Python objects at a time."""
 
-_COLUMNS = [field.name for field in fields(Batches)][: kernels.BATCH_COLUMNS]
+_COLUMNS = [column.name for column in fields(Batches) if not column.init]
 
 
 def walk(buffer: Buffer, position: int = 0) -> Batches:
@@ -112,9 +128,12 @@ def walk(buffer: Buffer, position: int = 0) -> Batches:
     count = kernels.walk_batches(data, position, np.empty((kernels.BATCH_COLUMNS, 0), np.int64))[0]
     table = np.empty((kernels.BATCH_COLUMNS, count), np.int64)
     _, end, status, needed = kernels.walk_batches(data, position, table)
-    return Batches(
-        **dict(zip(_COLUMNS, table, strict=True)), end=end, status=WalkStatus(status), needed=needed
-    )
+    return Batches(table, end, WalkStatus(status), needed)
+
+
+def batches_of(piece: Slice) -> Batches:
+    """The batches of a slice, of which all are whole. Their headers are not read again."""
+    return Batches(piece.headers, piece.buffer.size, WalkStatus.END, 0)
 
 
 def checksum(data: np.ndarray, position: int, size: int, magic: int) -> int:

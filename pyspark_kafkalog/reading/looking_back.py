@@ -18,7 +18,7 @@ from pyspark_kafkalog.errors import CorruptRecordError, DataLossError, UnknownTo
 from pyspark_kafkalog.largemessage.assembler import Arrival, Assembler, OpenMessage
 from pyspark_kafkalog.largemessage.format import INT64_MAX
 from pyspark_kafkalog.largemessage.reassembler import arrivals_in
-from pyspark_kafkalog.model import AssemblerSettings, OffsetRange, Place, TopicPartition
+from pyspark_kafkalog.model import ALL_OFFSETS, AssemblerSettings, OffsetRange, Place, TopicPartition
 from pyspark_kafkalog.reading.ranges import ReadRules, decoded
 
 _FIRST_STRIDE = 8
@@ -40,7 +40,20 @@ class Source:
     place: Place
     partition: TopicPartition
     rules: ReadRules
-    log_start: int
+    known_log_start: int | None
+    """The log start offset; None as long as nobody needed it."""
+
+    @property
+    def log_start(self) -> int:
+        """The log start offset, looked up when it is needed first; behind all if the partition is gone."""
+        if self.known_log_start is None:
+            bounds = self.place.watermarks([self.partition], read_committed=False).get(self.partition)
+            self.known_log_start = ALL_OFFSETS.end if bounds is None else bounds.log_start_offset
+        return self.known_log_start
+
+    def begins_at(self, offset: int) -> bool:
+        """Whether nothing is there before ``offset``, as far as that is known."""
+        return offset <= (self.known_log_start or 0)
 
     def rows(self, offsets: OffsetRange, schema: pa.Schema = WANTED) -> Iterator[pa.RecordBatch]:
         """The visible rows of ``offsets``; those that are gone are left out in silence.
@@ -64,7 +77,7 @@ class Source:
                 bounds = self.place.watermarks([self.partition], read_committed=False).get(self.partition)
                 if bounds is None or bounds.log_start_offset <= position:
                     return
-                position = self.log_start = bounds.log_start_offset
+                position = self.known_log_start = bounds.log_start_offset
 
     def read_again(self, offsets: Sequence[int], schema: pa.Schema = WANTED) -> pa.RecordBatch:
         """The rows at ``offsets``, in order, as far as they are still there."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from pyspark_kafkalog.codec.decode import Decoded, DecodeLimits, decode
 from pyspark_kafkalog.codec.isolation import Visibility
+from pyspark_kafkalog.codec.walk import batches_of
 from pyspark_kafkalog.errors import (
     CorruptRecordError,
     DataLossError,
@@ -60,22 +61,23 @@ class RecordReader:
 
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
         """See :meth:`SplitReader.read`."""
-        self.place.expect(split.partition, split.seen)
-        wanted: OffsetRange | None = split.offsets
-        if split.needs_bounds:
-            wanted, _ = existing(self.place, split, self.rules)
+        wanted, _ = existing(self.place, split, self.rules)
         if wanted is not None:
             yield from rows_of(self.place, split, wanted, self.rules)
 
 
-def existing(place: Place, split: Split, rules: ReadRules) -> tuple[OffsetRange | None, int]:
+def existing(place: Place, split: Split, rules: ReadRules) -> tuple[OffsetRange | None, int | None]:
     """The offsets of ``split`` that are wanted and exist, as numbers, and the log start offset.
 
-    None without the partition, or if its topic is known to be another one. What exists may still be
-    another topic's: :func:`rows_of` finds out.
+    Only where they need bounds are these looked up: else the plan has seen the offsets, and the log start
+    offset is None. The offsets are None without the partition, or if its topic is known to be another
+    one. What exists may still be another topic's: :func:`rows_of` finds out.
 
     :raises DataLossError: if some of its offsets are gone and ``rules.fail_on_data_loss``.
     """
+    place.expect(split.partition, split.seen)
+    if not split.needs_bounds:
+        return split.offsets, None
     offsets, bounds = _look_up(place, split.partition, split.offsets, rules)
     is_whole = (
         bounds is not None
@@ -90,12 +92,15 @@ def rows_of(place: Place, split: Split, wanted: OffsetRange, rules: ReadRules) -
     """The rows of ``wanted``, offsets of ``split`` as the plan or :func:`existing` tells them.
 
     The fetch itself finds out whether they are there, and the topic. Where it can't tell, or misses
-    something, topic and bounds are asked for, and they decide.
+    something, topic and bounds are asked for, and they decide. Without a topic id they can't, as
+    they may be those of another topic by now: then the fetch has the last word.
     """
     left_out = None if rules.fail_on_data_loss else _LeftOut()
-    unconfirmed = split.seen.topic_id
+    topic_id = split.seen.topic_id
+    confirm = bool(topic_id)
     position = wanted.start
-    while unconfirmed or position < wanted.end:
+    looked_up_at: int | None = None
+    while confirm or position < wanted.end:
         try:
             for arrow_batch, position in decoded(  # noqa: B007, B020 - progress survives the error below
                 place,
@@ -103,23 +108,29 @@ def rows_of(place: Place, split: Split, wanted: OffsetRange, rules: ReadRules) -
                 OffsetRange(position, wanted.end),
                 rules,
                 left_out,
-                topic_id=unconfirmed,
+                topic_id=topic_id,
+                confirm=confirm,
             ):
                 if arrow_batch.num_rows:
                     yield arrow_batch
             break
         except (UnconfirmedError, DataLossError, UnknownTopicOrPartitionError) as e:
-            if unconfirmed:
-                unconfirmed = ""
-                found = _confirmed(place, split, OffsetRange(position, wanted.end), rules)
+            following = e.next_offset if isinstance(e, DataLossError) else None
+            if topic_id and position != looked_up_at:
+                confirm = False
+                # A fetch that misses all the rest has waited for it.
+                is_waited_for = isinstance(e, DataLossError) and following is None
+                end = 0 if is_waited_for else wanted.end
+                place.expect(split.partition, split.seen._replace(end=end))
+                found = _remaining(place, split, OffsetRange(position, wanted.end), rules)
                 if found is None:
                     break
                 wanted, position = found, found.start
+                looked_up_at = position
                 continue
             if rules.fail_on_data_loss:
                 raise
             _log.warning("Left out, as failOnDataLoss=false asks: %s", e)
-            following = e.next_offset if isinstance(e, DataLossError) else None
             position = wanted.end if following is None else max(position, following)
     if left_out is not None and left_out.count:
         _log.warning(
@@ -135,15 +146,21 @@ def decoded(
     on_corrupt: OnCorrupt | None,
     *,
     topic_id: str = "",
+    confirm: bool = False,
 ) -> Iterator[Decoded]:
     """The visible rows of ``offsets``, all of which must exist.
 
-    :param topic_id: see :meth:`pyspark_kafkalog.model.Place.fetch`.
+    :param topic_id: see :meth:`pyspark_kafkalog.model.Place.fetch`, and ``confirm``.
     """
     visible = Visibility(()) if rules.read_committed else None
     position = offsets.start
     for piece in place.fetch(
-        partition, offsets, read_committed=rules.read_committed, on_corrupt=on_corrupt, topic_id=topic_id
+        partition,
+        offsets,
+        read_committed=rules.read_committed,
+        on_corrupt=on_corrupt,
+        topic_id=topic_id,
+        confirm=confirm,
     ):
         if visible is not None:
             visible.expect(piece.aborted)
@@ -156,17 +173,14 @@ def decoded(
             limits=rules.limits,
             origin=piece.origin,
             on_corrupt=on_corrupt,
+            batches=batches_of(piece),
         ):
             position = its.next_offset
             yield its
 
 
-def _confirmed(place: Place, split: Split, offsets: OffsetRange, rules: ReadRules) -> OffsetRange | None:
-    """Those of ``offsets`` that exist, in the topic that was planned for; None if that is gone.
-
-    Somebody has seen the records below their end: the plan, or who looked them up.
-    """
-    place.expect(split.partition, split.seen._replace(end=offsets.end))
+def _remaining(place: Place, split: Split, offsets: OffsetRange, rules: ReadRules) -> OffsetRange | None:
+    """Those of ``offsets`` that exist, in the topic that was planned for; None if that is gone."""
     if _is_recreated(place, split, rules):
         return None
     return _checked(split, *_look_up(place, split.partition, offsets, rules), rules)[0]

@@ -60,7 +60,6 @@ class WholeMessageReader:
 
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
         """See :meth:`.reading.SplitReader.read`."""
-        self.place.expect(split.partition, split.seen)
         wanted, log_start = existing(self.place, split, self.rules)
         if wanted is None:
             return
@@ -106,7 +105,7 @@ class _Reassembling:
         self._tells_safe_offsets = "headers" in self._columns
         self._most_bytes = options.settings.buffer_capacity
         self._has_begun = False
-        self._looked_everywhere = source.log_start >= wanted.start
+        self._looked_everywhere = source.begins_at(wanted.start)
 
     def feed(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """What comes of the next rows of the range."""

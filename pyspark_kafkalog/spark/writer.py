@@ -86,6 +86,7 @@ class _Writer:
             router = Router(
                 topic=options.topic,
                 partition_count=sink.partition_count,
+                has_partition=sink.has_partition,
                 partitioner=load_partitioner(options.partitioner),
                 batch_size=options.batch_size,
                 distribution=options.distribution,

@@ -50,7 +50,8 @@ class Router:
     """Decides topic and partition of rows.
 
     :param topic: the option ``topic``; beats the column.
-    :param partition_count: topic -> number of partitions.
+    :param partition_count: topic -> number of partitions, among which keys are divided.
+    :param has_partition: whether a partition beyond that number has come to be since, which rows may name.
     :param partitioner: instead of Kafka's own, for rows with no ``partition``.
     :param batch_size: bytes after which null keys move on to another partition (KIP-480).
     :param distribution: what is Kafka's own: by key, or without a look at keys sticky or in turn.
@@ -66,6 +67,7 @@ class Router:
         batch_size: int,
         distribution: Distribution = "key",
         first: int = 0,
+        has_partition: Callable[[TopicPartition], bool] = lambda _: False,
     ) -> None:
         self._topic = topic
         self._partition_count = partition_count
@@ -73,6 +75,7 @@ class Router:
         self._batch_size = batch_size
         self._distribution = distribution
         self._first = first
+        self._has_partition = has_partition
         self._turn: dict[str, int] = {}
         self._sticky: dict[str, StickyPartitioner] = {}
 
@@ -95,7 +98,7 @@ class Router:
                 yield TopicPartition(topic, 0), chosen
                 continue
             partitions = self._partitions(topic, rows, records, chosen, count)
-            for number, group in enumerate(rows_by_partition(partitions, count)):
+            for number, group in enumerate(rows_by_partition(partitions, int(partitions.max()) + 1)):
                 if group.size:
                     yield TopicPartition(topic, number), group if chosen is None else chosen[group]
 
@@ -122,12 +125,12 @@ class Router:
         given = asked.is_valid().to_numpy(zero_copy_only=False)
         partitions = np.full(len(asked), -1, dtype=np.int32)
         partitions[given] = asked.drop_null().to_numpy()
-        wrong = given & ((partitions < 0) | (partitions >= count))
-        if wrong.any():
-            raise InvalidRecordError(
-                f"A row asks for partition {partitions[wrong][0]} of {topic!r}, which has {count}",
-                hint="A new topic in a directory gets as many as the option numPartitions says.",
-            )
+        for number in np.unique(partitions[given & ((partitions < 0) | (partitions >= count))]).tolist():
+            if number < 0 or not self._has_partition(TopicPartition(topic, number)):
+                raise InvalidRecordError(
+                    f"A row asks for partition {number} of {topic!r}, which has {count}",
+                    hint="A new topic in a directory gets as many as the option numPartitions says.",
+                )
         if not given.all():
             unplaced = np.flatnonzero(~given) if chosen is None else chosen[~given]
             partitions[~given] = self._choose(topic, records, unplaced, count)

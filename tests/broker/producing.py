@@ -62,6 +62,7 @@ def router_to(
     return Router(
         topic=topic,
         partition_count=sink.partition_count,
+        has_partition=sink.has_partition,
         partitioner=partitioner,
         batch_size=batch_size,
     )

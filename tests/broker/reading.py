@@ -12,7 +12,7 @@ from kafka import TopicPartition as KafkaTopicPartition
 from pyspark_kafkalog.broker.place import Brokers
 from pyspark_kafkalog.codec.decode import DecodeLimits
 from pyspark_kafkalog.codec.rows import ROW_TYPES
-from pyspark_kafkalog.model import EARLIEST, LATEST, OffsetRange, TopicPartition
+from pyspark_kafkalog.model import EARLIEST, LATEST, OffsetRange, Place, TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions, FetchOptions
 from pyspark_kafkalog.reading.ranges import ReadRules, RecordReader
 from pyspark_kafkalog.reading.splits import Split
@@ -32,7 +32,7 @@ def place(bootstrap: str, connection: dict[str, Any] | None = None, **fetch: Any
 
 
 def batches(
-    brokers: Brokers,
+    brokers: Place,
     partition: TopicPartition,
     offsets: OffsetRange = ALL,
     *,
@@ -47,7 +47,7 @@ def batches(
     return RecordReader(brokers, rules).read(Split(partition, offsets))
 
 
-def rows(brokers: Brokers, partition: TopicPartition, offsets: OffsetRange = ALL, **rules: Any) -> list[Row]:
+def rows(brokers: Place, partition: TopicPartition, offsets: OffsetRange = ALL, **rules: Any) -> list[Row]:
     return [
         (
             row["offset"],
@@ -62,7 +62,7 @@ def rows(brokers: Brokers, partition: TopicPartition, offsets: OffsetRange = ALL
 
 
 def offsets_of(
-    brokers: Brokers, partition: TopicPartition, offsets: OffsetRange = ALL, **rules: Any
+    brokers: Place, partition: TopicPartition, offsets: OffsetRange = ALL, **rules: Any
 ) -> list[int]:
     schema = pa.schema([SCHEMA.field("offset")])
     found = batches(brokers, partition, offsets, schema=schema, **rules)

@@ -32,6 +32,8 @@ class Belief:
     topic_id: uuid.UUID | None = AN_ID
     """None as brokers before Kafka 2.8."""
     exists: bool = True
+    most: int = 10
+    """How many record batches an answer has, at most."""
     until: int | None = None
     """After how many answers it has heard the news, which are the other broker's belief."""
 
@@ -139,7 +141,7 @@ class ScriptedCluster:
             high_watermark=belief.end,
             last_stable_offset=belief.end,
             log_start_offset=belief.start,
-            records=b"" if code else b"".join(batch(offset) for offset in range(first, belief.end, 10)),
+            records=b"" if code else b"".join(map(batch, range(first, belief.end, 10)[: belief.most])),
         )
         responses = [kind(topic="t", topic_id=topic.topic_id, partitions=[partition])]
         body = FetchResponse(throttle_time_ms=0, error_code=0, session_id=0, responses=responses)

@@ -8,13 +8,16 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 from kafka import KafkaProducer
 
 from pyspark_kafkalog.broker.fetch import fetcher as fetch_module
 from pyspark_kafkalog.broker.place import Brokers
+from pyspark_kafkalog.codec.format import DELETE_HORIZON_BIT
 from pyspark_kafkalog.codec.walk import walk
 from pyspark_kafkalog.errors import CorruptRecordError, DataLossError, KafkaLogError
+from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.model import OffsetRange, TopicPartition, Watermarks
 from tests.broker.reading import batches, offsets_of, place, rows, rows_of_kafka_python
 from tests.codec.strategies import COMPRESSIONS
@@ -171,6 +174,32 @@ def test_what_is_left_of_a_compacted_log(new_broker: Callable[..., Broker]) -> N
     assert found == expected
     assert found[-1][0] == 4_000
     assert rows(brokers, partition, OffsetRange(100, 3_900)) == [r for r in found if 100 <= r[0] < 3_900]
+
+
+def test_tombstones_that_a_cleaner_has_seen(new_broker: Callable[..., Broker]) -> None:
+    """They stay until a time that their batch then has in the place of its base timestamp (KIP-534)."""
+    broker = new_broker({"log.cleaner.backoff.ms": 100})
+    broker.start()
+    partition = new_topic(broker, cleanup_policy="compact", segment_ms=100, min_cleanable_dirty_ratio=0.01)
+    producer = KafkaProducer(bootstrap_servers=broker.bootstrap)
+    start_ms = int(time.time() * 1000) - 60_000
+    for i, value in enumerate([*numbers(100), *[None] * 50]):
+        producer.send(partition.topic, value, b"%d" % (i % 100), timestamp_ms=start_ms + 100 * i)
+    producer.flush()
+    producer.send(partition.topic, b"end", b"end")
+    producer.close()
+    folder = broker.partition_folder(*partition)
+
+    def are_marked() -> bool:
+        attributes = [walk(np.fromfile(path, np.uint8)).attributes for path in folder.glob("*.log")]
+        return bool(np.any(np.concatenate(attributes) & DELETE_HORIZON_BIT))
+
+    broker.wait_until(are_marked, "the cleaner did not come", 60)
+    expected = rows_of_kafka_python(broker.bootstrap, partition, read_committed=False)
+    assert [row[2:4] for row in expected[:50]] == [(b"%d" % i, numbers(100)[i]) for i in range(50, 100)]
+    assert [row[2:4] for row in expected[50:-1]] == [(b"%d" % i, None) for i in range(50)]
+    assert rows(place(broker.bootstrap), partition) == expected
+    assert rows(LogDirectory.open(str(broker.log_dir)), partition) == expected
 
 
 def test_a_range_that_compaction_emptied_to_its_end(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:

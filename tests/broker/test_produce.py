@@ -16,9 +16,15 @@ from kafka.partitioner.default import murmur2
 
 from pyspark_kafkalog.broker.cluster.cluster import Cluster
 from pyspark_kafkalog.broker.produce import ids as produce_ids
+from pyspark_kafkalog.broker.produce import producer as produce_module
 from pyspark_kafkalog.codec.encode import encode
 from pyspark_kafkalog.codec.walk import walk
-from pyspark_kafkalog.errors import BrokerError, RecordTooLargeError, UnknownTopicOrPartitionError
+from pyspark_kafkalog.errors import (
+    BrokerError,
+    InvalidRecordError,
+    RecordTooLargeError,
+    UnknownTopicOrPartitionError,
+)
 from pyspark_kafkalog.model import PartitionResult, TopicPartition
 from tests.broker.producing import (
     Record,
@@ -284,6 +290,25 @@ def test_a_quota_is_heeded(broker: Broker, caplog: pytest.LogCaptureFixture) -> 
     assert time.monotonic() - begun > 1.5
     assert "Lost the connection" not in caplog.text
     assert values_of(broker.bootstrap, topic) == digits(1300, 1000)
+
+
+def test_rows_may_name_a_partition_that_has_just_come(
+    broker: Broker, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = unused_topic()
+    broker.create_topic(topic, 1)
+    produce(cluster, topic, [rows(value=["first"])])
+    with broker.admin() as admin:
+        admin.create_partitions({topic: 3})
+    produce(cluster, topic, [rows(value=["second", "third"], partition=pa.array([2, 0], pa.int32()))])
+    assert [(r.partition, r.value) for r in consume(broker.bootstrap, topic)] == [
+        (0, b"first"),
+        (0, b"third"),
+        (2, b"second"),
+    ]
+    monkeypatch.setattr(produce_module, "_APPEARS_WITHIN", 0.3)
+    with pytest.raises(InvalidRecordError, match=r"partition 3 of .*, which has 3"):
+        produce(cluster, topic, [rows(value=["x"], partition=pa.array([3], pa.int32()))])
 
 
 def test_what_a_broker_refuses_names_partition_and_reason(broker: Broker, cluster: Cluster) -> None:

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from pyspark_kafkalog.broker.cluster import metadata
 from pyspark_kafkalog.codec.decode import DecodeLimits
+from pyspark_kafkalog.codec.walk import walk
 from pyspark_kafkalog.errors import DataLossError
 from pyspark_kafkalog.model import EARLIEST, LATEST, OffsetRange, Seen, TopicPartition
 from pyspark_kafkalog.options.largemessages import LargeMessageOptions
 from pyspark_kafkalog.reading.ranges import ReadRules, RecordReader, SplitReader
 from pyspark_kafkalog.reading.splits import Split
 from pyspark_kafkalog.reading.whole_messages import WholeMessageReader
-from tests.broker.fake_broker import FETCH, METADATA
+from tests.broker.fake_broker import FETCH, METADATA, Asked
 from tests.broker.reading import SCHEMA
 from tests.broker.scripted_cluster import LIST_OFFSETS, Belief, ScriptedCluster, playing
 from tests.broker.test_deposed_leader import brokers
@@ -72,6 +74,25 @@ def test_a_planned_split_costs_one_request(cluster: ScriptedCluster) -> None:
     for start in range(10, 100, 10):
         assert count(cluster, Split(PARTITION, OffsetRange(start, start + 10), seen=SEEN)) == 10
     assert cluster.asked == 9 * [(2, FETCH)]
+
+
+def test_a_planned_split_of_whole_messages_costs_one_request_too(cluster: ScriptedCluster) -> None:
+    """Unless it has to look back: then it needs to know how far."""
+    rules = ReadRules(
+        pa.schema([("offset", pa.int64()), ("value", pa.binary())]), False, True, DecodeLimits()
+    )
+    its = WholeMessageReader(brokers(cluster), rules, LargeMessageOptions(enabled=True))
+    for start in (0, 20):
+        cluster.asked.clear()
+        rows = its.read(Split(PARTITION, OffsetRange(start, start + 10), seen=SEEN))
+        assert sum(batch.num_rows for batch in rows) == 10
+        assert [kind for _, kind in cluster.asked if kind != METADATA] == [FETCH]
+    cluster.asked.clear()
+    split = Split(PARTITION, OffsetRange(20, 30), seen=SEEN)
+    assert count(cluster, split, whole_messages=True) == 10
+    assert [kind for _, kind in cluster.asked][:3] == [FETCH, LIST_OFFSETS, LIST_OFFSETS], (
+        "for the header _so"
+    )
 
 
 @pytest.mark.parametrize("whole_messages", [True, False])
@@ -130,6 +151,32 @@ def test_a_topic_made_anew_is_noticed(
             assert count(cluster, new, **how) > 0, "a plan for the new one reads it"
 
 
+@pytest.mark.parametrize("answers", [1, 2, 3, 5, 8])
+@pytest.mark.parametrize("fail_on_data_loss", [True, False])
+def test_a_topic_made_anew_is_noticed_though_a_broker_has_not_heard_of_it(
+    cluster: ScriptedCluster, answers: int, fail_on_data_loss: bool
+) -> None:
+    """The new one is as long, and its leader epochs begin anew; a look at the topic ids shows the old id."""
+    its = reader(cluster, fail_on_data_loss=fail_on_data_loss)
+    assert isinstance(its, RecordReader)
+    look_up = its.place.topic_ids
+    cluster.beliefs[2] = replace(LEADER, topic_id=uuid.UUID(int=9), epoch=0)
+    cluster.beliefs[1] = replace(LEADER, until=answers)
+
+    def late(topics: Any) -> dict[str, str]:
+        """As a broker told just before it heard the news."""
+        look_up(topics)
+        return {"t": AN_ID}
+
+    its.place.topic_ids = late  # type: ignore[method-assign]
+    rows = its.read(PLANS["fixed"])
+    if fail_on_data_loss:
+        with pytest.raises(DataLossError):
+            next(rows)
+    else:
+        assert list(rows) == []
+
+
 def test_a_topic_made_anew_that_begins_later_is_named_so(cluster: ScriptedCluster) -> None:
     believe(cluster, topic_id=uuid.UUID(int=9), start=60)
     with pytest.raises(DataLossError, match="TOPIC_RECREATED"):
@@ -141,7 +188,10 @@ def test_what_filters_leave_is_read(cluster: ScriptedCluster, whole_messages: bo
     """All the same, bounds are asked for: what is skipped must exist."""
     for name, rows in (("filtered", 10), ("all filtered", 0)):
         assert count(cluster, PLANS[name], whole_messages=whole_messages) == rows
-        assert [kind for _, kind in cluster.asked if kind != METADATA] == [LIST_OFFSETS, LIST_OFFSETS, FETCH]
+        kinds = [kind for _, kind in cluster.asked if kind != METADATA]
+        assert kinds[:3] == [LIST_OFFSETS, LIST_OFFSETS, FETCH]
+        assert whole_messages or len(kinds) == 3
+        assert set(kinds[3:]) <= {FETCH}, "a look back"
         cluster.asked.clear()
     believe(cluster, start=10)
     with pytest.raises(DataLossError, match="COULD_NOT_READ_OFFSET_RANGE: offsets 0 to 9 are below"):
@@ -206,6 +256,100 @@ def test_an_end_that_was_looked_up_is_not_doubted_either(
 
     monkeypatch.setattr(its.place, "watermarks", going_back)
     assert sum(rows.num_rows for rows in its.read(PLANS["open"])) == 100
+
+
+@pytest.mark.parametrize("fail_on_data_loss", [True, False])
+def test_an_end_that_goes_back_while_it_is_read_is_waited_for_once(
+    cluster: ScriptedCluster, fail_on_data_loss: bool
+) -> None:
+    """The fetch waits for it; the look at the bounds that follows does not wait as long once more."""
+    believe(cluster, most=1)
+    rows = reader(cluster, fail_on_data_loss=fail_on_data_loss, poll_timeout_ms=500).read(PLANS["fixed"])
+    next(rows)
+    believe(cluster, end=5)
+    if fail_on_data_loss:
+        with pytest.raises(DataLossError, match="the log ends at 5, before offset 100"):
+            list(rows)
+    else:
+        assert sum(batch.num_rows for batch in rows) in (0, 10), "maybe those that were asked for ahead"
+    kinds = [kind for _, kind in cluster.asked]
+    last_fetch = len(kinds) - 1 - kinds[::-1].index(FETCH)
+    assert kinds[last_fetch + 1 :] == [LIST_OFFSETS, LIST_OFFSETS, METADATA, LIST_OFFSETS, LIST_OFFSETS]
+
+
+@pytest.mark.parametrize("answers", [1, 2, 5])
+def test_retention_does_not_make_a_lagging_end_believed(cluster: ScriptedCluster, answers: int) -> None:
+    """Both befall the reader at once: what is below the log start is left out, and nothing else."""
+    believe(cluster, most=1)
+    rows = reader(cluster, fail_on_data_loss=False).read(PLANS["fixed"])
+    offsets = next(rows).column("offset").to_pylist()
+    believe(cluster, start=60)
+    cluster.beliefs[2] = replace(LEADER, start=60, end=70, until=answers + 1)
+    for batch in rows:
+        offsets += batch.column("offset").to_pylist()
+    assert offsets in ([*range(20), *range(60, 100)], [*range(10), *range(60, 100)])
+
+
+def altered(cluster: ScriptedCluster, alter: Callable[[int, Any], None], monkeypatch: Any) -> None:
+    """Have ``alter`` change the fetch responses of each node."""
+    answer = cluster._records
+
+    def records(node: int, belief: Belief, asked: Asked) -> tuple[Any, bool]:
+        body, flexible = answer(node, replace(belief, leader=node), asked)
+        alter(node, body)
+        return body, flexible
+
+    monkeypatch.setattr(cluster, "_records", records)
+
+
+@pytest.mark.parametrize("answers", [1, 2])
+@pytest.mark.parametrize("throttled", [True, False])
+def test_answers_without_records_are_no_loss(
+    cluster: ScriptedCluster, throttled: bool, answers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = iter(range(answers))
+
+    def emptied(_: int, body: Any) -> None:
+        if next(left, None) is not None:
+            body.responses[0].partitions[0].records = b""
+            body.responses = [] if throttled else body.responses
+
+    altered(cluster, emptied, monkeypatch)
+    assert count(cluster, PLANS["fixed"], fail_on_data_loss=False) == 100
+
+
+def test_a_replica_near_by_is_gone_to_at_once(
+    cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """KIP-392: the leader's first answer has no records, and all that is to be known of the log."""
+
+    def sent_away(node: int, body: Any) -> None:
+        if node == LEADER.leader:
+            body.responses[0].partitions[0].preferred_read_replica = 1
+            body.responses[0].partitions[0].records = b""
+
+    altered(cluster, sent_away, monkeypatch)
+    assert count(cluster, PLANS["fixed"]) == 100
+    assert [asked for asked in cluster.asked if asked[1] != METADATA] == [(2, FETCH), (1, FETCH)]
+
+
+@each_plan
+@pytest.mark.parametrize("answers", [1, 2, 4])
+def test_a_leader_that_has_just_started_is_not_believed(
+    cluster: ScriptedCluster, split: Split, answers: int
+) -> None:
+    """It does not know the topic yet."""
+    expected = count(cluster, split)
+    cluster.beliefs[2] = replace(LEADER, exists=False, until=answers)
+    assert count(cluster, split, fail_on_data_loss=False) == expected
+
+
+def test_the_headers_of_a_slice_are_those_of_its_batches(cluster: ScriptedCluster) -> None:
+    place = brokers(cluster)
+    pieces = list(place.fetch(PARTITION, OffsetRange(15, 45), read_committed=False))
+    for piece in pieces:
+        assert (piece.headers == walk(piece.buffer).table).all()
+    assert sum(piece.headers.shape[1] for piece in pieces) == 4
 
 
 def test_a_range_that_nobody_saw_is_looked_up(cluster: ScriptedCluster) -> None:

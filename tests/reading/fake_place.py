@@ -98,6 +98,7 @@ class FakePlace:
         read_committed: bool,
         on_corrupt: OnCorrupt | None = None,
         topic_id: str = "",
+        confirm: bool = False,
     ) -> Iterator[Slice]:
         raise AssertionError("planning reads no records")
 

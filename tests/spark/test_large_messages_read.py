@@ -44,10 +44,10 @@ class Copies:
         self.topic = f"large-{uuid.uuid4().hex[:8]}"
         self._spark = spark
 
-    def write(self, its: Case, first: int = 0, end: int = 1 << 30) -> None:
+    def write(self, its: Case, first: int = 0, end: int = 1 << 30, *, where: str = "true") -> None:
         """Append the records of the offsets, as they are, to partitions of the same numbers."""
         raw = self._spark.read.format("kafkalog").options(subscribe=its[0].case, includeHeaders="true")
-        frame = raw.load(str(its[0].folder)).where(f"offset >= {first} AND offset < {end}")
+        frame = raw.load(str(its[0].folder)).where(f"offset >= {first} AND offset < {end} AND {where}")
         frame = frame.coalesce(1).sortWithinPartitions("partition", "offset").drop("topic")
         options = {**self.place, "topic": self.topic}
         if "path" in self.place:
@@ -139,6 +139,30 @@ def test_messages_across_micro_batches_and_a_restart(
     for before, after in pairwise(batches):
         last = {row.partition: row.offset for row in sorted(before, key=lambda row: row.offset)}
         assert all(row.offset > last.get(row.partition, -1) for row in after)
+
+
+def test_partitions_that_come_between_micro_batches(
+    spark: SparkSession, broker: Broker, tmp_path: Path
+) -> None:
+    """They are read from their beginning, and what is open in the others is completed."""
+    its = case("li_s13_parts")
+    topic = Copies(
+        spark,
+        {"kafka.bootstrap.servers": broker.bootstrap},
+        BrokerGroups(ConnectionOptions((broker.bootstrap,))),
+    )
+    broker.create_topic(topic.topic, 1)
+    topic.write(its, 0, 10, where="partition = 0")
+    batches = topic.stream(tmp_path / "c", maxOffsetsPerTrigger="3")
+    for count in range(2, len(its) + 1):
+        with broker.admin() as admin:
+            admin.create_partitions({topic.topic: count})
+        topic.write(its, where=f"partition = {count - 1}")
+        batches += topic.stream(tmp_path / "c", maxOffsetsPerTrigger="3")
+    topic.write(its, 10, where="partition = 0")
+    batches += topic.stream(tmp_path / "c", maxOffsetsPerTrigger="3")
+    assert len(its) > 1
+    assert shown(flat(batches)) == theirs(its)
 
 
 def test_a_stream_and_their_consumer_take_a_group_over_from_each_other(

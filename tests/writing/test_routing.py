@@ -97,6 +97,15 @@ def test_partitions_that_do_not_exist_are_refused(partition: int) -> None:
         routed(rows(value=["a"], partition=pa.array([partition], pa.int32())))
 
 
+def test_a_partition_that_has_come_since_gets_the_rows_that_name_it() -> None:
+    batch = rows(value=["a", "b", "c"], key=["k", "k", "k"], partition=pa.array([5, None, 5], pa.int32()))
+    found = routed(batch, has_partition=lambda partition: partition == ("t", 5))
+    without = routed(rows(value=["b"], key=["k"]))
+    assert found == {"t-5": [0, 2], **{name: [1] for name in without}}
+    with pytest.raises(InvalidRecordError, match="partition 6 of 't', which has 4"):
+        routed(rows(value=["a"], partition=pa.array([6], pa.int32())), has_partition=lambda p: p[1] == 5)
+
+
 def test_a_partitioners_odd_answer_is_refused() -> None:
     with pytest.raises(InvalidRecordError, match="answered 9"):
         routed(rows(value=["a"]), partitioner=lambda *_: 9)

@@ -54,10 +54,11 @@ def fetch(
     read_committed: bool,
     on_corrupt: OnCorrupt | None = None,
     topic_id: str = "",
+    confirm: bool = False,
 ) -> Iterator[Slice]:
     """Record batches that cover ``offsets``. See :meth:`pyspark_kafkalog.model.Place.fetch`.
 
-    With a ``topic_id`` the first answer has to show that all is as planned: it is asked for by that id (since
+    The first answer can ``confirm`` that all is as planned: it is asked for by ``topic_id`` (since
     Kafka 3.1), comes from the leader in the newest epoch that is known, and has a high watermark that is not
     below the end of ``offsets``.
 
@@ -67,7 +68,7 @@ def fetch(
     """
     fetching = _Fetching(cluster, options, partition, offsets, read_committed, on_corrupt, topic_id)
     try:
-        if topic_id:
+        if confirm:
             fetching.confirm()
         yield from fetching.slices()
     finally:
@@ -274,7 +275,7 @@ class _Fetching:
             if not is_damaged and self._position < self._end:
                 self._link.ask_ahead(self._wanted())
             if piece is not None:
-                yield Slice(piece, _ORIGIN, found.aborted)
+                yield Slice(*piece, _ORIGIN, found.aborted)
             if is_damaged and self._position < self._end:
                 damaged = self._damaged("No record batch can be read here", batches.end)
                 if begin is None:
@@ -282,8 +283,8 @@ class _Fetching:
                 else:
                     self._tell(damaged)
 
-    def _advance(self, batches: Batches, records: pa.Buffer) -> pa.Buffer | None:
-        """Move on behind the batches, and return the bytes of those that the range needs."""
+    def _advance(self, batches: Batches, records: pa.Buffer) -> tuple[pa.Buffer, np.ndarray] | None:
+        """Move on behind the batches, and return the bytes and headers of those that the range needs."""
         last_offset = batches.last_offset
         first = int(np.searchsorted(last_offset, self._position))
         last = min(int(np.searchsorted(last_offset, self._end - 1)), len(batches) - 1)
@@ -295,7 +296,7 @@ class _Fetching:
         self._cluster.bytes_per_offset[self._partition] = size / (next_offset - self._position)
         self._position = next_offset
         self._smallest, self._stride = 0, 1
-        return records.slice(begin, size)
+        return records.slice(begin, size), batches.headers_of(first, last)
 
     def _widen(self, needed: int) -> None:
         """The first batch did not fit, as may be with brokers that convert what they have for us."""

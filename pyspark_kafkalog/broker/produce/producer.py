@@ -55,7 +55,7 @@ _KIP_360 = 3
 """Version of InitProducerId since which a broker that has forgotten a producer takes any sequence number."""
 
 _APPEARS_WITHIN = 10.0
-"""Seconds in which a topic that brokers create at first sight has to come to be."""
+"""Seconds in which a topic that brokers create at first sight has to come to be, or a new partition."""
 
 _max_message_bytes: dict[tuple[ConnectionOptions, str], tuple[float, int | None]] = {}
 """When each topic was asked about, and what it has."""
@@ -130,6 +130,22 @@ class Producer:
                 self._cluster, topic, timeout=self._delivery_timeout
             )
         return count
+
+    def has_partition(self, partition: TopicPartition) -> bool:
+        """Whether a partition has come to be since they were counted; it gets some seconds to appear.
+
+        Kafka's producer waits for it, too (KafkaProducer.waitOnMetadata).
+        """
+        topic, number = partition
+        end = time.monotonic() + _APPEARS_WITHIN
+        pause = self._cluster.options.retry_backoff_ms / 1000
+        while True:
+            self._cluster.refresh([topic], timeout=self._delivery_timeout)
+            if number < partition_count(self._cluster, topic, timeout=self._delivery_timeout):
+                return True
+            if time.monotonic() + pause > end:
+                return False
+            time.sleep(pause)
 
     def settings(self, partition: TopicPartition) -> EncodeSettings:
         """How to encode what is appended to the partition next: its sequence numbers, its topic's bounds."""

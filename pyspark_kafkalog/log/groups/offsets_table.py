@@ -96,6 +96,7 @@ class OffsetsTable:
             visible=None,
             schema=_RECORD,
             origin=piece.origin,
+            batches=batches,
         ):
             offsets = rows.column(0).to_numpy()
             owners = np.searchsorted(batches.last_offset, offsets)

@@ -49,23 +49,27 @@ class LogDirectory:
     publish of this package is hidden.
     """
 
-    def __init__(self, roots: Sequence[LogRoot], *, slice_bytes: int = 8 << 20) -> None:
+    def __init__(self, roots: Sequence[LogRoot], *, slice_bytes: int = 8 << 20, checked: bool = True) -> None:
         self._roots = roots
+        self._checked = checked
+        """Whether the roots are known to be such; else this is seen to before a partition is missed."""
         self._slice_bytes = slice_bytes
         self._partitions: dict[TopicPartition, Partition] = {}
         self._stable: dict[TopicPartition, StableOffset] = {}
 
     @classmethod
     def open(
-        cls, path: str | Sequence[str], *, slice_bytes: int = 8 << 20, checked: bool = False
+        cls, path: str | Sequence[str], *, slice_bytes: int = 8 << 20, check: bool = True
     ) -> LogDirectory:
         """Open local paths or URIs.
 
-        :param checked: whether they were opened before; see :func:`.root.open_root`.
+        :param check: whether to see now that they are log roots, or only where a partition is not found;
+            see :func:`.root.open_root`.
         :raises LogDirectoryError: if one does not exist, is a file, or holds neither partitions nor segments.
         """
         paths = [path] if isinstance(path, str) else path
-        return cls([open_root(location, checked=checked) for location in paths], slice_bytes=slice_bytes)
+        roots = [open_root(location, check=check) for location in paths]
+        return cls(roots, slice_bytes=slice_bytes, checked=check)
 
     def topics(self, names: Collection[str] | None = None) -> Mapping[str, tuple[int, ...]]:
         """Every topic, internal ones too, with its partition numbers in order; or those of ``names``.
@@ -177,19 +181,24 @@ class LogDirectory:
         read_committed: bool,
         on_corrupt: OnCorrupt | None = None,
         topic_id: str = "",
+        confirm: bool = False,
     ) -> Iterator[Slice]:
         """Record batches that cover ``offsets``. See :meth:`pyspark_kafkalog.model.Place.fetch`.
 
-        A slice has ``slice_bytes`` at most, or one batch that is larger. A ``topic_id`` is looked for
-        in the partition's own folder alone.
+        A slice has ``slice_bytes`` at most, or one batch that is larger. To confirm it, the ``topic_id``
+        is looked for in the partition's own folder alone; which must not come to have another.
 
+        :raises UnconfirmedError: if that folder has another id, or not all ``offsets`` are published.
         :raises DataLossError: if the log begins after the start of ``offsets``, or ends before their end.
         :raises UnknownTopicOrPartitionError: if the partition does not exist.
         """
         source = self._existing(partition)
-        if topic_id:
-            self._confirm(source, offsets, topic_id)
-        slices = source.read(offsets, on_corrupt=on_corrupt, largest=self._slice_bytes)
+        own_id = source.topic_id() if topic_id else ""
+        if confirm and not (own_id == topic_id and self._is_published(partition, offsets.end)):
+            raise UnconfirmedError(
+                "The folder does not show that it is the one that was planned for", topic_partition=partition
+            )
+        slices = source.read(offsets, on_corrupt=on_corrupt, largest=self._slice_bytes, topic_id=own_id)
         return with_aborted(slices, source) if read_committed else slices
 
     def offset_after_bytes(self, partition: TopicPartition, offsets: OffsetRange, max_bytes: int) -> int:
@@ -199,15 +208,10 @@ class LogDirectory:
         """
         return self._ask(partition, lambda p: p.offset_after_bytes(offsets, max_bytes))
 
-    def _confirm(self, partition: Partition, offsets: OffsetRange, topic_id: str) -> None:
-        """:class:`UnconfirmedError` unless the folder is that topic's, and all ``offsets`` published."""
-        topic_partition = partition.topic_partition
-        unpublished = self._unpublished().get(topic_partition, offsets.end)
-        if unpublished is None or unpublished < offsets.end or partition.topic_id() != topic_id:
-            raise UnconfirmedError(
-                "The folder does not show that it is the one that was planned for",
-                topic_partition=topic_partition,
-            )
+    def _is_published(self, partition: TopicPartition, end: int) -> bool:
+        """Whether no unfinished publish has made the partition, or appended to it below ``end``."""
+        published = self._unpublished().get(partition, end)
+        return published is not None and published >= end
 
     def _bounds(self, partition: Partition, read_committed: bool) -> Watermarks:
         segments = partition.segments()
@@ -275,6 +279,10 @@ class LogDirectory:
                 known = Partition(topic_partition, folder, root.log_start_offset)
         if known is not None:
             self._partitions[topic_partition] = known
+        elif not self._checked:
+            for root in self._roots:
+                root.check()
+            self._checked = True
         return known
 
     def _existing(self, topic_partition: TopicPartition) -> Partition:

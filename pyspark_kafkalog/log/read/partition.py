@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pyspark_kafkalog.errors import CorruptRecordError, DataLossError, LogDirectoryError
-from pyspark_kafkalog.filesystem import Folder, wait
+from pyspark_kafkalog.filesystem import Folder, no_such_directory, wait
 from pyspark_kafkalog.log.layout import PARTITION_METADATA_FILE, parse_partition_metadata
 from pyspark_kafkalog.log.read.index_check import index_faults
 from pyspark_kafkalog.log.read.loading import LogEnd, find_end, live_segments
@@ -147,15 +147,18 @@ class Partition:
             )
         return faults
 
-    def read(self, offsets: OffsetRange, *, on_corrupt: OnCorrupt | None, largest: int) -> Iterator[Slice]:
+    def read(
+        self, offsets: OffsetRange, *, on_corrupt: OnCorrupt | None, largest: int, topic_id: str = ""
+    ) -> Iterator[Slice]:
         """The batches of ``offsets`` in slices of ``largest`` bytes at most, or of one larger batch.
 
         Where a segment has vanished (deleted, merged or split by the cleaner) reading goes on in
         what a new listing shows.
 
+        :param topic_id: what :meth:`topic_id` said before: a folder that has another by then is not read on.
         :raises DataLossError: if the log begins after the start of ``offsets``, or ends before their end.
         :raises CorruptRecordError: see :meth:`pyspark_kafkalog.model.Place.fetch`.
-        :raises LogDirectoryError: if the folder keeps changing.
+        :raises LogDirectoryError: if the folder keeps changing, or the log root is gone.
         """
         position, attempt = offsets.start, 0
         while position < offsets.end:
@@ -189,8 +192,13 @@ class Partition:
                 raise self._lost(OffsetRange(position, offsets.end), f"the log ends at offset {position}")
             except FileNotFoundError as e:
                 if not self.folder.exists():
+                    if not (root := self.folder.parent()).exists():
+                        raise no_such_directory(root) from None
                     lost = OffsetRange(position, offsets.end)
                     raise self._lost(lost, f"no such file or folder: {e}") from None
+                if topic_id and self.topic_id() not in ("", topic_id):
+                    lost = OffsetRange(position, offsets.end)
+                    raise self._lost(lost, "the topic was deleted and made anew") from None
                 attempt = 1 if position > begun_at else attempt + 1
                 wait(attempt, self.folder.label(), e)
 
@@ -240,7 +248,8 @@ class Partition:
                         size = int(batches.position[last] + batches.size[last]) - begin
                         origin = Origin(opened.file, window.position + begin)
                         start = int(batches.last_offset[last]) + 1
-                        yield Slice(window.buffer.slice(begin, size), origin), start
+                        piece = window.buffer.slice(begin, size)
+                        yield Slice(piece, batches.headers_of(first, last), origin), start
                     if start >= end:
                         return
                 return

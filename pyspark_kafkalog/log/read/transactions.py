@@ -23,7 +23,7 @@ import numpy as np
 
 from pyspark_kafkalog.codec.checksum import crc32c
 from pyspark_kafkalog.codec.isolation import TransactionScan
-from pyspark_kafkalog.codec.walk import walk
+from pyspark_kafkalog.codec.walk import batches_of
 from pyspark_kafkalog.errors import CorruptRecordError
 from pyspark_kafkalog.log import index
 from pyspark_kafkalog.log.layout import SNAPSHOT_SUFFIX, TXN_INDEX_SUFFIX, parse_segment_file, segment_file
@@ -67,7 +67,7 @@ def with_aborted(slices: Iterator[Slice], partition: Partition) -> Iterator[Slic
     scan, seen = TransactionScan(), 0
     indexed: _IndexedAborts | None = None
     for piece in slices:
-        batches = walk(piece.buffer)
+        batches = batches_of(piece)
         start, end = int(batches.base_offset[0]), int(batches.last_offset[-1]) + 1
         seen = _add(scan, piece, seen)
         if _is_undecided(scan, end):
@@ -100,7 +100,7 @@ def _scan_ahead(scan: TransactionScan, partition: Partition, seen: int, end: int
 
 def _add(scan: TransactionScan, piece: Slice, seen: int) -> int:
     """Show ``scan`` the batches of a slice from the offset ``seen`` on, and return the offset after them."""
-    batches = walk(piece.buffer)
+    batches = batches_of(piece)
     new = int(np.searchsorted(batches.last_offset, seen))
     while new < len(batches):
         try:

@@ -108,6 +108,10 @@ class Staging:
         """See :meth:`pyspark_kafkalog.model.TaskSink.partition_count`."""
         return len(self._existing.get(topic, ())) or self._num_partitions
 
+    def has_partition(self, partition: TopicPartition) -> bool:
+        """See :meth:`pyspark_kafkalog.model.TaskSink.has_partition`: no writer adds any to a topic."""
+        return False
+
     def settings(self, partition: TopicPartition) -> EncodeSettings:
         """The same for all partitions."""
         return self._settings
