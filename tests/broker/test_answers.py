@@ -59,7 +59,7 @@ def test_it_reads_what_kafka_python_wrote(api_key: int, version: int) -> None:
         at = rng.randrange(len(data))
         with pytest.raises(UNREADABLE):
             read_body(kind, version, data[:at], 0)
-        with pytest.raises(ValueError, match="it ends at byte"):
+        with pytest.raises(ValueError, match="its layout ends at byte"):
             read_body(kind, version, data + b"\0", 0)
 
 
@@ -68,7 +68,7 @@ def test_headers() -> None:
     assert read_header(MetadataResponse, 9, struct.pack(">i", 7) + b"\0rest") == (7, 5)
     assert read_header(MetadataResponse, 9, struct.pack(">i", 7) + b"\1\5\2abrest") == (7, 9)
     assert read_header(ApiVersionsResponse, 3, struct.pack(">i", 7) + b"rest") == (7, 4)
-    with pytest.raises(ValueError, match="of 90 bytes, of which 2 are there"):
+    with pytest.raises(ValueError, match="has 90 bytes, but only 2 are left"):
         read_header(MetadataResponse, 9, struct.pack(">i", 7) + b"\1\5\x5aab")
 
 
@@ -77,10 +77,10 @@ def test_an_error_of_api_versions_is_in_the_first_layout() -> None:
 
 
 def test_fields_that_a_version_has_not() -> None:
-    its = read_body(OffsetFetchResponse, 1, struct.pack(">i", 0), 0)
-    assert (its.topics, its.groups, its.error_code, its.throttle_time_ms) == ([], (), 0, 0)
+    body = read_body(OffsetFetchResponse, 1, struct.pack(">i", 0), 0)
+    assert (body.topics, body.groups, body.error_code, body.throttle_time_ms) == ([], (), 0, 0)
     with pytest.raises(AttributeError):
-        its.no_such_field  # noqa: B018
+        body.no_such_field  # noqa: B018
 
 
 def test_varints() -> None:
@@ -105,10 +105,10 @@ def test_varints() -> None:
             ListOffsetsResponse,
             1,
             b"\x7f\xff\xff\xff" + bytes(50),
-            "topics has 2147483647 items, and 50 bytes",
+            "topics has 2147483647 items, but only 50 bytes",
         ),
-        (ListOffsetsResponse, 1, b"\0\0\0\1\0\x09ab", "name has 9 bytes, of which 2 are there"),
-        (ListOffsetsResponse, 6, b"\0\0\0\0\1\1\x09\x64abc", "a tagged field of 100 bytes, of which 3 are"),
+        (ListOffsetsResponse, 1, b"\0\0\0\1\0\x09ab", "name has 9 bytes, but only 2 are left"),
+        (ListOffsetsResponse, 6, b"\0\0\0\0\1\1\x09\x64abc", "a tagged field has 100 bytes, but only 3 are"),
         (ListOffsetsResponse, 6, b"\0\0\0\0" + b"\xff" * 500, "a varint of more than 5 bytes at byte 4"),
     ],
 )
@@ -122,9 +122,9 @@ def test_null_where_it_may_stand() -> None:
         error_code=100, name=None, topic_id=uuid.uuid4(), is_internal=False, partitions=[]
     )
     whole = MetadataResponse(brokers=[], cluster_id=None, controller_id=-1, topics=[topic])
-    its = read_body(MetadataResponse, 12, bytes(whole.encode(version=12)), 0)
-    assert its.cluster_id is None
-    assert its.topics[0].name is None
+    body = read_body(MetadataResponse, 12, bytes(whole.encode(version=12)), 0)
+    assert body.cluster_id is None
+    assert body.topics[0].name is None
 
 
 def test_an_answer_full_of_tagged_fields_is_read_in_one_pass() -> None:

@@ -87,10 +87,10 @@ def given_up(ask: Callable[[], object], match: str) -> float:
 
 LISTENERS = [
     (closed_port, "Connection refused"),
-    (silent_port, r"did not answer within \d+ ms.*something else than a broker may listen there"),
-    (http_port, r"did not answer within \d+ ms.*something else than a broker may listen there"),
-    (port_that_takes_nothing, "No connection to the broker: timed out"),
-    (closing_port, "broke: the broker closed it.*kafka.security.protocol to SSL"),
+    (silent_port, r"did not answer within \d+ ms.*something other than a broker may listen there"),
+    (http_port, r"did not answer within \d+ ms.*something other than a broker may listen there"),
+    (port_that_takes_nothing, "Cannot connect to the broker: timed out"),
+    (closing_port, "broke: closed by the broker.*kafka.security.protocol to SSL"),
 ]
 
 

@@ -124,7 +124,7 @@ def test_an_endpoint_that_is_busy_is_asked_again(endpoint: Endpoint) -> None:
     ("answer", "why"),
     [
         ((401, json.dumps({"error": SECRET})), "HTTP status 401"),
-        ((200, f"<html>{SECRET}"), "the answer is no JSON"),
+        ((200, f"<html>{SECRET}"), "expected an answer in JSON"),
         ((200, json.dumps({"token": SECRET})), "the answer has no access_token"),
         ((200, json.dumps([SECRET])), "the answer has no access_token"),
         ((200, json.dumps({"access_token": 5})), "the answer has no access_token"),
@@ -239,7 +239,7 @@ def test_a_lifetime_that_is_none(endpoint: Endpoint, lifetime: str) -> None:
 def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "token")
     begun = time.monotonic()
-    with pytest.raises(AuthenticationError, match="not a regular file"):
+    with pytest.raises(AuthenticationError, match="expected a regular file"):
         Tokens(OAuthOptions(endpoint=(tmp_path / "token").as_uri())).token()
     assert time.monotonic() - begun < 1
 
@@ -256,7 +256,7 @@ def test_only_a_regular_file_is_read(path: str) -> None:
 def test_a_file_that_holds_no_token_is_not_sent(tmp_path: Path, content: str) -> None:
     file = tmp_path / "token"
     file.write_text(content + " " * (len(content) == 1 << 20))
-    with pytest.raises(AuthenticationError, match=r"token alone|more than 1048576 bytes"):
+    with pytest.raises(AuthenticationError, match=r"nothing but a token|more than 1048576 bytes"):
         Tokens(OAuthOptions(endpoint=file.as_uri())).token()
 
 

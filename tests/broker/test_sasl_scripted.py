@@ -61,7 +61,7 @@ def refused(listener: Listener, security: SecurityOptions, match: str) -> str:
 def test_a_listener_that_goes_on_for_ever() -> None:
     listener = Listener(lambda message, number: b"{}")
     began = time.monotonic()
-    refused(listener, OAUTH, "SASL OAUTHBEARER has not ended after 16 rounds")
+    refused(listener, OAUTH, "SASL OAUTHBEARER did not end after 16 rounds")
     assert time.monotonic() - began < 2
     assert len(listener.heard) == 16
 
@@ -75,7 +75,7 @@ def first(iterations: str) -> Callable[[bytes, int], bytes]:
 @pytest.mark.parametrize("iterations", ["1", "4095", "1000001", "9" * 5000, "-4096", "0x1000", ""])
 def test_a_listener_that_makes_passwords_easy_to_guess_or_costly_gets_no_proof(iterations: str) -> None:
     listener = Listener(first(iterations))
-    text = refused(listener, SCRAM, r"asks for .* iterations, and 4096 to 1000000 are taken")
+    text = refused(listener, SCRAM, r"expected 4096 to 1000000 iterations, the broker asks for ")
     assert len(listener.heard) == 1
     assert len(text) < 600
 
@@ -84,7 +84,7 @@ def test_iterations_that_kafka_has_are_taken() -> None:
     listener = Listener(
         lambda message, number: first("4096")(message, number) if number == 0 else b"v=" + b"A" * 44
     )
-    refused(listener, SCRAM, "SASL SCRAM-SHA-256 fails: Server sent wrong signature")
+    refused(listener, SCRAM, "SASL SCRAM-SHA-256 failed: Server sent wrong signature")
     assert len(listener.heard) == 2
 
 
@@ -93,7 +93,7 @@ def test_an_error_that_the_listener_tells(number: int) -> None:
     listener = Listener(
         lambda message, at: b"e=other-error" if at == number else first("4096")(message, number)
     )
-    text = refused(listener, SCRAM, "SASL SCRAM-SHA-256 fails: the broker says 'other-error'")
+    text = refused(listener, SCRAM, "SASL SCRAM-SHA-256 failed: the broker says 'other-error'")
     assert "pass-3c1f" not in text
 
 
@@ -101,4 +101,4 @@ def test_an_error_that_the_listener_tells(number: int) -> None:
 def test_messages_that_make_no_sense(said: bytes) -> None:
     for number in (0, 1):
         listener = Listener(lambda message, at, n=number: said if at == n else first("4096")(message, 0))
-        refused(listener, SCRAM, "SASL SCRAM-SHA-256 fails: ")
+        refused(listener, SCRAM, "SASL SCRAM-SHA-256 failed: ")

@@ -126,7 +126,7 @@ def test_certificates_and_keys_that_cannot_be_used(change: dict[str, str]) -> No
     tls = TlsOptions(
         keystore_certificate_chain=CERTIFICATES.client_chain, keystore_key=CERTIFICATES.client_key
     )
-    with pytest.raises(OptionError, match=r"kafka\.ssl\.(key|trust)store\.\* give cannot be used") as caught:
+    with pytest.raises(OptionError, match=r"kafka\.ssl\.(key|trust)store\.\* cannot be used") as caught:
         tls_context(SecurityOptions("SSL", tls=replace(tls, **change)))
     for secret in (WRONG, CERTIFICATES.client_key.splitlines()[1]):
         assert secret not in str(caught.value)

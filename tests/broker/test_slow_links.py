@@ -120,7 +120,7 @@ def test_a_link_on_which_no_batch_comes_in_time_is_given_up_with_what_came_of_it
     began = time.monotonic()
     with pytest.raises(
         KafkaLogError,
-        match=r"pollTimeoutMs = 1000.*The last trouble: Only \d+\.\d of 782.5 kB of an answer came"
+        match=r"pollTimeoutMs = 1000.*The last trouble: Only \d+\.\d of 782.5 kB of a response arrived"
         r" within 1000 ms",
     ):
         link.read(poll_timeout_ms=1_000)
@@ -130,7 +130,9 @@ def test_a_link_on_which_no_batch_comes_in_time_is_given_up_with_what_came_of_it
 def test_a_peer_that_is_gone_in_the_middle_of_an_answer_is_not_waited_for_any_longer() -> None:
     link = Link(vanish(10_000))
     began = time.monotonic()
-    with pytest.raises(KafkaLogError, match=r"10\.0 of 782.5 kB of an answer came, then nothing for 400 ms"):
+    with pytest.raises(
+        KafkaLogError, match=r"10\.0 of 782.5 kB of a response arrived, then nothing for 400 ms"
+    ):
         link.read(poll_timeout_ms=1_000)
     assert time.monotonic() - began < 5
 
