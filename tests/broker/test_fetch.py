@@ -235,7 +235,7 @@ def test_a_topic_that_goes_while_it_is_read(broker: Broker, is_made_anew: bool) 
     if is_made_anew:
         broker.create_topic(partition.topic, 1)
         write(broker, partition, numbers(6_000))
-    why = "deleted and created anew" if is_made_anew else "the partition no longer exists"
+    why = "deleted and recreated" if is_made_anew else "the partition no longer exists"
     with pytest.raises(DataLossError, match=why):
         list(reading)
 

@@ -116,7 +116,7 @@ def test_what_follows_the_response_is_not_left_unread(version: int) -> None:
 def test_more_aborted_transactions_than_bytes(version: int, count: int) -> None:
     data = bytearray(encoded(version, {"aborted_transactions": [], "records": b""}))
     struct.pack_into(">i", data, len(data) - 8, count)
-    with pytest.raises(ValueError, match=f"{count} aborted transactions, and 4 bytes"):
+    with pytest.raises(ValueError, match=f"{count} aborted transactions in 4 bytes"):
         read(version, bytes(data))
 
 

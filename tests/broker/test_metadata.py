@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from kafka.protocol.metadata import MetadataResponse
 
-from pyspark_kafkalog.broker.cluster.metadata import NOBODY, Leader, Metadata
+from pyspark_kafkalog.broker.cluster.metadata import NO_LEADER, Leader, Metadata
 from pyspark_kafkalog.model import TopicPartition
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -61,17 +61,17 @@ def test_a_leader_epoch_never_goes_back() -> None:
     metadata.learn(told({0: (1, 5), 1: (1, 7)}), ["t"], node_id=1, now=1)
     assert metadata.leader(T0) == Leader(2, 6)
     assert metadata.leader(T1) == Leader(1, 7), "of each partition the newest counts"
-    assert metadata.doubtful(["t"]) == {1}, "who is behind is asked last"
+    assert metadata.contradicting_brokers(["t"]) == {1}, "who is behind is asked last"
     metadata.learn(told({0: (2, 6), 1: (1, 7)}), ["t"], node_id=1, now=2)
-    assert metadata.doubtful(["t"]) == set()
+    assert metadata.contradicting_brokers(["t"]) == set()
 
 
 def test_a_leader_of_an_epoch_before_the_plans_leads_no_more() -> None:
     metadata = knowing({0: (1, 5)})
     metadata.expect(T0, leader_epoch=6)
-    assert metadata.leader(T0) == Leader(NOBODY, 6)
+    assert metadata.leader(T0) == Leader(NO_LEADER, 6)
     metadata.learn(told({0: (1, 5)}), ["t"], node_id=1, now=1)
-    assert metadata.leader(T0) == Leader(NOBODY, 6)
+    assert metadata.leader(T0) == Leader(NO_LEADER, 6)
     metadata.learn(told({0: (2, 6)}), ["t"], node_id=2, now=2)
     assert metadata.leader(T0) == Leader(2, 6)
 
@@ -103,7 +103,7 @@ class TestWhatContradicts:
         for now in range(1, 100):
             metadata.learn(claim, ["t"], node_id=1, now=now)
         assert (metadata.leader(T0), metadata.in_doubt(["t"])) == (Leader(2, 6), {"t"})
-        assert metadata.doubtful(None) == {1}
+        assert metadata.contradicting_brokers(None) == {1}
 
     def test_is_forgotten_when_another_broker_knows_better(self, claim: Any) -> None:
         metadata = knowing({0: (2, 6)})

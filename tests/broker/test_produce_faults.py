@@ -45,7 +45,7 @@ COUNT = STEPS * ROWS_A_STEP
 @pytest.fixture(autouse=True)
 def small_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     """Many of them, so that each fault meets some in flight."""
-    monkeypatch.setattr(produce, "_WORTH_SENDING", 1)
+    monkeypatch.setattr(produce, "_MIN_SEND_BYTES", 1)
 
 
 def produce_in_steps(
@@ -334,7 +334,7 @@ def test_no_answer_to_any_request(cluster: Brokers) -> None:
 
 
 def test_slow_rows_are_no_slow_broker(cluster: Brokers, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(produce, "_WORTH_SENDING", 1 << 20)
+    monkeypatch.setattr(produce, "_MIN_SEND_BYTES", 1 << 20)
     topic = unused_topic()
     cluster.create_topic(topic)
     options = {"request_timeout_ms": 1000, "delivery_timeout_ms": 1000}

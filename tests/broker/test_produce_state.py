@@ -199,7 +199,7 @@ def test_look_ups_that_find_no_leader_back_off_and_ever_more() -> None:
         assert state.leaderless(now) == [C]
     state.set_leaders({C: 1})
     assert sent(state, now) == [["c1"]]
-    with pytest.raises(KafkaLogError, match="no answer came"):
+    with pytest.raises(KafkaLogError, match="no response came"):
         state.check_expired(1000.0)
 
 
@@ -293,7 +293,7 @@ def test_a_single_record_that_is_too_large_is_helped_by_no_other_batch_size() ->
 def test_a_partition_without_an_answer_is_an_error() -> None:
     state = producer()
     sent(state)
-    with pytest.raises(KafkaLogError, match=r"not for one of its partitions.*t-1"):
+    with pytest.raises(KafkaLogError, match=r"lacks a partition of its request.*t-1"):
         state.answered(1, {A: Answer(OK), C: Answer(OK)}, 0.0)
 
 

@@ -120,7 +120,7 @@ def test_a_link_on_which_no_batch_comes_in_time_is_given_up_with_what_came_of_it
     began = time.monotonic()
     with pytest.raises(
         KafkaLogError,
-        match=r"pollTimeoutMs = 1000.*The last trouble: Only \d+\.\d of 782.5 kB of a response arrived"
+        match=r"pollTimeoutMs = 1000.*Last error: Only \d+\.\d of 782.5 kB of a response arrived"
         r" within 1000 ms",
     ):
         link.read(poll_timeout_ms=1_000)
