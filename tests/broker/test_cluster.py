@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 import pytest
-from kafka.protocol.metadata import MetadataRequest, MetadataResponse
+from kafka.protocol.metadata import MetadataRequest
 from kafka.protocol.producer import InitProducerIdResponse
 
 from pyspark_kafkalog.broker.cluster import cluster as cluster_module
@@ -19,7 +19,15 @@ from pyspark_kafkalog.broker.wire.connection import Connection
 from pyspark_kafkalog.errors import BrokerConnectionError, BrokerError
 from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions
-from tests.broker.fake_broker import API_VERSIONS, METADATA, Asked, FakeBroker, api_versions, framed
+from tests.broker.fake_broker import (
+    API_VERSIONS,
+    METADATA,
+    Asked,
+    FakeBroker,
+    api_versions,
+    encoded,
+    metadata_response,
+)
 from tests.kafka import Broker
 from tests.kafka_old import OldBroker
 
@@ -302,20 +310,15 @@ class Nodes:
         if asked.api_key == API_VERSIONS:
             return api_versions(asked, WITH_PRODUCER_IDS)
         if asked.api_key == METADATA:
-            kind = MetadataResponse.MetadataResponseBroker
-            addresses = [(its, *broker.address.split(":")) for its, broker in self.nodes.items()]
-            brokers = [kind(node_id=n, host=host, port=int(port), rack=None) for n, host, port in addresses]
-            its = MetadataResponse(
-                throttle_time_ms=0, brokers=brokers, cluster_id="c", controller_id=0, topics=[]
-            )
-            return framed(asked.correlation_id, bytes(its.encode(version=asked.version)), flexible=True)
+            addresses = {node_id: broker.address for node_id, broker in self.nodes.items()}
+            return encoded(asked, metadata_response(addresses))
         code = self._refuse(node)
         if isinstance(code, bytes):
             return code
         response = InitProducerIdResponse(
             throttle_time_ms=0, error_code=code, producer_id=7 if not code else -1, producer_epoch=0
         )
-        return framed(asked.correlation_id, bytes(response.encode(version=asked.version)), flexible=True)
+        return encoded(asked, response)
 
     def asked(self) -> list[int]:
         """How often each was asked for a producer id."""

@@ -15,7 +15,8 @@ from pyspark_kafkalog.broker.fetch import end_offsets
 from pyspark_kafkalog.broker.place import Brokers
 from pyspark_kafkalog.model import Seen, TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions, FetchOptions
-from tests.broker.scripted_cluster import LIST_OFFSETS, Belief, ScriptedCluster, playing
+from tests.broker.fake_broker import LIST_OFFSETS
+from tests.broker.scripted_cluster import Belief, ScriptedCluster, playing
 
 PARTITION = TopicPartition("t", 0)
 LEADER = Belief(leader=2, epoch=6, end=100)

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from kafka.protocol.consumer import FetchRequest, FetchResponse, ListOffsetsResponse
-from kafka.protocol.metadata import MetadataResponse
+from kafka.protocol.consumer import FetchRequest
 
 from pyspark_kafkalog.broker.cluster import metadata
 from pyspark_kafkalog.broker.cluster.cluster import Cluster
@@ -26,10 +25,22 @@ from pyspark_kafkalog.errors import (
 )
 from pyspark_kafkalog.model import OffsetRange, TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions, FetchOptions
-from tests.broker.fake_broker import FETCH, METADATA, Asked, FakeBroker, framed, serving
+from tests.broker.fake_broker import (
+    FETCH,
+    LIST_OFFSETS,
+    METADATA,
+    Asked,
+    FakeBroker,
+    encoded,
+    fetch_response,
+    framed,
+    metadata_response,
+    offset_response,
+    serving,
+    topic_metadata,
+)
 from tests.log.partitions import batch
 
-LIST_OFFSETS = 2
 PARTITION = TopicPartition("t", 0)
 ALL = OffsetRange(0, 100)
 OTHER_ID = uuid.uuid4()
@@ -47,7 +58,10 @@ class Wish:
 
 @dataclass
 class Script:
-    """A partition of ten batches of ten records each; ``says`` may answer a fetch in its own way."""
+    """A partition of ten batches of ten records each.
+
+    ``says`` may answer a fetch differently: with fields of the partition, {} to leave it out, or bytes.
+    """
 
     says: Callable[[Wish], dict[str, Any] | bytes | None] = lambda wish: None
     log: list[bytes] = field(default_factory=lambda: [batch(offset) for offset in range(0, 100, 10)])
@@ -63,9 +77,9 @@ class Script:
     def answer(self, asked: Asked) -> bytes | None:
         if asked.api_key == METADATA:
             self.lookups += 1
-            return self._metadata(asked)
+            return encoded(asked, self._metadata())
         if asked.api_key == LIST_OFFSETS:
-            return self._bounds(asked)
+            return encoded(asked, self._bounds(asked))
         assert asked.api_key == FETCH
         request = FetchRequest.decode(asked.frame, version=asked.version, header=True)
         (topic,) = request.topics
@@ -77,69 +91,21 @@ class Script:
         said = self.says(wish)
         if isinstance(said, bytes):
             return said and framed(asked.correlation_id, said, flexible=asked.version >= 12)
-        return self.response(asked, self.found(wish) if said is None else said)
+        partition = self.found(wish) if said is None else said
+        return encoded(asked, fetch_response(self.topic_id, partition or None))
 
     def found(self, wish: Wish, limit: int = 1 << 30) -> dict[str, Any]:
         """The batches from the offset on, cut off at ``limit`` bytes."""
         return {"records": b"".join(self.log[wish.offset // 10 :])[:limit]}
 
-    def response(self, asked: Asked, partition: dict[str, Any]) -> bytes:
-        kind = FetchResponse.FetchableTopicResponse
-        its = {
-            "partition_index": 0,
-            "error_code": 0,
-            "high_watermark": 100,
-            "last_stable_offset": 100,
-            "log_start_offset": 0,
-            "records": b"",
-            **partition,
-        }
-        responses = [kind(topic="t", topic_id=self.topic_id, partitions=[kind.PartitionData(**its)])]
-        if partition.get("absent"):
-            responses = []
-        body = FetchResponse(throttle_time_ms=0, error_code=0, session_id=0, responses=responses)
-        return framed(
-            asked.correlation_id, bytes(body.encode(version=asked.version)), flexible=asked.version >= 12
-        )
+    def _metadata(self) -> Any:
+        leaders = {} if self.topic_error else {0: (self.leader, self.epoch)}
+        topic = topic_metadata("t", leaders, topic_id=self.topic_id, error_code=self.topic_error)
+        return metadata_response({1: self.address}, [topic])
 
-    def _metadata(self, asked: Asked) -> bytes:
-        host, _, port = self.address.rpartition(":")
-        kind = MetadataResponse.MetadataResponseTopic
-        partition = kind.MetadataResponsePartition(
-            error_code=0,
-            partition_index=0,
-            leader_id=self.leader,
-            leader_epoch=self.epoch,
-            replica_nodes=[1],
-            isr_nodes=[1],
-            offline_replicas=[],
-        )
-        topic = kind(
-            error_code=self.topic_error,
-            name="t",
-            topic_id=self.topic_id,
-            is_internal=False,
-            partitions=[] if self.topic_error else [partition],
-        )
-        body = MetadataResponse(
-            throttle_time_ms=0,
-            brokers=[
-                MetadataResponse.MetadataResponseBroker(node_id=1, host=host, port=int(port), rack=None)
-            ],
-            cluster_id="c",
-            controller_id=1,
-            topics=[topic],
-        )
-        return framed(asked.correlation_id, bytes(body.encode(version=asked.version)), flexible=True)
-
-    def _bounds(self, asked: Asked) -> bytes:
-        kind = ListOffsetsResponse.ListOffsetsTopicResponse
-        offset = 50 if asked.frame.endswith(b"\xff" * 7 + b"\xfe\0\0\0") else 100
-        partition = kind.ListOffsetsPartitionResponse(
-            partition_index=0, error_code=0, timestamp=-1, offset=offset, leader_epoch=1
-        )
-        body = ListOffsetsResponse(throttle_time_ms=0, topics=[kind(name="t", partitions=[partition])])
-        return framed(asked.correlation_id, bytes(body.encode(version=asked.version)), flexible=True)
+    def _bounds(self, asked: Asked) -> Any:
+        is_earliest = asked.frame.endswith(b"\xff" * 7 + b"\xfe\0\0\0")
+        return offset_response(50 if is_earliest else 100, epoch=1)
 
 
 @contextmanager
@@ -288,7 +254,7 @@ def test_batches_that_come_in_part() -> None:
 
 
 def test_a_broker_that_throttles_says_nothing_of_the_partition() -> None:
-    assert read(Script(once({"absent": True}))) == EVERYTHING
+    assert read(Script(once({}))) == EVERYTHING
 
 
 def test_answers_that_make_no_sense() -> None:

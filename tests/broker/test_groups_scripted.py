@@ -10,13 +10,21 @@ from typing import Any
 import pytest
 from kafka.protocol.admin import DescribeGroupsResponse, ListGroupsResponse
 from kafka.protocol.consumer import OffsetCommitRequest, OffsetCommitResponse, OffsetFetchResponse
-from kafka.protocol.metadata import FindCoordinatorResponse, MetadataResponse
+from kafka.protocol.metadata import FindCoordinatorResponse
 
 from pyspark_kafkalog.broker.groups.groups import BrokerGroups
 from pyspark_kafkalog.errors import BrokerError, GroupError, UnsupportedVersionError
 from pyspark_kafkalog.model import CommittedOffset, Group, GroupMember, TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions
-from tests.broker.fake_broker import API_VERSIONS, METADATA, Asked, FakeBroker, framed, serving
+from tests.broker.fake_broker import (
+    API_VERSIONS,
+    METADATA,
+    Asked,
+    FakeBroker,
+    encoded,
+    metadata_response,
+    serving,
+)
 
 OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR, DESCRIBE_GROUPS, LIST_GROUPS = 8, 9, 10, 15, 16
 KAFKA_0_11 = {
@@ -43,18 +51,15 @@ class Script:
         host, port = self.broker.address.split(":")
         response: Any
         if asked.api_key == METADATA:
-            node = MetadataResponse.MetadataResponseBroker(node_id=7, host=host, port=int(port), rack=None)
-            response = MetadataResponse(
-                throttle_time_ms=0, brokers=[node], cluster_id=None, controller_id=7, topics=[]
-            )
+            response = metadata_response({7: self.broker.address}, cluster_id=None)
         elif asked.api_key == FIND_COORDINATOR:
             response = FindCoordinatorResponse(
                 throttle_time_ms=0, error_code=0, error_message=None, node_id=7, host=host, port=int(port)
             )
         else:
-            its = self.answers[asked.api_key]
-            response = its.pop(0) if len(its) > 1 else its[0]
-        return framed(asked.correlation_id, bytes(response.encode(version=asked.version)))
+            responses = self.answers[asked.api_key]
+            response = responses.pop(0) if len(responses) > 1 else responses[0]
+        return encoded(asked, response)
 
 
 def committing(code: int) -> OffsetCommitResponse:

@@ -7,7 +7,7 @@ from kafka.protocol.admin import DescribeConfigsResponse
 from pyspark_kafkalog.broker.cluster.cluster import Cluster
 from pyspark_kafkalog.broker.produce import producer as produce
 from pyspark_kafkalog.options.brokers import ConnectionOptions
-from tests.broker.fake_broker import API_VERSIONS, METADATA, Asked, framed, metadata, serving
+from tests.broker.fake_broker import API_VERSIONS, METADATA, Asked, encoded, metadata, serving
 
 DESCRIBE_CONFIGS = 32
 
@@ -26,7 +26,7 @@ def test_a_broker_that_is_silent_for_longer_than_a_request_may_take() -> None:
         config = kind.DescribeConfigsResourceResult(name="max.message.bytes", value="4711", read_only=False)
         result = kind(error_code=0, error_message=None, resource_type=2, resource_name="t", configs=[config])
         body = DescribeConfigsResponse(throttle_time_ms=0, results=[result])
-        return framed(asked.correlation_id, bytes(body.encode(version=asked.version)))
+        return encoded(asked, body)
 
     versions = {API_VERSIONS: (0, 3), METADATA: (0, 12), DESCRIBE_CONFIGS: (1, 1)}
     with serving(answer, versions) as broker:

@@ -17,9 +17,9 @@ from pyspark_kafkalog.options.largemessages import LargeMessageOptions
 from pyspark_kafkalog.reading.ranges import ReadRules, RecordReader, SplitReader
 from pyspark_kafkalog.reading.splits import Split
 from pyspark_kafkalog.reading.whole_messages import WholeMessageReader
-from tests.broker.fake_broker import FETCH, METADATA
+from tests.broker.fake_broker import FETCH, LIST_OFFSETS, METADATA
 from tests.broker.reading import SCHEMA
-from tests.broker.scripted_cluster import LIST_OFFSETS, Belief, ScriptedCluster, playing
+from tests.broker.scripted_cluster import Belief, ScriptedCluster, playing
 from tests.broker.test_deposed_leader import brokers
 
 PARTITION = TopicPartition("t", 0)

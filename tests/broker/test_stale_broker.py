@@ -23,7 +23,7 @@ NO_EPOCHS = {18: (0, 3), 3: (0, 6), 1: (4, 8), 2: (1, 3)}
 def place(request: pytest.FixtureRequest) -> Iterator[Brokers]:
     """Of broker 1, the only one that it is connected to."""
     versions = {"versions": request.param} if request.param else {}
-    cluster = ScriptedCluster({1: STALE, 2: LEADER}, **versions, dead={DEAD: ("127.0.0.1", 1)})
+    cluster = ScriptedCluster({1: STALE, 2: LEADER}, **versions, dead={DEAD: "127.0.0.1:1"})
     with playing(cluster):
         options = ConnectionOptions(
             (cluster.brokers[1].address,),

@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
-from kafka.protocol.metadata import MetadataRequest, MetadataResponse
+from kafka.protocol.metadata import MetadataRequest
 
 from pyspark_kafkalog.broker.cluster import metadata
 from pyspark_kafkalog.broker.cluster.cluster import Cluster
 from pyspark_kafkalog.broker.place import Brokers
 from pyspark_kafkalog.model import Seen, TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions, FetchOptions
-from tests.broker.fake_broker import METADATA, Asked, framed, serving
+from tests.broker.fake_broker import METADATA, Asked, encoded, metadata_response, serving, topic_metadata
 
 UNKNOWN_TOPIC = 3
 
@@ -27,32 +27,13 @@ def having(names: Callable[[], set[str]]) -> Iterator[Cluster]:
     def answer(asked: Asked) -> bytes:
         request = MetadataRequest.decode(asked.frame, version=asked.version, header=True)
         there = names()
-        kind = MetadataResponse.MetadataResponseTopic
-        partition = kind.MetadataResponsePartition(
-            error_code=0,
-            partition_index=0,
-            leader_id=1,
-            leader_epoch=0,
-            replica_nodes=[1],
-            isr_nodes=[1],
-            offline_replicas=[],
-        )
         topics = [
-            kind(
-                error_code=0 if name in there else UNKNOWN_TOPIC,
-                name=name,
-                topic_id=uuid.uuid5(uuid.NAMESPACE_DNS, name) if name in there else None,
-                is_internal=False,
-                partitions=[partition] if name in there else [],
-            )
+            topic_metadata(name, {0: (1, 0)}, topic_id=uuid.uuid5(uuid.NAMESPACE_DNS, name))
+            if name in there
+            else topic_metadata(name, {}, error_code=UNKNOWN_TOPIC)
             for name in (there if request.topics is None else [topic.name for topic in request.topics])
         ]
-        host, _, port = broker.address.partition(":")
-        its = MetadataResponse.MetadataResponseBroker(node_id=1, host=host, port=int(port), rack=None)
-        response = MetadataResponse(
-            throttle_time_ms=0, brokers=[its], cluster_id="c", controller_id=1, topics=topics
-        )
-        return framed(asked.correlation_id, bytes(response.encode(version=asked.version)), flexible=True)
+        return encoded(asked, metadata_response({1: broker.address}, topics))
 
     with serving(answer, {18: (0, 3), METADATA: (9, 12)}) as broker:
         options = ConnectionOptions(
