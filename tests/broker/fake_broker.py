@@ -113,7 +113,7 @@ def offset_response(offset: int, *, error_code: int = 0, epoch: int = -1) -> Any
 
 
 def fetch_response(topic_id: uuid.UUID | None, partition: Mapping[str, Any] | None) -> Any:
-    """Fetch's answer for partition t-0, by default without records and ending at offset 100; None for none."""
+    """Fetch's answer for partition t-0, by default without records, ending at 100; None for none."""
     kind = FetchResponse.FetchableTopicResponse
     responses = []
     if partition is not None:
