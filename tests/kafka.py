@@ -117,14 +117,16 @@ class Broker(KafkaService):
             "process.roles": "broker,controller",
             "node.id": node_id,
             "controller.quorum.voters": ",".join(f"{node}@127.0.0.1:{port}" for node, port in voters.items()),
-            "listeners": ",".join(f"{its.name}://{its.address}" for its in [*served, controller]),
+            "listeners": ",".join(
+                f"{listener.name}://{listener.address}" for listener in [*served, controller]
+            ),
             "advertised.listeners": ",".join(
-                f"{its.name}://{its.advertised or its.address}" for its in served
+                f"{listener.name}://{listener.advertised or listener.address}" for listener in served
             ),
             "controller.listener.names": controller.name,
             "inter.broker.listener.name": "PLAINTEXT",
             "listener.security.protocol.map": ",".join(
-                f"{its.name}:{its.protocol}" for its in [*served, controller]
+                f"{listener.name}:{listener.protocol}" for listener in [*served, controller]
             ),
             "log.dirs": self.log_dir,
             **SMALL_BROKER,

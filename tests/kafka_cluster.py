@@ -48,7 +48,7 @@ class Cluster(KafkaService):
     @property
     def bootstrap(self) -> str:
         """The brokers that are not paused: one that is would take a request, and answer it far too late."""
-        return ",".join(its.bootstrap for node, its in self.brokers.items() if node not in self._paused)
+        return ",".join(broker.bootstrap for node, broker in self.brokers.items() if node not in self._paused)
 
     def start(self) -> None:
         """Start all that do not run, and wait until each is known to the others."""
@@ -122,9 +122,9 @@ class Cluster(KafkaService):
 
     def move_leader(self, topic: str, partition: int = 0, to: int | None = None) -> int:
         """Make another in-sync replica the leader, and return its node."""
-        its = self._partition(topic, partition)
-        to = to or next(node for node in its["isr_nodes"] if node != its["leader_id"])
-        replicas = [to, *(node for node in its["replica_nodes"] if node != to)]
+        described = self._partition(topic, partition)
+        to = to or next(node for node in described["isr_nodes"] if node != described["leader_id"])
+        replicas = [to, *(node for node in described["replica_nodes"] if node != to)]
         with self.admin() as admin:
             # Only the order changes, and with it which replica is preferred.
             admin.alter_partition_reassignments({TopicPartition(topic, partition): replicas})
@@ -149,7 +149,7 @@ class Cluster(KafkaService):
     def _partition(self, topic: str, partition: int) -> Mapping[str, Sequence[int]]:
         with self.admin() as admin:
             (described,) = admin.describe_topics([topic])
-        return next(its for its in described["partitions"] if its["partition_index"] == partition)
+        return next(found for found in described["partitions"] if found["partition_index"] == partition)
 
     def _in_sync(self) -> bool:
         with self.admin() as admin:

@@ -32,7 +32,7 @@ class Link:
         self.client = client
         self.broker = broker
         # By correlation id: the key of the request, and how often its response is to be left out.
-        self.asked: dict[int, int] = {}
+        self.api_keys: dict[int, int] = {}
         self.ignored: Counter[int] = Counter()
         self._closing = threading.Lock()
 
@@ -137,14 +137,14 @@ def at_most(versions: Mapping[int, int]) -> Fault:
     """
 
     def fault(link: Link, frame: bytes) -> None:
-        told = bytearray(frame)
+        changed = bytearray(frame)
         # After size, correlation id and error code a compact array, its length plus one in one byte.
-        count = told[10] - 1
+        count = changed[10] - 1
         for at in range(11, 11 + count * _API.size, _API.size):
-            api_key, lowest, highest, tags = _API.unpack_from(told, at)
+            api_key, lowest, highest, tags = _API.unpack_from(changed, at)
             highest = min(highest, versions.get(api_key, highest))
-            _API.pack_into(told, at, api_key, lowest, highest, tags)
-        link.to_client(bytes(told))
+            _API.pack_into(changed, at, api_key, lowest, highest, tags)
+        link.to_client(bytes(changed))
 
     return fault
 
@@ -253,7 +253,7 @@ class Proxy:
 
     def _ask(self, link: Link, frame: bytes) -> None:
         _, api_key, _, correlation_id = _REQUEST.unpack_from(frame)
-        link.asked[correlation_id] = api_key
+        link.api_keys[correlation_id] = api_key
         self.requests[api_key] += 1
         (self._fault("request", api_key) or Link.to_broker)(link, frame)
 
@@ -262,7 +262,7 @@ class Proxy:
         if link.ignored[correlation_id]:
             link.ignored[correlation_id] -= 1
             return
-        api_key = link.asked.pop(correlation_id, -1)
+        api_key = link.api_keys.pop(correlation_id, -1)
         self.sent[api_key] += len(frame)
         (self._fault("response", api_key) or Link.to_client)(link, frame)
 

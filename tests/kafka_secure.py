@@ -31,7 +31,7 @@ class SecureBroker(Broker):
         protocols = ("SASL_SSL", "SASL_PLAINTEXT", "SSL")
         ports = free_ports(len(protocols))
         listeners = [Listener(name, name, port) for name, port in zip(protocols, ports, strict=True)]
-        self._addresses = {its.name: its.address for its in listeners}
+        self._addresses = {listener.name: listener.address for listener in listeners}
         own = self.certificates.write_broker(folder) | {
             "sasl.enabled.mechanisms": ",".join(MECHANISMS),
             "listener.name.ssl.ssl.client.auth": "required",

@@ -47,13 +47,13 @@ class KafkaService:
         replication_factor: int = 1,
     ) -> None:
         """Create a topic, and wait until each of its partitions has a leader."""
-        asked = {
+        settings = {
             "num_partitions": partitions,
             "replication_factor": replication_factor,
             "configs": {name: str(value) for name, value in (configs or {}).items()},
         }
         with self.admin() as admin:
-            admin.create_topics({topic: asked}, wait_for_metadata=True)
+            admin.create_topics({topic: settings}, wait_for_metadata=True)
 
     def delete_topic(self, topic: str) -> None:
         """Delete a topic, and wait until metadata has it no more."""

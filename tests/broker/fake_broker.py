@@ -16,7 +16,7 @@ from kafka.protocol.metadata import ApiVersionsResponse, MetadataResponse
 FETCH, LIST_OFFSETS, METADATA, API_VERSIONS = 1, 2, 3, 18
 
 
-class Asked(NamedTuple):
+class Received(NamedTuple):
     """A request: its header, and the bytes from the header on."""
 
     api_key: int
@@ -25,7 +25,7 @@ class Asked(NamedTuple):
     frame: bytes
 
 
-Answer = Callable[[Asked], bytes | None]
+Answer = Callable[[Received], bytes | None]
 """The bytes to send for a request; None closes the connection, and b"" sends nothing."""
 
 
@@ -34,13 +34,15 @@ def framed(correlation_id: int, body: bytes, *, flexible: bool = False) -> bytes
     return struct.pack(">i", len(payload)) + payload
 
 
-def encoded(asked: Asked, response: Any) -> bytes:
+def encoded(received: Received, response: Any) -> bytes:
     """One of kafka-python's responses, encoded in the version of the request."""
-    flexible = response.API_KEY != API_VERSIONS and response.flexible_version_q(asked.version)
-    return framed(asked.correlation_id, bytes(response.encode(version=asked.version)), flexible=flexible)
+    flexible = response.API_KEY != API_VERSIONS and response.flexible_version_q(received.version)
+    return framed(
+        received.correlation_id, bytes(response.encode(version=received.version)), flexible=flexible
+    )
 
 
-def api_versions(asked: Asked, versions: dict[int, tuple[int, int]] | None = None) -> bytes:
+def api_versions(received: Received, versions: dict[int, tuple[int, int]] | None = None) -> bytes:
     """The answer to ApiVersions in version 0 to 3; its header is never flexible."""
     known = {API_VERSIONS: (0, 3), METADATA: (0, 12), FETCH: (4, 13)} if versions is None else versions
     kind: Any = ApiVersionsResponse.ApiVersion
@@ -49,12 +51,12 @@ def api_versions(asked: Asked, versions: dict[int, tuple[int, int]] | None = Non
         api_keys=[kind(api_key=k, min_version=low, max_version=high) for k, (low, high) in known.items()],
         throttle_time_ms=0,
     )
-    return encoded(asked, response)
+    return encoded(received, response)
 
 
-def metadata(asked: Asked, *, throttle_time_ms: int = 0, cluster_id: str | None = None) -> bytes:
+def metadata(received: Received, *, throttle_time_ms: int = 0, cluster_id: str | None = None) -> bytes:
     """The encoded response of a cluster without brokers and topics."""
-    return encoded(asked, metadata_response({}, cluster_id=cluster_id, throttle_time_ms=throttle_time_ms))
+    return encoded(received, metadata_response({}, cluster_id=cluster_id, throttle_time_ms=throttle_time_ms))
 
 
 def metadata_response(
@@ -131,10 +133,10 @@ def fetch_response(topic_id: uuid.UUID | None, partition: Mapping[str, Any] | No
 
 
 class FakeBroker:
-    """Listens on loopback at ``address``; ``asked`` holds the requests received."""
+    """Listens on loopback at ``address``; ``requests`` holds what came."""
 
     def __init__(self, answer: Answer, port: int = 0) -> None:
-        self.asked: list[Asked] = []
+        self.requests: list[Received] = []
         self._answer = answer
         self._listener = socket.create_server(("127.0.0.1", port))
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
@@ -162,9 +164,9 @@ class FakeBroker:
             try:
                 while prefix := stream.read(4):
                     frame = stream.read(*struct.unpack(">i", prefix))
-                    asked = Asked(*struct.unpack_from(">hhi", frame), frame)
-                    self.asked.append(asked)
-                    answer = self._answer(asked)
+                    received = Received(*struct.unpack_from(">hhi", frame), frame)
+                    self.requests.append(received)
+                    answer = self._answer(received)
                     if answer is None:
                         return
                     connection.sendall(answer)
@@ -178,8 +180,8 @@ def serving(
 ) -> Iterator[FakeBroker]:
     """A broker that answers ApiVersions itself, and everything else as the test says."""
 
-    def answer_all(asked: Asked) -> bytes | None:
-        return api_versions(asked, versions) if asked.api_key == API_VERSIONS else answer(asked)
+    def answer_all(received: Received) -> bytes | None:
+        return api_versions(received, versions) if received.api_key == API_VERSIONS else answer(received)
 
     broker = FakeBroker(answer_all, port)
     try:

@@ -82,8 +82,8 @@ def records() -> bytes:
 
 
 def _api_versions(request: Any, version: int) -> Any:
-    its = meta.ApiVersionsResponse.ApiVersion
-    keys = [its(api_key=key, min_version=0, max_version=highest) for key, highest in HIGHEST.items()]
+    kind = meta.ApiVersionsResponse.ApiVersion
+    keys = [kind(api_key=key, min_version=0, max_version=highest) for key, highest in HIGHEST.items()]
     feature = meta.ApiVersionsResponse.SupportedFeatureKey(name="f", min_version=1, max_version=2)
     return meta.ApiVersionsResponse(
         error_code=0, api_keys=keys, throttle_time_ms=0, supported_features=[feature]
@@ -113,22 +113,22 @@ def _metadata(request: Any, version: int) -> Any:
 
 
 def _list_offsets(request: Any, version: int) -> Any:
-    topic = consumer.ListOffsetsResponse.ListOffsetsTopicResponse
+    kind = consumer.ListOffsetsResponse.ListOffsetsTopicResponse
     answers = [
-        topic(
-            name=its.name,
+        kind(
+            name=requested.name,
             partitions=[
-                topic.ListOffsetsPartitionResponse(
+                kind.ListOffsetsPartitionResponse(
                     partition_index=partition.partition_index,
                     error_code=0,
                     timestamp=5,
                     offset=0 if partition.timestamp in (-2, -4) else 30,
                     leader_epoch=3,
                 )
-                for partition in its.partitions
+                for partition in requested.partitions
             ],
         )
-        for its in request.topics
+        for requested in request.topics
     ]
     return consumer.ListOffsetsResponse(throttle_time_ms=0, topics=answers)
 
@@ -151,11 +151,11 @@ def _fetch(request: Any, version: int) -> Any:
 
 
 def _find_coordinator(request: Any, version: int) -> Any:
-    its = meta.FindCoordinatorResponse.Coordinator
+    kind = meta.FindCoordinatorResponse.Coordinator
     found = {"node_id": 1, "host": "b1", "port": 9092, "error_code": 0, "error_message": None}
     keys = request.coordinator_keys or []
     return meta.FindCoordinatorResponse(
-        throttle_time_ms=0, coordinators=[its(key=key, **found) for key in keys], **found
+        throttle_time_ms=0, coordinators=[kind(key=key, **found) for key in keys], **found
     )
 
 
@@ -196,13 +196,13 @@ def _offset_delete(request: Any, version: int) -> Any:
 
 
 def _delete_groups(request: Any, version: int) -> Any:
-    its = admin.DeleteGroupsResponse.DeletableGroupResult(group_id="g", error_code=0)
-    return admin.DeleteGroupsResponse(throttle_time_ms=0, results=[its])
+    result = admin.DeleteGroupsResponse.DeletableGroupResult(group_id="g", error_code=0)
+    return admin.DeleteGroupsResponse(throttle_time_ms=0, results=[result])
 
 
 def _list_groups(request: Any, version: int) -> Any:
-    its = admin.ListGroupsResponse.ListedGroup
-    groups = [its(group_id="g", protocol_type="consumer", group_state="Empty", group_type="classic")]
+    kind = admin.ListGroupsResponse.ListedGroup
+    groups = [kind(group_id="g", protocol_type="consumer", group_state="Empty", group_type="classic")]
     return admin.ListGroupsResponse(throttle_time_ms=0, error_code=0, groups=groups)
 
 
@@ -232,10 +232,10 @@ def _describe_groups(request: Any, version: int) -> Any:
 
 def _describe_new_groups(request: Any, version: int) -> Any:
     group = ConsumerGroupDescribeResponse.DescribedGroup
-    member = group.Member
-    partitions = member.Assignment.TopicPartitions(topic_id=TOPIC_ID, topic_name="t", partitions=[0, 1])
-    assignment = member.Assignment(topic_partitions=[partitions])
-    its = member(
+    kind = group.Member
+    partitions = kind.Assignment.TopicPartitions(topic_id=TOPIC_ID, topic_name="t", partitions=[0, 1])
+    assignment = kind.Assignment(topic_partitions=[partitions])
+    member = kind(
         member_id="m",
         instance_id=None,
         rack_id=None,
@@ -256,7 +256,7 @@ def _describe_new_groups(request: Any, version: int) -> Any:
             group_epoch=1,
             assignment_epoch=1,
             assignor_name="uniform",
-            members=[its],
+            members=[member],
         )
         for name in request.group_ids
     ]
@@ -264,26 +264,26 @@ def _describe_new_groups(request: Any, version: int) -> Any:
 
 
 def _describe_configs(request: Any, version: int) -> Any:
-    result = admin.DescribeConfigsResponse.DescribeConfigsResult
+    kind = admin.DescribeConfigsResponse.DescribeConfigsResult
     values = {"cleanup.policy": "delete", "max.message.bytes": "1048588", "remote.storage.enable": None}
     configs = [
-        result.DescribeConfigsResourceResult(
+        kind.DescribeConfigsResourceResult(
             name=name, value=value, read_only=False, config_source=5, is_sensitive=False, synonyms=[]
         )
         for name, value in values.items()
     ]
-    its = result(error_code=0, error_message=None, resource_type=2, resource_name="t", configs=configs)
-    return admin.DescribeConfigsResponse(throttle_time_ms=0, results=[its])
+    result = kind(error_code=0, error_message=None, resource_type=2, resource_name="t", configs=configs)
+    return admin.DescribeConfigsResponse(throttle_time_ms=0, results=[result])
 
 
 def _describe_log_dirs(request: Any, version: int) -> Any:
-    result = admin.DescribeLogDirsResponse.DescribeLogDirsResult
-    topic = result.DescribeLogDirsTopic
+    kind = admin.DescribeLogDirsResponse.DescribeLogDirsResult
+    topic = kind.DescribeLogDirsTopic
     partition = topic.DescribeLogDirsPartition(
         partition_index=0, partition_size=100, offset_lag=0, is_future_key=False
     )
-    its = result(error_code=0, log_dir="/d", topics=[topic(name="t", partitions=[partition])])
-    return admin.DescribeLogDirsResponse(throttle_time_ms=0, error_code=0, results=[its])
+    result = kind(error_code=0, log_dir="/d", topics=[topic(name="t", partitions=[partition])])
+    return admin.DescribeLogDirsResponse(throttle_time_ms=0, error_code=0, results=[result])
 
 
 def _init_producer_id(request: Any, version: int) -> Any:
@@ -291,22 +291,22 @@ def _init_producer_id(request: Any, version: int) -> Any:
 
 
 def _produce(request: Any, version: int) -> Any:
-    topic = producer.ProduceResponse.TopicProduceResponse
+    kind = producer.ProduceResponse.TopicProduceResponse
     answers = [
-        topic(
-            name=its.name,
+        kind(
+            name=requested.name,
             partition_responses=[
-                topic.PartitionProduceResponse(
+                kind.PartitionProduceResponse(
                     index=partition.index,
                     error_code=0,
                     base_offset=0,
                     log_append_time_ms=-1,
                     log_start_offset=0,
                 )
-                for partition in its.partition_data
+                for partition in requested.partition_data
             ],
         )
-        for its in request.topic_data
+        for requested in request.topic_data
     ]
     return producer.ProduceResponse(responses=answers, throttle_time_ms=0)
 
@@ -362,7 +362,7 @@ def of_newest_versions() -> None:
         HIGHEST[key] = min(request.max_version, _NEWEST.get(key, 99))
 
 
-def asked() -> Any:
+def new_request() -> Any:
     """A request that names something, so that the answer to it holds something."""
     partition = SimpleNamespace(partition_index=0, index=0, timestamp=-1, fetch_offset=0)
     topic = SimpleNamespace(name="t", partitions=[partition], partition_data=[partition])
@@ -478,17 +478,17 @@ def odd(response: Any, version: int, rng: random.Random) -> bytes:
     """A response in which one to three values are odd, in a layout that is sound."""
     values = list(_values(response, version))
     for _ in range(rng.choice((1, 1, 2, 3))):
-        its, name = rng.choice(values)
-        setattr(its, name, _odd(getattr(its, name), rng))
+        message, name = rng.choice(values)
+        setattr(message, name, _odd(getattr(message, name), rng))
     return bytes(response.encode(version=version))
 
 
-def _values(its: Any, version: int) -> Iterator[tuple[Any, str]]:
-    for name, layout in its.fields.items():
+def _values(message: Any, version: int) -> Iterator[tuple[Any, str]]:
+    for name, layout in message.fields.items():
         if not layout.for_version_q(version):
             continue
-        yield its, name
-        value = getattr(its, name)
+        yield message, name
+        value = getattr(message, name)
         for inner in value if isinstance(value, list) else [value]:
             if hasattr(inner, "to_dict"):
                 yield from _values(inner, version)
@@ -516,13 +516,13 @@ class Peer:
     api_key: int
     breaks: int
     broke: bytes | None = None
-    asked: set[int] = field(default_factory=set)
+    requested: set[int] = field(default_factory=set)
 
     def answer(self, frame: bytes) -> tuple[bytes, bool]:
         """The bytes to send for a request, and whether the connection ends then."""
         api_key, version, correlation_id = struct.unpack_from(">hhi", frame)
         request_class, make = SOUND[api_key]
-        self.asked.add(api_key)
+        self.requested.add(api_key)
         request = request_class.decode(frame, version=version, header=True)
         flexible = api_key != 18 and request_class.flexible_version_q(version)
         header = struct.pack(">i", correlation_id) + b"\0" * flexible
@@ -555,7 +555,7 @@ class Wire(socket.socket):
         mine, self._other = socket.socketpair()
         super().__init__(fileno=mine.detach())
         self._peer = peer
-        self._asked = bytearray()
+        self._sent = bytearray()
         self._ended = False
         self._other.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 21)
 
@@ -567,13 +567,13 @@ class Wire(socket.socket):
         if self._ended:
             raise BrokenPipeError
         data = b"".join(bytes(piece) for piece in pieces)
-        self._asked += data
-        while len(self._asked) >= 4:
-            (size,) = struct.unpack_from(">i", self._asked)
-            if len(self._asked) < size + 4:
+        self._sent += data
+        while len(self._sent) >= 4:
+            (size,) = struct.unpack_from(">i", self._sent)
+            if len(self._sent) < size + 4:
                 break
-            frame = bytes(self._asked[4 : size + 4])
-            del self._asked[: size + 4]
+            frame = bytes(self._sent[4 : size + 4])
+            del self._sent[: size + 4]
             answer, self._ended = self._peer.answer(frame)
             self._ended = self._ended or len(answer) > _FITS
             self._other.sendall(answer[:_FITS])
@@ -597,8 +597,8 @@ def listening(peer: Peer) -> Iterator[None]:
         try:
             yield
         finally:
-            for its in cluster_module._clusters.by_options.values():
-                its.close()
+            for cluster in cluster_module._clusters.by_options.values():
+                cluster.close()
 
 
 @dataclass
@@ -623,7 +623,7 @@ class Report:
         )
 
 
-def one(seed: int, number: int, report: Report) -> None:
+def run_input(seed: int, number: int, report: Report) -> None:
     """The input of this number."""
     rng = random.Random(f"{seed}/{number}")
     keys, call = CALLS[number % len(CALLS)]
@@ -664,10 +664,10 @@ def traceback_of(error: BaseException) -> str:
 def run(seed: int, count: int, first: int = 0) -> Report:
     """So many inputs from the ``first`` on."""
     report = Report()
-    one(seed, first, Report())  # what is loaded and compiled for any
+    run_input(seed, first, Report())  # what is loaded and compiled for any
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for number in range(first, first + count):
-        one(seed, number, report)
+        run_input(seed, number, report)
     report.grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) << 10
     if report.grown > MOST_MEMORY:
         report.faults.append(f"the process has grown by {report.grown} bytes")

@@ -75,14 +75,14 @@ def rows_of_kafka_python(bootstrap: str, partition: TopicPartition, *, read_comm
         bootstrap_servers=bootstrap,
         isolation_level="read_committed" if read_committed else "read_uncommitted",
     )
-    its = KafkaTopicPartition(*partition)
+    kafka_partition = KafkaTopicPartition(*partition)
     try:
-        consumer.assign([its])
-        consumer.seek_to_beginning(its)
-        end = consumer.end_offsets([its])[its]
+        consumer.assign([kafka_partition])
+        consumer.seek_to_beginning(kafka_partition)
+        end = consumer.end_offsets([kafka_partition])[kafka_partition]
         found: list[Row] = []
-        while consumer.position(its) < end:
-            for record in consumer.poll(500).get(its, []):
+        while consumer.position(kafka_partition) < end:
+            for record in consumer.poll(500).get(kafka_partition, []):
                 found.append(
                     (record.offset, record.timestamp, record.key, record.value, list(record.headers))
                 )

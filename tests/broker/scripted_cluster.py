@@ -15,8 +15,8 @@ from tests.broker.fake_broker import (
     FETCH,
     LIST_OFFSETS,
     METADATA,
-    Asked,
     FakeBroker,
+    Received,
     encoded,
     fetch_response,
     metadata_response,
@@ -48,13 +48,13 @@ class Belief:
 
 @dataclass
 class ScriptedCluster:
-    """Brokers 1 and 2, each with its belief; ``asked`` holds node id and api key of each request."""
+    """Brokers 1 and 2, each with its belief; ``requests`` holds node id and api key of each request."""
 
     beliefs: dict[int, Belief]
     versions: dict[int, tuple[int, int]] = field(
         default_factory=lambda: {18: (0, 3), METADATA: (0, 12), FETCH: (4, 13), LIST_OFFSETS: (1, 9)}
     )
-    asked: list[tuple[int, int]] = field(default_factory=list)
+    requests: list[tuple[int, int]] = field(default_factory=list)
     brokers: dict[int, FakeBroker] = field(default_factory=dict)
     dead: dict[int, str] = field(default_factory=dict)
     """Addresses of other brokers, in metadata only."""
@@ -63,17 +63,19 @@ class ScriptedCluster:
     def bootstrap(self) -> str:
         return ",".join(self.brokers[node].address for node in sorted(self.brokers))
 
-    def answer(self, node: int, asked: Asked) -> bytes | None:
-        self.asked.append((node, asked.api_key))
+    def answer(self, node: int, received: Received) -> bytes | None:
+        self.requests.append((node, received.api_key))
         belief = self.beliefs[node]
         if belief.until is not None:
             belief.until -= 1
             if belief.until < 0:
                 belief = self.beliefs[node] = self.beliefs[3 - node]
-        respond = {METADATA: self._metadata, LIST_OFFSETS: self._offsets, FETCH: self._records}[asked.api_key]
-        return encoded(asked, respond(node, belief, asked))
+        respond = {METADATA: self._metadata, LIST_OFFSETS: self._offsets, FETCH: self._records}[
+            received.api_key
+        ]
+        return encoded(received, respond(node, belief, received))
 
-    def _metadata(self, node: int, belief: Belief, asked: Asked) -> Any:
+    def _metadata(self, node: int, belief: Belief, received: Received) -> Any:
         topic = topic_metadata(
             "t",
             {0: (belief.leader, belief.epoch)} if belief.exists else {},
@@ -92,21 +94,21 @@ class ScriptedCluster:
             return NOT_LEADER
         return FENCED_EPOCH if -1 < epoch < belief.epoch else 0
 
-    def _offsets(self, node: int, belief: Belief, asked: Asked) -> Any:
-        request = ListOffsetsRequest.decode(asked.frame, version=asked.version, header=True)
+    def _offsets(self, node: int, belief: Belief, received: Received) -> Any:
+        request = ListOffsetsRequest.decode(received.frame, version=received.version, header=True)
         (topic,) = request.topics
         (wanted,) = topic.partitions
-        epoch = wanted.current_leader_epoch if asked.version >= 4 else -1
+        epoch = wanted.current_leader_epoch if received.version >= 4 else -1
         offset = belief.start if wanted.timestamp == EARLIEST else belief.end
         return offset_response(offset, error_code=self._refusal(node, belief, epoch), epoch=belief.epoch)
 
-    def _records(self, node: int, belief: Belief, asked: Asked) -> Any:
-        request = FetchRequest.decode(asked.frame, version=asked.version, header=True)
+    def _records(self, node: int, belief: Belief, received: Received) -> Any:
+        request = FetchRequest.decode(received.frame, version=received.version, header=True)
         (topic,) = request.topics
         (wanted,) = topic.partitions
-        epoch = wanted.current_leader_epoch if asked.version >= 9 else -1
+        epoch = wanted.current_leader_epoch if received.version >= 9 else -1
         code = self._refusal(node, belief, epoch)
-        if asked.version >= 13 and topic.topic_id != belief.topic_id:
+        if received.version >= 13 and topic.topic_id != belief.topic_id:
             code = UNKNOWN_TOPIC_ID
         if not code and not belief.start <= wanted.fetch_offset <= belief.end:
             code = OUT_OF_RANGE
@@ -125,6 +127,6 @@ class ScriptedCluster:
 def playing(cluster: ScriptedCluster) -> Iterator[ScriptedCluster]:
     with ExitStack() as stack:
         for node in cluster.beliefs:
-            broker = serving(lambda asked, node=node: cluster.answer(node, asked), cluster.versions)
+            broker = serving(lambda received, node=node: cluster.answer(node, received), cluster.versions)
             cluster.brokers[node] = stack.enter_context(broker)
         yield cluster

@@ -28,8 +28,8 @@ def response_class(api_key: int) -> Any:
 def assert_same(ours: Any, theirs: Any) -> None:
     if isinstance(theirs, list):
         assert len(ours) == len(theirs)
-        for one, other in zip(ours, theirs, strict=True):
-            assert_same(one, other)
+        for left, right in zip(ours, theirs, strict=True):
+            assert_same(left, right)
     elif hasattr(theirs, "to_dict"):
         for name in theirs.fields:
             if "authorized_operations" not in name:  # bits, which nobody asks for
@@ -51,9 +51,9 @@ VERSIONS = [
 def test_it_reads_what_kafka_python_wrote(api_key: int, version: int) -> None:
     rng = random.Random(api_key * 100 + version)
     (_, make), kind = fuzz_answers.SOUND[api_key], response_class(api_key)
-    asked = fuzz_answers.asked()
+    request = fuzz_answers.new_request()
     for _ in range(20):
-        data = bytes(make(asked, version).encode(version=version))
+        data = bytes(make(request, version).encode(version=version))
         assert_same(read_body(kind, version, data, 0), kind.decode(data, version=version))
         assert_same(read_body(kind, version, b"head" + data, 4), kind.decode(data, version=version))
         at = rng.randrange(len(data))
@@ -148,6 +148,6 @@ def test_a_tagged_field_that_is_known_is_as_long_as_it_says() -> None:
 
 
 def test_members_of_groups() -> None:
-    data = bytes(fuzz_answers.SOUND[15][1](fuzz_answers.asked(), 5).encode(version=5))
+    data = bytes(fuzz_answers.SOUND[15][1](fuzz_answers.new_request(), 5).encode(version=5))
     (group,) = read_body(DescribeGroupsResponse, 5, data, 0).groups
     assert isinstance(group.members[0].member_assignment, bytes)

@@ -26,8 +26,8 @@ from pyspark_kafkalog.options.brokers import ConnectionOptions
 from tests.broker.fake_broker import (
     API_VERSIONS,
     Answer,
-    Asked,
     FakeBroker,
+    Received,
     api_versions,
     framed,
     metadata,
@@ -79,16 +79,16 @@ def test_several_requests_are_answered_in_their_order() -> None:
             assert connection.receive().brokers == []
         assert connection.in_flight == 0
         assert readable([connection], 0) == []
-        assert [asked.correlation_id for asked in broker.asked] == [1, 2, 3, 4]
-        assert b"client-7" in broker.asked[1].frame
+        assert [received.correlation_id for received in broker.requests] == [1, 2, 3, 4]
+        assert b"client-7" in broker.requests[1].frame
         connection.close()
 
 
 def test_a_broker_that_knows_no_newer_api_versions_is_asked_in_version_0() -> None:
-    def answer(asked: Asked) -> bytes:
-        if asked.version:  # with error 35, always in the layout of version 0 (KIP-511)
-            return framed(asked.correlation_id, struct.pack(">hi", 35, 0))
-        return api_versions(asked, {API_VERSIONS: (0, 0), 3: (0, 5)})
+    def answer(received: Received) -> bytes:
+        if received.version:  # with error 35, always in the layout of version 0 (KIP-511)
+            return framed(received.correlation_id, struct.pack(">hi", 35, 0))
+        return api_versions(received, {API_VERSIONS: (0, 0), 3: (0, 5)})
 
     broker = FakeBroker(answer)
     connection = connect(broker)
@@ -106,28 +106,30 @@ def test_a_broker_that_knows_no_newer_api_versions_is_asked_in_version_0() -> No
 
 
 def test_an_answer_to_another_request_is_refused() -> None:
-    refused(lambda asked: metadata(asked._replace(correlation_id=99)), "answered request 99 instead of 2")
+    refused(
+        lambda received: metadata(received._replace(correlation_id=99)), "answered request 99 instead of 2"
+    )
 
 
 def test_an_answer_that_makes_no_sense_is_refused() -> None:
-    refused(lambda asked: framed(asked.correlation_id, b"\x00\xff\xff\xff\xff"), "cannot be read")
+    refused(lambda received: framed(received.correlation_id, b"\x00\xff\xff\xff\xff"), "cannot be read")
 
 
 @pytest.mark.parametrize("size", [-1, 0, 3, (100 << 20) + 1])
 def test_an_answer_of_an_impossible_size_is_refused(size: int) -> None:
-    refused(lambda asked: struct.pack(">i", size) + bytes(100), f"sent a response of {size} bytes")
+    refused(lambda received: struct.pack(">i", size) + bytes(100), f"sent a response of {size} bytes")
 
 
 def test_an_answer_that_breaks_off_is_a_lost_connection() -> None:
     error = refused(
-        lambda asked: metadata(asked)[:-1] if asked.api_key == 3 else None,
+        lambda received: metadata(received)[:-1] if received.api_key == 3 else None,
         "bytes of a response arrived, then nothing for 2000 ms",
     )
     assert isinstance(error, BrokerConnectionError)
 
 
 def test_a_connection_that_the_broker_closes_is_lost() -> None:
-    error = refused(lambda asked: None, "closed by the broker")
+    error = refused(lambda received: None, "closed by the broker")
     assert isinstance(error, BrokerConnectionError)
     assert error.hint is not None
     assert "kafka.sasl.mechanism" in error.hint
@@ -135,7 +137,7 @@ def test_a_connection_that_the_broker_closes_is_lost() -> None:
 
 def test_a_broker_that_keeps_silent_is_given_up() -> None:
     began = time.monotonic()
-    refused(lambda asked: b"", "did not answer within 2000 ms")
+    refused(lambda received: b"", "did not answer within 2000 ms")
     assert 1.9 < time.monotonic() - began < 10
 
 
@@ -144,7 +146,7 @@ def test_a_broker_that_takes_a_request_bit_by_bit_is_given_up() -> None:
         def _serve(self, connection: socket.socket) -> None:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 14)
             frame = connection.recv(1 << 14)[4:]
-            connection.sendall(api_versions(Asked(*struct.unpack_from(">hhi", frame), frame)))
+            connection.sendall(api_versions(Received(*struct.unpack_from(">hhi", frame), frame)))
             with contextlib.suppress(OSError):
                 while connection.recv(1 << 14):
                     time.sleep(0.05)
@@ -166,7 +168,7 @@ def test_what_speaks_tls_is_told_from_what_speaks_something_else() -> None:
         (b"\x15\x03\x03\x00\x02\x02\x50", "answers in TLS", "SSL or SASL_SSL"),
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", "speaks HTTP, not Kafka's protocol", "kafka.bootstrap.servers"),
     ):
-        broker = FakeBroker(lambda asked, greeting=greeting: greeting)
+        broker = FakeBroker(lambda received, greeting=greeting: greeting)
         with pytest.raises(BrokerError, match=match) as caught:
             connect(broker)
         assert not isinstance(caught.value, BrokerConnectionError)
@@ -190,7 +192,7 @@ def unused_port() -> Iterator[int]:
 
 
 def test_a_throttled_client_sends_nothing_for_a_while() -> None:
-    with serving(lambda asked: metadata(asked, throttle_time_ms=300)) as broker:
+    with serving(lambda received: metadata(received, throttle_time_ms=300)) as broker:
         connection = connect(broker)
         connection.call(ask_metadata())
         began = time.monotonic()
@@ -201,7 +203,7 @@ def test_a_throttled_client_sends_nothing_for_a_while() -> None:
 
 @pytest.mark.parametrize("pause", [2**31 - 1, 5_000])
 def test_a_pause_that_nobody_can_keep_is_refused(pause: int) -> None:
-    with serving(lambda asked: metadata(asked, throttle_time_ms=pause)) as broker:
+    with serving(lambda received: metadata(received, throttle_time_ms=pause)) as broker:
         for timeout in (1.0, None):
             connection = connect(broker, replace(OPTIONS, request_timeout_ms=1_000))
             connection.call(ask_metadata())
@@ -215,11 +217,11 @@ def test_a_pause_that_nobody_can_keep_is_refused(pause: int) -> None:
 
 
 def test_a_body_in_pieces_is_sent_as_one_request() -> None:
-    seen: list[Asked] = []
+    seen: list[Received] = []
 
-    def answer(asked: Asked) -> bytes:
-        seen.append(asked)
-        return metadata(asked)
+    def answer(received: Received) -> bytes:
+        seen.append(received)
+        return metadata(received)
 
     with serving(answer) as broker:
         connection = connect(broker)
@@ -230,7 +232,7 @@ def test_a_body_in_pieces_is_sent_as_one_request() -> None:
         connection.send_body(MetadataRequest, 12, pieces)
         connection.receive()
         connection.call(request)
-        first, second = (asked.frame for asked in seen)
+        first, second = (received.frame for received in seen)
         assert first[:4] + first[8:] == second[:4] + second[8:]
         connection.send_body(MetadataRequest, 12, [bytes(20 << 20)], expect_response=False)
         assert connection.in_flight == 0

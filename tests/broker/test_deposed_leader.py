@@ -129,7 +129,7 @@ def test_a_topic_that_all_brokers_have_forgotten_is_gone(monkeypatch: pytest.Mon
     with playing(ScriptedCluster({1: unaware, 2: unaware})) as cluster:
         with pytest.raises(DataLossError, match="The partition is gone"):
             count(brokers(cluster), OffsetRange(0, 100), Seen(AN_ID, 6, 100))
-        assert {node for node, _ in cluster.asked} == {1, 2}
+        assert {node for node, _ in cluster.requests} == {1, 2}
 
 
 def test_a_topic_made_anew_is_told_by_two_brokers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,4 +137,4 @@ def test_a_topic_made_anew_is_told_by_two_brokers(monkeypatch: pytest.MonkeyPatc
     with playing(ScriptedCluster({1: LEADER, 2: LEADER})) as cluster:
         with pytest.raises(DataLossError, match="TOPIC_RECREATED"):
             count(brokers(cluster), OffsetRange(0, 100), Seen("AAAAAAAAAAAAAAAAAAAACQ", 6, 100))
-        assert {node for node, _ in cluster.asked} == {1, 2}
+        assert {node for node, _ in cluster.requests} == {1, 2}

@@ -57,7 +57,7 @@ def test_what_stays_as_it_is_costs_a_request_and_nothing_more(encoded: list[Any]
         look = Looking(cluster)
         assert [look() for _ in range(10)] == [100] * 10
         assert len(encoded) == 3, "twice in the long way, and once to be sent again and again"
-        assert cluster.asked.count((2, LIST_OFFSETS)) == 10
+        assert cluster.requests.count((2, LIST_OFFSETS)) == 10
         ends = look.place.end_offsets
         assert ends([PARTITION], read_committed=False) is ends([PARTITION], read_committed=False)
 

@@ -24,14 +24,14 @@ def encoded(version: int, partition: dict[str, Any] | None, **response: Any) -> 
     topic = FetchResponse.FetchableTopicResponse
     responses = []
     if partition is not None:
-        its = {
+        fields = {
             "partition_index": 3,
             "error_code": 0,
             "high_watermark": 1,
             "last_stable_offset": 1,
             **partition,
         }
-        responses = [topic(topic="topic", topic_id=uuid.uuid4(), partitions=[topic.PartitionData(**its)])]
+        responses = [topic(topic="topic", topic_id=uuid.uuid4(), partitions=[topic.PartitionData(**fields)])]
     return bytes(FetchResponse(responses=responses, **response).encode(version=version))
 
 

@@ -29,8 +29,8 @@ from tests.broker.fake_broker import (
     FETCH,
     LIST_OFFSETS,
     METADATA,
-    Asked,
     FakeBroker,
+    Received,
     encoded,
     fetch_response,
     framed,
@@ -74,14 +74,14 @@ class Script:
     address: str = ""
     max_version: int = 13
 
-    def answer(self, asked: Asked) -> bytes | None:
-        if asked.api_key == METADATA:
+    def answer(self, received: Received) -> bytes | None:
+        if received.api_key == METADATA:
             self.lookups += 1
-            return encoded(asked, self._metadata())
-        if asked.api_key == LIST_OFFSETS:
-            return encoded(asked, self._bounds(asked))
-        assert asked.api_key == FETCH
-        request = FetchRequest.decode(asked.frame, version=asked.version, header=True)
+            return encoded(received, self._metadata())
+        if received.api_key == LIST_OFFSETS:
+            return encoded(received, self._bounds(received))
+        assert received.api_key == FETCH
+        request = FetchRequest.decode(received.frame, version=received.version, header=True)
         (topic,) = request.topics
         (wanted,) = topic.partitions
         wish = Wish(
@@ -90,9 +90,9 @@ class Script:
         self.wishes.append(wish)
         said = self.says(wish)
         if isinstance(said, bytes):
-            return said and framed(asked.correlation_id, said, flexible=asked.version >= 12)
+            return said and framed(received.correlation_id, said, flexible=received.version >= 12)
         partition = self.found(wish) if said is None else said
-        return encoded(asked, fetch_response(self.topic_id, partition or None))
+        return encoded(received, fetch_response(self.topic_id, partition or None))
 
     def found(self, wish: Wish, limit: int = 1 << 30) -> dict[str, Any]:
         """The batches from the offset on, cut off at ``limit`` bytes."""
@@ -103,8 +103,8 @@ class Script:
         topic = topic_metadata("t", leaders, topic_id=self.topic_id, error_code=self.topic_error)
         return metadata_response({1: self.address}, [topic])
 
-    def _bounds(self, asked: Asked) -> Any:
-        is_earliest = asked.frame.endswith(b"\xff" * 7 + b"\xfe\0\0\0")
+    def _bounds(self, received: Received) -> Any:
+        is_earliest = received.frame.endswith(b"\xff" * 7 + b"\xfe\0\0\0")
         return offset_response(50 if is_earliest else 100, epoch=1)
 
 
@@ -129,9 +129,11 @@ def read(
             (broker.address,), request_timeout_ms=2_000, retry_backoff_ms=1, retry_backoff_max_ms=5
         )
         cluster = Cluster(connection)
-        its = FetchOptions(**{"poll_timeout_ms": 1_000, **options})
+        fetch_options = FetchOptions(**{"poll_timeout_ms": 1_000, **options})
         try:
-            pieces = fetch(cluster, its, PARTITION, offsets, read_committed=False, on_corrupt=on_corrupt)
+            pieces = fetch(
+                cluster, fetch_options, PARTITION, offsets, read_committed=False, on_corrupt=on_corrupt
+            )
             return [offset for piece in pieces for offset in walk(piece.buffer).base_offset.tolist()]
         finally:
             cluster.close()
@@ -280,9 +282,9 @@ def test_damage_of_which_the_broker_tells_is_stepped_over() -> None:
     with pytest.raises(CorruptRecordError, match="The broker reports corrupt records") as caught:
         read(script)
     assert caught.value.offset == 30
-    told: list[CorruptRecordError] = []
-    assert read(script, on_corrupt=told.append) == [0, 10, 20, 60, 70, 80, 90]
-    assert len(told) == 1
+    reported: list[CorruptRecordError] = []
+    assert read(script, on_corrupt=reported.append) == [0, 10, 20, 60, 70, 80, 90]
+    assert len(reported) == 1
 
 
 def test_damage_between_batches_is_skipped() -> None:
@@ -291,19 +293,19 @@ def test_damage_between_batches_is_skipped() -> None:
     with pytest.raises(CorruptRecordError, match="No record batch can be read here") as caught:
         read(script)
     assert (caught.value.offset, caught.value.topic_partition) == (30, "t-0")
-    told: list[CorruptRecordError] = []
-    assert read(script, on_corrupt=told.append) == [o for o in EVERYTHING if o != 30]
-    assert len(told) == 1
+    reported: list[CorruptRecordError] = []
+    assert read(script, on_corrupt=reported.append) == [o for o in EVERYTHING if o != 30]
+    assert len(reported) == 1
 
 
 def test_less_is_asked_for_towards_the_end() -> None:
     script = Script(lambda wish: script.found(wish, limit=2 * len(script.log[0])))
     assert read(script, max_partition_fetch_bytes=1 << 20) == EVERYTHING
-    asked = [wish.max_bytes for wish in script.wishes]
+    sizes = [wish.max_bytes for wish in script.wishes]
     assert [wish.offset for wish in script.wishes] == [0, 20, 40, 60, 80]
-    assert asked[0] == 1 << 20
-    assert all(later < 100_000 for later in asked[1:])
-    assert asked[1:] == sorted(asked[1:], reverse=True)
+    assert sizes[0] == 1 << 20
+    assert all(later < 100_000 for later in sizes[1:])
+    assert sizes[1:] == sorted(sizes[1:], reverse=True)
 
 
 def test_the_form_of_topic_ids() -> None:

@@ -22,7 +22,7 @@ from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions, FetchOptions
 from pyspark_kafkalog.options.settings import place_options
 from pyspark_kafkalog.places import open_place
-from tests.broker.fake_broker import Asked, FakeBroker, metadata, serving
+from tests.broker.fake_broker import FakeBroker, Received, metadata, serving
 from tests.broker.test_fetch_scripted import Script, played
 from tests.kafka_process import free_ports
 
@@ -37,14 +37,14 @@ def nothing_was_reached(monkeypatch: pytest.MonkeyPatch) -> None:
 @contextmanager
 def closing_port() -> Iterator[str]:
     """Takes connections and closes them at the first byte, as a broker's TLS listener does."""
-    broker = FakeBroker(lambda asked: None)
+    broker = FakeBroker(lambda received: None)
     yield broker.address
     broker.close()
 
 
 @contextmanager
 def silent_port() -> Iterator[str]:
-    broker = FakeBroker(lambda asked: b"")
+    broker = FakeBroker(lambda received: b"")
     yield broker.address
     broker.close()
 
@@ -213,11 +213,11 @@ def test_a_connection_to_another_node_is_not_taken_up_at_its_address() -> None:
 
 def test_advertised_listeners_that_change() -> None:
     """The same broker under another port: the old one is left, though it still answers."""
-    script, asked = Script(), []
+    script, requests = Script(), []
 
-    def answer(told: Asked) -> bytes | None:
-        asked.append(told)
-        return script.answer(told)
+    def answer(received: Received) -> bytes | None:
+        requests.append(received)
+        return script.answer(received)
 
     with serving(answer) as old, serving(script.answer) as new:
         script.address = old.address
@@ -229,8 +229,8 @@ def test_advertised_listeners_that_change() -> None:
         script.address = new.address
         cluster.topics()
         assert connection.closed
-        before = len(asked)
+        before = len(requests)
         for _ in range(3):
             cluster.topics()
             cluster.release(cluster.connection(1))
-        assert len(asked) == before
+        assert len(requests) == before

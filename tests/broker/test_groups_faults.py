@@ -16,7 +16,7 @@ from pyspark_kafkalog.broker.groups.groups import BrokerGroups
 from pyspark_kafkalog.errors import BrokerConnectionError, BrokerError
 from pyspark_kafkalog.model import CommittedOffset, TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions
-from tests.broker.fake_broker import API_VERSIONS, METADATA, Asked, framed, serving
+from tests.broker.fake_broker import API_VERSIONS, METADATA, Received, framed, serving
 from tests.kafka import Broker
 from tests.kafka_cluster import Cluster
 from tests.kafka_proxy import Fault, Link, Proxy, cut, delay, repeat, reset, swallow
@@ -64,8 +64,8 @@ def refuse(code: int) -> Fault:
     def fault(link: Link, frame: bytes) -> None:
         (correlation_id,) = struct.unpack_from(">i", frame, 4)
         response = OffsetCommitResponse[VERSION].decode(frame[9:])
-        for its in response.topics:
-            for partition in its.partitions:
+        for topic in response.topics:
+            for partition in topic.partitions:
                 partition.error_code = code
         response._header = None  # which kafka-python leaves out when it decodes
         link.to_client(framed(correlation_id, bytes(response.encode(version=VERSION)), flexible=True))
@@ -105,11 +105,11 @@ def test_a_commit_is_repeated_until_it_is_made(
     partition = TopicPartition(topic, 0)
     groups.commit(group, {partition: CommittedOffset(1)})
     proxy = coordinating(cluster, groups, group)
-    before = sum(its.requests[FIND_COORDINATOR] for its in cluster.proxies.values())
+    before = sum(proxy.requests[FIND_COORDINATOR] for proxy in cluster.proxies.values())
     proxy.strike(OFFSET_COMMIT, fault, times=times)
     groups.commit(group, {partition: CommittedOffset(2)})
     assert proxy.pending == 0
-    assert sum(its.requests[FIND_COORDINATOR] for its in cluster.proxies.values()) - before == lookups
+    assert sum(proxy.requests[FIND_COORDINATOR] for proxy in cluster.proxies.values()) - before == lookups
     assert offsets_of(groups, group) == {partition: 2}
 
 
@@ -190,7 +190,7 @@ def test_groups_of_several_coordinators_are_described_at_once(cluster: Cluster, 
         groups.commit(name, {TopicPartition(topic, 0): CommittedOffset(1)})
     described = groups.describe(names)
     assert described.keys() == names
-    assert {its.state for its in described.values()} == {"Empty"}
+    assert {group.state for group in described.values()} == {"Empty"}
     assert names <= set(groups.group_ids())
 
 
@@ -237,7 +237,7 @@ def test_a_commit_ends_in_time(
 
 
 def test_a_commit_ends_in_time_where_nothing_is_answered() -> None:
-    def silent(asked: Asked) -> bytes:
+    def silent(received: Received) -> bytes:
         return b""
 
     partition = TopicPartition("t", 0)

@@ -19,8 +19,8 @@ from pyspark_kafkalog.options.brokers import ConnectionOptions
 from tests.broker.fake_broker import (
     API_VERSIONS,
     METADATA,
-    Asked,
     FakeBroker,
+    Received,
     encoded,
     metadata_response,
     serving,
@@ -46,20 +46,20 @@ class Script:
         self.broker: FakeBroker | None = None
         self.answers = answers
 
-    def __call__(self, asked: Asked) -> bytes:
+    def __call__(self, received: Received) -> bytes:
         assert self.broker is not None
         host, port = self.broker.address.split(":")
         response: Any
-        if asked.api_key == METADATA:
+        if received.api_key == METADATA:
             response = metadata_response({7: self.broker.address}, cluster_id=None)
-        elif asked.api_key == FIND_COORDINATOR:
+        elif received.api_key == FIND_COORDINATOR:
             response = FindCoordinatorResponse(
                 throttle_time_ms=0, error_code=0, error_message=None, node_id=7, host=host, port=int(port)
             )
         else:
-            responses = self.answers[asked.api_key]
+            responses = self.answers[received.api_key]
             response = responses.pop(0) if len(responses) > 1 else responses[0]
-        return encoded(asked, response)
+        return encoded(received, response)
 
 
 def committing(code: int) -> OffsetCommitResponse:
@@ -104,21 +104,21 @@ def test_a_broker_of_kafka_0_11() -> None:
         }
     )
     with serving(script, KAFKA_0_11) as script.broker:
-        its = BrokerGroups(ConnectionOptions((script.broker.address,)))
-        its.commit("g", {PARTITION: CommittedOffset(5, 3, "m")})
-        (asked,) = (asked for asked in script.broker.asked if asked.api_key == OFFSET_COMMIT)
-        sent = OffsetCommitRequest[3].decode(asked.frame, header=True)
+        groups = BrokerGroups(ConnectionOptions((script.broker.address,)))
+        groups.commit("g", {PARTITION: CommittedOffset(5, 3, "m")})
+        (received,) = (received for received in script.broker.requests if received.api_key == OFFSET_COMMIT)
+        sent = OffsetCommitRequest[3].decode(received.frame, header=True)
         assert (sent.group_id, sent.generation_id_or_member_epoch, sent.member_id) == ("g", -1, "")
         assert sent.retention_time_ms == -1
-        assert its.committed("g") == {PARTITION: CommittedOffset(5)}
-        assert its.group_ids() == ("g",)
-        assert its.describe(["g", "gone"]) == {
+        assert groups.committed("g") == {PARTITION: CommittedOffset(5)}
+        assert groups.group_ids() == ("g",)
+        assert groups.describe(["g", "gone"]) == {
             "g": Group("g", "Stable", "consumer", "range", (GroupMember("m", "c", "/h"),), 7)
         }
         with pytest.raises(UnsupportedVersionError, match=r"OffsetDelete.*Kafka 2\.4"):
-            its.delete_offsets("g", [PARTITION])
+            groups.delete_offsets("g", [PARTITION])
         with pytest.raises(UnsupportedVersionError, match="DeleteGroups"):
-            its.delete_group("g")
+            groups.delete_group("g")
 
 
 @pytest.mark.parametrize(
@@ -135,9 +135,9 @@ def test_a_broker_of_kafka_0_11() -> None:
 def test_what_coordinators_refuse(code: int, kind: type[Exception], text: str) -> None:
     script = Script({OFFSET_COMMIT: [committing(14), committing(code)]})
     with serving(script, KAFKA_0_11) as script.broker:
-        its = BrokerGroups(ConnectionOptions((script.broker.address,), retry_backoff_ms=1))
+        groups = BrokerGroups(ConnectionOptions((script.broker.address,), retry_backoff_ms=1))
         with pytest.raises(kind, match=f"group g: .*{text}"):
-            its.commit("g", {PARTITION: CommittedOffset(5)})
+            groups.commit("g", {PARTITION: CommittedOffset(5)})
 
 
 def test_a_pause_that_brokers_ask_for_does_not_outlast_a_commit() -> None:
@@ -145,9 +145,9 @@ def test_a_pause_that_brokers_ask_for_does_not_outlast_a_commit() -> None:
     throttled.throttle_time_ms = 60_000
     script = Script({OFFSET_COMMIT: [throttled]})
     with serving(script, KAFKA_0_11) as script.broker:
-        its = BrokerGroups(ConnectionOptions((script.broker.address,)), timeout=0.5)
-        its.commit("g", {PARTITION: CommittedOffset(5, 0)})
+        groups = BrokerGroups(ConnectionOptions((script.broker.address,)), timeout=0.5)
+        groups.commit("g", {PARTITION: CommittedOffset(5, 0)})
         begun = time.monotonic()
         with suppress(BrokerError):
-            its.commit("g", {PARTITION: CommittedOffset(6)})
+            groups.commit("g", {PARTITION: CommittedOffset(6)})
         assert time.monotonic() - begun < 0.8

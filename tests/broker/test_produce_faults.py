@@ -65,9 +65,9 @@ def check_once_and_in_order(bootstrap: str, topic: str, results: dict[TopicParti
     for record in consume(bootstrap, topic):
         values.setdefault(record.partition, []).append(record.value or b"")
     assert sorted(chain.from_iterable(values.values())) == digits(COUNT)
-    assert all(its == sorted(its) for its in values.values())
+    assert all(written == sorted(written) for written in values.values())
     assert {p.partition: result.records for p, result in results.items()} == {
-        partition: len(its) for partition, its in values.items()
+        partition: len(written) for partition, written in values.items()
     }
 
 

@@ -17,7 +17,7 @@ from pyspark_kafkalog.errors import AuthenticationError
 from pyspark_kafkalog.options.brokers import ConnectionOptions
 from pyspark_kafkalog.options.security.oauth import OAuthOptions
 from pyspark_kafkalog.options.security.protocol import SecurityOptions
-from tests.broker.fake_broker import API_VERSIONS, Asked, FakeBroker, encoded, serving
+from tests.broker.fake_broker import API_VERSIONS, FakeBroker, Received, encoded, serving
 
 HANDSHAKE, AUTHENTICATE = 17, 36
 SCRAM = SecurityOptions("SASL_PLAINTEXT", "SCRAM-SHA-256", "me", "pass-3c1f")
@@ -32,17 +32,17 @@ class Listener:
     says: Callable[[bytes, int], bytes]
     heard: list[bytes] = field(default_factory=list)
 
-    def answer(self, asked: Asked) -> bytes:
-        if asked.api_key == HANDSHAKE:
+    def answer(self, received: Received) -> bytes:
+        if received.api_key == HANDSHAKE:
             handshake = SaslHandshakeResponse(error_code=0, mechanisms=["SCRAM-SHA-256", "OAUTHBEARER"])
-            return encoded(asked, handshake)
-        request = SaslAuthenticateRequest.decode(asked.frame, version=asked.version, header=True)
+            return encoded(received, handshake)
+        request = SaslAuthenticateRequest.decode(received.frame, version=received.version, header=True)
         self.heard.append(request.auth_bytes)
         said = self.says(request.auth_bytes, len(self.heard) - 1)
         body = SaslAuthenticateResponse(
             error_code=0, error_message=None, auth_bytes=said, session_lifetime_ms=0
         )
-        return encoded(asked, body)
+        return encoded(received, body)
 
 
 @contextmanager

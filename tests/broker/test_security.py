@@ -72,10 +72,10 @@ def test_a_session_is_renewed_before_it_ends(tmp_path: Path) -> None:
         connection = Connection.open(Address("127.0.0.1", port), options)
         request = MetadataRequest(topics=[], allow_auto_topic_creation=False)
         deadline = time.monotonic() + 5
-        asked = answered = 0
+        sent = answered = 0
         while time.monotonic() < deadline:  # with two in flight all the time
             connection.send(request)
-            asked += 1
+            sent += 1
             if connection.in_flight > 2:
                 assert connection.receive().topics == []
                 answered += 1
@@ -83,7 +83,7 @@ def test_a_session_is_renewed_before_it_ends(tmp_path: Path) -> None:
         for _ in range(connection.in_flight):
             connection.receive()
             answered += 1
-        assert asked == answered
+        assert sent == answered
         connection.close()
     finally:
         broker.stop(kill=True)
@@ -147,7 +147,7 @@ def test_versions_of_tls() -> None:
 @pytest.mark.skipif(ssl.OPENSSL_VERSION_INFO < (3,), reason="older ones have other security levels")
 def test_versions_of_tls_that_this_machine_does_not_offer() -> None:
     security = SecurityOptions("SSL", tls=TlsOptions(minimum_version="TLSv1", maximum_version="TLSv1"))
-    broker = FakeBroker(lambda asked: None)
+    broker = FakeBroker(lambda received: None)
     with pytest.raises(BrokerError, match=r"name TLSv1\.2 or TLSv1\.3") as caught:
         Connection.open(Address.parse(broker.address), ConnectionOptions(("b:1",)), tls=tls_context(security))
     assert not isinstance(caught.value, BrokerConnectionError)

@@ -18,7 +18,7 @@ from pyspark_kafkalog.codec.walk import walk
 from pyspark_kafkalog.errors import BrokerConnectionError, KafkaLogError
 from pyspark_kafkalog.model import OffsetRange
 from pyspark_kafkalog.options.brokers import ConnectionOptions, FetchOptions
-from tests.broker.fake_broker import Asked, FakeBroker, metadata, serving
+from tests.broker.fake_broker import FakeBroker, Received, metadata, serving
 from tests.broker.test_fetch_scripted import PARTITION, Script, Wish, played
 from tests.kafka_proxy import FETCH, METADATA, Fault, Proxy, cut, reset, trickle, vanish
 from tests.log.partitions import batch
@@ -61,9 +61,9 @@ class Link:
             self.script.address = proxy.address
             proxy.strike(FETCH, self._fault, times=self._times)
             cluster = Cluster(replace(connection, bootstrap_servers=(proxy.address,)))
-            its = FetchOptions(**{"poll_timeout_ms": 5_000, "fetch_max_wait_ms": 0, **options})
+            fetch_options = FetchOptions(**{"poll_timeout_ms": 5_000, "fetch_max_wait_ms": 0, **options})
             try:
-                pieces = fetch(cluster, its, PARTITION, OffsetRange(0, 320), read_committed=False)
+                pieces = fetch(cluster, fetch_options, PARTITION, OffsetRange(0, 320), read_committed=False)
                 return [offset for piece in pieces for offset in walk(piece.buffer).base_offset.tolist()]
             finally:
                 cluster.close()
@@ -110,9 +110,9 @@ def test_an_answer_that_ends_half_way_is_used_as_far_as_it_came(end: object, at:
 def test_less_is_asked_for_on_a_slow_link_and_more_when_it_has_recovered() -> None:
     link = Link(trickle(500_000), times=4)
     assert link.read(max_partition_fetch_bytes=200_000) == RECORDS
-    asked = [wish.max_bytes for wish in link.script.wishes]
-    assert asked[0] == 200_000
-    assert min(asked) < 200_000
+    sizes = [wish.max_bytes for wish in link.script.wishes]
+    assert sizes[0] == 200_000
+    assert min(sizes) < 200_000
 
 
 def test_a_link_on_which_no_batch_comes_in_time_is_given_up_with_what_came_of_it() -> None:
@@ -137,8 +137,8 @@ def test_a_peer_that_is_gone_in_the_middle_of_an_answer_is_not_waited_for_any_lo
     assert time.monotonic() - began < 5
 
 
-def large_metadata(asked: Asked) -> bytes:
-    return metadata(asked, cluster_id="c" * 30_000)
+def large_metadata(received: Received) -> bytes:
+    return metadata(received, cluster_id="c" * 30_000)
 
 
 def test_an_answer_of_the_control_plane_may_be_slow() -> None:

@@ -40,8 +40,8 @@ def short_doubts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def cluster() -> Iterator[ScriptedCluster]:
-    with playing(ScriptedCluster({1: replace(LEADER), 2: replace(LEADER)})) as its:
-        yield its
+    with playing(ScriptedCluster({1: replace(LEADER), 2: replace(LEADER)})) as scripted:
+        yield scripted
 
 
 def reader(
@@ -67,11 +67,11 @@ def believe(cluster: ScriptedCluster, **belief: Any) -> None:
 def test_a_planned_split_costs_one_request(cluster: ScriptedCluster) -> None:
     """A worker that knows the leader asks for records, by the topic's id, and for nothing else."""
     assert count(cluster, Split(PARTITION, OffsetRange(0, 10), seen=SEEN)) == 10
-    assert [kind for _, kind in cluster.asked] == [METADATA, FETCH]
-    cluster.asked.clear()
+    assert [kind for _, kind in cluster.requests] == [METADATA, FETCH]
+    cluster.requests.clear()
     for start in range(10, 100, 10):
         assert count(cluster, Split(PARTITION, OffsetRange(start, start + 10), seen=SEEN)) == 10
-    assert cluster.asked == 9 * [(2, FETCH)]
+    assert cluster.requests == 9 * [(2, FETCH)]
 
 
 @pytest.mark.parametrize("whole_messages", [True, False])
@@ -82,9 +82,9 @@ def test_a_split_with_open_ends_asks_for_them_too(
     believe(cluster, end=end)
     split = Split(PARTITION, OPEN, seen=SEEN._replace(end=0))
     assert count(cluster, split, whole_messages=whole_messages) == end
-    cluster.asked.clear()
+    cluster.requests.clear()
     assert count(cluster, split, whole_messages=whole_messages) == end
-    assert cluster.asked == [(2, LIST_OFFSETS), (2, LIST_OFFSETS), (2, FETCH)]
+    assert cluster.requests == [(2, LIST_OFFSETS), (2, LIST_OFFSETS), (2, FETCH)]
 
 
 @pytest.mark.parametrize("versions", [NO_FETCH_BY_ID, NO_IDS_IN_METADATA], ids=["fetch", "metadata"])
@@ -92,10 +92,10 @@ def test_where_no_id_can_be_asked_for_all_is_asked_as_before(versions: dict[int,
     with playing(ScriptedCluster({1: LEADER, 2: LEADER}, versions)) as cluster:
         split = Split(PARTITION, OffsetRange(0, 100), seen=SEEN)
         assert count(cluster, split) == 100
-        cluster.asked.clear()
+        cluster.requests.clear()
         assert count(cluster, split) == 100
         kinds = [METADATA, LIST_OFFSETS, LIST_OFFSETS, FETCH] if versions is NO_FETCH_BY_ID else [FETCH]
-        assert [kind for _, kind in cluster.asked] == kinds
+        assert [kind for _, kind in cluster.requests] == kinds
 
 
 PLANS = {
@@ -141,8 +141,12 @@ def test_what_filters_leave_is_read(cluster: ScriptedCluster, whole_messages: bo
     """All the same, bounds are asked for: what is skipped must exist."""
     for name, rows in (("filtered", 10), ("all filtered", 0)):
         assert count(cluster, PLANS[name], whole_messages=whole_messages) == rows
-        assert [kind for _, kind in cluster.asked if kind != METADATA] == [LIST_OFFSETS, LIST_OFFSETS, FETCH]
-        cluster.asked.clear()
+        assert [kind for _, kind in cluster.requests if kind != METADATA] == [
+            LIST_OFFSETS,
+            LIST_OFFSETS,
+            FETCH,
+        ]
+        cluster.requests.clear()
     believe(cluster, start=10)
     with pytest.raises(DataLossError, match="COULD_NOT_READ_OFFSET_RANGE: offsets 0 to 9 are below"):
         count(cluster, PLANS["filtered"], whole_messages=whole_messages)
@@ -194,9 +198,9 @@ def test_an_end_that_was_looked_up_is_not_doubted_either(
     cluster: ScriptedCluster, answers: int, fail_on_data_loss: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where the plan left it open: it goes back for a while before the first fetch."""
-    its = reader(cluster, fail_on_data_loss=fail_on_data_loss)
-    assert isinstance(its, RecordReader)
-    look_up = its.place.watermarks
+    opened = reader(cluster, fail_on_data_loss=fail_on_data_loss)
+    assert isinstance(opened, RecordReader)
+    look_up = opened.place.watermarks
 
     def going_back(*args: Any, **kwargs: Any) -> Any:
         found = look_up(*args, **kwargs)
@@ -204,8 +208,8 @@ def test_an_end_that_was_looked_up_is_not_doubted_either(
         monkeypatch.undo()
         return found
 
-    monkeypatch.setattr(its.place, "watermarks", going_back)
-    assert sum(rows.num_rows for rows in its.read(PLANS["open"])) == 100
+    monkeypatch.setattr(opened.place, "watermarks", going_back)
+    assert sum(rows.num_rows for rows in opened.read(PLANS["open"])) == 100
 
 
 def test_a_range_that_nobody_saw_is_looked_up(cluster: ScriptedCluster) -> None:

@@ -32,9 +32,9 @@ def place(request: pytest.FixtureRequest) -> Iterator[Brokers]:
             retry_backoff_max_ms=50,
             reconnect_backoff_ms=5,
         )
-        its = Brokers(options, FetchOptions(poll_timeout_ms=1_500, num_retries=1))
-        assert its.topics(["t"]) == {"t": (0,)}
-        yield its
+        place = Brokers(options, FetchOptions(poll_timeout_ms=1_500, num_retries=1))
+        assert place.topics(["t"]) == {"t": (0,)}
+        yield place
 
 
 def test_bounds_are_looked_up(place: Brokers) -> None:

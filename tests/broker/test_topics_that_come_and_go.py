@@ -15,7 +15,7 @@ from pyspark_kafkalog.broker.cluster.cluster import Cluster
 from pyspark_kafkalog.broker.place import Brokers
 from pyspark_kafkalog.model import Seen, TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions, FetchOptions
-from tests.broker.fake_broker import METADATA, Asked, encoded, metadata_response, serving, topic_metadata
+from tests.broker.fake_broker import METADATA, Received, encoded, metadata_response, serving, topic_metadata
 
 UNKNOWN_TOPIC = 3
 
@@ -24,8 +24,8 @@ UNKNOWN_TOPIC = 3
 def having(names: Callable[[], set[str]]) -> Iterator[Cluster]:
     """A cluster of one broker with a topic of one partition for each of ``names``."""
 
-    def answer(asked: Asked) -> bytes:
-        request = MetadataRequest.decode(asked.frame, version=asked.version, header=True)
+    def answer(received: Received) -> bytes:
+        request = MetadataRequest.decode(received.frame, version=received.version, header=True)
         there = names()
         topics = [
             topic_metadata(name, {0: (1, 0)}, topic_id=uuid.uuid5(uuid.NAMESPACE_DNS, name))
@@ -33,7 +33,7 @@ def having(names: Callable[[], set[str]]) -> Iterator[Cluster]:
             else topic_metadata(name, {}, error_code=UNKNOWN_TOPIC)
             for name in (there if request.topics is None else [topic.name for topic in request.topics])
         ]
-        return encoded(asked, metadata_response({1: broker.address}, topics))
+        return encoded(received, metadata_response({1: broker.address}, topics))
 
     with serving(answer, {18: (0, 3), METADATA: (9, 12)}) as broker:
         options = ConnectionOptions(
@@ -47,9 +47,12 @@ def test_a_place_waits_for_brokers_to_agree_as_long_as_it_does_for_records(
 ) -> None:
     """Longer than request.timeout.ms for each attempt, as other brokers may be down."""
     monkeypatch.setattr(metadata, "PROVEN_AFTER", 4.0)
-    with having(set) as its:
+    with having(set) as cluster:
         impatient = ConnectionOptions(
-            its.options.bootstrap_servers, request_timeout_ms=300, retry_backoff_ms=5, retry_backoff_max_ms=50
+            cluster.options.bootstrap_servers,
+            request_timeout_ms=300,
+            retry_backoff_ms=5,
+            retry_backoff_max_ms=50,
         )
         place = Brokers(impatient, FetchOptions(poll_timeout_ms=20_000))
         place.expect(TopicPartition("t", 0), Seen("an id"))
@@ -64,15 +67,15 @@ def churning() -> set[str]:
 
 def test_those_of_others_hold_up_no_list(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata, "PROVEN_AFTER", 0.5)
-    with having(churning) as its:
+    with having(churning) as cluster:
         begun = time.monotonic()
         while time.monotonic() < begun + 3:
             listed = time.monotonic()
-            assert its.topics()["t"] == (0,)
-            assert its.topic_ids(["t"])
+            assert cluster.topics()["t"] == (0,)
+            assert cluster.topic_ids(["t"])
             assert time.monotonic() - listed < 0.4
             time.sleep(0.05)
-        assert len(its.topics()) < 10, "what is gone is forgotten"
+        assert len(cluster.topics()) < 10, "what is gone is forgotten"
 
 
 def test_one_after_the_other_is_found_to_be_gone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,9 +85,9 @@ def test_one_after_the_other_is_found_to_be_gone(monkeypatch: pytest.MonkeyPatch
     def fewer() -> set[str]:
         return {f"x{number}" for number in range(int((time.monotonic() - begun) * 5), 50)}
 
-    with having(fewer) as its:
-        names = sorted(its.topics())
+    with having(fewer) as cluster:
+        names = sorted(cluster.topics())
         for _ in range(3):
             time.sleep(0.25)
             there = fewer()
-            assert its.topic_ids(names).keys() >= there & fewer()
+            assert cluster.topic_ids(names).keys() >= there & fewer()
