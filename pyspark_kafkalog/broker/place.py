@@ -12,6 +12,7 @@ from pyspark_kafkalog.broker.cluster.leaders import call_leaders
 from pyspark_kafkalog.broker.cluster.log_dirs import read_sizes, sizes_request
 from pyspark_kafkalog.broker.fetch import list_offsets
 from pyspark_kafkalog.broker.fetch.end_offsets import EndOffsets
+from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.broker.wire.error_codes import Refused
 from pyspark_kafkalog.broker.wire.sockets import BrokenHandshakeError, UnreachedError
 from pyspark_kafkalog.errors import (
@@ -77,7 +78,7 @@ class Brokers:
         """
         make_requests = partial(list_offsets.bounds_requests, read_committed=read_committed)
         bounds: dict[TopicPartition, Watermarks] = {}
-        backoff = self._cluster.new_backoff(self._options.poll_timeout_ms / 1000)
+        backoff = self._cluster.new_backoff(Deadline.after_ms(self._options.poll_timeout_ms))
         short = set(partitions)
         while True:
             bounds.update(self._list_offsets(short, make_requests, list_offsets.read_bounds))

@@ -43,6 +43,7 @@ from pyspark_kafkalog.broker.produce import ids as produce_ids
 from pyspark_kafkalog.broker.produce import producer as produce
 from pyspark_kafkalog.broker.wire import sockets
 from pyspark_kafkalog.broker.wire.connection import Connection
+from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.broker.wire.sockets import Address
 from pyspark_kafkalog.errors import KafkaLogError
 from pyspark_kafkalog.model import CommittedOffset, EncodeSettings, OffsetRange, TopicPartition
@@ -393,7 +394,7 @@ def _log_in(security: SecurityOptions) -> Callable[[ConnectionOptions], None]:
         options = ConnectionOptions(
             options.bootstrap_servers, request_timeout_ms=options.request_timeout_ms, security=security
         )
-        Connection.open(Address("b", 9092), options, timeout=0.4).close()
+        Connection.open(Address("b", 9092), options, deadline=Deadline.after(0.4)).close()
 
     return call
 

@@ -16,6 +16,7 @@ from kafka.protocol.producer import InitProducerIdResponse
 from pyspark_kafkalog.broker.cluster import cluster as cluster_module
 from pyspark_kafkalog.broker.cluster.cluster import Cluster, cluster_of
 from pyspark_kafkalog.broker.wire.connection import Connection
+from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.errors import BrokerConnectionError, BrokerError
 from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions
@@ -350,7 +351,7 @@ def test_all_are_asked_by_turns() -> None:
     cluster = of(nodes.nodes[0].address, retry_backoff_max_ms=100)
     cluster.refresh([])
     with pytest.raises(BrokerError, match="COORDINATOR_LOAD_IN_PROGRESS"):
-        cluster.producer_id(timeout=1.0)
+        cluster.producer_id(deadline=Deadline.after(1))
     assert (
         max(nodes.producer_id_requests()) - min(nodes.producer_id_requests())
         <= 1
@@ -372,7 +373,7 @@ def test_another_broker_is_asked_after_a_silence(timeout: float | None) -> None:
     cluster = of(nodes.nodes[0].address, request_timeout_ms=4000)
     cluster.refresh([])
     began = time.monotonic()
-    assert cluster.producer_id(timeout=timeout) == (7, 0)
+    assert cluster.producer_id(deadline=timeout and Deadline.after(timeout)) == (7, 0)
     assert time.monotonic() - began < 3
     assert sorted(nodes.producer_id_requests()) == [0, 1, 1]
     cluster.close()
@@ -392,6 +393,6 @@ def test_a_producer_id_is_waited_for_beyond_the_request_timeout() -> None:
     began = time.monotonic()
     nodes = Nodes(1, lambda node: COORDINATOR_LOAD_IN_PROGRESS if time.monotonic() - began < 2 else 0)
     cluster = of(nodes.nodes[0].address, request_timeout_ms=500)
-    assert cluster.producer_id(timeout=10) == (7, 0)
+    assert cluster.producer_id(deadline=Deadline.after(10)) == (7, 0)
     cluster.close()
     nodes.close()

@@ -15,6 +15,7 @@ from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
 from kafka.protocol.producer import ProduceRequest
 
 from pyspark_kafkalog.broker.wire.connection import Connection, readable
+from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.broker.wire.sockets import Address
 from pyspark_kafkalog.errors import (
     BrokerConnectionError,
@@ -211,7 +212,7 @@ def test_a_pause_that_nobody_can_keep_is_refused(pause: int) -> None:
             with pytest.raises(
                 BrokerConnectionError, match=r"asks for a pause of \d+ s, but only [14] s are left"
             ):
-                connection.call(ask_metadata(), timeout=timeout)
+                connection.call(ask_metadata(), deadline=timeout and Deadline.after(timeout))
             assert time.monotonic() - began < 0.5
             assert connection.closed
 
@@ -261,7 +262,7 @@ def test_a_real_broker(broker: Broker, caplog: pytest.LogCaptureFixture) -> None
     response = connection.call(ApiVersionsRequest(client_software_name="x", client_software_version="1"))
     assert response.error_code == 0
     connection.send(ask_metadata())
-    answer = connection.receive_frame(bytearray, timeout=5, stall=5, limit=1 << 20)
+    answer = connection.receive_frame(bytearray, deadline=Deadline.after(5), stall=5, limit=1 << 20)
     assert answer.body == 5
     assert answer.size == len(answer.buffer) > 5
     connection.close()

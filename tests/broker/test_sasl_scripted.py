@@ -12,6 +12,7 @@ import pytest
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslAuthenticateResponse, SaslHandshakeResponse
 
 from pyspark_kafkalog.broker.wire.connection import Connection
+from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.broker.wire.sockets import Address
 from pyspark_kafkalog.errors import AuthenticationError
 from pyspark_kafkalog.options.brokers import ConnectionOptions
@@ -54,7 +55,7 @@ def listening(listener: Listener) -> Iterator[FakeBroker]:
 def refused(listener: Listener, security: SecurityOptions, match: str) -> str:
     options = ConnectionOptions(("unused:1",), security=security, request_timeout_ms=2_000)
     with listening(listener) as broker, pytest.raises(AuthenticationError, match=match) as caught:
-        Connection.open(Address.parse(broker.address), options, timeout=2)
+        Connection.open(Address.parse(broker.address), options, deadline=Deadline.after(2))
     return str(caught.value)
 
 

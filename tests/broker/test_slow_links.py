@@ -13,6 +13,7 @@ from kafka.protocol.metadata import MetadataRequest
 from pyspark_kafkalog.broker.cluster.cluster import Cluster
 from pyspark_kafkalog.broker.fetch.fetcher import fetch
 from pyspark_kafkalog.broker.wire.connection import Connection
+from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.broker.wire.sockets import Address
 from pyspark_kafkalog.codec.walk import walk
 from pyspark_kafkalog.errors import BrokerConnectionError, KafkaLogError
@@ -150,7 +151,7 @@ def test_an_answer_of_the_control_plane_may_be_slow() -> None:
         assert len(connection.call(request).cluster_id) == 30_000
         proxy.strike(METADATA, trickle(15_000, at_once=1_000))
         with pytest.raises(BrokerConnectionError, match=r"Only 1\d\.\d of 30\.0 kB .* within \d+ ms"):
-            connection.call(request, timeout=1)
+            connection.call(request, deadline=Deadline.after(1))
         connection = Connection.open(Address.parse(proxy.address), options)
         proxy.strike(METADATA, trickle(1_000, at_once=100))
         with pytest.raises(BrokerConnectionError, match=r"Only [34]\.\d of 30\.0 kB .* within 4000 ms"):

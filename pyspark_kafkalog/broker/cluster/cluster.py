@@ -19,8 +19,9 @@ from kafka.protocol.producer import InitProducerIdRequest
 from pyspark_kafkalog.broker.cluster.identity import Identity, identity_in
 from pyspark_kafkalog.broker.cluster.metadata import MAX_VERSION, Leader, Metadata, metadata_request
 from pyspark_kafkalog.broker.cluster.pool import ConnectionPool
-from pyspark_kafkalog.broker.wire.backoff import Backoff, left
+from pyspark_kafkalog.broker.wire.backoff import Backoff
 from pyspark_kafkalog.broker.wire.connection import Connection
+from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.broker.wire.error_codes import (
     UNKNOWN_TOPIC_OR_PARTITION,
     error_of,
@@ -72,33 +73,33 @@ class Cluster:
 
     # Connections
 
-    def connection(self, node_id: int, *, timeout: float | None = None) -> Connection:
+    def connection(self, node_id: int, *, deadline: Deadline | None = None) -> Connection:
         """A connection to a broker, for the caller alone until :meth:`release`. One attempt.
 
-        :param timeout: seconds for it; by default each step has the timeout of its option.
+        :param deadline: for the attempt; by default each step has the timeout of its option.
         :raises BrokerConnectionError: if it fails; :meth:`refresh` before another attempt.
         :raises AuthenticationError: if credentials or certificates are not accepted.
         """
         address = self.metadata.brokers.get(node_id)
         if address is None:
             raise BrokerConnectionError(f"The cluster's metadata has no broker {node_id} now")
-        return self._pool.take(address, node_id, timeout=timeout)
+        return self._pool.take(address, node_id, deadline=deadline)
 
-    def coordinator_connection(self, coordinator: Coordinator, *, timeout: float) -> Connection:
+    def coordinator_connection(self, coordinator: Coordinator, *, deadline: Deadline) -> Connection:
         """Like :meth:`connection`, to a broker that metadata need not know yet."""
-        return self._pool.take(coordinator.address, coordinator.node_id, timeout=timeout)
+        return self._pool.take(coordinator.address, coordinator.node_id, deadline=deadline)
 
-    def any_connection(self, *, timeout: float | None = None, last: Sequence[Address] = ()) -> Connection:
+    def any_connection(self, *, deadline: Deadline | None = None, last: Sequence[Address] = ()) -> Connection:
         """A connection to any broker, for the caller alone until :meth:`release`.
 
         Known brokers and the bootstrap servers are tried in turn, for request.timeout.ms at most.
 
-        :param timeout: seconds for everything, instead of request.timeout.ms.
+        :param deadline: for everything, instead of request.timeout.ms.
         :param last: addresses to try after all others, in this order.
         :raises BrokerConnectionError: if none can be reached.
         :raises AuthenticationError: if credentials or certificates are not accepted.
         """
-        return self._pool.take_any(self.metadata.brokers, timeout=timeout, last=last)
+        return self._pool.take_any(self.metadata.brokers, deadline=deadline, last=last)
 
     def release(self, connection: Connection) -> None:
         """Return a connection; one with requests in flight is closed."""
@@ -116,7 +117,7 @@ class Cluster:
         *,
         create: bool = False,
         avoid: Collection[int | None] = (),
-        timeout: float | None = None,
+        deadline: Deadline | None = None,
     ) -> None:
         """Look up brokers and the leaders of these topics' partitions, or of all topics'.
 
@@ -124,7 +125,7 @@ class Cluster:
 
         :param create: whether brokers may create missing topics, if they are configured to.
         :param avoid: brokers to ask after the others, but before those that contradict.
-        :param timeout: as in :meth:`call`.
+        :param deadline: as in :meth:`call`.
         """
         contradicting = self.metadata.contradicting_brokers(topics)
         response = self.call(
@@ -132,7 +133,7 @@ class Cluster:
             doing="Looking up metadata",
             max_version=MAX_VERSION,
             avoid=[*set(avoid) - contradicting, *contradicting],
-            timeout=timeout,
+            deadline=deadline,
         )
         now = time.monotonic()
         self.metadata.learn(response, topics, node_id=self._answered_by, now=now)
@@ -150,12 +151,12 @@ class Cluster:
             if brokers.get(node_id, address) != address:
                 del self.coordinators[group]
 
-    def leader(self, partition: TopicPartition, *, timeout: float | None = None) -> Leader | None:
+    def leader(self, partition: TopicPartition, *, deadline: Deadline | None = None) -> Leader | None:
         """The leader of a partition, None if it does not exist; not older than metadata.max.age.ms.
 
-        :param timeout: as in :meth:`call`.
+        :param deadline: as in :meth:`call`.
         """
-        self.look_up([partition.topic], timeout=timeout)
+        self.look_up([partition.topic], deadline=deadline)
         return self.metadata.leader(partition)
 
     def forget(self, topics: Iterable[str]) -> None:
@@ -198,12 +199,12 @@ class Cluster:
         known = self.metadata.topics
         return {name: known[name].topic_id for name in topics if name in known}
 
-    def _refresh_until_agreed(self, topics: Collection[str], timeout: float | None) -> None:
+    def _refresh_until_agreed(self, topics: Collection[str], agreement: float | None) -> None:
         """Repeat :meth:`refresh` while brokers contradict what is known about these topics.
 
         A contradiction that arises only later does not matter: the topic was as known when this began.
         """
-        backoff = self.new_backoff(timeout)
+        backoff = self.new_backoff(None if agreement is None else Deadline.after(agreement))
         self.refresh(topics)
         while topics := self.metadata.in_doubt(topics):
             backoff.pause(
@@ -214,11 +215,11 @@ class Cluster:
             )
             self.refresh(topics)
 
-    def new_backoff(self, timeout: float | None = None) -> Backoff:
-        """Pauses between attempts, for ``timeout`` seconds in all, by default request.timeout.ms."""
-        return Backoff(self.options, self.options.request_timeout_ms / 1000 if timeout is None else timeout)
+    def new_backoff(self, deadline: Deadline | None = None) -> Backoff:
+        """Pauses between attempts until a deadline, by default for request.timeout.ms."""
+        return Backoff(self.options, deadline or Deadline.after_ms(self.options.request_timeout_ms))
 
-    def look_up(self, topics: Iterable[str], *, timeout: float | None = None) -> None:
+    def look_up(self, topics: Iterable[str], *, deadline: Deadline | None = None) -> None:
         """Look up the topics that are forgotten, or were last looked up before metadata.max.age.ms.
 
         A broker that is cut off from the others repeats the same metadata forever: if that was wrong,
@@ -228,7 +229,7 @@ class Cluster:
         stale = {topic for topic in topics if self._refreshed.get(topic, -1e9) < oldest}
         if stale:
             known, was_wrong = self.metadata.generation, not stale <= self._refreshed.keys()
-            self.refresh(stale, avoid=self._stale, timeout=timeout)
+            self.refresh(stale, avoid=self._stale, deadline=deadline)
             is_repeated = was_wrong and known == self.metadata.generation
             self._stale = {self._answered_by} if is_repeated else set()
 
@@ -242,7 +243,7 @@ class Cluster:
         error_code: Callable[[Any], int] = lambda response: 0,
         max_version: int | None = None,
         avoid: Collection[int | None] = (),
-        timeout: float | None = None,
+        deadline: Deadline | None = None,
     ) -> Any:
         """Ask any broker, and another one if it fails, is silent or responds with a retriable error.
 
@@ -251,18 +252,17 @@ class Cluster:
         :param doing: what the request is for: an error's message begins with it.
         :param error_code: finds the error code in a response.
         :param avoid: brokers to ask last, in this order.
-        :param timeout: seconds for everything; by default each step has request.timeout.ms.
+        :param deadline: for everything; by default each step has request.timeout.ms.
         """
-        backoff = self.new_backoff(timeout)
-        bound = None if timeout is None else backoff
+        backoff = self.new_backoff(deadline)
         brokers = self.metadata.brokers
         last = [brokers[node] for node in avoid if node in brokers]
         while True:
-            connection = self.any_connection(timeout=left(bound), last=last)
+            connection = self.any_connection(deadline=deadline, last=last)
             last = [*(address for address in last if address != connection.address), connection.address]
             self._answered_by = connection.node_id
             longest = self.options.request_timeout_ms / 1000
-            patience = min(longest, backoff.remaining)
+            patience = min(longest, backoff.deadline.left)
             if set(self.metadata.brokers.values()) - set(last):
                 patience /= 2
             # A connection that was slow to open is worth the wait for a response.
@@ -270,7 +270,7 @@ class Cluster:
             error: KafkaLogError
             try:
                 response = connection.call(
-                    request, max_version=max_version, timeout=left(bound), stall=patience
+                    request, max_version=max_version, deadline=deadline, stall=patience
                 )
                 with connection.reading():
                     code = error_code(response)
@@ -286,20 +286,20 @@ class Cluster:
             backoff.pause(error, first_contact=not self.metadata.brokers)
 
     def call_brokers(
-        self, request: Any, *, doing: str, error_code: Callable[[Any], int], timeout: float
+        self, request: Any, *, doing: str, error_code: Callable[[Any], int], deadline: Deadline
     ) -> dict[int, Any]:
         """Ask every broker, and repeat for those that fail or respond with an error; responses by node.
 
-        :param timeout: seconds for everything.
+        :param deadline: for everything.
         """
-        backoff = self.new_backoff(timeout)
+        backoff = self.new_backoff(deadline)
         answers: dict[int, Any] = {}
         while True:
             error: KafkaLogError | None = None
-            self.refresh([], timeout=backoff.remaining)
+            self.refresh([], deadline=deadline)
             for node_id in self.metadata.brokers.keys() - answers.keys():
                 try:
-                    response = self._call_broker(node_id, request, backoff.remaining)
+                    response = self._call_broker(node_id, request, deadline)
                 except BrokerConnectionError as e:
                     error = e
                     continue
@@ -314,30 +314,30 @@ class Cluster:
                 return answers
             backoff.pause(error)
 
-    def _call_broker(self, node_id: int, request: Any, timeout: float) -> Any:
-        connection = self.connection(node_id, timeout=timeout)
+    def _call_broker(self, node_id: int, request: Any, deadline: Deadline) -> Any:
+        connection = self.connection(node_id, deadline=deadline)
         try:
-            return connection.call(request, timeout=timeout)
+            return connection.call(request, deadline=deadline)
         finally:
             self.release(connection)
 
-    def identity(self, topics: Collection[str], *, timeout: float) -> Identity:
+    def identity(self, topics: Collection[str], *, deadline: Deadline) -> Identity:
         """The cluster's identity now, with those of these topics that exist.
 
-        :param timeout: seconds for everything.
+        :param deadline: for everything.
         """
         response = self.call(
             metadata_request(topics, create=False),
             doing="Looking up the cluster id",
             max_version=MAX_VERSION,
-            timeout=timeout,
+            deadline=deadline,
         )
         return identity_in(response, topics)
 
-    def producer_id(self, *, timeout: float | None = None) -> tuple[int, int]:
+    def producer_id(self, *, deadline: Deadline | None = None) -> tuple[int, int]:
         """A new id and its epoch, for an idempotent producer without transactions (InitProducerId).
 
-        :param timeout: as in :meth:`call`.
+        :param deadline: as in :meth:`call`.
         """
         try:
             response = self.call(
@@ -345,18 +345,18 @@ class Cluster:
                 doing="Getting a producer id",
                 error_code=lambda response: int(response.error_code),
                 max_version=4,
-                timeout=timeout,
+                deadline=deadline,
             )
         except AuthorizationError as e:
             raise AuthorizationError(e.message, broker=e.broker, hint=_TO_GET_PRODUCER_IDS) from None
         return response.producer_id, response.producer_epoch
 
-    def topic_config(self, topic: str, *, timeout: float | None = None) -> dict[str, str] | None:
+    def topic_config(self, topic: str, *, deadline: Deadline | None = None) -> dict[str, str] | None:
         """A topic's configs, inherited ones included; None if the broker does not give them.
 
         That happens if ACLs hide them, or if the broker does not know of a new topic yet.
 
-        :param timeout: as in :meth:`call`.
+        :param deadline: as in :meth:`call`.
         """
         resource = DescribeConfigsRequest.DescribeConfigsResource
         try:
@@ -366,7 +366,7 @@ class Cluster:
                 ),
                 doing=f"Looking up the configs of topic {topic}",
                 error_code=lambda response: int(response.results[0].error_code),
-                timeout=timeout,
+                deadline=deadline,
             )
         except (AuthorizationError, UnknownTopicOrPartitionError):
             return None

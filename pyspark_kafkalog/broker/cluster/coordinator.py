@@ -16,6 +16,7 @@ from kafka.protocol.metadata import CoordinatorType, FindCoordinatorRequest
 
 from pyspark_kafkalog.broker.cluster.cluster import Cluster, Coordinator
 from pyspark_kafkalog.broker.wire.backoff import Backoff
+from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.broker.wire.error_codes import (
     COORDINATOR_NOT_AVAILABLE,
     NOT_COORDINATOR,
@@ -39,7 +40,7 @@ def call_coordinators(
     read: Callable[[Any], Mapping[str, Answer | Refused]],
     *,
     doing: str,
-    timeout: float,
+    deadline: Deadline,
     min_version: int = 0,
     max_version: int | None = None,
 ) -> dict[str, Answer | Refused]:
@@ -48,12 +49,12 @@ def call_coordinators(
     :param make_request: makes the request to one broker about these groups.
     :param read: finds each group's answer, or its error code, in the response.
     :param min_version: of the request, as ``max_version``.
-    :param timeout: seconds for everything.
+    :param deadline: for everything.
     :returns: each group's answer, or an error code that no retry cures.
     :raises UnsupportedVersionError: if a broker has the request in none of these versions.
     :raises KafkaLogError: for a retriable error that lasted too long.
     """
-    backoff = Backoff(cluster.options, timeout)
+    backoff = Backoff(cluster.options, deadline)
     answers: dict[str, Answer | Refused] = {}
     tried: list[Address] = []
     remaining = sorted(set(groups))
@@ -68,7 +69,7 @@ def call_coordinators(
         for coordinator, coordinated in _by_coordinator(cluster, remaining).items():
             request = make_request(coordinated)
             try:
-                found = _call(cluster, coordinator, request, read, backoff, min_version, max_version)
+                found = _call(cluster, coordinator, request, read, deadline, min_version, max_version)
             except BrokerConnectionError as e:
                 error = e
                 _forget(cluster, coordinated)
@@ -106,14 +107,14 @@ def _call(
     coordinator: Coordinator,
     request: Any,
     read: Callable[[Any], Mapping[str, Answer | Refused]],
-    backoff: Backoff,
+    deadline: Deadline,
     min_version: int,
     max_version: int | None,
 ) -> Mapping[str, Answer | Refused]:
-    connection = cluster.coordinator_connection(coordinator, timeout=backoff.remaining / 2)
+    connection = cluster.coordinator_connection(coordinator, deadline=deadline.share(2))
     try:
         response = connection.call(
-            request, min_version=min_version, max_version=max_version, timeout=backoff.remaining / 2
+            request, min_version=min_version, max_version=max_version, deadline=deadline.share(2)
         )
         with connection.reading():
             return read(response)
@@ -132,7 +133,7 @@ def _find(
         return {}
     refused: dict[str, int] = {}
     try:
-        answers = _find_coordinators(cluster, groups, backoff, tried)
+        answers = _find_coordinators(cluster, groups, backoff.deadline, tried)
     except BrokerConnectionError as e:
         backoff.pause(e, first_contact=not cluster.metadata.brokers)
         return {}
@@ -146,19 +147,19 @@ def _find(
 
 
 def _find_coordinators(
-    cluster: Cluster, groups: Collection[str], backoff: Backoff, tried: list[Address]
+    cluster: Cluster, groups: Collection[str], deadline: Deadline, tried: list[Address]
 ) -> dict[str, Any]:
-    connection = cluster.any_connection(timeout=backoff.remaining, last=tried)
+    connection = cluster.any_connection(deadline=deadline, last=tried)
     tried[:] = [*(address for address in tried if address != connection.address), connection.address]
     try:
         if connection.version_of(FindCoordinatorRequest) >= _FIRST_WITH_MANY:
             request = FindCoordinatorRequest(key_type=CoordinatorType.GROUP, coordinator_keys=list(groups))
-            response = connection.call(request, timeout=backoff.remaining / 2)
+            response = connection.call(request, deadline=deadline.share(2))
             return {answer.key: answer for answer in response.coordinators}
         return {
             group: connection.call(
                 FindCoordinatorRequest(key=group, key_type=CoordinatorType.GROUP),
-                timeout=backoff.remaining / 2,
+                deadline=deadline.share(2),
             )
             for group in groups
         }

@@ -8,6 +8,7 @@ from weakref import WeakKeyDictionary
 
 from pyspark_kafkalog.broker.cluster.metadata import MAX_VERSION, Metadata, metadata_request
 from pyspark_kafkalog.broker.wire.connection import Connection
+from pyspark_kafkalog.broker.wire.deadline import Deadline
 
 _cluster_ids: WeakKeyDictionary[Connection, str | None] = WeakKeyDictionary()
 """A broker process belongs to one cluster, so an entry is valid while its connection is open."""
@@ -27,14 +28,13 @@ def identity_in(response: Any, topics: Collection[str]) -> Identity:
     return Identity(response.cluster_id, {name: topic.topic_id for name, topic in metadata.topics.items()})
 
 
-def cluster_id_at(connection: Connection, *, timeout: float) -> str | None:
+def cluster_id_at(connection: Connection, *, deadline: Deadline) -> str | None:
     """The id of the cluster behind this connection, asked for once.
 
-    :param timeout: seconds for the request.
     :raises BrokerConnectionError: if no response comes.
     """
     if connection not in _cluster_ids:
         request = metadata_request([], create=False)
-        response = connection.call(request, max_version=MAX_VERSION, timeout=timeout)
+        response = connection.call(request, max_version=MAX_VERSION, deadline=deadline)
         _cluster_ids[connection] = response.cluster_id
     return _cluster_ids[connection]

@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from pyspark_kafkalog.broker.cluster.cluster import Cluster
-from pyspark_kafkalog.broker.wire.backoff import Backoff, left
 from pyspark_kafkalog.broker.wire.connection import Connection
+from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.broker.wire.error_codes import (
     LEADER_NOT_AVAILABLE,
     UNKNOWN_TOPIC_OR_PARTITION,
@@ -87,17 +87,16 @@ def call_leaders_once(
     make_requests: Callable[[Mapping[TopicPartition, int]], Sequence[Any]],
     read: Callable[[Sequence[Any]], Mapping[TopicPartition, Answer | Refused]],
     *,
-    timeout: float,
+    deadline: Deadline,
     min_version: int = 0,
     max_version: int | None = None,
 ) -> dict[TopicPartition, Answer]:
     """Like :func:`call_leaders` without retries: partitions without an answer are left out.
 
-    :param timeout: seconds for everything.
+    :param deadline: for everything.
     """
-    backoff = cluster.new_backoff(timeout)
-    by_node, _ = leaders_of(cluster, partitions, timeout=timeout)
-    outcomes = _call_each(cluster, by_node, make_requests, read, min_version, max_version, backoff)
+    by_node, _ = leaders_of(cluster, partitions, deadline=deadline)
+    outcomes = _call_each(cluster, by_node, make_requests, read, min_version, max_version, deadline)
     answers: dict[TopicPartition, Answer] = {}
     for partition, outcome in outcomes.items():
         if isinstance(outcome, (Refused, BrokerConnectionError)):
@@ -108,12 +107,12 @@ def call_leaders_once(
 
 
 def leaders_of(
-    cluster: Cluster, partitions: Collection[TopicPartition], *, timeout: float | None = None
+    cluster: Cluster, partitions: Collection[TopicPartition], *, deadline: Deadline | None = None
 ) -> tuple[dict[int, dict[TopicPartition, int]], list[TopicPartition]]:
     """The partitions that each node leads, with their epochs, and those without a known leader."""
     by_node: dict[int, dict[TopicPartition, int]] = {}
     leaderless = []
-    cluster.look_up({partition.topic for partition in partitions}, timeout=timeout)
+    cluster.look_up({partition.topic for partition in partitions}, deadline=deadline)
     for partition in partitions:
         leader = cluster.metadata.leader(partition)
         if leader is not None and leader.node_id in cluster.metadata.brokers:
@@ -142,18 +141,18 @@ def _call_each(
     read: Callable[[Sequence[Any]], Mapping[TopicPartition, Answer | Refused]],
     min_version: int,
     max_version: int | None,
-    bound: Backoff | None = None,
+    deadline: Deadline | None = None,
 ) -> dict[TopicPartition, Answer | Refused | BrokerConnectionError]:
     outcomes: dict[TopicPartition, Answer | Refused | BrokerConnectionError] = {}
     taken: list[tuple[Connection, Mapping[TopicPartition, int]]] = []
     try:
         for node_id, epochs in by_node.items():
             try:
-                connection = cluster.connection(node_id, timeout=left(bound))
+                connection = cluster.connection(node_id, deadline=deadline)
                 taken.append((connection, epochs))
                 for request in make_requests(epochs):
                     connection.send(
-                        request, min_version=min_version, max_version=max_version, timeout=left(bound)
+                        request, min_version=min_version, max_version=max_version, deadline=deadline
                     )
             except BrokerConnectionError as e:
                 outcomes.update(dict.fromkeys(epochs, e))
@@ -161,7 +160,7 @@ def _call_each(
             if connection.closed:  # failed above
                 continue
             try:
-                responses = [connection.receive(timeout=left(bound)) for _ in range(connection.in_flight)]
+                responses = [connection.receive(deadline=deadline) for _ in range(connection.in_flight)]
                 with connection.reading():
                     outcomes.update(read(responses))
             except BrokerConnectionError as e:

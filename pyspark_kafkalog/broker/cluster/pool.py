@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from pyspark_kafkalog.broker.wire.backoff import Backoff
 from pyspark_kafkalog.broker.wire.connection import Connection
+from pyspark_kafkalog.broker.wire.deadline import Deadline, earliest
 from pyspark_kafkalog.broker.wire.sockets import Address, UnknownHostError, UnreachedError
 from pyspark_kafkalog.broker.wire.tls import tls_context
 from pyspark_kafkalog.errors import BrokerConnectionError
@@ -39,17 +40,21 @@ class ConnectionPool:
         """Addresses at which the last attempt to connect failed."""
         self._tls: ssl.SSLContext | None = None
 
-    def take(self, address: Address, node_id: int | None, *, timeout: float | None = None) -> Connection:
+    def take(self, address: Address, node_id: int | None, *, deadline: Deadline | None = None) -> Connection:
         """An idle connection, or a new one. One attempt.
 
-        :param timeout: seconds for it; by default each step has the timeout of its option.
+        :param deadline: for the attempt; by default each step has the timeout of its option.
         :raises BrokerConnectionError: if the broker cannot be reached now.
         :raises AuthenticationError: if credentials or certificates are not accepted.
         """
-        return self._take(address, node_id, timeout, None)
+        return self._take(address, node_id, deadline, None)
 
     def _take(
-        self, address: Address, node_id: int | None, timeout: float | None, first_answer: float | None
+        self,
+        address: Address,
+        node_id: int | None,
+        deadline: Deadline | None,
+        first_answer: Deadline | None,
     ) -> Connection:
         idle = self._idle.get(address, [])
         while idle:
@@ -63,7 +68,12 @@ class ConnectionPool:
             self._tls = tls_context(self._options.security)
         self._unreachable.add(address)
         connection = Connection.open(
-            address, self._options, tls=self._tls, node_id=node_id, timeout=timeout, first_answer=first_answer
+            address,
+            self._options,
+            tls=self._tls,
+            node_id=node_id,
+            deadline=deadline,
+            first_answer=first_answer,
         )
         self._unreachable.remove(address)
         note_reached(self._options)
@@ -73,7 +83,7 @@ class ConnectionPool:
         self,
         brokers: Mapping[int, Address],
         *,
-        timeout: float | None = None,
+        deadline: Deadline | None = None,
         last: Sequence[Address] = (),
     ) -> Connection:
         """A connection to one of these brokers, or to a bootstrap server.
@@ -83,46 +93,47 @@ class ConnectionPool:
         server gets its share.
 
         :param last: addresses to try after all others, in this order.
-        :param timeout: seconds for everything, if that is less.
+        :param deadline: for everything, if that is earlier.
         :raises BrokerConnectionError: if none can be reached.
         :raises AuthenticationError: if credentials or certificates are not accepted.
         """
         if self._options not in _reached:
-            return self._first_contact(timeout)
-        patience = self._options.request_timeout_ms / 1000 if timeout is None else timeout
-        backoff = Backoff(self._options, patience, reconnecting=True)
+            return self._first_contact(deadline)
+        timeout_ms = self._options.request_timeout_ms
+        backoff = Backoff(self._options, deadline or Deadline.after_ms(timeout_ms), reconnecting=True)
+        last_attempt = deadline or Deadline.after_ms(2 * timeout_ms)
         while True:
             error: BrokerConnectionError | None = None
             for node_id, address in self._candidates(brokers, last):
                 # A broker that hangs must leave time for another.
-                share = backoff.remaining / min(len(brokers or self._options.bootstrap_servers), 2)
+                count = min(len(brokers or self._options.bootstrap_servers), 2)
                 try:
-                    return self.take(address, node_id, timeout=None if timeout is None else share)
+                    return self.take(address, node_id, deadline=deadline and deadline.share(count))
                 except BrokerConnectionError as e:
                     error = e
-                    if backoff.elapsed >= (2 * patience if timeout is None else timeout):
+                    if last_attempt.expired:
                         raise
             assert error is not None, "there is at least one bootstrap server"
             backoff.pause(error)
 
-    def _first_contact(self, timeout: float | None) -> Connection:
-        patience = (
-            min(self._options.socket_connection_setup_timeout_ms, self._options.request_timeout_ms) / 1000
+    def _first_contact(self, deadline: Deadline | None) -> Connection:
+        setup = Deadline.after_ms(
+            min(self._options.socket_connection_setup_timeout_ms, self._options.request_timeout_ms)
         )
-        patience = patience if timeout is None else min(patience, timeout)
+        patience = earliest(setup, deadline) or setup
+        shortest = patience.left / _TRIED_IF_SILENT
         backoff = Backoff(self._options, patience, reconnecting=True)
         while True:
             error: BrokerConnectionError | None = None
             servers = list(self._candidates({}, ()))
             for number, (_, address) in enumerate(servers):
-                share = max(backoff.remaining / (len(servers) - number), patience / _TRIED_IF_SILENT)
-                share = min(share, backoff.remaining)
+                share = max(patience.share(len(servers) - number), Deadline.after(shortest))
                 try:
-                    return self._take(address, None, timeout, share)
+                    return self._take(address, None, deadline, min(share, patience))
                 except BrokerConnectionError as e:
                     if error is None or not isinstance(e, UnknownHostError):
                         error = e
-                if not backoff.remaining:
+                if patience.expired:
                     break
             assert error is not None, "there is at least one bootstrap server"
             try:

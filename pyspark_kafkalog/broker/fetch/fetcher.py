@@ -27,6 +27,7 @@ from pyspark_kafkalog.broker.fetch.link import (
 )
 from pyspark_kafkalog.broker.fetch.response import Fetched, FetchedPartition
 from pyspark_kafkalog.broker.wire.backoff import Backoff
+from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.broker.wire.error_codes import (
     CORRUPT_MESSAGE,
     OFFSET_OUT_OF_RANGE,
@@ -333,7 +334,7 @@ class _PartitionFetcher:
     # Errors
 
     def _new_patience(self) -> Backoff:
-        return Backoff(self._cluster.options, self._options.poll_timeout_ms / 1000)
+        return self._cluster.new_backoff(Deadline.after_ms(self._options.poll_timeout_ms))
 
     def _pause(self, error: KafkaLogError, *, refresh: bool = True) -> None:
         if refresh:
@@ -342,7 +343,7 @@ class _PartitionFetcher:
         if isinstance(error, DataLossError):  # nothing contradicted it in all this time
             self._patience.pause(error)
             return
-        timeout = KafkaLogError(
+        timed_out = KafkaLogError(
             f"No records came within kafkaConsumer.pollTimeoutMs = {self._options.poll_timeout_ms}."
             f" Last error: {error.message}",
             topic_partition=self._partition,
@@ -350,8 +351,8 @@ class _PartitionFetcher:
             broker=error.broker,
             hint=error.hint or "Check that the partition's leader is up and reachable.",
         )
-        timeout.__cause__ = error
-        self._patience.pause(timeout)
+        timed_out.__cause__ = error
+        self._patience.pause(timed_out)
 
     def _error(self, message: str) -> KafkaLogError:
         return KafkaLogError(message, topic_partition=self._partition, broker=self._link.broker)

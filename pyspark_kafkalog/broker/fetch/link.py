@@ -22,6 +22,7 @@ from pyspark_kafkalog.broker.fetch.response import (
     read_fetch_response,
 )
 from pyspark_kafkalog.broker.wire.connection import Connection
+from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.broker.wire.error_codes import (
     LEADER_NOT_AVAILABLE,
     UNKNOWN_TOPIC_OR_PARTITION,
@@ -128,7 +129,7 @@ class FetchLink:
         stall_ms = self._cluster.options.request_timeout_ms + self._options.fetch_max_wait_ms
         answer = connection.receive_frame(
             pa.allocate_buffer,
-            timeout=max(self._options.poll_timeout_ms, stall_ms) / 1000,
+            deadline=Deadline.after_ms(max(self._options.poll_timeout_ms, stall_ms)),
             stall=stall_ms / 1000,
             limit=self._largest + _FRAME_SLACK,
         )
@@ -236,8 +237,10 @@ class FetchLink:
             forgotten_topics_data=[],
             rack_id=options.client_rack,
         )
-        timeout = self._options.poll_timeout_ms / 1000  # includes a pause that the broker asks for
-        connection.send(request, max_version=self._version, timeout=timeout)
+        deadline = Deadline.after_ms(
+            self._options.poll_timeout_ms
+        )  # includes a pause that the broker asks for
+        connection.send(request, max_version=self._version, deadline=deadline)
 
 
 def _begins_with_batch(frame: memoryview, fetched: Fetched) -> bool:

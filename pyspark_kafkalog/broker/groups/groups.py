@@ -31,6 +31,7 @@ from pyspark_kafkalog.broker.groups.errors import (
     group_error,
 )
 from pyspark_kafkalog.broker.wire.answers import UNREADABLE
+from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.broker.wire.error_codes import UNKNOWN_TOPIC_OR_PARTITION, Refused, is_retriable
 from pyspark_kafkalog.errors import KafkaLogError, UnsupportedVersionError
 from pyspark_kafkalog.model import CommittedOffset, Group, GroupMember, TopicPartition
@@ -123,6 +124,7 @@ class BrokerGroups:
         if not offsets:
             return
         begun = time.monotonic()
+        deadline = Deadline.after(self._timeout)
         request = _commit_request(group, self._with_epochs(offsets))
 
         def read(response: Any) -> dict[TopicPartition, int] | Refused:
@@ -138,9 +140,8 @@ class BrokerGroups:
                     return Refused(code)
             return codes
 
-        timeout = self._timeout - (time.monotonic() - begun)
         doing = f"Committing offsets of group {group}"
-        codes = self._call(group, request, read, doing, _FIRST_WITH_ALL, _BEFORE_TOPIC_IDS, timeout)
+        codes = self._call(group, request, read, doing, _FIRST_WITH_ALL, _BEFORE_TOPIC_IDS, deadline)
         if isinstance(codes, Refused):
             raise group_error(codes.error_code, doing, group)
         failed = {partition: codes.get(partition, -1) for partition in offsets if codes.get(partition, -1)}
@@ -200,7 +201,7 @@ class BrokerGroups:
             ListGroupsRequest(states_filter=[], types_filter=[]),
             doing="Listing groups",
             error_code=lambda response: int(response.error_code),
-            timeout=self._timeout,
+            deadline=Deadline.after(self._timeout),
         )
         return {
             group.group_id: Group(
@@ -215,7 +216,12 @@ class BrokerGroups:
     ) -> dict[str, Group]:
         doing = "Describing groups"
         answers: dict[str, Group | Refused] = call_coordinators(
-            self._cluster, groups, make_request, _read_described, doing=doing, timeout=self._timeout
+            self._cluster,
+            groups,
+            make_request,
+            _read_described,
+            doing=doing,
+            deadline=Deadline.after(self._timeout),
         )
         found: dict[str, Group] = {}
         for name, answer in answers.items():
@@ -243,7 +249,7 @@ class BrokerGroups:
                 unknown,
                 list_offsets.epoch_requests,
                 list_offsets.read_epochs,
-                timeout=min(self._timeout / 2, _EPOCHS_WITHIN),
+                deadline=Deadline.after(min(self._timeout / 2, _EPOCHS_WITHIN)),
                 min_version=list_offsets.FIRST_WITH_EPOCH,
                 max_version=list_offsets.MAX_VERSION,
             )
@@ -262,7 +268,7 @@ class BrokerGroups:
         doing: str,
         min_version: int = 0,
         max_version: int | None = None,
-        timeout: float | None = None,
+        deadline: Deadline | None = None,
     ) -> Answer | Refused:
         return call_coordinators(
             self._cluster,
@@ -270,7 +276,7 @@ class BrokerGroups:
             lambda _: request,
             lambda response: {group: read(response)},
             doing=doing,
-            timeout=self._timeout if timeout is None else timeout,
+            deadline=deadline or Deadline.after(self._timeout),
             min_version=min_version,
             max_version=max_version,
         )[group]

@@ -17,7 +17,6 @@ from collections import defaultdict, deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from types import TracebackType
 
 import numpy as np
@@ -34,8 +33,8 @@ from pyspark_kafkalog.broker.produce.request import (
     produce_request,
 )
 from pyspark_kafkalog.broker.produce.state import Answer, ProduceLimits, ProduceState, Request
-from pyspark_kafkalog.broker.wire.backoff import Backoff
 from pyspark_kafkalog.broker.wire.connection import Connection, readable
+from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.broker.wire.error_codes import (
     LEADER_NOT_AVAILABLE,
     UNKNOWN_TOPIC_OR_PARTITION,
@@ -96,8 +95,8 @@ class Producer:
         self._producer_id: produce_ids.ProducerId | None = None
         self._connections: dict[int, Connection] = {}
         self._clock = _Clock()
-        self._deadlines: defaultdict[int, deque[float]] = defaultdict(deque)
-        """When responses to the requests in flight are due, by broker, in time.monotonic() seconds."""
+        self._deadlines: defaultdict[int, deque[Deadline]] = defaultdict(deque)
+        """When responses to the requests in flight are due, by broker."""
         self._state = ProduceState(
             ProduceLimits(
                 max_in_flight=options.max_in_flight,
@@ -140,11 +139,11 @@ class Producer:
             return settings
         producer_id = self._producer_id
         if producer_id is None:
-            timeout = self._delivery_timeout
+            cluster, timeout = self._cluster, self._delivery_timeout
             producer_id = produce_ids.borrow(
-                self._cluster.options,
-                partial(self._cluster.identity, timeout=timeout),
-                partial(self._cluster.producer_id, timeout=timeout),
+                cluster.options,
+                lambda topics: cluster.identity(topics, deadline=Deadline.after(timeout)),
+                lambda: cluster.producer_id(deadline=Deadline.after(timeout)),
             )
             self._producer_id = producer_id
         return replace(
@@ -221,8 +220,8 @@ class Producer:
             self._wait()
 
     def _wait(self) -> None:
-        wake_at, now = self._state.wake_at(), time.monotonic()
-        pauses = [deadlines[0] - now for deadlines in self._deadlines.values() if deadlines]
+        wake_at = self._state.wake_at()
+        pauses = [deadlines[0].left for deadlines in self._deadlines.values() if deadlines]
         if wake_at is not None:
             pauses.append(wake_at - self._clock.now())
         pause = max(min(pauses), 0)
@@ -236,7 +235,7 @@ class Producer:
         if not partitions:
             return
         try:
-            found = {p: self._cluster.leader(p, timeout=self._time_left()) for p in partitions}
+            found = {p: self._cluster.leader(p, deadline=self._deadline()) for p in partitions}
         except BrokerConnectionError as e:
             self._state.no_leader(partitions, _reason(e), self._clock.now())
             return
@@ -252,7 +251,7 @@ class Producer:
         try:
             connection = self._connections.get(node)
             if connection is None:
-                connection = self._cluster.connection(node, timeout=self._time_left())
+                connection = self._cluster.connection(node, deadline=self._deadline())
                 self._connections[node] = connection
         except BrokerConnectionError as e:
             self._lost(node, _reason(e), unsent=request)
@@ -271,7 +270,7 @@ class Producer:
                 version,
                 body,
                 expect_response=options.acks != 0,
-                timeout=self._time_left(),
+                deadline=self._deadline(),
             )
         except BrokerConnectionError as e:
             self._lost(node, _reason(e))
@@ -279,7 +278,7 @@ class Producer:
         if options.acks == 0:
             self._state.delivered(node)
         else:
-            self._deadlines[node].append(time.monotonic() + options.request_timeout_ms / 1000)
+            self._deadlines[node].append(Deadline.after_ms(options.request_timeout_ms))
 
     def _check_cluster(self, connection: Connection) -> None:
         """Another cluster may have given the producer id to another producer.
@@ -288,7 +287,7 @@ class Producer:
         """
         if self._producer_id is None:
             return
-        cluster_id = cluster_id_at(connection, timeout=self._time_left())
+        cluster_id = cluster_id_at(connection, deadline=self._deadline())
         if cluster_id != self._producer_id.cluster_id:
             raise BrokerError(
                 f"The cluster was replaced during the write: expected cluster id"
@@ -297,9 +296,9 @@ class Producer:
                 hint="Earlier records are in the old cluster only. Run the write again.",
             )
 
-    def _time_left(self) -> float:
-        """Seconds that the next step may take within the delivery timeout."""
-        return max(self._state.time_left(self._clock.now()), 0.001)
+    def _deadline(self) -> Deadline:
+        """The deadline of the next step, so that the delivery timeout is kept."""
+        return Deadline.after(self._state.time_left(self._clock.now()))
 
     def _receive(self, timeout: float) -> None:
         """Take all responses that have arrived, waiting up to ``timeout`` seconds for the first."""
@@ -311,15 +310,15 @@ class Producer:
                 break
             timeout = 0
         for node, deadlines in list(self._deadlines.items()):
-            if deadlines and time.monotonic() >= deadlines[0]:
+            if deadlines and deadlines[0].expired:
                 self._lost(
                     node, f"no response within request.timeout.ms = {self._options.request_timeout_ms}"
                 )
 
     def _take_answer(self, node: int, connection: Connection) -> None:
         try:
-            timeout = min(self._time_left(), self._options.request_timeout_ms / 1000)
-            response = connection.receive(timeout=timeout)
+            answered_by = Deadline.after_ms(self._options.request_timeout_ms)
+            response = connection.receive(deadline=min(self._deadline(), answered_by))
         except BrokerConnectionError as e:
             self._lost(node, _reason(e))
             return
@@ -344,7 +343,7 @@ class Producer:
         """For so long the broker reads none of our requests, not even those in flight (KIP-219)."""
         if seconds > 0:
             self._state.throttled(node, self._clock.now() + seconds)
-            self._deadlines[node] = deque(deadline + seconds for deadline in self._deadlines[node])
+            self._deadlines[node] = deque(Deadline(due.at + seconds) for due in self._deadlines[node])
 
     def _lost(self, node: int, reason: str, *, unsent: Request | None = None) -> None:
         _log.debug("Lost the connection to broker %d: %s", node, reason)
@@ -378,8 +377,9 @@ def partition_count(cluster: Cluster, topic: str, *, timeout: float) -> int:
     :param timeout: seconds to wait for brokers that do not respond.
     :raises UnknownTopicOrPartitionError: if the topic still does not exist after some seconds.
     """
-    cluster.leader(TopicPartition(topic, 0), timeout=timeout)
-    backoff = Backoff(cluster.options, min(cluster.options.request_timeout_ms / 1000, _CREATION_TIMEOUT))
+    cluster.leader(TopicPartition(topic, 0), deadline=Deadline.after(timeout))
+    appearance = min(cluster.options.request_timeout_ms / 1000, _CREATION_TIMEOUT)
+    backoff = cluster.new_backoff(Deadline.after(appearance))
     while True:
         known = cluster.metadata.topics.get(topic)
         if known is not None and not known.error_code and known.leaders:
@@ -393,7 +393,7 @@ def partition_count(cluster: Cluster, topic: str, *, timeout: float) -> int:
         if not is_retriable(code):
             raise error
         backoff.pause(error)
-        cluster.refresh([topic], create=True, timeout=timeout)
+        cluster.refresh([topic], create=True, deadline=Deadline.after(timeout))
 
 
 def max_message_bytes(cluster: Cluster, topic: str, *, timeout: float) -> int | None:
@@ -404,7 +404,9 @@ def max_message_bytes(cluster: Cluster, topic: str, *, timeout: float) -> int | 
     key = cluster.options, topic
     looked_up_at, known = _max_message_bytes.get(key, (-math.inf, None))
     if time.monotonic() - looked_up_at > cluster.options.metadata_max_age_ms / 1000:
-        text = (cluster.topic_config(topic, timeout=timeout) or {}).get("max.message.bytes", "")
+        text = (cluster.topic_config(topic, deadline=Deadline.after(timeout)) or {}).get(
+            "max.message.bytes", ""
+        )
         known = int(text) if re.fullmatch(r"[0-9]{1,10}", text) else None
         _max_message_bytes[key] = time.monotonic(), known
     return known

@@ -6,6 +6,7 @@ import logging
 import random
 import time
 
+from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.broker.wire.sockets import (
     BrokenHandshakeError,
     RefusedError,
@@ -21,32 +22,23 @@ _QUIET_SECONDS = 2.0
 
 
 class Backoff:
-    """Pauses that double up to a maximum, with a jitter of a fifth (KIP-580), for ``timeout`` seconds in all.
+    """Pauses until a deadline that double up to a maximum, with a jitter of a fifth (KIP-580).
 
     They follow retry.backoff.ms or, if ``reconnecting``, reconnect.backoff.ms.
     """
 
-    def __init__(self, options: ConnectionOptions, timeout: float, *, reconnecting: bool = False) -> None:
+    def __init__(self, options: ConnectionOptions, deadline: Deadline, *, reconnecting: bool = False) -> None:
         first, maximum = options.retry_backoff_ms, options.retry_backoff_max_ms
         if reconnecting:
             first, maximum = options.reconnect_backoff_ms, options.reconnect_backoff_max_ms
         self._next = first / 1000
         self._maximum = maximum / 1000
         self._begun = time.monotonic()
-        self._timeout = timeout
+        self.deadline = deadline
+        """When attempts must end."""
         self._connection_setup = options.socket_connection_setup_timeout_ms / 1000
         self._has_warned = False
         self._before_last: Exception | None = None
-
-    @property
-    def remaining(self) -> float:
-        """Seconds left for attempts, never below 0."""
-        return max(self._timeout - self.elapsed, 0)
-
-    @property
-    def elapsed(self) -> float:
-        """Seconds since the first attempt began."""
-        return time.monotonic() - self._begun
 
     def pause(self, error: Exception, *, first_contact: bool = False) -> None:
         """Wait before another attempt, or raise ``error`` if no time for one is left.
@@ -59,27 +51,22 @@ class Backoff:
             is then tried for at most socket.connection.setup.timeout.ms, and a port on which nobody
             listens for at most half as long.
         """
-        timeout = self._timeout
+        deadline = self.deadline
         if isinstance(error, UnreachedError) or (first_contact and isinstance(error, UnknownHostError)):
-            timeout = 0
+            deadline = Deadline(self._begun)
         elif first_contact and isinstance(error, RefusedError):
-            timeout = min(timeout, self._connection_setup / 2)
+            deadline = min(deadline, Deadline(self._begun + self._connection_setup / 2))
         elif first_contact and isinstance(error, BrokenHandshakeError):
-            timeout = min(timeout, self._connection_setup)
+            deadline = min(deadline, Deadline(self._begun + self._connection_setup))
         pause = self._next * random.uniform(0.8, 1.2)
-        elapsed = self.elapsed
-        if elapsed + pause > timeout:
+        now = time.monotonic()
+        if now + pause > deadline.at:
             raise self._before_last or error
-        if elapsed > _QUIET_SECONDS and not self._has_warned:
+        if now - self._begun > _QUIET_SECONDS and not self._has_warned:
             self._has_warned = True
-            _log.warning("Retrying for up to %d s: %s", timeout - elapsed, error)
+            _log.warning("Retrying for up to %d s: %s", deadline.at - now, error)
         else:
             _log.debug("Retrying in %d ms: %s", pause * 1000, error)
         time.sleep(pause)
-        self._before_last = error if self.remaining < pause else None
+        self._before_last = error if self.deadline.left < pause else None
         self._next = min(self._next * 2, self._maximum)
-
-
-def left(bound: Backoff | None) -> float | None:
-    """Seconds left for an attempt; None if it is not bounded."""
-    return None if bound is None else bound.remaining

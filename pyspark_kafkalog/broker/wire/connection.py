@@ -30,6 +30,7 @@ from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
 from pyspark_kafkalog import __version__
 from pyspark_kafkalog.broker.wire import broken, frames, sockets
 from pyspark_kafkalog.broker.wire.answers import UNREADABLE, read_body, read_header
+from pyspark_kafkalog.broker.wire.deadline import Deadline, earliest
 from pyspark_kafkalog.broker.wire.error_codes import UNSUPPORTED_VERSION, error_of
 from pyspark_kafkalog.broker.wire.frames import Pace
 from pyspark_kafkalog.broker.wire.sasl import authenticate
@@ -95,7 +96,7 @@ class Connection:
         self.last_used = time.monotonic()
         self._sock = sock
         self._options = options
-        self._deadline: float | None = None
+        self._deadline: Deadline | None = None
         """When the current call must end."""
         self._expected: deque[_Expected] = deque()
         self._received: deque[tuple[_Expected, Answer]] = deque()
@@ -117,25 +118,23 @@ class Connection:
         *,
         tls: ssl.SSLContext | None = None,
         node_id: int | None = None,
-        timeout: float | None = None,
-        first_answer: float | None = None,
+        deadline: Deadline | None = None,
+        first_answer: Deadline | None = None,
     ) -> Connection:
         """Connect, shake hands, ask for the broker's versions, and authenticate.
 
-        :param timeout: seconds for everything; by default each step has the timeout of its option.
-        :param first_answer: seconds within which the broker must have sent its versions, if that is less.
+        :param deadline: for everything; by default each step has the timeout of its option.
+        :param first_answer: when the broker must have sent its versions, if that is earlier.
         :raises BrokerConnectionError: if the broker cannot be reached now.
         :raises AuthenticationError: if credentials or certificates are not accepted.
         """
-        begun = time.monotonic()
-        limits = [limit for limit in (timeout, first_answer) if limit is not None]
-        setup_timeout = min([options.socket_connection_setup_timeout_ms / 1000, *limits])
-        sock = sockets.open_socket(address, options, tls, timeout=max(setup_timeout, 0.001))
+        setup = Deadline.after_ms(options.socket_connection_setup_timeout_ms)
+        first_answer = earliest(first_answer, deadline)
+        sock = sockets.open_socket(address, options, tls, earliest(setup, first_answer) or setup)
         connection = cls(sock, address, options, node_id)
-        taken = time.monotonic() - begun
         try:
-            with connection._ending(None if timeout is None else timeout - taken):
-                with connection._ending(None if first_answer is None else first_answer - taken):
+            with connection._bounded(deadline):
+                with connection._bounded(first_answer):
                     connection._ask_versions()
                 connection._authenticate()
         except BaseException:
@@ -147,11 +146,11 @@ class Connection:
         """Seconds that a whole frame may take from now on."""
         if self._deadline is None:
             return self._options.request_timeout_ms / 1000 * _SLOW_FRAME
-        return max(self._deadline - time.monotonic(), 0.001)
+        return self._deadline.left
 
-    def _pace(self, total: float | None = None, stall: float | None = None) -> Pace:
+    def _pace(self, deadline: Deadline | None = None, stall: float | None = None) -> Pace:
         stall = self._options.request_timeout_ms / 1000 if stall is None else stall
-        return Pace(stall, self._left() if total is None else total)
+        return Pace(stall, self._left() if deadline is None else deadline.left)
 
     @property
     def in_flight(self) -> int:
@@ -196,14 +195,14 @@ class Connection:
         *,
         min_version: int = 0,
         max_version: int | None = None,
-        timeout: float | None = None,
+        deadline: Deadline | None = None,
     ) -> None:
         """Send one of kafka-python's requests in the version of :meth:`version_of`, without waiting.
 
-        :param timeout: seconds for everything, including a pause that the broker asks for.
+        :param deadline: for everything, including a pause that the broker asks for.
         :raises BrokerConnectionError: if it could not be sent; the connection is then closed.
         """
-        with self._ending(timeout):
+        with self._bounded(deadline):
             self._before_sending()
             self._send(request, self.version_of(request, min_version=min_version, max_version=max_version))
 
@@ -214,16 +213,16 @@ class Connection:
         body: Sequence[bytes | memoryview],
         *,
         expect_response: bool = True,
-        timeout: float | None = None,
+        deadline: Deadline | None = None,
     ) -> None:
         """Send a request whose body is already encoded, in pieces that are not copied.
 
         :param api: kafka-python's request class, for the header.
         :param expect_response: False for a request without a response (ProduceRequest with acks=0).
-        :param timeout: as in :meth:`send`.
+        :param deadline: as in :meth:`send`.
         :raises BrokerConnectionError: if it could not be sent; the connection is then closed.
         """
-        with self._ending(timeout):
+        with self._bounded(deadline):
             self._send_body(api, version, body, expect_response=expect_response)
 
     def _send_body(
@@ -243,29 +242,30 @@ class Connection:
         if expect_response:
             self._expected.append(_Expected(correlation_id, header.get_response_class(), version))
 
-    def receive(self, *, timeout: float | None = None, stall: float | None = None) -> Any:
+    def receive(self, *, deadline: Deadline | None = None, stall: float | None = None) -> Any:
         """The response to the oldest request in flight; see :func:`.answers.read_body`.
 
-        :param timeout: seconds to wait from now on. By default a response that keeps moving may take
-            several times request.timeout.ms; it is always given up after that long without a byte.
+        :param deadline: for the whole response. By default one that keeps moving may take several
+            times request.timeout.ms; it is always given up after that long without a byte.
         :param stall: seconds to wait for the next byte, if that is less.
         :raises BrokerConnectionError: if none comes; the connection is then closed.
         """
-        return self._read(*self._next_answer(self._pace(timeout, stall), bytearray, _LARGEST_FRAME))
+        return self._read(*self._next_answer(self._pace(deadline, stall), bytearray, _LARGEST_FRAME))
 
     def receive_frame(
-        self, allocate: Callable[[int], Any], *, timeout: float, stall: float, limit: int
+        self, allocate: Callable[[int], Any], *, deadline: Deadline, stall: float, limit: int
     ) -> Answer:
         """The response to the oldest request in flight as received, even if only its beginning arrived.
 
         The caller passes the throttle time in it to :meth:`throttle`.
 
         :param allocate: makes a writable buffer of the given size.
-        :param timeout: seconds to wait from now on, and ``stall`` for the next byte.
+        :param deadline: for the whole response.
+        :param stall: seconds to wait for the next byte.
         :param limit: the largest response to accept, in bytes.
         :raises BrokerConnectionError: if nothing of it comes; the connection is then closed.
         """
-        expected, answer = self._next_answer(self._pace(timeout, stall), allocate, limit)
+        expected, answer = self._next_answer(self._pace(deadline, stall), allocate, limit)
         if answer.broken is not None and answer.size < _LONGEST_HEADER:
             raise answer.broken
         return answer._replace(body=self._body_of(expected, answer.buffer))
@@ -276,29 +276,27 @@ class Connection:
         *,
         min_version: int = 0,
         max_version: int | None = None,
-        timeout: float | None = None,
+        deadline: Deadline | None = None,
         stall: float | None = None,
     ) -> Any:
         """Send a request and wait for its response. Nothing else may be in flight.
 
-        :param timeout: seconds for everything; by default each step has request.timeout.ms.
+        :param deadline: for everything; by default each step has request.timeout.ms.
         :param stall: seconds to wait for the next byte of the response, if that is less.
         """
-        with self._ending(timeout):
+        with self._bounded(deadline):
             self.send(request, min_version=min_version, max_version=max_version)
             return self.receive(stall=stall)
 
     @contextmanager
-    def _ending(self, timeout: float | None) -> Iterator[None]:
-        """All within ends after so many seconds, or earlier if what is around it does."""
-        around = self._deadline
-        if timeout is not None:
-            deadline = time.monotonic() + timeout
-            self._deadline = deadline if around is None else min(deadline, around)
+    def _bounded(self, deadline: Deadline | None) -> Iterator[None]:
+        """Within, all ends by this deadline, or by that of the enclosing call if it is earlier."""
+        enclosing = self._deadline
+        self._deadline = earliest(deadline, enclosing)
         try:
             yield
         finally:
-            self._deadline = around
+            self._deadline = enclosing
 
     def throttle(self, throttle_time_ms: int) -> None:
         """Send nothing for this long, as the broker asks (KIP-219)."""
@@ -332,7 +330,7 @@ class Connection:
         self.versions = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
 
     def _authenticate(self) -> None:
-        with self._ending(self._left()):
+        with self._bounded(Deadline.after(self._left())):
             lifetime_ms = authenticate(self._call_now, self.address, self._options.security)
         if lifetime_ms:  # log in again before the broker ends the session (KIP-368)
             self._authenticate_at = time.monotonic() + lifetime_ms / 1000 * random.uniform(0.85, 0.95)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import socket
 import ssl
-import time
 from typing import Any, NamedTuple
 
+from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.errors import AuthenticationError, BrokerConnectionError, BrokerError
 from pyspark_kafkalog.options.brokers import ConnectionOptions
 
@@ -15,6 +15,8 @@ NO_TLS_THERE = (
     "The listener does not seem to speak TLS: check the port, or set kafka.security.protocol to PLAINTEXT"
     " or SASL_PLAINTEXT."
 )
+_SHORTEST_WAIT = 0.001
+"""Seconds; 0 would make a socket non-blocking."""
 _TOO_OLD = (
     "This machine's OpenSSL offers none of kafka.ssl.enabled.protocols: name TLSv1.2 or TLSv1.3, as"
     " TLSv1 and TLSv1.1 need a lower security level of OpenSSL."
@@ -54,17 +56,16 @@ class Address(NamedTuple):
 
 
 def open_socket(
-    address: Address, options: ConnectionOptions, tls: ssl.SSLContext | None, *, timeout: float
+    address: Address, options: ConnectionOptions, tls: ssl.SSLContext | None, deadline: Deadline
 ) -> socket.socket:
     """A connected socket, with TLS if a context is given.
 
-    Every address of the host name is tried (client.dns.lookup=use_all_dns_ips).
+    Every address of the host name is tried (client.dns.lookup=use_all_dns_ips). Each of several
+    gets its share of the time left.
 
-    :param timeout: seconds for everything; each of several addresses gets its share of what is left.
     :raises BrokerConnectionError: if the broker cannot be reached now.
     :raises AuthenticationError: if a certificate is not accepted.
     """
-    deadline = time.monotonic() + timeout
     try:
         found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
     except (OSError, ValueError, OverflowError) as e:  # impossible names and ports raise others
@@ -75,13 +76,15 @@ def open_socket(
         ) from e
     errors: list[Exception] = []
     for number, (family, kind, protocol, _, where) in enumerate(found):
-        share = (deadline - time.monotonic()) / (len(found) - number)
+        share = deadline.left / (len(found) - number)
         try:
-            sock = _connected(socket.socket(family, kind, protocol), where, options, max(share, 0.001))
+            sock = _connected(
+                socket.socket(family, kind, protocol), where, options, max(share, _SHORTEST_WAIT)
+            )
         except (OSError, OverflowError) as e:
             errors.append(e)
             continue
-        sock.settimeout(max(deadline - time.monotonic(), 0.001))
+        sock.settimeout(max(deadline.left, _SHORTEST_WAIT))
         return sock if tls is None else _with_tls(sock, address, tls)
     refused = all(isinstance(error, ConnectionRefusedError) for error in errors)
     raise (RefusedError if refused else BrokerConnectionError)(
