@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pyspark_kafkalog.broker.wire import deadline as module
-from pyspark_kafkalog.broker.wire.deadline import Deadline, earliest
+from pyspark_kafkalog.broker.wire.deadline import Deadline
 
 
 class Clock:
@@ -39,9 +39,7 @@ def test_attempts_share_the_time_that_is_left(clock: Clock) -> None:
     assert deadline.share(2).expired
 
 
-def test_the_earliest_bounds_the_others(clock: Clock) -> None:
+def test_the_earlier_bounds_the_later(clock: Clock) -> None:
     soon, late = Deadline.after(1), Deadline.after(2)
-    assert min(late, soon) == soon
-    assert earliest(late, None, soon) == soon
-    assert earliest(None, late) == late
-    assert earliest(None, None) is None
+    assert late.bounded_by(soon) == soon.bounded_by(late) == soon
+    assert late.bounded_by(None) == late

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from pyspark_kafkalog.broker.wire.backoff import Backoff
 from pyspark_kafkalog.broker.wire.connection import Connection
-from pyspark_kafkalog.broker.wire.deadline import Deadline, earliest
+from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.broker.wire.sockets import Address, UnknownHostError, UnreachedError
 from pyspark_kafkalog.broker.wire.tls import tls_context
 from pyspark_kafkalog.errors import BrokerConnectionError
@@ -40,22 +40,20 @@ class ConnectionPool:
         """Addresses at which the last attempt to connect failed."""
         self._tls: ssl.SSLContext | None = None
 
-    def take(self, address: Address, node_id: int | None, *, deadline: Deadline | None = None) -> Connection:
-        """An idle connection, or a new one. One attempt.
-
-        :param deadline: for the attempt; by default each step has the timeout of its option.
-        :raises BrokerConnectionError: if the broker cannot be reached now.
-        :raises AuthenticationError: if credentials or certificates are not accepted.
-        """
-        return self._take(address, node_id, deadline, None)
-
-    def _take(
+    def take(
         self,
         address: Address,
         node_id: int | None,
-        deadline: Deadline | None,
-        first_answer: Deadline | None,
+        *,
+        deadline: Deadline | None = None,
+        first_answer: Deadline | None = None,
     ) -> Connection:
+        """An idle connection, or a new one. One attempt.
+
+        :param deadline: for the attempt, and ``first_answer``: see :meth:`.Connection.open`.
+        :raises BrokerConnectionError: if the broker cannot be reached now.
+        :raises AuthenticationError: if credentials or certificates are not accepted.
+        """
         idle = self._idle.get(address, [])
         while idle:
             connection = idle.pop()
@@ -117,19 +115,20 @@ class ConnectionPool:
             backoff.pause(error)
 
     def _first_contact(self, deadline: Deadline | None) -> Connection:
-        setup = Deadline.after_ms(
-            min(self._options.socket_connection_setup_timeout_ms, self._options.request_timeout_ms)
-        )
-        patience = earliest(setup, deadline) or setup
+        options = self._options
+        timeout_ms = min(options.socket_connection_setup_timeout_ms, options.request_timeout_ms)
+        patience = Deadline.after_ms(timeout_ms).bounded_by(deadline)
         shortest = patience.left / _TRIED_IF_SILENT
-        backoff = Backoff(self._options, patience, reconnecting=True)
+        backoff = Backoff(options, patience, reconnecting=True)
         while True:
             error: BrokerConnectionError | None = None
             servers = list(self._candidates({}, ()))
             for number, (_, address) in enumerate(servers):
                 share = max(patience.share(len(servers) - number), Deadline.after(shortest))
                 try:
-                    return self._take(address, None, deadline, min(share, patience))
+                    return self.take(
+                        address, None, deadline=deadline, first_answer=share.bounded_by(patience)
+                    )
                 except BrokerConnectionError as e:
                     if error is None or not isinstance(e, UnknownHostError):
                         error = e

@@ -318,7 +318,7 @@ class Producer:
     def _take_answer(self, node: int, connection: Connection) -> None:
         try:
             answered_by = Deadline.after_ms(self._options.request_timeout_ms)
-            response = connection.receive(deadline=min(self._deadline(), answered_by))
+            response = connection.receive(deadline=self._deadline().bounded_by(answered_by))
         except BrokerConnectionError as e:
             self._lost(node, _reason(e))
             return

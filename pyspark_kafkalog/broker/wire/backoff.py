@@ -55,9 +55,9 @@ class Backoff:
         if isinstance(error, UnreachedError) or (first_contact and isinstance(error, UnknownHostError)):
             deadline = Deadline(self._begun)
         elif first_contact and isinstance(error, RefusedError):
-            deadline = min(deadline, Deadline(self._begun + self._connection_setup / 2))
+            deadline = Deadline(self._begun + self._connection_setup / 2).bounded_by(deadline)
         elif first_contact and isinstance(error, BrokenHandshakeError):
-            deadline = min(deadline, Deadline(self._begun + self._connection_setup))
+            deadline = Deadline(self._begun + self._connection_setup).bounded_by(deadline)
         pause = self._next * random.uniform(0.8, 1.2)
         now = time.monotonic()
         if now + pause > deadline.at:

@@ -30,7 +30,7 @@ from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
 from pyspark_kafkalog import __version__
 from pyspark_kafkalog.broker.wire import broken, frames, sockets
 from pyspark_kafkalog.broker.wire.answers import UNREADABLE, read_body, read_header
-from pyspark_kafkalog.broker.wire.deadline import Deadline, earliest
+from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.broker.wire.error_codes import UNSUPPORTED_VERSION, error_of
 from pyspark_kafkalog.broker.wire.frames import Pace
 from pyspark_kafkalog.broker.wire.sasl import authenticate
@@ -129,8 +129,8 @@ class Connection:
         :raises AuthenticationError: if credentials or certificates are not accepted.
         """
         setup = Deadline.after_ms(options.socket_connection_setup_timeout_ms)
-        first_answer = earliest(first_answer, deadline)
-        sock = sockets.open_socket(address, options, tls, earliest(setup, first_answer) or setup)
+        setup = setup.bounded_by(first_answer).bounded_by(deadline)
+        sock = sockets.open_socket(address, options, tls, setup)
         connection = cls(sock, address, options, node_id)
         try:
             with connection._bounded(deadline):
@@ -292,7 +292,7 @@ class Connection:
     def _bounded(self, deadline: Deadline | None) -> Iterator[None]:
         """Within, all ends by this deadline, or by that of the enclosing call if it is earlier."""
         enclosing = self._deadline
-        self._deadline = earliest(deadline, enclosing)
+        self._deadline = enclosing if deadline is None else deadline.bounded_by(enclosing)
         try:
             yield
         finally:

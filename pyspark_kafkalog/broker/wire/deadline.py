@@ -40,7 +40,6 @@ class Deadline:
         """The deadline of the next of ``count`` attempts that share the time left."""
         return Deadline.after(self.left / count)
 
-
-def earliest(*deadlines: Deadline | None) -> Deadline | None:
-    """The first of these deadlines to expire; None if there is none."""
-    return min((deadline for deadline in deadlines if deadline is not None), default=None)
+    def bounded_by(self, other: Deadline | None) -> Deadline:
+        """The earlier of two deadlines; this one if there is no other."""
+        return self if other is None else min(self, other)
