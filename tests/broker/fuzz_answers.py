@@ -1,4 +1,4 @@
-"""Broken answers to every request that we send: nothing but our errors, soon, and in little memory.
+"""Broken responses to every request that we send lead to our own errors only, soon, and in little memory.
 
     python -m tests.broker.fuzz_answers --count 100000 --seed 7
 
@@ -53,11 +53,11 @@ from tests.broker.producing import numbered, router_to
 from tests.log.partitions import batch
 
 LONGEST = 5.0
-"""Seconds that one input may take: some times the longest timeout, as machines are busy."""
+"""Seconds that one input may take: several times the longest timeout, as machines are busy."""
 MOST_MEMORY = 512 << 20
 """By how much the process may grow in a run."""
 _FITS = 150_000
-"""Bytes that a pair of sockets takes while nobody reads."""
+"""Bytes that fit into a pair of sockets while nobody reads."""
 TOPIC_ID = uuid.UUID(int=7)
 PARTITION = TopicPartition("t", 0)
 CONNECTION = ConnectionOptions(
@@ -79,7 +79,7 @@ def records() -> bytes:
     return b"".join(batch(offset) for offset in range(0, 30, 10))
 
 
-# What a sound broker says
+# What a healthy broker responds
 
 
 def _api_versions(request: Any, version: int) -> Any:
@@ -348,23 +348,23 @@ SOUND: dict[int, tuple[Any, Callable[[Any, int], Any]]] = {
     47: (consumer.OffsetDeleteRequest, _offset_delete),
     69: (ConsumerGroupDescribeRequest, _describe_new_groups),
 }
-"""Each request that we send, and what makes the answer to it."""
+"""Each request that we send, and the function that makes its response."""
 LOWEST = {0: 3, 1: 4, 2: 1, 8: 2, 9: 2}
-"""Of versions, where it is not 0."""
+"""The lowest versions, where not 0."""
 HIGHEST: dict[int, int] = {}
-"""The newest that the broker knows; each input has its own."""
+"""The newest versions that the broker supports; each input has its own."""
 _NEWEST = {0: 12, 1: 13, 8: 9, 9: 9}
-"""Those that we ask for, where kafka-python knows newer ones."""
+"""The newest versions that we use, where kafka-python has newer ones."""
 
 
 def of_newest_versions() -> None:
-    """Let the broker know all that we may ask for."""
+    """Let the broker support all versions that we use."""
     for key, (request, _) in SOUND.items():
         HIGHEST[key] = min(request.max_version, _NEWEST.get(key, 99))
 
 
 def new_request() -> Any:
-    """A request that names something, so that the answer to it holds something."""
+    """A request that names something, so that its response contains something."""
     partition = SimpleNamespace(partition_index=0, index=0, timestamp=-1, fetch_offset=0)
     topic = SimpleNamespace(name="t", partitions=[partition], partition_data=[partition])
     return SimpleNamespace(
@@ -437,7 +437,7 @@ CALLS: list[tuple[tuple[int, ...], Callable[[ConnectionOptions], None]]] = [
     ((17, 36, 18), _log_in(PLAIN)),
     ((36, 36, 17), _log_in(SCRAM)),
 ]
-"""The requests whose answers may be broken, and a call that sends them."""
+"""API keys whose responses may be broken, and a call that sends the requests."""
 
 
 # What breaks
@@ -476,7 +476,7 @@ def broken(body: bytes, rng: random.Random) -> bytes:
 
 
 def odd(response: Any, version: int, rng: random.Random) -> bytes:
-    """A response in which one to three values are odd, in a layout that is sound."""
+    """A response with one to three odd values in a valid layout."""
     values = list(_values(response, version))
     for _ in range(rng.choice((1, 1, 2, 3))):
         message, name = rng.choice(values)
@@ -511,7 +511,7 @@ def _odd(value: Any, rng: random.Random) -> Any:
 
 @dataclass
 class Peer:
-    """The broker: answers soundly but for the ``breaks``-th answer to requests of one kind."""
+    """The broker: every response is valid except the ``breaks``-th one to requests of one kind."""
 
     rng: random.Random
     api_key: int
@@ -520,7 +520,7 @@ class Peer:
     requested: set[int] = field(default_factory=set)
 
     def answer(self, frame: bytes) -> tuple[bytes, bool]:
-        """The bytes to send for a request, and whether the connection ends then."""
+        """The bytes to send for a request, and whether the connection then ends."""
         api_key, version, correlation_id = struct.unpack_from(">hhi", frame)
         request_class, make = SOUND[api_key]
         self.requested.add(api_key)
@@ -532,7 +532,9 @@ class Peer:
         if api_key == self.api_key:
             self.breaks -= 1
             if self.breaks == 0 and self.rng.random() < 0.5:
-                with suppress(struct.error, TypeError, AttributeError):  # of odd values no layout can hold
+                with suppress(
+                    struct.error, TypeError, AttributeError
+                ):  # for values that the layout cannot hold
                     self.broke = header + odd(response, version, self.rng)
                     return struct.pack(">i", len(self.broke)) + self.broke, False
             if self.breaks == 0:
@@ -540,7 +542,7 @@ class Peer:
         return struct.pack(">i", len(sound)) + sound, False
 
     def _broken(self, payload: bytes) -> tuple[bytes, bool]:
-        keep = 0 if self.rng.random() < 0.05 else 4  # mostly it is the answer to the request that was sent
+        keep = 0 if self.rng.random() < 0.05 else 4  # mostly keep the correlation id
         payload = payload[:keep] + broken(payload[keep:], self.rng)
         size = len(payload)
         if self.rng.random() < 0.05:
@@ -550,7 +552,7 @@ class Peer:
 
 
 class Wire(socket.socket):
-    """The client's end of a pair of sockets, at whose other end the peer answers while we send."""
+    """The client's end of a socket pair; at the other end the peer responds while we send."""
 
     def __init__(self, peer: Peer) -> None:
         mine, self._other = socket.socketpair()
@@ -589,7 +591,7 @@ class Wire(socket.socket):
 
 @contextmanager
 def listening(peer: Peer) -> Iterator[None]:
-    """Every address is that of the peer, and this process has never heard of it."""
+    """Every address leads to the peer, and this process has never connected to it."""
     cluster_module._clusters.by_options.clear()
     produce_ids._free.clear()
     produce._max_message_bytes.clear()
@@ -604,7 +606,7 @@ def listening(peer: Peer) -> Iterator[None]:
 
 @dataclass
 class Report:
-    """What came of a run."""
+    """The result of a run."""
 
     outcomes: Counter[str] = field(default_factory=Counter)
     by_api: Counter[int] = field(default_factory=Counter)
@@ -625,13 +627,13 @@ class Report:
 
 
 def run_input(seed: int, number: int, report: Report) -> None:
-    """The input of this number."""
+    """Run the input with this number."""
     rng = random.Random(f"{seed}/{number}")
     keys, call = CALLS[number % len(CALLS)]
     peer = Peer(rng, rng.choice(keys), rng.choice((1, 1, 1, 1, 2)))
     of_newest_versions()
     for key, highest in HIGHEST.items():
-        if rng.random() < 0.4:  # one of old
+        if rng.random() < 0.4:  # an old broker
             HIGHEST[key] = rng.randint(LOWEST.get(key, 0), highest)
     begun = time.monotonic()
     try:
@@ -663,9 +665,9 @@ def traceback_of(error: BaseException) -> str:
 
 
 def run(seed: int, count: int, first: int = 0) -> Report:
-    """So many inputs from the ``first`` on."""
+    """Run ``count`` inputs from ``first`` on."""
     report = Report()
-    run_input(seed, first, Report())  # what is loaded and compiled for any
+    run_input(seed, first, Report())  # load and compile first
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for number in range(first, first + count):
         run_input(seed, number, report)

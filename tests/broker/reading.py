@@ -1,4 +1,4 @@
-"""Read from brokers: by us, as rows of a schema, and by kafka-python's consumer."""
+"""Read from brokers: by this package, as rows of a schema, and by kafka-python's consumer."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def offsets_of(
 
 
 def rows_of_kafka_python(bootstrap: str, partition: TopicPartition, *, read_committed: bool) -> list[Row]:
-    """All that kafka-python's consumer delivers up to the end that it sees."""
+    """All that kafka-python's consumer returns up to the end that it sees."""
     consumer = KafkaConsumer(
         bootstrap_servers=bootstrap,
         isolation_level="read_committed" if read_committed else "read_uncommitted",

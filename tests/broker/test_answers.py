@@ -1,4 +1,4 @@
-"""Our reader of answers sees what kafka-python wrote, and nothing in what is broken."""
+"""Our reader of responses reads what kafka-python wrote, and rejects what is broken."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pyspark_kafkalog.broker.wire.answers import UNREADABLE, read_body, read_hea
 from tests.broker import fuzz_answers
 
 CALLED = {18: 3, 3: 12, 2: 9, 1: 13, 0: 12, 8: 9, 9: 9}
-"""The newest versions that we ask for, where that is not all that kafka-python knows."""
+"""The newest versions that we use, where kafka-python has newer ones."""
 
 
 def response_class(api_key: int) -> Any:
@@ -128,7 +128,7 @@ def test_null_where_it_may_stand() -> None:
 
 
 def test_an_answer_full_of_tagged_fields_is_read_in_one_pass() -> None:
-    """kafka-python copies what follows for each of them: 40 GB here."""
+    """kafka-python copies the rest of the response for each field: 40 GB here."""
     count = 100_000
     partition = struct.pack(">ihqqi", 0, 0, -1, 5, 1) + b"\1\x63\0"
     topic = b"\2t" + b"\xa1\x8d\x06" + partition * count + b"\0"

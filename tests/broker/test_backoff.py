@@ -1,4 +1,4 @@
-"""When attempts end, and with what."""
+"""When retries end, and with which error."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TIMED_OUT = BrokerConnectionError("The broker did not answer")
 
 
 class Clock:
-    """Time that passes by pauses and by what a test says; a pause is exactly as long as asked for."""
+    """A clock that pauses and tests move; a pause is exactly as long as requested."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 0.0

@@ -1,4 +1,4 @@
-"""The control plane: metadata looked up when it must be, connections kept, failures ridden out."""
+"""The control plane: metadata is looked up when needed, connections are kept, failures survived."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ pytestmark = pytest.mark.broker
 
 @pytest.fixture
 def topic(broker: Broker) -> str:
-    """One of three partitions."""
+    """A topic with three partitions."""
     name = f"cluster-{uuid.uuid4().hex[:12]}"
     broker.create_topic(name, 3, {"max.message.bytes": 123_456})
     return name
@@ -45,7 +45,7 @@ def topic(broker: Broker) -> str:
 
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The addresses to which connections are opened from now on."""
+    """The addresses to which connections have been opened since."""
     addresses: list[str] = []
     real = Connection.open.__func__  # type: ignore[attr-defined]
 
@@ -58,7 +58,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def of(bootstrap: str, **options: object) -> Cluster:
-    """A cluster with connections of its own."""
+    """A cluster with its own connections."""
     return Cluster(ConnectionOptions(tuple(bootstrap.split(",")), **options))  # type: ignore[arg-type]
 
 
@@ -292,7 +292,7 @@ WITH_PRODUCER_IDS = {API_VERSIONS: (0, 3), METADATA: (0, 12), INIT_PRODUCER_ID: 
 
 
 class Nodes:
-    """Brokers of one cluster; ``refuse`` says whether one does not give producer ids, or answers nothing.
+    """Brokers of one cluster; ``refuse`` returns a broker's error code for producer ids, or b"" for silence.
 
     ``pauses`` are seconds before an answer, by API.
     """

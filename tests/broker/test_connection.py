@@ -1,4 +1,4 @@
-"""A connection sends requests as they are meant, and believes no answer that isn't one."""
+"""A connection sends requests unchanged, and accepts only valid responses."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def ask_metadata() -> MetadataRequest:
 
 
 def refused(answer: Answer, match: str) -> KafkaLogError:
-    """What a call raises that is answered so; the connection is of no use afterwards."""
+    """What a call raises for this response; the connection is closed afterwards."""
     with serving(answer) as broker:
         connection = connect(broker)
         with pytest.raises(BrokerError, match=match) as caught:
@@ -186,7 +186,7 @@ def test_nobody_listens(unused_port: int) -> None:
 
 @pytest.fixture
 def unused_port() -> Iterator[int]:
-    """One that nobody can take meanwhile: it is bound, and nobody listens there."""
+    """A port that no other process can take: it is bound, but nobody listens."""
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         yield sock.getsockname()[1]

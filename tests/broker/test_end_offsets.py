@@ -1,4 +1,4 @@
-"""The ends of partitions that are asked for again and again: nothing is missed where little is done."""
+"""Repeated requests for the ends of partitions: little work, and no change missed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LEADER = Belief(leader=2, epoch=6, end=100)
 
 
 class Looking:
-    """Looks at the end of the partition."""
+    """Looks up the end of the partition."""
 
     def __init__(self, cluster: ScriptedCluster, **options: Any) -> None:
         connection = ConnectionOptions(
@@ -40,7 +40,7 @@ class Looking:
 
 @pytest.fixture
 def encoded(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The requests for ends that were made."""
+    """The requests for ends so far."""
     made: list[Any] = []
     original = end_offsets.list_offsets.ends_requests
 

@@ -1,4 +1,4 @@
-"""Fetched records are those of kafka-python's consumer: compressions, transactions, gaps, sizes, ends."""
+"""Fetched records equal those of kafka-python's consumer: compressions, transactions, gaps, sizes, ends."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_every_compression(broker: Broker, brokers: Brokers, compression: str) -
 
 
 def transactions(broker: Broker, partition: TopicPartition, plan: str) -> None:
-    """Write as ``plan`` says, three records each time, by producers of transactions a, b, c.
+    """Write as ``plan`` says, three records each time, by the transactional producers a, b and c.
 
     A letter writes, and begins if need be; behind ``+`` it commits, behind ``-``
     it aborts; ``.`` writes without.
@@ -276,7 +276,7 @@ def test_a_patient_consumer_loses_no_time_for_its_own_pauses(broker: Broker) -> 
 
 
 def test_damage_in_the_log(new_broker: Callable[..., Broker], caplog: pytest.LogCaptureFixture) -> None:
-    """A record changed on disk fails its checksum; a header that makes no sense hides those behind it."""
+    """A record changed on disk fails its checksum; a corrupt header hides those behind it."""
     broker = new_broker()
     broker.start()
     for at, count in ((300, 1), (16, 1)):  # in the records of the first batch; its magic byte

@@ -1,4 +1,4 @@
-"""Our reader of fetch responses sees what kafka-python wrote, and nothing in what is broken."""
+"""Our reader of fetch responses reads what kafka-python wrote, and rejects what is broken."""
 
 from __future__ import annotations
 

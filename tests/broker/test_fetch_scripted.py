@@ -1,4 +1,4 @@
-"""What a fetch does about each thing that a broker may say, by a broker that says it."""
+"""How a fetch reacts to each response that a broker may send, by a scripted broker."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ OTHER_ID = uuid.uuid4()
 
 @dataclass
 class Wish:
-    """What a fetch asked for."""
+    """What a fetch requested."""
 
     offset: int
     max_bytes: int
@@ -143,7 +143,7 @@ EVERYTHING = list(range(0, 100, 10))
 
 
 def once(partition: dict[str, Any] | bytes, at: int = 0) -> Callable[[Wish], dict[str, Any] | bytes | None]:
-    """Say it the first time that an offset from ``at`` on is asked for."""
+    """Respond so to the first fetch of an offset from ``at`` on."""
     left = [partition]
     return lambda wish: left.pop() if left and wish.offset >= at else None
 
@@ -200,12 +200,12 @@ def test_an_offset_out_of_range_is_data_loss() -> None:
 
 
 def test_an_offset_that_the_leader_has_is_asked_for_again() -> None:
-    """As where the fetch was refused by a replica that was behind, or by a leader that was deposed."""
+    """As when a lagging replica or a deposed leader refused the fetch."""
     assert read(Script(once({"error_code": 1}, at=60)), OffsetRange(60, 100)) == [60, 70, 80, 90]
 
 
 def test_a_replica_that_never_has_the_offset_is_not_asked_for_ever() -> None:
-    """The leader sends there, and there it is refused."""
+    """The leader names the replica, which refuses the offset."""
 
     def says(wish: Wish) -> dict[str, Any] | None:
         count = len(script.wishes)
@@ -245,7 +245,7 @@ def test_a_partition_without_a_leader_is_waited_for() -> None:
 
 
 def test_batches_that_come_in_part() -> None:
-    """Brokers before KIP-74, or those that convert, may send less than a batch: then more is asked for."""
+    """Brokers before KIP-74, or those that convert, may send less than a batch: then more is requested."""
     script = Script(lambda wish: script.found(wish, wish.max_bytes))
     size = len(script.log[0])
     assert read(script, max_partition_fetch_bytes=size // 2) == EVERYTHING

@@ -1,4 +1,4 @@
-"""A slice of the fuzzer of answers, with new inputs each time."""
+"""A slice of the response fuzzer, with new inputs each time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Consumer groups on brokers: what we commit, Kafka's tools see, and what they commit, we see."""
+"""Consumer groups on brokers: Kafka's tools see what we commit, and we see what they commit."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def groups(broker: Broker) -> BrokerGroups:
 
 @pytest.fixture
 def topic(broker: Broker) -> str:
-    """One of two partitions."""
+    """A topic with two partitions."""
     name = f"groups-{uuid.uuid4().hex[:12]}"
     broker.create_topic(name, 2)
     return name
@@ -64,7 +64,7 @@ def send(service: KafkaService, topic: str, count: int) -> None:
 def console_consumer(
     broker: Broker, group: str, topic: str, folder: Path, name: str = "ConsoleConsumer"
 ) -> Iterator[None]:
-    """Kafka's own, in a group of KIP-848, or of KIP-932."""
+    """Kafka's own consumer, in a group of KIP-848 or KIP-932."""
     options = {"bootstrap-server": broker.bootstrap, "topic": topic, "group": group}
     command = [java(), "-Xmx128m", "-cp", f"{kafka_jars()}/*"]
     command += [f"org.apache.kafka.tools.consumer.{name}"]

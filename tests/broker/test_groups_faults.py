@@ -1,4 +1,4 @@
-"""Coordinators that move, load, die, hang or answer nothing: a commit is made, or ends in time."""
+"""Coordinators that move, load, die, hang or keep silent: a commit succeeds, or fails in time."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ pytestmark = [pytest.mark.broker, pytest.mark.slow]
 OFFSET_COMMIT, FIND_COORDINATOR = 8, 10
 LOADING, NOT_AVAILABLE, NOT_COORDINATOR = 14, 15, 16
 VERSION = 9
-"""Of OffsetCommit, that these brokers are asked in."""
+"""The version of OffsetCommit used with these brokers."""
 
 
 @pytest.fixture(scope="module")
 def topic(started_cluster: Cluster) -> str:
-    """One of two partitions, with a replica on every node."""
+    """A topic with two partitions and a replica on every node."""
     name = f"groups-{uuid.uuid4().hex[:12]}"
     started_cluster.create_topic(name, 2)
     return name
@@ -43,7 +43,7 @@ def group() -> str:
 
 
 def groups_of(cluster: Cluster, timeout: float | None = None, **options: object) -> BrokerGroups:
-    """Behind the proxies, over connections of its own."""
+    """Groups behind the proxies, over their own connections."""
     servers = tuple(cluster.proxied_bootstrap.split(","))
     connection = ConnectionOptions(servers, client_id=uuid.uuid4().hex, **options)  # type: ignore[arg-type]
     return BrokerGroups(connection, timeout=timeout)
@@ -54,12 +54,12 @@ def offsets_of(groups: BrokerGroups, group: str) -> dict[TopicPartition, int]:
 
 
 def coordinating(cluster: Cluster, groups: BrokerGroups, group: str) -> Proxy:
-    """The proxy before the group's coordinator, which has taken a commit already."""
+    """The proxy of the group's coordinator, which has already accepted a commit."""
     return cluster.proxies[groups.describe([group])[group].coordinator]
 
 
 def refuse(code: int) -> Fault:
-    """An error instead of what the coordinator has answered to OffsetCommit."""
+    """An error code in place of the coordinator's response to OffsetCommit."""
 
     def fault(link: Link, frame: bytes) -> None:
         (correlation_id,) = struct.unpack_from(">i", frame, 4)
@@ -128,7 +128,7 @@ def test_a_coordinator_that_dies_is_replaced(cluster: Cluster, topic: str, group
 def test_a_coordinator_that_fails_is_outlived_within_the_request_timeout(
     cluster: Cluster, topic: str, group: str, paused: bool
 ) -> None:
-    """So a query whose commits are required goes on; 2 seconds are not enough."""
+    """A query with required commits continues; 2 seconds would not be enough."""
     groups, partition = groups_of(cluster, request_timeout_ms=20_000), TopicPartition(topic, 0)
     groups.commit(group, {partition: CommittedOffset(1)})
     failed = groups.describe([group])[group].coordinator
@@ -178,7 +178,7 @@ def test_no_epoch_is_committed_that_is_older_than_the_records(cluster: Cluster, 
             groups.commit(group, {partition: CommittedOffset(offset)})
             epochs.append(groups.committed(group)[partition].leader_epoch)
         cluster.move_leader(topic)
-    # At first nobody is known who can tell: metadata is of before the election.
+    # At first no leader is known: metadata is from before the election.
     assert epochs[::2] == [0, -1, -1]
     assert epochs[1] == 0 < epochs[3] < epochs[5]
 

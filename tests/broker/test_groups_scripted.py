@@ -1,4 +1,4 @@
-"""Groups on brokers that answer as the test says: those of Kafka 0.11, and what no real one answers."""
+"""Groups on scripted brokers: Kafka 0.11, and responses that no real broker sends."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ PARTITION = TopicPartition("t", 0)
 
 
 class Script:
-    """Answers by api key; of metadata and coordinators by itself: node 7 has all of them."""
+    """Responses by api key; metadata and coordinators are always node 7."""
 
     def __init__(self, answers: Mapping[int, list[Any]]) -> None:
         self.broker: FakeBroker | None = None
@@ -77,7 +77,7 @@ def test_a_broker_of_kafka_0_11() -> None:
         throttle_time_ms=0, topics=[topic(name="t", partitions=[partition])], error_code=0
     )
     described = DescribeGroupsResponse.DescribedGroup
-    # What the leader of a group assigns is for consumers alone to understand.
+    # Only consumers understand what the leader of a group assigns.
     member = described.DescribedGroupMember(
         member_id="m", client_id="c", client_host="/h", member_metadata=b"", member_assignment=b"\0\1garbage"
     )

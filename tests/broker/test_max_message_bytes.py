@@ -1,4 +1,4 @@
-"""What a task asks of a topic before it writes is waited for as its records are."""
+"""Requests before a write are waited for as long as its records are."""
 
 from __future__ import annotations
 

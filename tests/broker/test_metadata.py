@@ -1,4 +1,4 @@
-"""What is known of a cluster never goes back: epochs only rise, and topics go only on good evidence."""
+"""Metadata never goes back: epochs only rise, and topics vanish only on good evidence."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_a_broker_that_knows_no_brokers_is_not_believed() -> None:
 
 @pytest.mark.parametrize("node", [1, 2])
 def test_what_a_broker_said_long_ago_bears_out_no_other(node: int) -> None:
-    """Two brokers that restart one after the other don't know the topic each for a moment."""
+    """Two brokers restart one after the other, and each does not know the topic for a moment."""
     metadata = knowing({0: (2, 6)})
     metadata.learn(response(None), ["t"], node_id=1, now=1)
     metadata.learn(response(None), ["t"], node_id=node, now=100)

@@ -1,4 +1,4 @@
-"""Tokens from each source, kept as long as they are good, and errors that show none of them."""
+"""Tokens from each source, kept while valid, and errors that reveal none of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Brokers that die, leaders that move, connections that break: every row is written, once if idempotent."""
+"""Brokers die, leaders move, connections break: every row is written, once if idempotent."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ COUNT = STEPS * ROWS_A_STEP
 
 @pytest.fixture(autouse=True)
 def small_requests(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many of them, so that each fault meets some in flight."""
+    """Many requests, so that each fault hits some in flight."""
     monkeypatch.setattr(produce, "_MIN_SEND_BYTES", 1)
 
 
 def produce_in_steps(
     cluster: Cluster, topic: str, before: Mapping[int, Callable[[], Any]], **options: Any
 ) -> dict[TopicPartition, PartitionResult]:
-    """Write COUNT rows, doing things before some of the steps."""
+    """Write COUNT rows, with actions before some of the steps."""
     with sink_of(cluster, batch_size=2000, max_request_size=10_000, **options) as sink:
         router = router_to(sink, topic, batch_size=2000)
         for step in range(STEPS):
@@ -127,7 +127,7 @@ def test_too_few_replicas_in_sync(cluster: Brokers) -> None:
 
 
 def test_the_active_controller_is_paused(cluster: Brokers) -> None:
-    """A broker that was just started must ask it for producer ids; another has some left."""
+    """A broker that has just started must ask the controller for producer ids; others have some left."""
     topic = unused_topic()
     cluster.create_topic(topic)
     controller = cluster.active_controller()
@@ -212,7 +212,7 @@ def test_a_network_that_is_dead_for_a_while(cluster: Brokers) -> None:
 
 @pytest.mark.parametrize("same_cluster_id", [False, True], ids=["another id", "the same id"])
 def test_a_cluster_that_is_set_up_anew(new_broker: Callable[..., Broker], same_cluster_id: bool) -> None:
-    """Producer ids begin at 0 again, and nobody's records are taken for a repetition of somebody else's."""
+    """Producer ids begin at 0 again, and no records are taken for duplicates of another producer's."""
     broker = new_broker()
     broker.start()
     topic = unused_topic()
@@ -296,18 +296,18 @@ def test_delivery_ends_in_time_where_a_broker_hangs(new_broker: Callable[..., Br
 def test_delivery_ends_in_time_on_a_dead_network(
     cluster: Brokers, size: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Nothing comes back, and of large requests not even all gets into the sockets' buffers."""
+    """No response comes, and large requests do not even fit into the sockets' buffers."""
     topic = unused_topic()
     cluster.create_topic(topic)
     options = {"request_timeout_ms": 1000, "delivery_timeout_ms": 3000}
     ours = connected(cluster.proxied_bootstrap, request_timeout_ms=1000, send_buffer_bytes=1 << 16)
     caplog.set_level(logging.DEBUG, "pyspark_kafkalog")
-    with sink_of(ours) as sink:  # a leader that does not know yet that it leads may refuse the first request
+    with sink_of(ours) as sink:  # a leader that does not know its role yet may refuse the first request
         write_rows([numbered(1)], router_to(sink, topic), sink)
         sink.finish()
     with sink_of(ours, batch_size=1 << 20, max_in_flight=20, **options) as sink:
         router = router_to(sink, topic)
-        for count in (2, 3, 4):  # from the first answer on, requests are sent one behind the other
+        for count in (2, 3, 4):  # after the first response, requests are pipelined
             write_rows([numbered(1, size=size)], router, sink)
             while len(values_of(cluster.bootstrap, topic)) < count:
                 time.sleep(0.1)

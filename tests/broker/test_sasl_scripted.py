@@ -1,4 +1,4 @@
-"""Listeners that ask for a login and mean no good, or make no sense."""
+"""Listeners that ask for a login maliciously, or make no sense."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SALT = base64.b64encode(b"salt").decode()
 
 @dataclass
 class Listener:
-    """Answers the messages of a mechanism as ``says``, from the message and its number."""
+    """Answers the messages of a mechanism by ``says``, from the message and its number."""
 
     says: Callable[[bytes, int], bytes]
     heard: list[bytes] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Security options as TLS and the SASL mechanisms get them, and connections that live on under them."""
+"""Security options as passed to TLS and the SASL mechanisms, and connections that outlive sessions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ WRONG = "wrong-pass-5e0c"
 
 @pytest.mark.broker
 def test_large_answers_through_tls(secure_broker: SecureBroker) -> None:
-    """More than a TLS record, and several requests on the way at once."""
+    """More than a TLS record, and several requests in flight."""
     for number in range(5):
         secure_broker.make_topic(f"wide-{number}-{'x' * 100}", 100)
     tls = TlsOptions(truststore_certificates=secure_broker.certificates.authority)
@@ -53,7 +53,7 @@ def test_large_answers_through_tls(secure_broker: SecureBroker) -> None:
 
 @pytest.mark.broker
 def test_a_session_is_renewed_before_it_ends(tmp_path: Path) -> None:
-    """Brokers close a connection whose session has ended at its next request (KIP-368)."""
+    """Brokers close a connection at the first request after its session has ended (KIP-368)."""
     (port,) = free_ports(1)
     jaas = f'org.apache.kafka.common.security.plain.PlainLoginModule required user_{USER}="{PASSWORD}";'
     broker = Broker(
@@ -73,7 +73,7 @@ def test_a_session_is_renewed_before_it_ends(tmp_path: Path) -> None:
         request = MetadataRequest(topics=[], allow_auto_topic_creation=False)
         deadline = time.monotonic() + 5
         sent = answered = 0
-        while time.monotonic() < deadline:  # with two in flight all the time
+        while time.monotonic() < deadline:  # always with two in flight
             connection.send(request)
             sent += 1
             if connection.in_flight > 2:

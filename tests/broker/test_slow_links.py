@@ -1,4 +1,4 @@
-"""Links that are slow, stand still or end in the middle of an answer: what has come of it is not lost."""
+"""Links that are slow, stall or break inside a response: what has arrived is not lost."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def proxied(broker: FakeBroker) -> Iterator[Proxy]:
 
 
 class Link:
-    """A log of 32 batches behind a link, by default of 780 kB, and what of it a fetch of all reads."""
+    """A log of 32 batches behind a link, by default 780 kB, and a fetch of all of it."""
 
     def __init__(self, fault: Fault, *, times: int = FOR_EVER, value_size: int = 2_430) -> None:
         log = [batch(offset, size=value_size) for offset in RECORDS]
@@ -53,7 +53,7 @@ class Link:
         self.sent = 0
 
     def _says(self, wish: Wish) -> dict[str, object]:
-        """As brokers do: whole batches first, then what fits."""
+        """Like brokers: at least one whole batch, then whatever fits."""
         records = b"".join(self.script.log[wish.offset // 10 :])[: max(wish.max_bytes, self.batch)]
         return {"records": records, "high_watermark": 320, "last_stable_offset": 320}
 
@@ -72,7 +72,7 @@ class Link:
 
 
 def test_a_slow_link_brings_all_of_a_log_and_none_of_it_twice() -> None:
-    """200 kB/s, where an answer with all of the log takes ten times request.timeout.ms."""
+    """At 200 kB/s a response with the whole log takes ten times request.timeout.ms."""
     link = Link(trickle(200_000))
     assert link.read() == RECORDS
     assert link.sent < 1.02 * link.size
@@ -101,7 +101,7 @@ def test_an_answer_that_ends_half_way_is_used_as_far_as_it_came(end: object, at:
     assert link.read() == RECORDS
     offsets = [wish.offset for wish in link.script.wishes]
     came = at // link.batch * 10  # the header and the sizes are such that it makes no batch less
-    if end is reset:  # a reset may overtake what came before it
+    if end is reset:  # a reset may overtake the data before it
         assert offsets[1] <= came
     else:
         assert offsets[1] == came

@@ -1,4 +1,4 @@
-"""What a split asks a cluster for: no more than it must, and what went wrong since the plan is noticed."""
+"""A split sends no more requests than it must, and notices what has changed since the plan."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ LEADER = Belief(leader=2, epoch=6, end=100)
 AN_ID, ANOTHER_ID = "AAAAAAAAAAAAAAAAAAAABw", "AAAAAAAAAAAAAAAAAAAACQ"
 SEEN = Seen(AN_ID, leader_epoch=6, end=100)
 NO_FETCH_BY_ID = {18: (0, 3), METADATA: (0, 12), FETCH: (4, 12), LIST_OFFSETS: (1, 9)}
-"""As of Kafka 2.8 to 3.0."""
+"""Versions of Kafka 2.8 to 3.0."""
 NO_IDS_IN_METADATA = {18: (0, 3), METADATA: (0, 9), FETCH: (4, 13), LIST_OFFSETS: (1, 9)}
-"""As where one broker is still older than the others."""
+"""As when one broker is still older than the others."""
 
 
 @pytest.fixture(autouse=True)
@@ -59,13 +59,13 @@ def count(cluster: ScriptedCluster, split: Split, **how: Any) -> int:
 
 
 def believe(cluster: ScriptedCluster, **belief: Any) -> None:
-    """What both brokers hold for true from now on."""
+    """Change what both brokers believe."""
     for node in cluster.beliefs:
         cluster.beliefs[node] = replace(cluster.beliefs[node], **belief)
 
 
 def test_a_planned_split_costs_one_request(cluster: ScriptedCluster) -> None:
-    """A worker that knows the leader asks for records, by the topic's id, and for nothing else."""
+    """A worker that knows the leader only fetches records, by topic id."""
     assert count(cluster, Split(PARTITION, OffsetRange(0, 10), seen=SEEN)) == 10
     assert [kind for _, kind in cluster.requests] == [METADATA, FETCH]
     cluster.requests.clear()
@@ -116,7 +116,7 @@ each_version = pytest.mark.parametrize("versions", [None, NO_FETCH_BY_ID], ids=[
 def test_a_topic_made_anew_is_noticed(
     split: Split, versions: dict[int, tuple[int, int]] | None, end: int, whole_messages: bool
 ) -> None:
-    """However long it is, and with the epoch that the old one had, by a worker that knew the old one."""
+    """Whatever its length, even with the old topic's epoch, by a worker that knew the old topic."""
     given = {} if versions is None else {"versions": versions}
     with playing(ScriptedCluster({1: LEADER, 2: LEADER}, **given)) as cluster:
         assert count(cluster, Split(PARTITION, OffsetRange(0, 10), seen=SEEN)) == 10
@@ -138,7 +138,7 @@ def test_a_topic_made_anew_that_begins_later_is_named_so(cluster: ScriptedCluste
 
 @pytest.mark.parametrize("whole_messages", [True, False])
 def test_what_filters_leave_is_read(cluster: ScriptedCluster, whole_messages: bool) -> None:
-    """All the same, bounds are asked for: what is skipped must exist."""
+    """Bounds are still looked up: skipped records must exist."""
     for name, rows in (("filtered", 10), ("all filtered", 0)):
         assert count(cluster, PLANS[name], whole_messages=whole_messages) == rows
         assert [kind for _, kind in cluster.requests if kind != METADATA] == [
@@ -186,7 +186,7 @@ def test_an_end_that_goes_back_is_noticed_before_any_row(cluster: ScriptedCluste
 def test_an_end_that_goes_back_for_a_while_costs_nothing(
     cluster: ScriptedCluster, answers: int, fail_on_data_loss: bool
 ) -> None:
-    """As that of a new leader, until its followers have told it where they are."""
+    """Like that of a new leader, until its followers have reported their progress."""
     cluster.beliefs[2] = replace(LEADER, end=40, until=answers)
     split = PLANS["fixed"]
     assert count(cluster, split, fail_on_data_loss=fail_on_data_loss) == 100
@@ -197,7 +197,7 @@ def test_an_end_that_goes_back_for_a_while_costs_nothing(
 def test_an_end_that_was_looked_up_is_not_doubted_either(
     cluster: ScriptedCluster, answers: int, fail_on_data_loss: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where the plan left it open: it goes back for a while before the first fetch."""
+    """If the plan left the end open: the end goes back for a while before the first fetch."""
     opened = reader(cluster, fail_on_data_loss=fail_on_data_loss)
     assert isinstance(opened, RecordReader)
     look_up = opened.place.watermarks

@@ -1,4 +1,4 @@
-"""Topics of others that come and go hold up nobody; those of a query do so no longer than one of them."""
+"""Other users' topics that come and go delay nobody; a query's own delay it no longer than one of them."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_place_waits_for_brokers_to_agree_as_long_as_it_does_for_records(
 
 
 def churning() -> set[str]:
-    """Every 0.2 seconds one goes and another comes."""
+    """Every 0.2 seconds one topic goes and another comes."""
     now = int(time.monotonic() * 5)
     return {"t", f"x{now}", f"x{now + 1}", f"x{now + 2}"}
 
