@@ -147,11 +147,13 @@ def test_a_group_with_live_members_is_described_and_takes_no_commit(
         assert member.partitions == (partition, TopicPartition(topic, 1))
         assert member.client_id.startswith("kafka-python")
         assert member.host.strip("/") == "127.0.0.1"
-        with pytest.raises(GroupError, match=rf"{group}.*live members, UNKNOWN_MEMBER_ID.*kafka\.group\.id"):
+        with pytest.raises(
+            GroupError, match=rf"{group}.*live members \(UNKNOWN_MEMBER_ID\).*kafka\.group\.id"
+        ):
             groups.commit(group, {partition: CommittedOffset(1)})
-        with pytest.raises(GroupError, match="live members, GROUP_SUBSCRIBED_TO_TOPIC"):
+        with pytest.raises(GroupError, match=r"live members \(GROUP_SUBSCRIBED_TO_TOPIC\)"):
             groups.delete_offsets(group, [partition])
-        with pytest.raises(GroupError, match=f"Deleting group {group}: .*live members, NON_EMPTY_GROUP"):
+        with pytest.raises(GroupError, match=rf"Deleting group {group}: .*live members \(NON_EMPTY_GROUP\)"):
             groups.delete_group(group)
     groups.commit(group, {partition: CommittedOffset(1)})
     assert groups.committed(group) == {partition: CommittedOffset(1, 0)}

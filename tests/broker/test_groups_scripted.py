@@ -124,10 +124,10 @@ def test_a_broker_of_kafka_0_11() -> None:
 @pytest.mark.parametrize(
     ("code", "kind", "text"),
     [
-        (22, GroupError, "live members, ILLEGAL_GENERATION"),
-        (25, GroupError, "live members, UNKNOWN_MEMBER_ID"),
-        (27, GroupError, "live members, REBALANCE_IN_PROGRESS"),
-        (113, GroupError, "live members, STALE_MEMBER_EPOCH"),
+        (22, GroupError, r"live members \(ILLEGAL_GENERATION\)"),
+        (25, GroupError, r"live members \(UNKNOWN_MEMBER_ID\)"),
+        (27, GroupError, r"live members \(REBALANCE_IN_PROGRESS\)"),
+        (113, GroupError, r"live members \(STALE_MEMBER_EPOCH\)"),
         (28, GroupError, "INVALID_COMMIT_OFFSET_SIZE.*offset.metadata.max.bytes"),
         (87, BrokerError, "INVALID_RECORD"),
     ],

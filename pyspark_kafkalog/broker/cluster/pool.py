@@ -138,7 +138,7 @@ class ConnectionPool:
             try:
                 backoff.pause(error, first_contact=True)
             except BrokerConnectionError as e:
-                others = f", nor do the other {len(servers) - 1} bootstrap servers answer"
+                others = f"; nor do the other {len(servers) - 1} bootstrap servers answer"
                 message = e.message + (others if len(servers) > 1 else "")
                 raise UnreachedError(message, broker=e.broker, hint=e.hint) from e
 

@@ -47,7 +47,7 @@ from pyspark_kafkalog.options.brokers import FetchOptions
 
 _SLACK = 64 << 10
 """Bytes to request beyond what the rest of a range is likely to take."""
-_MIN_EMPTY_RESPONSES = 3
+_MIN_EMPTY = 3
 """How many responses without records, at least, prove a range empty."""
 _ORIGIN = Origin()
 
@@ -125,7 +125,7 @@ class _PartitionFetcher:
         """The response that :meth:`confirm` got."""
         self._smallest = 0
         """Bytes to request at least, after a batch did not fit."""
-        self._empty_responses = 0
+        self._empty = 0
         self._stride = 1
         self._patience = self._new_patience()
 
@@ -199,9 +199,8 @@ class _PartitionFetcher:
         if fetched.error_code:
             raise RetryFetch(self._link.error(fetched.error_code), refresh=False)
         if found is None:
-            raise RetryFetch(
-                self._error("The broker throttles this client and returned no records"), refresh=False
-            )
+            error = self._error("The broker throttles this client and returned no records")
+            raise RetryFetch(error, refresh=False)
         if found.error_code:
             self._handle_error(found.error_code)
             return None
@@ -209,7 +208,7 @@ class _PartitionFetcher:
         if is_sent_away:
             self._link.go_to_replica(found.preferred_read_replica)
         if found.size:
-            self._empty_responses = 0
+            self._empty = 0
             return found
         if not is_sent_away:
             self._check_empty(found.last_stable_offset if self._read_committed else found.high_watermark)
@@ -217,16 +216,13 @@ class _PartitionFetcher:
 
     def _check_empty(self, end: int) -> None:
         """No records came, although the broker could have sent any below ``end``."""
-        self._empty_responses += 1
-        if (
-            end < self._end
-            or self._empty_responses < _MIN_EMPTY_RESPONSES
-            or self._empty_responses < self._responses_until_empty()
-        ):
-            raise RetryFetch(self._error(f"It has no records there and ends at offset {end}"), refresh=False)
+        self._empty += 1
+        if end < self._end or self._empty < _MIN_EMPTY or self._empty < self._empty_until_gap():
+            error = self._error(f"The log has no records there and ends at offset {end}")
+            raise RetryFetch(error, refresh=False)
         self._position = self._end
 
-    def _responses_until_empty(self) -> float:
+    def _empty_until_gap(self) -> float:
         """How many responses without records, from below the end of the log, prove a gap.
 
         Only compaction leaves such a gap, where the last records of a segment were
@@ -234,13 +230,10 @@ class _PartitionFetcher:
         """
         configs = self._cluster.topic_config(self._partition.topic)
         if configs is None:
-            return 3 * _MIN_EMPTY_RESPONSES
+            return 3 * _MIN_EMPTY
         is_tiered = configs.get("remote.storage.enable") == "true"
-        return (
-            _MIN_EMPTY_RESPONSES
-            if "compact" in configs.get("cleanup.policy", "") and not is_tiered
-            else math.inf
-        )
+        is_compacted = "compact" in configs.get("cleanup.policy", "")
+        return _MIN_EMPTY if is_compacted and not is_tiered else math.inf
 
     def _handle_error(self, code: int) -> None:
         if code == OFFSET_OUT_OF_RANGE:

@@ -57,7 +57,7 @@ def group_error(
     message = f"{doing}{where}: {name_of(code)}{rest}"
     if code in _LIVE_MEMBERS:
         return GroupError(
-            f"{doing}{where}: the group has live members, {name_of(code)}{rest}",
+            f"{doing}{where}: the group has live members ({name_of(code)}){rest}",
             topic_partition=partition,
             hint=_STOP_THEM,
         )

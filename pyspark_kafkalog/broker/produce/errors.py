@@ -43,7 +43,7 @@ DENIED = frozenset({_TOPIC_AUTHORIZATION_FAILED, _CLUSTER_AUTHORIZATION_FAILED})
 _NEW_ID = "The next attempt takes a new producer id."
 _HINTS = {
     -1: "See the broker's own log.",
-    _MESSAGE_TOO_LARGE: "Lower kafka.batch.size below the topic's max.message.bytes, or raise that.",
+    _MESSAGE_TOO_LARGE: "Lower kafka.batch.size below the topic's max.message.bytes, or raise the latter.",
     17: "Internal topics cannot be written to.",
     _RECORD_LIST_TOO_LARGE: "Lower kafka.batch.size.",
     _TOPIC_AUTHORIZATION_FAILED: "Grant the principal Write on the topic in the cluster's ACLs.",

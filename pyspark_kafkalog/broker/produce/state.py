@@ -63,7 +63,7 @@ class Batch:
     number: int
     created: float
     attempts: int = 0
-    last_error: str = "it was not sent yet"
+    last_error: str = "not sent yet"
     done: bool = False
 
 

@@ -51,7 +51,7 @@ _RETRY = {
 _RIGHTS = {
     29: "Grant the principal Describe and Read (to write: Write) on the topic in the cluster's ACLs.",
     30: "Grant the principal Read on the group in the cluster's ACLs.",
-    31: "Grant the principal the right on the cluster in the cluster's ACLs.",
+    31: "Grant the principal the required right on the cluster in its ACLs.",
     53: "Grant the principal Write on the transactional id in the cluster's ACLs.",
 }
 

@@ -128,7 +128,7 @@ def _with_tls(sock: socket.socket, address: Address, tls: ssl.SSLContext) -> soc
             broker=str(address),
             hint="Check that kafka.ssl.truststore.certificates (or .location) holds the authority that"
             " signed it, and that it names the host;"
-            " kafka.ssl.endpoint.identification.algorithm='' skips the name.",
+            " kafka.ssl.endpoint.identification.algorithm='' skips the host name check.",
         ) from e
     except ssl.SSLError as e:
         sock.close()
