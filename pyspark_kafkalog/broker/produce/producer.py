@@ -34,7 +34,7 @@ from pyspark_kafkalog.broker.produce.request import (
 )
 from pyspark_kafkalog.broker.produce.state import Answer, ProduceLimits, ProduceState, Request
 from pyspark_kafkalog.broker.wire.connection import Connection, readable
-from pyspark_kafkalog.broker.wire.deadline import Deadline
+from pyspark_kafkalog.broker.wire.deadline import SHORTEST_WAIT, Deadline
 from pyspark_kafkalog.broker.wire.error_codes import (
     LEADER_NOT_AVAILABLE,
     UNKNOWN_TOPIC_OR_PARTITION,
@@ -297,8 +297,8 @@ class Producer:
             )
 
     def _deadline(self) -> Deadline:
-        """The deadline of the next step, so that the delivery timeout is kept."""
-        return Deadline.after(self._state.time_left(self._clock.now()))
+        """The deadline of the next step, by the delivery timeout."""
+        return Deadline.after(max(self._state.time_left(self._clock.now()), SHORTEST_WAIT))
 
     def _receive(self, timeout: float) -> None:
         """Take all responses that have arrived, waiting up to ``timeout`` seconds for the first."""

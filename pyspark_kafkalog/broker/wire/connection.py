@@ -30,7 +30,7 @@ from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
 from pyspark_kafkalog import __version__
 from pyspark_kafkalog.broker.wire import broken, frames, sockets
 from pyspark_kafkalog.broker.wire.answers import UNREADABLE, read_body, read_header
-from pyspark_kafkalog.broker.wire.deadline import Deadline
+from pyspark_kafkalog.broker.wire.deadline import SHORTEST_WAIT, Deadline
 from pyspark_kafkalog.broker.wire.error_codes import UNSUPPORTED_VERSION, error_of
 from pyspark_kafkalog.broker.wire.frames import Pace
 from pyspark_kafkalog.broker.wire.sasl import authenticate
@@ -146,7 +146,7 @@ class Connection:
         """Seconds that a whole frame may take from now on."""
         if self._deadline is None:
             return self._options.request_timeout_ms / 1000 * _SLOW_FRAME
-        return self._deadline.left
+        return max(self._deadline.left, SHORTEST_WAIT)
 
     def _pace(self, deadline: Deadline | None = None, stall: float | None = None) -> Pace:
         stall = self._options.request_timeout_ms / 1000 if stall is None else stall

@@ -9,6 +9,9 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
+SHORTEST_WAIT = 0.001
+"""Seconds that a wait on a socket takes at least: what has already arrived is read even after a deadline."""
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class Deadline:

@@ -11,9 +11,10 @@ import ssl
 import time
 from collections.abc import Sequence
 
+from pyspark_kafkalog.broker.wire.deadline import SHORTEST_WAIT
+
 _PIECES_AT_ONCE = 512
 """Below IOV_MAX on every system."""
-_SHORTEST_WAIT = 0.001
 
 
 class Pace:
@@ -38,7 +39,7 @@ class Pace:
         self.is_stalled = stall <= total
         if min(stall, total) <= 0 and self.bytes:
             raise TimeoutError
-        return max(min(stall, total), _SHORTEST_WAIT)
+        return max(min(stall, total), SHORTEST_WAIT)
 
     def moved(self, count: int) -> None:
         """Count bytes that were received or sent."""

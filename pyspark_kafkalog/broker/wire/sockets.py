@@ -7,7 +7,7 @@ import socket
 import ssl
 from typing import Any, NamedTuple
 
-from pyspark_kafkalog.broker.wire.deadline import Deadline
+from pyspark_kafkalog.broker.wire.deadline import SHORTEST_WAIT, Deadline
 from pyspark_kafkalog.errors import AuthenticationError, BrokerConnectionError, BrokerError
 from pyspark_kafkalog.options.brokers import ConnectionOptions
 
@@ -15,8 +15,6 @@ NO_TLS_THERE = (
     "The listener does not seem to speak TLS: check the port, or set kafka.security.protocol to PLAINTEXT"
     " or SASL_PLAINTEXT."
 )
-_SHORTEST_WAIT = 0.001
-"""Seconds; 0 would make a socket non-blocking."""
 _TOO_OLD = (
     "This machine's OpenSSL offers none of kafka.ssl.enabled.protocols: name TLSv1.2 or TLSv1.3, as"
     " TLSv1 and TLSv1.1 need a lower security level of OpenSSL."
@@ -79,12 +77,12 @@ def open_socket(
         share = deadline.left / (len(found) - number)
         try:
             sock = _connected(
-                socket.socket(family, kind, protocol), where, options, max(share, _SHORTEST_WAIT)
+                socket.socket(family, kind, protocol), where, options, max(share, SHORTEST_WAIT)
             )
         except (OSError, OverflowError) as e:
             errors.append(e)
             continue
-        sock.settimeout(max(deadline.left, _SHORTEST_WAIT))
+        sock.settimeout(max(deadline.left, SHORTEST_WAIT))
         return sock if tls is None else _with_tls(sock, address, tls)
     refused = all(isinstance(error, ConnectionRefusedError) for error in errors)
     raise (RefusedError if refused else BrokerConnectionError)(
