@@ -14,7 +14,7 @@ from pyspark_kafkalog.broker.fetch import list_offsets
 from pyspark_kafkalog.broker.fetch.end_offsets import EndOffsets
 from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.broker.wire.error_codes import Refused
-from pyspark_kafkalog.broker.wire.sockets import BrokenHandshakeError, UnreachedError
+from pyspark_kafkalog.broker.wire.sockets import BrokenHandshakeError, NeverReachedError
 from pyspark_kafkalog.errors import (
     AuthenticationError,
     AuthorizationError,
@@ -263,7 +263,7 @@ class Brokers:
                 raise
             except BrokerError as e:
                 # Before any broker has answered, a wrong option is likelier than a failure.
-                if isinstance(e, UnreachedError) or (
+                if isinstance(e, NeverReachedError) or (
                     isinstance(e, BrokenHandshakeError) and not self._cluster.metadata.brokers
                 ):
                     raise

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pyspark_kafkalog.broker.wire.backoff import Backoff
 from pyspark_kafkalog.broker.wire.connection import Connection
 from pyspark_kafkalog.broker.wire.deadline import Deadline
-from pyspark_kafkalog.broker.wire.sockets import Address, UnknownHostError, UnreachedError
+from pyspark_kafkalog.broker.wire.sockets import Address, NeverReachedError, UnknownHostError
 from pyspark_kafkalog.broker.wire.tls import tls_context
 from pyspark_kafkalog.errors import BrokerConnectionError
 from pyspark_kafkalog.options.brokers import ConnectionOptions
@@ -140,7 +140,7 @@ class ConnectionPool:
             except BrokerConnectionError as e:
                 others = f"; nor do the other {len(servers) - 1} bootstrap servers answer"
                 message = e.message + (others if len(servers) > 1 else "")
-                raise UnreachedError(message, broker=e.broker, hint=e.hint) from e
+                raise NeverReachedError(message, broker=e.broker, hint=e.hint) from e
 
     def retain(self, brokers: Collection[Address]) -> None:
         """Close idle connections to addresses that no longer belong to brokers."""

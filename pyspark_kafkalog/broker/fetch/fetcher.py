@@ -204,13 +204,13 @@ class _PartitionFetcher:
         if found.error_code:
             self._handle_error(found.error_code)
             return None
-        is_sent_away = found.preferred_read_replica >= 0
-        if is_sent_away:
+        is_redirected = found.preferred_read_replica >= 0
+        if is_redirected:
             self._link.go_to_replica(found.preferred_read_replica)
         if found.size:
             self._empty = 0
             return found
-        if not is_sent_away:
+        if not is_redirected:
             self._check_empty(found.last_stable_offset if self._read_committed else found.high_watermark)
         return None
 

@@ -125,7 +125,7 @@ class FetchLink:
         connection = self._connected()
         if not connection.in_flight:
             self._send(connection, params)
-        begun = time.monotonic()
+        started = time.monotonic()
         stall_ms = self._cluster.options.request_timeout_ms + self._options.fetch_max_wait_ms
         answer = connection.receive_frame(
             pa.allocate_buffer,
@@ -141,7 +141,7 @@ class FetchLink:
             if answer.broken is not None:
                 raise answer.broken from None
             raise
-        self._fit_to_link(time.monotonic() - begun, fetched, is_part=answer.broken is not None)
+        self._fit_to_link(time.monotonic() - started, fetched, is_part=answer.broken is not None)
         if answer.broken is None:
             connection.throttle(fetched.throttle_time_ms)
         else:

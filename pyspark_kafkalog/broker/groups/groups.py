@@ -123,12 +123,12 @@ class BrokerGroups:
         """
         if not offsets:
             return
-        begun = time.monotonic()
+        started = time.monotonic()
         deadline = Deadline.after(self._timeout)
         request = _commit_request(group, self._with_epochs(offsets))
 
         def read(response: Any) -> dict[TopicPartition, int] | Refused:
-            is_proven = time.monotonic() - begun >= metadata.PROVEN_AFTER
+            is_proven = time.monotonic() - started >= metadata.PROVEN_AFTER
             codes = {
                 TopicPartition(topic.name, answer.partition_index): answer.error_code
                 for topic in response.topics

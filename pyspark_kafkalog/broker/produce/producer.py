@@ -242,9 +242,9 @@ class Producer:
         brokers = self._cluster.metadata.brokers
         leaders = {p: leader.node_id for p, leader in found.items() if leader and leader.node_id in brokers}
         self._state.set_leaders(leaders)
-        without = found.keys() - leaders.keys()
-        self._cluster.forget({partition.topic for partition in without})
-        self._state.no_leader(without, "the partition has no leader", self._clock.now())
+        leaderless = found.keys() - leaders.keys()
+        self._cluster.forget({partition.topic for partition in leaderless})
+        self._state.no_leader(leaderless, "the partition has no leader", self._clock.now())
 
     def _send(self, request: Request) -> None:
         node, options = request.node, self._options

@@ -9,9 +9,9 @@ import time
 from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.broker.wire.sockets import (
     BrokenHandshakeError,
-    RefusedError,
+    ClosedPortError,
+    NeverReachedError,
     UnknownHostError,
-    UnreachedError,
 )
 from pyspark_kafkalog.options.brokers import ConnectionOptions
 
@@ -33,7 +33,7 @@ class Backoff:
             first, maximum = options.reconnect_backoff_ms, options.reconnect_backoff_max_ms
         self._next = first / 1000
         self._maximum = maximum / 1000
-        self._begun = time.monotonic()
+        self._started = time.monotonic()
         self.deadline = deadline
         """When attempts must end."""
         self._connection_setup = options.socket_connection_setup_timeout_ms / 1000
@@ -52,17 +52,17 @@ class Backoff:
             listens for at most half as long.
         """
         deadline = self.deadline
-        if isinstance(error, UnreachedError) or (first_contact and isinstance(error, UnknownHostError)):
-            deadline = Deadline(self._begun)
-        elif first_contact and isinstance(error, RefusedError):
-            deadline = Deadline(self._begun + self._connection_setup / 2).bounded_by(deadline)
+        if isinstance(error, NeverReachedError) or (first_contact and isinstance(error, UnknownHostError)):
+            deadline = Deadline(self._started)
+        elif first_contact and isinstance(error, ClosedPortError):
+            deadline = Deadline(self._started + self._connection_setup / 2).bounded_by(deadline)
         elif first_contact and isinstance(error, BrokenHandshakeError):
-            deadline = Deadline(self._begun + self._connection_setup).bounded_by(deadline)
+            deadline = Deadline(self._started + self._connection_setup).bounded_by(deadline)
         pause = self._next * random.uniform(0.8, 1.2)
         now = time.monotonic()
         if now + pause > deadline.at:
             raise self._before_last or error
-        if now - self._begun > _QUIET_SECONDS and not self._has_warned:
+        if now - self._started > _QUIET_SECONDS and not self._has_warned:
             self._has_warned = True
             _log.warning("Retrying for up to %d s: %s", deadline.at - now, error)
         else:

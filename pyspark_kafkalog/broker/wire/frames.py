@@ -25,7 +25,7 @@ class Pace:
         """How many bytes have moved so far."""
         self._stall = min(stall, total)
         self._total = total
-        self._last = self._begun = time.monotonic()
+        self._last = self._started = time.monotonic()
         self.is_stalled = True
         """Whether the limit for the next byte ends before the limit for the whole frame."""
 
@@ -35,7 +35,7 @@ class Pace:
         :raises TimeoutError: if a limit has passed.
         """
         now = time.monotonic()
-        stall, total = self._last + self._stall - now, self._begun + self._total - now
+        stall, total = self._last + self._stall - now, self._started + self._total - now
         self.is_stalled = stall <= total
         if min(stall, total) <= 0 and self.bytes:
             raise TimeoutError

@@ -25,11 +25,11 @@ class UnknownHostError(BrokerConnectionError):
     """A host name that cannot be resolved."""
 
 
-class RefusedError(BrokerConnectionError):
+class ClosedPortError(BrokerConnectionError):
     """A port on which nobody listens."""
 
 
-class UnreachedError(BrokerConnectionError):
+class NeverReachedError(BrokerConnectionError):
     """No broker has ever answered, and each bootstrap server had its chance: waiting longer is useless."""
 
 
@@ -85,7 +85,7 @@ def open_socket(
         sock.settimeout(max(deadline.left, SHORTEST_WAIT))
         return sock if tls is None else _with_tls(sock, address, tls)
     refused = all(isinstance(error, ConnectionRefusedError) for error in errors)
-    raise (RefusedError if refused else BrokerConnectionError)(
+    raise (ClosedPortError if refused else BrokerConnectionError)(
         f"Cannot connect to the broker: {errors[-1]}",
         broker=str(address),
         hint="Check that it runs, and that its advertised host and port can be reached from here.",
