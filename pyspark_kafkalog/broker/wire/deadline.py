@@ -39,7 +39,7 @@ class Deadline:
         """Whether no time is left."""
         return time.monotonic() >= self.at
 
-    def share(self, count: float) -> Deadline:
+    def share(self, count: int) -> Deadline:
         """The deadline of the next of ``count`` attempts that share the time left."""
         return Deadline.after(self.left / count)
 
