@@ -178,8 +178,8 @@ def test_a_range_that_compaction_emptied_to_its_end(broker: Broker, monkeypatch:
     partition = new_topic(broker, cleanup_policy="compact")
     write(broker, partition, numbers(10), key=lambda i: b"%d" % i)
     brokers = place(broker.bootstrap, fetch_max_wait_ms=50)
-    real = fetch_module._Fetching._nothing
-    monkeypatch.setattr(fetch_module._Fetching, "_nothing", lambda self, end: real(self, 20))
+    real = fetch_module._PartitionFetcher._check_empty
+    monkeypatch.setattr(fetch_module._PartitionFetcher, "_check_empty", lambda self, end: real(self, 20))
     monkeypatch.setattr(brokers, "watermarks", lambda partitions, **_: {partition: Watermarks(0, 20, 20)})
     assert offsets_of(brokers, partition) == list(range(10))
     other = new_topic(broker)

@@ -169,7 +169,7 @@ def test_offsets_and_groups_are_deleted(groups: BrokerGroups, topic: str) -> Non
     groups.delete_group(group)
     assert groups.committed(group) == {}
     assert group not in groups.group_ids()
-    with pytest.raises(GroupError, match=r"GROUP_ID_NOT_FOUND.*name is right"):
+    with pytest.raises(GroupError, match=r"GROUP_ID_NOT_FOUND.*Check its name"):
         groups.delete_group(group)
 
 
@@ -258,6 +258,6 @@ def test_a_share_group_is_known_by_name_and_takes_no_commit(
         described = groups.describe([group])[group]
         assert (described.protocol_type, described.members) == ("share", ())
         assert group in groups.group_ids()
-        with pytest.raises(GroupError, match=f"{group}: GROUP_ID_NOT_FOUND.*group of consumers"):
+        with pytest.raises(GroupError, match=f"{group}: GROUP_ID_NOT_FOUND.*is a consumer group"):
             groups.commit(group, {TopicPartition(topic, 0): CommittedOffset(1)})
         assert groups.committed(group) == {}
