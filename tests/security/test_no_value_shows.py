@@ -24,7 +24,7 @@ from pyspark_kafkalog.options.settings import PlaceOptions, place_options, read_
 from pyspark_kafkalog.options.table import BY_NAME, Where
 from pyspark_kafkalog.options.user_options import forget_logged
 from pyspark_kafkalog.places import open_place
-from tests.broker.fake_broker import API_VERSIONS, METADATA, Asked, FakeBroker, framed, serving
+from tests.broker.fake_broker import API_VERSIONS, METADATA, FakeBroker, Received, encoded, serving
 
 HUSH = "Hush7"
 PACKAGE = "org.apache.kafka.common.security"
@@ -92,21 +92,19 @@ QUICK = {
 }
 
 
-def echoing(asked: Asked) -> bytes | None:
+def echoing(received: Received) -> bytes | None:
     """Offers every mechanism, and refuses each login with what came, which a broker may well repeat."""
-    if asked.api_key == SASL_HANDSHAKE:
+    if received.api_key == SASL_HANDSHAKE:
         response = SaslHandshakeResponse(
             error_code=0, mechanisms=["PLAIN", "SCRAM-SHA-256", "OAUTHBEARER", "GSSAPI"]
         )
-        return framed(asked.correlation_id, bytes(response.encode(version=asked.version)))
-    if asked.api_key == SASL_AUTHENTICATE:
-        said = asked.frame[asked.frame.find(b"\0", 12) :].decode("latin-1")
+        return encoded(received, response)
+    if received.api_key == SASL_AUTHENTICATE:
+        said = received.frame[received.frame.find(b"\0", 12) :].decode("latin-1")
         response = SaslAuthenticateResponse(
             error_code=58, error_message=f"Refused: {said}", auth_bytes=b"", session_lifetime_ms=0
         )
-        return framed(
-            asked.correlation_id, bytes(response.encode(version=asked.version)), flexible=asked.version > 1
-        )
+        return encoded(received, response)
     return None
 
 

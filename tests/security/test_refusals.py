@@ -50,27 +50,27 @@ REFUSED: dict[str, tuple[Login, type[Exception], str]] = {
     "a wrong password of PLAIN": (
         lambda its: password_login(its, "SASL_SSL", "PLAIN", password=WRONG),
         AuthenticationError,
-        "PLAIN fails.*Invalid username or password.*password",
+        "PLAIN failed.*Invalid username or password.*password",
     ),
     "a wrong password of SCRAM-SHA-256": (
         lambda its: password_login(its, "SASL_PLAINTEXT", "SCRAM-SHA-256", password=WRONG),
         AuthenticationError,
-        "SCRAM-SHA-256 fails.*invalid credentials.*password",
+        "SCRAM-SHA-256 failed.*invalid credentials.*password",
     ),
     "a wrong password of SCRAM-SHA-512": (
         lambda its: password_login(its, "SASL_SSL", "SCRAM-SHA-512", password=WRONG),
         AuthenticationError,
-        "SCRAM-SHA-512 fails.*invalid credentials.*password",
+        "SCRAM-SHA-512 failed.*invalid credentials.*password",
     ),
     "an unknown user": (
         lambda its: password_login(its, "SASL_SSL", "SCRAM-SHA-512", user="mallory"),
         AuthenticationError,
-        "SCRAM-SHA-512 fails.*invalid credentials",
+        "SCRAM-SHA-512 failed.*invalid credentials",
     ),
     "an expired token": (
         lambda its: oauth_login(its, "SASL_SSL", f'oauth.access.token="{unsecured_token(seconds=-100)}"'),
         AuthenticationError,
-        "OAUTHBEARER fails.*invalid_token",
+        "OAUTHBEARER failed.*invalid_token",
     ),
     "an authority that did not sign": (
         lambda its: with_other_authority(its, password_login(its, "SASL_SSL", "PLAIN")),
@@ -90,7 +90,7 @@ REFUSED: dict[str, tuple[Login, type[Exception], str]] = {
     "no certificate of the client": (
         lambda its: at(its, "SSL"),
         AuthenticationError,
-        "refuses the TLS connection.*kafka.ssl.keystore",
+        "refused the TLS connection.*kafka.ssl.keystore",
     ),
     "a wrong password of the key": (
         lambda its: certificate_login(its, encrypted=True) | {"kafka.ssl.key.password": WRONG},
@@ -110,12 +110,12 @@ REFUSED: dict[str, tuple[Login, type[Exception], str]] = {
     "TLS towards a plain listener": (
         lambda its: elsewhere(certificate_login(its), its.bootstrap),
         BrokerError,
-        "TLS fails.*kafka.security.protocol",
+        "TLS failed.*kafka.security.protocol",
     ),
     "SASL over TLS towards SASL without": (
         lambda its: elsewhere(password_login(its, "SASL_SSL", "PLAIN"), its.address("SASL_PLAINTEXT")),
         BrokerError,
-        "TLS fails.*kafka.security.protocol",
+        "TLS failed.*kafka.security.protocol",
     ),
     "no SASL towards SASL": (
         lambda its: plain(its.address("SASL_PLAINTEXT")),
@@ -125,7 +125,7 @@ REFUSED: dict[str, tuple[Login, type[Exception], str]] = {
     "SASL towards a listener without": (
         lambda its: elsewhere(password_login(its, "SASL_PLAINTEXT", "PLAIN"), its.bootstrap),
         AuthenticationError,
-        "does not ask for SASL.*kafka.security.protocol",
+        "does not use SASL.*kafka.security.protocol",
     ),
 }
 
