@@ -19,7 +19,7 @@ from pyspark_kafkalog.options.largemessages import LargeMessageOptions
 from pyspark_kafkalog.reading.ranges import ReadRules, RecordReader, SplitReader
 from pyspark_kafkalog.reading.splits import Split
 from pyspark_kafkalog.reading.whole_messages import WholeMessageReader
-from tests.broker.fake_broker import FETCH, LIST_OFFSETS, METADATA
+from tests.broker.fake_broker import FETCH, LIST_OFFSETS, METADATA, Received
 from tests.broker.reading import SCHEMA
 from tests.broker.scripted_cluster import Belief, ScriptedCluster, playing
 from tests.broker.test_deposed_leader import brokers
@@ -294,10 +294,10 @@ def altered(cluster: ScriptedCluster, alter: Callable[[int, Any], None], monkeyp
     """Have ``alter`` change the fetch responses of each node."""
     answer = cluster._records
 
-    def records(node: int, belief: Belief, request: Received) -> tuple[Any, bool]:
-        body, flexible = answer(node, replace(belief, leader=node), request)
+    def records(node: int, belief: Belief, request: Received) -> Any:
+        body = answer(node, replace(belief, leader=node), request)
         alter(node, body)
-        return body, flexible
+        return body
 
     monkeypatch.setattr(cluster, "_records", records)
 

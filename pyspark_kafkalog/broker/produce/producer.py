@@ -142,7 +142,7 @@ class Producer:
             self._cluster.refresh([topic], deadline=Deadline.after(self._delivery_timeout))
             if number < partition_count(self._cluster, topic, timeout=self._delivery_timeout):
                 return True
-            if deadline.remaining < pause:
+            if deadline.left < pause:
                 return False
             time.sleep(pause)
 
