@@ -17,8 +17,9 @@ import os
 import re
 import stat
 import time
+import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Set
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, NamedTuple, TypeVar
@@ -32,6 +33,10 @@ _SCHEME = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+)(?P<rest>:.*)\Z", re.D
 _ARROW_SCHEMES = frozenset({"file", "s3", "gs", "gcs", "hdfs", "viewfs", "abfs", "abfss"})
 _ALIASES = {"s3a": "s3", "s3n": "s3"}
 """Names that Hadoop gives to file systems of pyarrow."""
+_STORES = frozenset({"s3", "gcs", "abfs"})
+"""Where a file appears, whole, when its stream is closed."""
+NEW_SUFFIX = ".new"
+"""Ends the name of a whole file that is about to replace the one it is named after."""
 _SECRETS = re.compile(r"(?<=://)[^/@]*@|[?].*", re.DOTALL)
 """What a URI may hold of credentials."""
 _MAX_TEXT_FILE = 64 << 20
@@ -215,6 +220,55 @@ class Folder:
                 raise LogDirectoryError(f"A file of {file.size} bytes is no checkpoint", file=file.name)
         except FileNotFoundError:
             return None
+
+    def replace(self, name: str, data: bytes) -> None:
+        """Put a whole new file ``name`` in place of the old one, if any; the folder is made if it is missing.
+
+        HDFS and some file systems of fsspec rename to new names only. There the old file is deleted once
+        the new one is whole under a name of its own, where :meth:`read_replaced` finds it after a kill.
+        Nothing is flushed: what must outlast a loss of power goes through :mod:`.log.durable`.
+
+        :raises OSError: if it cannot be written.
+        """
+        self.filesystem.create_dir(self.path, recursive=True)
+        path, new = self._join(name), self._join(name + NEW_SUFFIX)
+        if self.filesystem.type_name in _STORES:
+            self._write(path, data)
+            return
+        temporary = self._join(f".{name}.{uuid.uuid4().hex}")
+        self._write(temporary, data)
+        try:
+            self.filesystem.move(temporary, path)
+        except OSError:
+            if not self._is_file(path):
+                raise
+            if self._is_file(new):  # left by a kill, and the file itself is good
+                self.filesystem.delete_file(new)
+            self.filesystem.move(temporary, new)
+            self.filesystem.delete_file(path)
+            self.filesystem.move(new, path)
+
+    def read_replaced(self, name: str) -> bytes | None:
+        """What :meth:`replace` put into the file ``name``; None if there is none.
+
+        :raises OSError: if it cannot be read.
+        """
+        for candidate in (name, name + NEW_SUFFIX, name):  # renamed between the first look and the second
+            with (
+                suppress(FileNotFoundError),
+                self.filesystem.open_input_file(self._join(candidate)) as file,
+            ):
+                data: bytes = file.read()
+                return data
+        return None
+
+    def _write(self, path: str, data: bytes) -> None:
+        with self.filesystem.open_output_stream(path) as stream:
+            stream.write(data)
+
+    def _is_file(self, path: str) -> bool:
+        self._forget()
+        return self.filesystem.get_file_info(path).type == fs.FileType.File
 
     def check_inside(self, name: str) -> None:
         """:class:`LogDirectoryError` if ``name`` is a link that leads out of ``top`` (local file systems)."""

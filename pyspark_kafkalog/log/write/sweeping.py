@@ -19,6 +19,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from pyspark_kafkalog.log.durable import replace
 from pyspark_kafkalog.log.write.staging import STAGED_NAME, field_of_name
 
 ABANDONED_FILE = ".kafkalog-abandoned"
@@ -106,7 +107,7 @@ def _remove_abandoned(root: str, jobs: dict[str, list[os.DirEntry[str]]]) -> Non
             seen[machine] = uptime
         notes[job] = {"state": state, "seen": dict(list(seen.items())[-_MACHINES:])}
     if notes != before:
-        _write_notes(path, notes)
+        replace(path, json.dumps(notes).encode(), path + ".tmp")
 
 
 def _state(entries: list[os.DirEntry[str]]) -> str:
@@ -137,14 +138,3 @@ def _read_notes(path: str) -> dict[str, dict[str, Any]]:
         }
     except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
         return {}  # as if nothing had been seen yet
-
-
-def _write_notes(path: str, notes: dict[str, dict[str, Any]]) -> None:
-    temporary = path + ".tmp"
-    with open(temporary, "w", encoding="utf-8", opener=_follow_no_link) as file:
-        json.dump(notes, file)
-    os.replace(temporary, path)
-
-
-def _follow_no_link(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
