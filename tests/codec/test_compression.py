@@ -202,5 +202,5 @@ def test_compressions_that_a_format_lacks_are_corrupt() -> None:
     data = compress(ZSTD, text(10))
     assert decompressed(ZSTD, data, magic=2)
     for compression, magic in [(ZSTD, 0), (ZSTD, 1), (5, 2), (6, 2), (7, 1)]:
-        with pytest.raises(CorruptRecordError, match="Unknown compression"):
+        with pytest.raises(CorruptRecordError, match="Compression .* is unknown"):
             decompressed(compression, data, magic=magic)

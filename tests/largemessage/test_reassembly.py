@@ -105,7 +105,7 @@ def test_broken_segments(records: list[Record], cuts: list[int], capacity: int, 
 @many
 @given(partitions(hostile=True), cuts, st.integers(0, 30), st.integers(1, 20), gaps, st.integers(0, 30))
 def test_slices_are_forgotten_and_read_again(
-    records: list[Record], cuts: list[int], adopted: int, capacity: int, gap: int, most_bytes: int
+    records: list[Record], cuts: list[int], adopted: int, capacity: int, gap: int, max_bytes: int
 ) -> None:
     """Where nothing is evicted, memory is bounded and the rows are those of a buffer without bounds.
 
@@ -128,7 +128,7 @@ def test_slices_are_forgotten_and_read_again(
         if first is not second and start >= adopted:
             second.adopt(first.open_messages())
             first = second
-        for part in first.feed_in_parts(rows.slice(start, size), most_bytes=most_bytes):
+        for part in first.feed_in_parts(rows.slice(start, size), max_bytes=max_bytes):
             out += [_message(row, records) for row in part.rows.to_pylist()]
             dropped += part.dropped
         assert held(first) <= capacity

@@ -153,16 +153,16 @@ MESSAGES = st.lists(
 @given(
     messages_=MESSAGES,
     settings=st.builds(SplitterSettings, st.integers(1, 50), st.booleans(), st.booleans(), st.booleans()),
-    most_bytes=st.integers(1, 1500),
+    max_bytes=st.integers(1, 1500),
     data=st.data(),
 )
 def test_the_chosen_messages_come_back_in_order_whatever_the_sizes(
-    messages_: list[Record], settings: SplitterSettings, most_bytes: int, data: st.DataObject
+    messages_: list[Record], settings: SplitterSettings, max_bytes: int, data: st.DataObject
 ) -> None:
     chosen = data.draw(
         st.none() | st.lists(st.integers(0, len(messages_) - 1), min_size=1, unique=True).map(sorted)
     )
-    found = split(messages_, settings, chosen=chosen, most_bytes=most_bytes)
+    found = split(messages_, settings, chosen=chosen, max_bytes=max_bytes)
     expected = []
     for i in range(len(messages_)) if chosen is None else chosen:
         message = messages_[i]
@@ -194,7 +194,7 @@ def test_a_slice_of_longer_columns_is_split_like_any() -> None:
 
 
 def test_a_message_above_the_bytes_made_at_a_time_is_made_in_parts() -> None:
-    found = Splitter(SplitterSettings(1000), lambda _: ID, most_bytes=10_000).split(
+    found = Splitter(SplitterSettings(1000), lambda _: ID, max_bytes=10_000).split(
         arrow([Record(b"k", bytes(100_500), [], AT)])
     )
     parts = list(found.of(None))

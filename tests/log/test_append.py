@@ -255,7 +255,7 @@ def test_tail_that_looks_like_batches_everywhere_is_refused(tmp_path):
     sizes = [(left * 61 - 12).to_bytes(4, "big") for left in range(2000, 0, -1)]
     headers = [(1000).to_bytes(8, "big") + size + whole[12:61] for size in sizes]
     log.write_bytes(whole + b"torn" * 20 + b"".join(headers))
-    with pytest.raises(CorruptRecordError, match=rf"Too much looks.*t-0.*truncate -s {len(whole)} ") as e:
+    with pytest.raises(CorruptRecordError, match=rf"Gave up the search.*t-0.*truncate -s {len(whole)} ") as e:
         write(tmp_path, {T0: values(3)})
     assert (e.value.offset, e.value.file, e.value.position) == (3, str(log), len(whole))
     os.truncate(log, len(whole))
