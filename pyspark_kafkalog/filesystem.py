@@ -41,7 +41,7 @@ _SECRETS = re.compile(r"(?<=://)[^/@]*@|[?].*", re.DOTALL)
 """What a URI may hold of credentials."""
 _MAX_TEXT_FILE = 64 << 20
 _FIRST_READ = 64 << 10
-_LOOKS = 60
+_ATTEMPTS = 60
 """How often one looks again at what changes under one's eyes, over 4 seconds in all."""
 _OPEN_FLAGS = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 _NO_FIFO = getattr(os, "O_NONBLOCK", 0)
@@ -299,8 +299,8 @@ class Folder:
         with _named(self.label()):
             if self._is_local:
                 with os.scandir(self.path) as listed:
-                    found = [one for one in listed if wanted(one.name)]
-                return {one.name: _local_entry(one.path, one) for one in found}
+                    entries = [entry for entry in listed if wanted(entry.name)]
+                return {entry.name: _local_entry(entry.path, entry) for entry in entries}
             self._forget()
             infos = self.filesystem.get_file_info(fs.FileSelector(self.path))
         return {info.base_name: _entry(info) for info in infos if wanted(info.base_name)}
@@ -345,7 +345,7 @@ def wait(attempt: int, file: str, change: object = "names come and go") -> None:
     :param change: what was seen to change, for the error.
     :raises LogDirectoryError: that names ``file``, if this was the last attempt.
     """
-    if attempt + 1 >= _LOOKS:
+    if attempt + 1 >= _ATTEMPTS:
         raise LogDirectoryError(
             f"The folder keeps changing while it is read: {change}",
             file=file,
@@ -389,12 +389,12 @@ def _local_entry(path: str, listed: os.DirEntry[str] | None = None) -> Entry:
 def _read(file: io.FileIO, size: int) -> pa.Buffer:
     """The next ``size`` bytes, fewer at the end of the file, in memory of Arrow's pool."""
     buffer = pa.allocate_buffer(size, resizable=True)
-    view, got = memoryview(buffer), 0
-    while got < size:
-        count = file.readinto(view[got:])
+    view, filled = memoryview(buffer), 0
+    while filled < size:
+        count = file.readinto(view[filled:])
         if not count:
-            return buffer.slice(0, got)
-        got += count
+            return buffer.slice(0, filled)
+        filled += count
     return buffer
 
 

@@ -209,7 +209,7 @@ def test_a_gap_that_compaction_left_is_looked_at_but_once(tmp_path: Path) -> Non
 def test_a_folder_that_never_stays_the_same_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(filesystem, "_LOOKS", 10)
+    monkeypatch.setattr(filesystem, "_ATTEMPTS", 10)
     fresh(tmp_path, [])
     place = opened(tmp_path, Hiding(itertools.cycle([{0}, {10}])))
     with pytest.raises(LogDirectoryError, match="keeps changing while it is read") as caught:
@@ -221,7 +221,7 @@ def test_a_folder_that_never_stays_the_same_is_an_error(
 def test_what_is_listed_but_cannot_be_opened_is_an_error_and_no_loss(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(filesystem, "_LOOKS", 10)
+    monkeypatch.setattr(filesystem, "_ATTEMPTS", 10)
     log = Path(base_offset_name(fresh(tmp_path, []) / "t-0", 10, ""))
     log.unlink()
     log.symlink_to("gone")

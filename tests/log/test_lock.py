@@ -69,7 +69,7 @@ def writer(tmp_path):
 def test_held_by_another_process(held):
     staged = stage(held, "job", {T0: [b"v"]})
     start = time.monotonic()
-    with pytest.raises(LogDirectoryLockedError, match=r"in use.*0\.2 s.*\.lock.*running broker"):
+    with pytest.raises(LogDirectoryLockedError, match=r"in use.*0\.2 s.*\.lock.*Stop the broker"):
         publish_staged(held, staged, QueryBatch("job"), lock_timeout=0.2)
     assert 0.2 <= time.monotonic() - start < 2
     assert not (held / "t-0").exists()
@@ -113,7 +113,7 @@ def test_is_given_up_after_an_error(tmp_path):
 def test_writer_is_waited_for_while_it_makes_progress(tmp_path, writer, monkeypatch, caplog):
     """However long, and whatever its clock says; the log names it."""
     monkeypatch.setattr(publish, "PATIENCE_SECONDS", 3)
-    monkeypatch.setattr(lock, "_TELL_SECONDS", 1)
+    monkeypatch.setattr(lock, "_REPORT_SECONDS", 1)
     done = []
     waiting = threading.Thread(target=lambda: done.append(write(tmp_path, {T0: values(3)}, lock_timeout=0.1)))
     waiting.start()
@@ -135,7 +135,7 @@ def test_writer_that_hangs_is_waited_for_in_vain(tmp_path, writer, monkeypatch):
     monkeypatch.setattr(publish, "PATIENCE_SECONDS", 1)
     start = time.monotonic()
     with pytest.raises(
-        LogDirectoryLockedError, match=rf"process {writer.pid} on .*1 s without progress.*End that"
+        LogDirectoryLockedError, match=rf"process {writer.pid} on .*1 s without progress.*end it"
     ):
         write(tmp_path, {T0: values(3)}, lock_timeout=0.1)
     assert time.monotonic() - start >= 1

@@ -131,7 +131,7 @@ def test_checkpoint_older_than_the_directory(tmp_path):
     write_batch(tmp_path, 7, {T0: values(1)})
     before = snapshot(tmp_path)
     with pytest.raises(
-        LogDirectoryError, match=rf"batch 3 of query query comes after its 7.*{LEDGER}.*checkpoint"
+        LogDirectoryError, match=rf"Query query commits micro-batch 3 after 7.*{LEDGER}.*checkpoint"
     ):
         write_batch(tmp_path, 3, {T0: values(1)})
     assert snapshot(tmp_path) == before
@@ -361,7 +361,7 @@ def test_records_of_a_broker_are_not_undone(interrupted, name, content):
     (root / name).write_text(content)
     before = snapshot(root)
     with pytest.raises(
-        LogDirectoryError, match=r"cannot be undone.*\.kafkalog-publish.*broker has used.*delete"
+        LogDirectoryError, match=r"Cannot undo.*\.kafkalog-publish.*broker or something.*delete"
     ):
         write(root, {T0: values(1)})
     assert snapshot(root) == before
@@ -382,7 +382,7 @@ def test_foreign_journal_or_ledger(tmp_path, name, text):
     write_batch(tmp_path, 0, {T0: values(3)})
     (tmp_path / name).write_text(text)
     before = snapshot(tmp_path)
-    with pytest.raises(LogDirectoryError, match=f"Not a file that this version.*{name}"):
+    with pytest.raises(LogDirectoryError, match=f"Cannot read the file, which another version.*{name}"):
         write_batch(tmp_path, 1, {T0: values(3)})
     assert snapshot(tmp_path) == before
 

@@ -227,7 +227,7 @@ def test_what_others_may_have_appended_is_not_undone(tmp_path, monkeypatch, chan
     publish_and_die(tmp_path, monkeypatch, log_append_time=log_append_time)
     FOREIGN[change](tmp_path)
     before = files(tmp_path)
-    with pytest.raises(LogDirectoryError, match=rf"cannot be undone: .*{JOURNAL_FILE}.*delete") as e:
+    with pytest.raises(LogDirectoryError, match=rf"Cannot undo .*: .*{JOURNAL_FILE}.*delete") as e:
         write(tmp_path, {T0: values(1)})
     assert re.search(r"(t|new)-[01]/", e.value.message), "It names the file"
     assert files(tmp_path) == before
@@ -261,7 +261,7 @@ def test_journal_of_version_1_is_refused(tmp_path, monkeypatch):
     publish_and_die(tmp_path, monkeypatch)
     as_version_1(tmp_path / JOURNAL_FILE)
     before = files(tmp_path)
-    with pytest.raises(LogDirectoryError, match="cannot be undone"):
+    with pytest.raises(LogDirectoryError, match="Cannot undo an unfinished publish"):
         write(tmp_path, {T0: values(1)})
     assert files(tmp_path) == before
     assert read(tmp_path) == {T0: values(3), T1: []}
