@@ -277,13 +277,13 @@ def test_links_may_lead_about_inside_the_root_only(root: Path, tmp_path: Path) -
     os.symlink(tmp_path / "secret-0" / "00000000000000000030.log", segment(root, 30))
     place = LogDirectory.open(str(root))
     for ask in (lambda: bounds(place), lambda: offsets_read(place, T0, OffsetRange(0, 40))):
-        with pytest.raises(LogDirectoryError, match="symbolic link that leads out") as caught:
+        with pytest.raises(LogDirectoryError, match="symbolic link leads out") as caught:
             ask()
         assert caught.value.file == str(segment(root, 30))
 
     os.symlink(tmp_path / "secret-0", root / "secret-0")
     for ask in (place.topics, lambda: bounds(place, TopicPartition("secret", 0))):
-        with pytest.raises(LogDirectoryError, match="symbolic link that leads out"):
+        with pytest.raises(LogDirectoryError, match="symbolic link leads out"):
             ask()
 
 
