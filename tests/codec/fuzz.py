@@ -301,10 +301,10 @@ def check_message_segments(rng: random.Random, outcome: Outcome) -> None:
     lm = struct.pack(">b", rng.choice([0, 1, 2, 3, -1])) + half + fields
     rows = []
     for _ in range(rng.randrange(1, 6)):
-        its = rng.choice([value, mutated(value, rng), None, b""])
+        chosen = rng.choice([value, mutated(value, rng), None, b""])
         names = rng.choices(["_lm", "_l", "", "_t"], k=rng.randrange(4))
         headers = [{"key": name, "value": rng.choice([lm, mutated(lm, rng), None])} for name in names]
-        rows.append({"value": its, "headers": rng.choice([headers, headers or None])})
+        rows.append({"value": chosen, "headers": rng.choice([headers, headers or None])})
     schema = pa.schema([ALL_COLUMNS.field("value"), ALL_COLUMNS.field("headers")])
     arrow_batch = pa.RecordBatch.from_pylist(rows, schema=schema)
     found = find(arrow_batch.slice(rng.randrange(arrow_batch.num_rows)))

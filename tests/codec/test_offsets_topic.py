@@ -36,14 +36,14 @@ int32 = st.integers(-(2**31), 2**31 - 1)
 
 def stored(name: str) -> list[tuple[bytes, bytes | None, dict[str, Any]]]:
     """Key, value and what DumpLogSegments made of them, for each record of a fixture but the markers."""
-    its = case(name)
+    fixture = case(name)
     records = {
         (f"{r['topic']}-{r['partition']}", r["offset"]): r
-        for r in its.records
+        for r in fixture.records
         if r["topic"] == "__consumer_offsets"
     }
     found = []
-    with (its.logs / its.entry["expected"]["decoded"]).open(encoding="utf-8") as lines:
+    with (fixture.logs / fixture.entry["expected"]["decoded"]).open(encoding="utf-8") as lines:
         for line in map(json.loads, lines):
             if "control" not in line:
                 record = records[line["file"].partition("/")[0], line["offset"]]
@@ -96,16 +96,16 @@ def check_group(value: bytes, content: dict[str, Any]) -> None:
         content[name] for name in names
     )
     assert group.state_timestamp == content.get("currentStateTimestamp", -1)
-    for member, its in zip(group.members, content["members"], strict=True):
-        assert member.member_id == its["memberId"]
-        assert member.group_instance_id == its.get("groupInstanceId")
-        assert (member.client_id, member.client_host) == (its["clientId"], its["clientHost"])
-        assert member.rebalance_timeout == its["rebalanceTimeout"]
-        assert member.session_timeout == its["sessionTimeout"]
-        assert list(member.subscribed_topics()) == its["subscription"]["topics"]
+    for member, expected in zip(group.members, content["members"], strict=True):
+        assert member.member_id == expected["memberId"]
+        assert member.group_instance_id == expected.get("groupInstanceId")
+        assert (member.client_id, member.client_host) == (expected["clientId"], expected["clientHost"])
+        assert member.rebalance_timeout == expected["rebalanceTimeout"]
+        assert member.session_timeout == expected["sessionTimeout"]
+        assert list(member.subscribed_topics()) == expected["subscription"]["topics"]
         assert member.assigned_partitions() == tuple(
             TopicPartition(entry["topic"], number)
-            for entry in its["assignment"]["assignedPartitions"]
+            for entry in expected["assignment"]["assignedPartitions"]
             for number in entry["partitions"]
         )
 

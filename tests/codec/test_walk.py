@@ -17,12 +17,12 @@ def test_an_empty_buffer_has_no_batches() -> None:
 
 @pytest.mark.parametrize("cut", range(1, 2 * 83))
 def test_a_partial_batch_is_left_unread(cut: int) -> None:
-    one = values(2)
-    whole, part = divmod(2 * len(one) - cut, len(one))
-    batches = walk((one + values(2, base_offset=2))[:-cut])
-    assert (len(batches), batches.end) == (whole, whole * len(one))
+    single = values(2)
+    whole, part = divmod(2 * len(single) - cut, len(single))
+    batches = walk((single + values(2, base_offset=2))[:-cut])
+    assert (len(batches), batches.end) == (whole, whole * len(single))
     assert batches.status == (WalkStatus.INCOMPLETE if part else WalkStatus.END)
-    assert batches.needed == (len(one) if part >= 17 else 0)
+    assert batches.needed == (len(single) if part >= 17 else 0)
 
 
 def with_bytes(data: bytes, position: int, new: bytes) -> bytes:

@@ -63,7 +63,7 @@ class Application:
     def planners(self) -> list[psutil.Process]:
         """The Python processes of the driver that plan streams, one for each query."""
         everything = psutil.Process(self._process.pid).children(recursive=True)
-        return [its for its in everything if _runs(its, "python_streaming_source_runner")]
+        return [process for process in everything if _runs(process, "python_streaming_source_runner")]
 
     def python_below_spark(self) -> list[psutil.Process]:
         """The Python processes that do Spark's work, but for the daemons which fork them."""
@@ -79,22 +79,24 @@ class Application:
     def executors(self) -> list[psutil.Process]:
         """The JVMs that run tasks, other than the driver's."""
         everything = psutil.Process(self._process.pid).children(recursive=True)
-        return [its for its in everything if _runs(its, "CoarseGrainedExecutorBackend")]
+        return [process for process in everything if _runs(process, "CoarseGrainedExecutorBackend")]
 
     def python_workers(self) -> list[psutil.Process]:
         """The Python processes that run tasks in executors; each is a fork of a daemon."""
-        below = [its for executor in self.executors() for its in executor.children(recursive=True)]
+        below = [process for executor in self.executors() for process in executor.children(recursive=True)]
         return [
-            its for its in below if _runs(its, "pyspark.worker") and _runs(its.parent(), "pyspark.daemon")
+            process
+            for process in below
+            if _runs(process, "pyspark.worker") and _runs(process.parent(), "pyspark.daemon")
         ]
 
     def task_workers(self) -> list[psutil.Process]:
         """The Python processes that run tasks of a local session; each is a fork of a daemon."""
         everything = psutil.Process(self._process.pid).children(recursive=True)
         return [
-            its
-            for its in everything
-            if _runs(its, "pyspark.worker") and _runs(_parent(its), "pyspark.daemon")
+            process
+            for process in everything
+            if _runs(process, "pyspark.worker") and _runs(_parent(process), "pyspark.daemon")
         ]
 
     def kill(self) -> None:

@@ -86,12 +86,12 @@ class Disk:
                     _apply(kept, change)
             return kept
 
-        def change(its: tuple[int, bytes | None]) -> tuple[int, bytes | None] | None:
+        def change(write: tuple[int, bytes | None]) -> tuple[int, bytes | None] | None:
             if chance.random() >= often:
                 return None
-            position, data = its
+            position, data = write
             if data is None or chance.random() < 0.6:
-                return its
+                return write
             half, zeros = data[: len(data) // 2], bytes(len(data))
             return position, chance.choice([half, zeros, half + zeros[len(half) :]])
 
@@ -104,9 +104,9 @@ class Disk:
         *parents, name = path[len(self._top) + 1 :].split(os.sep)
         folder = self.root
         for parent in parents:
-            its = folder.entries[parent]
-            assert isinstance(its, Folder)
-            folder = its
+            node = folder.entries[parent]
+            assert isinstance(node, Folder)
+            folder = node
         return folder, name
 
     def _open(self, path: Any, flags: int, *more: Any) -> None:
@@ -120,32 +120,32 @@ class Disk:
         folder, name = found
         if name not in folder.entries:
             folder.change({name: File()})
-        its = folder.entries[name]
-        if isinstance(its, File) and flags & os.O_TRUNC:
-            its.changes.append((0, None))
-        self._opened[descriptor] = its
+        node = folder.entries[name]
+        if isinstance(node, File) and flags & os.O_TRUNC:
+            node.changes.append((0, None))
+        self._opened[descriptor] = node
 
     def _close(self, descriptor: int, _: Any) -> None:
         self._opened.pop(descriptor, None)
 
     def _pwrite(self, descriptor: int, data: bytes, position: int, written: int) -> None:
-        if (its := self._opened.get(descriptor)) is not None:
-            assert isinstance(its, File)
-            its.changes.append((position, data[:written]))
+        if (node := self._opened.get(descriptor)) is not None:
+            assert isinstance(node, File)
+            node.changes.append((position, data[:written]))
 
     def _ftruncate(self, descriptor: int, size: int, _: Any) -> None:
-        if (its := self._opened.get(descriptor)) is not None:
-            assert isinstance(its, File)
-            its.changes.append((size, None))
+        if (node := self._opened.get(descriptor)) is not None:
+            assert isinstance(node, File)
+            node.changes.append((size, None))
 
     def _fsync(self, descriptor: int, _: Any) -> None:
-        its = self._opened.get(descriptor)
-        if isinstance(its, File):
-            its.flushed = its.content(lambda change: change)
-            its.changes.clear()
-        elif its is not None:
-            its.flushed = dict(its.entries)
-            its.changes.clear()
+        node = self._opened.get(descriptor)
+        if isinstance(node, File):
+            node.flushed = node.content(lambda change: change)
+            node.changes.clear()
+        elif node is not None:
+            node.flushed = dict(node.entries)
+            node.changes.clear()
 
     def _replace(self, source: Any, target: Any, _: Any) -> None:
         found, wanted = self._find(source), self._find(target)

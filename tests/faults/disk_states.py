@@ -65,15 +65,15 @@ class Scenario:
         batch = QueryBatch(QUERY, number) if self.stream else QueryBatch(f"job.{number}")
         rows = records(number % 2, tasks) if number < 2 else records(0, tasks)
         marked = [
-            {partition: [b"%d:" % number + value for value in its] for partition, its in task.items()}
+            {partition: [b"%d:" % number + value for value in values] for partition, values in task.items()}
             for task in rows
         ]
-        staged = [file for its in marked for file in stage(root, batch.job, its, batch_size=300)]
+        staged = [file for task in marked for file in stage(root, batch.job, task, batch_size=300)]
         publish_staged(root, staged, batch, segment_bytes=2000)
 
     def rows(self, number: int) -> Counter[bytes]:
         (task,) = records(number % 2 if number < 2 else 0, 1)
-        return Counter(b"%d:" % number + value for its in task.values() for value in its)
+        return Counter(b"%d:" % number + value for values in task.values() for value in values)
 
 
 SCENARIOS = [
@@ -95,10 +95,10 @@ def visible(root: Path) -> Counter[bytes]:
     for partition, bounds in place.watermarks(partitions, read_committed=False).items():
         offsets = OffsetRange(bounds.log_start_offset, bounds.high_watermark)
         for piece in place.fetch(partition, offsets, read_committed=False):
-            for its in decode(
+            for decoded in decode(
                 piece.buffer, topic_partition=partition, offsets=offsets, visible=None, schema=_SCHEMA
             ):
-                found.update(its.arrow_batch.column("value").to_pylist())
+                found.update(decoded.arrow_batch.column("value").to_pylist())
     return found
 
 

@@ -32,7 +32,7 @@ def publish_batch(root: Path, batch_id: int, tasks: int) -> None:
     """Stage and publish a micro-batch as Spark does it."""
     batch = QueryBatch(QUERY, batch_id)
     staged = [
-        file for its in records(batch_id, tasks) for file in stage(root, batch.job, its, batch_size=300)
+        file for task in records(batch_id, tasks) for file in stage(root, batch.job, task, batch_size=300)
     ]
     publish_staged(root, staged, batch, segment_bytes=2000)
 

@@ -59,7 +59,9 @@ class Stream:
         return {"source": source, "checkpoint": str(self.folder / "c"), "path": str(self.folder / "log")}
 
     def committed(self) -> Offsets:
-        return {partition: its.offset for partition, its in self.groups.committed(self.topic).items()}
+        return {
+            partition: committed.offset for partition, committed in self.groups.committed(self.topic).items()
+        }
 
     def finished(self) -> Offsets:
         """Where the last micro-batch ends that Spark has noted as complete."""
@@ -79,11 +81,11 @@ def streams(broker: Broker, tmp_path: Path) -> list[Stream]:
 def _stream(broker: Broker, folder: Path, kind: str) -> Stream:
     folder.mkdir()
     topic = f"kills-{uuid.uuid4().hex[:8]}"
-    told = {"checkpointLocation": str(folder / "c")}
+    options = {"checkpointLocation": str(folder / "c")}
     if kind == "directory":
         root = folder / "source"
         write(root, {TopicPartition(topic, k): [b"%d" % n for n in range(k, RECORDS, 2)] for k in range(2)})
-        return Stream(folder, topic, DirectoryGroups.open([str(root)]), {"path": str(root), **told})
+        return Stream(folder, topic, DirectoryGroups.open([str(root)]), {"path": str(root), **options})
     broker.create_topic(topic, 2)
     producer = KafkaProducer(bootstrap_servers=broker.bootstrap)
     for n in range(RECORDS):
@@ -91,7 +93,7 @@ def _stream(broker: Broker, folder: Path, kind: str) -> Stream:
     producer.flush()
     producer.close()
     groups = BrokerGroups(ConnectionOptions((broker.bootstrap,)))
-    return Stream(folder, topic, groups, {"kafka.bootstrap.servers": broker.bootstrap, **told})
+    return Stream(folder, topic, groups, {"kafka.bootstrap.servers": broker.bootstrap, **options})
 
 
 class Killed:

@@ -31,11 +31,13 @@ def nothing_is_flushed(monkeypatch):
 
 
 def visible(root: Path) -> Counter[bytes]:
-    return Counter(value for its in read(root).values() for value in its) if root.exists() else Counter()
+    return (
+        Counter(value for values in read(root).values() for value in values) if root.exists() else Counter()
+    )
 
 
 def batch(number: int) -> Counter[bytes]:
-    return Counter(value for task in records(number, 1) for its in task.values() for value in its)
+    return Counter(value for task in records(number, 1) for values in task.values() for value in values)
 
 
 def check_whole_or_absent(folder: Path) -> int:

@@ -45,7 +45,7 @@ class Stream:
 
     def batches(self) -> dict[int, dict[int, int]]:
         """Where each micro-batch ends that Spark has planned: by its number, offsets by partition."""
-        planned = {int(its.name): its for its in (self.folder / "checkpoint/offsets").glob("[0-9]*")}
+        planned = {int(file.name): file for file in (self.folder / "checkpoint/offsets").glob("[0-9]*")}
         # A file that was being written when Spark died has no third line.
         lines = {number: path.read_text().splitlines()[2:3] for number, path in planned.items()}
         return {
@@ -81,7 +81,7 @@ class Stream:
 
 def _stream(folder: Path, way: str) -> Stream:
     written = {number: interleaved(f"{way}-{number}", RECORDS) for number in range(2)}
-    write(folder / "source", {TopicPartition("t", n): its.records for n, its in written.items()})
+    write(folder / "source", {TopicPartition("t", n): log.records for n, log in written.items()})
     return Stream(folder, way, written)
 
 
@@ -142,8 +142,8 @@ def _round(number: int, stream: Stream, applications: _Applications, moments: ra
         applications.kill()
         return
     planners_only = moments.random() < 0.5
-    for its in application.planners() if planners_only else application.python_below_spark():
-        its.kill()
+    for process in application.planners() if planners_only else application.python_below_spark():
+        process.kill()
     assert application.receive() == "failed", application.output_tail()
 
 

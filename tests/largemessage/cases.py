@@ -82,10 +82,10 @@ class Scenario:
     @cached_property
     def delivered(self) -> list[dict[str, Any]]:
         """The rows, in the form of :func:`as_delivered`, without what was asked about them."""
-        asked = ("starting_offset", "safe_offset_of_message")
+        computed = ("starting_offset", "safe_offset_of_message")
         return [
-            {name: value for name, value in row.items() if name not in asked}
-            for row in self.told("delivered")
+            {name: value for name, value in row.items() if name not in computed}
+            for row in self.expected("delivered")
         ]
 
     def table(self, name: str) -> list[list[Any]]:
@@ -95,9 +95,9 @@ class Scenario:
             row for row in rows if (row[0] if isinstance(row, list) else partition_of(row)) == self.partition
         ]
 
-    def told(self, name: str) -> list[dict[str, Any]]:
+    def expected(self, name: str) -> list[dict[str, Any]]:
         """The entries of the list ``delivered`` or ``exceptions`` for this partition."""
-        return [one for one in self.entry[name] if one["partition"] == self.partition]
+        return [row for row in self.entry[name] if row["partition"] == self.partition]
 
     def end(self, name: str) -> Any:
         """What the consumer had in the end."""
@@ -143,13 +143,16 @@ def as_delivered(row: dict[str, Any]) -> dict[str, Any]:
         "key_hex": _hex(key),
         "value_sha256": None if value is None else hashlib.sha256(value).hexdigest(),
         "value_length": None if value is None else len(value),
-        "headers_hex": [[one["key"], _hex(one["value"])] for one in row["headers"] or ()],
+        "headers_hex": [[header["key"], _hex(header["value"])] for header in row["headers"] or ()],
     }
 
 
 def without_safe_offset(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Rows in that form without ``_so``, which tells of earlier rows."""
-    return [{**row, "headers_hex": [its for its in row["headers_hex"] if its[0] != "_so"]} for row in rows]
+    return [
+        {**row, "headers_hex": [header for header in row["headers_hex"] if header[0] != "_so"]}
+        for row in rows
+    ]
 
 
 def _hex(value: bytes | None) -> str | None:

@@ -20,8 +20,8 @@ def segment_values(message_id: int, value: bytes, size: int) -> list[bytes]:
     high, low = message_id, message_id * 7 + 1
     check = (high + low) % 2**32
     return [
-        struct.pack(">bIQQiii", 0, check, high, low, number, len(slices), len(value)) + its
-        for number, its in enumerate(slices)
+        struct.pack(">bIQQiii", 0, check, high, low, number, len(slices), len(value)) + data
+        for number, data in enumerate(slices)
     ]
 
 

@@ -122,7 +122,7 @@ class Reader:
         except LargeMessageDroppedError:
             self.errors.append(offset)
             return
-        in_error = any(one.reason not in INCOMPLETE for one in reassembled.dropped)
+        in_error = any(drop.reason not in INCOMPLETE for drop in reassembled.dropped)
         if in_error:
             self.errors.append(offset)
             if not null:

@@ -90,12 +90,14 @@ def broken(draw: st.DrawFn, whole: tuple[bytes, Headers]) -> tuple[bytes | None,
 def partitions(draw: st.DrawFn, *, hostile: bool = False) -> list[Record]:
     """Records in the order of their offsets, between which some are missing."""
     messages = draw(st.lists(message(), min_size=1, max_size=5))
-    pieces = [piece for one in messages for piece in one]
-    one = st.sampled_from(pieces)
+    pieces = [piece for message in messages for piece in message]
+    sampled = st.sampled_from(pieces)
     if hostile:
-        one = one | one.flatmap(broken)
+        sampled = sampled | sampled.flatmap(broken)
     records: Any = draw(
-        st.lists(one | one | ordinary, max_size=30) | st.permutations(pieces) | st.just(pieces + pieces)
+        st.lists(sampled | sampled | ordinary, max_size=30)
+        | st.permutations(pieces)
+        | st.just(pieces + pieces)
     )
     offset, found = draw(st.sampled_from([0, 7, 2**40])), []
     for value, headers in records:
@@ -106,12 +108,12 @@ def partitions(draw: st.DrawFn, *, hostile: bool = False) -> list[Record]:
 
 def arrow_batch(records: Sequence[Record]) -> pa.RecordBatch:
     """The records as columns offset, value, headers and one that is carried along."""
-    headers = [[{"key": k, "value": v} for k, v in one.headers] or None for one in records]
+    headers = [[{"key": k, "value": v} for k, v in record.headers] or None for record in records]
     return pa.RecordBatch.from_pydict(
         {
-            "offset": pa.array([one.offset for one in records], pa.int64()),
+            "offset": pa.array([record.offset for record in records], pa.int64()),
             "headers": pa.array(headers, HEADERS),
-            "value": pa.array([one.value for one in records], pa.binary()),
+            "value": pa.array([record.value for record in records], pa.binary()),
             "row": pa.array(range(len(records)), pa.int32()),
         }
     )

@@ -65,13 +65,13 @@ def fed(
 
 def held(reassembler: Reassembler) -> int:
     """Bytes of the slices that are kept."""
-    pieces = [piece for one in reassembler.open_messages() for piece in one.pieces.values()]
+    pieces = [piece for message in reassembler.open_messages() for piece in message.pieces.values()]
     return sum(piece.slice.size for piece in pieces if piece.slice is not None)
 
 
 def _message(row: dict, records: Sequence[Record]) -> Message:  # type: ignore[type-arg]
     assert records[row["row"]].offset == row["offset"]
-    headers = [(one["key"], one["value"]) for one in row["headers"] or ()]
+    headers = [(header["key"], header["value"]) for header in row["headers"] or ()]
     return Message(row["offset"], row["value"], headers, row["startingOffset"], row["segmentCount"])
 
 
@@ -87,8 +87,8 @@ def test_any_order_loss_and_repetition(
     delivered, errors, lost = modelled(records, capacity, gap)
     ours, dropped = fed(records, cuts, capacity, gap)
     assert ours == delivered
-    assert [one.offset for one in dropped if one.reason not in INCOMPLETE] == errors
-    assert sorted(one.message_id for one in dropped if one.reason in INCOMPLETE) == sorted(lost)
+    assert [drop.offset for drop in dropped if drop.reason not in INCOMPLETE] == errors
+    assert sorted(drop.message_id for drop in dropped if drop.reason in INCOMPLETE) == sorted(lost)
 
 
 @many
@@ -98,8 +98,8 @@ def test_broken_segments(records: list[Record], cuts: list[int], capacity: int, 
     delivered, errors, lost = modelled(records, capacity, gap)
     ours, dropped = fed(records, cuts, capacity, gap)
     assert ours == delivered
-    assert [one.offset for one in dropped if one.reason not in INCOMPLETE] == errors
-    assert sorted(one.message_id for one in dropped if one.reason in INCOMPLETE) == sorted(lost)
+    assert [drop.offset for drop in dropped if drop.reason not in INCOMPLETE] == errors
+    assert sorted(drop.message_id for drop in dropped if drop.reason in INCOMPLETE) == sorted(lost)
 
 
 @many
@@ -135,7 +135,7 @@ def test_slices_are_forgotten_and_read_again(
         start += size
     delivered, errors, _ = modelled(records, INFINITE, gap)
     assert out == delivered
-    assert [one.offset for one in dropped if one.reason not in INCOMPLETE] == errors
+    assert [drop.offset for drop in dropped if drop.reason not in INCOMPLETE] == errors
 
 
 @pytest.mark.parametrize("evict", [True, False])
@@ -167,7 +167,7 @@ def test_what_cannot_be_read_again_is_dropped() -> None:
     )
     reassembled = reassembler.feed(rows)
     assert reassembled.rows.num_rows == 0
-    assert [(one.reason.value, one.offset) for one in reassembled.dropped] == [("not_read_again", 2)]
+    assert [(drop.reason.value, drop.offset) for drop in reassembled.dropped] == [("not_read_again", 2)]
     assert reassembler.state() is None
 
 

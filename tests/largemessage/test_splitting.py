@@ -180,8 +180,8 @@ def test_the_chosen_messages_come_back_in_order_whatever_the_sizes(
     readable = [r._replace(headers=[h for h in r.headers if h not in theirs]) for r in found]
     expected = [r._replace(headers=[h for h in r.headers if h not in theirs]) for r in expected]
     assert messages(readable) == expected
-    found_segments = [one for one in map(segment, readable) if one is not None]
-    assert all(0 < len(one.slice) <= settings.segment_bytes for one in found_segments)
+    found_segments = [piece for piece in map(segment, readable) if piece is not None]
+    assert all(0 < len(piece.slice) <= settings.segment_bytes for piece in found_segments)
 
 
 def test_a_slice_of_longer_columns_is_split_like_any() -> None:
@@ -231,13 +231,13 @@ def given_headers(record: Record) -> Headers:
 
 def split_anew(records: list[Record]) -> list[Record]:
     """The records of a message, of which these are some, as we write it. Missing slices are of zeros."""
-    found = [one for one in map(segment, records) if one is not None]
+    found = [piece for piece in map(segment, records) if piece is not None]
     _, _, count, length, _, _, header_only = found[0]
-    inner = [len(one.slice) for one in found if one.number < count - 1]
+    inner = [len(piece.slice) for piece in found if piece.number < count - 1]
     size = inner[0] if inner else (length - len(found[0].slice)) // max(count - 1, 1) or length
     value = bytearray(length)
-    for one in found:
-        value[one.number * size : one.number * size + len(one.slice)] = one.slice
+    for piece in found:
+        value[piece.number * size : piece.number * size + len(piece.slice)] = piece.slice
     last = records[-1]
     key = None if last.key == found[0].id else last.key
     given = Record(key, bytes(value), given_headers(last), last.timestamp)

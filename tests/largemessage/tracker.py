@@ -64,7 +64,7 @@ class DeliveredMessages:
             oldest = next(iter(self._messages))
             del self._messages[oldest]
             self.first_offset = oldest + 1
-            self._segments = {one for one in self._segments if one >= oldest}
+            self._segments = {offset for offset in self._segments if offset >= oldest}
 
     def message(self, offset: int) -> Delivered:
         """The delivered message at ``offset``.

@@ -68,7 +68,10 @@ class Hiding(fs.FSSpecHandler):
 
     def get_file_info_selector(self, selector: fs.FileSelector) -> list[fs.FileInfo]:
         """List a folder."""
-        hidden = {base_offset_name(Path(selector.base_dir), one, "") for one in next(self._hidden, set())}
+        hidden = {
+            base_offset_name(Path(selector.base_dir), base_offset, "")
+            for base_offset in next(self._hidden, set())
+        }
         return [info for info in super().get_file_info_selector(selector) if info.path not in hidden]
 
 
@@ -202,7 +205,7 @@ def test_a_gap_that_compaction_left_is_looked_at_but_once(tmp_path: Path) -> Non
     listings = itertools.count()
     place = opened(tmp_path, Hiding(set() for _ in listings))
     offsets = OffsetRange(0, 995)
-    assert offsets_read(place, T0, offsets) == [one for one in range(995) if one % 10 < 5]
+    assert offsets_read(place, T0, offsets) == [offset for offset in range(995) if offset % 10 < 5]
     assert next(listings) <= 4
 
 

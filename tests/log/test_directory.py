@@ -456,9 +456,9 @@ def test_damage_is_an_error_or_is_told_and_left_out(root: Path) -> None:
     assert (error.topic_partition, error.offset, error.file, error.position) == ("t-0", 10, str(path), 0)
     assert offsets_read(place, T0, OffsetRange(0, 10)) == list(range(10))
     assert offsets_read(place, T0, OffsetRange(15, 30)) == list(range(15, 30))
-    told: list[CorruptRecordError] = []
-    assert offsets_read(place, T0, ALL, on_corrupt=told.append) == [*range(10), *range(15, 30)]
-    assert [(e.offset, e.position) for e in told] == [(10, 0)]
+    left_out: list[CorruptRecordError] = []
+    assert offsets_read(place, T0, ALL, on_corrupt=left_out.append) == [*range(10), *range(15, 30)]
+    assert [(e.offset, e.position) for e in left_out] == [(10, 0)]
 
 
 def test_a_segment_that_is_not_the_last_has_no_torn_tail(root: Path) -> None:
@@ -467,9 +467,9 @@ def test_a_segment_that_is_not_the_last_has_no_torn_tail(root: Path) -> None:
     with pytest.raises(CorruptRecordError, match="reaches past the end of the file") as caught:
         offsets_read(place, T0, ALL)
     assert (caught.value.offset, caught.value.position) == (15, len(batch(10, 5)))
-    told: list[CorruptRecordError] = []
-    assert offsets_read(place, T0, ALL, on_corrupt=told.append) == [*range(15), *range(20, 30)]
-    assert len(told) == 1
+    left_out: list[CorruptRecordError] = []
+    assert offsets_read(place, T0, ALL, on_corrupt=left_out.append) == [*range(15), *range(20, 30)]
+    assert len(left_out) == 1
 
 
 def test_offsets_that_go_back_are_damage(root: Path) -> None:
@@ -478,9 +478,9 @@ def test_offsets_that_go_back_are_damage(root: Path) -> None:
     with pytest.raises(CorruptRecordError, match="offsets are out of order") as caught:
         offsets_read(place, T0, ALL)
     assert caught.value.offset == 12, "of two batches the one that is ahead of what follows is at fault"
-    told: list[CorruptRecordError] = []
+    left_out: list[CorruptRecordError] = []
     expected = [*range(10), 10, 11, 12, 13, 18, 19, *range(20, 30)]
-    assert offsets_read(place, T0, ALL, on_corrupt=told.append) == expected
+    assert offsets_read(place, T0, ALL, on_corrupt=left_out.append) == expected
 
 
 def test_any_cut_of_the_last_segment_leaves_the_whole_batches(root: Path) -> None:
@@ -502,14 +502,14 @@ def test_any_wrong_byte_gives_the_rows_before_it_and_an_error(root: Path) -> Non
     for at in range(len(data)):
         path.write_bytes(data[:at] + bytes([data[at] ^ 0x41]) + data[at + 1 :])
         place = LogDirectory.open(str(root))
-        told: list[CorruptRecordError] = []
-        found = offsets_read(place, T0, ALL, on_corrupt=told.append)
+        left_out: list[CorruptRecordError] = []
+        found = offsets_read(place, T0, ALL, on_corrupt=left_out.append)
         if at % half in range(12, 16):
             assert found == list(range(30))
             continue
         lost = range(10, 15) if at < half else range(15, 20)
         assert found == [offset for offset in range(30) if offset not in lost], at
-        assert [e.offset for e in told] == [lost.start], at
+        assert [e.offset for e in left_out] == [lost.start], at
         with pytest.raises(CorruptRecordError):
             offsets_read(place, T0, ALL)
 
@@ -522,8 +522,8 @@ def test_batches_are_found_again_after_much_damage(tmp_path: Path) -> None:
     write_segment(tmp_path / "t-0", [batch(0, 5), junk, big[: 4 << 20], batch(905, 5)], base_offset=0)
     write_segment(tmp_path / "t-0", [batch(1000, 5)])
     place = LogDirectory.open(str(tmp_path))
-    told: list[CorruptRecordError] = []
-    found = offsets_read(place, T0, OffsetRange(0, 1005), on_corrupt=told.append)
+    left_out: list[CorruptRecordError] = []
+    found = offsets_read(place, T0, OffsetRange(0, 1005), on_corrupt=left_out.append)
     assert found == [*range(5), *range(905, 910), *range(1000, 1005)]
 
 
@@ -552,9 +552,9 @@ def test_bytes_made_to_waste_time_are_an_error_and_not_the_end_of_the_log(root: 
     assert caught.value.hint
     with pytest.raises(CorruptRecordError):
         fetched(place, T0, OffsetRange(10, 25))
-    told: list[CorruptRecordError] = []
-    assert offsets_read(place, T0, OffsetRange(0, 25), on_corrupt=told.append) == list(range(25))
-    assert [error.file for error in told] == [str(segment(root, 10))]
+    left_out: list[CorruptRecordError] = []
+    assert offsets_read(place, T0, OffsetRange(0, 25), on_corrupt=left_out.append) == list(range(25))
+    assert [error.file for error in left_out] == [str(segment(root, 10))]
     assert time.process_time() - begun < 12
 
 
@@ -735,14 +735,17 @@ def test_a_broken_marker_hides_its_transaction_and_is_reported(tmp_path: Path) -
     assert bounds(place, read_committed=True) == Watermarks(0, 4, 4)
     with pytest.raises(CorruptRecordError):
         offsets_read(place, T0, OffsetRange(0, 4), read_committed=True)
-    told: list[CorruptRecordError] = []
-    assert offsets_read(place, T0, OffsetRange(0, 4), read_committed=True, on_corrupt=told.append) == [1, 3]
-    assert [e.offset for e in told] == [2]
+    left_out: list[CorruptRecordError] = []
+    assert offsets_read(place, T0, OffsetRange(0, 4), read_committed=True, on_corrupt=left_out.append) == [
+        1,
+        3,
+    ]
+    assert [e.offset for e in left_out] == [2]
 
 
 def test_a_wrong_txnindex_or_snapshot_changes_nothing(tmp_path: Path) -> None:
-    one = case("txn-basic")
-    root = copy(one, tmp_path / "root")
+    fixture = case("txn-basic")
+    root = copy(fixture, tmp_path / "root")
     for file in root.rglob("*.txnindex"):
         entries = bytearray(file.read_bytes())
         entries[9] ^= 3  # another producer
@@ -751,11 +754,11 @@ def test_a_wrong_txnindex_or_snapshot_changes_nothing(tmp_path: Path) -> None:
         data = bytearray(file.read_bytes())
         data[-1] ^= 1
         file.write_bytes(data)
-    for line in one.offsets:
+    for line in fixture.offsets:
         partition = TopicPartition(line["topic"], line["partition"])
         place = LogDirectory.open(str(root), slice_bytes=500)
         assert bounds(place, partition, read_committed=True).last_stable_offset == line["last_stable_offset"]
-        committed = [r["offset"] for r in one.committed if r["partition"] == partition.partition]
+        committed = [r["offset"] for r in fixture.committed if r["partition"] == partition.partition]
         range_ = OffsetRange(0, line["last_stable_offset"])
         assert offsets_read(place, partition, range_, read_committed=True) == committed
 

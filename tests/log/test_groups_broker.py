@@ -31,12 +31,12 @@ GROUPS = ("group", "query", "überall 😀")
 
 def ours(groups: DirectoryGroups, group: str) -> Offsets:
     return {
-        partition: (its.offset, its.leader_epoch, its.metadata)
-        for partition, its in groups.committed(group).items()
+        partition: (committed.offset, committed.leader_epoch, committed.metadata)
+        for partition, committed in groups.committed(group).items()
     }
 
 
-def asked(broker: Broker, question: Callable[[KafkaAdminClient], Any]) -> Any:
+def ask(broker: Broker, question: Callable[[KafkaAdminClient], Any]) -> Any:
     """What kafka-python's admin client says, asked again while the coordinator is made or loads."""
     answers: list[Any] = []
 
@@ -54,20 +54,20 @@ def asked(broker: Broker, question: Callable[[KafkaAdminClient], Any]) -> Any:
 
 def served(broker: Broker, group: str) -> Offsets:
     """What the broker answers to OffsetFetch."""
-    found = asked(broker, lambda admin: admin.list_group_offsets({group: None}))[group]
+    found = ask(broker, lambda admin: admin.list_group_offsets({group: None}))[group]
     return {
-        TopicPartition(*partition): (its.offset, its.leader_epoch, its.metadata)
-        for partition, its in found.items()
+        TopicPartition(*partition): (entry.offset, entry.leader_epoch, entry.metadata)
+        for partition, entry in found.items()
     }
 
 
 def commit_to(broker: Broker, group: str, offset: int, metadata: str, epoch: int) -> None:
     committed = {KafkaTopicPartition("t", 0): OffsetAndMetadata(offset, metadata, epoch)}
-    asked(broker, lambda admin: admin.alter_group_offsets(group, committed))
+    ask(broker, lambda admin: admin.alter_group_offsets(group, committed))
 
 
 def group_ids(broker: Broker) -> set[str]:
-    return {group["group_id"] for group in asked(broker, lambda admin: admin.list_groups())}
+    return {group["group_id"] for group in ask(broker, lambda admin: admin.list_groups())}
 
 
 def described(broker: Broker, group: str) -> list[list[str]]:

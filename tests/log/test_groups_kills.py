@@ -37,7 +37,7 @@ def check(folder: Path) -> int:
     done = int((folder / "done").read_text()) if (folder / "done").exists() else -1
     groups = DirectoryGroups.open([root], num_partitions=1)
     committed = groups.committed("query")
-    offsets = {its.offset for its in committed.values()} or {-1}
+    offsets = {commit.offset for commit in committed.values()} or {-1}
     assert len(committed) in (0, 2), "Half a commit"
     assert len(offsets) == 1, "Half a commit"
     found = offsets.pop()
@@ -48,9 +48,9 @@ def check(folder: Path) -> int:
     for number in range(3):
         groups.commit("query", {T0: CommittedOffset(100 + number), T1: CommittedOffset(100)})
         others = DirectoryGroups.open([root], num_partitions=1)
-        for one in (groups, others):
-            assert [its.offset for its in one.committed("query").values()] == [100 + number, 100]
-            assert done < 2 or one.committed(OTHER)[T0].offset == 7
+        for reader in (groups, others):
+            assert [commit.offset for commit in reader.committed("query").values()] == [100 + number, 100]
+            assert done < 2 or reader.committed(OTHER)[T0].offset == 7
     return found
 
 

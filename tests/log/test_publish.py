@@ -81,11 +81,11 @@ def test_order_of_tasks_and_calls(tmp_path):
 
 
 def test_several_sections_of_one_partition(tmp_path):
-    one, two = (stage(tmp_path, "job", {T0: values(10, start=10 * i)})[0] for i in range(2))
-    whole = b"".join((tmp_path / file.name).read_bytes() for file in (one, two))
-    (tmp_path / one.name).write_bytes(whole)
-    second = two.sections[0]._replace(position=one.sections[0].size)
-    publish_staged(tmp_path, [StagedFile(one.name, (*one.sections, second))], QueryBatch("job"))
+    first, other = (stage(tmp_path, "job", {T0: values(10, start=10 * i)})[0] for i in range(2))
+    whole = b"".join((tmp_path / file.name).read_bytes() for file in (first, other))
+    (tmp_path / first.name).write_bytes(whole)
+    second = other.sections[0]._replace(position=first.sections[0].size)
+    publish_staged(tmp_path, [StagedFile(first.name, (*first.sections, second))], QueryBatch("job"))
     assert read(tmp_path)[T0] == values(20)
 
 
@@ -393,7 +393,9 @@ def test_opening_of_each_partition_is_progress(tmp_path, monkeypatch):
     seen = []
     opened = publish_module.open_partition
     monkeypatch.setattr(lock._Progress, "__call__", lambda self: seen.append("progress"))
-    monkeypatch.setattr(publish_module, "open_partition", lambda *its: (seen.append("open"), opened(*its))[1])
+    monkeypatch.setattr(
+        publish_module, "open_partition", lambda *arguments: (seen.append("open"), opened(*arguments))[1]
+    )
     write(tmp_path, {T0: values(1, start=1), T1: values(1, start=1)})
     assert "open progress open progress" in " ".join(seen)
 

@@ -217,7 +217,7 @@ def test_more_tasks_than_files_may_be_open(tmp_path, tasks):
         publish_staged(tmp_path, staged, QueryBatch("job"))
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-    assert read(tmp_path) == {its: [b"%d" % task for task in range(tasks)] for its in (T0, T1)}
+    assert read(tmp_path) == {partition: [b"%d" % task for task in range(tasks)] for partition in (T0, T1)}
 
 
 @pytest.mark.parametrize(
@@ -237,10 +237,10 @@ def test_staged_file_that_cannot_be_read(tmp_path, monkeypatch, number, remedy, 
     path = str(tmp_path / staged[0].name)
     really = getattr(os, how)
 
-    def fail(its, *more):
-        if how == "preadv" or its == path:
-            raise OSError(number, os.strerror(number), *([its] if how == "open" else []))
-        return really(its, *more)
+    def fail(target, *more):
+        if how == "preadv" or target == path:
+            raise OSError(number, os.strerror(number), *([target] if how == "open" else []))
+        return really(target, *more)
 
     with monkeypatch.context() as patch:
         patch.setattr(staging, "_MAX_MAPS", 0)

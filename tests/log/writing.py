@@ -36,8 +36,8 @@ def stage(
 ) -> list[StagedFile]:
     """Stage the values as one task; timestamps rise by 1 ms from ``timestamp`` on in each partition."""
     with Staging(str(root), job, "0") as staging:
-        for partition, its in records.items():
-            rows = [Row(None, value, None, timestamp + i) for i, value in enumerate(its)]
+        for partition, values in records.items():
+            rows = [Row(None, value, None, timestamp + i) for i, value in enumerate(values)]
             staging.append(
                 partition,
                 encode(arrow_batch(rows), None, EncodeSettings(**settings), topic_partition=partition),
