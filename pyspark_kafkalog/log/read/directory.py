@@ -72,9 +72,9 @@ class LogDirectory:
         :raises LogDirectoryError: if two roots hold the same partition.
         """
         held, unpublished = self._at_one_moment(self._held)
-        made = {partition for partition, end in unpublished.items() if end is None}
+        created = {partition for partition, end in unpublished.items() if end is None}
         topics: dict[str, list[int]] = {}
-        for topic, number in sorted(held - made):
+        for topic, number in sorted(held - created):
             if names is None or topic in names:
                 topics.setdefault(topic, []).append(number)
         return {topic: tuple(numbers) for topic, numbers in topics.items()}
@@ -84,12 +84,12 @@ class LogDirectory:
 
         If partition 0 is here, no other folder is read.
         """
-        made = {partition for partition, end in self._unpublished().items() if end is None}
+        created = {partition for partition, end in self._unpublished().items() if end is None}
         firsts = [TopicPartition(topic, 0) for topic in topics]
         known = {
             first.topic: found.topic_id()
             for first in firsts
-            if first not in made and (found := self._find(first, anew=True)) is not None
+            if first not in created and (found := self._find(first, fresh=True)) is not None
         }
         others = self.topics(set(topics) - set(known)) if len(known) < len(topics) else {}
         for topic, numbers in others.items():
@@ -257,10 +257,10 @@ class LogDirectory:
                 wait(attempt, partition.folder.label(), e)
             attempt += 1
 
-    def _find(self, topic_partition: TopicPartition, *, anew: bool = False) -> Partition | None:
-        """The partition if it exists, as known from the last time unless ``anew``."""
+    def _find(self, topic_partition: TopicPartition, *, fresh: bool = False) -> Partition | None:
+        """The partition if it exists; a known one is only looked up again if ``fresh``."""
         known = self._partitions.get(topic_partition)
-        if known is not None and not (anew and not known.folder.exists()):
+        if known is not None and not (fresh and not known.folder.exists()):
             return known
         self._partitions.pop(topic_partition, None)
         known = None

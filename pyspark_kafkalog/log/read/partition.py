@@ -55,17 +55,17 @@ class Partition:
         self.largest_timestamps: dict[Segment, int] = {}
         """Largest timestamps of closed segments (ms), kept by :mod:`.times`."""
 
-    def segments(self, *, anew: bool = False) -> list[Segment]:
+    def segments(self, *, fresh: bool = False) -> list[Segment]:
         """The live segments in order.
 
         While the folder seems unchanged, they may come from an earlier listing. So before a missing
-        segment is believed to be gone, list ``anew``.
+        segment is believed to be gone, list them ``fresh``.
 
         :raises FileNotFoundError: if the partition is gone, or a file has just gone.
         :raises LogDirectoryError: if the folder keeps changing.
         """
         changed = self.folder.changed()
-        known = None if anew else self._listing
+        known = None if fresh else self._listing
         if known is not None and known.changed == changed and time.monotonic() < known.until:
             segments = known.segments
             active = segments[-1].now()
@@ -162,9 +162,9 @@ class Partition:
             begun_at = position
             neighbours = _Neighbours(self)
             try:
-                segments = self.segments(anew=attempt > 0)
+                segments = self.segments(fresh=attempt > 0)
                 if not segments or position < self.log_start_offset(segments):
-                    segments = self.segments(anew=True)
+                    segments = self.segments(fresh=True)
                     log_start_offset = self.log_start_offset(segments)
                     if position < log_start_offset:
                         raise self._lost(
@@ -293,7 +293,7 @@ class _Neighbours:
         pair = _identity(segment), None if following is None else (following.base_offset, following.suffix)
         if pair in self._confirmed:
             return
-        segments = self._partition.segments(anew=True)
+        segments = self._partition.segments(fresh=True)
         self._confirmed = {
             (first, (second.base_offset, second.suffix)) for first, second in pairwise(segments)
         } | {(_identity(segment), None) for segment in segments[-1:]}

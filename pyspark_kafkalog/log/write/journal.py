@@ -209,7 +209,7 @@ def is_published(root: str, batch: QueryBatch) -> bool:
         raise _unusable(os.path.join(root, name))
     if last > batch.batch_id:
         raise LogDirectoryError(
-            f"Query {batch.query_id} commits micro-batch {batch.batch_id} after {last}",
+            f"Expected micro-batch {last} or later of query {batch.query_id}, got {batch.batch_id}",
             file=os.path.join(root, name),
             hint="The query's checkpoint is older than the log directory: restored from a backup, or copied. "
             "Give the query a new checkpoint, or delete this file; either publishes its records again.",
