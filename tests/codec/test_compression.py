@@ -111,7 +111,7 @@ def test_members_of_gzip_are_one_stream() -> None:
 
 
 def each(compressions: list[int], parts: list[bytes]) -> Iterator[bytes]:
-    """What is staged for each of ``parts``, which lie between other bytes."""
+    """The staged bytes of each of ``parts``, which lie between other bytes."""
     bounds = np.cumsum([3, *(size for part in parts for size in (len(part), 3))])
     stage, before = Stage(), 0
     for size in decompress_each(

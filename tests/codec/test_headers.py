@@ -20,7 +20,7 @@ _HEADERS = pa.schema([("headers", ROW_TYPES["headers"])])
 
 
 def record_of(headers: int, *, delta: int = 0) -> bytes:
-    """A record of so many empty headers, 2 bytes each."""
+    """A record of ``count`` empty headers, 2 bytes each."""
     body = b"\0\0" + varint(delta) + b"\1\1" + varint(headers) + bytes(2 * headers)
     return varint(len(body)) + body
 

@@ -53,7 +53,7 @@ def test_transactions_may_be_told_again_and_later() -> None:
     )
 )
 def test_a_scan_finds_what_visibility_hides(steps: list[tuple[int, str, int]]) -> None:
-    """Against the plainest of models: the fate of a batch is that of the next marker of its producer."""
+    """Compared with a plain model: the next marker of its producer decides the fate of a batch."""
     buffers, offset, plan = [], 0, []
     for producer_id, kind, count in steps:
         if kind == "data":

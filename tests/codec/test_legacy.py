@@ -83,7 +83,7 @@ def test_wrappers_and_messages_together_within_limits() -> None:
 
 
 def crc_of(data: bytes) -> bytes:
-    """The message with its CRC made right."""
+    """The message with the right CRC."""
     return data[:12] + struct.pack(">I", zlib.crc32(data[16:])) + data[16:]
 
 

@@ -35,7 +35,7 @@ int32 = st.integers(-(2**31), 2**31 - 1)
 
 
 def stored(name: str) -> list[tuple[bytes, bytes | None, dict[str, Any]]]:
-    """Key, value and what DumpLogSegments made of them, for each record of a fixture but the markers."""
+    """Key, value and the output of DumpLogSegments for each record of a fixture, without markers."""
     fixture = case(name)
     records = {
         (f"{r['topic']}-{r['partition']}", r["offset"]): r
@@ -149,7 +149,7 @@ def compact(data: bytes | None) -> bytes:
 
 
 TAGGED = b"\2\0\x03abc\x05\0"
-"""Two tagged fields that nobody knows."""
+"""Two unknown tagged fields."""
 
 
 @pytest.mark.parametrize("version", range(5))
@@ -201,7 +201,7 @@ def test_keys_of_unknown_types_still_tell_the_group() -> None:
 
 
 def hostile() -> st.SearchStrategy[bytes]:
-    """Random bytes, and valid ones of which a part is cut out or replaced."""
+    """Random bytes, and valid ones with a part cut out or replaced."""
     member = short("m") * 3 + struct.pack(">ii", 1, 1) + struct.pack(">i", 0) * 2
     group = struct.pack(">h", 1) + short("consumer") + struct.pack(">i", 1) + short("r") * 2
     valid = st.sampled_from(

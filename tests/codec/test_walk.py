@@ -119,7 +119,7 @@ def test_small_batches_with_wrong_checksums_cost_more_than_their_bytes() -> None
 
 
 def test_bytes_that_only_begin_like_messages_are_passed_over_fast() -> None:
-    """Every sixth place looks like a v0 message of 60 bytes, but for what is in it."""
+    """Every sixth position looks like a v0 message of 60 bytes, except for its content."""
     data = bytes.fromhex("00003020ff00") * (2 << 20)
     begun = time.process_time()
     assert find_batch(data + values(1), 0, strict=True) == len(data)

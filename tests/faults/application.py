@@ -1,4 +1,4 @@
-"""Spark applications in processes of their own, for tests to kill, whole or in part."""
+"""Spark applications in separate processes, for tests to kill, whole or in part."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ROOT = HERE.parents[1]
 
 
 class Application:
-    """A module run in a session of its own, which answers each line that it is sent with a line."""
+    """A module run in its own session, which answers each line that it is sent with a line."""
 
     def __init__(
         self,
@@ -46,12 +46,12 @@ class Application:
         print(line, file=self._process.stdin, flush=True)
 
     def receive(self) -> str:
-        """The answer; empty of an application that died."""
+        """The answer; empty if the application died."""
         assert self._process.stdout is not None
         return self._process.stdout.readline().strip()
 
     def has_answered(self) -> bool:
-        """Whether there is something to :meth:`receive`, be it the end of an application that died."""
+        """Whether there is something to :meth:`receive`, even if it is the end of a dead application."""
         return bool(select.select([self._process.stdout], [], [], 0)[0])
 
     def exit_code(self) -> int:
@@ -66,7 +66,7 @@ class Application:
         return [process for process in everything if _runs(process, "python_streaming_source_runner")]
 
     def python_below_spark(self) -> list[psutil.Process]:
-        """The Python processes that do Spark's work, but for the daemons which fork them."""
+        """The Python processes that do Spark's work, without the daemons that fork them."""
         below = []
         for spark in psutil.Process(self._process.pid).children(recursive=True):
             with contextlib.suppress(psutil.Error):

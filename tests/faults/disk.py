@@ -1,4 +1,4 @@
-"""Record each call that changes a folder, and make what a kill or a loss of power would have left of it.
+"""Record each call that changes a folder, and restore what a kill or a loss of power would leave of it.
 
 A model of a disk, stricter than any real one: nothing lasts but what was flushed. A file's bytes last
 when the file was flushed, its name when its folder was, and each by itself. Of all else any part may have
@@ -21,7 +21,7 @@ RECORDED = ("open", "close", "pwrite", "fsync", "ftruncate", "replace", "unlink"
 
 @dataclass
 class File:
-    """Its bytes as of the last flush, and each change since: position and bytes, or a size and None."""
+    """Its bytes at the last flush, and each change since: position and bytes, or a size and None."""
 
     flushed: bytes = b""
     changes: list[tuple[int, bytes | None]] = field(default_factory=list)
@@ -40,7 +40,7 @@ class File:
 
 @dataclass
 class Folder:
-    """Its entries as of the last flush, and now; and each change since, as the entries that it sets."""
+    """Its entries at the last flush and now, and each change since, as the entries that it sets."""
 
     flushed: dict[str, File | Folder] = field(default_factory=dict)
     entries: dict[str, File | Folder] = field(default_factory=dict)
@@ -60,7 +60,7 @@ def _apply(to: dict[str, File | Folder], entries: dict[str, File | Folder | None
 
 
 class Disk:
-    """A folder, and what lies in it, as calls change it; the state at the beginning is flushed."""
+    """A folder and its content as calls change it; its first state is flushed."""
 
     def __init__(self, top: Path) -> None:
         self._top = str(top)
@@ -68,15 +68,15 @@ class Disk:
         self._opened: dict[int, File | Folder] = {}
 
     def replay(self, call: str, args: tuple[Any, ...], result: Any) -> None:
-        """Do what a call of the system did."""
+        """Repeat a system call."""
         getattr(self, f"_{call}")(*args, result)
 
     def after_kill(self, to: Path) -> None:
-        """All that was done is there."""
+        """Write the state with all changes."""
         _store(self.root, to, lambda folder: folder.entries, lambda file: file.content(lambda change: change))
 
     def after_power_loss(self, to: Path, chance: random.Random) -> None:
-        """What was flushed is there, and of the rest what ``chance`` keeps."""
+        """Write the flushed state, and the other changes that ``chance`` keeps."""
         often = chance.choice([0.0, 0.1, 0.5, 0.9, 1.0])
 
         def entries(folder: Folder) -> dict[str, File | Folder]:
@@ -191,7 +191,7 @@ Call = tuple[str, tuple[Any, ...], Any]
 
 @contextmanager
 def recorded() -> Iterator[list[Call]]:
-    """The calls of this process that change a disk, in their order; nothing is flushed meanwhile."""
+    """The calls of this process that change the disk, in order; nothing is flushed meanwhile."""
     calls: list[Call] = []
     guard = threading.RLock()
     real = {name: getattr(os, name) for name in RECORDED}

@@ -34,15 +34,15 @@ pytestmark = [pytest.mark.slow, pytest.mark.broker, pytest.mark.timeout(900)]
 
 KINDS = ("brokers", "directory", "brokers")
 WHOLE = 10
-"""Rounds that kill the application, JVM and all; each is a random moment in every stream, 30 in all."""
+"""Rounds that kill the whole application, each at a random moment of every stream, 30 in all."""
 PLANNERS = 4
-"""Rounds before those that kill only the Python processes which plan and commit."""
+"""Earlier rounds, which kill only the Python processes that plan and commit."""
 RECORDS = 20_000
 
 
 @dataclass
 class Stream:
-    """A query from a topic with the numbers from 0, of two partitions, to the directory ``folder/log``."""
+    """A query from a topic of two partitions with the numbers from 0 to the directory ``folder/log``."""
 
     folder: Path
     topic: str
@@ -64,7 +64,7 @@ class Stream:
         }
 
     def finished(self) -> Offsets:
-        """Where the last micro-batch ends that Spark has noted as complete."""
+        """The end of the last micro-batch that Spark has noted as complete."""
         logs = [self.folder / "c" / name for name in ("commits", "offsets")]
         done = [int(path.name) for path in logs[0].glob("*") if path.name.isdecimal()]
         if not done:
@@ -97,7 +97,7 @@ def _stream(broker: Broker, folder: Path, kind: str) -> Stream:
 
 
 class Killed:
-    """The application, its streams, and what their groups had committed when they died last."""
+    """The application, its streams, and the commits of their groups at the last kill."""
 
     def __init__(self, streams: list[Stream], folder: Path) -> None:
         self.streams = streams

@@ -1,4 +1,4 @@
-"""LinkedIn's consumer for one partition, record by record, written from the description of the format alone.
+"""LinkedIn's consumer for one partition, record by record, written only from the description of the format.
 
 Two rules differ, as ours do: an id of which nothing was accepted is forgotten after the gap, and
 the capacity also bounds what is really held, which theirs loses count of after a length that lied.
@@ -21,7 +21,7 @@ class Record:
 
 @dataclass
 class Message:
-    """A delivered message, or what else became of a record."""
+    """The result of a record: a delivered message, or something else."""
 
     offset: int
     value: bytes | None
@@ -73,7 +73,7 @@ class Model:
         return sum(message.bytes for message in self.buffer.values() if len(message.slices) < message.count)
 
     def record(self, record: Record) -> Message | None:
-        """What is delivered; None for a message segment that completes nothing."""
+        """The delivered message; None for a message segment that completes nothing."""
         lm = [value for name, value in record.headers if name == "_lm"]
         value, start, count = record.value, record.offset, 1
         if record.value is not None:

@@ -13,7 +13,7 @@ from tests.codec.strategies import HEADERS
 from tests.largemessage.model import Headers, Record
 
 IDS = [bytes(range(n, n + 16)) for n in (0, 100, 240)]
-"""Few, so that messages meet of the same one; with high bytes, so that check values wrap."""
+"""Few, so that messages share an id; with high bytes, so that check values wrap."""
 
 _INT32 = st.sampled_from([-(2**31), -1, 0, 1, 2, 3, 10, 2**31 - 1])
 
@@ -88,7 +88,7 @@ def broken(draw: st.DrawFn, whole: tuple[bytes, Headers]) -> tuple[bytes | None,
 
 @st.composite
 def partitions(draw: st.DrawFn, *, hostile: bool = False) -> list[Record]:
-    """Records in the order of their offsets, between which some are missing."""
+    """Records in the order of their offsets, with gaps."""
     messages = draw(st.lists(message(), min_size=1, max_size=5))
     pieces = [piece for message in messages for piece in message]
     sampled = st.sampled_from(pieces)
@@ -107,7 +107,7 @@ def partitions(draw: st.DrawFn, *, hostile: bool = False) -> list[Record]:
 
 
 def arrow_batch(records: Sequence[Record]) -> pa.RecordBatch:
-    """The records as columns offset, value, headers and one that is carried along."""
+    """The records as columns offset, value, headers and one extra."""
     headers = [[{"key": k, "value": v} for k, v in record.headers] or None for record in records]
     return pa.RecordBatch.from_pydict(
         {

@@ -21,7 +21,7 @@ _THEIR_NAMES = {
 
 
 def outcome(question: Callable[[], Any]) -> Any:
-    """The answer, or the name that their exception has."""
+    """The answer, or the name of their exception."""
     try:
         return question()
     except tuple(_THEIR_NAMES) as e:
@@ -118,7 +118,7 @@ def test_restart_in_the_group(scenario: Scenario) -> None:
     for _, last, committed, metadata, delivered, *after in scenario.table("resume"):
         first = Reader(scenario)
         for row in first.read():
-            if row["offset"] == last != previous:  # twice the same one: it looked for another, to the end
+            if row["offset"] == last != previous:  # the same offset twice: it read to the end for another
                 break
         previous = last
         assert first.commit() == (committed, metadata), last
@@ -155,7 +155,7 @@ def test_seek_to_what_is_committed(scenario: Scenario) -> None:
 
 @each_scenario
 def test_the_model_is_right(scenario: Scenario) -> None:
-    """The one that :mod:`.test_reassembly` compares with."""
+    """The model with which :mod:`.test_reassembly` compares."""
     model = Model(scenario.settings.buffer_capacity, scenario.settings.expiration_offset_gap)
     delivered, errors = [], []
     for row in scenario.rows.to_pylist():

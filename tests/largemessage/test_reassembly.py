@@ -1,4 +1,4 @@
-"""Whatever happens to message segments on their way, what is delivered is what a plain model delivers."""
+"""Whatever happens to message segments on their way, the same is delivered as by a plain model."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ many = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCh
 def modelled(
     records: Sequence[Record], capacity: int, gap: int
 ) -> tuple[list[Message], list[int], list[bytes]]:
-    """Messages, offsets in error and ids that were given up."""
+    """Messages, offsets in error and ids of dropped messages."""
     model = Model(capacity, gap)
     delivered, errors = [], []
     for record in records:
@@ -40,7 +40,7 @@ def modelled(
 def fed(
     records: Sequence[Record], cuts: Sequence[int], capacity: int, gap: int
 ) -> tuple[list[Message], list[Dropped]]:
-    """What batches of those sizes become, each fed to a reassembler with the state of the one before."""
+    """The results of batches of these sizes, each fed to a reassembler with the state of the one before."""
     rows = arrow_batch(records)
     state: bytes | None = None
     out: list[pa.RecordBatch] = []
@@ -107,7 +107,7 @@ def test_broken_segments(records: list[Record], cuts: list[int], capacity: int, 
 def test_slices_are_forgotten_and_read_again(
     records: list[Record], cuts: list[int], adopted: int, capacity: int, gap: int, max_bytes: int
 ) -> None:
-    """Where nothing is evicted, memory is bounded and the rows are those of a buffer without bounds.
+    """Without eviction, memory is bounded and the rows are those of an unbounded buffer.
 
     Also if from some row on another reassembler goes on, which is told what is open there.
     """
@@ -140,7 +140,7 @@ def test_slices_are_forgotten_and_read_again(
 
 @pytest.mark.parametrize("evict", [True, False])
 def test_claims_cost_nothing(evict: bool) -> None:
-    """Message segments that claim 2**31 - 1 of them, and as many bytes."""
+    """Message segments that claim to be 2**31 - 1, of as many bytes."""
     records = [
         Record(n, prefixed(n.to_bytes(16, "big"), 2**31 - 2, 2**31 - 1, 2**31 - 1, b"x")) for n in range(900)
     ]

@@ -30,7 +30,7 @@ _KINDS = {"key": pa.binary(), "value": pa.binary(), "headers": _HEADERS, "timest
 
 
 def arrow(records: Iterable[Record]) -> pa.RecordBatch:
-    """As the encoder takes them; empty headers are null in every other row."""
+    """Records for the encoder; empty headers are null in every other row."""
     columns: dict[str, list[Any]] = {name: [] for name in _KINDS}
     for number, record in enumerate(records):
         headers = [{"key": name, "value": value} for name, value in record.headers]
@@ -175,7 +175,7 @@ def test_the_chosen_messages_come_back_in_order_whatever_the_sizes(
         elif settings.timestamp_header and "_t" not in dict(headers):
             headers = [*headers, ("_t", message.timestamp.to_bytes(8, "big"))]
         expected.append(message._replace(headers=headers))
-    # A header of the user's that is no message segment's stays, and a reader would stumble over it.
+    # A user's header that belongs to no message segment stays, and would mislead a reader.
     theirs = [("_lm", b"x"), ("_lm", None)]
     readable = [r._replace(headers=[h for h in r.headers if h not in theirs]) for r in found]
     expected = [r._replace(headers=[h for h in r.headers if h not in theirs]) for r in expected]
@@ -205,7 +205,7 @@ def test_a_message_above_the_bytes_made_at_a_time_is_made_in_parts() -> None:
 
 def test_what_no_column_can_hold_is_refused() -> None:
     size = 2**31 - 10
-    data = pa.py_buffer(mmap.mmap(-1, size))  # takes no memory as long as nobody looks
+    data = pa.py_buffer(mmap.mmap(-1, size))  # takes no memory until it is read
     offsets = pa.py_buffer(np.array([0, size], np.int32))
     huge = pa.Array.from_buffers(pa.binary(), 1, [None, offsets, data])
     given = arrow([Record(b"k", b"v", [], AT)]).set_column(1, "value", huge)
@@ -223,14 +223,14 @@ def cases() -> list[dict[str, Any]]:
 
 
 def given_headers(record: Record) -> Headers:
-    """What the application gave: without what a producer appended."""
+    """The application's headers, without those that a producer appends."""
     headers = [header for header in record.headers if segment(record) is None or header[0] != "_lm"]
     time = ("_t", record.timestamp.to_bytes(8, "big"))
     return headers[:-1] if headers[-1:] == [time] else headers
 
 
 def split_anew(records: list[Record]) -> list[Record]:
-    """The records of a message, of which these are some, as we write it. Missing slices are of zeros."""
+    """All records of a message as we write it, given some of them. Missing slices are zeros."""
     found = [piece for piece in map(segment, records) if piece is not None]
     _, _, count, length, _, _, header_only = found[0]
     inner = [len(piece.slice) for piece in found if piece.number < count - 1]

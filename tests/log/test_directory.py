@@ -1,4 +1,4 @@
-"""Layouts that brokers leave and others make up: which files count, what is refused, what is read anyway."""
+"""Layouts that brokers or others leave: which files count, what is refused, what is read anyway."""
 
 from __future__ import annotations
 
@@ -232,7 +232,7 @@ def test_leftovers_of_brokers_are_no_data(root: Path) -> None:
 
 
 def test_a_swap_file_replaces_the_segments_that_it_spans(root: Path) -> None:
-    """The cleaner had merged two segments into one, when the broker died."""
+    """The cleaner had merged two segments into one when the broker died."""
     write_segment(root / "t-0", [batch(2, 1), batch(15, 3)], base_offset=0, suffix=".swap")
     place = LogDirectory.open(str(root))
     assert offsets_read(place, T0, ALL) == [2, 15, 16, 17, *range(20, 30)]
@@ -290,7 +290,7 @@ def test_links_may_lead_about_inside_the_root_only(root: Path, tmp_path: Path) -
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
 @pytest.mark.parametrize("name", ["t-0/00000000000000000030.log", "t-0/00000000000000000020.index"])
 def test_only_regular_files_are_opened(root: Path, make, name: str) -> None:
-    write_segment(root / "t-0", [batch(20, 10, size=10_000)])  # of a smaller one no index is opened
+    write_segment(root / "t-0", [batch(20, 10, size=10_000)])  # the indexes of a smaller one are not opened
     make(root / name)
     with pytest.raises(LogDirectoryError, match="Not a regular file") as caught:
         fetched(LogDirectory.open(str(root)), T0, OffsetRange(20, 30))
@@ -495,7 +495,7 @@ def test_any_cut_of_the_last_segment_leaves_the_whole_batches(root: Path) -> Non
 
 
 def test_any_wrong_byte_gives_the_rows_before_it_and_an_error(root: Path) -> None:
-    """Or the rows and no error, where the leader epoch is wrong, which no CRC covers."""
+    """Or the rows without an error if the leader epoch is wrong, which no CRC covers."""
     path = segment(root, 10)
     data = path.read_bytes()
     half = len(batch(10, 5))
@@ -515,7 +515,7 @@ def test_any_wrong_byte_gives_the_rows_before_it_and_an_error(root: Path) -> Non
 
 
 def test_batches_are_found_again_after_much_damage(tmp_path: Path) -> None:
-    """Longer than the window of the search, and with a batch across its border."""
+    """Longer than the search window, with a batch across its border."""
     big = batch(5, 900, size=10_000)
     assert len(big) > 8 << 20
     junk = os.urandom(12 << 20).replace(b"\2", b"\3")
@@ -539,7 +539,7 @@ def test_a_size_of_two_gigabytes_costs_nothing(root: Path) -> None:
 
 
 def test_bytes_made_to_waste_time_are_an_error_and_not_the_end_of_the_log(root: Path) -> None:
-    """A valid batch may follow what is too costly to search, so nobody may take the log to end there."""
+    """A valid batch may follow bytes that take too long to search, so the log must not end there."""
     bait = message(b"x", offset=100, magic=0)[:-1] + b"y"
     for base_offset in (10, 20):
         with segment(root, base_offset).open("ab") as log:
@@ -773,7 +773,7 @@ def test_nothing_is_changed_and_nothing_logged(root: Path, caplog: pytest.LogCap
     assert not caplog.records
 
 
-# What is told of topics and partitions besides their bounds
+# Topics and partitions besides their bounds
 
 
 def test_topic_ids_are_those_of_the_first_partition_there_is(root: Path) -> None:
@@ -820,7 +820,7 @@ def test_sizes(root: Path) -> None:
 
 
 def test_the_topic_id_is_asked_of_one_folder(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that a split of a root with many partitions lists none of the others."""
+    """So a split in a root with many partitions does not list the others."""
     (root / "t-0" / "partition.metadata").write_bytes(format_partition_metadata("A" * 21 + "g"))
     place = LogDirectory.open(str(root))
     with monkeypatch.context() as patch:

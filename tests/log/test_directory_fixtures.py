@@ -29,7 +29,7 @@ each_damaged = pytest.mark.parametrize("fixture", DAMAGED, ids=lambda fixture: f
 
 
 def schema_of(fixture: Case) -> pa.Schema:
-    """Timestamps of v2-times are beyond what Python can show."""
+    """Python cannot show the timestamps of v2-times."""
     return WITHOUT_TIMESTAMP if fixture.name == "v2-times" else ALL_COLUMNS
 
 
@@ -148,7 +148,7 @@ def test_any_range_is_read_whatever_the_indexes_say(fixture: Case, indexes: str,
 def test_transactions_follow_from_files_and_from_batches_alike(
     fixture: Case, gone: str, tmp_path: Path
 ) -> None:
-    """Both for bounds and for rows, from any offset on, in slices of any size."""
+    """For bounds and for rows, from any offset on, in slices of any size."""
     root = copy(fixture, tmp_path / "root")
     for file in root.rglob(gone):
         if file.suffix in (".txnindex", ".snapshot", ".index", ".timeindex"):

@@ -1,4 +1,4 @@
-"""Group offsets in a log directory: what brokers left there is read, what we commit is there for all."""
+"""Group offsets in a log directory: commits of brokers are read, and ours are there for all."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ FIXTURES = ("consumer-offsets", "consumer-offsets-010")
 
 
 def expected_groups(fixture: Case) -> dict[str, dict[str, Any]]:
-    """What the broker's admin API said in the end."""
+    """The last answers of the broker's admin API."""
     path = fixture.logs / fixture.entry["expected"]["groups"]
     with path.open(encoding="utf-8") as lines:
         return {line["group"]: line for line in map(json.loads, lines)}
@@ -115,7 +115,7 @@ def test_groups_of_a_broker_are_those_that_it_listed(name: str) -> None:
 
 
 def test_what_counts_is_what_a_read_committed_consumer_sees_and_what_is_in_no_transaction() -> None:
-    """The last value of each key: an open transaction holds back what is its own, and nothing else."""
+    """The last value of each key: an open transaction holds back only its own records."""
     fixture = case("consumer-offsets")
     open_and_aborted = {
         (f"{OFFSETS_TOPIC}-{0 if batch['file'].startswith(str(O0)) else 1}", offset)
@@ -169,7 +169,7 @@ def test_offsets_of_an_empty_group_go_a_week_after_its_last_member(clock: list[i
     clock[0] = simple_admin_last + 7 * DAY - 1
     assert list(offsets(groups, "simple-admin").values()) == [42]
     clock[0] += 10 * DAY
-    # Of these a transaction is open, or nothing was ever committed.
+    # These have an open transaction, or no commits at all.
     assert groups.group_ids() == ("eos-group-open",)
 
 
@@ -537,7 +537,7 @@ def test_a_topic_made_anew_is_read_anew(tmp_path: Path) -> None:
 
 @pytest.fixture
 def compact_early(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Logs of 4 kB are compacted already, and nothing is flushed to disk."""
+    """Compact logs from 4 kB on, and flush nothing to disk."""
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
     monkeypatch.setattr(groups_module, "_CLEAN_BYTES", 4096)
 
@@ -657,7 +657,7 @@ def test_a_brokers_log_says_the_same_after_compaction(name: str, tmp_path: Path)
 def test_readers_notice_nothing_of_a_compaction(
     tmp_path: Path, compact_early: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One reads on, one reads anew, while others commit and compact in processes of their own."""
+    """One reader continues and one starts afresh while other processes commit and compact."""
     monkeypatch.setattr(groups_module, "_SETTINGS", replace(groups_module._SETTINGS, segment_bytes=2000))
     groups_of(tmp_path).commit("fixed", {T1: CommittedOffset(7)})
     script = """

@@ -32,7 +32,7 @@ def as_the_committer(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def check(folder: Path) -> int:
-    """What is committed, if it is the last that was reported done or the one after it."""
+    """The committed offset, which must be the last reported one or the next."""
     root = str(folder / "log")
     done = int((folder / "done").read_text()) if (folder / "done").exists() else -1
     groups = DirectoryGroups.open([root], num_partitions=1)
@@ -74,7 +74,7 @@ def test_kill_at_every_step(committer: Runner, tmp_path: Path) -> None:
 
     assert run(0) == 0
     steps = (tmp_path / "steps").read_text().splitlines()
-    # Nothing is flushed, so that to die before it is to die before what follows.
+    # Nothing is flushed, so dying before a flush equals dying before the next step.
     numbers = [number for number, step in enumerate(steps, 1) if not step.startswith("fsync")]
     assert {run(number) for number in numbers} == {KILLED}
     assert set(seen) == set(range(-1, COMMITS))

@@ -1,4 +1,4 @@
-"""Any bytes in any file of a real directory: read, or refused by an error of the package, and soon."""
+"""Any bytes in any file of a real directory are read, or refused with an error of the package, and soon."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _EXPECTED_ERRORS = (CorruptRecordError, DataLossError, LogDirectoryError)
 
 
 def hurt(data: bytes, chance: random.Random) -> bytes:
-    """``data`` with some damage of one of the usual kinds."""
+    """``data`` with damage of one of the usual kinds."""
     at, size = chance.randrange(len(data) + 1), chance.choice([1, 1, 4, 8, 40, 400])
     return chance.choice(
         [
@@ -64,7 +64,7 @@ def test_hurt_files_are_read_or_refused(fixture: Case, tmp_path: Path) -> None:
 
 
 def read_all(root: Path, fixture: Case, *, slice_bytes: int) -> int:
-    """Ask everything of every partition; the number of answers and refusals."""
+    """Ask every question about every partition; returns the number of answers and refusals."""
     answers = 0
     for name in fixture.partitions:
         topic, _, number = name.rpartition("-")

@@ -1,4 +1,4 @@
-"""All or nothing, and once: what publish does when all goes well, and when something does not."""
+"""All or nothing, and once: a publish that succeeds, and one that fails."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ LEDGER = journal.ledger_file("query")
 
 
 def snapshot(root: Path) -> dict[str, bytes]:
-    """All files and what is in them, but for the locks and staged files."""
+    """All files and their contents, without the locks and staged files."""
     return {
         str(path.relative_to(root)): path.read_bytes()
         for path in root.rglob("*")
@@ -142,7 +142,7 @@ CALLS = "close fsync ftruncate lstat open pwrite rename replace rmdir scandir st
 
 
 def fail_after_the_commit(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
-    """Let each call of the system fail from the moment on when ``how`` has taken the journal away."""
+    """Let each system call fail once ``how`` has removed the journal."""
     really, close = getattr(os, how), os.close
 
     def fail(*_, **__):
@@ -181,7 +181,7 @@ def test_what_fails_after_the_commit_does_not_unsay_it(tmp_path, monkeypatch, ca
 
 
 def test_commit_that_was_done_although_it_failed(tmp_path, monkeypatch):
-    """As a network mount may say when it asks its server again."""
+    """As a network mount may report when it asks its server again."""
     replace, unlink = os.replace, os.unlink
 
     def twice(call):
@@ -293,12 +293,12 @@ def test_clean_shutdown_is_gone_while_publishing(tmp_path, monkeypatch):
 
 
 class Crash(BaseException):
-    """Stands for the end of the process: what it interrupts cannot tidy up."""
+    """Stands for the end of the process: the interrupted code cannot clean up."""
 
 
 @pytest.fixture
 def interrupted(tmp_path, monkeypatch):
-    """A directory where a publish ended after appending, its journal still there."""
+    """A directory where a publish ended after appending, with its journal."""
     write(tmp_path, {T0: values(3)})
     (tmp_path / ".kafka_cleanshutdown").write_text("old")
     (tmp_path / "replication-offset-checkpoint").write_text("0\n1\nt 0 3\n")
@@ -326,7 +326,7 @@ def test_unfinished_publish_is_hidden(interrupted):
 
 
 def test_unfinished_publish_is_undone(interrupted):
-    """All is as it was, but nobody vouches for it any more: a broker that starts recovers the log."""
+    """All is as before, but without a clean shutdown: a broker that starts recovers the log."""
     root, before = interrupted
     del before[".kafka_cleanshutdown"]
     journal.recover(str(root))
@@ -389,7 +389,7 @@ def test_foreign_journal_or_ledger(tmp_path, name, text):
 
 
 def test_opening_of_each_partition_is_progress(tmp_path, monkeypatch):
-    """That of one that a broker left without a stop reads all of its last segment."""
+    """Opening one that a broker left without a shutdown reads its whole last segment."""
     write(tmp_path, {T0: values(1), T1: values(1)})
     seen = []
     opened = publish_module.open_partition
@@ -444,7 +444,7 @@ ANYTHING = [
 
 
 def _places(value: Any, *path: Any) -> Iterator[tuple[Any, ...]]:
-    """The way to each value in a document of JSON."""
+    """The path to each value in a JSON document."""
     yield path
     named = value.items() if isinstance(value, dict) else ()
     entries = enumerate(value) if isinstance(value, list) else named
@@ -519,7 +519,7 @@ publish_staged(root, staged, QueryBatch("job"))
 
 @pytest.mark.parametrize("limit", [50, 300, 8_000, 60_000, 100_000])
 def test_file_too_large(tmp_path, limit):
-    """EFBIG in the journal, in the first file, in the middle of a segment: nothing of it is seen."""
+    """EFBIG in the journal, in the first file, in the middle of a segment: readers see nothing of it."""
     write(tmp_path, {T0: values(5)})
     before = snapshot(tmp_path)
     done = subprocess.run(

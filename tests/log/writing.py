@@ -80,7 +80,7 @@ def write_batch(
 
 
 def read(root: Path) -> dict[TopicPartition, list[bytes]]:
-    """Values of all records that a reader sees, by partition; offsets are checked to have no gap."""
+    """Values of all records that a reader sees, by partition; checks that offsets have no gaps."""
     place = LogDirectory.open(str(root))
     partitions = [TopicPartition(t, p) for t, numbers in place.topics().items() for p in numbers]
     found: dict[TopicPartition, list[bytes]] = {}
@@ -100,5 +100,5 @@ def read(root: Path) -> dict[TopicPartition, list[bytes]]:
 
 
 def files_beside_partitions(root: Path) -> set[str]:
-    """Names of what lies in the root and is no folder, but for the locks."""
+    """Names of the files in the root, without the locks."""
     return {entry.name for entry in os.scandir(root) if not entry.is_dir()} - {".lock", ".kafkalog-lock"}
