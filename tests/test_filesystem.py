@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 
@@ -14,7 +14,9 @@ from pyspark_kafkalog.filesystem import locate
 from pyspark_kafkalog.streams.checkpoint import keep_topic_ids, kept_topic_ids
 from tests.new_names import NewNamesFileSystem
 
-KILLED = 9
+
+class KilledError(Exception):
+    """Nothing that follows it changes a file."""
 
 
 @pytest.fixture(params=["", "file://", "local://", "newnames://"])
@@ -23,27 +25,27 @@ def location(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def new_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    monkeypatch.setattr(NewNamesFileSystem, "before_step", staticmethod(lambda: None))
+def new_names(tmp_path: Path) -> str:
     return f"newnames://{tmp_path}/folder"
 
 
 def run_and_kill(run: Callable[[], None], step: int) -> bool:
-    """Run it in a fork that ends before the step of this number; whether there was one."""
-    child = os.fork()
-    if child == 0:
-        steps = count()
-        NewNamesFileSystem.before_step = staticmethod(
-            lambda: os._exit(KILLED) if next(steps) == step else None
-        )
-        try:
-            run()
-        except BaseException:
-            os._exit(1)
-        os._exit(0)
-    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    assert code in (0, KILLED)
-    return code == KILLED
+    """Run it without the steps from this number on, as a kill leaves it; whether there were any."""
+    steps = count()
+
+    def stop() -> None:
+        if next(steps) >= step:
+            raise KilledError
+
+    before_step = NewNamesFileSystem.before_step
+    NewNamesFileSystem.before_step = staticmethod(stop)
+    try:
+        run()
+    except KilledError:
+        return True
+    finally:
+        NewNamesFileSystem.before_step = staticmethod(before_step)
+    return False
 
 
 def test_a_file_is_replaced_and_nothing_else_is_left(location: str, tmp_path: Path) -> None:

@@ -122,7 +122,7 @@ class Indexer:
     def _index_group(
         self, row: int, end: int, wanted: np.ndarray, offsets: OffsetRange
     ) -> Generator[Indexed, None, int]:
-        """Index the batches ``row`` to ``end``, or fewer if they decompress to much; returns their end."""
+        """Index the batches ``row`` to ``end``, or fewer if their content is large; returns the end."""
         batches = self._batches
         rows = row + np.flatnonzero(wanted[row:end])
         self._stage.clear()
