@@ -260,7 +260,7 @@ def test_checksums_are_verified_unless_told_otherwise() -> None:
     assert offsets_of(decoded(data, limits=DecodeLimits(check_crcs=False))) == [[0, 1, 2]]
 
 
-def test_bytes_that_are_no_batch_are_refused_or_left_out() -> None:
+def test_bytes_that_are_not_a_batch_are_refused_or_left_out() -> None:
     data = values(3) + b"\7" * 100 + values(2, base_offset=9)
     with pytest.raises(CorruptRecordError) as e:
         decoded(data)

@@ -183,7 +183,7 @@ def test_what_was_staged_stays_before_a_frame_that_is_streamed() -> None:
 @pytest.mark.parametrize(
     ("at", "byte"), [(4, 0x40), (4, 0x64), (4, 0x70), (5, 0x50), (5, 0x70)], ids=lambda value: hex(value)
 )
-def test_lz4_of_forms_that_no_producer_makes(at: int, byte: int) -> None:
+def test_lz4_in_forms_that_no_producer_writes(at: int, byte: int) -> None:
     """Dependent blocks, checksums of content and blocks, larger blocks: the stream reads or refuses them."""
     frame = bytearray(without_size(LZ4, WORDS))
     frame[at] = byte

@@ -54,7 +54,7 @@ def stored(name: str) -> list[tuple[bytes, bytes | None, dict[str, Any]]]:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_brokers_wrote_is_decoded_as_by_kafkas_own_tool(name: str) -> None:
+def test_what_brokers_wrote_is_decoded_like_by_kafkas_own_tool(name: str) -> None:
     for key, value, line in stored(name):
         decoded, expected = decode_key(key), line["key"]["data"]
         kind = int(line["key"]["type"])

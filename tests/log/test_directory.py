@@ -130,7 +130,7 @@ def test_a_partition_may_be_empty(tmp_path: Path) -> None:
         (lambda path: write_segment(path, [batch(0)]), "holds segments but is not named after a partition"),
     ],
 )
-def test_what_is_no_log_directory_is_refused_with_a_hint(tmp_path: Path, make, message: str) -> None:
+def test_other_folders_are_refused_with_a_hint(tmp_path: Path, make, message: str) -> None:
     path = tmp_path / "place"
     make(path)
     with pytest.raises(LogDirectoryError, match=message) as caught:
@@ -222,7 +222,7 @@ def test_a_filesystem_of_fsspec_is_read_like_a_folder(root: Path) -> None:
 # Files that don't count
 
 
-def test_leftovers_of_brokers_are_no_data(root: Path) -> None:
+def test_leftovers_of_brokers_are_not_read(root: Path) -> None:
     for name in ("00000000000000000040.log.deleted", "00000000000000000050.log.cleaned", "x.log", "30.log"):
         (root / "t-0" / name).write_bytes(batch(40))
     write_segment(root / f"u-0.{'0' * 32}-delete", [batch(0)])
@@ -239,7 +239,7 @@ def test_a_swap_file_replaces_the_segments_that_it_spans(root: Path) -> None:
     assert bounds(place) == Watermarks(0, 30, 30)
 
 
-def test_a_swap_file_of_an_unfinished_split_is_no_data(root: Path) -> None:
+def test_a_swap_file_of_an_unfinished_replacement_is_not_read(root: Path) -> None:
     write_segment(root / "t-0", [batch(10, 1)], suffix=".swap")
     segment(root, 10, ".cleaned").touch()
     assert offsets_read(LogDirectory.open(str(root)), T0, ALL) == list(range(30))
@@ -333,7 +333,7 @@ def test_what_the_disk_refuses_is_named_with_a_remedy(
     assert caught.value.hint
 
 
-def test_a_file_that_a_server_has_deleted_is_looked_for_anew(
+def test_a_file_that_a_server_has_deleted_is_looked_for_again(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     really_read, stale = filesystem._read, []
@@ -443,7 +443,7 @@ def test_an_unfinished_publish_is_hidden(root: Path) -> None:
 # Damage
 
 
-def test_damage_is_an_error_or_is_told_and_left_out(root: Path) -> None:
+def test_damage_is_an_error_or_is_reported_and_left_out(root: Path) -> None:
     path = segment(root, 10)
     data = bytearray(path.read_bytes())
     data[16] = 9

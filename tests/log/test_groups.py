@@ -520,7 +520,7 @@ def test_a_clean_shutdown_stays_one(tmp_path: Path) -> None:
         assert (tmp_path / CLEAN_SHUTDOWN_FILE).read_text() == "0"
 
 
-def test_a_topic_made_anew_is_read_anew(tmp_path: Path) -> None:
+def test_a_recreated_topic_is_read_from_its_start(tmp_path: Path) -> None:
     groups = groups_of(tmp_path)
     groups.commit("g", {T0: CommittedOffset(1)})
     assert offsets(groups, "g") == {T0: 1}
@@ -605,7 +605,7 @@ def test_tombstones_stay_for_a_day(tmp_path: Path, clock: list[int]) -> None:
     assert offsets(groups_of(tmp_path), "g") == {T1: 2}
 
 
-def test_what_has_expired_is_compacted_away_but_for_the_end_of_the_log(
+def test_what_has_expired_is_compacted_away_except_at_the_end_of_the_log(
     tmp_path: Path, clock: list[int]
 ) -> None:
     groups = groups_of(tmp_path)

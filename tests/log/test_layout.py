@@ -77,7 +77,7 @@ def test_names_are_split_at_the_last_hyphen(name: str, partition: tuple[str, int
         "__cluster_metadata-0",
     ],
 )
-def test_other_names_are_no_partition(name: str) -> None:
+def test_other_names_are_not_partitions(name: str) -> None:
     assert parse_partition_folder(name) is None
 
 

@@ -176,7 +176,7 @@ def test_short_waits_stay_short(tmp_path, writer):
     assert time.monotonic() - start < 5
 
 
-def test_writer_is_no_reason_not_to_begin(tmp_path, writer):
+def test_a_writer_does_not_keep_a_job_from_beginning(tmp_path, writer):
     """Staged files are in nobody's way."""
     start = time.monotonic()
     check_unlocked(str(tmp_path))

@@ -258,7 +258,7 @@ def test_folder_that_leads_out_of_the_root(tmp_path):
     ("name", "kind"),
     [("t-0", "file"), ("t-1", "file"), ("t-0", "link"), ("t-1", "link"), ("__cluster_metadata-0", "folder")],
 )
-def test_what_is_no_partition_is_left_alone(tmp_path, name, kind):
+def test_what_is_not_a_partition_is_left_alone(tmp_path, name, kind):
     path = tmp_path / name
     make = {"file": path.touch, "link": lambda: path.symlink_to("nowhere"), "folder": path.mkdir}
     make[kind]()

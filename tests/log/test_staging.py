@@ -81,7 +81,7 @@ def test_failed_task_leaves_no_file(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "..//", "a b", "é", "x" * 81, "a\0", "a\n"])
-def test_names_that_are_no_file_names(tmp_path, name):
+def test_names_that_cannot_be_file_names(tmp_path, name):
     with pytest.raises(ValueError, match="file name"):
         Staging(str(tmp_path), name, "0")
     with pytest.raises(ValueError, match="file name"):
