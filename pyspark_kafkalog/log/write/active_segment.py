@@ -2,7 +2,7 @@
 
 If its last owner was interrupted, a partition may end in a torn batch, and its indexes in the zeros
 of their preallocation. Before the first append this does what a broker's recovery would: it cuts off
-the torn tail, and rebuilds indexes that cannot be trusted from the batches. Readers see no change.
+the torn tail, and rebuilds untrustworthy indexes from the batches. Readers see no change.
 Unlike a broker's recovery, this one keeps a last batch that is whole and has a wrong checksum, and
 refuses to append to it: readers report it, and nobody knows whether it was acknowledged.
 
@@ -180,7 +180,7 @@ class _LogFile:
     def valid_batches(self, batches: Batches) -> tuple[int, int]:
         """How many of ``batches``, a walk to the end, are valid, and where they end.
 
-        :raises CorruptRecordError: if more than a torn tail follows: more than a part of a batch.
+        :raises CorruptRecordError: if more than a torn tail (a partial batch) follows them.
         """
         valid = 0
         next_offset = self.base_offset

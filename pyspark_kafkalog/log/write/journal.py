@@ -16,7 +16,7 @@ nothing else; see :mod:`.undo`. The list is a second document after an empty lin
 ``.kafka_cleanshutdown`` lets a broker skip its recovery and trust its producer
 snapshots. It is gone while the journal stands, and comes back when all that was
 appended is committed and on disk: the broker then reads on from its last snapshot.
-After an undo it does not come back, as the snapshots may no longer fit.
+After an undo it does not come back: nobody vouches for the folder any more.
 """
 
 from __future__ import annotations
