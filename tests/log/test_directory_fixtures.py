@@ -198,12 +198,12 @@ def test_leaving_out_damage_loses_no_row_that_the_broker_kept(fixture: Case, rea
     partition = topic_partition(name)
     place = LogDirectory.open(str(fixture.directory))
     offsets = whole_range(place, partition, read_committed=read_committed)
-    left_out: list[CorruptRecordError] = []
-    found = rows(place, partition, offsets, read_committed=read_committed, on_corrupt=left_out.append)
+    errors: list[CorruptRecordError] = []
+    found = rows(place, partition, offsets, read_committed=read_committed, on_corrupt=errors.append)
     kept = of(name, fixture.committed if read_committed else fixture.records)
     assert not differences(kept, found[: len(kept)])
     left_out = offsets.end > fixture.recovery["log_end_offset"] or fixture.name == "hurt-magic"
-    assert len(left_out) == (1 if left_out else 0)
+    assert len(errors) == (1 if left_out else 0)
 
 
 def test_a_torn_tail_is_warned_of_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
