@@ -25,10 +25,10 @@ from pyspark_kafkalog.errors import CorruptRecordError
 from pyspark_kafkalog.model import Slice
 
 _CRC_BUDGET = 16
-"""How many times the size of a buffer may be summed while a valid batch is sought in it."""
+"""How many times the size of a buffer may be summed in the search for a valid batch."""
 _MIN_BUDGET = 1 << 20
 _COST_OF_ONE = 4 << 10
-"""Bytes that can be summed in the time that it takes to look at one place."""
+"""Bytes that can be summed in the time that one candidate takes."""
 
 
 class WalkStatus(IntEnum):
@@ -37,19 +37,19 @@ class WalkStatus(IntEnum):
     END = kernels.END
     """At the end of the buffer."""
     INCOMPLETE = kernels.INCOMPLETE
-    """At a batch that is not all in the buffer, or under 17 bytes."""
+    """At a partial batch, or under 17 bytes."""
     INVALID = kernels.INVALID
-    """At bytes that cannot open a batch: unknown magic, impossible size or offset."""
+    """At bytes that cannot begin a batch: unknown magic, impossible size or offset."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batches:
     """The whole batches of a buffer, one element each in int64 arrays, and where the walk ended.
 
-    Of a v0 or v1 message set these are the outer messages: a field that the
+    For a v0 or v1 message set these are the outer messages: a field that the
     format lacks is -1. The base offset of a compressed one is only a lower
     bound (the previous last offset + 1, or 0), as the true one is inside.
-    No checksum was verified.
+    Checksums are not verified.
     """
 
     table: np.ndarray
@@ -84,7 +84,7 @@ class Batches:
         return self.position.size
 
     def take(self, rows: np.ndarray) -> Batches:
-        """Some of the batches, in order. Those between them count as if they were not there."""
+        """Some of the batches, in order, as if the others were not there."""
         return replace(self, table=self.table[:, rows])
 
     def headers_of(self, first: int, last: int) -> np.ndarray:
@@ -98,7 +98,7 @@ class Batches:
 
     @property
     def compression(self) -> np.ndarray:
-        """Ids of Kafka's compression types; 5 to 7 are unknown ones."""
+        """Ids of Kafka's compression types; 5 to 7 are unknown."""
         return self.attributes & COMPRESSION_MASK
 
     @property
@@ -137,7 +137,7 @@ def batches_of(piece: Slice) -> Batches:
 
 
 def checksum(data: np.ndarray, position: int, size: int, magic: int) -> int:
-    """The CRC that the whole batch in ``data[position:position + size]`` should have in its header."""
+    """The CRC that the batch ``data[position:position + size]`` should have in its header."""
     if magic == 2:
         return crc32c(data[position + ATTRIBUTES_V2 : position + size])
     return crc32(data[position + MAGIC : position + size])
@@ -164,12 +164,12 @@ def find_batch(
 ) -> int | None:
     """Position of the next batch that is whole, valid by header and CRC, and of an offset >= ``min_offset``.
 
-    It is sought from ``position`` on and begins before ``stop``. The offset is that of
+    The search begins at ``position``, and the batch begins before ``stop``. The offset is the one in
     the header: the base offset in v2, the last one in a compressed v0 or v1 message.
-    Bytes that look like batches everywhere could cost a checksum of the rest of the
-    buffer each, so the search gives up (None) when it has cost as much as summing 16 times the buffer's size.
+    Every few bytes that look like a batch could cost a checksum of the rest of the buffer, so the
+    search gives up (None) when it has summed 16 times the buffer's size.
 
-    :param strict: for who takes None to mean that there is no batch.
+    :param strict: raise instead of giving up, for callers to whom None means that there is no batch.
     :raises CorruptRecordError: if a ``strict`` search gives up, with the position in the buffer.
     """
     data = as_array(buffer)
@@ -186,7 +186,7 @@ def find_batch(
         position += 1
     if strict:
         raise CorruptRecordError(
-            "Too much looks like record batches with wrong checksums to find whether a valid one follows",
+            "Gave up the search for a valid record batch: too many bytes look like one with a wrong checksum",
             position=position,
         )
     return None

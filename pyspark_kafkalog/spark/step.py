@@ -76,7 +76,7 @@ class PartitionAssembly:
         :raises LargeMessageDroppedError: for a message that a full buffer drops, if that was asked for.
         """
         for rows, blob in in_offset_order(blobs, self._partition):
-            for done in self._reassembler.feed_in_parts(rows, now_ms=now_ms, most_bytes=_BATCH_BYTES):
+            for done in self._reassembler.feed_in_parts(rows, now_ms=now_ms, max_bytes=_BATCH_BYTES):
                 if done.rows is rows and blob is not None:
                     yield self._stepped(blob)
                 elif done.rows.num_rows:

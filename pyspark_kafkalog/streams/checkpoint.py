@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import uuid
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
@@ -77,27 +76,21 @@ def keep_topic_ids(checkpoint_location: str | None, source: object, topic_ids: M
 
 class _File(NamedTuple):
     folder: Folder
-    path: str
+    name: str
 
     @classmethod
     def of(cls, checkpoint_location: str, kind: str, source: object) -> _File:
-        folder = locate(checkpoint_location)
         digest = hashlib.sha256(repr(source).encode()).hexdigest()
-        return cls(folder, f"{folder.path}/{kind}/{digest[:32]}.json")
+        return cls(locate(checkpoint_location).child(kind), f"{digest[:32]}.json")
+
+    @property
+    def path(self) -> str:
+        return self.folder.label(self.name)
 
     def read(self) -> str | None:
-        """The text that was written; None if there is no file."""
-        try:
-            with self.folder.filesystem.open_input_stream(self.path) as stream:
-                return bytes(stream.read()).decode(errors="replace")
-        except FileNotFoundError:
-            return None
+        """The text that was written last; None if there is no file."""
+        data = self.folder.read_replaced(self.name)
+        return None if data is None else data.decode(errors="replace")
 
     def write(self, text: str) -> None:
-        """Put a whole new file in the place of the old one."""
-        filesystem = self.folder.filesystem
-        filesystem.create_dir(self.path.rpartition("/")[0], recursive=True)
-        unfinished = f"{self.path}.{uuid.uuid4().hex}.tmp"
-        with filesystem.open_output_stream(unfinished) as stream:
-            stream.write(text.encode())
-        filesystem.move(unfinished, self.path)
+        self.folder.replace(self.name, text.encode())

@@ -11,7 +11,7 @@ from tests.faults.disk_states import SCENARIOS, Scenario, check_states
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda its: its.name)
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
 def test_states_of_the_disk(tmp_path, monkeypatch, scenario: Scenario):
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
     seed = random.randrange(10**6)

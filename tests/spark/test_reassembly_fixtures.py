@@ -46,7 +46,7 @@ def _check(frame: DataFrame, scenarios: list[Scenario]) -> None:
         # A safe offset that is not tracked any more is not told.
         told = [
             {name: value for name, value in row.items() if name != "safe_offset_of_message"}
-            for row in scenario.told("delivered")
+            for row in scenario.expected("delivered")
         ]
         for row in told:
             if not isinstance(row["starting_offset"], int):

@@ -102,7 +102,7 @@ def test_an_offset_to_start_from_is_as_their_seek_back_inside_what_they_track(sc
             assert set(json.loads(delivered)) <= set(found), (
                 "what raised errors there, or expired, does not here"
             )
-            if not scenario.told("exceptions") and scenario.has_default_gap:
+            if not scenario.expected("exceptions") and scenario.has_default_gap:
                 assert found == json.loads(delivered)
 
 

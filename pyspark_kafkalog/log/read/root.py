@@ -1,4 +1,4 @@
-"""One log root (an entry of Kafka's ``log.dirs``): its partitions, and what its own files say of them."""
+"""One log root (an entry of Kafka's ``log.dirs``): its partitions, and its own files about them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class LogRoot:
     """A folder of partitions; or one partition's folder, as a root that shows no other.
 
     :param folder: the root.
-    :param only: the partition and its folder, if it is to be the only one.
+    :param only: the partition to show and its folder; None for all.
     """
 
     def __init__(self, folder: Folder, only: tuple[TopicPartition, Folder] | None = None) -> None:
@@ -52,13 +52,13 @@ class LogRoot:
             raise LogDirectoryError(
                 "The folder holds segments but is not named after a partition",
                 file=self.folder.label(),
-                hint="Name it <topic>-<partition>, such as orders-0.",
+                hint="Rename it to <topic>-<partition>, such as orders-0.",
             )
         if names and not any(_belongs_in_root(name) for name in names):
             raise LogDirectoryError(
-                "The folder holds no partition",
+                "The folder holds no partitions",
                 file=self.folder.label(),
-                hint="Give Kafka's log.dirs, which holds <topic>-<partition> folders, or one of these.",
+                hint="Give a folder of Kafka's log.dirs, with <topic>-<partition> folders, or one of these.",
             )
 
     def partitions(self) -> set[TopicPartition]:
@@ -105,16 +105,16 @@ class LogRoot:
         return self._starts[1].get(partition, 0)
 
     def changed(self) -> tuple[int, ...] | None:
-        """What becomes another when a publish begins or ends; None where nothing tells."""
+        """A value that changes when a publish begins or ends; None if the file system has none."""
         try:
             return self.folder.changed()
         except FileNotFoundError:
             return None
 
     def unpublished(self) -> dict[TopicPartition, int | None]:
-        """Where partitions ended before an unfinished publish, None for one that it made.
+        """Where partitions ended before an unfinished publish; None for those that it creates.
 
-        What it has appended nobody may see.
+        Nobody may see what it has appended.
         """
         data = self.folder.read(JOURNAL_FILE, before=JOURNAL_SEPARATOR.encode())
         if data is None:
@@ -127,16 +127,16 @@ class LogRoot:
             }
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise LogDirectoryError(
-                "The journal of an unfinished write cannot be understood",
+                "Cannot understand the journal of an unfinished write",
                 file=self.folder.label(JOURNAL_FILE),
-                hint="The next write with the version of the package that left it finishes or undoes it.",
+                hint="Write once with the version of the package that left it: this undoes it.",
             ) from None
 
 
 def open_root(location: str, *, check: bool = True) -> LogRoot:
     """The log root, or the single partition, at a path or URI.
 
-    :param check: whether to see now that it is one, for which the folder is listed. Else that is left to
+    :param check: whether to check now that it is one, for which the folder is listed. Else that is left to
         :meth:`LogRoot.check`, unless the folder is named after a partition.
     :raises LogDirectoryError: if it is neither.
     """
