@@ -44,19 +44,51 @@ def decode(
     origin: Origin = _NO_ORIGIN,
     on_corrupt: OnCorrupt | None = None,
 ) -> Iterator[Decoded]:
-    """The records of ``buffer`` within ``offsets``, in order of their offsets.
+    """The records of ``buffer`` within ``offsets``, in the order of their offsets, as Arrow batches.
 
-    The buffer holds consecutive batches of any format, also below and above ``offsets``. One
-    that is not all there at the end is left unread. Progress comes from the batches' headers, as
-    compaction, markers and aborted transactions leave no rows: whenever a batch was
-    consumed, the last ``next_offset`` is after it, but at most ``offsets.end``.
+    ``buffer`` holds bytes of a segment file, from the start of a record batch on, or of a fetch response:
+    consecutive record batches and message sets (magic 0 to 2), also below and above ``offsets``. A
+    record batch that is cut off at the end is left unread. Rows are copies: they don't keep the buffer.
 
-    :param visible: what a read_committed reader may see; None for read_uncommitted.
-    :param schema: the columns to build, any of :data:`.rows.ROW_TYPES` in any order.
-    :param on_corrupt: told of each stretch of bytes left out; reading goes on at the next valid batch.
-    :raises CorruptRecordError: at the first invalid batch, after the rows before it, unless
-        ``on_corrupt`` is given. In any case at a record whose timestamp has no place in a
-        timestamp column that is asked for, as Spark's Kafka source does.
+    Yields ``(arrow_batch, next_offset)``. An Arrow batch has the columns of ``schema`` and a row for each
+    record, maybe none. ``next_offset`` is where to read on. It comes from the headers of record batches,
+    as compaction, markers and aborted transactions leave offsets without rows: once a record batch was
+    consumed, the last ``next_offset`` is after it, but at most ``offsets.end``. ::
+
+        from pathlib import Path
+
+        import pyarrow as pa
+        from pyspark_kafkalog import OffsetRange, TopicPartition, decode
+
+        segment = Path("/data/kafka-logs/orders-0/00000000000000000000.log")
+        for arrow_batch, next_offset in decode(
+            segment.read_bytes(),
+            topic_partition=TopicPartition("orders", 0),
+            offsets=OffsetRange(0, 1_000_000),
+            visible=None,
+            schema=pa.schema({"offset": pa.int64(), "value": pa.binary()}),
+        ):
+            print(arrow_batch.num_rows, next_offset)
+
+    :param buffer: bytes, or anything with Python's buffer protocol whose memory is contiguous.
+    :param topic_partition: what the columns ``topic`` and ``partition`` hold, and errors name.
+    :param offsets: ``start`` is included, ``end`` is not.
+    :param visible: the aborted transactions that a read_committed reader must not see, one object for all
+        consecutive buffers of a partition; None for read_uncommitted. A read_committed reader also ends
+        ``offsets`` at the last stable offset. Control records are never rows.
+    :param schema: any of these columns in any order: ``key`` and ``value`` (binary), ``topic`` (string),
+        ``partition`` and ``timestampType`` (int32), ``offset`` (int64), ``timestamp`` (timestamp in
+        microseconds, UTC) and ``headers`` (list of ``element``: struct of ``key``, string, and ``value``,
+        binary). Only these are decoded.
+    :param limits: how large an Arrow batch and a decompressed record batch may be, and whether checksums
+        are verified.
+    :param origin: the file of which ``buffer`` is a part, and the byte at which it begins there, for errors.
+    :param on_corrupt: called with an error for each stretch of bytes that is left out; decoding goes on
+        at the next valid record batch.
+    :raises CorruptRecordError: at the first invalid record batch, after the rows before it, unless
+        ``on_corrupt`` is given; always at a record whose timestamp does not fit the column
+        ``timestamp``, if that is in ``schema``, as in Spark's Kafka source.
+    :raises OptionError: if ``schema`` has another column or type.
     """
     reading = _Reading(buffer, topic_partition, offsets, visible, schema, limits, origin, on_corrupt)
     position: int | None = 0
