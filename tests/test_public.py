@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import pyspark_kafkalog
-from pyspark_kafkalog import AuditCount, AuditedTask, Auditor, decode, errors
+from pyspark_kafkalog import AuditCount, AuditedTask, Auditor, Visibility, decode, errors
 from tests.fixtures_dir import SMALL_CASES
 
 ROOT = Path(__file__).parents[1]
@@ -66,7 +66,7 @@ def test_every_error_is_public_but_the_one_that_no_user_sees() -> None:
     assert found - set(PUBLIC) == {"UnconfirmedError"}
 
 
-@pytest.mark.parametrize("function", [decode, Auditor.record, Auditor.close])
+@pytest.mark.parametrize("function", [decode, Visibility.__init__, Auditor.record, Auditor.close])
 def test_what_a_signature_names_is_public(function: Any) -> None:
     named = {kind for kind in classes_in(typing.get_type_hints(function)) if kind.__module__.startswith(NAME)}
     assert {kind.__name__ for kind in named} <= set(PUBLIC)
