@@ -1,7 +1,7 @@
 """Kafka for PySpark with no JARs: ``format("kafkalog")`` over brokers and log directories.
 
-Import from here what you use: the names in ``__all__``, and :mod:`pyspark_kafkalog.admin`.
-Every other module is internal and may change in any release.
+Users import the names in ``__all__``, and :mod:`pyspark_kafkalog.admin`. Every other module is
+internal and may change in any release.
 
 PySpark imports every installed ``pyspark_*`` package to find data sources, and
 one that fails takes all others with it. So this module imports nothing, and
