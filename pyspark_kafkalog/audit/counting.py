@@ -68,11 +68,11 @@ class AuditCount(NamedTuple):
 
 
 class Auditor(Protocol):
-    """Counts the messages of one task, for the option ``auditor.class``; LinkedIn's ``Auditor``.
+    """Counts the messages of one task, as LinkedIn's ``Auditor`` does. For the option ``auditor.class``.
 
-    A class of yours with these methods is made in each task as ``Class(task, bucket_ms)``, of an
-    :class:`AuditedTask` and the width of a bucket in milliseconds. What it raises fails the task,
-    unless that has failed already. ::
+    Write a class with these methods. Each task calls it as ``Class(task, bucket_ms)``, with an
+    :class:`AuditedTask` and the width of a bucket in milliseconds. An error that it raises fails the
+    task, unless the task has already failed. ::
 
         from collections import Counter
 
@@ -94,7 +94,7 @@ class Auditor(Protocol):
     """
 
     def record(self, count: AuditCount) -> None:
-        """Take in messages of an arrow batch; when a write ends, also what became of its attempts."""
+        """Add messages of an arrow batch; when a write ends, also the outcome of its attempts."""
 
     def close(self) -> Iterable[AuditCount]:
         """Return the counts to report of the task. Called once, when the task ends."""

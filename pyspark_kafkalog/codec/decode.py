@@ -46,14 +46,14 @@ def decode(
 ) -> Iterator[Decoded]:
     """The records of ``buffer`` within ``offsets``, in the order of their offsets, as Arrow batches.
 
-    ``buffer`` holds bytes of a segment file, from the start of a record batch on, or of a fetch response:
-    consecutive record batches and message sets (magic 0 to 2), also below and above ``offsets``. A
-    record batch that is cut off at the end is left unread. Rows are copies: they don't keep the buffer.
+    ``buffer`` holds bytes of a segment file, beginning with a record batch, or of a fetch response:
+    consecutive record batches and message sets (magic 0 to 2). They may reach below and above
+    ``offsets``. A record batch that is cut off at the end is left unread. Rows are copies of the bytes.
 
-    Yields ``(arrow_batch, next_offset)``. An Arrow batch has the columns of ``schema`` and a row for each
-    record, maybe none. ``next_offset`` is where to read on. It comes from the headers of record batches,
-    as compaction, markers and aborted transactions leave offsets without rows: once a record batch was
-    consumed, the last ``next_offset`` is after it, but at most ``offsets.end``. ::
+    Yields ``(arrow_batch, next_offset)``. An Arrow batch has the columns of ``schema`` and one row for each
+    record; it may have no rows. ``next_offset`` is the offset to continue from. It comes from the headers
+    of record batches, since compaction, markers and aborted transactions leave offsets without rows. Once
+    a record batch was consumed, the last ``next_offset`` is after it, but at most ``offsets.end``. ::
 
         from pathlib import Path
 
@@ -71,19 +71,18 @@ def decode(
             print(arrow_batch.num_rows, next_offset)
 
     :param buffer: bytes, or anything with Python's buffer protocol whose memory is contiguous.
-    :param topic_partition: what the columns ``topic`` and ``partition`` hold, and errors name.
+    :param topic_partition: the value of the columns ``topic`` and ``partition``, and the place in errors.
     :param offsets: ``start`` is included, ``end`` is not.
-    :param visible: the aborted transactions that a read_committed reader must not see, one object for all
-        consecutive buffers of a partition; None for read_uncommitted. A read_committed reader also ends
-        ``offsets`` at the last stable offset. Control records are never rows.
+    :param visible: the aborted transactions that a read_committed reader must not see. Use one object for
+        all consecutive buffers of a partition, and end ``offsets`` at the last stable offset. None for
+        read_uncommitted. Control records are never rows.
     :param schema: any of these columns in any order: ``key`` and ``value`` (binary), ``topic`` (string),
         ``partition`` and ``timestampType`` (int32), ``offset`` (int64), ``timestamp`` (timestamp in
         microseconds, UTC) and ``headers`` (list of ``element``: struct of ``key``, string, and ``value``,
         binary). Only these are decoded.
-    :param limits: how large an Arrow batch and a decompressed record batch may be, and whether checksums
-        are verified.
-    :param origin: the file of which ``buffer`` is a part, and the byte at which it begins there, for errors.
-    :param on_corrupt: called with an error for each stretch of bytes that is left out; decoding goes on
+    :param limits: the largest Arrow batch and decompressed record batch, and whether checksums are verified.
+    :param origin: the file that ``buffer`` was read from, and its position there, for errors.
+    :param on_corrupt: called with an error for each stretch of bytes that is skipped; decoding continues
         at the next valid record batch.
     :raises CorruptRecordError: at the first invalid record batch, after the rows before it, unless
         ``on_corrupt`` is given; always at a record whose timestamp does not fit the column
