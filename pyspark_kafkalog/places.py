@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+
 from pyspark_kafkalog.model import GroupOffsets, Place, Sink
 from pyspark_kafkalog.options.settings import PlaceOptions, WriteOptions
+
+if sys.platform == "win32":  # which has neither fork nor fcntl
+    raise ImportError("pyspark-kafkalog runs on Linux and macOS, not on Windows")
 
 
 def open_place(options: PlaceOptions, *, reached: bool = False) -> Place:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from pyspark_kafkalog.admin.partitions import bounds_of
-from pyspark_kafkalog.codec.decode import decode
+from pyspark_kafkalog.codec.decode import decode_slice
 from pyspark_kafkalog.codec.rows import ROW_TYPES
 from pyspark_kafkalog.codec.walk import batches_of
 from pyspark_kafkalog.errors import (
@@ -121,15 +121,13 @@ class _Verification:
             batches = batches_of(piece)
             self._batches += len(batches)
             self._size += piece.buffer.size
-            for decoded in decode(
-                piece.buffer,
+            for decoded in decode_slice(
+                piece,
                 topic_partition=self._partition,
                 offsets=OffsetRange(position, offsets.end),
                 visible=None,
                 schema=_OFFSETS,
-                origin=piece.origin,
                 on_corrupt=told,
-                batches=batches,
             ):
                 position = decoded.next_offset
                 self._records += decoded.arrow_batch.num_rows

@@ -40,9 +40,11 @@ _log = logging.getLogger("pyspark_kafkalog")
 
 
 class AuditedTask(NamedTuple):
-    """Whose messages are counted: a share of a micro-batch, or of a batch, whose ``batch`` is None.
+    """Whose messages are counted: a task's share of a micro-batch, or of a batch job.
 
-    ``share`` names it within its batch, and is the same when it is done again.
+    ``side`` is ``producer`` or ``consumer``. ``query`` and ``batch`` are the ids of a stream and its
+    micro-batch; a batch job has a random ``query``, and None. ``share`` names the task's share within the
+    batch, and stays the same when the task is run again.
     """
 
     side: str
@@ -52,7 +54,11 @@ class AuditedTask(NamedTuple):
 
 
 class AuditCount(NamedTuple):
-    """Messages of one kind in one bucket of time, which starts at ``bucket_start`` ms; None if unknown."""
+    """Messages of one topic and kind in one bucket of time, and the bytes of their keys and values.
+
+    ``kind`` is ``ATTEMPT``, ``SUCCESS`` or ``FAILURE``, or ``DROPPED-`` and why a reader dropped a large
+    message. ``bucket_start`` is in ms since the epoch; None where timestamps are not known.
+    """
 
     topic: str
     kind: str
@@ -62,13 +68,36 @@ class AuditCount(NamedTuple):
 
 
 class Auditor(Protocol):
-    """What is told of all messages of one task. Made as ``Class(task, bucket_ms)``."""
+    """Counts the messages of one task, as LinkedIn's ``Auditor`` does. For the option ``auditor.class``.
+
+    Write a class with these methods. Each task calls it as ``Class(task, bucket_ms)``, with an
+    :class:`AuditedTask` and the width of a bucket in milliseconds. An error that it raises fails the
+    task, unless the task has already failed. ::
+
+        from collections import Counter
+
+        from pyspark_kafkalog import AuditCount, AuditedTask
+
+        class Totals:
+            def __init__(self, task: AuditedTask, bucket_ms: int) -> None:
+                self._messages, self._bytes = Counter(), Counter()
+
+            def record(self, count: AuditCount) -> None:
+                self._messages[count.topic, count.kind] += count.messages
+                self._bytes[count.topic, count.kind] += count.bytes
+
+            def close(self) -> list[AuditCount]:
+                return [
+                    AuditCount(topic, kind, None, messages, self._bytes[topic, kind])
+                    for (topic, kind), messages in self._messages.items()
+                ]
+    """
 
     def record(self, count: AuditCount) -> None:
-        """Called some times for each arrow batch, with what is new."""
+        """Add messages of an arrow batch; when a write ends, also the outcome of its attempts."""
 
     def close(self) -> Iterable[AuditCount]:
-        """What to report of the task; called once, at its end."""
+        """Return the counts to report of the task. Called once, when the task ends."""
 
 
 class CountingAuditor:

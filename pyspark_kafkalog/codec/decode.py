@@ -14,9 +14,9 @@ from pyspark_kafkalog.codec.format import MAX_HEADERS, NO_PRODUCER_ID
 from pyspark_kafkalog.codec.indexing import Damage, DamageError, DecodeLimits, Indexed, Indexer, damage_at
 from pyspark_kafkalog.codec.isolation import Visibility
 from pyspark_kafkalog.codec.rows import MAX_TIMESTAMP, RowColumns
-from pyspark_kafkalog.codec.walk import Batches, WalkStatus, find_batch, walk
+from pyspark_kafkalog.codec.walk import Batches, WalkStatus, batches_of, find_batch, walk
 from pyspark_kafkalog.errors import CorruptRecordError
-from pyspark_kafkalog.model import OffsetRange, OnCorrupt, Origin, TopicPartition
+from pyspark_kafkalog.model import OffsetRange, OnCorrupt, Origin, Slice, TopicPartition
 
 __all__ = ["DecodeLimits", "Decoded", "decode", "first_record_at"]
 
@@ -44,29 +44,71 @@ def decode(
     limits: DecodeLimits = _DEFAULT_LIMITS,
     origin: Origin = _NO_ORIGIN,
     on_corrupt: OnCorrupt | None = None,
-    batches: Batches | None = None,
 ) -> Iterator[Decoded]:
-    """The records of ``buffer`` within ``offsets``, in order of their offsets.
+    """The records of ``buffer`` within ``offsets``, in the order of their offsets, as Arrow batches.
 
-    The buffer holds consecutive batches of any format, also below and above ``offsets``. A partial
-    batch at its end is left unread. Progress comes from the batches' headers, as compaction,
-    markers and aborted transactions leave no rows: whenever a batch was consumed, the last
-    ``next_offset`` is after it, but at most ``offsets.end``.
+    ``buffer`` holds bytes of a segment file, beginning with a record batch, or of a fetch response:
+    consecutive record batches and message sets (magic 0 to 2). They may reach below and above
+    ``offsets``. A record batch that is cut off at the end is left unread. Rows are copies of the bytes.
 
-    :param visible: what a read_committed reader may see; None for read_uncommitted.
-    :param schema: the columns to build, any of :data:`.rows.ROW_TYPES` in any order.
-    :param on_corrupt: called with each stretch of bytes left out; reading goes on at the next valid batch.
-    :param batches: the result of a walk of the whole ``buffer``, if there has been one.
-    :raises CorruptRecordError: at the first invalid batch, after the rows before it, unless
-        ``on_corrupt`` is given. In any case at a record whose timestamp does not fit a
-        requested timestamp column, as in Spark's Kafka source.
+    Yields ``(arrow_batch, next_offset)``. An Arrow batch has the columns of ``schema`` and one row for each
+    record; it may have no rows. ``next_offset`` is the offset to continue from. It comes from the headers
+    of record batches, since compaction, markers and aborted transactions leave offsets without rows. Once
+    a record batch was consumed, the last ``next_offset`` is after it, but at most ``offsets.end``. ::
+
+        from pathlib import Path
+
+        import pyarrow as pa
+        from pyspark_kafkalog import OffsetRange, TopicPartition, decode
+
+        segment = Path("/data/kafka-logs/orders-0/00000000000000000000.log")
+        for arrow_batch, next_offset in decode(
+            segment.read_bytes(),
+            topic_partition=TopicPartition("orders", 0),
+            offsets=OffsetRange(0, 1_000_000),
+            visible=None,
+            schema=pa.schema({"offset": pa.int64(), "value": pa.binary()}),
+        ):
+            print(arrow_batch.num_rows, next_offset)
+
+    :param buffer: bytes, or anything with Python's buffer protocol whose memory is contiguous.
+    :param topic_partition: the value of the columns ``topic`` and ``partition``, and the place in errors.
+    :param offsets: ``start`` is included, ``end`` is not.
+    :param visible: the aborted transactions that a read_committed reader must not see. Use one object for
+        all consecutive buffers of a partition, and end ``offsets`` at the last stable offset. None for
+        read_uncommitted. Control records are never rows.
+    :param schema: any of these columns in any order: ``key`` and ``value`` (binary), ``topic`` (string),
+        ``partition`` and ``timestampType`` (int32), ``offset`` (int64), ``timestamp`` (timestamp in
+        microseconds, UTC) and ``headers`` (list of ``element``: struct of ``key``, string, and ``value``,
+        binary). Only these are decoded.
+    :param limits: the largest Arrow batch and decompressed record batch, and whether checksums are verified.
+    :param origin: the file that ``buffer`` was read from, and its position there, for errors.
+    :param on_corrupt: called with an error for each stretch of bytes that is skipped; decoding continues
+        at the next valid record batch.
+    :raises CorruptRecordError: at the first invalid record batch, after the rows before it, unless
+        ``on_corrupt`` is given; always at a record whose timestamp does not fit the column
+        ``timestamp``, if that is in ``schema``, as in Spark's Kafka source.
+    :raises OptionError: if ``schema`` has another column or type.
     """
     reading = _Reading(buffer, topic_partition, offsets, visible, schema, limits, origin, on_corrupt)
-    position = yield from reading.rows(walk(buffer) if batches is None else batches)
-    while position is not None:
-        position = yield from reading.rows(walk(buffer, position))
-    if reading.next_offset > reading.reported_offset:
-        yield Decoded(reading.columns.empty(), reading.next_offset)
+    yield from reading.all_rows(walk(buffer))
+
+
+def decode_slice(
+    piece: Slice,
+    *,
+    topic_partition: TopicPartition,
+    offsets: OffsetRange,
+    visible: Visibility | None,
+    schema: pa.Schema,
+    limits: DecodeLimits = _DEFAULT_LIMITS,
+    on_corrupt: OnCorrupt | None = None,
+) -> Iterator[Decoded]:
+    """What :func:`decode` gives for the bytes of a slice, whose headers are parsed already."""
+    reading = _Reading(
+        piece.buffer, topic_partition, offsets, visible, schema, limits, piece.origin, on_corrupt
+    )
+    yield from reading.all_rows(batches_of(piece))
 
 
 def first_record_at(
@@ -129,7 +171,15 @@ class _Reading:
         self.reported_offset = offsets.start
         """The next offset that the caller knows of."""
 
-    def rows(self, batches: Batches) -> Generator[Decoded, None, int | None]:
+    def all_rows(self, batches: Batches) -> Iterator[Decoded]:
+        """The wanted rows of a buffer that begins with ``batches``."""
+        position = yield from self._rows(batches)
+        while position is not None:
+            position = yield from self._rows(walk(self._data, position))
+        if self.next_offset > self.reported_offset:
+            yield Decoded(self.columns.empty(), self.next_offset)
+
+    def _rows(self, batches: Batches) -> Generator[Decoded, None, int | None]:
         """The wanted rows of ``batches``; returns where to walk on, None at the end."""
         row = int(np.searchsorted(np.maximum.accumulate(batches.last_offset), self.next_offset))
         stop, damage = self._stop(batches, row)

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from pyspark_kafkalog.codec.decode import Decoded, DecodeLimits, decode
+from pyspark_kafkalog.codec.decode import Decoded, DecodeLimits, decode_slice
 from pyspark_kafkalog.codec.isolation import Visibility
-from pyspark_kafkalog.codec.walk import batches_of
 from pyspark_kafkalog.errors import (
     CorruptRecordError,
     DataLossError,
@@ -164,16 +163,14 @@ def decoded(
     ):
         if visible is not None:
             visible.expect(piece.aborted)
-        for its in decode(
-            piece.buffer,
+        for its in decode_slice(
+            piece,
             topic_partition=partition,
             offsets=OffsetRange(position, offsets.end),
             visible=visible,
             schema=rules.schema,
             limits=rules.limits,
-            origin=piece.origin,
             on_corrupt=on_corrupt,
-            batches=batches_of(piece),
         ):
             position = its.next_offset
             yield its

@@ -81,6 +81,10 @@ class KafkaLogDataSource(DataSource):
         return stream_writer(self.options, schema)
 
 
+DefaultSource = KafkaLogDataSource
+"""The name by which PySpark looks for a source in a package."""
+
+
 def _filters_are_pushed() -> bool:
     """Whether this is PySpark's worker for it, forked by its daemon or, without one, started by itself."""
     started = getattr(sys.modules.get("__main__"), "__spec__", None)

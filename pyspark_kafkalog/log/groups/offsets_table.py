@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from pyspark_kafkalog.codec.decode import decode
+from pyspark_kafkalog.codec.decode import decode_slice
 from pyspark_kafkalog.codec.format import NO_PRODUCER_ID
 from pyspark_kafkalog.codec.isolation import TransactionScan
 from pyspark_kafkalog.codec.offsets_topic import GROUP_METADATA, raw_group
@@ -89,14 +89,12 @@ class OffsetsTable:
         markers = self._markers(batches, in_transaction & batches.is_control)
         marker = next(markers, None)
         wanted = OffsetRange(self.next_offset, end)
-        for rows, next_offset in decode(
-            piece.buffer,
+        for rows, next_offset in decode_slice(
+            piece,
             topic_partition=self.partition,
             offsets=wanted,
             visible=None,
             schema=_RECORD,
-            origin=piece.origin,
-            batches=batches,
         ):
             offsets = rows.column(0).to_numpy()
             owners = np.searchsorted(batches.last_offset, offsets)

@@ -197,6 +197,7 @@ class Partition:
                     lost = OffsetRange(position, offsets.end)
                     raise self._lost(lost, f"the folder is gone: {e}") from None
                 if topic_id and self.topic_id() not in ("", topic_id):
+                    lost = OffsetRange(position, offsets.end)
                     raise self._lost(lost, "the topic was deleted and recreated") from None
                 attempt = 1 if position > begun_at else attempt + 1
                 wait(attempt, self.folder.label(), e)
