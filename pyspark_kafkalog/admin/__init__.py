@@ -33,8 +33,8 @@ from pyspark_kafkalog.admin.reset import ResetStep, ResetTo, execute, plan_impor
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.admin.dumping import DumpedBatch, DumpedRecord, dump
+    from pyspark_kafkalog.admin.large_message_reset import for_whole_messages
     from pyspark_kafkalog.admin.verifying import Damage, VerifiedPartition, verify
-    from pyspark_kafkalog.admin.whole_messages import for_whole_messages
 
 __all__ = [
     "Damage",
@@ -74,7 +74,7 @@ _LOADED_ON_USE = {
     "Damage": "verifying",
     "VerifiedPartition": "verifying",
     "verify": "verifying",
-    "for_whole_messages": "whole_messages",
+    "for_whole_messages": "large_message_reset",
 }
 
 

@@ -100,9 +100,11 @@ def lags(offsets: Iterable[GroupOffset]) -> list[GroupLag]:
     for row in offsets:
         by_group.setdefault(row.group, []).append(None if row.lag is None else max(row.lag, 0))
     result = []
-    for group, every in sorted(by_group.items()):
-        known = [lag for lag in every if lag is not None]
-        result.append(GroupLag(group, sum(known), max(known, default=0), len(every), len(every) - len(known)))
+    for group, group_lags in sorted(by_group.items()):
+        known = [lag for lag in group_lags if lag is not None]
+        result.append(
+            GroupLag(group, sum(known), max(known, default=0), len(group_lags), len(group_lags) - len(known))
+        )
     return result
 
 
@@ -151,20 +153,20 @@ def _selected(
 def _log_ends(place: Place, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
     found = existing(place, partitions)
     bounds = place.watermarks(found, read_committed=False) if found else {}
-    return {partition: its.high_watermark for partition, its in bounds.items()}
+    return {partition: watermarks.high_watermark for partition, watermarks in bounds.items()}
 
 
-def _row(group: str, partition: TopicPartition, its: CommittedOffset, end: int | None) -> GroupOffset:
+def _row(group: str, partition: TopicPartition, committed: CommittedOffset, end: int | None) -> GroupOffset:
     return GroupOffset(
         group=group,
         topic=partition.topic,
         partition=partition.partition,
-        offset=its.offset,
-        leader_epoch=_known(its.leader_epoch),
-        metadata=its.metadata,
-        commit_timestamp=_known(its.commit_timestamp),
-        expire_timestamp=_known(its.expire_timestamp),
-        lag=None if end is None else end - its.offset,
+        offset=committed.offset,
+        leader_epoch=_known(committed.leader_epoch),
+        metadata=committed.metadata,
+        commit_timestamp=_known(committed.commit_timestamp),
+        expire_timestamp=_known(committed.expire_timestamp),
+        lag=None if end is None else end - committed.offset,
         log_end_offset=end,
     )
 

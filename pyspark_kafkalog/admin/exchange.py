@@ -68,13 +68,15 @@ def parse(text: str, *, group: str | None = None) -> Wanted:
         rows = _csv_rows(text)
     wanted: Wanted = {}
     for named, partition, offset in rows:
-        its = named if named is not None else group
-        if its is None:
+        group_id = named if named is not None else group
+        if group_id is None:
             raise OptionError("The file names no group", hint="Name the one whose offsets these are.")
-        if group is None or its == group:
-            if partition in wanted.setdefault(its, {}):
-                raise OptionError(f"The file has two offsets of group {its!r}", topic_partition=partition)
-            wanted[its][partition] = offset
+        if group is None or group_id == group:
+            if partition in wanted.setdefault(group_id, {}):
+                raise OptionError(
+                    f"The file has two offsets of group {group_id!r}", topic_partition=partition
+                )
+            wanted[group_id][partition] = offset
     return wanted
 
 
@@ -94,10 +96,12 @@ def _csv_rows(text: str) -> list[_Row]:
             raise _unexpected(f"line {number}", "topic,partition,offset or group,topic,partition,offset")
         group = fields[0] if len(fields) == 4 else None
         topic, partition, offset = fields[-3:]
-        number_of, at = _integer(partition, MAX_INT), _integer(offset, MAX_LONG)
-        if number_of is None or at is None:
+        parsed_partition, parsed_offset = _integer(partition, MAX_INT), _integer(offset, MAX_LONG)
+        if parsed_partition is None or parsed_offset is None:
             raise _unexpected(f"line {number}", "a partition and an offset from 0 on")
-        rows.append((group, TopicPartition(check_topic(topic), number_of), CommittedOffset(at)))
+        rows.append(
+            (group, TopicPartition(check_topic(topic), parsed_partition), CommittedOffset(parsed_offset))
+        )
     return rows
 
 

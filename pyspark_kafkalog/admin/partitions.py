@@ -88,15 +88,15 @@ def describe_partitions(place: Place, partitions: Collection[TopicPartition]) ->
             topic=partition.topic,
             partition=partition.partition,
             topic_id=ids.get(partition.topic) or None,
-            log_start_offset=its.log_start_offset,
-            high_watermark=its.high_watermark,
-            last_stable_offset=its.last_stable_offset,
+            log_start_offset=watermarks.log_start_offset,
+            high_watermark=watermarks.high_watermark,
+            last_stable_offset=watermarks.last_stable_offset,
             size_bytes=sizes[partition].size_bytes if partition in sizes else None,
             earliest_timestamp=_known(oldest.get(partition)),
             latest_timestamp=_known(newest.get(partition)),
             segments=sizes[partition].segments if partition in sizes else None,
         )
-        for partition, its in sorted(bounds.items())
+        for partition, watermarks in sorted(bounds.items())
     ]
 
 

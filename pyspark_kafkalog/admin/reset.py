@@ -77,25 +77,29 @@ def plan_reset(
     times = dict.fromkeys(partitions, value) if to is ResetTo.TIMESTAMP else {}
     found = place.offsets_for_times(times) if times else {}
     steps = []
-    for partition, its in sorted(bounds.items()):
+    for partition, watermarks in sorted(bounds.items()):
         now = committed.get(partition)
         if to is ResetTo.EARLIEST:
-            goal = _Goal(its.log_start_offset)
+            goal = _Goal(watermarks.log_start_offset)
         elif to is ResetTo.LATEST:
-            goal = _Goal(its.high_watermark)
+            goal = _Goal(watermarks.high_watermark)
         elif to is ResetTo.CURRENT:
-            goal = _Goal(its.high_watermark, "nothing is committed") if now is None else _Goal(now.offset)
+            goal = (
+                _Goal(watermarks.high_watermark, "nothing is committed") if now is None else _Goal(now.offset)
+            )
         elif to is ResetTo.TIMESTAMP:
             offset = found.get(partition)
-            goal = _Goal(its.high_watermark, "no record is as late") if offset is None else _Goal(offset)
+            goal = (
+                _Goal(watermarks.high_watermark, "no record is as late") if offset is None else _Goal(offset)
+            )
         elif to is ResetTo.OFFSET:
-            goal = _clamped(value, its)
+            goal = _clamped(value, watermarks)
         elif now is None:
             raise GroupError(
                 f"Group {group!r} has committed nothing from which to shift", topic_partition=partition
             )
         else:
-            goal = _clamped(now.offset + value, its)
+            goal = _clamped(now.offset + value, watermarks)
         steps.append(_step(group, partition, now, goal))
     return steps
 
@@ -108,11 +112,11 @@ def plan_import(
     for group, offsets in sorted(wanted.items()):
         _check_inactive(groups, group)
         committed = groups.committed(group, offsets)
-        for partition, its in sorted(bounds_of(place, offsets).items()):
-            asked = offsets[partition]
-            goal = _clamped(asked.offset, its)
-            epoch = -1 if goal.note else asked.leader_epoch
-            steps.append(_step(group, partition, committed.get(partition), goal, epoch, asked.metadata))
+        for partition, watermarks in sorted(bounds_of(place, offsets).items()):
+            imported = offsets[partition]
+            goal = _clamped(imported.offset, watermarks)
+            epoch = -1 if goal.note else imported.leader_epoch
+            steps.append(_step(group, partition, committed.get(partition), goal, epoch, imported.metadata))
     return steps
 
 

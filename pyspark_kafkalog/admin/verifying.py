@@ -104,7 +104,8 @@ class _Verification:
     def result(self) -> VerifiedPartition:
         topic, number = self._partition
         damages = tuple(
-            Damage(topic, number, its.message, its.offset, its.file, its.position) for its in self._damages
+            Damage(topic, number, damage.message, damage.offset, damage.file, damage.position)
+            for damage in self._damages
         )
         return VerifiedPartition(topic, number, self._batches, self._records, self._size, damages)
 
@@ -116,8 +117,8 @@ class _Verification:
         position = offsets.start
         if position >= offsets.end:
             return
-        told = self._damages.append
-        for piece in self._place.fetch(self._partition, offsets, read_committed=False, on_corrupt=told):
+        add_damage = self._damages.append
+        for piece in self._place.fetch(self._partition, offsets, read_committed=False, on_corrupt=add_damage):
             self._batches += len(walk(piece.buffer))
             self._size += piece.buffer.size
             for decoded in decode(
@@ -127,7 +128,7 @@ class _Verification:
                 visible=None,
                 schema=_OFFSETS,
                 origin=piece.origin,
-                on_corrupt=told,
+                on_corrupt=add_damage,
             ):
                 position = decoded.next_offset
                 self._records += decoded.arrow_batch.num_rows

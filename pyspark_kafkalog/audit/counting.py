@@ -114,7 +114,7 @@ class TaskAudit:
             if kind == ATTEMPT:
                 self._attempts.record(found)
 
-    def attempts_became(self, kind: str) -> None:
+    def count_attempts_as(self, kind: str) -> None:
         """Count all attempts once more, as what became of them."""
         for count in self._attempts.close():
             self._auditor.record(count._replace(kind=kind))
@@ -128,7 +128,7 @@ class TaskAudit:
         """
         counts = sorted(self._auditor.close(), key=_order)
         for count in counts:
-            _log.info("%s", told(count, self._options.bucket_ms))
+            _log.info("%s", format_count(count, self._options.bucket_ms))
         if self._options.location is None:
             return
         rows = [_row(self._task, count, self._options.bucket_ms) for count in counts]
@@ -165,11 +165,11 @@ class WriteAudit:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is None:
-            self._audit.attempts_became(SUCCESS)
+            self._audit.count_attempts_as(SUCCESS)
             self._audit.report(awaits_commit=self._awaits_commit)
             return
         try:
-            self._audit.attempts_became(FAILURE)
+            self._audit.count_attempts_as(FAILURE)
             self._audit.report(share=self._failed_share)
         except Exception:
             _log.warning("The audit of a task that failed is lost", exc_info=True)  # not its cause
@@ -203,8 +203,8 @@ class ReadAudit:
 
     def dropped(self, messages: Sequence[Dropped]) -> None:
         """Count messages that were dropped, with the bytes of their slices that were held."""
-        for reason, some in groupby(messages, key=lambda message: message.reason.value):
-            sizes = [sum(len(one.slice or b"") for one in message.segments) for message in some]
+        for reason, group in groupby(messages, key=lambda message: message.reason.value):
+            sizes = [sum(len(segment.slice or b"") for segment in message.segments) for message in group]
             self._audit.count(self._topic, DROPPED + reason, np.array(sizes, np.int64), None)
 
     def dropped_for(self, reason: str, messages: int) -> None:
@@ -283,7 +283,7 @@ def _milliseconds(rows: pa.RecordBatch) -> np.ndarray | None:
     return micros // 1000
 
 
-def told(count: AuditCount, bucket_ms: int) -> str:
+def format_count(count: AuditCount, bucket_ms: int) -> str:
     """A count as LinkedIn's LoggingAuditor logs it, in UTC."""
     start = count.bucket_start
     if start is None:
@@ -320,8 +320,8 @@ def _row(task: AuditedTask, count: AuditCount, bucket_ms: int) -> dict[str, Any]
     }
 
 
-def told_of_batch(location: str, side: str, query: str, batch: int) -> Iterator[str]:
-    """What one side has counted of a micro-batch: the sums over its tasks, as :func:`told` tells them."""
+def batch_report(location: str, side: str, query: str, batch: int) -> Iterator[str]:
+    """The counts of one side of a micro-batch, summed over its tasks and formatted by :func:`format_count`."""
     task = AuditedTask(side, query, batch, "")
     widths: dict[AuditCount, int] = {}
     auditor = CountingAuditor(task, 0)
@@ -331,7 +331,7 @@ def told_of_batch(location: str, side: str, query: str, batch: int) -> Iterator[
         auditor.record(count)
         widths[count._replace(messages=0, bytes=0)] = 1 if start is None else row["bucketEnd"] - start
     for count in sorted(auditor.close(), key=_order):
-        yield f"{side} {told(count, widths[count._replace(messages=0, bytes=0)])}"
+        yield f"{side} {format_count(count, widths[count._replace(messages=0, bytes=0)])}"
 
 
 def _order(count: AuditCount) -> tuple[str, str, int]:

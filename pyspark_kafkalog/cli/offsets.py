@@ -192,7 +192,10 @@ def delete(
     admin.groups(target.groups, [group])  # to say so if there is no such group
     partitions = None if whole_group else _partitions(target, topics, all_topics)
     committed = target.groups.committed(group, partitions)
-    rows = [{"group": group, **its._asdict(), "offset": committed[its].offset} for its in sorted(committed)]
+    rows = [
+        {"group": group, **partition._asdict(), "offset": committed[partition].offset}
+        for partition in sorted(committed)
+    ]
     if execute and whole_group:
         admin.delete_group(target.groups, group)
     elif execute:
@@ -250,7 +253,10 @@ def _carry_out(target: Target, steps: Sequence[ResetStep], *, execute: bool, as_
     else:
         show_table(
             ["GROUP", "TOPIC", "PARTITION", "CURRENT", "NEW", "NOTE"],
-            [(its.group, its.topic, its.partition, its.current, its.offset, its.note) for its in steps],
+            [
+                (step.group, step.topic, step.partition, step.current, step.offset, step.note)
+                for step in steps
+            ],
         )
     if not execute:
         click.echo(_NOTHING_DONE, err=True)

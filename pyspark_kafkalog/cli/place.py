@@ -122,10 +122,10 @@ def named_partitions(place: Place, names: tuple[str, ...]) -> list[TopicPartitio
 def one_partition(place: Place, name: str | None) -> TopicPartition:
     """The partition ``orders-0`` or ``orders:0``; without a name the only one that there is."""
     if name is None:
-        every = partitions_of(place)
-        if len(every) != 1:
-            raise click.UsageError(f"There are {len(every)} partitions: name one, such as orders-0.")
-        return every[0]
+        partitions = partitions_of(place)
+        if len(partitions) != 1:
+            raise click.UsageError(f"There are {len(partitions)} partitions: name one, such as orders-0.")
+        return partitions[0]
     match = _PARTITION.fullmatch(name)
     if match is None:
         raise click.UsageError(f"{name!r} is no partition, such as orders-0.")

@@ -100,7 +100,7 @@ def verify(ctx: click.Context, target: Target, topics: tuple[str, ...], as_json:
         total = sum(size.size_bytes for size in sizes.values()) if sizes else None
         with progress("Verifying", total, in_bytes=True) as done:
             found = list(admin.verify(target.place, partitions, progress=done))
-    damages = [damage for its in found for damage in its.damages]
+    damages = [damage for partition in found for damage in partition.damages]
     if as_json:
         show_json({"partitions": plain(found), "damages": len(damages)})
     else:
@@ -108,14 +108,14 @@ def verify(ctx: click.Context, target: Target, topics: tuple[str, ...], as_json:
             ["TOPIC", "PARTITION", "BATCHES", "RECORDS", "SIZE", "DAMAGES"],
             [
                 (
-                    its.topic,
-                    its.partition,
-                    its.batches,
-                    its.records,
-                    size_text(its.size_bytes),
-                    len(its.damages),
+                    partition.topic,
+                    partition.partition,
+                    partition.batches,
+                    partition.records,
+                    size_text(partition.size_bytes),
+                    len(partition.damages),
                 )
-                for its in found
+                for partition in found
             ],
         )
         for damage in damages:

@@ -72,9 +72,15 @@ def groups(target: Target, groups: tuple[str, ...], members: bool, as_json: bool
         show_table(
             ["GROUP", "MEMBER", "CLIENT", "HOST", "PARTITIONS"],
             [
-                (row.group_id, its.member_id, its.client_id, its.host, ", ".join(map(str, its.partitions)))
+                (
+                    row.group_id,
+                    member.member_id,
+                    member.client_id,
+                    member.host,
+                    ", ".join(map(str, member.partitions)),
+                )
                 for row in rows
-                for its in row.members
+                for member in row.members
             ],
         )
     else:

@@ -52,8 +52,11 @@ class Bounds:
 
     def admit(self, partition: TopicPartition) -> bool:
         """Whether the partition may hold rows that are wanted."""
-        return all(_TESTS[its.operator](partition.topic, its.value) for its in self.topics) and all(
-            _TESTS[its.operator](partition.partition, its.value) for its in self.partitions
+        return all(
+            _TESTS[comparison.operator](partition.topic, comparison.value) for comparison in self.topics
+        ) and all(
+            _TESTS[comparison.operator](partition.partition, comparison.value)
+            for comparison in self.partitions
         )
 
 
@@ -69,23 +72,23 @@ def bounds_of(comparisons: Iterable[Comparison]) -> Bounds:
     LogAppendTime, where a broker stamps them, they fall back when the clock of
     a new leader is behind, and a topic's older records may have producers' times.
     """
-    usable = [its for its in comparisons if _is_usable(its)]
+    usable = [comparison for comparison in comparisons if _is_usable(comparison)]
     starts, ends, since = [0], [ALL_OFFSETS.end], []
-    for _, compared, value in (its for its in usable if its.column == "offset"):
+    for _, compared, value in (test for test in usable if test.column == "offset"):
         least, most = _extremes(value)
         if compared in ("=", "in", ">", ">="):
             starts.append(least + (compared == ">"))
         if compared in ("=", "in", "<", "<="):
             ends.append(most + (compared != "<"))
-    for _, compared, value in (its for its in usable if its.column == "timestamp"):
+    for _, compared, value in (test for test in usable if test.column == "timestamp"):
         least, _ = _extremes(value)
         if compared == ">":
             since.append(least // 1000 + 1)
         elif compared in ("=", "in", ">="):
             since.append(-(-least // 1000))
     return Bounds(
-        topics=tuple(its for its in usable if its.column == "topic"),
-        partitions=tuple(its for its in usable if its.column == "partition"),
+        topics=tuple(comparison for comparison in usable if comparison.column == "topic"),
+        partitions=tuple(comparison for comparison in usable if comparison.column == "partition"),
         offsets=OffsetRange(max(starts), min(ends)),
         since=max(since, default=None),
     )

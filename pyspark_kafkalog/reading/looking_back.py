@@ -34,7 +34,7 @@ WANTED = pa.schema([(name, ROW_TYPES[name]) for name in ("offset", "value", "hea
 
 
 @dataclass(slots=True)
-class Source:
+class PartitionRecords:
     """The records of one partition, from the log start offset on, as often as they are needed."""
 
     place: Place
@@ -85,7 +85,7 @@ class Source:
 class History:
     """The message segments before offset ``start``, as far back as :attr:`first`."""
 
-    source: Source
+    records: PartitionRecords
     settings: AssemblerSettings
     start: int
     first: int = field(init=False)
@@ -109,7 +109,7 @@ class History:
         That is told by the record before ``start``: no other offset makes anything expire.
         """
         before = self.last_visible
-        log_start = self.source.log_start
+        log_start = self.records.log_start
         return log_start if before < 0 else max(before - self.settings.expiration_offset_gap, log_start)
 
     @property
@@ -120,7 +120,7 @@ class History:
     @property
     def _furthest(self) -> int:
         """Where to stop looking for the beginning of what is known."""
-        return max(self.first - max(_MOST_WINDOWS * self._window, _MOST_OFFSETS), self.source.log_start)
+        return max(self.first - max(_MOST_WINDOWS * self._window, _MOST_OFFSETS), self.records.log_start)
 
     def open_at(self, ids: Mapping[bytes, tuple[int, int | None]]) -> list[OpenMessage]:
         """Those of ``ids`` that are open at ``start``, without slices.
@@ -130,10 +130,18 @@ class History:
             is in the range, too.
         """
         stride = max(_FIRST_STRIDE, 2 * max(number for number, _ in ids.values()))
-        while self.first > self._oldest and not all(self._is_whole(*one) for one in ids.items()):
+        while self.first > self._oldest and not all(
+            self._is_whole(message_id, number) for message_id, (number, _) in ids.items()
+        ):
             self._extend(max(self.first - stride, self._oldest))
             stride *= 2
-        self._settle([its for its, (number, _) in ids.items() if not self._is_in_order(its, number)])
+        self._read_until_unambiguous(
+            [
+                message_id
+                for message_id, (number, _) in ids.items()
+                if not self._is_in_order(message_id, number)
+            ]
+        )
         found = (self._simulated(message_id, before) for message_id, (_, before) in ids.items())
         return [message for message in found if message is not None]
 
@@ -141,7 +149,7 @@ class History:
         """All messages that are open at ``start``, without slices, whatever was written twice."""
         self._reach_oldest()
         found = list(self._arrivals)
-        self._settle(found)
+        self._read_until_unambiguous(found)
         opened = (self._simulated(message_id, None) for message_id in found)
         return [message for message in opened if message is not None]
 
@@ -158,12 +166,16 @@ class History:
         found = list(self._arrivals)
         furthest = self._furthest
         stride = _FIRST_STRIDE
-        while unsure := {its for its in found if not (self._is_in_order(its) or self._is_settled(its))}:
+        while unsure := {
+            message_id
+            for message_id in found
+            if not (self._is_in_order(message_id) or self._is_unambiguous(message_id))
+        }:
             if self.first <= furthest or self._value_bytes >= most_bytes:
                 break
             self._extend(max(self.first - min(stride, self._affordable(most_bytes)), furthest))
             stride *= 2
-        opened = (self._simulated(its, None) for its in found if its not in unsure)
+        opened = (self._simulated(message_id, None) for message_id in found if message_id not in unsure)
         return [message for message in opened if message is not None], complete and not unsure
 
     def open_with(
@@ -173,7 +185,7 @@ class History:
 
         They are sought no further back than ``oldest``, nor than a producer's buffer reaches.
         """
-        oldest = max(oldest, self.source.log_start)
+        oldest = max(oldest, self.records.log_start)
         most_bytes = self.settings.buffer_capacity
         stride = _FIRST_STRIDE
         lacking = count - len({*numbers, *self._numbers(message_id)})
@@ -183,7 +195,7 @@ class History:
             stride *= 2
         if lacking:
             return None
-        self._settle([message_id])
+        self._read_until_unambiguous([message_id])
         return self._simulated(message_id, None)
 
     def _reach_oldest(self, most_bytes: int = INT64_MAX) -> None:
@@ -198,16 +210,16 @@ class History:
         mean = self._value_bytes // max(self.start - self.first, 1)
         return (most_bytes - self._value_bytes) // (mean + 1) + 1
 
-    def _settle(self, ids: Collection[bytes]) -> None:
+    def _read_until_unambiguous(self, ids: Collection[bytes]) -> None:
         """Know of each id enough to tell which of its message segments belong together."""
         known = [message_id for message_id in ids if message_id in self._arrivals]
         furthest = self._furthest
-        while self.first > furthest and not all(map(self._is_settled, known)):
+        while self.first > furthest and not all(map(self._is_unambiguous, known)):
             self._extend(max(self.first - self._window, furthest))
 
-    def _is_settled(self, message_id: bytes) -> bool:
+    def _is_unambiguous(self, message_id: bytes) -> bool:
         """Whether what was open before :attr:`first` had expired before the first known message segment."""
-        if self.first <= self.source.log_start:
+        if self.first <= self.records.log_start:
             return True
         before = self._before(self._arrivals[message_id][0].offset)
         return before - self.settings.expiration_offset_gap >= self.first
@@ -215,9 +227,9 @@ class History:
     def _numbers(self, message_id: bytes) -> list[int]:
         return [arrival.number for arrival in self._arrivals.get(message_id, ())]
 
-    def _is_whole(self, message_id: bytes, its: tuple[int, int | None]) -> bool:
-        numbers = self._numbers(message_id)
-        return len({lower for lower in numbers if lower < its[0]}) == its[0]
+    def _is_whole(self, message_id: bytes, number: int) -> bool:
+        """Whether all message segments below ``number`` are known."""
+        return len({known for known in self._numbers(message_id) if known < number}) == number
 
     def _is_in_order(self, message_id: bytes, *then: int) -> bool:
         """Whether its segments that are known, and ``then``, are a message from its beginning, sent once."""
@@ -233,12 +245,12 @@ class History:
         return assembler.messages.get(message_id)
 
     def _assembler(self) -> Assembler:
-        return Assembler(self.source.partition, self.settings, evict=False)
+        return Assembler(self.records.partition, self.settings, evict=False)
 
     def _before(self, offset: int) -> int:
         """The visible record before ``offset``."""
-        at = int(np.searchsorted(self._visible, offset))
-        return int(self._visible[at - 1]) if at else -1
+        index = int(np.searchsorted(self._visible, offset))
+        return int(self._visible[index - 1]) if index else -1
 
     def _extend(self, first: int) -> None:
         """Know also what lies from ``first`` on."""
@@ -246,7 +258,7 @@ class History:
             return
         earlier: dict[bytes, list[Arrival]] = {}
         visible = []
-        for rows in self.source.rows(OffsetRange(first, self.first)):
+        for rows in self.records.rows(OffsetRange(first, self.first)):
             visible.append(_offsets(rows))
             self._value_bytes += rows.column("value").nbytes
             for arrival in arrivals(rows):

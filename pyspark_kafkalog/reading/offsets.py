@@ -28,7 +28,7 @@ from pyspark_kafkalog.options.settings import OffsetsOption, ReadOptions, Select
 from pyspark_kafkalog.reading.filters import ALL_ROWS, Bounds, offsets_within
 from pyspark_kafkalog.reading.splits import Split, split_ranges
 
-_LOOKS = 3
+_ATTEMPTS = 3
 _LOOK_PAUSE = 0.1
 
 
@@ -82,7 +82,7 @@ def look_up_partitions(
     names = _named(selection)
     topics = place.topics(names)
     if names is not None and must_exist:
-        for _ in range(_LOOKS - 1):
+        for _ in range(_ATTEMPTS - 1):
             if topics.keys() >= set(names):
                 break
             time.sleep(_LOOK_PAUSE)
@@ -118,7 +118,7 @@ def start_from_group(
             f"Group {group!r} has committed nothing for {_listed(without)}",
             hint="startingOffsetsByCommittedStrategy can be earliest or latest, where they then start.",
         )
-    offsets = {partition: its.offset for partition, its in committed.items()}
+    offsets = {partition: committed_offset.offset for partition, committed_offset in committed.items()}
     if options.group.none_committed == LATEST:
         offsets.update(place.end_offsets(without, read_committed=options.read_committed))
     else:
@@ -152,18 +152,21 @@ def plan_batch(place: Place, options: ReadOptions, bounds: Bounds = ALL_ROWS) ->
         ]
     watermarks = place.watermarks(partitions, read_committed=options.read_committed)
     partitions = tuple(partition for partition in partitions if partition in watermarks)
-    starts = _bind(place, options, options.starting, partitions, watermarks)
-    ends = _bind(place, options, options.ending, partitions, watermarks)
-    known_starts, known_ends = _look_up(starts, watermarks, options), _look_up(ends, watermarks, options)
-    asked = {p: OffsetRange(known_starts[p], known_ends[p]) for p in partitions}
-    for partition, offsets in asked.items():
+    starts = _offset_per_partition(place, options, options.starting, partitions, watermarks)
+    ends = _offset_per_partition(place, options, options.ending, partitions, watermarks)
+    known_starts, known_ends = (
+        _resolve_sentinels(starts, watermarks, options),
+        _resolve_sentinels(ends, watermarks, options),
+    )
+    requested = {p: OffsetRange(known_starts[p], known_ends[p]) for p in partitions}
+    for partition, offsets in requested.items():
         if starts[partition] >= 0 and offsets.start > offsets.end:
             raise OptionError(
                 f"RESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET: {options.starting.option} gives "
                 f"{offsets.start}, {options.ending.option} gives {offsets.end}",
                 topic_partition=partition,
             )
-    existing = {p: _existing(offsets, watermarks[p]) for p, offsets in asked.items()}
+    existing = {p: _existing(offsets, watermarks[p]) for p, offsets in requested.items()}
     within = offsets_within(place, bounds, watermarks)
     splits = split_ranges(
         (Split(partition, offsets.within(within[partition])) for partition, offsets in existing.items()),
@@ -185,7 +188,7 @@ def plan_batch(place: Place, options: ReadOptions, bounds: Bounds = ALL_ROWS) ->
     return [
         Split(partition, OffsetRange(start, end), within[partition], seen[partition])
         for partition in partitions
-        if _is_worth_a_task(asked[partition], ends[partition], existing[partition], within[partition])
+        if _is_worth_a_task(requested[partition], ends[partition], existing[partition], within[partition])
         for start, end in pairwise([starts[partition], *cuts[partition][1:], ends[partition]])
     ]
 
@@ -201,10 +204,10 @@ def _existing(offsets: OffsetRange, bounds: Watermarks) -> OffsetRange:
     return OffsetRange(max(offsets.start, bounds.log_start_offset), min(offsets.end, bounds.high_watermark))
 
 
-def _is_worth_a_task(asked: OffsetRange, end: int, existing: OffsetRange, within: OffsetRange) -> bool:
-    if asked.start < asked.end and asked != existing:
+def _is_worth_a_task(requested: OffsetRange, end: int, existing: OffsetRange, within: OffsetRange) -> bool:
+    if requested.start < requested.end and requested != existing:
         return True
-    possible = OffsetRange(asked.start, ALL_OFFSETS.end) if end == LATEST else asked
+    possible = OffsetRange(requested.start, ALL_OFFSETS.end) if end == LATEST else requested
     wanted = possible.within(within)
     return wanted.start < wanted.end
 
@@ -218,7 +221,9 @@ def initial_offsets(place: Place, options: ReadOptions) -> Offsets:
     partitions = look_up_partitions(place, options.selection)
     bounds = place.watermarks(partitions, read_committed=options.read_committed)
     partitions = tuple(partition for partition in partitions if partition in bounds)
-    return _look_up(_bind(place, options, options.starting, partitions, bounds), bounds, options)
+    return _resolve_sentinels(
+        _offset_per_partition(place, options, options.starting, partitions, bounds), bounds, options
+    )
 
 
 def log_start_offsets(place: Place, partitions: Collection[TopicPartition]) -> Offsets:
@@ -229,25 +234,25 @@ def log_start_offsets(place: Place, partitions: Collection[TopicPartition]) -> O
     return {partition: watermarks.log_start_offset for partition, watermarks in sorted(bounds.items())}
 
 
-def _bind(
+def _offset_per_partition(
     place: Place,
     options: ReadOptions,
-    asked: OffsetsOption,
+    requested: OffsetsOption,
     partitions: Collection[TopicPartition],
     bounds: Mapping[TopicPartition, Watermarks],
 ) -> Offsets:
     """One offset for each partition; timestamps are looked up, EARLIEST and LATEST stay."""
-    values = asked.values
+    values = requested.values
     if isinstance(values, int):
         values = dict.fromkeys(partitions, values)
     elif values.keys() != set(partitions):
-        kind = "TIMESTAMP" if asked.are_timestamps else "START"
+        kind = "TIMESTAMP" if requested.are_timestamps else "START"
         raise OptionError(
-            f"KAFKA_{kind}_OFFSET_DOES_NOT_MATCH_ASSIGNED: {asked.option} must have every partition "
+            f"KAFKA_{kind}_OFFSET_DOES_NOT_MATCH_ASSIGNED: {requested.option} must have every partition "
             f"that is read and no other; specified {_listed(values)}, assigned {_listed(partitions)}",
-            hint=None if asked.are_timestamps else "Use -1 for latest, -2 for earliest.",
+            hint=None if requested.are_timestamps else "Use -1 for latest, -2 for earliest.",
         )
-    if not asked.are_timestamps:
+    if not requested.are_timestamps:
         return values
     found = place.offsets_for_times(values) if values else {}
     offsets = {}
@@ -255,9 +260,9 @@ def _bind(
         end = bounds[partition].end(read_committed=options.read_committed)
         offset = found.get(partition)
         if offset is None or offset >= end:
-            if asked is options.starting and not options.no_match_is_latest:
+            if requested is options.starting and not options.no_match_is_latest:
                 raise OptionError(
-                    f"No record has a timestamp at or after {timestamp}, as {asked.option} asks",
+                    f"No record has a timestamp at or after {timestamp}, as {requested.option} asks",
                     topic_partition=partition,
                     hint="With startingOffsetsByTimestampStrategy=latest such partitions start at their end.",
                 )
@@ -266,7 +271,9 @@ def _bind(
     return offsets
 
 
-def _look_up(offsets: Offsets, bounds: Mapping[TopicPartition, Watermarks], options: ReadOptions) -> Offsets:
+def _resolve_sentinels(
+    offsets: Offsets, bounds: Mapping[TopicPartition, Watermarks], options: ReadOptions
+) -> Offsets:
     result = {}
     for partition, offset in sorted(offsets.items()):
         if offset == EARLIEST:

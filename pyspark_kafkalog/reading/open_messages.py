@@ -11,7 +11,7 @@ import numpy as np
 from pyspark_kafkalog.largemessage.assembler import Assembler
 from pyspark_kafkalog.model import AssemblerSettings, OffsetRange, Place, TopicPartition
 from pyspark_kafkalog.options.offsets_json import Offsets
-from pyspark_kafkalog.reading.looking_back import History, Source, arrivals
+from pyspark_kafkalog.reading.looking_back import History, PartitionRecords, arrivals
 from pyspark_kafkalog.reading.ranges import ReadRules
 
 
@@ -58,35 +58,35 @@ class OpenMessages:
         bounds = self._place.watermarks(ends, read_committed=False)
         found = {}
         for partition, end in ends.items():
-            its = bounds.get(partition)
-            log_start = end if its is None else its.log_start_offset
-            source = Source(self._place, partition, self._rules, log_start)
-            self._known[partition] = known = self._at(source, end)
+            watermarks = bounds.get(partition)
+            log_start = end if watermarks is None else watermarks.log_start_offset
+            records = PartitionRecords(self._place, partition, self._rules, log_start)
+            self._known[partition] = known = self._at(records, end)
             oldest = known.assembler.safe_offset(known.last_visible)
-            found[partition] = end if oldest is None else min(max(oldest, source.log_start), end)
+            found[partition] = end if oldest is None else min(max(oldest, records.log_start), end)
         return found
 
-    def _at(self, source: Source, end: int) -> _Known:
+    def _at(self, records: PartitionRecords, end: int) -> _Known:
         """The open messages at ``end``, from those that were known last if they are not too old."""
         gap = self._settings.expiration_offset_gap
-        known = self._known.pop(source.partition, None)  # Half of an addition would be wrong.
+        known = self._known.pop(records.partition, None)  # Half of an addition would be wrong.
         if known is not None and end - 1 - gap <= known.position <= end:
-            self._read(source, known, end)
+            self._read(records, known, end)
             return known
-        history = History(source, self._settings, end)
+        history = History(records, self._settings, end)
         opened, are_all = history.open_in_order()
         if not are_all:
             opened = history.all_open()
-        assembler = Assembler(source.partition, self._settings, evict=False)
+        assembler = Assembler(records.partition, self._settings, evict=False)
         assembler.restore(opened, 0)
         return _Known(end, assembler, history.last_visible)
 
-    def _read(self, source: Source, known: _Known, end: int) -> None:
-        for rows in source.rows(OffsetRange(known.position, end)):
+    def _read(self, records: PartitionRecords, known: _Known, end: int) -> None:
+        for rows in records.rows(OffsetRange(known.position, end)):
             offsets = rows.column("offset").to_numpy()
             for arrival in arrivals(rows):
-                at = int(np.searchsorted(offsets, arrival.offset))
-                known.assembler.expire(int(offsets[at - 1]) if at else known.last_visible)
+                row = int(np.searchsorted(offsets, arrival.offset))
+                known.assembler.expire(int(offsets[row - 1]) if row else known.last_visible)
                 known.assembler.add(arrival)
                 known.assembler.dropped.clear()
             known.last_visible = int(offsets[-1])

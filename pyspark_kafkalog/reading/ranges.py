@@ -147,7 +147,7 @@ def decoded(
     ):
         if visible is not None:
             visible.expect(piece.aborted)
-        for its in decode(
+        for result in decode(
             piece.buffer,
             topic_partition=partition,
             offsets=OffsetRange(position, offsets.end),
@@ -157,8 +157,8 @@ def decoded(
             origin=piece.origin,
             on_corrupt=on_corrupt,
         ):
-            position = its.next_offset
-            yield its
+            position = result.next_offset
+            yield result
 
 
 def _confirmed(place: Place, split: Split, offsets: OffsetRange, rules: ReadRules) -> OffsetRange | None:

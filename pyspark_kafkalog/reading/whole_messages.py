@@ -36,7 +36,7 @@ from pyspark_kafkalog.largemessage.segments import Segments, find
 from pyspark_kafkalog.model import DROPPED_FIELD, OffsetRange, Place
 from pyspark_kafkalog.options.largemessages import LargeMessageOptions
 from pyspark_kafkalog.reading.dead_letters import DeadLetters
-from pyspark_kafkalog.reading.looking_back import WANTED, History, Source
+from pyspark_kafkalog.reading.looking_back import WANTED, History, PartitionRecords
 from pyspark_kafkalog.reading.ranges import ReadRules, existing, rows_of
 from pyspark_kafkalog.reading.splits import Split
 
@@ -50,7 +50,7 @@ _MAX_BYTES = 256 << 20
 class WholeMessageReader:
     """Makes rows of whole large messages, not of their message segments; see :class:`.reading.SplitReader`.
 
-    What is dropped on the way is logged, once for each split, and ``on_dropped`` is told of it.
+    Dropped messages are logged once for each split and passed to ``on_dropped``.
     """
 
     place: Place
@@ -69,7 +69,7 @@ class WholeMessageReader:
         fields = [schema.field(name) for name in names]
         inner = pa.schema([*fields, *(field for field in WANTED if field.name not in names)])
         rules = replace(self.rules, schema=inner)
-        source = Source(self.place, split.partition, rules, log_start)
+        source = PartitionRecords(self.place, split.partition, rules, log_start)
         reassembling = _Reassembling(source, wanted, self.options, schema, self.on_dropped)
         for rows in rows_of(self.place, split, wanted, rules):
             yield from reassembling.feed(rows)
@@ -81,7 +81,7 @@ class _Reassembling:
 
     def __init__(
         self,
-        source: Source,
+        source: PartitionRecords,
         wanted: OffsetRange,
         options: LargeMessageOptions,
         schema: pa.Schema,
@@ -118,10 +118,10 @@ class _Reassembling:
             self._before = int(rows.column("offset")[-1].as_py())
             yield self._projected(rows)
             return
-        for part, its in self._parts(rows, found):
-            if its is not None and not self._looked_everywhere:
-                self._look_back(part, its)
-            yield from self._told(self._open.feed(part), part)
+        for part, segments in self._parts(rows, found):
+            if segments is not None and not self._looked_everywhere:
+                self._look_back(part, segments)
+            yield from self._output(self._open.feed(part), part)
             self._before = int(part.column("offset")[-1].as_py())
             if not self._looked_everywhere and self._before > self._start + self._gap:
                 yield from self._completed_by_earlier()
@@ -200,11 +200,11 @@ class _Reassembling:
             self._completed.add(message_id)
             yield self._projected(rows)
 
-    def _told(self, its: Reassembled, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        if its.rows.num_rows:
-            yield self._projected(its.rows)
-        told: list[Dropped] = []
-        for dropped in its.dropped:
+    def _output(self, reassembled: Reassembled, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        if reassembled.rows.num_rows:
+            yield self._projected(reassembled.rows)
+        reported: list[Dropped] = []
+        for dropped in reassembled.dropped:
             if not self._looked_everywhere and dropped.reason is DropReason.EXPIRED_BY_OFFSET:
                 offsets = {segment.number: segment.offset for segment in dropped.segments}
                 yield from self._completed_before(
@@ -219,11 +219,11 @@ class _Reassembling:
                 )
             if dropped.message_id not in self._completed:
                 self._counts[dropped.reason] += 1
-                told.append(dropped)
-        if told and self._on_dropped is not None:
-            self._on_dropped(told)
-        if told and self._dead_letters is not None:
-            yield from self._dead_letters.rows(told, rows)
+                reported.append(dropped)
+        if reported and self._on_dropped is not None:
+            self._on_dropped(reported)
+        if reported and self._dead_letters is not None:
+            yield from self._dead_letters.rows(reported, rows)
 
     def _projected(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         if self._dead_letters is not None:

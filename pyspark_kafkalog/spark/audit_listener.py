@@ -37,12 +37,12 @@ class AuditListener(StreamingQueryListener):
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
         """Tell what the tasks of the micro-batch have counted."""
-        from pyspark_kafkalog.audit.counting import CONSUMER, PRODUCER, told_of_batch
+        from pyspark_kafkalog.audit.counting import CONSUMER, PRODUCER, batch_report
 
         progress = event.progress
         try:
             for side in PRODUCER, CONSUMER:
-                for line in told_of_batch(self._location, side, str(progress.id), progress.batchId):
+                for line in batch_report(self._location, side, str(progress.id), progress.batchId):
                     if self._echo is None:
                         _log.info("%s", line)
                     else:

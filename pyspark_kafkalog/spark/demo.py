@@ -26,9 +26,9 @@ def main() -> None:
     """Run the demo on the command line's arguments."""
     parser = argparse.ArgumentParser(prog="python -m pyspark_kafkalog.spark.demo", description=__doc__)
     parser.add_argument("directory", nargs="?", type=Path, help="where to put the log directory, and keep it")
-    asked: Path | None = parser.parse_args().directory
+    directory: Path | None = parser.parse_args().directory
     with tempfile.TemporaryDirectory(prefix="kafkalog-demo-") as scratch:
-        log_directory = (asked or Path(scratch, "kafka-logs")).resolve()
+        log_directory = (directory or Path(scratch, "kafka-logs")).resolve()
         spark = _session()
         try:
             _write_stream(spark, log_directory, Path(scratch))

@@ -33,12 +33,12 @@ _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 
 def comparisons(filters: Iterable[Filter]) -> Iterator[Comparison]:
     """Those of ``filters``, all of which hold for every wanted row, that compare a column with values."""
-    for its in filters:
-        operator = _OPERATORS.get(type(its))
-        if operator is not None and len(its.attribute) == 1:  # type: ignore[attr-defined]
-            value = its.value  # type: ignore[attr-defined]
+    for condition in filters:
+        operator = _OPERATORS.get(type(condition))
+        if operator is not None and len(condition.attribute) == 1:  # type: ignore[attr-defined]
+            value = condition.value  # type: ignore[attr-defined]
             plain = [_plain(item) for item in value] if operator == "in" else _plain(value)
-            yield Comparison(its.attribute[0], operator, plain)  # type: ignore[attr-defined]
+            yield Comparison(condition.attribute[0], operator, plain)  # type: ignore[attr-defined]
 
 
 def _plain(value: Any) -> Any:

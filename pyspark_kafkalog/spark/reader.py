@@ -18,7 +18,7 @@ from pyspark_kafkalog.reading.compacted_start import check_start
 from pyspark_kafkalog.reading.filters import ALL_ROWS, bounds_of
 from pyspark_kafkalog.reading.offsets import plan_batch, start_from_group
 from pyspark_kafkalog.reading.splits import Split
-from pyspark_kafkalog.spark.auditing import Plan
+from pyspark_kafkalog.spark.task_audits import QueryRun
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -56,7 +56,7 @@ class LogReader:
 
         self._place_options = place_options(options)
         self._options = read_options(options, batch=batch)
-        self._plan = Plan(uuid.uuid4().hex, streaming=not batch)
+        self._run = QueryRun(uuid.uuid4().hex, streaming=not batch)
         allowed = DEAD_LETTER_FIELDS if self._options.large_messages.dead_letters else RECORD_FIELDS
         fields = ((field.name, field.dataType.simpleString(), field.nullable) for field in schema)
         read_columns(fields, allowed)
@@ -68,9 +68,9 @@ class LogReader:
             return  # Spark makes one empty partition of an empty plan
         split, audit = partition.split, None
         if self._options.audit is not None:
-            from pyspark_kafkalog.spark.auditing import audit_of
+            from pyspark_kafkalog.spark.task_audits import audit_of
 
-            audit = audit_of(split, self._options.audit, self._plan)
+            audit = audit_of(split, self._options.audit, self._run)
         rows = self._split_reader(audit).read(split)
         yield from rows if audit is None else audit.passing(rows)
         freeze_modules()

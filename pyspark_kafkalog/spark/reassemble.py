@@ -28,9 +28,9 @@ from pyspark_kafkalog.options.user_options import UserOptions, log_once
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from pyspark_kafkalog.spark.auditing import StepAudit
     from pyspark_kafkalog.spark.stateful_steps import StateApi
-    from pyspark_kafkalog.spark.step import Assembling
+    from pyspark_kafkalog.spark.step import ReassemblyPlan
+    from pyspark_kafkalog.spark.task_audits import StepAudit
 
 DROPS_METRIC = "kafkalog_dropped_"
 """What the names of the observed metrics that count dropped messages begin with."""
@@ -68,34 +68,34 @@ def reassemble(
     from pyspark_kafkalog.spark.available_now import end_with_data
     from pyspark_kafkalog.spark.row_blobs import PACKED, pack
     from pyspark_kafkalog.spark.stateful_steps import with_state
-    from pyspark_kafkalog.spark.step import STEPPED, assemble_sorted, unpack
+    from pyspark_kafkalog.spark.step import STEP_OUTPUT, assemble_sorted, unpack
 
     _check_columns(df.schema)
-    asked, schema = _asked(df.schema, options or {}, extra_columns)
+    plan, schema = _plan(df.schema, options or {}, extra_columns)
     packed = df.mapInArrow(pack, PACKED)
     metric = f"{DROPS_METRIC}{uuid.uuid4().hex[:8]}"
     if df.isStreaming:
-        if asked.settings.expiration_ms is not None:
+        if plan.settings.expiration_ms is not None:
             end_with_data(df.sparkSession, metric)
-        stepped = with_state(packed, _state_api(df.sparkSession, state_api), asked)
+        stepped = with_state(packed, _state_api(df.sparkSession, state_api), plan)
     else:
         in_order = packed.repartition("topic", "partition").sortWithinPartitions(
             "topic", "partition", "firstOffset"
         )
-        in_time = replace(asked, settings=replace(asked.settings, expiration_ms=None))
-        stepped = in_order.mapInArrow(partial(assemble_sorted, asked=in_time), STEPPED)
+        in_time = replace(plan, settings=replace(plan.settings, expiration_ms=None))
+        stepped = in_order.mapInArrow(partial(assemble_sorted, plan=in_time), STEP_OUTPUT)
     counted = stepped.observe(metric, *_counts())
     audit = _audit(options or {}, streaming=df.isStreaming)
-    return counted.mapInArrow(partial(unpack, schema=asked.schema, audit=audit), schema)
+    return counted.mapInArrow(partial(unpack, schema=plan.schema, audit=audit), schema)
 
 
-def _asked(
+def _plan(
     columns: StructType, options: Mapping[str, object], extra_columns: bool
-) -> tuple[Assembling, StructType]:
+) -> tuple[ReassemblyPlan, StructType]:
     """What to do, and the schema of the rows that come out, for Spark."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    from pyspark_kafkalog.spark.step import EXTRA_COLUMNS, Assembling
+    from pyspark_kafkalog.spark.step import EXTRA_COLUMNS, ReassemblyPlan
 
     user = UserOptions(options, Use.REASSEMBLE)
     user.check_names()
@@ -109,7 +109,9 @@ def _asked(
     more = StructType.fromDDL(", ".join(f"{name} {kind}" for name, kind in added)) if added else StructType()
     assert isinstance(more, StructType)
     schema = StructType([*_nullable(columns).fields, *more.fields])
-    return Assembling(settings, to_arrow_schema(schema, timezone="UTC"), extra_columns, dead_letters), schema
+    return ReassemblyPlan(
+        settings, to_arrow_schema(schema, timezone="UTC"), extra_columns, dead_letters
+    ), schema
 
 
 def _audit(options: Mapping[str, object], *, streaming: bool) -> StepAudit | None:
@@ -117,7 +119,7 @@ def _audit(options: Mapping[str, object], *, streaming: bool) -> StepAudit | Non
     audit = audit_options(UserOptions(options, Use.REASSEMBLE))
     if audit is None:
         return None
-    from pyspark_kafkalog.spark.auditing import StepAudit
+    from pyspark_kafkalog.spark.task_audits import StepAudit
 
     return StepAudit(audit, streaming=streaming)
 
@@ -144,7 +146,9 @@ def _counts() -> list[Column]:
     from pyspark_kafkalog.largemessage.dropped import DropReason
 
     why, count = functions.col("reason"), functions.col("dropped")
-    counts = {its.value: functions.sum(functions.when(why == its.value, count)) for its in DropReason}
+    counts = {
+        reason.value: functions.sum(functions.when(why == reason.value, count)) for reason in DropReason
+    }
     return [functions.coalesce(count, functions.lit(0)).alias(name) for name, count in counts.items()]
 
 
@@ -186,7 +190,9 @@ def _nullable(columns: StructType) -> StructType:
 
     def nullable(kind: DataType) -> DataType:
         if isinstance(kind, StructType):
-            fields = (StructField(its.name, nullable(its.dataType), True, its.metadata) for its in kind)
+            fields = (
+                StructField(field.name, nullable(field.dataType), True, field.metadata) for field in kind
+            )
             return StructType(list(fields))
         if isinstance(kind, ArrayType):
             return ArrayType(nullable(kind.elementType))

@@ -18,10 +18,10 @@ from pyspark_kafkalog.garbage import freeze_modules
 from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.spark.row_blobs import Blob
 from pyspark_kafkalog.spark.step import (
-    STEPPED,
-    Assembling,
+    STEP_OUTPUT,
     PartitionAssembly,
-    Stepped,
+    ReassemblyPlan,
+    StepRow,
     in_batches,
 )
 
@@ -45,24 +45,24 @@ class StateApi(str, Enum):
     APPLY_WITH_STATE = "applyInPandasWithState"
 
 
-def with_state(packed: DataFrame, api: StateApi, asked: Assembling) -> DataFrame:
+def with_state(packed: DataFrame, api: StateApi, plan: ReassemblyPlan) -> DataFrame:
     """The step over the packed rows of a stream."""
     groups = packed.groupBy("topic", "partition")
-    timed = asked.settings.expiration_ms is not None
+    timed = plan.settings.expiration_ms is not None
     if api is StateApi.TRANSFORM_WITH_STATE:
         mode = "ProcessingTime" if timed else "None"
-        return groups.transformWithStateInPandas(ReassemblyProcessor(asked), STEPPED, "Append", mode)
+        return groups.transformWithStateInPandas(ReassemblyProcessor(plan), STEP_OUTPUT, "Append", mode)
     timeout = GroupStateTimeout.ProcessingTimeTimeout if timed else GroupStateTimeout.NoTimeout
-    step = partial(apply_with_state, asked)
-    return groups.applyInPandasWithState(step, STEPPED, _STATE, "append", timeout)
+    step = partial(apply_with_state, plan)
+    return groups.applyInPandasWithState(step, STEP_OUTPUT, _STATE, "append", timeout)
 
 
 class ReassemblyProcessor(StatefulProcessor):
     """For ``transformWithStateInPandas``. The timer of a key, if it has one, is for its next expiry."""
 
-    def __init__(self, asked: Assembling) -> None:
-        self._asked = asked
-        self._timed = asked.settings.expiration_ms is not None
+    def __init__(self, plan: ReassemblyPlan) -> None:
+        self._plan = plan
+        self._timed = plan.settings.expiration_ms is not None
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Take the state's handle."""
@@ -72,7 +72,7 @@ class ReassemblyProcessor(StatefulProcessor):
     def handleInputRows(self, key: Any, rows: Any, timerValues: TimerValues) -> Iterator[Any]:  # noqa: N802, N803
         """The whole messages of a partition."""
         now_ms = timerValues.getCurrentProcessingTimeInMs() if self._timed else -1
-        yield from self._stepped(key, _blobs(rows), now_ms, fired=_NO_TIMER)
+        yield from self._run_step(key, _blobs(rows), now_ms, fired=_NO_TIMER)
 
     def handleExpiredTimer(  # noqa: N802
         self,
@@ -82,18 +82,18 @@ class ReassemblyProcessor(StatefulProcessor):
     ) -> Iterator[Any]:
         """What has expired of a partition."""
         now_ms = timerValues.getCurrentProcessingTimeInMs()
-        yield from self._stepped(key, None, now_ms, fired=expiredTimerInfo.getExpiryTimeInMs())
+        yield from self._run_step(key, None, now_ms, fired=expiredTimerInfo.getExpiryTimeInMs())
 
     def close(self) -> None:
         """The end of a task; nothing is held."""
         freeze_modules()
 
-    def _stepped(self, key: Any, blobs: list[Blob] | None, now_ms: int, fired: int) -> Iterator[Any]:
+    def _run_step(self, key: Any, blobs: list[Blob] | None, now_ms: int, fired: int) -> Iterator[Any]:
         found = self._state.get()
         before, timer = (None, _NO_TIMER) if found is None else found
         if blobs is None and before is None:
             return
-        assembly = PartitionAssembly(_partition(key), self._asked, _as_bytes(before))
+        assembly = PartitionAssembly(_partition(key), self._plan, _as_bytes(before))
         yield from _frames(_one_step(assembly, blobs, now_ms))
         after = assembly.state()
         wanted = _NO_TIMER if after is None else _timer(assembly, now_ms)
@@ -109,13 +109,15 @@ class ReassemblyProcessor(StatefulProcessor):
             self._state.clear()
 
 
-def apply_with_state(asked: Assembling, key: Any, frames: Iterator[Any], state: GroupState) -> Iterator[Any]:
+def apply_with_state(
+    plan: ReassemblyPlan, key: Any, frames: Iterator[Any], state: GroupState
+) -> Iterator[Any]:
     """For ``applyInPandasWithState``: the whole messages of a partition, or what has expired of it."""
-    timed = asked.settings.expiration_ms is not None
+    timed = plan.settings.expiration_ms is not None
     now_ms = state.getCurrentProcessingTimeMs() if timed else -1
     before = _as_bytes(state.get[0]) if state.exists else None
     blobs = None if state.hasTimedOut else _blobs(frames)
-    assembly = PartitionAssembly(_partition(key), asked, before)
+    assembly = PartitionAssembly(_partition(key), plan, before)
     yield from _frames(_one_step(assembly, blobs, now_ms))
     after = assembly.state()
     if after is not None:
@@ -128,7 +130,7 @@ def apply_with_state(asked: Assembling, key: Any, frames: Iterator[Any], state: 
     freeze_modules()
 
 
-def _one_step(assembly: PartitionAssembly, blobs: list[Blob] | None, now_ms: int) -> Iterator[Stepped]:
+def _one_step(assembly: PartitionAssembly, blobs: list[Blob] | None, now_ms: int) -> Iterator[StepRow]:
     yield from assembly.expire(now_ms) if blobs is None else assembly.feed(blobs, now_ms)
     yield from assembly.counts()
 
@@ -147,7 +149,7 @@ def _blobs(frames: Iterable[Any]) -> list[Blob]:
     )
 
 
-def _frames(rows: Iterable[Stepped]) -> Iterator[Any]:
+def _frames(rows: Iterable[StepRow]) -> Iterator[Any]:
     for batch in in_batches(rows):
         yield batch.to_pandas()
 

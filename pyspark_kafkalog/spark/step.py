@@ -24,13 +24,13 @@ from pyspark_kafkalog.model import DROPPED_FIELD, AssemblerSettings, TopicPartit
 from pyspark_kafkalog.spark.row_blobs import Blob, decoded, encoded, in_offset_order, pieces
 
 if TYPE_CHECKING:
-    from pyspark_kafkalog.spark.auditing import StepAudit
+    from pyspark_kafkalog.spark.task_audits import StepAudit
 
 _log = logging.getLogger("pyspark_kafkalog")
 
-STEPPED = "topic string, partition int, rows binary, reason string, dropped bigint"
+STEP_OUTPUT = "topic string, partition int, rows binary, reason string, dropped bigint"
 """The columns after the step, as Spark's DDL: a blob of rows, or how many messages were dropped and why."""
-STEPPED_SCHEMA = pa.schema(
+STEP_OUTPUT_SCHEMA = pa.schema(
     [
         ("topic", pa.string()),
         ("partition", pa.int32()),
@@ -39,7 +39,7 @@ STEPPED_SCHEMA = pa.schema(
         ("dropped", pa.int64()),
     ]
 )
-Stepped = tuple[str, int, bytes | None, str | None, int]
+StepRow = tuple[str, int, bytes | None, str | None, int]
 """A row after the step; what is not told is null, or 0."""
 
 EXTRA_COLUMNS = ((STARTING_OFFSET.name, "bigint"), (SEGMENT_COUNT.name, "int"))
@@ -50,7 +50,7 @@ _BATCH_BYTES = 32 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
-class Assembling:
+class ReassemblyPlan:
     """What the user asked for; ``schema`` is that of the rows that come out."""
 
     settings: AssemblerSettings
@@ -62,15 +62,15 @@ class Assembling:
 class PartitionAssembly:
     """The large messages of one partition, from the state that an earlier one left."""
 
-    def __init__(self, partition: TopicPartition, asked: Assembling, state: bytes | None = None) -> None:
+    def __init__(self, partition: TopicPartition, plan: ReassemblyPlan, state: bytes | None = None) -> None:
         self._partition = partition
-        self._asked = asked
+        self._plan = plan
         self._reassembler = Reassembler(
-            partition, asked.settings, evict=True, state=state, extra_columns=asked.extra_columns
+            partition, plan.settings, evict=True, state=state, extra_columns=plan.extra_columns
         )
         self._drops: Counter[str] = Counter()
 
-    def feed(self, blobs: Iterable[Blob], now_ms: int = -1) -> Iterator[Stepped]:
+    def feed(self, blobs: Iterable[Blob], now_ms: int = -1) -> Iterator[StepRow]:
         """The whole messages of ``blobs``, which are given by first offset.
 
         :raises LargeMessageDroppedError: for a message that a full buffer drops, if that was asked for.
@@ -78,16 +78,16 @@ class PartitionAssembly:
         for rows, blob in in_offset_order(blobs, self._partition):
             for done in self._reassembler.feed_in_parts(rows, now_ms=now_ms, most_bytes=_BATCH_BYTES):
                 if done.rows is rows and blob is not None:
-                    yield self._stepped(blob)
+                    yield self._blob_row(blob)
                 elif done.rows.num_rows:
                     yield from self._encoded(done.rows)
                 yield from self._dropped(done.dropped)
 
-    def expire(self, now_ms: int) -> Iterator[Stepped]:
+    def expire(self, now_ms: int) -> Iterator[StepRow]:
         """Drop what has been open for too long."""
         yield from self._dropped(self._reassembler.expire(now_ms))
 
-    def counts(self) -> Iterator[Stepped]:
+    def counts(self) -> Iterator[StepRow]:
         """How many messages were dropped until now, by reason."""
         for reason, count in sorted(self._drops.items()):
             yield *self._partition, None, reason, count
@@ -103,37 +103,37 @@ class PartitionAssembly:
         """When :meth:`expire` will have something to drop; None if never."""
         return self._reassembler.next_expiry_ms()
 
-    def _dropped(self, dropped: Sequence[Dropped]) -> Iterator[Stepped]:
+    def _dropped(self, dropped: Sequence[Dropped]) -> Iterator[StepRow]:
         self._drops.update(drop.reason.value for drop in dropped)
-        if dropped and self._asked.dead_letters:
-            yield from self._encoded(_dead_letters(dropped, self._asked.schema))
+        if dropped and self._plan.dead_letters:
+            yield from self._encoded(_dead_letters(dropped, self._plan.schema))
 
-    def _encoded(self, rows: pa.RecordBatch) -> Iterator[Stepped]:
+    def _encoded(self, rows: pa.RecordBatch) -> Iterator[StepRow]:
         for piece in pieces(rows):
-            yield self._stepped(encoded(piece).rows)
+            yield self._blob_row(encoded(piece).rows)
 
-    def _stepped(self, blob: bytes) -> Stepped:
+    def _blob_row(self, blob: bytes) -> StepRow:
         return *self._partition, blob, None, 0
 
 
-def assemble_sorted(batches: Iterable[pa.RecordBatch], asked: Assembling) -> Iterator[pa.RecordBatch]:
+def assemble_sorted(batches: Iterable[pa.RecordBatch], plan: ReassemblyPlan) -> Iterator[pa.RecordBatch]:
     """All packed rows of a task, sorted by partition and first offset, after the step; nothing stays open."""
-    yield from in_batches(_assemble_sorted(batches, asked))
+    yield from in_batches(_assemble_sorted(batches, plan))
     freeze_modules()
 
 
-def in_batches(rows: Iterable[Stepped]) -> Iterator[pa.RecordBatch]:
+def in_batches(rows: Iterable[StepRow]) -> Iterator[pa.RecordBatch]:
     """Rows after the step as arrow batches, each of a bounded size."""
-    held: list[Stepped] = []
+    held: list[StepRow] = []
     size = 0
     for row in rows:
         held.append(row)
         size += len(row[2] or b"")
         if size >= _BATCH_BYTES:
-            yield _stepped_batch(held)
+            yield _to_arrow_batch(held)
             held, size = [], 0
     if held:
-        yield _stepped_batch(held)
+        yield _to_arrow_batch(held)
 
 
 def unpack(
@@ -158,9 +158,9 @@ def unpack(
     freeze_modules()
 
 
-def _assemble_sorted(batches: Iterable[pa.RecordBatch], asked: Assembling) -> Iterator[Stepped]:
+def _assemble_sorted(batches: Iterable[pa.RecordBatch], plan: ReassemblyPlan) -> Iterator[StepRow]:
     for partition, blobs in groupby(_blobs(batches), key=lambda found: found[0]):
-        assembly = PartitionAssembly(partition, asked)
+        assembly = PartitionAssembly(partition, plan)
         yield from assembly.feed(blob for _, blob in blobs)
         yield from assembly.counts()
 
@@ -172,12 +172,12 @@ def _blobs(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[TopicPartition, 
             yield partition, Blob(first.as_py(), last.as_py(), rows.as_py())
 
 
-def _stepped_batch(rows: Sequence[Stepped]) -> pa.RecordBatch:
+def _to_arrow_batch(rows: Sequence[StepRow]) -> pa.RecordBatch:
     columns = [
         pa.array(values, field.type)
-        for values, field in zip(zip(*rows, strict=True), STEPPED_SCHEMA, strict=True)
+        for values, field in zip(zip(*rows, strict=True), STEP_OUTPUT_SCHEMA, strict=True)
     ]
-    return pa.record_batch(columns, schema=STEPPED_SCHEMA)
+    return pa.record_batch(columns, schema=STEP_OUTPUT_SCHEMA)
 
 
 def _dead_letters(dropped: Sequence[Dropped], schema: pa.Schema) -> pa.RecordBatch:

@@ -23,7 +23,7 @@ from pyspark_kafkalog.streams.subscription import Subscription
 
 _log = logging.getLogger("pyspark_kafkalog")
 
-_LOOKS = 5
+_ATTEMPTS = 5
 """How often ends are looked up whose topics change meanwhile; tasks check their topic again."""
 
 
@@ -152,13 +152,13 @@ class StreamPlanner:
         is_replay = end != self._offered.offsets  # Spark has noted the end before this run.
         if not is_replay:
             topic_ids = self._offered.topic_ids
-            self._proven |= {topic for topic, its in topic_ids.items() if its}
+            self._proven |= {topic for topic, topic_id in topic_ids.items() if topic_id}
         else:
             topic_ids = self._subscription.assignment().topic_ids
         if self._frozen is not None:
             for partition, offset in end.items():
                 self._place.expect(partition, Seen(topic_ids.get(partition.topic, ""), end=offset))
-            now = self._look_up_surely()
+            now = self._consistent_ends()
             check_nothing_lost_while_available_now(
                 {partition: offset for partition, offset in end.items() if partition not in self._fallen},
                 now.offsets,
@@ -197,20 +197,20 @@ class StreamPlanner:
             return self._frozen
         ends = self._look_up_now()
         if self._available_now or ends.offsets != start:
-            ends = self._look_up_surely(ends)
+            ends = self._consistent_ends(ends)
         if self._available_now:
             self._frozen = ends
         return ends
 
-    def _look_up_surely(self, ends: _Ends | None = None) -> _Ends:
+    def _consistent_ends(self, ends: _Ends | None = None) -> _Ends:
         """Ends that are those of the topics with these ids, although topics may be made anew meanwhile.
 
         What is known of topics may be old; ids that still hold after the ends were looked up held then.
         """
-        for _ in range(_LOOKS):
+        for _ in range(_ATTEMPTS):
             ends = ends or self._look_up_now()
             topics = _topics(ends.offsets)
-            known = {topic: its for topic, its in ends.topic_ids.items() if topic in topics}
+            known = {topic: topic_id for topic, topic_id in ends.topic_ids.items() if topic in topics}
             if self._place.topic_ids(topics) == known:
                 return ends
             self._subscription.forget()
@@ -271,7 +271,7 @@ class StreamPlanner:
     def _note(self, topic_ids: Mapping[str, str], offsets: Offsets) -> None:
         """Remember the ids that are known of the topics of ``offsets``, from which the query goes on."""
         topics = _topics(offsets)
-        noted = {topic: its for topic, its in topic_ids.items() if its and topic in topics}
+        noted = {topic: topic_id for topic, topic_id in topic_ids.items() if topic_id and topic in topics}
         if noted != self._topic_ids:
             self._topic_ids = noted
             self._keep_topic_ids(noted)

@@ -55,7 +55,9 @@ class WantedOffsets:
     ) -> dict[TopicPartition, CommittedOffset]:
         """As :meth:`.model.CommittedOffsets.committed`, each with the offset of the first wanted message."""
         found = self.groups.committed(group, partitions)
-        return {partition: replace(its, offset=_wanted(its)) for partition, its in found.items()}
+        return {
+            partition: replace(committed, offset=_wanted(committed)) for partition, committed in found.items()
+        }
 
 
 def _wanted(committed: CommittedOffset) -> int:

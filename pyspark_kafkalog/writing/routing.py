@@ -118,10 +118,10 @@ class Router:
     ) -> NDArray[np.int32]:
         if not _has_partitions(rows):
             return self._choose(topic, records, chosen, count)
-        asked = _taken(rows.column("partition"), chosen)
-        given = asked.is_valid().to_numpy(zero_copy_only=False)
-        partitions = np.full(len(asked), -1, dtype=np.int32)
-        partitions[given] = asked.drop_null().to_numpy()
+        assigned = _taken(rows.column("partition"), chosen)
+        given = assigned.is_valid().to_numpy(zero_copy_only=False)
+        partitions = np.full(len(assigned), -1, dtype=np.int32)
+        partitions[given] = assigned.drop_null().to_numpy()
         wrong = given & ((partitions < 0) | (partitions >= count))
         if wrong.any():
             raise InvalidRecordError(

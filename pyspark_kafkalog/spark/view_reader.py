@@ -33,7 +33,7 @@ class ViewReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The rows, as arrow batches."""
-        from pyspark_kafkalog.admin.views import view_table
+        from pyspark_kafkalog.admin.view_table import view_table
 
         table = view_table(self._place_options, self._view).select(list(self._columns))
         yield from table.cast(self._schema).to_batches()
