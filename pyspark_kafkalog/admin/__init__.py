@@ -1,4 +1,4 @@
-"""Administration of log directories and clusters, from Python and with no Spark.
+"""Administration of log directories and clusters from Python, without Spark.
 
 ::
 
@@ -11,7 +11,7 @@
     steps = admin.plan_reset(place, groups, "my-group", None, admin.ResetTo.SHIFT, -100)
     admin.execute(groups, steps)
 
-What reads records, as ``dump`` and ``verify``, is loaded on first use.
+Functions that read records, such as ``dump`` and ``verify``, are loaded on first use.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""Record batches and records as they are stored, as Kafka's DumpLogSegments tells them; from brokers, too."""
+"""Record batches and records as stored, as Kafka's DumpLogSegments shows them; from brokers, too."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ class DumpedRecord:
 class DumpedBatch:
     """One record batch, or one message of magic 0 or 1, under the names that DumpLogSegments gives.
 
-    ``position`` counts from the beginning of ``file``; of a broker, of its answer. ``count`` is
-    None for compressed messages of old, whose ``base_offset`` is a lower bound, unless
-    ``records`` were asked for; ``records`` is None then, or where they can't be read.
+    ``position`` counts from the start of ``file``, or of a broker's response. ``records`` is None
+    unless they were requested and can be read. Without them, compressed messages of magic 0 or 1
+    have a ``count`` of None, and their ``base_offset`` is a lower bound.
     """
 
     topic: str
@@ -84,13 +84,13 @@ def dump(
     records: bool = False,
     on_corrupt: OnCorrupt | None = None,
 ) -> Iterator[DumpedBatch]:
-    """The batches that hold any of ``offsets``, in order; of all that there are by default.
+    """The batches that hold any of ``offsets``, in order; all batches by default.
 
-    :param records: whether to look into them, too.
-    :param on_corrupt: told of bytes that are no batch; they are left out.
+    :param records: whether to decode the records, too.
+    :param on_corrupt: called for bytes that are not a batch; they are skipped.
     :raises UnknownTopicOrPartitionError: if the partition does not exist.
-    :raises CorruptRecordError: for such bytes, without ``on_corrupt``.
-    :raises DataLossError: if some of the offsets are gone meanwhile.
+    :raises CorruptRecordError: for such bytes, if ``on_corrupt`` is None.
+    :raises DataLossError: if some of the offsets were deleted meanwhile.
     """
     bounds = bounds_of(place, [partition])[partition]
     existing = OffsetRange(bounds.log_start_offset, bounds.high_watermark)
@@ -165,12 +165,12 @@ class _Dump:
         )
 
     def _records(self, row: int, *, is_control: bool) -> tuple[DumpedRecord, ...] | None:
-        """The records of one batch; None where they can't be read though the checksum is right."""
+        """The records of one batch; None if they can't be read although the checksum is right."""
         assert self._indexer is not None
-        every = np.ones(len(self._walked), bool)
+        all_batches = np.ones(len(self._walked), bool)
         found: list[DumpedRecord] = []
         try:
-            for indexed in self._indexer.index(row, row + 1, every, OffsetRange(0, kernels.MAX_INT64)):
+            for indexed in self._indexer.index(row, row + 1, all_batches, OffsetRange(0, kernels.MAX_INT64)):
                 arrow_batch = self._columns.build(indexed.source, indexed.table, indexed.timestamp_type)
                 times = indexed.table[kernels.TIMESTAMP].tolist()
                 for record, timestamp in zip(arrow_batch.to_pylist(), times, strict=True):

@@ -1,7 +1,7 @@
-"""The files of an audit: one for each share of the work, replaced when the share is done again.
+"""The files of an audit: one for each share of the work, replaced when the share is run again.
 
-``<location>/<side>/<query>/<batch>/<share>.jsonl``; a file ``committed`` beside those
-of a batch says that it is complete, and how many shares it had.
+``<location>/<side>/<query>/<batch>/<share>.jsonl``; a file ``committed`` beside them
+says that the batch is complete, and how many shares it had.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ _WITH_RENAMES = ("local", "hdfs")
 
 
 def put_audit(location: str, folders: tuple[str, ...], name: str, data: bytes) -> None:
-    """Let the file of a share hold ``data``, whole or not at all.
+    """Write the file of a share atomically.
 
-    :raises LogDirectoryError: if that can't be written.
+    :raises LogDirectoryError: if it can't be written.
     """
     _put(location, folders, name + _SUFFIX, data)
 
 
 def mark_committed(location: str, folders: tuple[str, ...], shares: int) -> None:
-    """Say that the work in this folder is complete, and in how many numbered shares it was done.
+    """Note that the work in this folder is complete, and how many numbered shares it had.
 
-    :raises LogDirectoryError: if that can't be written.
+    :raises LogDirectoryError: if it can't be written.
     """
     _put(location, folders, COMMITTED, str(shares).encode())
 
 
 def read_audits(location: str, folders: tuple[str, ...] = ()) -> Iterator[tuple[bytes, bool]]:
-    """The bytes of each file, and whether the work in its folder is marked as committed.
+    """The content of each file, and whether the work in its folder is marked as committed.
 
-    Shares that only an earlier run had, which divided the work otherwise, are left out.
+    Left out are shares of an earlier run that divided the work into more shares.
     """
     folder = locate(location)
     path = "/".join((folder.path, *folders))
@@ -67,7 +67,7 @@ def _read(folder: Folder, path: str) -> bytes | None:
         with folder.filesystem.open_input_file(path) as file:
             data: bytes = file.read()
             return data
-    except FileNotFoundError:  # replaced just now
+    except FileNotFoundError:  # it is being replaced
         return None
 
 
@@ -77,12 +77,12 @@ def _put(location: str, folders: tuple[str, ...], name: str, data: bytes) -> Non
     try:
         filesystem.create_dir(path, recursive=True)
         if filesystem.type_name not in _WITH_RENAMES:
-            # An object appears when its stream is closed.
+            # An object becomes visible when its stream is closed.
             _write(top, f"{path}/{name}", data)
             return
         temporary = f"{path}/.{name}.{uuid.uuid4().hex}"
         _write(top, temporary, data)
-        if filesystem.type_name == "hdfs":  # which renames to new names only
+        if filesystem.type_name == "hdfs":  # HDFS does not rename onto an existing file
             with suppress(FileNotFoundError):
                 filesystem.delete_file(f"{path}/{name}")
         filesystem.move(temporary, f"{path}/{name}")
@@ -90,7 +90,7 @@ def _put(location: str, folders: tuple[str, ...], name: str, data: bytes) -> Non
         raise LogDirectoryError(
             f"Cannot write the audit: {e}",
             file=top.label("/".join((*folders, name))),
-            hint="The option auditLocation must name a folder that all workers can write to.",
+            hint="Set auditLocation to a folder that all workers can write to.",
         ) from None
 
 

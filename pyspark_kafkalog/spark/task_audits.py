@@ -1,4 +1,4 @@
-"""What a query's tasks deliver, counted under names that stay when a task or a micro-batch is done again."""
+"""Counts what tasks deliver, under names that stay the same when a task or micro-batch is run again."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class QueryRun:
-    """Names what a query is made of, which Spark may run several times; ``streaming`` in micro-batches."""
+    """The name of a query, which Spark may run several times; ``streaming`` if it runs in micro-batches."""
 
     name: str
     streaming: bool
@@ -36,7 +36,7 @@ def audit_of(split: Split, options: AuditOptions, run: QueryRun) -> ReadAudit:
 
 
 class StepAudit:
-    """Counts what a step of a query hands on, which has each partition in one task. Pickled to the tasks."""
+    """Counts what a step of a query hands on. Each partition is in one task. Pickled to the tasks."""
 
     def __init__(self, options: AuditOptions, *, streaming: bool) -> None:
         self._options = options
@@ -52,7 +52,7 @@ class StepAudit:
         self._of(partition).dropped_for(reason, messages)
 
     def report(self) -> None:
-        """Report what was counted in this task."""
+        """Report the counts of this task."""
         for audit in self._audits.values():
             audit.report()
 
@@ -73,7 +73,7 @@ def _read_audit(options: AuditOptions, run: QueryRun, share: str, partition: Top
     if run.streaming and query_id is not None and number is not None:
         task = AuditedTask(CONSUMER, query_id, int(number), share)
     else:
-        # Also of a stream, where foreachBatch has started a thread: that does not know the query.
+        # Streams get here, too, in threads that foreachBatch has started: those do not know the query.
         execution = context.getLocalProperty("spark.sql.execution.id") or f"stage{context.stageId()}"
         task = AuditedTask(CONSUMER, f"{run.name}-{execution}", None, share)
     return ReadAudit(options, task, partition.topic)

@@ -45,7 +45,7 @@ def test_settings_of_clients() -> None:
         (["topics"], "Missing argument 'PLACE'"),
         (["topic", "h:1"], "No such command 'topic'"),
         (["topics", "h:1", "--foo"], "No such option"),
-        (["topics", "h:1", "-o", "secret"], "it is no NAME=VALUE"),
+        (["topics", "h:1", "-o", "secret"], "expected NAME=VALUE"),
         (["topics", "h:1", "-o", "startingOffset=secret"], "Unknown option 'startingoffset'"),
         (["topics", "h:1", "-o", "kafka.security.protocol=secret"], "'kafka.security.protocol'"),
         (["topics", "/", "-o", "kafka.ssl.key.password=secret"], "is for brokers"),
