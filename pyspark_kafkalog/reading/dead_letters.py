@@ -14,21 +14,21 @@ from pyspark_kafkalog.reading.looking_back import PartitionRecords
 
 _COLUMN = DROPPED_FIELD[0]
 _MAX_BYTES = 64 << 20
-"""Of slices in one arrow batch, unless a single message has more."""
+"""The most bytes of slices in one arrow batch, unless a single message has more."""
 
 
 class DeadLetters:
-    """Puts the column into the rows of one range.
+    """Adds the column to the rows of one range.
 
-    :param schema: that of the rows; without the column nothing is told of dropped messages.
+    :param schema: the schema of the rows; without the column dropped messages are not shown.
     """
 
     def __init__(self, records: PartitionRecords, schema: pa.Schema) -> None:
         self._records = records
         self._schema = schema
 
-    def beside(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Rows of records, in which the column is null."""
+    def with_null_column(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows, with nulls in the column."""
         return pa.RecordBatch.from_arrays(
             [
                 pa.nulls(rows.num_rows, field.type) if field.name == _COLUMN else rows.column(field.name)
@@ -38,9 +38,9 @@ class DeadLetters:
         )
 
     def rows(self, dropped: Sequence[Dropped], rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """A row for each of ``dropped``, of the record at which it happened, without its contents.
+        """A row for each dropped message, at the offset of the record that caused the drop.
 
-        :param rows: those at which it happened.
+        :param rows: the rows that include these records.
         """
         if _COLUMN not in self._schema.names:
             return
@@ -69,7 +69,7 @@ class DeadLetters:
         )
 
     def _slices(self, offsets: list[int]) -> dict[int, bytes]:
-        """What is still there of slices that were not kept."""
+        """The slices that were not kept in memory, as far as they still exist."""
         if not offsets:
             return {}
         rows = self._records.read_again(offsets)
@@ -87,7 +87,7 @@ class DeadLetters:
 
     @staticmethod
     def _in_pieces(dropped: Sequence[Dropped]) -> Iterator[list[Dropped]]:
-        """``dropped`` by as many as an arrow batch may hold."""
+        """``dropped``, divided so that each part fits one arrow batch."""
         piece: list[Dropped] = []
         size = 0
         for message in dropped:

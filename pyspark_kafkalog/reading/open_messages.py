@@ -1,4 +1,4 @@
-"""Which large messages are incomplete at an offset, found out without reading a record twice."""
+"""Finds the large messages that are incomplete at an offset, without reading a record twice."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ class _Known:
 
 
 class OpenMessages:
-    """The open messages of partitions whose offsets rise from one question to the next.
+    """The open messages of partitions, at offsets that rise from one call to the next.
 
-    No more than the last ``message.assembler.expiration.offset.gap`` offsets and one are read before an
-    offset that is asked for, because what began earlier has expired (more if message
-    segments have been lost); and none that were read for the last question. Capacity does
-    not count, as nothing is evicted where the log can be read again.
+    Before a requested offset, at most ``message.assembler.expiration.offset.gap`` + 1 offsets are read,
+    because messages that began earlier have expired (more if message segments were lost), and
+    none that the previous call has read. Capacity does not matter: nothing is evicted, since the
+    log can be read again.
 
-    :param open_place: called once, in the thread that asks first.
-    :param rules: those of the query; the schema does not matter.
+    :param open_place: called once, in the first thread that needs the place.
+    :param rules: the rules of the query; the schema does not matter.
     """
 
     def __init__(
@@ -49,9 +49,9 @@ class OpenMessages:
         return self._open_place()
 
     def safe_offsets(self, ends: Offsets) -> Offsets:
-        """For each partition the least offset of an open message at that end, or the end itself.
+        """For each partition the least offset of a message that is open at its end, or the end itself.
 
-        It is never below the log start offset, where no consumer can begin.
+        It is never below the log start offset, as no consumer can begin there.
 
         :raises KafkaLogError: if the records can't be read.
         """
@@ -67,9 +67,9 @@ class OpenMessages:
         return found
 
     def _at(self, records: PartitionRecords, end: int) -> _Known:
-        """The open messages at ``end``, from those that were known last if they are not too old."""
+        """The open messages at ``end``, continued from the last known ones if these are not too old."""
         gap = self._settings.expiration_offset_gap
-        known = self._known.pop(records.partition, None)  # Half of an addition would be wrong.
+        known = self._known.pop(records.partition, None)  # A failed read must not leave it half updated.
         if known is not None and end - 1 - gap <= known.position <= end:
             self._read(records, known, end)
             return known

@@ -53,7 +53,7 @@ class SplitReader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RecordReader:
-    """Makes a row of every record, message segments too; see :class:`SplitReader`."""
+    """Makes a row of every record, including message segments; see :class:`SplitReader`."""
 
     place: Place
     rules: ReadRules
@@ -118,12 +118,12 @@ def rows_of(place: Place, split: Split, wanted: OffsetRange, rules: ReadRules) -
                 continue
             if rules.fail_on_data_loss:
                 raise
-            _log.warning("Left out, as failOnDataLoss=false asks: %s", e)
+            _log.warning("Skipped, because failOnDataLoss=false: %s", e)
             following = e.next_offset if isinstance(e, DataLossError) else None
             position = wanted.end if following is None else max(position, following)
     if left_out is not None and left_out.count:
         _log.warning(
-            "%s: %d broken stretches left out of offsets %s", split.partition, left_out.count, wanted
+            "%s: skipped %d corrupt stretches in offsets %s", split.partition, left_out.count, wanted
         )
 
 
@@ -177,7 +177,7 @@ def _is_recreated(place: Place, split: Split, rules: ReadRules) -> bool:
     now = place.topic_ids([topic]).get(topic) if topic_id else None
     if not now or now == topic_id:
         return False
-    what = f"TOPIC_RECREATED: topic {topic} was deleted and made anew since the query was planned"
+    what = f"TOPIC_RECREATED: topic {topic} was deleted and recreated since the query was planned"
     _lost(rules, what, split.partition, split.offsets.start)
     return True
 
@@ -201,7 +201,7 @@ def _checked(
     """The part of ``offsets`` that is within ``bounds`` and wanted, and the log start offset."""
     partition = split.partition
     if bounds is None:
-        _lost(rules, "The partition is gone", partition, offsets.start)
+        _lost(rules, "The partition no longer exists", partition, offsets.start)
         return None, 0
     start, end = offsets.start, max(offsets)
     lowest, highest = bounds.log_start_offset, bounds.high_watermark
@@ -233,7 +233,7 @@ class _LeftOut:
 
     def __call__(self, error: CorruptRecordError) -> None:
         self.count += 1
-        _log.warning("Left out, as failOnDataLoss=false asks: %s", error)
+        _log.warning("Skipped, because failOnDataLoss=false: %s", error)
 
 
 def _lost(rules: ReadRules, what: str, partition: TopicPartition, offset: int) -> None:
@@ -241,7 +241,7 @@ def _lost(rules: ReadRules, what: str, partition: TopicPartition, offset: int) -
         what,
         topic_partition=partition,
         offset=offset,
-        hint="Set failOnDataLoss=false to read on without them." if rules.fail_on_data_loss else None,
+        hint="Set failOnDataLoss=false to continue without them." if rules.fail_on_data_loss else None,
     )
     if rules.fail_on_data_loss:
         raise error

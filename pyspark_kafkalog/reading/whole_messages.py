@@ -144,7 +144,7 @@ class _Reassembling:
         if self._counts:
             counts = ", ".join(f"{count} {reason.value}" for reason, count in sorted(self._counts.items()))
             _log.warning(
-                "%s: large messages dropped from offset %d on: %s",
+                "%s: dropped large messages from offset %d on: %s",
                 self._source.partition,
                 self._start,
                 counts,
@@ -212,10 +212,10 @@ class _Reassembling:
                 )
             if dropped.reason is DropReason.NOT_READ_AGAIN and self._source.rules.fail_on_data_loss:
                 raise DataLossError(
-                    "Message segments of a large message were gone when they were needed",
+                    "Segments of a large message were deleted before they could be read again",
                     topic_partition=self._source.partition,
                     offset=dropped.starting_offset,
-                    hint="Set failOnDataLoss=false to read on without it.",
+                    hint="Set failOnDataLoss=false to continue without it.",
                 )
             if dropped.message_id not in self._completed:
                 self._counts[dropped.reason] += 1
@@ -227,7 +227,7 @@ class _Reassembling:
 
     def _projected(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         if self._dead_letters is not None:
-            return self._dead_letters.beside(rows)
+            return self._dead_letters.with_null_column(rows)
         if rows.schema.names == self._columns:
             return rows
         return pa.RecordBatch.from_arrays([rows.column(name) for name in self._columns], schema=self._schema)

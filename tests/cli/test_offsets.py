@@ -112,7 +112,7 @@ def test_a_file_that_is_no_text(root: Path, tmp_path: Path) -> None:
         (["--topic", "t:x", "--to-earliest"], 2, "got 't:x'"),
         (["--topic", "t:9", "--to-earliest"], 3, "The partition does not exist (partition t-9)"),
         (["--topic", "u", "--shift-by", "1"], 3, "no committed offset to shift from"),
-        (["--from-file", "-"], 2, "line 1"),
+        (["--from-file", "-"], 2, "Line 1"),
     ],
 )
 def test_what_is_refused(root: Path, words: list[str], code: int, said: str) -> None:

@@ -74,7 +74,7 @@ class TestSelection:
 
     def test_an_empty_place(self) -> None:
         assert select_partitions({}, Selection()) == ()
-        with pytest.raises(UnknownTopicOrPartitionError, match="There are none"):
+        with pytest.raises(UnknownTopicOrPartitionError, match="There are no topics"):
             select_partitions({}, Selection(topics=("a",)))
 
 

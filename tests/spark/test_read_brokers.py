@@ -259,7 +259,7 @@ def test_a_topic_deleted_after_planning(broker, topic, read):
     strict, lax = read(topic), read(topic, failOnDataLoss="false")
     assert values(strict) == values(lax) == list(range(5))
     broker.delete_topic(topic.name)
-    with pytest.raises(PySparkException, match="The partition is gone"):
+    with pytest.raises(PySparkException, match="The partition no longer exists"):
         strict.collect()
     assert values(lax) == []
 

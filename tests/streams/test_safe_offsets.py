@@ -178,7 +178,7 @@ def test_where_message_segments_cannot_be_read_nothing_is_committed(
     committer = OffsetCommitter(groups, "g", required=False, as_committed=of_log(log))
     committer.finished({T0: 3})
     assert groups.commits == 0
-    assert "What group g has read is not committed, next attempt in 1 s" in caplog.text
+    assert "The offsets of group g were not committed; next attempt in 1 s" in caplog.text
     log.broken.clear()
     again = OffsetCommitter(groups, "g", required=True, as_committed=of_log(log))
     again.finished({T0: 3})
