@@ -1,4 +1,4 @@
-"""From what the user says of a place of records to the place itself, its consumer groups and its sink."""
+"""Opens a place, its consumer groups and its sink."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from pyspark_kafkalog.options.settings import PlaceOptions, WriteOptions
 
 
 def open_place(options: PlaceOptions, *, reached: bool = False) -> Place:
-    """The place that the options name, for this thread. Brokers are not called before they are asked.
+    """The place that the options name, for this thread. Brokers are contacted on first use.
 
-    :param reached: whether the place has answered another process of the same query: then brokers are waited
-        for where they don't answer this one, and the roots of a directory are not listed.
+    :param reached: whether the place has answered another process of the same query. Then brokers that
+        don't answer are waited for, and the roots of a directory are not listed.
     """
     if options.brokers is not None:
         from pyspark_kafkalog.broker.cluster.pool import note_reached
@@ -26,7 +26,7 @@ def open_place(options: PlaceOptions, *, reached: bool = False) -> Place:
 
 
 def import_reading(options: PlaceOptions) -> None:
-    """Import now what the place would when it is first read from."""
+    """Import now what the place would import on its first read."""
     if options.brokers is not None:
         import pyspark_kafkalog.broker.fetch.fetcher  # noqa: F401
 
@@ -34,8 +34,8 @@ def import_reading(options: PlaceOptions) -> None:
 def open_groups(options: PlaceOptions, *, timeout: float | None = None) -> GroupOffsets:
     """The consumer groups of the place that the options name, for this thread.
 
-    :param timeout: seconds that one call may take, where None is what the place's own settings say; in
-        a directory that is the wait for another writer.
+    :param timeout: seconds that one call may take; None for the place's own settings. In a directory
+        it bounds the wait for another writer.
     """
     if options.brokers is not None:
         from pyspark_kafkalog.broker.groups.groups import BrokerGroups
@@ -50,7 +50,7 @@ def open_groups(options: PlaceOptions, *, timeout: float | None = None) -> Group
 
 
 def open_sink(options: WriteOptions) -> Sink:
-    """What takes rows into the place that the options name.
+    """The sink that writes to the place that the options name.
 
     :raises LogDirectoryLockedError: if a broker runs on the directory.
     """

@@ -1,7 +1,7 @@
-"""What gives the step of :mod:`pyspark_kafkalog.spark.step` Spark's state, by either API for it.
+"""Runs the step of :mod:`pyspark_kafkalog.spark.step` with Spark's state, through either of its two APIs.
 
-Both touch the state once per key and micro-batch. Frames of pandas are Spark's
-terms for it, and hold few rows here: each row has a blob of many.
+Both touch the state once per key and micro-batch. Both APIs use pandas, but the frames
+have few rows here, since each row holds a blob of many rows.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
     )
 
 _STATE = "open binary, timer bigint"
-"""What is open, and for when a timer is set; -1 where none is."""
+"""The open messages, and the time of the timer; -1 without a timer."""
 _NO_TIMER = -1
 
 
 class StateApi(str, Enum):
-    """Spark's two ways to keep state in Python, by the names of their methods."""
+    """Spark's two APIs for state in Python, by the names of their methods."""
 
     TRANSFORM_WITH_STATE = "transformWithStateInPandas"
     APPLY_WITH_STATE = "applyInPandasWithState"
@@ -58,14 +58,14 @@ def with_state(packed: DataFrame, api: StateApi, plan: ReassemblyPlan) -> DataFr
 
 
 class ReassemblyProcessor(StatefulProcessor):
-    """For ``transformWithStateInPandas``. The timer of a key, if it has one, is for its next expiry."""
+    """The step for ``transformWithStateInPandas``. The timer of a key is set to its next expiry, if any."""
 
     def __init__(self, plan: ReassemblyPlan) -> None:
         self._plan = plan
         self._timed = plan.settings.expiration_ms is not None
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        """Take the state's handle."""
+        """Keep the handle of the state."""
         self._handle = handle
         self._state = handle.getValueState("open", _STATE)
 
@@ -80,12 +80,12 @@ class ReassemblyProcessor(StatefulProcessor):
         timerValues: TimerValues,  # noqa: N803
         expiredTimerInfo: ExpiredTimerInfo,  # noqa: N803
     ) -> Iterator[Any]:
-        """What has expired of a partition."""
+        """The expired messages of a partition."""
         now_ms = timerValues.getCurrentProcessingTimeInMs()
         yield from self._run_step(key, None, now_ms, fired=expiredTimerInfo.getExpiryTimeInMs())
 
     def close(self) -> None:
-        """The end of a task; nothing is held."""
+        """Called at the end of a task; nothing is open."""
         freeze_modules()
 
     def _run_step(self, key: Any, blobs: list[Blob] | None, now_ms: int, fired: int) -> Iterator[Any]:
@@ -98,7 +98,7 @@ class ReassemblyProcessor(StatefulProcessor):
         after = assembly.state()
         wanted = _NO_TIMER if after is None else _timer(assembly, now_ms)
         if timer != wanted:
-            # Spark itself deletes the one that fired.
+            # Spark itself deletes the timer that fired.
             if timer not in (_NO_TIMER, fired):
                 self._handle.deleteTimer(timer)
             if wanted != _NO_TIMER:
@@ -112,7 +112,7 @@ class ReassemblyProcessor(StatefulProcessor):
 def apply_with_state(
     plan: ReassemblyPlan, key: Any, frames: Iterator[Any], state: GroupState
 ) -> Iterator[Any]:
-    """For ``applyInPandasWithState``: the whole messages of a partition, or what has expired of it."""
+    """The step for ``applyInPandasWithState``: the whole messages of a partition, or its expired ones."""
     timed = plan.settings.expiration_ms is not None
     now_ms = state.getCurrentProcessingTimeMs() if timed else -1
     before = _as_bytes(state.get[0]) if state.exists else None
@@ -141,7 +141,7 @@ def _timer(assembly: PartitionAssembly, now_ms: int) -> int:
 
 
 def _blobs(frames: Iterable[Any]) -> list[Blob]:
-    """All blobs of a key: they come in the order of the tasks that packed them."""
+    """All blobs of a key, sorted; they arrive in the order of the tasks that packed them."""
     columns = ("firstOffset", "lastOffset", "rows")
     return sorted(
         (Blob(*row) for frame in frames for row in zip(*(frame[name] for name in columns), strict=True)),

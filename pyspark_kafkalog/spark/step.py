@@ -1,8 +1,7 @@
-"""What happens to the packed rows of one partition, with what was open before: whole messages, packed again.
+"""Turns the packed rows of one partition, and its open messages, into packed rows of whole messages.
 
-Pure but for the clock, which it is told: in a stream
-:mod:`pyspark_kafkalog.spark.stateful_steps` calls it, with Spark's state; in a batch :func:`assemble_sorted`
-walks all rows of a task.
+Pure; callers pass the time. In a stream :mod:`pyspark_kafkalog.spark.stateful_steps` calls it
+with Spark's state. In a batch :func:`assemble_sorted` goes over all rows of a task.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("pyspark_kafkalog")
 
 STEP_OUTPUT = "topic string, partition int, rows binary, reason string, dropped bigint"
-"""The columns after the step, as Spark's DDL: a blob of rows, or how many messages were dropped and why."""
+"""The columns after the step, as Spark's DDL: a blob of rows, or a reason and count of dropped messages."""
 STEP_OUTPUT_SCHEMA = pa.schema(
     [
         ("topic", pa.string()),
@@ -40,18 +39,18 @@ STEP_OUTPUT_SCHEMA = pa.schema(
     ]
 )
 StepRow = tuple[str, int, bytes | None, str | None, int]
-"""A row after the step; what is not told is null, or 0."""
+"""A row after the step; absent values are null or 0."""
 
 EXTRA_COLUMNS = ((STARTING_OFFSET.name, "bigint"), (SEGMENT_COUNT.name, "int"))
-"""What is told of a message on request, with Spark's types."""
+"""The columns that ``extra_columns`` adds, with Spark's types."""
 
 _BATCH_BYTES = 32 * 2**20
-"""Blobs of about so many bytes go to Spark at a time."""
+"""About this many bytes of blobs go to Spark at a time."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReassemblyPlan:
-    """What the user asked for; ``schema`` is that of the rows that come out."""
+    """What the user asked for; ``schema`` is that of the resulting rows."""
 
     settings: AssemblerSettings
     schema: pa.Schema
@@ -60,7 +59,7 @@ class ReassemblyPlan:
 
 
 class PartitionAssembly:
-    """The large messages of one partition, from the state that an earlier one left."""
+    """The large messages of one partition, continued from the state that an earlier one left."""
 
     def __init__(self, partition: TopicPartition, plan: ReassemblyPlan, state: bytes | None = None) -> None:
         self._partition = partition
@@ -71,9 +70,9 @@ class PartitionAssembly:
         self._drops: Counter[str] = Counter()
 
     def feed(self, blobs: Iterable[Blob], now_ms: int = -1) -> Iterator[StepRow]:
-        """The whole messages of ``blobs``, which are given by first offset.
+        """The whole messages in ``blobs``, which are sorted by first offset.
 
-        :raises LargeMessageDroppedError: for a message that a full buffer drops, if that was asked for.
+        :raises LargeMessageDroppedError: if a full buffer drops a message and the settings ask for an error.
         """
         for rows, blob in in_offset_order(blobs, self._partition):
             for done in self._reassembler.feed_in_parts(rows, now_ms=now_ms, most_bytes=_BATCH_BYTES):
@@ -84,11 +83,11 @@ class PartitionAssembly:
                 yield from self._dropped(done.dropped)
 
     def expire(self, now_ms: int) -> Iterator[StepRow]:
-        """Drop what has been open for too long."""
+        """Drop messages that have been open for too long."""
         yield from self._dropped(self._reassembler.expire(now_ms))
 
     def counts(self) -> Iterator[StepRow]:
-        """How many messages were dropped until now, by reason."""
+        """How many messages were dropped so far, by reason."""
         for reason, count in sorted(self._drops.items()):
             yield *self._partition, None, reason, count
         if self._drops:
@@ -96,7 +95,7 @@ class PartitionAssembly:
             _log.warning("Dropped large messages of %s: %s", self._partition, reasons)
 
     def state(self) -> bytes | None:
-        """What is open, for another one to go on with; None if nothing is."""
+        """The open messages, from which another one continues; None if there are none."""
         return self._reassembler.state()
 
     def next_expiry_ms(self) -> int | None:
@@ -117,7 +116,7 @@ class PartitionAssembly:
 
 
 def assemble_sorted(batches: Iterable[pa.RecordBatch], plan: ReassemblyPlan) -> Iterator[pa.RecordBatch]:
-    """All packed rows of a task, sorted by partition and first offset, after the step; nothing stays open."""
+    """Run the step over all packed rows of a task, sorted by partition and first offset."""
     yield from in_batches(_assemble_sorted(batches, plan))
     freeze_modules()
 
@@ -181,20 +180,20 @@ def _to_arrow_batch(rows: Sequence[StepRow]) -> pa.RecordBatch:
 
 
 def _dead_letters(dropped: Sequence[Dropped], schema: pa.Schema) -> pa.RecordBatch:
-    """A row for each dropped message, with the columns that it can have."""
-    told = [drop.letter({}) for drop in dropped]
+    """A row for each dropped message, with the columns that are known."""
+    letters = [drop.letter({}) for drop in dropped]
     return pa.record_batch(
         {
             "offset": pa.array([drop.offset for drop in dropped], pa.int64()),
             STARTING_OFFSET.name: pa.array([drop.starting_offset for drop in dropped], STARTING_OFFSET.type),
             SEGMENT_COUNT.name: pa.array([drop.segment_count for drop in dropped], SEGMENT_COUNT.type),
-            DROPPED_FIELD[0]: pa.array(told, schema.field(DROPPED_FIELD[0]).type),
+            DROPPED_FIELD[0]: pa.array(letters, schema.field(DROPPED_FIELD[0]).type),
         }
     )
 
 
 def _completed(rows: pa.RecordBatch, partition: TopicPartition, schema: pa.Schema) -> pa.RecordBatch:
-    """``rows`` with all columns of ``schema``: those that blobs lack follow from the others, or are null."""
+    """``rows`` with all columns of ``schema``: those missing in blobs are derived, or null."""
     columns = []
     for field in schema:
         if field.name in rows.schema.names:

@@ -60,10 +60,10 @@ def state_rows(query: StreamingQuery) -> int:
     ("columns", "told"),
     [
         (["topic", "partition", "offset"], "'value' is missing"),
-        (["topic", "partition", "value", "cast(offset as int) offset"], "has type int, and must be bigint"),
-        (["*", "'x' headers"], "has type string, and must be array"),
-        (["*", "value"], "'value' is there twice"),
-        (["*", "1 startingOffset"], "'startingOffset' is there, and reassemble was asked to add it"),
+        (["topic", "partition", "value", "cast(offset as int) offset"], "has type int, expected bigint"),
+        (["*", "'x' headers"], "has type string, expected array"),
+        (["*", "value"], "'value' exists twice"),
+        (["*", "1 startingOffset"], "'startingOffset' exists already, but reassemble adds it"),
     ],
 )
 def test_columns_are_checked_first(

@@ -78,14 +78,14 @@ def test_rows_have_a_place(name):
     batch = rows([1])
     index = batch.schema.get_field_index(name)
     null = batch.set_column(index, name, pa.nulls(1, batch.schema.field(name).type))
-    with pytest.raises(InvalidRecordError, match=f"without {name}"):
+    with pytest.raises(InvalidRecordError, match=f"null .{name}."):
         list(pack([null]))
 
 
 def test_a_record_that_is_there_twice_is_told():
-    with pytest.raises(InvalidRecordError, match=r"twice \(partition t-0, offset 4\)"):
+    with pytest.raises(InvalidRecordError, match=r"twice .*\(partition t-0, offset 4\)"):
         list(pack([rows([5, 4, 4])]))
-    with pytest.raises(InvalidRecordError, match=r"twice \(partition t-0, offset 3\)"):
+    with pytest.raises(InvalidRecordError, match=r"twice .*\(partition t-0, offset 3\)"):
         list(in_offset_order([blob(1, 2, 3), blob(3, 4)], T0))
 
 
