@@ -1,8 +1,8 @@
 """Kafka for PySpark with no JARs: ``format("kafkalog")`` over brokers and log directories.
 
-PySpark imports every installed ``pyspark_*`` package to find data sources, and one
-that fails makes all others fail. So this module imports nothing, and loads what it
-exports on first use.
+PySpark imports every installed ``pyspark_*`` package to find data sources, and
+one that fails takes all others with it. So this module imports nothing, and
+what it offers is loaded on first use.
 """
 
 from typing import TYPE_CHECKING, Any

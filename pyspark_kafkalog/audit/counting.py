@@ -40,9 +40,9 @@ _log = logging.getLogger("pyspark_kafkalog")
 
 
 class AuditedTask(NamedTuple):
-    """The task whose messages are counted: a share of a micro-batch, or of a batch (``batch`` is None).
+    """Whose messages are counted: a share of a micro-batch, or of a batch, whose ``batch`` is None.
 
-    ``share`` names the task within its batch and stays the same when the task is run again.
+    ``share`` names it within its batch, and is the same when it is done again.
     """
 
     side: str
@@ -52,7 +52,7 @@ class AuditedTask(NamedTuple):
 
 
 class AuditCount(NamedTuple):
-    """Messages of one kind in the bucket of time that starts at ``bucket_start`` ms (None if unknown)."""
+    """Messages of one kind in one bucket of time, which starts at ``bucket_start`` ms; None if unknown."""
 
     topic: str
     kind: str
@@ -62,13 +62,13 @@ class AuditCount(NamedTuple):
 
 
 class Auditor(Protocol):
-    """Receives the counts of one task's messages. Created as ``Class(task, bucket_ms)``."""
+    """What is told of all messages of one task. Made as ``Class(task, bucket_ms)``."""
 
     def record(self, count: AuditCount) -> None:
-        """Called for each arrow batch, once or more, with its new messages."""
+        """Called some times for each arrow batch, with what is new."""
 
     def close(self) -> Iterable[AuditCount]:
-        """The counts to report for the task; called once, at its end."""
+        """What to report of the task; called once, at its end."""
 
 
 class CountingAuditor:

@@ -66,7 +66,7 @@ def check_written_columns(columns: Mapping[str, str], *, topic: str | None) -> N
         )
     if topic is None and "topic" not in columns:
         raise OptionError(
-            "The option 'topic' is required where there is no column 'topic'",
+            "The option 'topic' is required if there is no column 'topic'",
             hint="Add .option('topic', 'name'), or a string column 'topic'.",
         )
     for name, kinds in SINK_FIELDS.items():

@@ -87,10 +87,10 @@ def existing(place: Place, split: Split, rules: ReadRules) -> tuple[OffsetRange 
 
 
 def rows_of(place: Place, split: Split, wanted: OffsetRange, rules: ReadRules) -> Iterator[pa.RecordBatch]:
-    """The rows of ``wanted``, offsets of ``split`` as the plan or :func:`existing` tells them.
+    """The rows of ``wanted``: offsets of ``split``, from the plan or from :func:`existing`.
 
-    The fetch itself finds out whether they are there, and the topic. Where it can't tell, or misses
-    something, topic and bounds are asked for, and they decide.
+    The fetch itself shows whether they exist and belong to the topic. If it can't, or misses
+    something, topic and bounds are looked up, and they decide.
     """
     left_out = None if rules.fail_on_data_loss else _LeftOut()
     unconfirmed = split.seen.topic_id

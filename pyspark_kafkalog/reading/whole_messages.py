@@ -1,21 +1,20 @@
-"""Ranges of offsets become rows with whole large messages, with no state but the log itself.
+"""Turns ranges of offsets into rows with whole large messages, with no state except the log itself.
 
-A message is a row of the range that holds its last message segment. Segments before the range are
-looked for when one turns out to be missing, by :mod:`.looking_back`, so the rows of a range follow
-from the log and the range alone, and those of adjoining ranges from no other cuts. With headers a
-range looks back first, no further than the capacity: the header ``_so`` also tells of messages that
-have no segment in the range.
+A message is a row of the range that holds its last message segment. If a segment is missing,
+:mod:`.looking_back` looks for it before the range. So the rows of a range depend only on the log and
+the range, not on where other ranges are cut. With headers a range always looks back, but no further
+than the capacity, because the header ``_so`` also covers messages without a segment in the range.
 
-Three things a reader of the whole log may see differently, all of them about message segments
-that were written more than once or out of order:
+Three things differ from a reader of the whole log. All concern message segments that were written
+more than once or out of order:
 
-- a stray copy before the range, of a message of which the range holds all segments, is not looked
-  for: ``startingOffset`` and the header ``_so`` then tell of the range alone;
-- a message segment that overtook others, from within the range to before it, by more than
-  ``message.assembler.buffer.capacity`` bytes is not looked for;
-- a row that is completed by such a one comes after rows of higher offsets.
+- A stray copy before the range, of a message that is completely in the range, is not looked for.
+  ``startingOffset`` and the header ``_so`` then cover the range alone.
+- A message segment that lies before the range, although it follows segments in the range, is not
+  looked for beyond ``message.assembler.buffer.capacity`` bytes.
+- A row that such a segment completes comes after rows of higher offsets.
 
-With dead letters none of the first two holds, because every range looks back as far as matters.
+With dead letters the first two do not apply, because every range looks back as far as matters.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ _MAX_BYTES = 256 << 20
 
 @dataclass(frozen=True, slots=True)
 class WholeMessageReader:
-    """Makes rows of whole large messages, not of their message segments; see :class:`.reading.SplitReader`.
+    """Makes rows of whole large messages, not of message segments; see :class:`.ranges.SplitReader`.
 
     Dropped messages are logged once for each split and passed to ``on_dropped``.
     """
@@ -59,7 +58,7 @@ class WholeMessageReader:
     on_dropped: Callable[[Sequence[Dropped]], None] | None = None
 
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
-        """See :meth:`.reading.SplitReader.read`."""
+        """See :meth:`.ranges.SplitReader.read`."""
         self.place.expect(split.partition, split.seen)
         wanted, log_start = existing(self.place, split, self.rules)
         if wanted is None:
@@ -171,7 +170,7 @@ class _Reassembling:
     def _completed_by_earlier(self) -> Iterator[pa.RecordBatch]:
         """Rows of open messages whose missing segments, with higher numbers, came before the range.
 
-        Asked once: what began before the range is no longer open after this.
+        Called once: after this, no message that began before the range is open.
         """
         for message in self._open.open_messages():
             offsets = {number: piece.offset for number, piece in message.pieces.items()}

@@ -77,14 +77,14 @@ def reassemble(
     if df.isStreaming:
         if plan.settings.expiration_ms is not None:
             end_with_data(df.sparkSession, metric)
-        stepped = with_state(packed, _state_api(df.sparkSession, state_api), plan)
+        step_output = with_state(packed, _state_api(df.sparkSession, state_api), plan)
     else:
         in_order = packed.repartition("topic", "partition").sortWithinPartitions(
             "topic", "partition", "firstOffset"
         )
         in_time = replace(plan, settings=replace(plan.settings, expiration_ms=None))
-        stepped = in_order.mapInArrow(partial(assemble_sorted, plan=in_time), STEP_OUTPUT)
-    counted = stepped.observe(metric, *_counts())
+        step_output = in_order.mapInArrow(partial(assemble_sorted, plan=in_time), STEP_OUTPUT)
+    counted = step_output.observe(metric, *_counts())
     audit = _audit(options or {}, streaming=df.isStreaming)
     return counted.mapInArrow(partial(unpack, schema=plan.schema, audit=audit), schema)
 

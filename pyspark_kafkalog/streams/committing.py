@@ -179,7 +179,7 @@ class CompletionWatch:
                         if self._end is end:
                             self._committer.finished(end)
             except Exception as e:
-                # If the commit at Spark's next call fails, too, that tells the user.
+                # If the commit at Spark's next call fails, too, it is reported there.
                 _log.debug("Could not commit a micro-batch when it was complete: %r", e)
             with self._changed:
                 if self._end is end:

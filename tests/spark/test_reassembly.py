@@ -81,7 +81,7 @@ def test_options_are_checked_first(spark: SparkSession, tmp_path: Path) -> None:
         reassemble(frame, {"message.assembler.buffer.capacty": 1})
     with pytest.raises(OptionError, match=GAP):
         reassemble(frame, {GAP: 0})
-    with pytest.raises(OptionError, match="Known are transformWithStateInPandas and applyInPandasWithState"):
+    with pytest.raises(OptionError, match="Use transformWithStateInPandas or applyInPandasWithState"):
         reassemble(stream(spark, tmp_path), state_api="mapGroupsWithState")
 
 
