@@ -12,9 +12,9 @@ from pyspark_kafkalog.log.read.directory import LogDirectory
 from tests.largemessage.cases import SCENARIOS, Scenario
 
 SOUGHT = [
-    its
-    for its in SCENARIOS
-    if its.table("seek") and not its.entry["consumer_config"] and not its.told("exceptions")
+    scenario
+    for scenario in SCENARIOS
+    if scenario.table("seek") and not scenario.entry["consumer_config"] and not scenario.told("exceptions")
 ]
 """Where their consumer raises it moves on, and so no longer has what was open."""
 

@@ -68,13 +68,13 @@ class Stream:
 
     def _end_of_last(self, log: str) -> dict[tuple[str, int], int]:
         batches = [
-            int(its.name) for its in (self.folder / "checkpoint" / log).glob("*") if its.name.isdecimal()
+            int(file.name) for file in (self.folder / "checkpoint" / log).glob("*") if file.name.isdecimal()
         ]
         if not batches:
             return {}
         lines = (self.folder / "checkpoint" / "offsets" / str(max(batches))).read_text().splitlines()
         parsed = parse_offsets(lines[2], option="the offset log")
-        return {(its.topic, its.partition): offset for its, offset in parsed.items()}
+        return {(partition.topic, partition.partition): offset for partition, offset in parsed.items()}
 
 
 class Driver:
@@ -201,7 +201,7 @@ class Driver:
         return application
 
     def _start(self) -> None:
-        self._call("start", [its.told() for its in self.streams.values() if not its.over])
+        self._call("start", [stream.told() for stream in self.streams.values() if not stream.over])
         self._call("read_batches", *self._batches)
 
     def _call(self, name: str, *arguments: Any) -> Any:

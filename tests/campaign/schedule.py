@@ -67,9 +67,9 @@ class Round(NamedTuple):
     lanes: tuple[tuple[Step, ...], ...]
 
     def __str__(self) -> str:
-        told = f"topic_ids={self.topic_ids} failOnDataLoss={self.fail_on_data_loss}"
-        told += f" read_committed={self.read_committed}"
-        return "\n".join([told, *("  " + ", ".join(map(str, lane)) for lane in self.lanes)])
+        settings = f"topic_ids={self.topic_ids} failOnDataLoss={self.fail_on_data_loss}"
+        settings += f" read_committed={self.read_committed}"
+        return "\n".join([settings, *("  " + ", ".join(map(str, lane)) for lane in self.lanes)])
 
 
 def plan(seed: int, number: int, seconds: float, faults: Collection[str] = FAULTS) -> Round:

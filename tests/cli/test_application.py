@@ -76,9 +76,9 @@ def test_secrets_are_not_shown(tmp_path: Path) -> None:
     config.write_text("sasl.jaas.config=hush hush")
     more = run("topics", "127.0.0.1:1", "--config", config, "-o", "kafka.security.protocol=SASL_SSL")
     uri = run("topics", "s3://key:hush@bucket.invalid/x?secret=hush")
-    for its in (done, more, uri):
-        assert its.code in (2, 3)
-        assert "hush" not in its.out + its.err
+    for result in (done, more, uri):
+        assert result.code in (2, 3)
+        assert "hush" not in result.out + result.err
 
 
 def test_names_cannot_command_a_terminal(root: Path, groups: DirectoryGroups) -> None:

@@ -15,7 +15,7 @@ from tests.fixtures_dir import SMALL_FIXTURES
 
 
 def offsets(groups: DirectoryGroups, group: str = "g") -> list[int]:
-    return [its.offset for _, its in sorted(groups.committed(group).items())]
+    return [offset.offset for _, offset in sorted(groups.committed(group).items())]
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_reset_for_large_messages(tmp_path: Path) -> None:
     words = ["offsets", "reset", tmp_path, "--group", "g", "--topic", "t", "--to-offset", "3"]
     done = run(*words, "--large-messages", "--execute")
     assert done.lines[1:] == [["g", "t", "0", "-", "0", "for", "messages", "from", "offset", "3", "on"]]
-    assert {(its.offset, its.metadata) for its in groups.committed("g").values()} == {(0, "3,")}
+    assert {(offset.offset, offset.metadata) for offset in groups.committed("g").values()} == {(0, "3,")}
 
 
 def test_reset_from_a_file_of_kafkas_tool(root: Path, groups: DirectoryGroups) -> None:
@@ -76,8 +76,8 @@ def test_what_is_exported_can_be_imported(root: Path, groups: DirectoryGroups, t
     assert run("offsets", "import", root, file, "--execute").code == 0
     for group, committed in before.items():
         again = groups.committed(group)
-        assert {p: (its.offset, its.metadata) for p, its in again.items()} == {
-            p: (its.offset, its.metadata) for p, its in committed.items()
+        assert {p: (offset.offset, offset.metadata) for p, offset in again.items()} == {
+            p: (offset.offset, offset.metadata) for p, offset in committed.items()
         }
 
 

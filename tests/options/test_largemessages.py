@@ -84,8 +84,12 @@ def test_a_reader_that_reassembles_commits_safe_offsets() -> None:
 
 def test_dead_letters_are_a_column() -> None:
     assert "dropped" not in default_columns({**PLACE, "large.message.enabled": "true"})
-    asked = {"large.message.enabled": "true", "large.message.dead.letters": "true", "includeHeaders": "true"}
-    assert list(default_columns({**PLACE, **asked}))[-2:] == ["headers", "dropped"]
+    letters = {
+        "large.message.enabled": "true",
+        "large.message.dead.letters": "true",
+        "includeHeaders": "true",
+    }
+    assert list(default_columns({**PLACE, **letters}))[-2:] == ["headers", "dropped"]
     with pytest.raises(OptionError, match="this reader does not reassemble messages"):
         options(large__message__dead__letters="true")
 

@@ -536,7 +536,7 @@ class TestSlips:
     """Common mistakes are named as such."""
 
     def test_a_server_without_the_prefix(self) -> None:
-        for use in (lambda its: read_options(its, batch=True), write_options):
+        for use in (lambda options: read_options(options, batch=True), write_options):
             with pytest.raises(OptionError, match=r"'bootstrap\.servers'.*Write 'kafka\.bootstrap\.servers'"):
                 use({"bootstrap.servers": "host:9092", "subscribe": "t"})
 

@@ -83,18 +83,20 @@ def start_kept(lab: Lab) -> Outcome:
     def fail(batch: DataFrame) -> list[object]:
         raise RuntimeError("error in the first micro-batch")
 
-    def restarted(told: bool) -> object:
+    def restarted(with_checkpoint: bool) -> object:
         topic = lab.topic()
         checkpoint = lab.folder()
-        frame = lab.read_stream({"subscribe": topic, **({"checkpointLocation": checkpoint} if told else {})})
+        frame = lab.read_stream(
+            {"subscribe": topic, **({"checkpointLocation": checkpoint} if with_checkpoint else {})}
+        )
         error_of(lab.start(frame, checkpoint=checkpoint, take=fail).process)
         lab.send(topic, [1, 2, 3])
         again = lab.start(frame, checkpoint=checkpoint)
         return attempt(again.process, PARTITION_OFFSET_CHANGED="PARTITION_OFFSET_CHANGED")
 
     return {
-        "reader not told the checkpoint": restarted(told=False),
-        "reader told the checkpoint": restarted(told=True),
+        "reader not told the checkpoint": restarted(with_checkpoint=False),
+        "reader told the checkpoint": restarted(with_checkpoint=True),
     }
 
 

@@ -174,10 +174,10 @@ def test_a_folder_of_another_topic_is_noticed_by_its_own_id_and_the_topics(root:
         set_topic_id(other, NEW_ID)
         assert count(root, split) == count(root, fixed) == 60, "partition 0 says what the topic's id is"
         set_topic_id(root / "t-0", NEW_ID)
-        for its in (split, fixed):
+        for either in (split, fixed):
             with pytest.raises(DataLossError, match="TOPIC_RECREATED"):
-                count(root, its)
-            assert count(root, its, fail_on_data_loss=False) == 0
+                count(root, either)
+            assert count(root, either, fail_on_data_loss=False) == 0
 
 
 def test_an_empty_folder_of_another_topic_is_noticed(root: Path) -> None:

@@ -32,8 +32,8 @@ def left_of(log: Log) -> list[bytes | None]:
 
 def whole(log: Log, gap: int) -> tuple[Rows, int]:
     """What ``reassemble`` gives, and how many messages it drops."""
-    its = AssemblerSettings(expiration_offset_gap=gap)
-    found = Reassembler(T0, its).feed(InMemory(left_of(log), its).rows)
+    limits = AssemblerSettings(expiration_offset_gap=gap)
+    found = Reassembler(T0, limits).feed(InMemory(left_of(log), limits).rows)
     return found.rows.to_pylist(), len(found.dropped)
 
 
@@ -62,8 +62,8 @@ def logs(draw: st.DrawFn) -> Log:
     lost, compacted = draw(st.sampled_from([0, 0.1, 0.4])), draw(st.sampled_from([0, 0, 0.5]))
     producers, chance = draw(st.sampled_from([1, 3, 6])), Random(draw(st.integers(0, 2**32)))
     written = interleaved(str(chance.random()), 60, producers=producers, size=10, lost=lost).records
-    last = {its[:21]: offset for offset, its in enumerate(written) if its.startswith(b"\0")}
-    gone = {its for its in last if chance.random() < compacted}
+    last = {value[:21]: offset for offset, value in enumerate(written) if value.startswith(b"\0")}
+    gone = {value for value in last if chance.random() < compacted}
     holes = draw(st.dictionaries(st.integers(0, 80), st.integers(1, 45), max_size=4))
     values: list[bytes | None] = []
     for offset, value in enumerate(written):
@@ -92,17 +92,17 @@ def cuts_of(log: Log, data: st.DataObject) -> list[int]:
 @settings(max_examples=40, deadline=None)
 @given(logs(), GAPS, st.data())
 def test_safe_offsets_are_those_of_one_reader(log: Log, gap: int, data: st.DataObject) -> None:
-    its, place = AssemblerSettings(expiration_offset_gap=gap), cast("Place", log)
+    limits, place = AssemblerSettings(expiration_offset_gap=gap), cast("Place", log)
     rules = ReadRules(WANTED, False, True, DecodeLimits(max_rows=7))
-    from_the_first = OpenMessages(lambda: place, rules, its)
+    from_the_first = OpenMessages(lambda: place, rules, limits)
     for end in cuts_of(log, data)[1:]:
-        reader, rows = Reassembler(T0, its), InMemory(left_of(log)[:end], its).rows
+        reader, rows = Reassembler(T0, limits), InMemory(left_of(log)[:end], limits).rows
         reader.feed(rows)
         last = rows.column("offset")[-1].as_py() if rows.num_rows else -1
         oldest = reader.safe_offset(last)
         wanted = {T0: end if oldest is None else oldest}
         assert from_the_first.safe_offsets({T0: end}) == wanted
-        assert OpenMessages(lambda: place, rules, its).safe_offsets({T0: end}) == wanted
+        assert OpenMessages(lambda: place, rules, limits).safe_offsets({T0: end}) == wanted
 
 
 @pytest.mark.parametrize("gap", [1, 2, 1000])

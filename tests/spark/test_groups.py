@@ -64,7 +64,7 @@ class Orders:
 
     def committed(self, group: str | None = None) -> list[int]:
         """By partition."""
-        return [its.offset for _, its in sorted(self.groups.committed(group or self.group).items())]
+        return [offset.offset for _, offset in sorted(self.groups.committed(group or self.group).items())]
 
     def wait_for_committed(self, *offsets: int) -> None:
         deadline = time.monotonic() + 30
@@ -200,7 +200,9 @@ def test_a_query_that_is_stopped_under_load_has_committed_all_but_what_it_planne
         planned = max(int(file.name) for file in (checkpoint / "offsets").glob("[0-9]*"))
         before = (checkpoint / "offsets" / str(planned - 1)).read_text().splitlines()[-1]
         ends = json.loads(before)[orders.topic].values()
-        behind.append([end - its for end, its in zip(ends, orders.committed() or [0, 0], strict=True)])
+        behind.append(
+            [end - committed for end, committed in zip(ends, orders.committed() or [0, 0], strict=True)]
+        )
     assert max(chain(*behind)) <= 0
 
 

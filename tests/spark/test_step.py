@@ -63,7 +63,7 @@ def test_a_batch_is_walked_partition_by_partition() -> None:
         [rows(WRITTEN.records, list(range(len(WRITTEN.records))), topic) for topic in ("a", "b")]
     )
     packed = list(pack([batch.slice(0, 150), batch.slice(150)]))
-    whole = [row for its in unpack(assemble_sorted(packed, PLAIN), SCHEMA) for row in its.to_pylist()]
+    whole = [row for batch in unpack(assemble_sorted(packed, PLAIN), SCHEMA) for row in batch.to_pylist()]
     for topic in ("a", "b"):
         found = [(row["offset"], row["value"]) for row in whole if row["topic"] == topic]
         assert found == WRITTEN.messages
@@ -79,11 +79,11 @@ def test_counts_and_dead_letters() -> None:
     )
     segment = segment_values(3, bytes(50), 20)[1]
     assembly = PartitionAssembly(T0, plan)
-    stepped = list(assembly.feed(blobs([rows([segment, b"a", b"b", b"c"], [10, 11, 12, 13])])))
-    stepped += assembly.counts()
-    assert stepped[-1] == ("t", 0, None, "expired_by_offset", 1)
+    step_rows = list(assembly.feed(blobs([rows([segment, b"a", b"b", b"c"], [10, 11, 12, 13])])))
+    step_rows += assembly.counts()
+    assert step_rows[-1] == ("t", 0, None, "expired_by_offset", 1)
     assert assembly.state() is None
-    out = [row for batch in unpack(in_batches(stepped), plan.schema) for row in batch.to_pylist()]
+    out = [row for batch in unpack(in_batches(step_rows), plan.schema) for row in batch.to_pylist()]
     messages = [row for row in out if row["dropped"] is None]
     assert [(row["offset"], row["startingOffset"], row["segmentCount"]) for row in messages] == [
         (11, 11, 1),

@@ -28,7 +28,7 @@ class Clock:
 
 
 def offsets(groups: FakeGroups) -> dict[TopicPartition, int]:
-    return {partition: its.offset for partition, its in groups.offsets.get("g", {}).items()}
+    return {partition: offset.offset for partition, offset in groups.offsets.get("g", {}).items()}
 
 
 def test_only_what_is_news_is_committed() -> None:

@@ -24,7 +24,9 @@ from tests.largemessage.reader import Reader
 from tests.reading.fake_groups import FakeGroups
 
 OFFSET = pa.schema([("offset", pa.int64())])
-each_scenario = pytest.mark.parametrize("scenario", [its for its in SCENARIOS if not its.evicts], ids=str)
+each_scenario = pytest.mark.parametrize(
+    "scenario", [scenario for scenario in SCENARIOS if not scenario.evicts], ids=str
+)
 
 
 def safe_offsets(scenario: Scenario) -> SafeOffsets:
@@ -35,9 +37,9 @@ def safe_offsets(scenario: Scenario) -> SafeOffsets:
 @each_scenario
 def test_the_end_is_committed_as_theirs(scenario: Scenario) -> None:
     end = scenario.log_end_offset
-    its = safe_offsets(scenario)({scenario.topic_partition: end})[scenario.topic_partition]
-    assert its.offset == scenario.end("committed_raw")["offset"]
-    assert its.metadata == f"{end},"
+    committed = safe_offsets(scenario)({scenario.topic_partition: end})[scenario.topic_partition]
+    assert committed.offset == scenario.end("committed_raw")["offset"]
+    assert committed.metadata == f"{end},"
 
 
 @each_scenario

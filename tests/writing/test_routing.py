@@ -23,7 +23,9 @@ def routed(rows: pa.RecordBatch, **settings: Any) -> dict[str, list[int]]:
         **{"topic": "t", "partition_count": lambda _: 4, "partitioner": None, "batch_size": 100, **settings}
     )
     found = router.route(rows, to_records(rows, now_ms=NOW))
-    return {str(p): list(range(rows.num_rows)) if its is None else its.tolist() for p, its in found}
+    return {
+        str(p): list(range(rows.num_rows)) if indices is None else indices.tolist() for p, indices in found
+    }
 
 
 def rows(**columns: Any) -> pa.RecordBatch:
@@ -79,7 +81,7 @@ def test_turns_go_on_with_the_next_rows() -> None:
     batch = rows(value=["x"] * 4)
     records = to_records(batch, now_ms=NOW)
     found = [
-        {p.partition: its.tolist() for p, its in router.route(batch, records) if its is not None}
+        {p.partition: indices.tolist() for p, indices in router.route(batch, records) if indices is not None}
         for _ in range(2)
     ]
     assert found == [{0: [0, 3], 1: [1], 2: [2]}, {0: [2], 1: [0, 3], 2: [1]}]

@@ -328,7 +328,9 @@ class _Lines(logging.Handler):
 def test_no_secret_shows(mechanism: str, data: st.DataObject) -> None:
     """Neither well-formed nor malformed, in no repr, error, cause or log line."""
     name, frame = data.draw(
-        st.sampled_from([(name, frame) for its, name, frame in SECRETS if its == mechanism])
+        st.sampled_from(
+            [(name, frame) for secret_mechanism, name, frame in SECRETS if secret_mechanism == mechanism]
+        )
     )
     tail = data.draw(st.text(st.sampled_from("aZ9+/=_-.@'\"\\ ;\n"), max_size=6))
     cut = data.draw(st.sampled_from([0, 0, 0, 1, 3]))
