@@ -19,10 +19,10 @@ def check_start(options: ReadOptions, place: Place) -> None:
     starting = options.starting
     if not options.large_messages.enabled or starting.are_timestamps or isinstance(starting.values, int):
         return
-    within = {partition: offset for partition, offset in sorted(starting.values.items()) if offset > 0}
-    topics = {partition.topic for partition in within}
+    offsets = {partition: offset for partition, offset in sorted(starting.values.items()) if offset > 0}
+    topics = {partition.topic for partition in offsets}
     policies = {topic: place.topic_config(topic).get("cleanup.policy", "") for topic in topics}
-    for partition, offset in within.items():
+    for partition, offset in offsets.items():
         if "compact" in policies[partition.topic].split(","):
             raise OptionError(
                 f"Option {starting.option!r} names an offset of a compacted topic, where earlier message"

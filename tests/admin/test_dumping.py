@@ -1,4 +1,4 @@
-"""What dump tells of every log is what Kafka's DumpLogSegments tells, and the records of its consumer."""
+"""dump shows of every log what Kafka's DumpLogSegments shows, and the records of its consumer."""
 
 from __future__ import annotations
 

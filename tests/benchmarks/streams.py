@@ -21,7 +21,7 @@ def available_now(
 ) -> Callable[[], list[dict]]:
     """Reads all from the start, with a new checkpoint; gives the progress of micro-batches that had rows.
 
-    :param told: whether the reader is told the checkpoint, too.
+    :param with_checkpoint: whether the reader gets the checkpoint as an option, too.
     :param step: what is done with the rows.
     """
     numbers = itertools.count()

@@ -35,7 +35,7 @@ _T = TypeVar("_T")
 
 
 class NotDone(Exception):  # noqa: N818 - a fault that was not possible then
-    """There was nothing to hit, or the cluster did not do it amid other faults."""
+    """There was nothing to hit, or the cluster could not do it because of other faults."""
 
 
 class Faults:
@@ -159,7 +159,7 @@ class Faults:
         return self._disturbed(node, swallow_some, step)
 
     def remake_topic(self, step: Step) -> str:
-        """A topic is deleted and made anew."""
+        """A topic is deleted and recreated."""
         topic = self._topics.remade
         with self._workload.making_anew(topic):
             self._attempt(lambda: self._exists(topic) and self._cluster.delete_topic(topic), 90)

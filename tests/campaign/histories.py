@@ -13,7 +13,7 @@ _SHOWN = 10
 
 
 class Record(NamedTuple):
-    """A record where it was written. Each number is written once; a topic made anew has another name here."""
+    """A record where it was written. Each number is written once; a recreated topic has another name here."""
 
     topic: str
     partition: int

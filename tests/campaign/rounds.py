@@ -142,7 +142,7 @@ class Running:
             except Exception as error:
                 outcome = f"{step.fault} failed: {error!r}"
                 self._find(f"the campaign itself: {outcome}")
-            self._tell(outcome)
+            self._print(outcome)
             if step.fault in BROKER_FAULTS:
                 # One at a time: any two acknowledge only if both are in sync.
                 with contextlib.suppress(KafkaError, OSError, TimeoutError):
@@ -200,7 +200,7 @@ class Running:
                 why = self._driver.finish(stream, DRAIN)
                 self._find(*filter(None, [why]), of=f"{stream.name} run to the end")
                 self._cluster.wait_until(
-                    lambda watched=stream: self._look_at_groups([watched]), "Groups are not told"
+                    lambda watched=stream: self._look_at_groups([watched]), "The groups did not follow"
                 )
                 self._check_last_commit(stream, ends)
 
@@ -222,7 +222,7 @@ class Running:
         self.report.counts["records sent"] += self._workload.sent
         for stream in self._streams:
             if stream.over and not self._workload.lossy:
-                self._find(*stream.deaths, of=f"{stream.name} died of a loss that is none")
+                self._find(*stream.deaths, of=f"{stream.name} died of data loss that did not happen")
             topics = {n: t for n, t in known.items() if n.split("#")[0] in stream.topics}
             if stream.may_die and not stream.over:
                 # It lives, so it says that nothing was lost.
@@ -272,10 +272,10 @@ class Running:
     def _find(self, *findings: str, of: str = "") -> None:
         for finding in findings:
             text = f"{of}: {finding}" if of else finding
-            self._tell(f"FOUND {text}")
+            self._print(f"FOUND {text}")
             self.report.findings.append(text)
 
-    def _tell(self, what: str) -> None:
+    def _print(self, what: str) -> None:
         self.report.done.append(f"{time.monotonic() - self._began:6.1f} s  {what}")
 
 

@@ -36,7 +36,7 @@ _BROKER_SECONDS = {
 }
 """How long a broker stands still or is away: longer than its session of 6 s.
 
-A stream has finished what it began before a pause, and planned anew, after some 15 s.
+After about 15 s a stream has finished what it began before a pause, and planned again.
 """
 _OTHER_SECONDS = (2.0, 8.0)
 _WAIT = (1.0, 6.0)
@@ -49,7 +49,7 @@ class Step(NamedTuple):
     fault: str
     seconds: float
     choice: float
-    """From 0 to 1: which of those that there are then is hit."""
+    """From 0 to 1: which of the then existing ones is hit."""
 
     def __str__(self) -> str:
         return f"+{self.wait} s {self.fault} ({self.seconds} s, {self.choice})"

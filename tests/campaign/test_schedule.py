@@ -27,7 +27,7 @@ def test_brokers_suffer_one_at_a_time_and_longer_than_their_session() -> None:
     assert all(step.seconds > 6 for step in brokers)
 
 
-def test_a_topic_is_not_made_anew_where_nobody_could_tell() -> None:
+def test_a_topic_is_not_recreated_where_nobody_could_notice() -> None:
     blind = [planned for planned in (plan(5, number, 120) for number in range(20)) if not planned.topic_ids]
     assert blind
     assert not [step for planned in blind for step in planned.lanes[1] if step.fault == "remake_topic"]

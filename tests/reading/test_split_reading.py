@@ -57,7 +57,7 @@ def logs(draw: st.DrawFn) -> Log:
     """Several producers' messages, each sent once and in order; some are not whole.
 
     They lack a segment, or have only the last one, as compaction leaves them. Between some are
-    offsets without a record, and the log may begin amid them.
+    offsets without a record, and the log may begin among them.
     """
     lost, compacted = draw(st.sampled_from([0, 0.1, 0.4])), draw(st.sampled_from([0, 0, 0.5]))
     producers, chance = draw(st.sampled_from([1, 3, 6])), Random(draw(st.integers(0, 2**32)))
@@ -107,7 +107,7 @@ def test_safe_offsets_are_those_of_one_reader(log: Log, gap: int, data: st.DataO
 
 @pytest.mark.parametrize("gap", [1, 2, 1000])
 def test_offsets_without_a_record_make_nothing_expire(gap: int) -> None:
-    """As of an aborted transaction, or of records that compaction has taken: amid them a split may begin."""
+    """Like an aborted transaction, or compacted records: a split may begin among them."""
     two = Message(7, 2)
     log = Log([b"a", two.segment(0), *[None] * 30, two.segment(1), b"x"])
     end = len(log.values)

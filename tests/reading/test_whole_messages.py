@@ -36,7 +36,7 @@ def read(scenario: Scenario, start: int, end: int, *, max_rows: int = 50_000) ->
 
 
 def same(found: list[dict[str, Any]], scenario: Scenario) -> bool:
-    """Whether all rows are there, in whatever order, but for the safe offset: it tells of one range only."""
+    """Whether all rows are there, in any order, apart from the safe offset, which covers one range only."""
     rows = without_safe_offset(sorted(found, key=lambda row: row["offset"]))
     return rows == without_safe_offset(scenario.delivered)
 

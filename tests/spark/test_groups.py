@@ -102,7 +102,7 @@ def run(frame: DataFrame, checkpoint: Path) -> StreamingQuery:
 
 
 def described(broker: Broker, group: str) -> dict[int, tuple[int, int, int]]:
-    """For each partition current offset, log end offset and lag, as Kafka's own tool tells them."""
+    """The current offset, log end offset and lag of each partition, from Kafka's own tool."""
     done = run_kafka_class(_TOOL, "--bootstrap-server", broker.bootstrap, "--describe", "--group", group)
     rows = [line.split() for line in done.stdout.splitlines() if line.startswith(group)]
     return {int(row[2]): (int(row[3]), int(row[4]), int(row[5])) for row in rows}

@@ -36,7 +36,7 @@ def case(name: str, scenario: str = "default") -> Case:
 
 
 class Copies:
-    """Topics into which records of the fixtures are written anew, and the groups of their place."""
+    """Topics with rewritten records of the fixtures, and the groups of their place."""
 
     def __init__(self, spark: SparkSession, place: dict[str, str], groups: GroupOffsets) -> None:
         self.place = place

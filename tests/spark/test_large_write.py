@@ -48,7 +48,7 @@ def in_log(log: str | Path, topic: str = "t") -> dict[int, list[Record]]:
 
 
 def fields(records: list[Record]) -> list[tuple[Any, ...]]:
-    """Key, value and headers, without the header that tells the time."""
+    """Key, value and headers, without the header with the time."""
     return [
         (r.key, r.value, [header for header in r.headers if header[0] != "_t"]) for r in messages(records)
     ]

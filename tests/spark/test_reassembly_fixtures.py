@@ -43,7 +43,7 @@ def _check(frame: DataFrame, scenarios: list[Scenario]) -> None:
     for scenario in scenarios:
         ours = [row.asDict(recursive=True) for row in rows if row.topic == scenario.case]
         of_partition = [row for row in ours if row["partition"] == scenario.partition]
-        # A safe offset that is not tracked any more is not told.
+        # A safe offset that is no longer tracked is not shown.
         delivered = [
             {name: value for name, value in row.items() if name != "safe_offset_of_message"}
             for row in scenario.told("delivered")

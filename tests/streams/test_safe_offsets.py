@@ -89,7 +89,7 @@ def test_a_query_starts_at_what_anyone_committed(scenario: Scenario) -> None:
     for _, offset, metadata, _, _, delivered, *_ in scenario.table("resume_from"):
         start = first_wanted(scenario.topic_partition, offset, metadata)
         if start > scenario.log_end_offset:
-            continue  # As any committed offset beyond the end: told as data loss.
+            continue  # Data loss, like any committed offset beyond the end.
         found = offsets_from(scenario, start)
         assert found == delivered_from(scenario, start)
         assert set(json.loads(delivered)) <= set(found), "we may look further back than they do"
