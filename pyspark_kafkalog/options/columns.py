@@ -33,7 +33,7 @@ def read_columns(
 
     :param fields: name, type as ``simpleString`` writes it, and nullability.
     :param allowed: the columns that exist, of records or of a view.
-    :raises OptionError: for a column that does not exist, has another type, or must be nullable.
+    :raises OptionError: for a column that does not exist, has another type, or should be nullable.
     """
     names = []
     for name, kind, nullable in fields:

@@ -131,7 +131,7 @@ def plan_batch(place: Place, options: ReadOptions, bounds: Bounds = ALL_ROWS) ->
 
     EARLIEST and LATEST stay in the outermost splits of a partition, and the tasks look
     them up, because Spark keeps the plan of a DataFrame: when it runs again, it sees
-    new records and does not miss expired ones. Inner cuts are fixed. Where offsets
+    new records and does not fail for expired ones. Inner cuts are fixed. Where offsets
     that the user gave are gone, a task reports it, whatever ``bounds`` leave to be read.
 
     :raises UnknownTopicOrPartitionError: like :func:`select_partitions`.

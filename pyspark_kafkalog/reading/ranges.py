@@ -162,9 +162,9 @@ def decoded(
 
 
 def _confirmed(place: Place, split: Split, offsets: OffsetRange, rules: ReadRules) -> OffsetRange | None:
-    """Those of ``offsets`` that exist, in the topic that was planned for; None if that is gone.
+    """Those of ``offsets`` that exist in the planned topic; None if it no longer exists.
 
-    Somebody has seen the records below their end: the plan, or who looked them up.
+    The plan, or whoever looked the offsets up, has seen the records below their end.
     """
     place.expect(split.partition, split.seen._replace(end=offsets.end))
     if _is_recreated(place, split, rules):
@@ -226,7 +226,7 @@ def _checked(
 
 
 class _LeftOut:
-    """Counts and logs what is left out of one split where data loss is allowed."""
+    """Counts and logs what is skipped in one split where data loss is allowed."""
 
     def __init__(self) -> None:
         self.count = 0

@@ -42,7 +42,7 @@ from pyspark_kafkalog.reading.splits import Split
 _log = logging.getLogger("pyspark_kafkalog")
 
 _MAX_BYTES = 256 << 20
-"""Of messages that may be completed by the rows that are fed at a time."""
+"""The most bytes of messages that the rows fed at a time may complete."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ class _Reassembling:
         self._looked_everywhere = source.log_start >= wanted.start
 
     def feed(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """What comes of the next rows of the range."""
+        """The rows that result from the next rows of the range."""
         if not self._has_begun:
             self._has_begun = True
             self._begin()
@@ -126,7 +126,7 @@ class _Reassembling:
                 yield from self._completed_by_earlier()
 
     def _begin(self) -> None:
-        """Take over what is open at the range's start, where not only its own message segments count."""
+        """Adopt messages open at the range's start, if those without segments in it count, too."""
         if self._looked_everywhere:
             return
         if self._dead_letters is not None:
@@ -137,7 +137,7 @@ class _Reassembling:
             self._open.adopt(opened)
 
     def end(self) -> Iterator[pa.RecordBatch]:
-        """What comes of messages that are open at the end of the range."""
+        """The rows that result from messages open at the end of the range."""
         if not self._looked_everywhere:
             yield from self._completed_by_earlier()
         if self._counts:
@@ -150,7 +150,7 @@ class _Reassembling:
             )
 
     def _look_back(self, rows: pa.RecordBatch, found: Segments) -> None:
-        """Take over the messages begun before the range of which ``rows`` have the first segment in it."""
+        """Adopt messages begun before the range whose first segment in the range is in ``rows``."""
         offsets = rows.column("offset").to_numpy()
         ids, first = _first_of_each(found)
         begun = self._known.add(ids, offsets[found.row[first]])
@@ -234,9 +234,9 @@ class _Reassembling:
     def _parts(
         self, rows: pa.RecordBatch, found: Segments | None
     ) -> Iterator[tuple[pa.RecordBatch, Segments | None]]:
-        """``rows``, cut where they might complete more bytes than are to be held at a time.
+        """``rows``, cut where they might complete too many bytes to hold at a time.
 
-        :param found: the message segments of ``rows``; those of each part come with it.
+        :param found: the message segments of ``rows``; each part comes with its own.
         """
         if found is None:
             yield rows, None
@@ -258,21 +258,21 @@ class _Reassembling:
 
 
 class _KnownIds:
-    """The ids of which the range has had message segments, and where each had its first."""
+    """The ids of message segments seen in the range, and the first offset of each."""
 
     def __init__(self) -> None:
         self._ids = np.empty(0, _ID)
         self._first = np.empty(0, np.int64)
 
     def add(self, ids: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-        """Which of ``ids``, first seen now at ``offsets``, were there before."""
+        """Which of ``ids``, now at ``offsets``, were seen before."""
         known = np.isin(ids, self._ids)
         self._ids = np.concatenate([self._ids, ids[~known]])
         self._first = np.concatenate([self._first, offsets[~known]])
         return known
 
     def first_offset(self, message_id: bytes) -> int:
-        """Where the range has the first message segment of ``message_id``, which was added."""
+        """The first offset of ``message_id``, which was added before, in the range."""
         return int(self._first[self._ids == np.frombuffer(message_id, ">i8").astype(np.int64).view(_ID)][0])
 
 
@@ -280,7 +280,7 @@ _ID = np.dtype([("hi", np.int64), ("lo", np.int64)])
 
 
 def _first_of_each(found: Segments) -> tuple[np.ndarray, np.ndarray]:
-    """The ids, and where each is found first."""
+    """The ids, and the index of the first segment of each."""
     ids = np.empty(found.row.size, _ID)
     ids["hi"], ids["lo"] = found.id_hi, found.id_lo
     return np.unique(ids, return_index=True)
