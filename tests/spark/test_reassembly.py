@@ -59,7 +59,7 @@ def state_rows(query: StreamingQuery) -> int:
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        (["topic", "partition", "offset"], "'value' is missing"),
+        (["topic", "partition", "offset"], "'value', which reassemble needs, is missing"),
         (["topic", "partition", "value", "cast(offset as int) offset"], "has type int, expected bigint"),
         (["*", "'x' headers"], "has type string, expected array"),
         (["*", "value"], "'value' exists twice"),
@@ -98,7 +98,7 @@ def test_what_transform_with_state_needs(
             reassemble(frame, state_api="transformWithStateInPandas")
     monkeypatch.setitem(sys.modules, "pyspark.sql.streaming.proto.StateMessage_pb2", None)
     if store == "transformWithStateInPandas":
-        with pytest.raises(OptionError, match=r"protobuf.*pip install pyspark-kafkalog\[stateful\]"):
+        with pytest.raises(OptionError, match=r"protobuf.*pip install 'pyspark-kafkalog\[stateful\]"):
             reassemble(frame, state_api="transformWithStateInPandas")
     assert "FlatMapGroupsInPandas" in reassemble(frame)._jdf.queryExecution().logical().toString()
 
