@@ -1,7 +1,7 @@
-"""The files of an audit: one for each share of the work, replaced when the share is done again.
+"""The files of an audit: one for each share of the work, replaced when the share is run again.
 
-``<location>/<side>/<query>/<batch>/<share>.jsonl``; a file ``committed`` beside those
-of a batch says that it is complete, and how many shares it had.
+``<location>/<side>/<query>/<batch>/<share>.jsonl``; a file ``committed`` beside them
+says that the batch is complete, and how many shares it had.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ _SUFFIX = ".jsonl"
 
 
 def put_audit(location: str, folders: tuple[str, ...], name: str, data: bytes) -> None:
-    """Let the file of a share hold ``data``, whole or not at all.
+    """Write the file of a share atomically.
 
-    :raises LogDirectoryError: if that can't be written.
+    :raises LogDirectoryError: if it can't be written.
     """
     _put(location, folders, name + _SUFFIX, data)
 
 
 def mark_committed(location: str, folders: tuple[str, ...], shares: int) -> None:
-    """Say that the work in this folder is complete, and in how many numbered shares it was done.
+    """Note that the work in this folder is complete, and how many numbered shares it had.
 
-    :raises LogDirectoryError: if that can't be written.
+    :raises LogDirectoryError: if it can't be written.
     """
     _put(location, folders, COMMITTED, str(shares).encode())
 
 
 def read_audits(location: str, folders: tuple[str, ...] = ()) -> Iterator[tuple[bytes, bool]]:
-    """The bytes of each file, and whether the work in its folder is marked as committed.
+    """The content of each file, and whether the work in its folder is marked as committed.
 
-    Shares that only an earlier run had, which divided the work otherwise, are left out.
+    Left out are shares of an earlier run that divided the work into more shares.
     """
     top = locate(location)
     path = "/".join((top.path, *folders))
@@ -70,5 +70,5 @@ def _put(location: str, folders: tuple[str, ...], name: str, data: bytes) -> Non
         raise LogDirectoryError(
             f"Cannot write the audit: {e}",
             file=folder.label(name),
-            hint="The option auditLocation must name a folder that all workers can write to.",
+            hint="Set auditLocation to a folder that all workers can write to.",
         ) from None

@@ -53,7 +53,7 @@ class SplitReader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RecordReader:
-    """Makes a row of every record, message segments too; see :class:`SplitReader`."""
+    """Makes a row of every record, including message segments; see :class:`SplitReader`."""
 
     place: Place
     rules: ReadRules
@@ -88,10 +88,10 @@ def existing(place: Place, split: Split, rules: ReadRules) -> tuple[OffsetRange 
 
 
 def rows_of(place: Place, split: Split, wanted: OffsetRange, rules: ReadRules) -> Iterator[pa.RecordBatch]:
-    """The rows of ``wanted``, offsets of ``split`` as the plan or :func:`existing` tells them.
+    """The rows of ``wanted``: offsets of ``split``, from the plan or from :func:`existing`.
 
-    The fetch itself finds out whether they are there, and the topic. Where it can't tell, or misses
-    something, topic and bounds are asked for, and they decide. Without a topic id they can't, as
+    The fetch itself shows whether they exist and belong to the topic. If it can't, or misses
+    something, topic and bounds are looked up, and they decide. Without a topic id they can't, as
     they may be those of another topic by now: then the fetch has the last word.
     """
     left_out = None if rules.fail_on_data_loss else _LeftOut()
@@ -129,11 +129,11 @@ def rows_of(place: Place, split: Split, wanted: OffsetRange, rules: ReadRules) -
                 continue
             if rules.fail_on_data_loss:
                 raise
-            _log.warning("Left out, as failOnDataLoss=false asks: %s", e)
+            _log.warning("Skipped, because failOnDataLoss=false: %s", e)
             position = wanted.end if following is None else max(position, following)
     if left_out is not None and left_out.count:
         _log.warning(
-            "%s: %d broken stretches left out of offsets %s", split.partition, left_out.count, wanted
+            "%s: skipped %d corrupt stretches in offsets %s", split.partition, left_out.count, wanted
         )
 
 
@@ -163,7 +163,7 @@ def decoded(
     ):
         if visible is not None:
             visible.expect(piece.aborted)
-        for its in decode_slice(
+        for result in decode_slice(
             piece,
             topic_partition=partition,
             offsets=OffsetRange(position, offsets.end),
@@ -172,12 +172,12 @@ def decoded(
             limits=rules.limits,
             on_corrupt=on_corrupt,
         ):
-            position = its.next_offset
-            yield its
+            position = result.next_offset
+            yield result
 
 
 def _remaining(place: Place, split: Split, offsets: OffsetRange, rules: ReadRules) -> OffsetRange | None:
-    """Those of ``offsets`` that exist, in the topic that was planned for; None if that is gone."""
+    """Those of ``offsets`` that exist in the planned topic; None if it no longer exists."""
     if _is_recreated(place, split, rules):
         return None
     return _checked(split, *_look_up(place, split.partition, offsets, rules), rules)[0]
@@ -188,7 +188,7 @@ def _is_recreated(place: Place, split: Split, rules: ReadRules) -> bool:
     now = place.topic_ids([topic]).get(topic) if topic_id else None
     if not now or now == topic_id:
         return False
-    what = f"TOPIC_RECREATED: topic {topic} was deleted and made anew since the query was planned"
+    what = f"TOPIC_RECREATED: topic {topic} was deleted and recreated since the query was planned"
     _lost(rules, what, split.partition, split.offsets.start)
     return True
 
@@ -212,7 +212,7 @@ def _checked(
     """The part of ``offsets`` that is within ``bounds`` and wanted, and the log start offset."""
     partition = split.partition
     if bounds is None:
-        _lost(rules, "The partition is gone", partition, offsets.start)
+        _lost(rules, "The partition no longer exists", partition, offsets.start)
         return None, 0
     start, end = offsets.start, max(offsets)
     lowest, highest = bounds.log_start_offset, bounds.high_watermark
@@ -237,14 +237,14 @@ def _checked(
 
 
 class _LeftOut:
-    """Counts and logs what is left out of one split where data loss is allowed."""
+    """Counts and logs what is skipped in one split where data loss is allowed."""
 
     def __init__(self) -> None:
         self.count = 0
 
     def __call__(self, error: CorruptRecordError) -> None:
         self.count += 1
-        _log.warning("Left out, as failOnDataLoss=false asks: %s", error)
+        _log.warning("Skipped, because failOnDataLoss=false: %s", error)
 
 
 def _lost(rules: ReadRules, what: str, partition: TopicPartition, offset: int) -> None:
@@ -252,7 +252,7 @@ def _lost(rules: ReadRules, what: str, partition: TopicPartition, offset: int) -
         what,
         topic_partition=partition,
         offset=offset,
-        hint="Set failOnDataLoss=false to read on without them." if rules.fail_on_data_loss else None,
+        hint="Set failOnDataLoss=false to continue without them." if rules.fail_on_data_loss else None,
     )
     if rules.fail_on_data_loss:
         raise error

@@ -127,7 +127,7 @@ def test_a_topic_that_all_brokers_have_forgotten_is_gone(monkeypatch: pytest.Mon
     monkeypatch.setattr(metadata, "PROVEN_AFTER", 0.5)
     unaware = replace(LEADER, exists=False)
     with playing(ScriptedCluster({1: unaware, 2: unaware})) as cluster:
-        with pytest.raises(DataLossError, match="The partition is gone"):
+        with pytest.raises(DataLossError, match="The partition no longer exists"):
             count(brokers(cluster), OffsetRange(0, 100), Seen(AN_ID, 6, 100))
         assert {node for node, _ in cluster.requests} == {1, 2}
 

@@ -332,7 +332,7 @@ def test_damage_in_the_log(new_broker: Callable[..., Broker], caplog: pytest.Log
         assert 0 not in set(range(3_000)) - set(left)
         assert left[-1] == 2_999
         assert len(left) >= 2_000
-        assert caplog.text.count("Left out, as failOnDataLoss=false asks") == count
+        assert caplog.text.count("Skipped, because failOnDataLoss=false") == count
 
 
 def test_a_reader_goes_where_the_leader_goes(cluster: Cluster) -> None:

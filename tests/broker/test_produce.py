@@ -307,7 +307,7 @@ def test_rows_may_name_a_partition_that_has_just_come(
         (2, b"second"),
     ]
     monkeypatch.setattr(produce_module, "_CREATION_TIMEOUT", 0.3)
-    with pytest.raises(InvalidRecordError, match=r"partition 3 of .*, which has 3"):
+    with pytest.raises(InvalidRecordError, match=r"partition 3, but topic .* has 3"):
         produce(cluster, topic, [rows(value=["x"], partition=pa.array([3], pa.int32()))])
 
 

@@ -202,7 +202,7 @@ def test_what_filters_leave_is_read(cluster: ScriptedCluster, whole_messages: bo
 def test_a_topic_that_is_gone_is_noticed(cluster: ScriptedCluster, split: Split) -> None:
     assert count(cluster, Split(PARTITION, OffsetRange(0, 10), seen=SEEN)) == 10
     believe(cluster, exists=False)
-    with pytest.raises(DataLossError, match="The partition is gone"):
+    with pytest.raises(DataLossError, match="The partition no longer exists"):
         count(cluster, split)
     assert count(cluster, split, fail_on_data_loss=False) == 0
 

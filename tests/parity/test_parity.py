@@ -1,4 +1,4 @@
-"""Both formats show what Spark's own suites ask for, and the same, but for what is told beside a case."""
+"""Both formats behave as Spark's own suites require, and alike, except for differences noted with a case."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def test_offsets_below_the_log_start_are_data_loss(root: Path) -> None:
 def test_a_partition_that_is_gone_is_data_loss(root: Path, tmp_path: Path) -> None:
     place = LogDirectory.open(str(root))
     (root / "t-0").rename(root / f"t-0.{'0' * 32}-delete")
-    with pytest.raises(DataLossError, match=r"The partition is gone \(partition t-0, offset 5\)"):
+    with pytest.raises(DataLossError, match=r"The partition no longer exists \(partition t-0, offset 5\)"):
         list(RecordReader(place, rules()).read(Split(T0, OffsetRange(5, 10))))
     assert list(RecordReader(place, rules(fail_on_data_loss=False)).read(Split(T0, OffsetRange(5, 10)))) == []
 
@@ -180,10 +180,10 @@ def test_a_folder_of_another_topic_is_noticed_by_its_own_id_and_the_topics(root:
         set_topic_id(other, NEW_ID)
         assert count(root, split) == count(root, fixed) == 60, "partition 0 says what the topic's id is"
         set_topic_id(root / "t-0", NEW_ID)
-        for its in (split, fixed):
+        for either in (split, fixed):
             with pytest.raises(DataLossError, match="TOPIC_RECREATED"):
-                count(root, its)
-            assert count(root, its, fail_on_data_loss=False) == 0
+                count(root, either)
+            assert count(root, either, fail_on_data_loss=False) == 0
 
 
 @pytest.mark.parametrize("fail_on_data_loss", [True, False])
@@ -323,7 +323,7 @@ def test_what_is_not_published_is_not_read(root: Path, seen: Seen) -> None:
     assert count(root, split, fail_on_data_loss=False) == 40
     assert count(root, replace(split, offsets=OffsetRange(0, 40))) == 40
     journal.write_text('{"partitions": {"t-0": {"created": true}}}\n\n')
-    with pytest.raises(DataLossError, match="The partition is gone"):
+    with pytest.raises(DataLossError, match="The partition no longer exists"):
         count(root, split)
 
 
@@ -357,4 +357,4 @@ def test_broken_bytes_are_an_error_or_left_out_and_counted(
     with caplog.at_level(logging.WARNING, "pyspark_kafkalog"):
         found = offsets(root, ALL, fail_on_data_loss=False)
     assert found == [*range(20), *range(30, 60)]
-    assert "t-0: 1 broken stretches left out" in caplog.text
+    assert "t-0: skipped 1 corrupt stretches" in caplog.text

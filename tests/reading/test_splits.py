@@ -10,6 +10,7 @@ from pyspark_kafkalog.model import EARLIEST, LATEST, OffsetRange, Seen, TopicPar
 from pyspark_kafkalog.reading.splits import Split, split_ranges
 
 T0 = TopicPartition("t", 0)
+
 SPARK_CASES = {
     "no minPartitions: N to N": (None, None, [10, 20, 30], [[10], [20], [30]]),
     "no minPartitions: empty ranges ignored": (None, None, [10, 0, 30], [[10], [], [30]]),

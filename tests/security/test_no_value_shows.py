@@ -129,7 +129,7 @@ def connect(options: PlaceOptions) -> None:
 def told_of(options: dict[str, str]) -> list[str]:
     """All that the driver, and then a worker, say of these options."""
     forget_logged()
-    told = []
+    shown = []
     for use in (
         lambda: read_options({**options, "subscribe": "t"}, batch=True),
         lambda: write_options({**options, "topic": "t"}),
@@ -137,24 +137,24 @@ def told_of(options: dict[str, str]) -> list[str]:
     ):
         try:
             result = use()
-            told += [repr(result), str(result)]
+            shown += [repr(result), str(result)]
         except KafkaLogError as e:
-            told += [*traceback.format_exception(e), repr(e), str(e.hint)]
-    return told
+            shown += [*traceback.format_exception(e), repr(e), str(e.hint)]
+    return shown
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_of_any_option(name: str, server: FakeBroker, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
-    told, tried = [], 0
+    shown, tried = [], 0
     for login in LOGINS.values():
         for protocol in ("SASL_PLAINTEXT", "SASL_SSL") if MECHANISM in login else ("SSL", "PLAINTEXT"):
             options = {"kafka.bootstrap.servers": server.address, PROTOCOL: protocol, **QUICK, **login}
             for value in VALUES:
-                told += told_of({**options, name: value})
+                shown += told_of({**options, name: value})
                 tried += 1
     assert tried == 2 * len(LOGINS) * len(VALUES)
-    texts = [*told, *(f"{line.getMessage()} {line.exc_text}" for line in caplog.records)]
+    texts = [*shown, *(f"{line.getMessage()} {line.exc_text}" for line in caplog.records)]
     hidden = (HUSH, base64.b64encode(HUSH.encode()).decode()[:6])
     assert not {text for text in texts if any(word in text for word in hidden)}
 

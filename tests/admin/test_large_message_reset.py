@@ -5,16 +5,18 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
+from pyspark_kafkalog.admin.large_message_reset import for_whole_messages
 from pyspark_kafkalog.admin.reset import ResetStep
-from pyspark_kafkalog.admin.whole_messages import for_whole_messages
 from pyspark_kafkalog.largemessage.reassembler import Reassembler
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from tests.largemessage.cases import SCENARIOS, Scenario
 
 SOUGHT = [
-    its
-    for its in SCENARIOS
-    if its.table("seek") and not its.entry["consumer_config"] and not its.expected("exceptions")
+    scenario
+    for scenario in SCENARIOS
+    if scenario.table("seek")
+    and not scenario.entry["consumer_config"]
+    and not scenario.expected("exceptions")
 ]
 """Where their consumer raises it moves on, and so no longer has what was open."""
 
