@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_kafkalog.model import OffsetRange, TopicPartition
+from pyspark_kafkalog.model import EARLIEST, LATEST, OffsetRange, Seen, TopicPartition
 from pyspark_kafkalog.reading.splits import Split, split_ranges
+
+T0 = TopicPartition("t", 0)
 
 SPARK_CASES = {
     "no minPartitions: N to N": (None, None, [10, 20, 30], [[10], [20], [30]]),
