@@ -52,15 +52,17 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Choose the tests of the tier, and put the files whose tests take long before the others.
+    """Mark the tests that need Spark, choose those of the tier, and put files that take long first.
 
     The last files decide how long one worker of pytest-xdist waits for the other.
     """
     chosen, others = [], []
     for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker("spark")
         (chosen if _is_of_tier(item, soak=config.option.soak) else others).append(item)
     config.hook.pytest_deselected(items=others)
-    long = {item.path for item in chosen if any(map(item.get_closest_marker, ("slow", "broker")))}
+    long = {item.path for item in chosen if any(map(item.get_closest_marker, ("slow", "spark", "broker")))}
     items[:] = sorted(chosen, key=lambda item: item.path not in long)
 
 
