@@ -290,7 +290,7 @@ def test_full_reads_beside_a_brokers_cleaner_lose_nothing(
     cluster = connected(broker.bootstrap)
     end, reads, cleaned, before = 0, 0, 0, frozenset[str]()
     at_least = 100 if soak else 5
-    until = time.monotonic() + (600 if soak else 60)
+    until = time.monotonic() + (300 if soak else 60)
     while min(reads, cleaned) <= at_least and time.monotonic() < until:
         for _ in range(5):
             keys = [b"%d" % key for key in range(end, end + 10)]
