@@ -40,7 +40,7 @@ from pyspark_kafkalog.broker.groups.describe_request import (
 from pyspark_kafkalog.broker.groups.groups import BrokerGroups
 from pyspark_kafkalog.broker.place import Brokers
 from pyspark_kafkalog.broker.produce import ids as produce_ids
-from pyspark_kafkalog.broker.produce import sink as produce
+from pyspark_kafkalog.broker.produce import producer as produce
 from pyspark_kafkalog.broker.wire import sockets
 from pyspark_kafkalog.broker.wire.connection import Connection
 from pyspark_kafkalog.broker.wire.sockets import Address

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kafka.protocol.admin import DescribeConfigsResponse
 
 from pyspark_kafkalog.broker.cluster.cluster import Cluster
-from pyspark_kafkalog.broker.produce import sink as produce
+from pyspark_kafkalog.broker.produce import producer as produce
 from pyspark_kafkalog.options.brokers import ConnectionOptions
 from tests.broker.fake_broker import API_VERSIONS, METADATA, Asked, framed, metadata, serving
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from pyspark_kafkalog.broker.cluster.cluster import Cluster
-from pyspark_kafkalog.broker.produce import sink as produce
+from pyspark_kafkalog.broker.produce import producer as produce
 from pyspark_kafkalog.errors import BrokerError
 from pyspark_kafkalog.model import PartitionResult, TopicPartition
 from pyspark_kafkalog.writing.rows import write_rows

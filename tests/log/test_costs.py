@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import struct
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +16,7 @@ from pyspark_kafkalog.filesystem import Folder
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.log.read.root import LogRoot
 from pyspark_kafkalog.model import AbortedTransaction, OffsetRange, Watermarks
+from tests.calls import calls_of
 from tests.log.partitions import (
     FIRST_TIMESTAMP,
     T0,
@@ -87,22 +87,6 @@ def opened(root: Path, **settings: int) -> tuple[LogDirectory, list[int]]:
     handler = Reads()
     folder = Folder(fs.PyFileSystem(handler), str(root), str(root))
     return LogDirectory([LogRoot(folder)], **settings), handler.sizes
-
-
-def calls_of(action: Callable[[], object]) -> int:
-    """How many calls of Python functions it takes, which no other work of the machine changes."""
-    calls = 0
-
-    def count(frame: object, event: str, argument: object) -> None:
-        nonlocal calls
-        calls += event in ("call", "c_call")
-
-    sys.setprofile(count)
-    try:
-        action()
-    finally:
-        sys.setprofile(None)
-    return calls
 
 
 @pytest.mark.slow
