@@ -164,7 +164,7 @@ class Folder:
         """Whether the folder is there."""
         with _named(self.label()):
             self._forget()
-            return self.filesystem.get_file_info(self.path).type == fs.FileType.Directory
+            return bool(self.filesystem.get_file_info(self.path).type == fs.FileType.Directory)
 
     def changed(self) -> tuple[int, ...] | None:
         """A value that changes when a name in the folder comes or goes; None if the file system has none.
@@ -210,7 +210,7 @@ class Folder:
             with self.open(name) as file:
                 size = file.size if before is None else _FIRST_READ
                 while size <= _MAX_TEXT_FILE:
-                    data = file.read(0, min(size, file.size)).to_pybytes()
+                    data: bytes = file.read(0, min(size, file.size)).to_pybytes()
                     if before is not None and before in data:
                         return data[: data.index(before)]
                     if size >= file.size:
@@ -267,7 +267,7 @@ class Folder:
 
     def _is_file(self, path: str) -> bool:
         self._forget()
-        return self.filesystem.get_file_info(path).type == fs.FileType.File
+        return bool(self.filesystem.get_file_info(path).type == fs.FileType.File)
 
     def check_inside(self, name: str) -> None:
         """:class:`LogDirectoryError` if ``name`` is a link that leads out of ``top`` (local file systems)."""

@@ -6,8 +6,10 @@ It needs only Java and pip's PySpark; :mod:`tests.kafka_jars` says where the jar
 from __future__ import annotations
 
 import base64
+import functools
 import re
 import shutil
+import tempfile
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -31,7 +33,7 @@ __all__ = [
     "Listener",
     "dump_log_segments",
     "kafka_jars",
-    "new_cluster_id",
+    "new_id",
     "run_kafka_class",
     "spark_kafka_connector_jars",
 ]
@@ -63,12 +65,35 @@ def dump_log_segments(*files: Path, deep: bool = True, sanity: bool = False) -> 
     return printed
 
 
-def new_cluster_id() -> str:
+def new_id() -> str:
     """An id like that of StorageTool's random-uuid: 22 characters, not beginning with a dash."""
     while True:
-        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        if not cluster_id.startswith("-"):
-            return cluster_id
+        found = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        if not found.startswith("-"):
+            return found
+
+
+@functools.cache
+def _formatted(options: tuple[str, ...]) -> Mapping[str, bytes]:
+    """What StorageTool puts into a log directory but for ``meta.properties``, which alone tells two apart.
+
+    A JVM once for all brokers, not one for each.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        log_dir = Path(folder, "data")
+        properties = {
+            "process.roles": "broker,controller",
+            "node.id": 1,
+            "controller.quorum.voters": "1@127.0.0.1:9093",
+            "listeners": "PLAINTEXT://127.0.0.1:9092,CONTROLLER://127.0.0.1:9093",
+            "controller.listener.names": "CONTROLLER",
+            "log.dirs": log_dir,
+        }
+        file = write_properties(Path(folder, "server.properties"), properties)
+        run_kafka_class("kafka.tools.StorageTool", "format", "-t", new_id(), "-c", file, *options)
+        files = {path.name: path.read_bytes() for path in log_dir.iterdir()}
+    assert files.pop("meta.properties")
+    return files
 
 
 @dataclass(frozen=True)
@@ -134,16 +159,19 @@ class Broker(KafkaService):
         }
         folder.mkdir(parents=True, exist_ok=True)
         file = write_properties(folder / "server.properties", properties)
-        self._file, self._format_options = file, tuple(format_options)
-        self.format(cluster_id or new_cluster_id())
+        self._format_options = tuple(format_options)
+        self.format(cluster_id or new_id())
         self._server = JavaServer(kafka_jars(), "kafka.Kafka", file, self.output, [f"-Xmx{heap}"])
 
     def format(self, cluster_id: str) -> None:
         """Format the stopped broker anew, without its old data."""
         self.cluster_id = cluster_id
         shutil.rmtree(self.log_dir, ignore_errors=True)
-        cluster = ["-t", cluster_id, "-c", self._file]
-        run_kafka_class("kafka.tools.StorageTool", "format", *cluster, *self._format_options)
+        self.log_dir.mkdir()
+        for name, content in _formatted(self._format_options).items():
+            (self.log_dir / name).write_bytes(content)
+        ids = {"cluster.id": cluster_id, "directory.id": new_id(), "node.id": self.node_id, "version": 1}
+        write_properties(self.log_dir / "meta.properties", ids)
 
     def start(self, timeout: float = 60) -> None:
         """Start, and wait until the broker answers a metadata request."""

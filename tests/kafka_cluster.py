@@ -9,7 +9,7 @@ from pathlib import Path
 
 from kafka import TopicPartition
 
-from tests.kafka import Broker, Listener, new_cluster_id
+from tests.kafka import Broker, Listener, new_id
 from tests.kafka_process import free_ports
 from tests.kafka_proxy import Proxy
 from tests.kafka_service import KafkaService
@@ -30,7 +30,7 @@ class Cluster(KafkaService):
         self.proxies = {node: Proxy() for node in nodes}
         self.brokers: dict[int, Broker] = {}
         self._paused: set[int] = set()
-        cluster_id = new_cluster_id()
+        cluster_id = new_id()
         for node, port in zip(nodes, ports[3:], strict=True):
             proxied = Listener("PROXIED", "PLAINTEXT", port, self.proxies[node].address)
             self.proxies[node].target = port

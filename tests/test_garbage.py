@@ -30,7 +30,7 @@ def test_what_exists_is_frozen_and_what_comes_with_more_modules(monkeypatch: pyt
     monkeypatch.setitem(sys.modules, "a_module_of_another_task", types.ModuleType("b"))
     freeze_modules()
     assert gc.get_freeze_count() > frozen
-    assert len(kept) == 1000
+    del kept
 
 
 def test_nothing_is_collected_while_modules_are_loaded_and_they_are_frozen() -> None:
@@ -42,7 +42,7 @@ def test_nothing_is_collected_while_modules_are_loaded_and_they_are_frozen() -> 
     with loading():
         kept = [[] for _ in range(1000)]
     assert gc.get_freeze_count() <= frozen
-    assert len(kept) == 1000
+    del kept
 
 
 def test_a_failure_to_load_leaves_the_collector_as_it_was() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 
 from pyspark_kafkalog.admin.consumer_groups import group_offsets, groups
@@ -34,7 +36,7 @@ def view_table(place: PlaceOptions, options: ViewOptions) -> pa.Table:
 
     :raises KafkaLogError: if a named topic or group does not exist, or the place can't be read.
     """
-    rows: list = []
+    rows: list[Any] = []
     if options.view == "audit":
         rows = [row for location in place.paths for row in audit_rows(location)]
     elif options.view == "topics":

@@ -95,7 +95,9 @@ def compress(compression: int, data: np.ndarray) -> bytes:
     if compression == LZ4:
         return lz4.compress_frame(data)
     level = {GZIP: _GZIP_LEVEL, ZSTD: _ZSTD_LEVEL}[compression]
-    return pa.Codec(_name(compression), compression_level=level).compress(pa.py_buffer(data), asbytes=True)
+    codec = pa.Codec(_name(compression), compression_level=level)
+    compressed: bytes = codec.compress(pa.py_buffer(data), asbytes=True)
+    return compressed
 
 
 def _name(compression: int) -> str:

@@ -292,7 +292,7 @@ class _Reading:
 
     def _good_timestamps(self, index: np.ndarray) -> int:
         """How many rows precede the first whose timestamp does not fit a requested column."""
-        timestamps = index[kernels.TIMESTAMP]
+        timestamps: np.ndarray = index[kernels.TIMESTAMP]
         if not self.columns.has_timestamps or not timestamps.size:
             return timestamps.size
         if timestamps.min() >= -MAX_TIMESTAMP and timestamps.max() <= MAX_TIMESTAMP:

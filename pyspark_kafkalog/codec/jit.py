@@ -44,7 +44,7 @@ def kernel(signature: Any) -> Callable[[Function], Function]:
     The cache does not tell checked code from unchecked, so NUMBA_BOUNDSCHECK turns it off.
     """
 
-    def compile_now(function: Function) -> Function:
+    def compile_now(function: Function) -> Any:
         if not config.BOUNDSCHECK:
             try:
                 return njit(signature, cache=True, nogil=True)(function)
@@ -57,7 +57,8 @@ def kernel(signature: Any) -> Callable[[Function], Function]:
 
 def inlined(function: Function) -> Function:
     """A part of kernels, compiled into each caller of its module, since the cache follows one file."""
-    return njit(forceinline=True)(function)
+    compiled: Function = njit(forceinline=True)(function)
+    return compiled
 
 
 @intrinsic

@@ -103,11 +103,13 @@ class Batches:
 
     @property
     def is_transactional(self) -> np.ndarray:
-        return (self.magic == 2) & (self.attributes & TRANSACTIONAL_BIT != 0)
+        marked: np.ndarray = (self.magic == 2) & (self.attributes & TRANSACTIONAL_BIT != 0)
+        return marked
 
     @property
     def is_control(self) -> np.ndarray:
-        return (self.magic == 2) & (self.attributes & CONTROL_BIT != 0)
+        marked: np.ndarray = (self.magic == 2) & (self.attributes & CONTROL_BIT != 0)
+        return marked
 
     @property
     def timestamp_type(self) -> np.ndarray:

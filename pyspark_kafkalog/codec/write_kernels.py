@@ -7,7 +7,7 @@ that size. Nothing is raised or allocated here (see :mod:`.jit`).
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numba import int32, int64, types, uint32, void
@@ -39,6 +39,8 @@ from pyspark_kafkalog.codec.jit import (
     inlined,
     kernel,
 )
+
+Column: TypeAlias = tuple[np.ndarray, ...]
 
 _BINARY = types.Tuple((INT32S, BYTES, BYTES))
 """An Arrow binary column: offsets, validity bits (empty: nothing is null), bytes."""
@@ -73,7 +75,7 @@ def _varint_size(value: Any) -> Any:
 
 
 @inlined
-def _binary_size(column: tuple, i: Any) -> Any:
+def _binary_size(column: Column, i: Any) -> Any:
     offsets, validity, _ = column
     if _is_null(validity, i):
         return 1
@@ -93,7 +95,7 @@ def _put_varint(out: np.ndarray, position: Any, value: Any) -> Any:
 
 
 @inlined
-def _put_binary(out: np.ndarray, position: Any, column: tuple, i: Any) -> Any:
+def _put_binary(out: np.ndarray, position: Any, column: Column, i: Any) -> Any:
     offsets, validity, data = column
     if _is_null(validity, i):
         return _put_varint(out, position, int64(-1))
@@ -112,11 +114,11 @@ def _put_int(out: np.ndarray, position: Any, value: Any, size: int) -> None:
 
 @kernel(types.UniTuple(int64, 2)(*_COLUMNS, INT64S, int64, OUT_INT64, OUT_INT64, OUT_INT64))
 def plan(
-    key: tuple,
-    value: tuple,
-    headers: tuple,
-    header_key: tuple,
-    header_value: tuple,
+    key: Column,
+    value: Column,
+    headers: Column,
+    header_key: Column,
+    header_value: Column,
     timestamps: np.ndarray,
     rows: np.ndarray,
     batch_size: int,
@@ -177,11 +179,11 @@ def plan(
 
 @kernel(void(*_COLUMNS, INT64S, INT64S, INT64S, INT64S, int64, int64, int64, int64, OUT_BYTES))
 def fill(
-    key: tuple,
-    value: tuple,
-    headers: tuple,
-    header_key: tuple,
-    header_value: tuple,
+    key: Column,
+    value: Column,
+    headers: Column,
+    header_key: Column,
+    header_value: Column,
     timestamps: np.ndarray,
     rows: np.ndarray,
     record_sizes: np.ndarray,
@@ -246,7 +248,7 @@ def put_ints(out: np.ndarray, positions: np.ndarray, values: np.ndarray, size: i
 
 
 @kernel(void(_BINARY, int32, OUT_INT32))
-def murmur2_partitions(keys: tuple, num_partitions: int, partitions: np.ndarray) -> None:
+def murmur2_partitions(keys: Column, num_partitions: int, partitions: np.ndarray) -> None:
     """Partition of each key as Kafka's Utils.murmur2 and BuiltInPartitioner give it; -1 for null keys."""
     offsets, validity, data = keys
     m = uint32(_MURMUR2_M)
@@ -278,7 +280,7 @@ def murmur2_partitions(keys: tuple, num_partitions: int, partitions: np.ndarray)
 
 
 @kernel(void(_BINARY, OUT_INT64))
-def add_lengths(column: tuple, sizes: np.ndarray) -> None:
+def add_lengths(column: Column, sizes: np.ndarray) -> None:
     """Add to each of ``sizes`` the bytes of the column in that row; a null has none."""
     offsets, validity, _ = column
     for row in range(sizes.size):

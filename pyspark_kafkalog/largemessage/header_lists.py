@@ -38,14 +38,16 @@ class HeaderLists:
             for name in ("key", "value")
         )
         ends = np.concatenate(([0], np.cumsum(sizes + _HEADER_OVERHEAD)))
-        return ends[self._starts + self._counts] - ends[self._starts]
+        taken: np.ndarray = ends[self._starts + self._counts] - ends[self._starts]
+        return taken
 
     def rows_with(self, name: str) -> np.ndarray:
         """A bool for each row: whether it has a header of this name."""
         if not self._counts.any():
             return np.zeros(self._counts.size, bool)
         found = np.concatenate(([0], np.cumsum(self._are_named(name))))
-        return found[self._starts + self._counts] > found[self._starts]
+        named: np.ndarray = found[self._starts + self._counts] > found[self._starts]
+        return named
 
     def take(self, rows: np.ndarray) -> HeaderLists:
         """The lists of ``rows``, which may repeat."""
@@ -100,13 +102,15 @@ class HeaderLists:
 
     def _are_named(self, name: str) -> np.ndarray:
         found = pc.equal(self._headers.field("key"), name).fill_null(False)
-        return found.to_numpy(zero_copy_only=False)
+        named: np.ndarray = found.to_numpy(zero_copy_only=False)
+        return named
 
     def _indices(self) -> np.ndarray:
         """The numbers of all rows' headers, in the order of the rows."""
         counts = self._counts
         behind = np.repeat(np.cumsum(counts) - counts, counts)
-        return np.repeat(self._starts, counts) + np.arange(behind.size) - behind
+        indices: np.ndarray = np.repeat(self._starts, counts) + np.arange(behind.size) - behind
+        return indices
 
 
 _HEADER_OVERHEAD = 16

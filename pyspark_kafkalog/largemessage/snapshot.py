@@ -59,7 +59,8 @@ def dump(assembler: Assembler, last_offset: int) -> bytes | None:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, schema) as writer:
         writer.write_batch(pa.RecordBatch.from_arrays([*columns, _binary(slices)], schema=schema))
-    return sink.getvalue().to_pybytes()
+    dumped: bytes = sink.getvalue().to_pybytes()
+    return dumped
 
 
 def load(state: bytes, assembler: Assembler) -> int:
@@ -86,7 +87,7 @@ def load(state: bytes, assembler: Assembler) -> int:
             view = None if kept is None else np.frombuffer(kept, np.uint8)
             message.put(Piece(offset, number, size, view))
     assembler.restore(messages.values(), metadata["used"])
-    return metadata["last_offset"]
+    return int(metadata["last_offset"])
 
 
 def _binary(slices: list[np.ndarray | None]) -> pa.Array:

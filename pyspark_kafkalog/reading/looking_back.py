@@ -290,7 +290,8 @@ def arrivals(rows: pa.RecordBatch) -> Iterator[Arrival]:
 
 
 def _offsets(rows: pa.RecordBatch) -> np.ndarray:
-    return rows.column("offset").to_numpy()
+    offsets: np.ndarray = rows.column("offset").to_numpy()
+    return offsets
 
 
 def _ignore(error: CorruptRecordError) -> None:

@@ -160,7 +160,8 @@ def _sorted(rows: pa.RecordBatch, partition: TopicPartition) -> pa.RecordBatch:
 
 
 def _offsets(rows: pa.RecordBatch) -> np.ndarray:
-    return rows.column("offset").to_numpy()
+    offsets: np.ndarray = rows.column("offset").to_numpy()
+    return offsets
 
 
 def _last_offset(rows: pa.RecordBatch) -> int:

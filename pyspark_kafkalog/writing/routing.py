@@ -181,7 +181,7 @@ class Router:
 
 
 def _has_partitions(rows: pa.RecordBatch) -> bool:
-    return rows.schema.get_field_index("partition") >= 0
+    return bool(rows.schema.get_field_index("partition") >= 0)
 
 
 def _taken(column: pa.Array, chosen: _Rows) -> pa.Array:

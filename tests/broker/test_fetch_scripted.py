@@ -39,6 +39,7 @@ from tests.broker.fake_broker import (
     serving,
     topic_metadata,
 )
+from tests.codec.raw import values
 from tests.log.partitions import batch
 
 PARTITION = TopicPartition("t", 0)
@@ -160,6 +161,18 @@ def test_every_version(version: int) -> None:
 def test_only_what_the_range_needs_is_handed_out() -> None:
     assert read(Script(), OffsetRange(25, 51)) == [20, 30, 40, 50]
     assert read(Script(), OffsetRange(30, 40)) == [30]
+
+
+def test_a_fetch_goes_on_behind_a_batch_whose_last_records_are_gone() -> None:
+    """Compaction took them, and the header has their offsets still."""
+    refused = {"error_code": 29}
+
+    def one_batch(wish: Wish) -> dict[str, Any]:
+        return {"records": script.log[wish.offset // 10]} if len(script.wishes) <= 10 else refused
+
+    script = Script(one_batch, [values(3, base_offset=at, last_offset_delta=9) for at in EVERYTHING])
+    assert read(script) == EVERYTHING
+    assert [wish.offset for wish in script.wishes] == EVERYTHING
 
 
 @pytest.mark.parametrize("code", [5, 6, 9, 13, 56, 74, 75, 100, 103, 3])

@@ -32,7 +32,7 @@ from tests.broker.producing import (
 from tests.broker.producing import (
     produce as produce_rows,
 )
-from tests.kafka import Broker, new_cluster_id
+from tests.kafka import Broker, new_id
 from tests.kafka_cluster import Cluster as Brokers
 from tests.kafka_proxy import PRODUCE, Fault, cut, delay, repeat, reset, send_twice, swallow
 
@@ -220,7 +220,7 @@ def test_a_cluster_that_is_set_up_anew(new_broker: Callable[..., Broker], same_c
     workers = [connected(broker.bootstrap, client_id=f"worker-{number}") for number in range(2)]
     produce_rows(workers[0], topic, [numbered(10)])
     broker.stop(kill=True)
-    broker.format(broker.cluster_id if same_cluster_id else new_cluster_id())
+    broker.format(broker.cluster_id if same_cluster_id else new_id())
     broker.start()
     other = unused_topic()
     for name in (other, topic):
@@ -238,7 +238,7 @@ def test_a_cluster_that_is_set_up_anew_during_a_write(new_broker: Callable[..., 
 
     def replace() -> None:
         broker.stop(kill=True)
-        broker.format(new_cluster_id())
+        broker.format(new_id())
         broker.start()
         broker.create_topic(topic)
 

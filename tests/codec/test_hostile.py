@@ -1,6 +1,6 @@
 """Bytes are accepted, or CorruptRecordError with a position: never another exception, a hang or a crash.
 
-A slice of what :mod:`tests.codec.fuzz` makes, of a new seed each time. Once more with numba's bounds checks.
+A slice of what :mod:`tests.codec.fuzz` makes. Once more with numba's bounds checks.
 """
 
 from __future__ import annotations
@@ -19,13 +19,12 @@ from tests.codec import fuzz
 from tests.codec.decoding import ALL_COLUMNS, FOREVER
 
 
-def test_hostile_bytes_are_accepted_or_corrupt() -> None:
-    seed = random.SystemRandom().getrandbits(32)
-    print("seed", seed)
+def test_hostile_bytes_are_accepted_or_corrupt(seed: int, soak: bool) -> None:
+    count = 250_000 if soak else 25_000
     before = pa.total_allocated_bytes()
-    outcomes = fuzz.run(seed, 25_000)
+    outcomes = fuzz.run(seed, count)
     assert pa.total_allocated_bytes() - before < 32 << 20
-    assert sum(outcome["inputs"] for outcome in outcomes.values()) == 25_000
+    assert sum(outcome["inputs"] for outcome in outcomes.values()) == count
     assert all(outcome["rows"] for outcome in outcomes.values())
 
 

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -41,15 +43,18 @@ def test_what_allocates_does_not_compile() -> None:
         kernel(types.int64(BYTES))(names["copied"])
 
 
-def test_bounds_checks_turn_the_cache_off() -> None:
+def test_bounds_checks_turn_the_cache_off(tmp_path: Path) -> None:
     """Otherwise code compiled without them would be loaded."""
-    code = (
-        "from pyspark_kafkalog.codec import read_kernels as k; print(k.walk_batches.stats.cache_path is None)"
+    module = tmp_path / "with_a_kernel.py"
+    module.write_text(
+        "from numba import types\nfrom pyspark_kafkalog.codec.jit import BYTES, kernel\n"
+        "@kernel(types.uint64(BYTES))\ndef first(data):\n    return data[0]\n"
+        "print(first.stats.cache_path is None)"
     )
     for switch, uncached in (("1", "True"), ("0", "False")):
         run = subprocess.run(
-            [sys.executable, "-c", code],
-            env={"NUMBA_BOUNDSCHECK": switch},
+            [sys.executable, module],
+            env={"NUMBA_BOUNDSCHECK": switch, "PYTHONPATH": os.getcwd()},
             capture_output=True,
             text=True,
             check=True,

@@ -2,7 +2,7 @@
 
 It stands still (SIGSTOP) until another has taken over and acknowledged more, and
 until the stream has planned for that. Then it goes on (SIGCONT): what lies in its
-sockets it answers in the epoch that is over. ``--pauses`` says how often.
+sockets it answers in the epoch that is over. The soak does so ten times in each test.
 """
 
 from __future__ import annotations
@@ -48,6 +48,12 @@ def brokers(request: pytest.FixtureRequest, cluster: Cluster) -> dict[str, str]:
         # Spark's workers keep connections from test to test: new ones learn what the brokers can do.
         proxy.reset_all()
     return {"kafka.bootstrap.servers": cluster.proxied_bootstrap, "kafka.request.timeout.ms": "6000"}
+
+
+@pytest.fixture
+def pauses(soak: bool) -> int:
+    """How often the leader is paused."""
+    return 10 if soak else 1
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Streams that reassemble large messages are killed -9, 50 times: every message comes once, none early.
+"""Streams that reassemble large messages are killed -9 again and again: every message comes once, none early.
 
 Messages of several producers lie interleaved in two partitions, and small
 micro-batches cut most of them. Most rounds kill Python processes, at a random
@@ -26,8 +26,8 @@ from tests.log.writing import read, write
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 WAYS = ("transformWithStateInPandas", "applyInPandasWithState", "source")
-ROUNDS = 50
-WHOLE = 10
+ROUNDS, SOAK_ROUNDS = 8, 50
+WHOLE = 5
 """One in this many rounds kills the whole application."""
 RECORDS = 6000
 """Records in each of two partitions."""
@@ -124,7 +124,7 @@ def applications(tmp_path: Path) -> Iterator[_Applications]:
         yield applications
 
 
-def _round(number: int, stream: Stream, applications: _Applications, moments: random.Random) -> None:
+def _round(number: int, stream: Stream, applications: _Applications, chance: random.Random) -> None:
     application = applications.running()
     before = stream.committed()
     deadline = time.monotonic() + 60
@@ -137,21 +137,22 @@ def _round(number: int, stream: Stream, applications: _Applications, moments: ra
             time.sleep(0.02)
         if stream.committed() == before:
             assert application.receive() == "failed", application.output_tail()
-    time.sleep(moments.uniform(0, 1))
+    time.sleep(chance.uniform(0, 1))
     if number % WHOLE == 0:
         applications.kill()
         return
-    planners_only = moments.random() < 0.5
+    planners_only = chance.random() < 0.5
     for process in application.planners() if planners_only else application.python_below_spark():
         process.kill()
     assert application.receive() == "failed", application.output_tail()
 
 
-def test_every_message_once_and_none_early(streams: list[Stream], applications: _Applications) -> None:
-    moments = random.Random(6)
-    for number in range(1, ROUNDS + 1):
+def test_every_message_once_and_none_early(
+    streams: list[Stream], applications: _Applications, chance: random.Random, soak: bool
+) -> None:
+    for number in range(1, (SOAK_ROUNDS if soak else ROUNDS) + 1):
         stream = streams[number % len(streams)]
-        _round(number, stream, applications, moments)
+        _round(number, stream, applications, chance)
         stream.check(f"round {number}, {stream.way}")
     for stream in streams:
         assert stream.committed() < 2 * RECORDS / LIMIT, "it was killed on its way"

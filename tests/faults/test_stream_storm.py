@@ -18,7 +18,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from tests.broker.producing import connected, consume, produce, rows, unused_topic
 from tests.kafka_cluster import Cluster
 
-pytestmark = [pytest.mark.broker, pytest.mark.slow]
+pytestmark = [pytest.mark.broker, pytest.mark.soak]
 
 STEP = 500
 

@@ -53,9 +53,6 @@ class Topic:
             lambda: self.broker.partition_folder(self.name, total - 1).exists(), "no new partition"
         )
 
-    def offsets(self, *offsets):
-        return json.dumps({self.name: {str(number): offset for number, offset in enumerate(offsets)}})
-
 
 @pytest.fixture
 def topic(broker):
@@ -170,76 +167,6 @@ def test_rows_have_all_columns(broker, topic, read):
     assert first.timestamp == datetime.datetime(2026, 1, 2, 3, 4, 5, 678_000)
     assert [(h.key, h.value) for h in first.headers] == [("a", b"1"), ("a", b"2"), ("", b"")]
     assert (second.key, second.value, second.headers) == (b"", None, None)
-
-
-def test_offsets_bound_what_is_read(broker, read):
-    topic = Topic(broker, 2)
-    topic.write(range(10))
-    topic.write(range(10, 20), partition=1)
-    assert values(read(topic)) == list(range(20))
-    both = {"startingOffsets": topic.offsets(7, -2), "endingOffsets": topic.offsets(-1, 3)}
-    assert values(read(topic, **both)) == [7, 8, 9, 10, 11, 12]
-    with pytest.raises(PySparkException, match="KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED"):
-        read(topic, startingOffsets=topic.offsets(1)).collect()
-    with pytest.raises(PySparkException, match="No such topic"):
-        read(topic, subscribe=f"{topic.name},nothing").collect()
-
-
-def test_topics_are_chosen_by_pattern_and_partition(spark, broker):
-    topic, other = Topic(broker, 2), Topic(broker)
-    topic.write([0])
-    topic.write([1], partition=1)
-    other.write([2])
-
-    def read(**selection):
-        servers = {"kafka.bootstrap.servers": broker.bootstrap}
-        return values(spark.read.format("kafkalog").options(**servers, **selection).load())
-
-    assert sorted(read(subscribePattern=f"{topic.name[5:]}|{other.name}$")) == [0, 1, 2]
-    assert read(assign=json.dumps({topic.name: [1, 7]})) == [1]
-    assert read(subscribePattern="no such topic") == []
-
-
-def test_timestamps_bound_what_is_read(broker, topic, read):
-    topic.write(range(10), timestamp=1_000_000)
-    third, sixth = 1_003_000, 1_006_000
-    assert values(read(topic, startingTimestamp=third, endingTimestamp=sixth)) == [3, 4, 5]
-    assert values(read(topic, startingTimestamp=third - 1)) == list(range(3, 10))
-    assert values(read(topic, startingOffsetsByTimestamp=topic.offsets(sixth))) == [6, 7, 8, 9]
-    assert values(read(topic, endingOffsetsByTimestamp=topic.offsets(sixth))) == list(range(6))
-    with pytest.raises(PySparkException, match="startingOffsetsByTimestampStrategy"):
-        read(topic, startingTimestamp=2_000_000).collect()
-    late = {"startingTimestamp": 2_000_000, "startingOffsetsByTimestampStrategy": "latest"}
-    assert values(read(topic, **late)) == []
-
-
-def test_the_same_dataframe_sees_what_has_come_and_not_what_has_gone(broker, topic, read):
-    topic.write(range(5))
-    frame = read(topic)
-    assert values(frame) == list(range(5))
-    topic.write(range(5, 8))
-    assert values(frame) == list(range(8))
-    broker.delete_records(topic.name, 2)
-    assert values(frame) == list(range(2, 8))
-
-
-@pytest.mark.parametrize(
-    ("options", "tasks"), [({"minPartitions": 4}, 4), ({"maxRecordsPerPartition": 30}, 4)]
-)
-def test_partitions_are_split_on_request(topic, read, options, tasks):
-    topic.write(range(100))
-    frame = read(topic, **options)
-    assert frame.rdd.getNumPartitions() == tasks
-    assert values(frame) == list(range(100))
-
-
-def test_records_that_are_gone_are_data_loss_or_left_out(broker, topic, read):
-    topic.write(range(10))
-    broker.delete_records(topic.name, 4)
-    for gone in ({"startingOffsets": topic.offsets(2)}, {"endingOffsets": topic.offsets(12)}):
-        with pytest.raises(PySparkException, match="COULD_NOT_READ_OFFSET_RANGE"):
-            read(topic, **gone).collect()
-        assert values(read(topic, failOnDataLoss="false", **gone)) == list(range(4, 10))
 
 
 def test_a_topic_made_anew_after_planning(broker, topic, read):

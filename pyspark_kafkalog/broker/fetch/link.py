@@ -251,7 +251,7 @@ def _begins_with_batch(frame: memoryview, fetched: Fetched) -> bool:
     if found.size < _BATCH_SIZE.size:
         return False
     (size,) = _BATCH_SIZE.unpack_from(frame, found.position)
-    return 0 <= size <= found.size - _BATCH_SIZE.size
+    return bool(0 <= size <= found.size - _BATCH_SIZE.size)
 
 
 def _uuid(topic_id: str) -> uuid.UUID | None:

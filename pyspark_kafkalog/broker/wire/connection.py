@@ -178,7 +178,7 @@ class Connection:
         :param api: kafka-python's request class, or a request.
         :raises UnsupportedVersionError: if no version suits all three.
         """
-        ours = api.max_version if max_version is None else min(max_version, api.max_version)
+        ours: int = api.max_version if max_version is None else min(max_version, api.max_version)
         lowest, highest = self.versions.get(api.API_KEY, (0, -1))
         if lowest > ours or highest < min_version:
             supported = f"{lowest} to {highest}" if highest >= 0 else "none"

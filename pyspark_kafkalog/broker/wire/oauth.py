@@ -41,7 +41,7 @@ _fetched: dict[OAuthOptions, tuple[str, float]] = {}
 """The token of each endpoint, and the time until which it is used."""
 
 
-class Tokens(AbstractTokenProvider):
+class Tokens(AbstractTokenProvider):  # type: ignore[misc]
     """The source of tokens for kafka-python's mechanism."""
 
     def __init__(self, options: OAuthOptions) -> None:

@@ -84,7 +84,7 @@ def authenticate(call: Callable[[Any, int], Any], address: Address, security: Se
         raise AuthenticationError(f"SASL {name} did not end after {_MOST_ROUNDS} rounds", broker=broker)
     if not mechanism.is_authenticated():
         raise AuthenticationError(f"SASL {name} failed", broker=broker, hint=hint)
-    return max(answer.session_lifetime_ms, 0)
+    return max(int(answer.session_lifetime_ms), 0)
 
 
 def _check_scram(message: bytes, number: int) -> None:
