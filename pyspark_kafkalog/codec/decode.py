@@ -209,7 +209,7 @@ class _Reading:
             raise self._error(damage) from None
         found = self._next_valid(damage, batches)
         size = (self._data.size if found is None else found) - damage.position
-        self._on_corrupt(self._error(damage._replace(message=f"Left out {size} bytes: {damage.message}")))
+        self._on_corrupt(self._error(damage._replace(message=f"Skipped {size} bytes: {damage.message}")))
         return found
 
     def _next_valid(self, damage: Damage, batches: Batches) -> int | None:

@@ -149,4 +149,4 @@ def _refused(status: int, row: int, records: pa.RecordBatch, topic_partition: To
         )
     if status == kernels.RECORD_TOO_LARGE:
         return RecordTooLargeError("A record is larger than 2 GiB", topic_partition=topic_partition)
-    return IndexError(f"No row {row} among {records.num_rows}")
+    return IndexError(f"Expected a row number below {records.num_rows}, got {row}")

@@ -286,7 +286,7 @@ class _Bytes:
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
                 return value
-        raise self._corrupt("A varint does not end")
+        raise self._corrupt("A varint is cut short")
 
     def _take(self, size: int) -> bytes:
         end = self._position + size

@@ -19,7 +19,7 @@ _REMEDIES = {
     errno.EPERM: "Let the user that runs Spark's driver and workers read and write it",
     errno.EROFS: "Mount it for writing",
     errno.EIO: "Check the disk and its mount",
-    errno.ESTALE: "Mount it again: its server has lost it",
+    errno.ESTALE: "Mount it again: the server no longer knows it",
     errno.ENOLCK: "Mount it with POSIX locks",
     errno.EOPNOTSUPP: "Mount it where POSIX locks work",
     errno.ELOOP: "Replace the link by its target: a writer does not follow links",

@@ -186,5 +186,5 @@ def _malformed(fault: str, file: str) -> LogDirectoryError:
     return LogDirectoryError(
         f"Malformed file: {fault}",
         file=file,
-        hint="Delete it while no broker or writer uses the directory; a broker writes it anew.",
+        hint="Delete it while no broker or writer uses the directory; a broker writes it again.",
     )

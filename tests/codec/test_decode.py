@@ -249,7 +249,7 @@ def test_invalid_records_are_refused_with_their_place(data: bytes, max_rows: int
     batches = decoded(data + after, on_corrupt=left_out.append)
     assert flat(batches) == [0, 1, 2, 20, 21]
     assert [error.position for error in left_out] == [len(before)]
-    assert f"Left out {len(data) - len(before)} bytes" in str(left_out[0])
+    assert f"Skipped {len(data) - len(before)} bytes" in str(left_out[0])
 
 
 def test_checksums_are_verified_unless_told_otherwise() -> None:
@@ -285,7 +285,7 @@ def test_every_other_batch_may_be_left_out() -> None:
     assert flat(batches) == [4 * i + j for i in range(300) for j in range(2)]
     size = len(good[0])
     assert [error.position for error in left_out] == [size * (2 * i + 1) for i in range(300)]
-    assert f"Left out {3 * size} bytes" in str(left_out[-1])
+    assert f"Skipped {3 * size} bytes" in str(left_out[-1])
 
 
 def test_a_batch_inside_the_value_of_a_damaged_one_is_not_resurrected() -> None:

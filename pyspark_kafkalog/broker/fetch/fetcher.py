@@ -358,7 +358,7 @@ class _PartitionFetcher:
             offset=self._position,
             position=position,
             broker=self._link.broker,
-            hint="With failOnDataLoss=false reading goes on at the next valid batch.",
+            hint="Set failOnDataLoss=false to continue at the next valid batch.",
         )
 
     def _data_loss(self, why: str, *, next_offset: int | None = None) -> DataLossError:
@@ -369,5 +369,5 @@ class _PartitionFetcher:
             offset=self._position,
             next_offset=next_offset,
             broker=self._link.broker,
-            hint="With failOnDataLoss=false reading goes on without them.",
+            hint="Set failOnDataLoss=false to continue without them.",
         )

@@ -106,7 +106,11 @@ def _offset_fault(index: _Index, base_offset: int, headers: _Headers) -> tuple[i
     else:
         wrong = (headers.position[within] != positions) | (headers.base_offset[within] > offsets)
     falling = np.append(False, (np.diff(offsets) <= 0) | (np.diff(positions) <= 0))
-    return _first(wrong | falling | (offsets > last), OFFSET_ENTRY, "points at no such batch, or back")
+    return _first(
+        wrong | falling | (offsets > last),
+        OFFSET_ENTRY,
+        "does not point to such a batch, or points backwards",
+    )
 
 
 def _time_fault(index: _Index, base_offset: int, headers: _Headers) -> tuple[int, str] | None:

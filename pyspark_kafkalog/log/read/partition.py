@@ -274,7 +274,7 @@ class Partition:
                     offset=max(start, e.next_offset),
                     file=opened.file,
                     position=e.position,
-                    hint="Set failOnDataLoss=false to read on at the next valid batch.",
+                    hint="Set failOnDataLoss=false to continue at the next valid batch.",
                 )
                 if on_corrupt is None:
                     raise error from None
@@ -286,7 +286,7 @@ class Partition:
             topic_partition=self.topic_partition,
             offset=offsets.start,
             next_offset=next_offset,
-            hint="Set failOnDataLoss=false to read on without them.",
+            hint="Set failOnDataLoss=false to continue without them.",
         )
 
 

@@ -258,7 +258,9 @@ class OpenSegment:
         # Brokers before 0.11 index the first offset of an append, later ones the last.
         if window and window.batches.base_offset[0] <= entry.offset and check_batch(window.buffer, 0):
             return entry.position
-        _log.debug("%s: the index entry %s points at no batch; reading from the start", self.file, entry)
+        _log.debug(
+            "%s: the index entry %s does not point to a batch; reading from the start", self.file, entry
+        )
         return 0
 
 

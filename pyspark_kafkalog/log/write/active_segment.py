@@ -278,7 +278,7 @@ def _rebuild(log: _LogFile, index_interval_bytes: int) -> ActiveSegment:
             "The offsets of a segment span more than 2^31",
             topic_partition=log.partition,
             file=log.path,
-            hint="Start a broker on the directory: it divides the segment.",
+            hint="Start a broker on the directory; it splits the segment.",
         )
     write_new(log.index_path(INDEX_SUFFIX), offset_index)
     write_new(log.index_path(TIME_INDEX_SUFFIX), time_index)
