@@ -257,7 +257,7 @@ def test_a_record_too_large_is_refused_before_any_is_sent(
     topic = unused_topic()
     broker.create_topic(topic, configs=configs)
     batch = rows(value=["fits", "x" * 4000])
-    with pytest.raises(RecordTooLargeError, match=rf"over {limit}.*{topic}-0.*Raise"):
+    with pytest.raises(RecordTooLargeError, match=rf"exceeds {limit}.*{topic}-0.*Raise"):
         produce(cluster, topic, [batch], **options)
     assert values_of(broker.bootstrap, topic) == []
     produce(cluster, topic, [batch], compression="zstd", **options)
