@@ -164,7 +164,7 @@ def test_a_record_too_large(
     spark: SparkSession, broker: Broker, write: Callable[..., None], topic: str
 ) -> None:
     frame = spark.createDataFrame([("x" * 5000,)], "value string")
-    with pytest.raises(PySparkException, match=rf"over kafka\.max\.request\.size = 4000.*{topic}-"):
+    with pytest.raises(PySparkException, match=rf"exceeds kafka\.max\.request\.size = 4000.*{topic}-"):
         write(frame, topic=topic, **{"kafka.max.request.size": 4000})
     assert values_of(broker.bootstrap, topic) == []
 
