@@ -63,6 +63,11 @@ def end_moved_back(lab: Lab) -> Outcome:
     return with_both_flags(lambda flag: _recreated_during_available_now(lab, 5, 10, flag))
 
 
+def _deletions(prefix: str) -> Options:
+    """It takes five seconds to prove that a topic is gone, by attempts that take three at most."""
+    return {"subscribePattern": f"{prefix}-.*", "failOnDataLoss": "false", "fetchOffset.numRetries": 10}
+
+
 @case(
     MICRO_BATCH,
     "subscribing topic by pattern with topic deletions",
@@ -73,7 +78,7 @@ def topic_deletions(lab: Lab) -> Outcome:
     topic, topic2 = f"{prefix}-seems", f"{prefix}-bad"
     lab.topic(5, name=topic)
     lab.send(topic, [-1])
-    query = lab.start({"subscribePattern": f"{prefix}-.*", "failOnDataLoss": "false"})
+    query = lab.start(_deletions(prefix))
     query.process()
     lab.send(topic, [1, 2, 3])
     first = query.process()
@@ -92,7 +97,7 @@ def no_empty_offsets(lab: Lab) -> Outcome:
     prefix = lab.new_name()
     topic = lab.topic(5, name=f"{prefix}-good")
     lab.send(topic, [-1])
-    query = lab.start({"subscribePattern": f"{prefix}-.*", "failOnDataLoss": "false"})
+    query = lab.start(_deletions(prefix))
     query.process()
     lab.send(topic, [1, 2, 3])
     found = query.process()
@@ -222,7 +227,7 @@ def stress(lab: Lab) -> Outcome:
     for topic, partitions in topics.items():
         lab.topic(partitions, name=topic)
         lab.send(topic, [-1] * 3)
-    query = lab.start({"subscribePattern": f"{prefix}-.*", "failOnDataLoss": "false"})
+    query = lab.start(_deletions(prefix))
     query.process()
     written, read = 0, []
     for step in range(8):
