@@ -1,12 +1,11 @@
 """Folders and files of a log directory, on any file system that pyarrow or fsspec opens.
 
-A :class:`Folder` lists and opens only what lies in it: regular files, and no
-symbolic link that leads out of the place that the user named. Files are read by
-ranges, never whole and never mapped into memory.
+A :class:`Folder` lists and opens only regular files in it, and no symbolic link that
+leads out of the place that the user named. Log files are read by ranges, never whole
+and never mapped into memory.
 
-A listing takes a while, on every file system. A name that others give to a file
-meanwhile may be missing from it although the file was there all the time: see
-:func:`settled`.
+A listing takes a while on every file system. If a file is renamed meanwhile, the
+listing may miss it although it was there all the time: see :func:`settled`.
 """
 
 from __future__ import annotations
@@ -17,8 +16,9 @@ import os
 import re
 import stat
 import time
+import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Set
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, NamedTuple, TypeVar
@@ -31,32 +31,36 @@ from pyspark_kafkalog.errors import LogDirectoryError
 _SCHEME = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+)(?P<rest>:.*)\Z", re.DOTALL)
 _ARROW_SCHEMES = frozenset({"file", "s3", "gs", "gcs", "hdfs", "viewfs", "abfs", "abfss"})
 _ALIASES = {"s3a": "s3", "s3n": "s3"}
-"""Names that Hadoop gives to file systems of pyarrow."""
+"""Hadoop's names for file systems of pyarrow."""
+_STORES = frozenset({"s3", "gcs", "abfs"})
+"""Object stores: a file appears whole when its stream is closed."""
+NEW_SUFFIX = ".new"
+"""Ends the name of a whole file that is about to replace the one it is named after."""
 _SECRETS = re.compile(r"(?<=://)[^/@]*@|[?].*", re.DOTALL)
-"""What a URI may hold of credentials."""
+"""The parts of a URI that may hold credentials."""
 _MAX_TEXT_FILE = 64 << 20
 _FIRST_READ = 64 << 10
-_LOOKS = 60
-"""How often one looks again at what changes under one's eyes, over 4 seconds in all."""
+_ATTEMPTS = 60
+"""How often to look again at files that keep changing, over 4 seconds in all."""
 _OPEN_FLAGS = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 _NO_FIFO = getattr(os, "O_NONBLOCK", 0)
 """Opening a FIFO would wait for a writer."""
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 _HINTS = {
-    errno.EIO: "The disk cannot read it: see the system's log, and take the file from a replica or a backup.",
+    errno.EIO: "The disk cannot read it: see the system's log, and restore it from a replica or a backup.",
     errno.EACCES: "Let the user that runs Spark's driver and workers read it.",
     errno.EPERM: "Let the user that runs Spark's driver and workers read it.",
     errno.EMFILE: "Raise the limit of open files (ulimit -n) of Spark's processes.",
     errno.ENFILE: "Raise the system's limit of open files.",
     errno.ENOMEM: "Give the process more memory, or let fewer tasks run at once.",
     errno.ENOTCONN: "Mount the file system again.",
-    errno.ETIMEDOUT: "See whether the file system is reachable, then run the query again.",
+    errno.ETIMEDOUT: "Check whether the file system is reachable, then run the query again.",
 }
 _Seen = TypeVar("_Seen")
 
 
 class Entry(NamedTuple):
-    """What a listing says of one name."""
+    """A name in a listing."""
 
     type: fs.FileType
     size: int = 0
@@ -79,7 +83,7 @@ class InputFile:
         self.size = size
         """Bytes of the file when it was opened."""
         self.mtime_ns = mtime_ns
-        """When it had been written to last when it was opened; None if the file system doesn't tell."""
+        """Time of its last change when it was opened; None if the file system has none."""
 
     def read(self, position: int, size: int) -> pa.Buffer:
         """The bytes from ``position``: ``size`` of them, fewer at the end of the file.
@@ -103,7 +107,7 @@ class InputFile:
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """A folder of a file system. Missing ones show when they are used: FileNotFoundError."""
+    """A folder of a file system. If it is missing, using it raises FileNotFoundError."""
 
     filesystem: fs.FileSystem
     path: str
@@ -119,7 +123,7 @@ class Folder:
         return self.path.rpartition("/")[2]
 
     def child(self, name: str) -> Folder:
-        """The folder ``name`` in this one, which a listing of this one has shown."""
+        """The folder ``name`` in this one."""
         return replace(self, path=self._join(name))
 
     def parent(self) -> Folder:
@@ -128,7 +132,7 @@ class Folder:
         return replace(self, path=path, top=os.path.realpath(path) if self._is_local else path)
 
     def label(self, name: str = "") -> str:
-        """This folder, or the file ``name`` in it, as error messages give it."""
+        """This folder, or the file ``name`` in it, for error messages."""
         return self.prefix + (self._join(name) if name else self.path)
 
     def list(
@@ -136,12 +140,12 @@ class Folder:
         wanted: Callable[[str], object] = bool,
         key: Callable[[Collection[str]], Set[Any]] = frozenset,
     ) -> dict[str, Entry]:
-        """The names in the folder, with the type, size and time of what they lead to, :func:`settled`.
+        """The names in the folder, with the type, size and time of their targets, :func:`settled`.
 
-        The type is NotFound where that was gone when it was looked at.
+        The type is NotFound where the target had vanished after the listing.
 
-        :param wanted: whether a name is to be looked at.
-        :param key: what must not be missing, made of the wanted names; by default all of them.
+        :param wanted: says whether to include a name.
+        :param key: makes of the wanted names what must not be missing; by default all of them.
         :raises FileNotFoundError: if the folder is gone.
         :raises LogDirectoryError: if it keeps changing.
         """
@@ -149,7 +153,7 @@ class Folder:
         return settled(key(names), lambda: self._entries(wanted), key, self.label())
 
     def look(self, name: str) -> Entry:
-        """What :meth:`list` says of ``name``; its type is NotFound if there is none."""
+        """The entry of ``name`` as in :meth:`list`; its type is NotFound if there is none."""
         with _named(self.label(name)):
             if self._is_local:
                 return _local_entry(self._join(name))
@@ -163,9 +167,9 @@ class Folder:
             return bool(self.filesystem.get_file_info(self.path).type == fs.FileType.Directory)
 
     def changed(self) -> tuple[int, ...] | None:
-        """What becomes another when a name in the folder comes or goes; None where nothing tells.
+        """A value that changes when a name in the folder comes or goes; None if the file system has none.
 
-        Two changes within the clock's resolution, some milliseconds on local disks, may leave it the same.
+        A second change within the clock's resolution, some milliseconds on local disks, may not change it.
         """
         if not self._is_local:
             return None
@@ -176,8 +180,8 @@ class Folder:
     def open(self, name: str) -> InputFile:
         """Open the file ``name``.
 
-        :raises FileNotFoundError: if there is none any more.
-        :raises LogDirectoryError: if it is no regular file, or a link that leads out of ``top``.
+        :raises FileNotFoundError: if it is gone.
+        :raises LogDirectoryError: if it is not a regular file, or is a link that leads out of ``top``.
         """
         path, label = self._join(name), self.label(name)
         with _named(label):
@@ -200,7 +204,7 @@ class Folder:
     def read(self, name: str, *, before: bytes | None = None) -> bytes | None:
         """The bytes of the small file ``name``; None if there is none.
 
-        :param before: they end where this begins; the file may be large, then.
+        :param before: read only up to these bytes; the file may be large then.
         """
         try:
             with self.open(name) as file:
@@ -212,9 +216,58 @@ class Folder:
                     if size >= file.size:
                         return data
                     size *= 4
-                raise LogDirectoryError(f"A file of {file.size} bytes is no checkpoint", file=file.name)
+                raise LogDirectoryError(f"Expected a small text file, got {file.size} bytes", file=file.name)
         except FileNotFoundError:
             return None
+
+    def replace(self, name: str, data: bytes) -> None:
+        """Put a whole new file ``name`` in place of the old one, if any; the folder is made if it is missing.
+
+        HDFS and some file systems of fsspec rename to new names only. There the old file is deleted once
+        the new one is whole under a name of its own, where :meth:`read_replaced` finds it after a kill.
+        Nothing is flushed: what must outlast a loss of power goes through :mod:`.log.durable`.
+
+        :raises OSError: if it cannot be written.
+        """
+        self.filesystem.create_dir(self.path, recursive=True)
+        path, new = self._join(name), self._join(name + NEW_SUFFIX)
+        if self.filesystem.type_name in _STORES:
+            self._write(path, data)
+            return
+        temporary = self._join(f".{name}.{uuid.uuid4().hex}")
+        self._write(temporary, data)
+        try:
+            self.filesystem.move(temporary, path)
+        except OSError:
+            if not self._is_file(path):
+                raise
+            if self._is_file(new):  # left by a kill, and the file itself is good
+                self.filesystem.delete_file(new)
+            self.filesystem.move(temporary, new)
+            self.filesystem.delete_file(path)
+            self.filesystem.move(new, path)
+
+    def read_replaced(self, name: str) -> bytes | None:
+        """What :meth:`replace` put into the file ``name``; None if there is none.
+
+        :raises OSError: if it cannot be read.
+        """
+        for candidate in (name, name + NEW_SUFFIX, name):  # renamed between the first look and the second
+            with (
+                suppress(FileNotFoundError),
+                self.filesystem.open_input_file(self._join(candidate)) as file,
+            ):
+                data: bytes = file.read()
+                return data
+        return None
+
+    def _write(self, path: str, data: bytes) -> None:
+        with self.filesystem.open_output_stream(path) as stream:
+            stream.write(data)
+
+    def _is_file(self, path: str) -> bool:
+        self._forget()
+        return bool(self.filesystem.get_file_info(path).type == fs.FileType.File)
 
     def check_inside(self, name: str) -> None:
         """:class:`LogDirectoryError` if ``name`` is a link that leads out of ``top`` (local file systems)."""
@@ -224,9 +277,9 @@ class Folder:
         target = os.path.realpath(path)
         if os.path.commonpath([self.top, target]) != self.top:
             raise LogDirectoryError(
-                "A symbolic link that leads out of the log directory",
+                "A symbolic link leads out of the log directory",
                 file=self.label(name),
-                hint="Name the directory that it leads to as a path of its own.",
+                hint="Give its target as a path of its own.",
             )
 
     @property
@@ -234,25 +287,25 @@ class Folder:
         return isinstance(self.filesystem, fs.LocalFileSystem)
 
     def _names(self) -> Iterable[str]:
-        """The names in the folder as one listing has them."""
+        """The names in the folder, in one listing."""
         if not self._is_local:
             return self._entries(bool)
         with _named(self.label()):
             return os.listdir(self.path)
 
     def _entries(self, wanted: Callable[[str], object]) -> dict[str, Entry]:
-        """The wanted names as one listing has them, and what each leads to just after it."""
+        """The wanted names in one listing, each with its target just after the listing."""
         with _named(self.label()):
             if self._is_local:
                 with os.scandir(self.path) as listed:
-                    found = [one for one in listed if wanted(one.name)]
-                return {one.name: _local_entry(one.path, one) for one in found}
+                    entries = [entry for entry in listed if wanted(entry.name)]
+                return {entry.name: _local_entry(entry.path, entry) for entry in entries}
             self._forget()
             infos = self.filesystem.get_file_info(fs.FileSelector(self.path))
         return {info.base_name: _entry(info) for info in infos if wanted(info.base_name)}
 
     def _forget(self) -> None:
-        """Some file systems of fsspec show what they listed once for ever."""
+        """Drop cached listings, which some file systems of fsspec keep for ever."""
         handler = getattr(self.filesystem, "handler", None)
         if isinstance(handler, fs.FSSpecHandler):
             handler.fs.invalidate_cache(self.path)
@@ -264,15 +317,15 @@ class Folder:
 def settled(
     before: Set[Any], look: Callable[[], _Seen], key: Callable[[_Seen], Set[Any]], file: str
 ) -> _Seen:
-    """What ``look`` sees, once it misses nothing that was seen the time before.
+    """What ``look`` sees, once it misses nothing that the look before saw.
 
-    A listing lacks a file that goes by two names in turn if it looks for each at the wrong moment. The next
-    one has it, unless the same happens once more to the very same file, for which the cleaner
-    would have to come back to it between the two.
+    A listing misses a renamed file if it looks for each of the two names at the wrong moment. The next
+    listing has it, unless the same happens again to the same file, for which the cleaner would have
+    to come back to it in between.
 
-    :param before: what was seen first.
-    :param key: what must not be missing of what ``look`` sees.
-    :raises LogDirectoryError: that names ``file``, if there is always something missing.
+    :param before: what the first look saw.
+    :param key: makes of what ``look`` sees what must not be missing.
+    :raises LogDirectoryError: naming ``file``, if something is always missing.
     """
     attempt = 0
     while True:
@@ -286,16 +339,16 @@ def settled(
 
 
 def wait(attempt: int, file: str, change: object = "names come and go") -> None:
-    """Wait for a moment, longer at each attempt, before looking again at files that have changed.
+    """Wait a moment, longer at each attempt, before looking again at files that have changed.
 
-    :param change: what was seen to change, for the error.
-    :raises LogDirectoryError: that names ``file``, if this was the last attempt.
+    :param change: what has changed, for the error.
+    :raises LogDirectoryError: naming ``file``, if this was the last attempt.
     """
-    if attempt + 1 >= _LOOKS:
+    if attempt + 1 >= _ATTEMPTS:
         raise LogDirectoryError(
             f"The folder keeps changing while it is read: {change}",
             file=file,
-            hint="Run the query again when less of it is moved, compacted or deleted.",
+            hint="Run the query again when fewer of its files are moved, compacted or deleted.",
         )
     if attempt:
         time.sleep(min(0.001 * 1.2**attempt, 0.1))
@@ -303,7 +356,7 @@ def wait(attempt: int, file: str, change: object = "names come and go") -> None:
 
 @contextmanager
 def _named(file: str) -> Iterator[None]:
-    """Turn what the system or a store refuses, such as permission, into an error that names the file."""
+    """Turn errors of the system or a store, such as a missing permission, into ones that name the file."""
     try:
         yield
     except FileNotFoundError:
@@ -320,7 +373,7 @@ def _entry(info: fs.FileInfo) -> Entry:
 
 
 def _local_entry(path: str, listed: os.DirEntry[str] | None = None) -> Entry:
-    """What a path leads to. Of folders a listing itself tells all that matters."""
+    """The target of a path. For folders the listing itself has all that matters."""
     if listed is not None and listed.is_dir():
         return Entry(fs.FileType.Directory)
     try:
@@ -335,12 +388,12 @@ def _local_entry(path: str, listed: os.DirEntry[str] | None = None) -> Entry:
 def _read(file: io.FileIO, size: int) -> pa.Buffer:
     """The next ``size`` bytes, fewer at the end of the file, in memory of Arrow's pool."""
     buffer = pa.allocate_buffer(size, resizable=True)
-    view, got = memoryview(buffer), 0
-    while got < size:
-        count = file.readinto(view[got:])
+    view, filled = memoryview(buffer), 0
+    while filled < size:
+        count = file.readinto(view[filled:])
         if not count:
-            return buffer.slice(0, got)
-        got += count
+            return buffer.slice(0, filled)
+        filled += count
     return buffer
 
 
@@ -352,11 +405,7 @@ def open_folder(location: str) -> Folder:
     folder = locate(location)
     kind = folder.filesystem.get_file_info(folder.path).type
     if kind == fs.FileType.NotFound:
-        raise LogDirectoryError(
-            "The log directory does not exist",
-            file=folder.label(),
-            hint="Give Kafka's log.dirs or one partition's folder; a worker must see it under the same path.",
-        )
+        raise no_such_directory(folder)
     if kind != fs.FileType.Directory:
         raise LogDirectoryError(
             "The log directory is not a folder",
@@ -364,6 +413,15 @@ def open_folder(location: str) -> Folder:
             hint="Give the folder that holds the <topic>-<partition> folders, or one of those.",
         )
     return folder
+
+
+def no_such_directory(folder: Folder) -> LogDirectoryError:
+    """The error for a log directory that is not there."""
+    return LogDirectoryError(
+        "The log directory does not exist",
+        file=folder.label(),
+        hint="Give Kafka's log.dirs or one partition's folder; a worker must see it under the same path.",
+    )
 
 
 def locate(location: str) -> Folder:
@@ -382,7 +440,7 @@ def locate(location: str) -> Folder:
         folder.filesystem.get_file_info(folder.path)
         return folder
     except Exception as e:
-        # What stores and their clients raise is of every kind; the text names the cause.
+        # Stores and their clients raise all kinds of errors; the text names the cause.
         shown = _SECRETS.sub("", location)
         raise LogDirectoryError(
             f"Cannot open the folder: {str(e).replace(location, shown)}",

@@ -1,7 +1,7 @@
-"""Spare Python workers walks over the objects of all modules, of which numba and kafka-python bring 150,000.
+"""Keep Python's garbage collector away from modules: numba and kafka-python bring 150,000 objects.
 
-While modules are loaded Python's garbage collector walks them over and over, which takes a third of
-the time. And PySpark's daemon collects all garbage after every task, plan and commit, in some 50 ms.
+While modules are loading, the collector walks them over and over, which takes a third of the time.
+And PySpark's daemon collects all garbage after every task, plan and commit, in some 50 ms.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _frozen_modules = 0
 
 @contextmanager
 def loading() -> Iterator[None]:
-    """Where modules are loaded: nothing is collected meanwhile, and they are kept from being walked later."""
+    """Load modules without collections meanwhile, and exempt them from later ones."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -28,10 +28,10 @@ def loading() -> Iterator[None]:
 
 
 def freeze_modules() -> None:
-    """Keep what exists now, modules above all, from being walked again. Where a worker's part ends.
+    """Exempt what exists now, above all modules, from later collections; call it where a worker's part ends.
 
-    Objects are still freed when nothing refers to them; only cycles of them are not.
-    Does nothing while no more modules are loaded than the last time.
+    Objects are still freed when nothing refers to them, unless they form cycles.
+    Does nothing if no modules were loaded since the last call.
     """
     _freeze_more_modules(collect=True)
 

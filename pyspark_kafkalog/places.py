@@ -1,16 +1,21 @@
-"""From what the user says of a place of records to the place itself, its consumer groups and its sink."""
+"""Opens the place that the options name, its consumer groups and its sink."""
 
 from __future__ import annotations
+
+import sys
 
 from pyspark_kafkalog.model import GroupOffsets, Place, Sink
 from pyspark_kafkalog.options.settings import PlaceOptions, WriteOptions
 
+if sys.platform == "win32":  # which has neither fork nor fcntl
+    raise ImportError("pyspark-kafkalog runs on Linux and macOS, not on Windows")
+
 
 def open_place(options: PlaceOptions, *, reached: bool = False) -> Place:
-    """The place that the options name, for this thread. Brokers are not called before they are asked.
+    """The place that the options name, for this thread. It connects to brokers on first use.
 
-    :param reached: whether the place has answered another process of the same query: then brokers are waited
-        for where they don't answer this one, and the roots of a directory are not listed.
+    :param reached: whether the place has answered another process of the same query: then this one waits
+        for brokers that don't answer, and lists the roots of a directory only if it has to.
     """
     if options.brokers is not None:
         from pyspark_kafkalog.broker.cluster.pool import note_reached
@@ -22,11 +27,11 @@ def open_place(options: PlaceOptions, *, reached: bool = False) -> Place:
         return Brokers(options.brokers, options.fetch)
     from pyspark_kafkalog.log.read.directory import LogDirectory
 
-    return LogDirectory.open(options.paths, checked=reached)
+    return LogDirectory.open(options.paths, check=not reached)
 
 
 def import_reading(options: PlaceOptions) -> None:
-    """Import now what the place would when it is first read from."""
+    """Import now the modules that the place needs for its first read."""
     if options.brokers is not None:
         import pyspark_kafkalog.broker.fetch.fetcher  # noqa: F401
 
@@ -34,8 +39,8 @@ def import_reading(options: PlaceOptions) -> None:
 def open_groups(options: PlaceOptions, *, timeout: float | None = None) -> GroupOffsets:
     """The consumer groups of the place that the options name, for this thread.
 
-    :param timeout: seconds that one call may take, where None is what the place's own settings say; in
-        a directory that is the wait for another writer.
+    :param timeout: seconds that one call may take, in a directory the wait for another writer; None for the
+        place's own settings.
     """
     if options.brokers is not None:
         from pyspark_kafkalog.broker.groups.groups import BrokerGroups
@@ -50,7 +55,7 @@ def open_groups(options: PlaceOptions, *, timeout: float | None = None) -> Group
 
 
 def open_sink(options: WriteOptions) -> Sink:
-    """What takes rows into the place that the options name.
+    """The sink of the place that the options name.
 
     :raises LogDirectoryLockedError: if a broker runs on the directory.
     """

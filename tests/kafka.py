@@ -1,6 +1,6 @@
 """A real Apache Kafka for the tests: its tools, and a broker on loopback.
 
-Needs Java and pip's PySpark alone; :mod:`tests.kafka_jars` has where the jars come from.
+It needs only Java and pip's PySpark; :mod:`tests.kafka_jars` says where the jars come from.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _COMPLAINT = re.compile(
 
 
 def dump_log_segments(*files: Path, deep: bool = True, sanity: bool = False) -> str:
-    """What Kafka's DumpLogSegments prints of ``.log``, ``.index`` and ``.timeindex`` files.
+    """What Kafka's DumpLogSegments prints about ``.log``, ``.index`` and ``.timeindex`` files.
 
     An index is compared entry by entry with the log file beside it, or with
     ``sanity`` only checked as a starting broker does. AssertionError if the
@@ -66,7 +66,7 @@ def dump_log_segments(*files: Path, deep: bool = True, sanity: bool = False) -> 
 
 
 def new_id() -> str:
-    """An id as StorageTool's random-uuid makes it: 22 characters, the first no dash."""
+    """An id like that of StorageTool's random-uuid: 22 characters, not beginning with a dash."""
     while True:
         found = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         if not found.startswith("-"):
@@ -98,7 +98,7 @@ def _formatted(options: tuple[str, ...]) -> Mapping[str, bytes]:
 
 @dataclass(frozen=True)
 class Listener:
-    """A port for clients beside the plain one. They are sent to ``advertised``, or to the port itself."""
+    """An extra port for clients. Metadata sends them to ``advertised``, by default the port itself."""
 
     name: str
     protocol: str
@@ -111,10 +111,10 @@ class Listener:
 
 
 class Broker(KafkaService):
-    """One Kafka broker with a controller, on loopback with a log directory of its own.
+    """One Kafka broker with a controller, on loopback with its own log directory.
 
-    ``folder`` is the broker's alone. Stop and start again keeps ports and data.
-    Without ``voters``, ports of controllers by node id, it is a cluster of its own.
+    ``folder`` is the broker's alone. Stopping and starting keeps ports and data.
+    Without ``voters``, the controllers' ports by node id, it is a cluster by itself.
     """
 
     def __init__(
@@ -142,14 +142,16 @@ class Broker(KafkaService):
             "process.roles": "broker,controller",
             "node.id": node_id,
             "controller.quorum.voters": ",".join(f"{node}@127.0.0.1:{port}" for node, port in voters.items()),
-            "listeners": ",".join(f"{its.name}://{its.address}" for its in [*served, controller]),
+            "listeners": ",".join(
+                f"{listener.name}://{listener.address}" for listener in [*served, controller]
+            ),
             "advertised.listeners": ",".join(
-                f"{its.name}://{its.advertised or its.address}" for its in served
+                f"{listener.name}://{listener.advertised or listener.address}" for listener in served
             ),
             "controller.listener.names": controller.name,
             "inter.broker.listener.name": "PLAINTEXT",
             "listener.security.protocol.map": ",".join(
-                f"{its.name}:{its.protocol}" for its in [*served, controller]
+                f"{listener.name}:{listener.protocol}" for listener in [*served, controller]
             ),
             "log.dirs": self.log_dir,
             **SMALL_BROKER,
@@ -162,7 +164,7 @@ class Broker(KafkaService):
         self._server = JavaServer(kafka_jars(), "kafka.Kafka", file, self.output, [f"-Xmx{heap}"])
 
     def format(self, cluster_id: str) -> None:
-        """Set the stopped broker up anew, with nothing of what it had."""
+        """Format the stopped broker anew, without its old data."""
         self.cluster_id = cluster_id
         shutil.rmtree(self.log_dir, ignore_errors=True)
         self.log_dir.mkdir()
@@ -177,14 +179,14 @@ class Broker(KafkaService):
         self.wait_until_ready(timeout)
 
     def launch(self) -> None:
-        """Start, and do not wait: a broker of a cluster answers only when others do."""
+        """Start without waiting: a broker of a cluster answers only when others do."""
         self._server.launch()
 
     def wait_until_ready(self, timeout: float = 60) -> None:
         self._server.wait_until(lambda: listens(self.bootstrap) and self.answers(), timeout)
 
     def stop(self, *, kill: bool = False, timeout: float = 60) -> None:
-        """End the broker by SIGTERM, which shuts it down cleanly, or by SIGKILL; wait for its end."""
+        """Stop the broker by SIGTERM, which is a clean shutdown, or by SIGKILL, and wait for its end."""
         self._server.stop(kill=kill, timeout=timeout)
 
     @property
@@ -208,7 +210,7 @@ class Broker(KafkaService):
         return folders
 
     def plant(self, log_directory: Path) -> None:
-        """Put the partitions of a log directory in the place of this stopped broker's own of the same names.
+        """Replace this stopped broker's partitions by those of a log directory with the same names.
 
         Each keeps the ``partition.metadata`` of its predecessor, which holds the id of the broker's topic.
         """

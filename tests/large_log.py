@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from pyspark_kafkalog.codec.encode import encode
+from pyspark_kafkalog.codec.walk import walk
 from pyspark_kafkalog.errors import DataLossError
 from pyspark_kafkalog.model import (
     EncodeSettings,
@@ -88,12 +89,13 @@ class Log:
         read_committed: bool,
         on_corrupt: OnCorrupt | None = None,
         topic_id: str = "",
+        confirm: bool = False,
     ) -> Iterator[Slice]:
         if offsets.start < self.log_start:
             raise DataLossError("Gone", topic_partition=partition, offset=offsets.start)
         self.fetched.update(range(*offsets))
         data = b"".join(self._batch(offset) for offset in range(*offsets) if self.values[offset] is not None)
-        yield Slice(pa.py_buffer(data), Origin())
+        yield Slice(pa.py_buffer(data), walk(data).table, Origin())
 
     def _batch(self, offset: int) -> bytes:
         values = pa.array([self.values[offset]], pa.binary())

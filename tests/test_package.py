@@ -32,9 +32,16 @@ def test_planning_loads_neither_arrow_nor_numba() -> None:
 def test_without_pyspark_there_is_a_package_and_no_data_source() -> None:
     code = (
         "import sys; sys.modules['pyspark'] = None; import pyspark_kafkalog;"
-        "print(*(name for name in pyspark_kafkalog.__all__ if hasattr(pyspark_kafkalog, name)))"
+        "print(*(name for name in pyspark_kafkalog.__all__ if not hasattr(pyspark_kafkalog, name)))"
     )
-    assert run(code) == "__version__ worker_python"
+    assert run(code) == "AuditListener DefaultSource LagListener reassemble"
+
+
+def test_windows_is_told_in_a_sentence() -> None:
+    code = "import sys; sys.platform = 'win32'; import pyspark_kafkalog, pyspark_kafkalog.places"
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    last = done.stderr.splitlines()[-1]
+    assert last == "ImportError: pyspark-kafkalog runs on Linux and macOS, not on Windows"
 
 
 def test_the_data_source_is_there_for_spark_to_find() -> None:

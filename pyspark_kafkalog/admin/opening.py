@@ -1,4 +1,4 @@
-"""From options, as Spark's reader takes them, to a place and to its consumer groups."""
+"""Opens a place and its consumer groups from options, as Spark's reader takes them."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from pyspark_kafkalog.places import open_groups, open_place
 
 
 def place_of(options: Mapping[str, str]) -> Place:
-    """The log directory of ``path``, or the cluster of ``kafka.bootstrap.servers`` and what clients are told.
+    """The log directory in ``path``, or the cluster behind ``kafka.bootstrap.servers``.
 
-    :raises OptionError: for options that are wrong.
+    :raises OptionError: for invalid options.
     """
     return open_place(_checked(options))
 
 
 def groups_of(options: Mapping[str, str]) -> GroupOffsets:
-    """The consumer groups there; see :func:`place_of`."""
+    """The consumer groups of that place; see :func:`place_of`."""
     return open_groups(_checked(options))
 
 

@@ -1,1 +1,1 @@
-"""Counts messages, and keeps the counts where the files of the place are."""
+"""Counts messages per task, and stores the counts in files."""

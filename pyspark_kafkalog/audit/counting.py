@@ -2,7 +2,7 @@
 
 The counts are those of LinkedIn's clients (``AbstractAuditor``,
 ``CountingAuditStats``): a message counts once, however many message segments it
-has, with the bytes of its key and value before it is split, or after it is put together.
+has, with the bytes of its key and value before it is split or after it is reassembled.
 """
 
 from __future__ import annotations
@@ -31,18 +31,20 @@ if TYPE_CHECKING:
 PRODUCER, CONSUMER = "producer", "consumer"
 ATTEMPT, SUCCESS, FAILURE = "ATTEMPT", "SUCCESS", "FAILURE"
 DROPPED = "DROPPED-"
-"""Stands before the reason for which a reader dropped a message."""
+"""Prefix of the reason for which a reader dropped a message."""
 
-_MOST_EMPTY = 1000
-"""Buckets without messages that may lie between others: cheaper than to sort the messages."""
+_MAX_EMPTY_BUCKETS = 1000
+"""Up to so many empty buckets are counted too, which is cheaper than sorting the messages."""
 
 _log = logging.getLogger("pyspark_kafkalog")
 
 
 class AuditedTask(NamedTuple):
-    """Whose messages are counted: a share of a micro-batch, or of a batch, whose ``batch`` is None.
+    """Whose messages are counted: a task's share of a micro-batch, or of a batch job.
 
-    ``share`` names it within its batch, and is the same when it is done again.
+    ``side`` is ``producer`` or ``consumer``. ``query`` and ``batch`` are the ids of a stream and its
+    micro-batch; a batch job has a random ``query``, and None. ``share`` names the task's share within the
+    batch, and stays the same when the task is run again.
     """
 
     side: str
@@ -52,7 +54,11 @@ class AuditedTask(NamedTuple):
 
 
 class AuditCount(NamedTuple):
-    """Messages of one kind in one bucket of time, which starts at ``bucket_start`` ms; None if unknown."""
+    """Messages of one topic and kind in one bucket of time, and the bytes of their keys and values.
+
+    ``kind`` is ``ATTEMPT``, ``SUCCESS`` or ``FAILURE``, or ``DROPPED-`` and why a reader dropped a large
+    message. ``bucket_start`` is in ms since the epoch; None where timestamps are not known.
+    """
 
     topic: str
     kind: str
@@ -62,17 +68,40 @@ class AuditCount(NamedTuple):
 
 
 class Auditor(Protocol):
-    """What is told of all messages of one task. Made as ``Class(task, bucket_ms)``."""
+    """Counts the messages of one task, as LinkedIn's ``Auditor`` does. For the option ``auditor.class``.
+
+    Write a class with these methods. Each task calls it as ``Class(task, bucket_ms)``, with an
+    :class:`AuditedTask` and the width of a bucket in milliseconds. An error that it raises fails the
+    task, unless the task has already failed. ::
+
+        from collections import Counter
+
+        from pyspark_kafkalog import AuditCount, AuditedTask
+
+        class Totals:
+            def __init__(self, task: AuditedTask, bucket_ms: int) -> None:
+                self._messages, self._bytes = Counter(), Counter()
+
+            def record(self, count: AuditCount) -> None:
+                self._messages[count.topic, count.kind] += count.messages
+                self._bytes[count.topic, count.kind] += count.bytes
+
+            def close(self) -> list[AuditCount]:
+                return [
+                    AuditCount(topic, kind, None, messages, self._bytes[topic, kind])
+                    for (topic, kind), messages in self._messages.items()
+                ]
+    """
 
     def record(self, count: AuditCount) -> None:
-        """Called some times for each arrow batch, with what is new."""
+        """Add messages of an arrow batch; when a write ends, also the outcome of its attempts."""
 
     def close(self) -> Iterable[AuditCount]:
-        """What to report of the task; called once, at its end."""
+        """Return the counts to report of the task. Called once, when the task ends."""
 
 
 class CountingAuditor:
-    """Sums up what it is told."""
+    """Sums the counts."""
 
     def __init__(self, task: AuditedTask, bucket_ms: int) -> None:
         self._sums: dict[tuple[str, str, int | None], tuple[int, int]] = {}
@@ -88,7 +117,7 @@ class CountingAuditor:
 
 
 def load_auditor(name: str, task: AuditedTask, bucket_ms: int) -> Auditor:
-    """The auditor of a task: ``counting``, or one of the user's at ``module:name``.
+    """The auditor of a task: ``counting``, or a class of the user's at ``module:name``.
 
     :raises OptionError: if it can't be imported or is not callable.
     """
@@ -99,7 +128,7 @@ def load_auditor(name: str, task: AuditedTask, bucket_ms: int) -> Auditor:
 
 
 class TaskAudit:
-    """Feeds the auditor of one task, and keeps what it reports."""
+    """Feeds the auditor of one task, and stores what it reports."""
 
     def __init__(self, options: AuditOptions, task: AuditedTask) -> None:
         self._options = options
@@ -108,27 +137,27 @@ class TaskAudit:
         self._attempts = CountingAuditor(task, options.bucket_ms)
 
     def count(self, topic: str, kind: str, sizes: np.ndarray, timestamps: np.ndarray | None) -> None:
-        """Count messages, given the bytes of each and, if they are known, ms."""
+        """Count messages, given their sizes in bytes and, if known, their timestamps in ms."""
         for found in counted(topic, kind, sizes, timestamps, self._options.bucket_ms):
             self._auditor.record(found)
             if kind == ATTEMPT:
                 self._attempts.record(found)
 
-    def attempts_became(self, kind: str) -> None:
-        """Count all attempts once more, as what became of them."""
+    def count_attempts_as(self, kind: str) -> None:
+        """Count all attempts again under ``kind``, their outcome."""
         for count in self._attempts.close():
             self._auditor.record(count._replace(kind=kind))
 
     def report(self, *, share: str | None = None, awaits_commit: bool = False) -> None:
-        """Log the counts, and put them where the options say.
+        """Log the counts, and write them to the location in the options.
 
-        :param share: stands for that of the task.
-        :param awaits_commit: successes count once the batch is marked as committed.
-        :raises LogDirectoryError: if that can't be written.
+        :param share: replaces the share of the task.
+        :param awaits_commit: successes count only once the batch is marked as committed.
+        :raises LogDirectoryError: if the file can't be written.
         """
         counts = sorted(self._auditor.close(), key=_order)
         for count in counts:
-            _log.info("%s", told(count, self._options.bucket_ms))
+            _log.info("%s", format_count(count, self._options.bucket_ms))
         if self._options.location is None:
             return
         rows = [_row(self._task, count, self._options.bucket_ms) for count in counts]
@@ -139,9 +168,9 @@ class TaskAudit:
 
 
 class WriteAudit:
-    """Counts what one task writes: attempts, and at the end what became of them. A context manager.
+    """A context manager that counts what one task writes: attempts, and at the end their outcome.
 
-    A task that fails leaves a file for each attempt, which counts whatever becomes of the next one.
+    A task that fails leaves a file for each attempt. It counts, whatever becomes of the next attempt.
     """
 
     def __init__(
@@ -165,20 +194,20 @@ class WriteAudit:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is None:
-            self._audit.attempts_became(SUCCESS)
+            self._audit.count_attempts_as(SUCCESS)
             self._audit.report(awaits_commit=self._awaits_commit)
             return
         try:
-            self._audit.attempts_became(FAILURE)
+            self._audit.count_attempts_as(FAILURE)
             self._audit.report(share=self._failed_share)
         except Exception:
-            _log.warning("The audit of a task that failed is lost", exc_info=True)  # not its cause
+            _log.warning("The audit of a task that failed is lost", exc_info=True)  # must not hide the cause
 
 
 class ReadAudit:
-    """Counts what one task reads of one topic: what it delivers, and large messages that it drops.
+    """Counts what one task reads of one topic: the rows it delivers, and the large messages it drops.
 
-    Bytes and buckets of time are counted as far as the columns key, value and timestamp are there.
+    Bytes are counted if the columns key and value are read, buckets of time if timestamp is.
     """
 
     def __init__(self, options: AuditOptions, task: AuditedTask, topic: str) -> None:
@@ -186,9 +215,9 @@ class ReadAudit:
         self._topic = topic
 
     def passing(self, arrow_batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows, counted as they pass; the counts are reported when the last has passed.
+        """The rows, counted as they pass; the counts are reported after the last row.
 
-        Rows that tell of a dropped message, in a column ``dropped``, are no messages.
+        Rows of dropped messages (column ``dropped``) do not count.
         """
         for rows in arrow_batches:
             self.delivered(rows)
@@ -202,13 +231,13 @@ class ReadAudit:
         self._audit.count(self._topic, SUCCESS, message_sizes(rows), _milliseconds(rows))
 
     def dropped(self, messages: Sequence[Dropped]) -> None:
-        """Count messages that were dropped, with the bytes of their slices that were held."""
-        for reason, some in groupby(messages, key=lambda message: message.reason.value):
-            sizes = [sum(len(one.slice or b"") for one in message.segments) for message in some]
+        """Count dropped messages, with the bytes of the slices that were held."""
+        for reason, group in groupby(messages, key=lambda message: message.reason.value):
+            sizes = [sum(len(segment.slice or b"") for segment in message.segments) for message in group]
             self._audit.count(self._topic, DROPPED + reason, np.array(sizes, np.int64), None)
 
     def dropped_for(self, reason: str, messages: int) -> None:
-        """Count so many messages that were dropped, of whose bytes nothing is known."""
+        """Count this many dropped messages of unknown size."""
         self._audit.count(self._topic, DROPPED + reason, np.zeros(messages, np.int64), None)
 
     def report(self) -> None:
@@ -217,23 +246,23 @@ class ReadAudit:
 
 
 def committed(options: AuditOptions, task: AuditedTask, shares: int) -> None:
-    """Mark the batch of ``task`` as visible: what its tasks wrote, in so many shares, has succeeded.
+    """Mark the batch of ``task`` as visible: all that its tasks wrote, in this many shares, has succeeded.
 
-    :raises LogDirectoryError: if that can't be written.
+    :raises LogDirectoryError: if the file can't be written.
     """
     if options.location is not None:
         mark_committed(options.location, folders(task), shares)
 
 
 def folders(task: AuditedTask) -> tuple[str, ...]:
-    """The folders below the location that hold the files of a batch."""
+    """The folders, below the location, of a batch's files."""
     return task.side, task.query, "batch" if task.batch is None else str(task.batch)
 
 
 def counted(
     topic: str, kind: str, sizes: np.ndarray, timestamps: np.ndarray | None, bucket_ms: int
 ) -> Iterator[AuditCount]:
-    """The sums of messages, by bucket: a timestamp divided by ``bucket_ms``, towards zero as Java does."""
+    """The counts by bucket: the timestamp divided by ``bucket_ms``, rounded towards zero as in Java."""
     if not sizes.size:
         return
     if timestamps is None:
@@ -244,7 +273,7 @@ def counted(
         yield AuditCount(topic, kind, first * bucket_ms, sizes.size, int(sizes.sum()))
         return
     buckets = _bucket(timestamps, bucket_ms)
-    if last - first > _MOST_EMPTY + sizes.size:
+    if last - first > _MAX_EMPTY_BUCKETS + sizes.size:
         found, places = np.unique(buckets, return_inverse=True)
     else:
         found, places = np.arange(first, last + 1), buckets - first
@@ -256,14 +285,14 @@ def counted(
 
 
 def _bucket(timestamps: np.ndarray, bucket_ms: int) -> np.ndarray:
-    """Division towards zero."""
+    """Divides, rounding towards zero."""
     if timestamps.min() >= 0:
         return timestamps // bucket_ms
     return np.where(timestamps < 0, -(-timestamps // bucket_ms), timestamps // bucket_ms)
 
 
 def message_sizes(rows: pa.RecordBatch) -> np.ndarray:
-    """For each row the bytes of key and value, of those that there are; null counts as none."""
+    """The bytes of key and value in each row, as far as the columns exist; null counts 0."""
     sizes = np.zeros(rows.num_rows, np.int64)
     for name in "key", "value":
         if name not in rows.schema.names:
@@ -283,7 +312,7 @@ def _milliseconds(rows: pa.RecordBatch) -> np.ndarray | None:
     return micros // 1000
 
 
-def told(count: AuditCount, bucket_ms: int) -> str:
+def format_count(count: AuditCount, bucket_ms: int) -> str:
     """A count as LinkedIn's LoggingAuditor logs it, in UTC."""
     start = count.bucket_start
     if start is None:
@@ -295,7 +324,7 @@ def told(count: AuditCount, bucket_ms: int) -> str:
 
 
 def _date(milliseconds: int) -> str:
-    """As Java's Date prints itself, whatever the locale is here."""
+    """The time as Java's Date prints it, whatever the locale."""
     try:
         date = datetime.datetime.fromtimestamp(milliseconds / 1000, datetime.timezone.utc)
     except (ValueError, OverflowError, OSError):
@@ -320,8 +349,8 @@ def _row(task: AuditedTask, count: AuditCount, bucket_ms: int) -> dict[str, Any]
     }
 
 
-def told_of_batch(location: str, side: str, query: str, batch: int) -> Iterator[str]:
-    """What one side has counted of a micro-batch: the sums over its tasks, as :func:`told` tells them."""
+def batch_report(location: str, side: str, query: str, batch: int) -> Iterator[str]:
+    """The counts of one side of a micro-batch, summed over its tasks, as :func:`format_count` writes them."""
     task = AuditedTask(side, query, batch, "")
     widths: dict[AuditCount, int] = {}
     auditor = CountingAuditor(task, 0)
@@ -331,7 +360,7 @@ def told_of_batch(location: str, side: str, query: str, batch: int) -> Iterator[
         auditor.record(count)
         widths[count._replace(messages=0, bytes=0)] = 1 if start is None else row["bucketEnd"] - start
     for count in sorted(auditor.close(), key=_order):
-        yield f"{side} {told(count, widths[count._replace(messages=0, bytes=0)])}"
+        yield f"{side} {format_count(count, widths[count._replace(messages=0, bytes=0)])}"
 
 
 def _order(count: AuditCount) -> tuple[str, str, int]:
@@ -339,9 +368,9 @@ def _order(count: AuditCount) -> tuple[str, str, int]:
 
 
 def audit_rows(location: str, within: tuple[str, ...] = ()) -> Iterator[dict[str, Any]]:
-    """The counts at a location, one for each task, bucket and kind; times in ms.
+    """The counts at a location, one per task, bucket and kind; times in ms.
 
-    :param within: of these folders only.
+    :param within: only those in these folders.
     """
     for data, is_committed in read_audits(location, within):
         for line in data.splitlines():

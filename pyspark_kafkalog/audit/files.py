@@ -1,99 +1,74 @@
-"""The files of an audit: one for each share of the work, replaced when the share is done again.
+"""The files of an audit: one for each share of the work, replaced when the share is run again.
 
-``<location>/<side>/<query>/<batch>/<share>.jsonl``; a file ``committed`` beside those
-of a batch says that it is complete, and how many shares it had.
+``<location>/<side>/<query>/<batch>/<share>.jsonl``; a file ``committed`` beside them
+says that the batch is complete, and how many shares it had.
 """
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
-from contextlib import suppress
+from dataclasses import replace
 
 from pyarrow import fs
 
 from pyspark_kafkalog.errors import LogDirectoryError
-from pyspark_kafkalog.filesystem import Folder, locate
+from pyspark_kafkalog.filesystem import NEW_SUFFIX, locate
 
 COMMITTED = "committed"
 _SUFFIX = ".jsonl"
-_WITH_RENAMES = ("local", "hdfs")
 
 
 def put_audit(location: str, folders: tuple[str, ...], name: str, data: bytes) -> None:
-    """Let the file of a share hold ``data``, whole or not at all.
+    """Write the file of a share atomically.
 
-    :raises LogDirectoryError: if that can't be written.
+    :raises LogDirectoryError: if it can't be written.
     """
     _put(location, folders, name + _SUFFIX, data)
 
 
 def mark_committed(location: str, folders: tuple[str, ...], shares: int) -> None:
-    """Say that the work in this folder is complete, and in how many numbered shares it was done.
+    """Note that the work in this folder is complete, and how many numbered shares it had.
 
-    :raises LogDirectoryError: if that can't be written.
+    :raises LogDirectoryError: if it can't be written.
     """
     _put(location, folders, COMMITTED, str(shares).encode())
 
 
 def read_audits(location: str, folders: tuple[str, ...] = ()) -> Iterator[tuple[bytes, bool]]:
-    """The bytes of each file, and whether the work in its folder is marked as committed.
+    """The content of each file, and whether the work in its folder is marked as committed.
 
-    Shares that only an earlier run had, which divided the work otherwise, are left out.
+    Left out are shares of an earlier run that divided the work into more shares.
     """
-    folder = locate(location)
-    path = "/".join((folder.path, *folders))
-    found = folder.filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True, recursive=True))
-    paths = sorted(info.path for info in found if info.type == fs.FileType.File)
+    top = locate(location)
+    path = "/".join((top.path, *folders))
+    found = top.filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True, recursive=True))
+    paths = {info.path.removesuffix(NEW_SUFFIX) for info in found if info.type == fs.FileType.File}
+    files = [path.rpartition("/")[::2] for path in sorted(paths)]
     shares = {
-        path.rpartition("/")[0]: int(_read(folder, path) or 0)
-        for path in paths
-        if path.endswith(f"/{COMMITTED}")
+        folder: int(replace(top, path=folder).read_replaced(name) or 0)
+        for folder, name in files
+        if name == COMMITTED
     }
-    for path in paths:
-        if not path.endswith(_SUFFIX):
+    for folder, name in files:
+        if not name.endswith(_SUFFIX):
             continue
-        parent, _, name = path.rpartition("/")
         number = name.partition(".")[0]
-        if parent in shares and number.isdigit() and int(number) >= shares[parent]:
+        if folder in shares and number.isdigit() and int(number) >= shares[folder]:
             continue
-        data = _read(folder, path)
+        data = replace(top, path=folder).read_replaced(name)
         if data is not None:
-            yield data, parent in shares
-
-
-def _read(folder: Folder, path: str) -> bytes | None:
-    try:
-        with folder.filesystem.open_input_file(path) as file:
-            data: bytes = file.read()
-            return data
-    except FileNotFoundError:  # replaced just now
-        return None
+            yield data, folder in shares
 
 
 def _put(location: str, folders: tuple[str, ...], name: str, data: bytes) -> None:
-    top = locate(location)
-    filesystem, path = top.filesystem, "/".join((top.path, *folders))
+    folder = locate(location)
+    for child in folders:
+        folder = folder.child(child)
     try:
-        filesystem.create_dir(path, recursive=True)
-        if filesystem.type_name not in _WITH_RENAMES:
-            # An object appears when its stream is closed.
-            _write(top, f"{path}/{name}", data)
-            return
-        temporary = f"{path}/.{name}.{uuid.uuid4().hex}"
-        _write(top, temporary, data)
-        if filesystem.type_name == "hdfs":  # which renames to new names only
-            with suppress(FileNotFoundError):
-                filesystem.delete_file(f"{path}/{name}")
-        filesystem.move(temporary, f"{path}/{name}")
+        folder.replace(name, data)
     except OSError as e:
         raise LogDirectoryError(
             f"Cannot write the audit: {e}",
-            file=top.label("/".join((*folders, name))),
-            hint="The option auditLocation must name a folder that all workers can write to.",
+            file=folder.label(name),
+            hint="Set auditLocation to a folder that all workers can write to.",
         ) from None
-
-
-def _write(top: Folder, path: str, data: bytes) -> None:
-    with top.filesystem.open_output_stream(path) as stream:
-        stream.write(data)

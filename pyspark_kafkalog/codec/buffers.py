@@ -1,4 +1,4 @@
-"""Memory: bytes of others as arrays, and arrays of our own."""
+"""Memory: foreign bytes as arrays, and arrays of our own."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ def as_array(buffer: Buffer) -> np.ndarray:
 def allocate(size: int, kind: type[np.generic] = np.uint8) -> np.ndarray:
     """An array of ``size`` elements from Arrow's memory pool.
 
-    It keeps pages for the next batch, where malloc gives large blocks back: decoding is three times as fast.
+    The pool keeps pages for the next batch, where malloc gives large blocks back: decoding is thrice as fast.
     """
     return np.frombuffer(pa.allocate_buffer(size * np.dtype(kind).itemsize), kind)
 
 
 class Stage:
-    """Decompressed bytes of several batches one after another, in one array that grows and is used again.
+    """Decompressed bytes of several batches one after another, in one array that grows and is reused.
 
-    :param capacity: bytes that the array has at first. Memory that is not written to costs nothing; an
-        array that has to grow costs a copy, and decoding of 8 MiB in lz4 a fifth of its time.
+    :param capacity: bytes of the array at first. Unused memory costs nothing; an array that has to grow
+        costs a copy, which is a fifth of the time to decode 8 MiB of lz4.
     """
 
     def __init__(self, capacity: int = 1 << 20) -> None:
@@ -39,27 +39,27 @@ class Stage:
 
     @cached_property
     def zstd(self) -> zstandard.ZstdDecompressor:
-        """For one thread at a time, as all of this. To make it takes as long as 16 KiB to decompress."""
+        """For one thread at a time, like the stage. Making it takes as long as decompressing 16 KiB."""
         return zstandard.ZstdDecompressor()
 
     @property
     def data(self) -> np.ndarray:
-        """What was staged. It moves when more is added, so ask again."""
+        """The staged bytes. They move when more are added, so ask again."""
         return self._array[: self.size]
 
     def clear(self) -> None:
-        """Forget what was staged."""
+        """Forget the staged bytes."""
         self.size = 0
 
     def reserve(self, size: int) -> None:
-        """Have room for ``size`` bytes more."""
+        """Make room for ``size`` more bytes."""
         if self._array.size - self.size < size:
             array = allocate(max(2 * self._array.size, self.size + size))
             array[: self.size] = self.data
             self._array = array
 
     def room(self, size: int) -> np.ndarray:
-        """The next ``size`` bytes, to be written to; they are not staged thereby."""
+        """The next ``size`` bytes, to write to; add to :attr:`size` what was written."""
         self.reserve(size)
         return self._array[self.size : self.size + size]
 
@@ -73,7 +73,7 @@ class Stage:
         limit = self.size + max_bytes
         while self.size < limit:
             self.reserve(1)
-            got = stream.readinto(self._array[self.size : limit])
-            if not got:
+            count = stream.readinto(self._array[self.size : limit])
+            if not count:
                 return
-            self.size += got
+            self.size += count

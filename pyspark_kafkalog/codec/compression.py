@@ -6,8 +6,8 @@ is over the wrong bytes in magic 0 (KAFKA-3160, KIP-57), and whose blocks must
 not depend on each other (KafkaLZ4BlockInputStream). The Java producer and
 librdkafka leave out how large the content of lz4 and zstd is.
 
-What producers usually make is decompressed at once, by the fastest library for it. All else goes
-through pyarrow's stream: what is larger than expected, in several frames, of unusual form, or invalid.
+What producers usually write is decompressed at once, by the fastest library for it. Anything else goes
+through pyarrow's stream: larger than expected, in several frames, of unusual form, or invalid.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _STREAM_FAILURES = (pa.ArrowException, OSError, ValueError)
 _FAILURES_AT_ONCE = (cramjam.DecompressionError, zstandard.ZstdError, ValueError)
 
 _LIKELY_RATIO = 32
-"""Few batches decompress to more than so many times their size."""
+"""Few batches decompress to more than this many times their size."""
 
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _ZSTD_CHECKSUM_BIT, _ZSTD_REPEATED = 0x04, 1
@@ -50,10 +50,10 @@ def decompress(
 ) -> np.ndarray:
     """The decompressed bytes of ``data``, appended to ``stage``.
 
-    :param compression: id in a batch's attributes, see :data:`.format.COMPRESSION_NAMES`.
+    :param compression: the id in a batch's attributes, see :data:`.format.COMPRESSION_NAMES`.
     :param magic: format of the batch; zstd exists since 2, and lz4 was framed wrongly in 0.
-    :raises CorruptRecordError: without a place, if the bytes or the compression are not
-        valid, or give more than ``max_bytes``.
+    :raises CorruptRecordError: without a place, if the bytes or the compression are
+        invalid, or give more than ``max_bytes``.
     """
     stage = Stage() if stage is None else stage
     start = stage.size
@@ -66,7 +66,7 @@ def decompress(
             data = lz4.with_right_header_checksum(data)
         _decompress_frames(compression, data, stage, max_bytes)
     else:
-        raise CorruptRecordError(f"Unknown compression {compression} for magic {magic}")
+        raise CorruptRecordError(f"Compression {compression} is unknown in magic {magic}")
     return stage.data[start:]
 
 
@@ -81,7 +81,7 @@ def decompress_each(
 ) -> Iterator[int]:
     """:func:`decompress` each ``data[start:end]`` of v2 batches; yields what ``stage`` then holds."""
     for compression, start, end in zip(compressions.tolist(), starts.tolist(), ends.tolist(), strict=True):
-        if start < end:  # compaction leaves no bytes to decompress where it removed all records
+        if start < end:  # compaction leaves no bytes to decompress where it has removed all records
             decompress(compression, data[start:end], magic=2, max_bytes=max_bytes, stage=stage)
         yield stage.size
 
@@ -125,25 +125,25 @@ def _decompress_frames(compression: int, data: np.ndarray, stage: Stage, max_byt
 
 
 def _decompress_at_once(compression: int, data: np.ndarray, stage: Stage, max_bytes: int) -> None:
-    """Raises one of _FAILURES_AT_ONCE for what must be streamed; some of it may be staged then."""
-    most = min(_LIKELY_RATIO * data.size, max_bytes)
+    """Raises one of _FAILURES_AT_ONCE if the data must be streamed; some of it may be staged then."""
+    limit = min(_LIKELY_RATIO * data.size, max_bytes)
     if compression == LZ4:
         lz4.decompress_frame(data, stage, max_bytes)
     elif compression == GZIP:
-        stage.size += cramjam.gzip.decompress_into(data, stage.room(most))
+        stage.size += cramjam.gzip.decompress_into(data, stage.room(limit))
     else:
-        _check_zstd_frame(data, most)
-        stage.append(as_array(stage.zstd.decompress(data, max_output_size=most)))
+        _check_zstd_frame(data, limit)
+        stage.append(as_array(stage.zstd.decompress(data, max_output_size=limit)))
 
 
-def _check_zstd_frame(data: np.ndarray, most: int) -> None:
+def _check_zstd_frame(data: np.ndarray, limit: int) -> None:
     """Refuse with ValueError what zstandard does not check (RFC 8878).
 
-    It allocates as much as a frame says that it holds, believes one that says 0, and
-    leaves out what follows. Each block has a header of 3 bytes: last, type, size.
+    It allocates as much as a frame claims to hold, believes one that claims 0, and
+    ignores what follows. Each block has a header of 3 bytes: last, type, size.
     """
     size = zstandard.frame_content_size(data)
-    if size == 0 or size > most:
+    if size == 0 or size > limit:
         raise ValueError("Empty or too large")
     view, position, header = memoryview(data), zstandard.frame_header_size(data), 0  # type: ignore[arg-type]
     while not header & 1 and position < len(view):
@@ -167,19 +167,19 @@ def _decompress_snappy(data: np.ndarray, stage: Stage, max_bytes: int) -> None:
 
 
 def _snappy_blocks(data: np.ndarray) -> Iterator[np.ndarray]:
-    """Raw snappy; or xerial's header, whose versions do not matter, and blocks: int32 size, raw snappy."""
+    """The data, if it is raw snappy; or the blocks after xerial's header: int32 size, raw snappy."""
     view = memoryview(data)  # type: ignore[arg-type]
     if view[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
         yield data
         return
     position = _XERIAL_HEADER.size
     if len(view) < position:
-        raise CorruptRecordError("A snappy header is cut short")
+        raise CorruptRecordError("The snappy header is cut short")
     while position < len(view):
         size = int.from_bytes(view[position : position + 4], "big", signed=True)
         position += 4
         if not 0 < size <= len(view) - position:
-            raise CorruptRecordError(f"A snappy block of {size} bytes does not fit its batch")
+            raise CorruptRecordError(f"A snappy block of {size} bytes does not fit into its batch")
         yield data[position : position + size]
         position += size
 

@@ -43,7 +43,7 @@ def encode(
         optionally ``key`` (binary or string), and optionally ``headers``
         (list<struct<key: string, value: binary>>). Other columns are ignored.
     :param rows: int64 row numbers; None stands for all rows.
-    :param topic_partition: what the records are for, only named in errors.
+    :param topic_partition: where the records go, only named in errors.
     :return: batches whose base offsets count from 0; baseOffset and partitionLeaderEpoch
         lie outside the CRC, so that the append can set them.
     :raises InvalidRecordError: for a null or negative timestamp, a null header or header key.
@@ -53,10 +53,10 @@ def encode(
     if rows is None:
         rows = np.arange(records.num_rows, dtype=np.int64)
     record_sizes, starts, sizes = (np.empty(rows.size, np.int64) for _ in range(3))
-    status, found = kernels.plan(*columns, rows, settings.batch_size, record_sizes, starts, sizes)
+    status, count = kernels.plan(*columns, rows, settings.batch_size, record_sizes, starts, sizes)
     if status != kernels.OK:
-        raise _refused(status, int(rows[found]), records, topic_partition)
-    starts, sizes = starts[:found], sizes[:found]
+        raise _refused(status, int(rows[count]), records, topic_partition)
+    starts, sizes = starts[:count], sizes[:count]
     compression = COMPRESSION_NAMES.index(settings.compression)
     attributes = compression | (TRANSACTIONAL_BIT if settings.transactional else 0)
     data = allocate(int(sizes.sum()))
@@ -74,15 +74,15 @@ def encode(
     )
     if compression != NONE:
         data, sizes = _compressed(data, sizes, compression)
-    if found and sizes.max() > settings.max_message_bytes:
+    if count and sizes.max() > settings.max_message_bytes:
         raise RecordTooLargeError(
-            f"A record batch of {sizes.max()} bytes, over {settings.limit} = {settings.max_message_bytes}",
+            f"A record batch of {sizes.max()} bytes exceeds {settings.limit} = {settings.max_message_bytes}",
             topic_partition=topic_partition,
-            hint=f"Raise {settings.limit}, or lower batch.size if it is the larger one.",
+            hint=f"Raise {settings.limit}, or lower batch.size if that is larger.",
         )
     positions = np.cumsum(sizes) - sizes
     put_checksums(data, positions, sizes)
-    return Encoded(data, rows.size, found)
+    return Encoded(data, rows.size, count)
 
 
 def put_checksums(data: np.ndarray, positions: np.ndarray, sizes: np.ndarray) -> None:
@@ -113,7 +113,7 @@ def _compressed(data: np.ndarray, sizes: np.ndarray, compression: int) -> tuple[
 
 
 def _columns(records: pa.RecordBatch, topic_partition: TopicPartition) -> _Columns:
-    """What the kernels need to know of ``records``, in the order of their arguments."""
+    """``records`` as the first arguments of the kernels."""
     names = records.schema.names
     timestamps = records.column("timestamp")
     if timestamps.null_count:
@@ -143,10 +143,10 @@ def _refused(status: int, row: int, records: pa.RecordBatch, topic_partition: To
     if status == kernels.BAD_TIMESTAMP:
         timestamp = records.column("timestamp")[row].as_py()
         return InvalidRecordError(
-            f"Negative timestamp {timestamp}",
+            f"Timestamp {timestamp} is negative",
             topic_partition=topic_partition,
-            hint="A record's timestamp is milliseconds since 1970, or -1 for none.",
+            hint="Give milliseconds since 1970, or -1 for none.",
         )
     if status == kernels.RECORD_TOO_LARGE:
-        return RecordTooLargeError("A record takes more than 2 GiB", topic_partition=topic_partition)
+        return RecordTooLargeError("A record is larger than 2 GiB", topic_partition=topic_partition)
     return IndexError(f"No row {row} among {records.num_rows}")

@@ -1,8 +1,8 @@
 """The one way in which this package compiles: numba, explicit signatures, cached on disk.
 
-A compiled function reads what hostile bytes tell it to, so each one checks
-every length against its buffer and returns a status code; none raises, because
-an exception raised in compiled code leaks its arrays. Callers allocate.
+Compiled functions follow lengths in hostile bytes, so each one checks every length
+against its buffer and returns a status code. None raises, because an exception
+raised in compiled code leaks its arrays. Callers allocate.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 njit: Any = partial(numba.njit, _nrt=False)
-"""Without numba's runtime, whose counts of references to arrays took three quarters of an encoder's time."""
+"""Without numba's runtime, whose reference counts of arrays took three quarters of an encoder's time."""
 config: Any = numba.config
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -40,7 +40,7 @@ Integers: TypeAlias = Any
 def kernel(signature: Any) -> Callable[[Function], Function]:
     """Compile a function for ``signature`` when its module is imported, and keep the machine code on disk.
 
-    Where no place for the cache can be written (numba #7883) it is compiled anew.
+    Where the cache cannot be written (numba #7883) it is compiled anew.
     The cache does not tell checked code from unchecked, so NUMBA_BOUNDSCHECK turns it off.
     """
 

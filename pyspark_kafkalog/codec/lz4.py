@@ -1,8 +1,8 @@
-"""LZ4 frames: taken apart, written as Java reads them, and mended where magic 0 wrote them wrong.
+"""LZ4 frames: read, written as Java reads them, and repaired where magic 0 wrote them wrong.
 
-Layout: magic, descriptor (flags, block size, maybe content size and dictionary id), a
-byte of checksum, then blocks behind their sizes (uint32, little-endian) up to a size of
-0, and maybe a checksum of the content.
+Layout: magic, descriptor (flags, block size, maybe content size and dictionary id), one
+checksum byte, then blocks, each after its size (uint32, little-endian), a size of 0, and
+maybe a checksum of the content.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _CONTENT_SIZE_BIT, _DICTIONARY_BIT = 0x08, 0x01
 
 @lru_cache
 def header_checksum(descriptor: bytes) -> int:
-    """What stands behind a descriptor of under 16 bytes: the second byte of its XXH32."""
+    """The checksum byte after a descriptor of under 16 bytes: the second byte of its XXH32."""
     words = len(descriptor) // 4
     value = 374761393 + len(descriptor)
     for word in struct.unpack_from(f"<{words}I", descriptor):
@@ -43,14 +43,14 @@ def header_checksum(descriptor: bytes) -> int:
 
 
 def decompress_frame(frame: np.ndarray, stage: Stage, max_bytes: int) -> None:
-    """Stage what a frame gives, block by block: twice as fast as cramjam or pyarrow do it with one of 16 KiB.
+    """Stage the content of a frame, block by block: twice as fast as cramjam or pyarrow for one of 16 KiB.
 
     :raises ValueError: or cramjam.DecompressionError, if it is not one frame as Kafka's producers make it,
         is invalid, or gives more than ``max_bytes``. Some of it may be staged then.
     """
     data = memoryview(frame)  # type: ignore[arg-type]
     if len(data) < 15 or data[:4] != _MAGIC:
-        raise ValueError("Too short, or no frame")
+        raise ValueError("Too short, or not a frame")
     flags, first = data[4], 7
     if flags & _CONTENT_SIZE_BIT:
         first = 15
@@ -63,7 +63,7 @@ def decompress_frame(frame: np.ndarray, stage: Stage, max_bytes: int) -> None:
         size = header & ~_STORED
         position += 4 + size
         if not 0 < size <= _BLOCK or position > len(data):
-            raise ValueError("A block that does not fit")
+            raise ValueError("A block does not fit")
         block, room = frame[position - size : position], stage.room(min(_BLOCK, limit - stage.size))
         if header == size:
             size = cramjam.lz4.decompress_block_into(block, room, output_len=room.size)
@@ -79,7 +79,7 @@ def decompress_frame(frame: np.ndarray, stage: Stage, max_bytes: int) -> None:
 
 
 def compress_frame(data: np.ndarray) -> bytes:
-    """An LZ4 frame of our own making, as pyarrow's over 64 KiB have dependent blocks, which Java refuses."""
+    """An LZ4 frame with independent blocks: pyarrow's over 64 KiB have dependent ones, which Java refuses."""
     codec = pa.Codec("lz4_raw")
     header = struct.pack("<4sBBq", _MAGIC, _PLAIN_FLAGS | _CONTENT_SIZE_BIT, _BLOCK_CODE, data.size)
     parts = [header, bytes([header_checksum(header[4:])])]
@@ -95,9 +95,9 @@ def compress_frame(data: np.ndarray) -> bytes:
 
 
 def with_right_header_checksum(frame: np.ndarray) -> np.ndarray:
-    """A copy of a magic 0 LZ4 frame with the right header checksum; readers must not verify what it had."""
+    """A copy of a magic 0 LZ4 frame with the right header checksum; readers must not verify the original."""
     if frame.size < 7:
-        raise CorruptRecordError("An lz4 frame is cut short")
+        raise CorruptRecordError("The lz4 frame is cut short")
     flags = int(frame[4])
     at = 6 + (8 if flags & _CONTENT_SIZE_BIT else 0) + (4 if flags & _DICTIONARY_BIT else 0)
     fixed = frame.copy()

@@ -1,8 +1,8 @@
 """Compiled writing: plan and fill v2 record batches, stamp their headers, hash keys.
 
-The rows of an Arrow batch are laid out in two passes over the same arrays: the
-first finds what each batch and record takes, the second fills a buffer of
-exactly that size. Nothing is raised or allocated here (see :mod:`.jit`).
+The rows of an Arrow batch are written in two passes over the same arrays: the
+first finds the size of each batch and record, the second fills a buffer of exactly
+that size. Nothing is raised or allocated here (see :mod:`.jit`).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _COLUMNS = (_BINARY, _BINARY, _LIST, _BINARY, _BINARY, INT64S)
 """key, value, headers, the headers' keys, their values, timestamps."""
 
 OK, NO_SUCH_ROW, BAD_TIMESTAMP, RECORD_TOO_LARGE = range(4)
-"""What :func:`plan` answers; any but the first is about the row where it stopped."""
+"""Results of :func:`plan`; all but the first are about the row where it stopped."""
 
 _MAX_RECORD_SIZE = (1 << 31) - 1 - 128
 """A batch's size is an int32; this leaves room for its header and the record's own length."""
@@ -126,10 +126,10 @@ def plan(
     batch_starts: np.ndarray,
     batch_sizes: np.ndarray,
 ) -> tuple[int, int]:
-    """Cut ``rows`` into batches of at most ``batch_size`` bytes, one record at least.
+    """Divide ``rows`` into batches of at most ``batch_size`` bytes, or of one record.
 
-    Fills, for each row, the size of its record (without its own length); for each
-    batch, the index into ``rows`` where it starts, and its whole size.
+    Fills for each row the size of its record (without the length field), and for each
+    batch the index into ``rows`` where it starts, and its whole size.
 
     :return: (:data:`OK`, number of batches), or (what is wrong, index into ``rows``).
     """
@@ -195,7 +195,7 @@ def fill(
     base_sequence: int,
     out: np.ndarray,
 ) -> None:
-    """Write the batches that :func:`plan` found, all but their CRCs, one behind the other.
+    """Write the batches that :func:`plan` found, except for their CRCs, one after another.
 
     Base offsets count from 0, leader epochs are -1 (Kafka's NO_PARTITION_LEADER_EPOCH).
     """
@@ -281,7 +281,7 @@ def murmur2_partitions(keys: Column, num_partitions: int, partitions: np.ndarray
 
 @kernel(void(_BINARY, OUT_INT64))
 def add_lengths(column: Column, sizes: np.ndarray) -> None:
-    """Add to each of ``sizes`` the bytes that the column has in that row; null has none."""
+    """Add to each of ``sizes`` the bytes of the column in that row; a null has none."""
     offsets, validity, _ = column
     for row in range(sizes.size):
         if not _is_null(validity, row):
@@ -299,8 +299,8 @@ def sticky_partitions(
 ) -> tuple[int, int]:
     """Partition of each record: from ``partition`` on, the next one after every ``batch_size`` bytes.
 
-    :param filled: bytes that ``partition`` has had already.
-    :return: the partition of the record to come, and the bytes that it has had.
+    :param filled: bytes that ``partition`` already has.
+    :return: the partition of the next record, and the bytes that it already has.
     """
     for row in range(partitions.size):
         partitions[row] = partition
@@ -315,7 +315,7 @@ def sticky_partitions(
 def group_rows(partitions: np.ndarray, ends: np.ndarray, rows: np.ndarray) -> None:
     """Sort row numbers by partition, stably.
 
-    ``ends[p]``, all zero before, becomes the place in ``rows`` behind the last row of partition p.
+    ``ends[p]``, zero at first, becomes the index in ``rows`` after the last row of partition p.
     """
     for row in range(partitions.size):
         ends[partitions[row]] += 1

@@ -1,6 +1,6 @@
-"""Rows of one partition with message segments become rows with whole messages.
+"""Turns rows of one partition that hold message segments into rows that hold whole messages.
 
-What li-apache-kafka-clients' ConsumerRecordsProcessor does record by record is done here a batch
+Does what ConsumerRecordsProcessor of li-apache-kafka-clients does record by record, but a batch
 at a time: ordinary rows pass in runs, and each output batch is one gather.
 """
 
@@ -23,12 +23,12 @@ from pyspark_kafkalog.largemessage.snapshot import dump, load
 from pyspark_kafkalog.model import AssemblerSettings, TopicPartition
 
 ReadAgain = Callable[[Sequence[int]], pa.RecordBatch]
-"""Gives the rows of some offsets, with columns offset, value and headers, without those that are gone."""
+"""Reads the rows of some offsets, with columns offset, value and headers; leaves out those that are gone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reassembled:
-    """What some rows came to: whole messages, and what will not become one."""
+    """What some rows gave: whole messages, and what was dropped."""
 
     rows: pa.RecordBatch
     dropped: list[Dropped]
@@ -36,7 +36,7 @@ class Reassembled:
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """Rows at hand."""
+    """The rows of one call, with their value column as arrays."""
 
     rows: pa.RecordBatch
     offsets: np.ndarray
@@ -56,9 +56,9 @@ class _Batch:
 class Reassembler:
     """Delivers the messages of one partition, whose rows are fed in the order of their offsets.
 
-    :param evict: False if whatever is open can be read again: then no message is dropped because of the
-        capacity, but slices of the oldest are forgotten, and got by ``read_again`` when one completes.
-    :param state: what :meth:`state` of another one gave.
+    :param evict: False if open messages can be read again. Then none is dropped because of the capacity:
+        slices of the oldest are forgotten, and read by ``read_again`` when the message completes.
+    :param state: what :meth:`state` of an earlier one gave.
     :param extra_columns: whether rows get ``startingOffset`` and ``segmentCount``.
     """
 
@@ -83,18 +83,18 @@ class Reassembler:
 
         A delivered row is that of the record that completed its message, with the whole value.
 
-        :param now_ms: the time, if what is open is to expire by it.
+        :param now_ms: the time, if open messages are to expire by it.
         :raises LargeMessageDroppedError: see :meth:`.assembler.Assembler.add`; the rows are lost then.
         """
-        (reassembled,) = self.feed_in_parts(rows, now_ms=now_ms, most_bytes=INT64_MAX)
+        (reassembled,) = self.feed_in_parts(rows, now_ms=now_ms, max_bytes=INT64_MAX)
         return reassembled
 
     def feed_in_parts(
-        self, rows: pa.RecordBatch, *, now_ms: int = -1, most_bytes: int = 1 << 26
+        self, rows: pa.RecordBatch, *, now_ms: int = -1, max_bytes: int = 1 << 26
     ) -> Iterator[Reassembled]:
-        """As :meth:`feed`, in parts that end where whole messages exceed ``most_bytes``; to be exhausted.
+        """Like :meth:`feed`, in parts that end where whole messages exceed ``max_bytes``; exhaust it.
 
-        Many messages can be completed by one small batch, if evicting none keeps them open.
+        Without eviction one small batch can complete many messages.
         """
         found = find(rows)
         if found is None and not self._assembler.messages:
@@ -103,35 +103,35 @@ class Reassembler:
             yield Reassembled(rows, self._take_dropped())
             return
         marks = None if found is None else found.marks
-        for runs in self._runs(_Batch.of(rows), found, now_ms, most_bytes):
+        for runs in self._runs(_Batch.of(rows), found, now_ms, max_bytes):
             yield Reassembled(
                 delivered(rows, runs, marks, extra_columns=self._extra_columns), self._take_dropped()
             )
 
     def adopt(self, messages: Sequence[OpenMessage]) -> None:
-        """Let messages be open as told, also such as began before what was fed."""
+        """Add open messages, which may have begun before the first row that was fed."""
         opened = self._assembler.messages | {message.message_id: message for message in messages}
         self._assembler.restore(opened.values(), self._assembler.used)
 
     def expire(self, now_ms: int) -> list[Dropped]:
-        """Give up what has been open for too long a time."""
+        """Drop the messages that have been open for too long."""
         self._assembler.expire_by_time(now_ms, self._last_offset)
         return self._take_dropped()
 
     def next_expiry_ms(self) -> int | None:
-        """The least time at which :meth:`expire` gives something up; None: never."""
+        """The least time at which :meth:`expire` drops something; None if it never does."""
         return self._assembler.next_expiry_ms
 
     def safe_offset(self, current: int) -> int | None:
-        """Where the oldest message began that is open after the record ``current``; None if none is."""
+        """Where the oldest message that is open after the record ``current`` began; None if none is open."""
         return self._assembler.safe_offset(current)
 
     def open_messages(self) -> list[OpenMessage]:
-        """What is incomplete, in the order in which it began; not to be changed."""
+        """The incomplete messages in the order in which they began; don't change them."""
         return list(self._assembler.messages.values())
 
     def state(self) -> bytes | None:
-        """All that a later :class:`Reassembler` must know; None if no message is open."""
+        """All that a later :class:`Reassembler` needs; None if no message is open."""
         return dump(self._assembler, self._last_offset)
 
     def _take_dropped(self) -> list[Dropped]:
@@ -140,9 +140,9 @@ class Reassembler:
         return dropped
 
     def _runs(
-        self, batch: _Batch, found: Segments | None, now_ms: int, most_bytes: int
+        self, batch: _Batch, found: Segments | None, now_ms: int, max_bytes: int
     ) -> Iterator[list[Run]]:
-        """Go through the rows; gives those to deliver, at least one list."""
+        """Go through the rows and yield the runs to deliver, at least one list."""
         runs: list[Run] = []
         touched: set[bytes] = set()
         position = size = 0
@@ -154,8 +154,8 @@ class Reassembler:
                 run = self._segment(batch, row, arrival, error, now_ms)
                 if run is not None:
                     runs.append(run)
-                    size += sum(one.size for one in run.message.slices) if run.message else 0
-                    if size > most_bytes:
+                    size += sum(part.size for part in run.message.slices) if run.message else 0
+                    if size > max_bytes:
                         yield runs
                         runs, size = [], 0
         self._ordinary(batch, position, batch.rows.num_rows, runs)
@@ -167,7 +167,7 @@ class Reassembler:
         yield runs
 
     def _ordinary(self, batch: _Batch, start: int, stop: int, runs: list[Run]) -> None:
-        """Rows without message segments: what has become too old is given up before each of them."""
+        """Add rows without message segments, and drop what is too old before each of them."""
         while start < stop:
             end = stop
             if self._assembler.messages:
@@ -181,7 +181,7 @@ class Reassembler:
     def _segment(
         self, batch: _Batch, row: int, arrival: Arrival, error: DropReason | None, now_ms: int
     ) -> Run | None:
-        """Take a message segment or a row in error; returns what is to be delivered in its place."""
+        """Take a message segment or a row in error; returns what to deliver for it."""
         if error is not None:
             if not batch.rows.column("value")[row].is_valid:
                 self._assembler.expire(arrival.offset)  # such a record counts as delivered, and is lost
@@ -215,7 +215,7 @@ class Reassembler:
         return slices if len(slices) == len(pieces) else None
 
     def _copy_out(self, touched: set[bytes], batch: _Batch) -> None:
-        """Let those of ``touched`` that are open not keep the batch alive, only their own slices of it."""
+        """Copy the slices of open messages in ``touched``, so that they don't keep the batch alive."""
         for message_id in touched & self._assembler.messages.keys():
             for piece in self._assembler.messages[message_id].pieces.values():
                 if piece.slice is not None and piece.offset >= batch.offsets[0]:

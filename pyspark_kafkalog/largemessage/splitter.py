@@ -1,9 +1,9 @@
-"""Messages with large values become message segments, as LinkedIn's producer writes them.
+"""Splits large values into message segments, as LinkedIn's producer writes them.
 
 Source: li-apache-kafka-clients 1.0.66, ``LiKafkaProducerImpl`` and
 ``MessageSplitterImpl``. What is large is decided for all messages of an Arrow
-batch at once; only partitions that get large ones have their records expanded,
-in stretches of a bounded size.
+batch at once. Only partitions that get large ones have their records expanded,
+a bounded number of bytes at a time.
 """
 
 from __future__ import annotations
@@ -35,29 +35,29 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.model import SplitterSettings
 
 _WITH_PREFIX = 1
-"""The type of a header ``_lm`` that only repeats what the prefix says."""
-_MOST_BYTES = 256 << 20
+"""The type of a header ``_lm`` that only repeats the prefix."""
+_MAX_BYTES = 256 << 20
 _RECORD_BYTES = 128
-"""About what arrays take for a message segment besides its slice, key and headers."""
+"""About the memory of a message segment besides its slice, key and headers."""
 
 MessageIds = Callable[[int], bytes]
-"""Gives so many message ids, of 16 bytes each."""
+"""Gives this many message ids, of 16 bytes each."""
 
 
 class Splitter:
-    """Splits the values of records, by rules that hold for a whole write.
+    """Splits the values of records by the rules of one write.
 
     :param ids: where message ids come from.
-    :param most_bytes: about how many bytes of message segments are made at a time.
+    :param max_bytes: about how many bytes of message segments are made at a time.
     """
 
-    def __init__(self, settings: SplitterSettings, ids: MessageIds, *, most_bytes: int = _MOST_BYTES) -> None:
+    def __init__(self, settings: SplitterSettings, ids: MessageIds, *, max_bytes: int = _MAX_BYTES) -> None:
         self._settings = settings
         self._ids = ids
-        self._most_bytes = most_bytes
+        self._max_bytes = max_bytes
 
     def split(self, records: pa.RecordBatch) -> SplitRecords:
-        """Decide what is split, and give each message that is an id.
+        """Choose the messages to split, and give each of them an id.
 
         :param records: columns key, value, headers and timestamp, as the encoder takes them.
         """
@@ -71,50 +71,50 @@ class Splitter:
         if not (settings.timestamp_header or settings.wrap or expanded.any()):
             return SplitRecords(records)
         headers = HeaderLists.of(records.column("headers"))
-        due = np.ones(lengths.size, bool)
+        stamped = np.ones(lengths.size, bool)
         if settings.wrap:
-            due = expanded
+            stamped = expanded
             headers = headers.cleared(~expanded)
         headers = headers.without(LM_HEADER, expanded)
         if settings.timestamp_header:
-            due = due & ~headers.rows_with(TIMESTAMP_HEADER)
-            times = int64_column(records.column("timestamp"))[due].astype(">i8")
-            headers = headers.with_last(TIMESTAMP_HEADER, times.view(np.uint8).reshape(-1, 8), due)
+            stamped = stamped & ~headers.rows_with(TIMESTAMP_HEADER)
+            times = int64_column(records.column("timestamp"))[stamped].astype(">i8")
+            headers = headers.with_last(TIMESTAMP_HEADER, times.view(np.uint8).reshape(-1, 8), stamped)
         columns = dict(zip(records.schema.names, records.columns, strict=True))
         if not expanded.any():
             return SplitRecords(_changed(records, columns, headers=headers.column()))
-        given = self._ids(int(expanded.sum()))
+        id_bytes = self._ids(int(expanded.sum()))
         ids = np.zeros((lengths.size, 2), np.uint64)
-        ids[expanded] = np.frombuffer(given, ">u8").reshape(-1, 2)
+        ids[expanded] = np.frombuffer(id_bytes, ">u8").reshape(-1, 2)
         columns["key"] = _with_generated_keys(columns["key"], is_split, ids)
         size = settings.segment_bytes
         counts = np.where(is_split, -(-lengths // size), 1)
-        each = _RECORD_BYTES + np.minimum(lengths, size) + headers.bytes
-        each += np.diff(binary_column(columns["key"])[0])
-        large = _Large(lengths, counts, each, expanded, ids, headers)
+        record_bytes = _RECORD_BYTES + np.minimum(lengths, size) + headers.bytes
+        record_bytes += np.diff(binary_column(columns["key"])[0])
+        large = _Large(lengths, counts, record_bytes, expanded, ids, headers)
         routed = _changed(records, columns, headers=headers.column())
-        return SplitRecords(routed, large, settings, self._most_bytes)
+        return SplitRecords(routed, large, settings, self._max_bytes)
 
 
 @dataclass(frozen=True)
 class _Large:
-    """For each message: its length, how many records it takes and about how many bytes each of them,
-    whether these are message segments, the halves of its id, its headers.
+    """For each message: its length, its number of records and about the bytes of each of them, whether
+    they are message segments, the halves of its id, its headers.
     """
 
     lengths: np.ndarray
     counts: np.ndarray
-    each: np.ndarray
+    record_bytes: np.ndarray
     expanded: np.ndarray
     ids: np.ndarray
     headers: HeaderLists
 
 
 class SplitRecords:
-    """Records some of which may be large messages, still one for each message.
+    """Messages before they are split: one row each, some of them large.
 
-    ``whole`` are these, with the keys and headers that their records get; they say which partition
-    a message goes to, unless a partitioner is to be asked with the key that the user gave.
+    ``whole`` has these rows with the keys and headers that their records get. They decide the partition
+    of a message, unless a partitioner has to see the key that the user gave.
     """
 
     def __init__(
@@ -122,17 +122,17 @@ class SplitRecords:
         whole: pa.RecordBatch,
         large: _Large | None = None,
         settings: SplitterSettings | None = None,
-        most_bytes: int = _MOST_BYTES,
+        max_bytes: int = _MAX_BYTES,
     ) -> None:
         self.whole = whole
         self._large = large
         self._settings = settings
-        self._most_bytes = most_bytes
+        self._max_bytes = max_bytes
 
     def of(self, rows: np.ndarray | None) -> Iterator[tuple[pa.RecordBatch, np.ndarray | None]]:
-        """The records of these messages, in order, as the encoder takes them: record batches, and rows of it.
+        """The records of these messages, in order, as the encoder takes them: Arrow batches and their rows.
 
-        Message segments of one message stand together.
+        The message segments of a message stay together.
 
         :param rows: numbers of messages; None for all.
         """
@@ -144,18 +144,18 @@ class SplitRecords:
             rows = np.arange(large.lengths.size)
         counts = large.counts[rows]
         last = np.cumsum(counts)
-        for start, stop in _stretches(counts, large.each[rows], self._most_bytes):
+        for start, stop in _stretches(counts, large.record_bytes[rows], self._max_bytes):
             wanted = np.arange(start, stop)
             places = np.searchsorted(last, wanted, side="right")
             yield self._expanded(rows[places], wanted - (last - counts)[places], counts[places]), None
 
     def _expanded(self, rows: np.ndarray, numbers: np.ndarray, counts: np.ndarray) -> pa.RecordBatch:
-        """The record of each given message that has the given number."""
+        """One record for each row: the segment of this number of that message."""
         large, settings = self._large, self._settings
         assert large is not None
         assert settings is not None
         expanded, of_messages = large.expanded[rows], rows[large.expanded[rows]]
-        about = {
+        fields = {
             "id_hi": large.ids[of_messages, 0],
             "id_lo": large.ids[of_messages, 1],
             "number": numbers[expanded],
@@ -163,12 +163,12 @@ class SplitRecords:
             "length": large.lengths[of_messages],
         }
         header_type = HEADER_ONLY_TYPE if settings.header_only else _WITH_PREFIX
-        header = _structs(LM, {**about, "type": header_type}, of_messages.size)
+        header = _structs(LM, {**fields, "type": header_type}, of_messages.size)
         headers = large.headers.take(rows).with_last(LM_HEADER, header, expanded)
         prefixes = np.empty((0, PREFIX_SIZE), np.uint8)
         if not settings.header_only:
-            check = (about["id_hi"] + about["id_lo"]) & np.uint64(0xFFFFFFFF)
-            prefixes = _structs(PREFIX, {**about, "version": 0, "check": check}, of_messages.size)
+            check = (fields["id_hi"] + fields["id_lo"]) & np.uint64(0xFFFFFFFF)
+            prefixes = _structs(PREFIX, {**fields, "version": 0, "check": check}, of_messages.size)
         columns = dict(zip(self.whole.schema.names, self.whole.columns, strict=True))
         picked = pa.array(rows)
         return _changed(
@@ -193,7 +193,7 @@ def _changed(records: pa.RecordBatch, columns: dict[str, pa.Array], **others: pa
 
 
 def _with_generated_keys(keys: pa.Array, is_split: np.ndarray, ids: np.ndarray) -> pa.Array:
-    """The id of the message is the key of its message segments, where it has none."""
+    """The keys, with the message id in place of a null key where the message is split."""
     lacking = is_split & keys.is_null().to_numpy(zero_copy_only=False)
     if not lacking.any():
         return keys
@@ -209,18 +209,18 @@ def _structs(kind: np.dtype, fields: dict[str, np.ndarray | int], count: int) ->
     return structs.view(np.uint8).reshape(count, kind.itemsize)
 
 
-def _stretches(counts: np.ndarray, each: np.ndarray, most_bytes: int) -> Iterator[tuple[int, int]]:
-    """Ranges of records of about ``most_bytes`` at most, where message i has ``counts[i]`` of ``each[i]``."""
-    records, ends = np.cumsum(counts), np.cumsum(counts * each)
+def _stretches(counts: np.ndarray, record_bytes: np.ndarray, max_bytes: int) -> Iterator[tuple[int, int]]:
+    """Ranges of records of up to about ``max_bytes``; message i has ``counts[i]`` of ``record_bytes[i]``."""
+    records, ends = np.cumsum(counts), np.cumsum(counts * record_bytes)
     start, total = 0, int(records[-1])
     while start < total:
         first = int(np.searchsorted(records, start, side="right"))
-        limit = int(ends[first] - (records[first] - start) * each[first]) + most_bytes
+        limit = int(ends[first] - (records[first] - start) * record_bytes[first]) + max_bytes
         behind = int(np.searchsorted(ends, limit, side="right"))
         stop = total
         if behind < counts.size:
-            before = int(ends[behind] - counts[behind] * each[behind])
-            stop = int(records[behind] - counts[behind]) + (limit - before) // int(each[behind])
+            before = int(ends[behind] - counts[behind] * record_bytes[behind])
+            stop = int(records[behind] - counts[behind]) + (limit - before) // int(record_bytes[behind])
         stop = max(stop, start + 1)
         yield start, stop
         start = stop
@@ -234,13 +234,13 @@ def _values(
     prefixes: np.ndarray,
     with_prefix: np.ndarray,
 ) -> pa.Array:
-    """A slice of the value of each row, of the given length, behind a prefix where there is to be one."""
+    """A slice of the value of each row, after a prefix where ``with_prefix`` says so."""
     offsets, _, data = binary_column(column)
     starts = offsets[rows].astype(np.int64) + skipped
     prefixed = with_prefix if len(prefixes) else np.zeros(rows.size, bool)
     ends = np.concatenate(([0], np.cumsum(lengths + PREFIX_SIZE * prefixed)))
     if ends[-1] > np.iinfo(np.int32).max:
-        raise RecordTooLargeError("A record takes more than 2 GiB")
+        raise RecordTooLargeError("A record is larger than 2 GiB")
     out = allocate(int(ends[-1]))
     number_of_prefix = np.where(prefixed, np.cumsum(prefixed) - 1, -1)
     done = _copy_slices(
@@ -264,7 +264,7 @@ def _copy_slices(
     number_of_prefix: np.ndarray,
     out: np.ndarray,
 ) -> int:
-    """Put all slices into ``out``, one behind the other, each behind its prefix, if any (-1: none).
+    """Put all slices into ``out`` one after another, each after its prefix, if any (-1: none).
 
     :return: how many were put; fewer than all if the next does not lie within the arrays.
     """

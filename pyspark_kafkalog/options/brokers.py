@@ -20,7 +20,7 @@ _MAX_IN_FLIGHT_IF_IDEMPOTENT = 5
 
 @dataclass(frozen=True, slots=True)
 class ConnectionOptions:
-    """How to reach a cluster; the key of what a process keeps about one. A buffer of None is the system's."""
+    """How to reach a cluster; the key of its connections in a process. A buffer of None is the system's."""
 
     bootstrap_servers: tuple[str, ...]
     client_id: str = from_option("kafka.client.id")
@@ -40,7 +40,7 @@ class ConnectionOptions:
 
 @dataclass(frozen=True, slots=True)
 class FetchOptions:
-    """How to fetch and to look up offsets; ``num_retries`` counts all attempts, as Spark's source does."""
+    """How to fetch and to look up offsets; ``num_retries`` counts all attempts, as in Spark's source."""
 
     client_rack: str = from_option("kafka.client.rack")
     fetch_min_bytes: int = from_option("kafka.fetch.min.bytes")
@@ -77,7 +77,7 @@ def connection_options(user: UserOptions) -> ConnectionOptions:
 def produce_options(user: UserOptions) -> ProduceOptions:
     """How a writer produces, after the cross-checks of Kafka's ProducerConfig.
 
-    :raises OptionError: for idempotence or a delivery timeout that was asked for and cannot be.
+    :raises OptionError: if the user asks for idempotence or a delivery timeout that other options rule out.
     """
     produce = user.fill(ProduceOptions)
     return replace(
@@ -108,7 +108,7 @@ def _is_idempotent(user: UserOptions, produce: ProduceOptions) -> bool:
             f"Option {name!r} needs {' and '.join(conflicts)}", hint="Change these, or leave it out."
         )
     if conflicts:
-        log_once(logging.INFO, "Writing is not idempotent, which would need %s", " and ".join(conflicts))
+        log_once(logging.INFO, "Writes are not idempotent: that needs %s", " and ".join(conflicts))
     return not conflicts
 
 

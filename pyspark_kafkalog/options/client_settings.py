@@ -1,4 +1,4 @@
-"""Settings of Kafka's clients that are not options here: refused with a reason, or accepted without effect.
+"""Settings of Kafka's clients that are not options here: refused with a hint, or accepted without effect.
 
 The names are those of ConsumerConfig, ProducerConfig and AdminClientConfig of 3.9 and 4.x that are
 not in :mod:`.table`.
@@ -38,7 +38,7 @@ REFUSED_READING: Mapping[str, str] = {
     "kafka.interceptor.classes": "Use DataFrame operations instead.",
     **_REFUSED,
 }
-"""What a reader refuses, the first five as Spark's source does, each with what to do instead."""
+"""Settings that a reader refuses (the first five like Spark's source), each with what to do instead."""
 
 REFUSED_WRITING: Mapping[str, str] = {
     "kafka.key.serializer": "Give the column key as string or binary.",
@@ -47,7 +47,7 @@ REFUSED_WRITING: Mapping[str, str] = {
     "kafka.transactional.id": "Writing is idempotent, and at least once: leave it out.",
     **_REFUSED,
 }
-"""What a writer refuses, the first two as Spark's sink does."""
+"""Settings that a writer refuses (the first two like Spark's sink)."""
 
 WITHOUT_EFFECT: frozenset[str] = frozenset(
     f"kafka.{name}"
@@ -73,7 +73,7 @@ WITHOUT_EFFECT: frozenset[str] = frozenset(
     transaction.timeout.ms transaction.two.phase.commit.enable
     """.split()  # noqa: SIM905
 )
-"""Settings of Kafka's clients without effect: what they steer does not exist here, or is done otherwise."""
+"""Settings of Kafka's clients without effect: what they control does not exist or works differently here."""
 
 STORE_PASSWORDS: frozenset[str] = frozenset({"kafka.ssl.truststore.password", "kafka.ssl.keystore.password"})
-"""Passwords that stores in PEM don't have: given, they tell of a store in another form."""
+"""Passwords of stores. PEM stores have none, so they point to a store in another format."""

@@ -1,4 +1,4 @@
-"""What users name by an import path in an option."""
+"""Imports what users name in options."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from pyspark_kafkalog.errors import OptionError
 
 
 def imported(what: str, path: str, *, form: str) -> Any:
-    """What is at ``path``, ``package.module:name``.
+    """The object at ``path``, ``package.module:name``.
 
-    :param what: is named in the error, as is the ``form`` of the path.
+    :param what: what the object is, for errors.
+    :param form: the form of the path, for errors.
     :raises OptionError: if it can't be imported or is not callable.
     """
     module, _, name = path.partition(":")
@@ -20,7 +21,7 @@ def imported(what: str, path: str, *, form: str) -> Any:
     except (ImportError, AttributeError) as e:
         raise OptionError(
             f"The {what} {path!r} cannot be imported: {e}",
-            hint=f"Give {form!r}, importable by Spark's Python workers.",
+            hint=f"Give {form!r}, which Spark's Python workers must be able to import.",
         ) from e
     if not callable(found):
         raise OptionError(f"The {what} {path!r} is not callable")

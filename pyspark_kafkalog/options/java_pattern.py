@@ -25,7 +25,7 @@ _ASCII_CLASSES = {
     "IsLowercase": "a-z",
     "IsUppercase": "A-Z",
 }
-"""What Java's character properties hold among the characters of topic names, all of which are ASCII."""
+"""The members of Java's character properties among the ASCII characters of topic names."""
 
 _JAVA_TOKEN = re.compile(
     r"\\Q(?P<quoted>.*?)(?:\\E|\Z)"
@@ -45,12 +45,12 @@ _JAVA_TOKEN = re.compile(
 
 
 def java_pattern(name: str, pattern: str) -> str:
-    """A ``java.util.regex`` pattern as one for Python's ``re.ASCII`` that finds the same topic names.
+    """Translate a ``java.util.regex`` pattern for Python's ``re.ASCII``; it finds the same topic names.
 
     Java's named groups, ``\\Q..\\E``, ``\\z`` and character properties are
     rewritten. Refused are nested and intersected character classes, octal
-    escapes, flags amid the pattern, and whatever else Python's ``re`` does not
-    know (possessive quantifiers and atomic groups before Python 3.11).
+    escapes, flags within the pattern, and whatever else Python's ``re`` does not
+    support (possessive quantifiers and atomic groups before Python 3.11).
 
     :raises OptionError: for a pattern that is invalid or cannot be translated.
     """
@@ -67,16 +67,16 @@ def java_pattern(name: str, pattern: str) -> str:
         elif kind == "end":
             python.append(r"\Z")
         elif kind == "octal":
-            raise _untranslated(name, f"the octal escape at {token.start()}")
+            raise _untranslated(name, f"octal escape at {token.start()}")
         elif in_class:
             if kind in ("intersection", "open"):
-                raise _untranslated(name, f"the character class within a character class at {token.start()}")
+                raise _untranslated(name, f"nested character class at {token.start()}")
             in_class = kind != "close"
             python.append(text)
         elif kind == "group":
             python.append(f"(?P<{token['group']}>")
         elif kind == "python":
-            raise _untranslated(name, f"{text!r} at {token.start()}, which is not Java's")
+            raise _untranslated(name, f"{text!r} at {token.start()} is Python syntax, not Java's")
         else:
             in_class = kind == "open"
             python.append(text)
@@ -86,7 +86,7 @@ def java_pattern(name: str, pattern: str) -> str:
             return re.compile("".join(python), re.ASCII).pattern
     except (re.error, ValueError, Warning, OverflowError, RecursionError) as e:
         raise OptionError(
-            f"Option {name!r} has a pattern that is invalid, or that Python does not support: {e}"
+            f"Option {name!r}: the pattern is invalid, or Python does not support it: {e}"
         ) from e
 
 
@@ -99,4 +99,4 @@ def _property(name: str, token: re.Match[str], *, in_class: bool) -> str:
 
 
 def _untranslated(name: str, what: str) -> OptionError:
-    return OptionError(f"Option {name!r} has a pattern that cannot be translated to Python: {what}")
+    return OptionError(f"Option {name!r}: cannot translate the pattern to Python: {what}")

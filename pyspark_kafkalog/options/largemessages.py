@@ -1,7 +1,7 @@
 """The options about large messages, with LinkedIn's names, defaults and bounds.
 
-What was written for LinkedIn's consumer and producer can be handed on. Our own are
-``message.assembler.expiration.ms`` and those that begin with ``large.message.``, but for ``enabled``.
+Settings of LinkedIn's consumer and producer can be used unchanged. Our own are
+``message.assembler.expiration.ms`` and, except ``enabled``, those that begin with ``large.message.``.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from pyspark_kafkalog.options.table import from_option
 from pyspark_kafkalog.options.user_options import UserOptions, log_once
 
 _ONLY_REASSEMBLE = ("exception.on.message.dropped", "message.assembler.expiration.ms")
-"""A read evicts nothing, and its rows must not depend on the clock."""
+"""Without effect on a read: it evicts nothing, and its rows must not depend on the clock."""
 
 _LEAST_OVERHEAD = 150
-"""Bytes of a record batch of one message segment, besides its slice and its key: headers and prefix."""
+"""Bytes of a record batch with one message segment, besides slice and key: headers and prefix."""
 
 
 @dataclass(frozen=True, slots=True)
 class LargeMessageOptions:
-    """What a reader does with message segments: nothing by default.
+    """What a reader does with message segments; by default nothing.
 
-    ``dead_letters`` adds dropped messages to the rows. ``safe_offsets`` is set where safe offsets
-    are committed, whether the reader reassembles or another step of the query does.
+    ``dead_letters`` adds dropped messages to the rows. ``safe_offsets`` commits safe offsets,
+    whether the reader or another step of the query reassembles.
     """
 
     enabled: bool = from_option("large.message.enabled")
@@ -52,7 +52,7 @@ def assembler_settings(user: UserOptions) -> AssemblerSettings:
 def large_message_options(user: UserOptions) -> LargeMessageOptions:
     """What a reader does with large messages.
 
-    :raises OptionError: for what is malformed, and for dead letters of a reader that reassembles nothing.
+    :raises OptionError: for malformed values, and for dead letters without reassembly.
     """
     enabled = user.value("large.message.enabled")
     safe_offsets = user.value("large.message.safe.offsets")
@@ -63,7 +63,7 @@ def large_message_options(user: UserOptions) -> LargeMessageOptions:
     )
     if large_messages.dead_letters and not enabled:
         raise OptionError(
-            "Option 'large.message.dead.letters' is set, but this reader reassembles nothing",
+            "Option 'large.message.dead.letters' is set, but this reader does not reassemble messages",
             hint="Set 'large.message.enabled' to true as well.",
         )
     for name in _ONLY_REASSEMBLE:
@@ -78,7 +78,7 @@ def splitter_settings(
     """How a writer makes message segments of large values; None if it does not.
 
     :param largest_batch: the value of the option ``limit``, bytes.
-    :raises OptionError: for what is malformed, or if no message segment could be written.
+    :raises OptionError: for malformed values, or if no message segment could fit.
     """
     name = "max.message.segment.bytes"
     wanted = user.value(name)
@@ -95,10 +95,10 @@ def splitter_settings(
     if compression == "none" and size > most:
         hint = f"Raise {limit!r}"
         if most > 0:
-            hint += f", or lower {name!r} to {most} at most, less what the longest key and headers take"
+            hint += f", or lower {name!r} to at most {most} minus the size of the longest key and headers"
         raise OptionError(
-            f"Option {name!r} is {wanted}: message segments of {size} bytes and what a record batch adds"
-            f" exceed {limit} = {largest_batch}",
+            f"Option {name!r} is {wanted}: record batches with message segments of {size} bytes exceed"
+            f" {limit} = {largest_batch}",
             hint=f"{hint}.",
         )
     return settings

@@ -1,8 +1,8 @@
 """Spark's JSON forms of partitions and offsets (its Kafka connector's JsonUtils).
 
 ``{"topicA":[0,1]}`` names partitions, ``{"topicA":{"0":23,"1":-1}}`` gives each
-an offset or a timestamp. What is written is canonical, topics by name and
-partitions by number, because Spark compares offsets as text.
+an offset or a timestamp. Written JSON is canonical, sorted by topic and partition
+number, because Spark compares offsets as text.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.model import TopicPartition, check_topic
 
 Offsets = dict[TopicPartition, int]
-"""For each partition an offset; where it stands for progress, the next one to read."""
+"""An offset for each partition; where it stands for progress, the next one to read."""
 
 MAX_INT = 2**31 - 1
 MAX_LONG = 2**63 - 1
@@ -27,7 +27,7 @@ _PARTITION = re.compile("0|[1-9][0-9]{0,9}")
 def parse_partitions(text: str, *, option: str) -> tuple[TopicPartition, ...]:
     """The partitions that ``{"topicA":[0,1]}`` names, sorted, each once.
 
-    :raises OptionError: naming ``option``, if ``text`` has another form.
+    :raises OptionError: naming ``option``, if ``text`` has a different form.
     """
     example = '{"topicA":[0,1],"topicB":[0,1]}'
     found: set[TopicPartition] = set()
@@ -51,7 +51,7 @@ def parse_offsets(
     :param value: JSON text, or what ``json.loads`` made of it.
     :param option: the name that errors give to ``value``.
     :param lowest: the least number allowed.
-    :raises OptionError: if ``value`` has another form.
+    :raises OptionError: if ``value`` has a different form.
     """
     offsets = {}
     for topic, partitions in (_object(value, option, example) if isinstance(value, str) else value).items():
@@ -67,7 +67,7 @@ def parse_offsets(
             if not _is_integer(number, lowest, MAX_LONG):
                 raise _unexpected(
                     option,
-                    f"expected a whole number from {lowest} for {topic_partition}, got {number!r}",
+                    f"expected a whole number of at least {lowest} for {topic_partition}, got {number!r}",
                     example,
                 )
             offsets[topic_partition] = number

@@ -11,8 +11,8 @@ _INTRO = """\
 # Options
 
 Names, values and defaults are those of Spark's Kafka source and sink, of Kafka's clients and topics, and,
-for large messages, of LinkedIn's clients. Names are taken in any case. An unknown option is refused, and
-similar names are suggested. An unknown `kafka.` name is only logged as a warning, once in a process.
+for large messages, of LinkedIn's clients. Names are case-insensitive. An unknown option is refused, and
+similar names are suggested. An unknown `kafka.` name only logs a warning, once per process.
 
 *Place* says whether an option is for a log directory (`path`), for brokers (`kafka.bootstrap.servers`), or
 both. *Views* are reads with the option `view`; *command line* is `kafkalog -o` and
@@ -23,13 +23,13 @@ both. *Views* are reads with the option `view`; *command line* is `kafkalog -o` 
 _REFUSED = """\
 ## Refused settings of Kafka's clients
 
-These are refused, each with what to do instead.
+A reader or writer refuses these. Do this instead:
 """
 _WITHOUT_EFFECT = """\
 ## Settings of Kafka's clients without effect
 
 These are accepted, so that one set of settings serves every client, but have no effect: what they control
-does not exist here, or is done in another way. The same holds for a producer's settings on a read and a
+does not exist or works differently here. The same holds for a producer's settings on a read and a
 consumer's on a write. A line at DEBUG says so.
 """
 _PLACES = {Where.DIRECTORY: "directory", Where.BROKERS: "brokers", Where.ANY: "both"}

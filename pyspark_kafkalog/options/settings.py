@@ -2,7 +2,7 @@
 
 Precedence and refusals are those of Spark's own ``kafka`` source and sink (its
 KafkaSourceProvider); names, values and defaults are in :data:`.table.SECTIONS`.
-What is wrong is refused here, before any work starts.
+Wrong options are refused here, before any work starts.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from pyspark_kafkalog.options.values import COUNTING, group_id, paths
 _PRODUCER_PACKAGE = "org.apache.kafka.clients.producer."
 
 Distribution = Literal["key", "sticky", "round-robin"]
-"""By the key's hash, and in batches where it is null; in batches; one row here, the next one there."""
+"""``key``: by hash, null keys in batches; ``sticky``: all in batches; ``round-robin``: row by row."""
 
 _JAVA_PARTITIONERS: Mapping[str, Distribution] = {
     "internals.DefaultPartitioner": "key",
@@ -71,9 +71,9 @@ class PlaceOptions:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which partitions to read. At most one is set; none means all topics that are not internal.
+    """Which partitions to read. At most one field is set; none means all topics that are not internal.
 
-    ``pattern`` is one for ``re.search`` with ``re.ASCII``.
+    ``pattern`` is for ``re.search`` with ``re.ASCII``.
     """
 
     topics: tuple[str, ...] | None = from_option("subscribe")
@@ -83,11 +83,11 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class OffsetsOption:
-    """Where to start or to end: one value for all partitions, or one for each.
+    """Where to start or end: one value for all partitions, or one for each.
 
-    ``option`` is the user option that it came from. ``values`` are offsets,
-    with EARLIEST and LATEST allowed, or timestamps in milliseconds; or COMMITTED,
-    for all partitions, where a group starts.
+    ``option`` is the user option with the value. ``values`` are offsets, with
+    EARLIEST and LATEST allowed, or timestamps in milliseconds; COMMITTED, for all
+    partitions, starts at a group's committed offsets.
     """
 
     option: str
@@ -97,7 +97,7 @@ class OffsetsOption:
 
 @dataclass(frozen=True, slots=True)
 class TriggerLimits:
-    """How much a micro-batch may hold; None is no limit."""
+    """How much a micro-batch may hold; None means no limit."""
 
     max_offsets: int | None = from_option("maxOffsetsPerTrigger")
     max_bytes: int | None = from_option("maxBytesPerTrigger")
@@ -107,10 +107,10 @@ class TriggerLimits:
 
 @dataclass(frozen=True, slots=True)
 class GroupOptions:
-    """The consumer group of a query, which may have none.
+    """The consumer group of a query, if it has one.
 
-    ``none_committed`` is where a partition starts of which the group has committed
-    nothing, EARLIEST or LATEST; None makes it an error.
+    ``none_committed`` is where partitions without a committed offset start, EARLIEST
+    or LATEST; None makes them an error.
     """
 
     group_id: str | None = None
@@ -133,7 +133,7 @@ class AuditOptions:
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """What a reader does, besides its place; ``ending`` is for a batch, ``limits`` for a stream."""
+    """What a reader does, apart from its place; ``ending`` is for a batch, ``limits`` for a stream."""
 
     selection: Selection
     starting: OffsetsOption
@@ -156,10 +156,10 @@ class ReadOptions:
 class WriteOptions:
     """What a writer does. ``partitioner`` is ``module:name``; sizes in bytes as Kafka counts them.
 
-    For brokers ``brokers`` and ``produce`` are set and ``root`` is empty; what is a
-    topic's own there (number of partitions, segments) stands at its default.
-    ``distribution`` says where rows go that neither a column nor a partitioner sends;
-    without a ``splitter`` large values are written as they are.
+    For brokers ``brokers`` and ``produce`` are set and ``root`` is empty; settings that
+    the topic has there (number of partitions, segments) keep their defaults.
+    ``distribution`` places rows that neither a column nor a partitioner places; without
+    a ``splitter`` large values are written as they are.
     """
 
     root: str
@@ -186,7 +186,7 @@ class WriteOptions:
 
     @property
     def log_settings(self) -> LogSettings:
-        """How a log directory lays them out."""
+        """How a log directory stores record batches."""
         return LogSettings(
             self.segment_bytes, self.segment_ms, self.index_interval_bytes, self.log_append_time
         )
@@ -205,15 +205,15 @@ def place_options(options: Mapping[str, str]) -> PlaceOptions:
 
 
 def _place_name(user: UserOptions) -> str:
-    """The one option that says where the records are."""
+    """The name of the one option that gives the place."""
     places = [name for name in ("path", "paths", SERVERS) if name in user]
     if not places:
         user.check_names()
         raise OptionError(
             f"Expected option 'path' or {SERVERS!r}, got neither",
             hint=f"Give the brokers as option {SERVERS!r}, or a log directory as option 'path' or to load()"
-            " or save(). A table in the catalog hands no options to a Python data source: use"
-            " CREATE TEMPORARY VIEW .. USING kafkalog OPTIONS (..)",
+            " or save(). A table in the catalog passes no options to a Python data source: use"
+            " CREATE TEMPORARY VIEW .. USING kafkalog OPTIONS (..).",
         )
     if len(places) > 1:
         raise _only_one(places)
@@ -225,9 +225,9 @@ def _only_one(names: list[str]) -> OptionError:
 
 
 def default_columns(options: Mapping[str, str]) -> dict[str, str]:
-    """Name and Spark type of each column, where the user gives no schema of their own.
+    """Name and Spark type of each column, if the user gives no schema.
 
-    :raises OptionError: for options that are wrong in a batch and in a stream alike.
+    :raises OptionError: for options that are wrong in both a batch and a stream.
     """
     place_options(options)
     user = UserOptions(options, Use.READ)
@@ -242,7 +242,7 @@ def default_columns(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def read_options(options: Mapping[str, str], *, batch: bool) -> ReadOptions:
-    """What a batch reader, or a stream reader, is to do.
+    """What a batch reader or a stream reader does.
 
     :raises OptionError: for anything unknown, malformed or contradictory.
     """
@@ -280,7 +280,7 @@ def _limits(user: UserOptions) -> TriggerLimits:
     most, least = limits.max_offsets, limits.min_offsets
     if most is not None and least is not None and least > most:
         raise OptionError(
-            f"The value of minOffsetsPerTrigger ({least}) is higher than the maxOffsetsPerTrigger ({most})"
+            f"Option minOffsetsPerTrigger ({least}) is higher than maxOffsetsPerTrigger ({most})"
         )
     return limits
 
@@ -288,7 +288,7 @@ def _limits(user: UserOptions) -> TriggerLimits:
 def selection(user: UserOptions) -> Selection:
     """Which partitions the options select.
 
-    :raises OptionError: for more than one way to select, and for none where brokers are read.
+    :raises OptionError: for more than one selecting option, and for none when reading brokers.
     """
     named = [name for name in ("subscribe", "subscribePattern", "assign") if name in user]
     if len(named) > 1:
@@ -299,7 +299,7 @@ def selection(user: UserOptions) -> Selection:
 
 
 def _offsets(user: UserOptions, side: str, default: int = LATEST) -> OffsetsOption:
-    """Spark's three ranks: one timestamp, timestamps by partition, offsets; lower ones are not looked at."""
+    """In Spark's order of precedence: one timestamp, timestamps by partition, offsets."""
     for name in (f"{side}Timestamp", f"{side}OffsetsByTimestamp"):
         if name in user:
             return OffsetsOption(name, user.value(name), are_timestamps=True)
@@ -316,7 +316,7 @@ def _refuse_sentinel(offsets: OffsetsOption, sentinel: int, word: str) -> None:
         if values == sentinel:
             raise OptionError(
                 f"Option {offsets.option!r} can't be {word} for batch queries",
-                hint="A batch starts at earliest or at offsets, and ends at latest or at offsets.",
+                hint="A batch starts at earliest or given offsets, and ends at latest or given offsets.",
             )
         return
     for topic_partition, offset in values.items():
@@ -327,7 +327,7 @@ def _refuse_sentinel(offsets: OffsetsOption, sentinel: int, word: str) -> None:
 
 
 def _check_order(starting: OffsetsOption, ending: OffsetsOption) -> None:
-    """Spark's cross-checks of two maps of the same kind; the rest shows when offsets are resolved."""
+    """Spark's cross-checks of two maps of the same kind; the rest is checked when offsets are resolved."""
     first, last = starting.values, ending.values
     if isinstance(first, int) or isinstance(last, int) or starting.are_timestamps != ending.are_timestamps:
         return
@@ -347,9 +347,9 @@ def _check_order(starting: OffsetsOption, ending: OffsetsOption) -> None:
 
 
 def group_options(user: UserOptions, *, batch: bool) -> GroupOptions:
-    """What the options say of a group. A batch commits nothing.
+    """The group in the options. A batch commits nothing.
 
-    :raises OptionError: for a group id that Kafka would refuse, and for ``commitOffsets`` without one.
+    :raises OptionError: for a group id that Kafka would refuse, and for ``commitOffsets`` without a group.
     """
     strategies = {
         "auto": EARLIEST if batch else LATEST,
@@ -360,7 +360,7 @@ def group_options(user: UserOptions, *, batch: bool) -> GroupOptions:
     none_committed = strategies[user.value("startingOffsetsByCommittedStrategy")]
     group = user.value("kafka.group.id")
     if group is not None and "groupIdPrefix" in user:
-        log_once(logging.WARNING, "Option groupIdPrefix is ignored, since kafka.group.id is set")
+        log_once(logging.WARNING, "Option groupIdPrefix is ignored, because kafka.group.id is set")
     commits = user.value("commitOffsets") or ("false" if group is None else "true")
     if batch or commits == "false":
         return GroupOptions(group, none_committed=none_committed)
@@ -372,8 +372,8 @@ def _generated_id(user: UserOptions) -> str:
     if name is None:
         raise OptionError(
             "Option 'commitOffsets' is set, but no consumer group is given",
-            hint="Give 'kafka.group.id', or give 'queryName' to this reader as well:"
-            " Spark does not tell a source the name of its query.",
+            hint="Give 'kafka.group.id', or give 'queryName' to this reader as well,"
+            " because Spark does not pass the name of a query to its source.",
         )
     return group_id("groupIdPrefix", f"{user.value('groupIdPrefix')}-{name}")
 
@@ -381,7 +381,7 @@ def _generated_id(user: UserOptions) -> str:
 def audit_options(user: UserOptions) -> AuditOptions | None:
     """How messages are counted; None if they are not.
 
-    :raises OptionError: for what is malformed.
+    :raises OptionError: for malformed values.
     """
     audit = AuditOptions(
         user.value("auditor.class") or COUNTING, user.value("auditLocation"), user.value("auditor.bucket.ms")
@@ -390,7 +390,7 @@ def audit_options(user: UserOptions) -> AuditOptions | None:
 
 
 def write_options(options: Mapping[str, str]) -> WriteOptions:
-    """What a writer is to do.
+    """What a writer does.
 
     :raises OptionError: for anything unknown, malformed or contradictory.
     """
@@ -442,7 +442,7 @@ def _local_root(found: tuple[str, ...]) -> str:
     local = re.fullmatch(r"file:(?://(?:localhost)?)?(/(?!/).*)", path)
     if local is None:
         raise OptionError(
-            f"A log directory at {scheme[1]}: can be read but not written: it takes no appends",
+            f"A log directory at {scheme[1]}: can be read but not written, as its files can't be appended to",
             hint="Write to a local or mounted folder.",
         )
     return unquote(local[1])

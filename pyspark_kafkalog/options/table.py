@@ -1,4 +1,4 @@
-"""The table of options: name, what it applies to, parser, default and meaning, a row each.
+"""The table of options. Each row has the name, what it applies to, parser, default and meaning.
 
 Everything else about an option follows from its row: which names are refused and what is
 suggested instead (:mod:`.user_options`), the values and defaults of the frozen dataclasses
@@ -6,7 +6,7 @@ suggested instead (:mod:`.user_options`), the values and defaults of the frozen 
 those of Spark's Kafka source and sink; of Kafka's clients, behind ``kafka.`` (CommonClientConfigs,
 ConsumerConfig, ProducerConfig, SaslConfigs and SslConfigs of 3.9 and 4.x); of Kafka's topics
 (TopicConfig); and of LinkedIn's clients (LiKafkaConsumerConfig and LiKafkaProducerConfig of
-li-apache-kafka-clients 1.0.66). What else Kafka's clients know stands in :mod:`.client_settings`.
+li-apache-kafka-clients 1.0.66). Other settings of Kafka's clients are in :mod:`.client_settings`.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Where(enum.Flag):
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """A row: ``default`` is as users write it, or None; ``meaning`` is Markdown, in whole sentences."""
+    """A row: ``default`` as users would write it, or None; ``meaning`` is Markdown."""
 
     name: str
     use: Use
@@ -159,7 +159,7 @@ SECTIONS = (
                'Milliseconds, `{"topicA":{"0":1700000000000}}`. Takes precedence over `startingOffsets`.'),
         Option("startingOffsetsByTimestampStrategy", _READ,
                one_of_these({"error": False, "latest": True}), "error",
-               "What to do if no record is as late as a starting timestamp: `error`, or start at `latest`."),
+               "What to do if no record is at or after a starting timestamp: `error`, or start at `latest`."),
         Option("endingTimestamp", _BATCH, integer(0, MAX_LONG), None,
                "Milliseconds. Takes precedence over the two other ending options."),
         Option("endingOffsetsByTimestamp", _BATCH, timestamps, None,
@@ -206,7 +206,7 @@ SECTIONS = (
                " this name."),
         Option("groupIdPrefix", _READ, as_given, "spark-kafka-source", "See `queryName`."),
         _directory("offsets.retention.minutes", _READ_OR_INSPECT, integer(1), "10080",
-                   "How long the offsets of a consumer group without members last."),
+                   "How long to keep the offsets of a consumer group without members."),
     ),
     Section(
         "Large messages",
@@ -224,16 +224,15 @@ SECTIONS = (
                "Delivered messages whose safe offsets are remembered."),
         Option("exception.on.message.dropped", _ASSEMBLING,
                boolean, _text(_ASSEMBLER.exception_on_message_dropped),
-               "Fail where a full buffer drops a message. Only `reassemble` does: a read drops none."),
+               "Fail if a full buffer drops a message. Only in `reassemble`: a read drops none."),
         Option("message.assembler.expiration.ms", _ASSEMBLING, integer(1, MAX_LONG), None,
-               "Age at which an incomplete message is dropped. Only `reassemble` does: a read has no"
-               " clock."),
+               "Age at which an incomplete message is dropped. Only in `reassemble`: a read has no clock."),
         Option("large.message.dead.letters", _ASSEMBLING, boolean, "false",
                "Add a column `dropped`, and a row for each dropped message. The column is null in all"
                " other rows."),
         Option("large.message.safe.offsets", _STREAM, boolean, None,
                "Commit safe offsets, as LinkedIn's consumer does. Default: as `large.message.enabled`. Set"
-               " it to `true` where `reassemble` does the work, too."),
+               " it to `true` for `reassemble`."),
         Option("max.message.segment.bytes", _WRITE, integer(1), _text(_SPLITTER.segment_bytes),
                "With `large.message.enabled`: a larger value, in bytes, is cut into message segments."),
         Option("header.timestamp.enabled", _WRITE, boolean, _text(_SPLITTER.timestamp_header),
@@ -257,8 +256,8 @@ SECTIONS = (
         "Writing",
         Option("topic", _WRITE, topic, None, "Topic of all rows. Takes precedence over the column `topic`."),
         Option("partitioner", _WRITE, import_path, None,
-               "Import path `package.module:callable` of what chooses the partition of rows that have"
-               " none."),
+               "Import path `package.module:callable` of a function that chooses the partition of rows"
+               " without one."),
     ),
     Section(
         "Writing to a log directory",
@@ -285,7 +284,7 @@ SECTIONS = (
         _brokers("kafka.client.id", _ANY, as_given, "pyspark-kafkalog",
                  "The client's name in the brokers' logs and quotas."),
         _brokers("kafka.request.timeout.ms", _ANY, integer(1), "30000",
-                 "How long to wait while a broker sends nothing of its answer."),
+                 "How long to wait for a broker that sends nothing."),
         _brokers("kafka.socket.connection.setup.timeout.ms", _ANY, integer(1, MAX_LONG), "10000",
                  "The longest wait for a connection, and for the first broker."),
         _brokers("kafka.connections.max.idle.ms", _ANY,
@@ -326,7 +325,7 @@ SECTIONS = (
         _brokers("kafka.max.partition.fetch.bytes", _READ_OR_INSPECT, integer(0), "8388608",
                  "About the most bytes of one partition in a fetch (Kafka's default: 1 MiB)."),
         _brokers("kafka.client.rack", _READ_OR_INSPECT, stripped, "",
-                 "Where the readers are. They fetch from a replica in the same rack."),
+                 "The rack of the readers. They fetch from a replica in the same rack."),
         _brokers("kafka.check.crcs", _READ_OR_INSPECT, boolean, "true",
                  "As `checkCrcs`, which takes precedence."),
     ),
@@ -353,8 +352,7 @@ SECTIONS = (
         _brokers("kafka.retries", _WRITE, integer(0), "2147483647",
                  "How often a record batch may be sent again."),
         _brokers("kafka.delivery.timeout.ms", _WRITE, integer(0), "120000",
-                 "The longest that a record batch may take in all, without the time in which rows are"
-                 " computed."),
+                 "The longest time to deliver a record batch, without the time to compute rows."),
         _brokers("kafka.partitioner.class", _WRITE, unless_blank(stripped), None,
                  "Full name of Kafka's `DefaultPartitioner`, `UniformStickyPartitioner` or"
                  " `RoundRobinPartitioner`. For your own use `partitioner`."),
@@ -374,7 +372,7 @@ SECTIONS = (
         _brokers("kafka.sasl.kerberos.service.name", _ANY, unless_blank(stripped), None,
                  "The brokers' Kerberos service."),
         _brokers("kafka.sasl.login.callback.handler.class", _ANY, unless_blank(stripped), None,
-                 "Import path `package.module:callable` of what returns an OAuth token."),
+                 "Import path `package.module:callable` of a function that returns an OAuth token."),
         _brokers("kafka.sasl.oauthbearer.token.endpoint.url", _ANY, unless_blank(stripped), None,
                  "Where OAuth tokens come from: `https:` or `file:`."),
         _brokers("org.apache.kafka.sasl.oauthbearer.allowed.urls", _ANY, separated, None,
@@ -429,18 +427,18 @@ SECTIONS = (
 """All options, in the order of the docs."""
 
 BY_NAME = {option.name.lower(): option for section in SECTIONS for option in section.options}
-"""The rows by their names in lower case, as Spark hands them over."""
+"""The rows by their names in lower case, as Spark passes them."""
 
 DEFAULTS: dict[str, Any] = {
     name: None if option.default is None else option.parser(option.name, option.default)
     for name, option in BY_NAME.items()
 }
-"""The values of options that are not given, by the same names."""
+"""The values of options that are not given, by the same keys."""
 
 
 def from_option(name: str, *others: str) -> Any:
-    """A dataclass field for :meth:`.UserOptions.fill`: from the first of these options that the user gives.
+    """A dataclass field for :meth:`.UserOptions.fill`, set by the first of these options that the user gives.
 
-    The field's default is that of the first option.
+    Its default is that of the first option.
     """
     return field(default=DEFAULTS[name.lower()], metadata={"options": (name, *others)})

@@ -1,4 +1,4 @@
-"""The options that a user gave: their names checked, their values parsed by the rows of the table."""
+"""The options that a user gave: checks names, and parses values as the table says."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _ADDED_BY_SPARK = re.compile(r"paths|queryname|location|owner|provider|comment|o
 
 
 class UserOptions:
-    """The options that the user gave for one use. Whether brokers are meant follows from them."""
+    """The options that the user gave for one use; they also say whether the place is brokers."""
 
     def __init__(self, options: Mapping[str, object], use: Use) -> None:
         self._values = {name.lower(): str(value) for name, value in options.items() if value is not None}
@@ -43,17 +43,17 @@ class UserOptions:
         return name.lower() in self._values
 
     def names(self, *prefixes: str) -> list[str]:
-        """The names given that begin with one of these, in lower case and in order."""
+        """The given names that begin with one of these prefixes, in lower case, sorted."""
         return sorted(name for name in self._values if name.startswith(prefixes))
 
     def text(self, name: str) -> str | None:
-        """What was given, unparsed."""
+        """The given text, unparsed; None if the option was not given."""
         return self._values.get(name.lower())
 
     def value(self, name: str) -> Any:
-        """What was given, parsed, or else the option's default.
+        """The parsed value, or else the option's default.
 
-        :raises OptionError: for a text that the option's parser refuses.
+        :raises OptionError: if the option's parser refuses the text.
         """
         text = self.text(name)
         if text is None:
@@ -62,9 +62,9 @@ class UserOptions:
         return option.parser(option.name, text)
 
     def fill(self, kind: type[_Filled], **others: Any) -> _Filled:
-        """A dataclass whose fields made by :func:`.from_option` have the options' values.
+        """A dataclass whose fields from :func:`.from_option` have the options' values.
 
-        A field keeps its default where none of its options applies to the place.
+        A field keeps its default if none of its options applies to the place.
 
         :param others: the values of the other fields.
         """
@@ -75,7 +75,7 @@ class UserOptions:
         return kind(**others)
 
     def check_names(self) -> None:
-        """Refuse, or log, what does not apply to this use or to this place.
+        """Refuse or log options that do not apply to this use or place.
 
         :raises OptionError: naming the option, with what to do instead.
         """
@@ -103,16 +103,14 @@ class UserOptions:
             self._check_for_brokers(name, option)
 
     def _check_read_option(self, option: Option) -> None:
-        """An option for another way of reading."""
+        """Refuse or log an option for another way of reading."""
         if self._use is Use.BATCH_READ:
-            log_once(logging.WARNING, "Option %s is ignored in a batch: it applies to streams", option.name)
+            log_once(logging.WARNING, "Option %s is ignored, because it applies to streams only", option.name)
             return
         if self._use is Use.STREAM_READ:
             raise OptionError(f"Option {option.name!r} is not valid in streaming queries")
         if self._use is Use.ADMIN:
-            raise OptionError(
-                f"Option {option.name!r} is for reading records, which is not done here", hint="Leave it out."
-            )
+            raise OptionError(f"Option {option.name!r} applies only to reading records", hint="Leave it out.")
         view = next(name for name, use in VIEW_USES.items() if use is self._use)
         narrowing = [
             other.name
@@ -120,7 +118,7 @@ class UserOptions:
             if other.use & self._use and other.where is Where.ANY and other.name != "view"
         ]
         raise OptionError(
-            f"Option {option.name!r} makes no sense with view={view}",
+            f"Option {option.name!r} does not apply to view={view}",
             hint=f"Leave it out. To narrow this view, use {', '.join(narrowing)}." if narrowing else None,
         )
 
@@ -128,7 +126,9 @@ class UserOptions:
         if option is not None and option.where & Where.DIRECTORY:
             raise self._other_direction(option)
         if option is not None and not name.startswith("kafka."):
-            log_once(logging.DEBUG, "Option %s is for brokers, and is ignored for a log directory", name)
+            log_once(
+                logging.DEBUG, "Option %s is ignored for a log directory, because it is for brokers", name
+            )
         elif name.startswith("kafka."):
             bare = name.removeprefix("kafka.")
             hint = f"Write {bare!r} instead." if bare in self._applicable() else "Leave it out."
@@ -155,7 +155,7 @@ class UserOptions:
             raise self._unknown(name)
         elif option.where & Where.BROKERS:
             raise self._other_direction(option)
-        elif name != "path":  # which is refused beside brokers with a reason of its own
+        elif name != "path":  # together with brokers it is refused elsewhere, with its own error
             full = f"kafka.{name}"
             if full in self._applicable():
                 hint = f"Write {full!r} instead."
@@ -173,14 +173,14 @@ class UserOptions:
         return OptionError(f"Unknown option {name!r}", hint=suggestion(name, self._applicable()))
 
     def _applicable(self) -> set[str]:
-        """The names that could be given; those of streams in a batch, too, and the other way round."""
+        """The names that could be given; for a batch also those of streams, and vice versa."""
         use = Use.READ if self._use & Use.READ else self._use
         return {option.name for option in BY_NAME.values() if option.use & use and option.where & self.where}
 
 
 @cache
 def _options_of(kind: type[DataclassInstance]) -> list[tuple[str, list[Option]]]:
-    """The fields made by :func:`.from_option`, each with its options."""
+    """The fields from :func:`.from_option`, each with its options."""
     return [
         (field.name, [BY_NAME[name.lower()] for name in field.metadata["options"]])
         for field in fields(kind)
@@ -189,7 +189,7 @@ def _options_of(kind: type[DataclassInstance]) -> list[tuple[str, list[Option]]]
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """What else the user may have meant: near names, or else all but the many with a prefix."""
+    """What the user may have meant: similar names, or else all names without a prefix."""
     names = sorted(known)
     if near := near_names(name, names):
         return f"Did you mean {' or '.join(near)}?"
@@ -197,7 +197,7 @@ def suggestion(name: str, known: Iterable[str]) -> str:
 
 
 def near_names(name: str, known: Iterable[str]) -> list[str]:
-    """The names that are like this one but for the case, a ``kafka.`` before it or some letters."""
+    """The names that differ from this one in case, in a prefix ``kafka.`` or in some letters."""
     by_lower = {candidate.lower(): candidate for candidate in known}
     prefixed = by_lower.get(f"kafka.{name.lower()}")
     if prefixed is not None:
@@ -206,7 +206,7 @@ def near_names(name: str, known: Iterable[str]) -> list[str]:
 
 
 def log_once(level: int, message: str, *values: object) -> None:
-    """Log a message unless this process has logged it before: Spark makes a reader for every micro-batch."""
+    """Log a message once per process, since Spark creates a reader for every micro-batch."""
     text = message % values
     if text not in _logged:
         _logged.add(text)

@@ -1,4 +1,4 @@
-"""What the values of options may look like: a parser takes the option's name, for errors, and its text."""
+"""Parsers of option values: each takes the option's name, for errors, and its text."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _T = TypeVar("_T")
 Parser = Callable[[str, str], Any]
 """From an option's name and text to its value.
 
-:raises OptionError: that names the option and shows the text unless it may be a secret.
+:raises OptionError: naming the option, and showing the text unless it may be a secret.
 """
 
 COUNTING = "counting"
-"""The auditor that this package has."""
+"""The built-in auditor."""
 
 _TRUTH = {"true": True, "false": False}
 _MILLISECONDS = {
@@ -46,14 +46,14 @@ _SERVER = re.compile(
     re.ASCII,
 )
 _LONGEST_GROUP_ID = 32767
-"""Bytes: a group id travels with a length of 16 bits."""
+"""Bytes: requests give the length of a group id in 16 bits."""
 
 
 def shown(name: str, text: str) -> str:
-    """What follows "expected ..." in an error: the value, unless it may be a secret.
+    """The value, to follow "expected ..." in an error, unless it may be a secret.
 
-    No value of the options that say who logs in is shown, nor one that looks like
-    theirs and was given to another option.
+    Values of login options are not shown, nor values of other options that look like
+    them.
     """
     if name.lower().startswith(_MAY_BE_SECRET) or _LOOKS_SECRET.search(text):
         return ""
@@ -71,12 +71,12 @@ def stripped(name: str, text: str) -> str:
 
 
 def unless_blank(parser: Parser) -> Parser:
-    """What ``parser`` makes of the text without white space around it; None if nothing is left."""
+    """Applies ``parser`` to the stripped text; None if it is blank."""
     return lambda name, text: parser(name, text.strip()) if text.strip() else None
 
 
 def not_blank(parser: Parser) -> Parser:
-    """What ``parser`` makes of the text without white space around it, which must leave something."""
+    """Applies ``parser`` to the stripped text, and refuses blank text."""
 
     def parse(name: str, text: str) -> Any:
         if not text.strip():
@@ -95,7 +95,7 @@ def boolean(name: str, text: str) -> bool:
 
 
 def integer(lowest: int, highest: int = MAX_INT, meaning: Mapping[int, Any] | None = None) -> Parser:
-    """A decimal whole number in ``lowest..highest``; ``meaning`` gives single ones another value."""
+    """A decimal whole number in ``lowest..highest``; ``meaning`` maps special numbers to other values."""
 
     def parse(name: str, text: str) -> Any:
         digits = text.strip()
@@ -109,12 +109,12 @@ def integer(lowest: int, highest: int = MAX_INT, meaning: Mapping[int, Any] | No
 
 
 def one_of(*words: str) -> Parser:
-    """One of these words, in any case; it comes back as it is written here."""
+    """One of these words, in any case; returned as spelled here."""
     return one_of_these({word: word for word in words})
 
 
 def one_of_these(values: Mapping[str, _T]) -> Callable[[str, str], _T]:
-    """What one of these words stands for, in any case."""
+    """The value of one of these words, in any case."""
     by_lower = {word.lower(): value for word, value in values.items()}
 
     def parse(name: str, text: str) -> _T:
@@ -149,7 +149,7 @@ def some_of(*words: str) -> Parser:
 
 
 def separated(name: str, text: str) -> tuple[str, ...]:
-    """What stands between the commas, without white space around it and without what is empty."""
+    """The items between the commas, stripped, without empty ones."""
     return tuple(item.strip() for item in text.split(",") if item.strip())
 
 
@@ -175,7 +175,7 @@ def _amount(name: str, text: str, units: Mapping[str, int], expected: str) -> in
 
 
 def import_path(name: str, text: str) -> str:
-    """``package.module:callable``, also written with a dot for the colon."""
+    """``package.module:callable``, or with a dot instead of the colon."""
     module, _, last = text.strip().partition(":") if ":" in text else text.strip().rpartition(".")
     if not last.isidentifier() or not all(part.isidentifier() for part in module.split(".")):
         raise OptionError(
@@ -190,7 +190,7 @@ def auditor(name: str, text: str) -> str:
 
 
 def paths(name: str, text: str) -> tuple[str, ...]:
-    """A path or URI, several with commas between them, or a JSON array of them. Errors show none."""
+    """A path or URI, several separated by commas, or a JSON array of them. Errors show none of them."""
     found: Any = text.strip().split(",")
     if text.strip().startswith("["):
         try:
@@ -206,14 +206,14 @@ def paths(name: str, text: str) -> tuple[str, ...]:
 
 
 def servers(name: str, text: str) -> tuple[str, ...]:
-    """``host:port``, several separated by commas, as Kafka's ClientUtils takes them; each comes back once."""
+    """``host:port``, several separated by commas, as in Kafka's ClientUtils; without duplicates."""
     found: dict[str, None] = {}
     for number, item in enumerate((part.strip() for part in text.split(",")), 1):
         if not item:
             continue
         match = _SERVER.fullmatch(item)
         if match is None or not 0 < int(match["port"]) < 1 << 16:
-            # What stands before an @ may be a password.
+            # The text before an @ may be a password.
             got = "" if "@" in item else shown(name, item)
             raise OptionError(
                 f"Option {name!r}: expected host:port as server {number} in the list{got}",
@@ -226,7 +226,7 @@ def servers(name: str, text: str) -> tuple[str, ...]:
 
 
 def group_id(name: str, text: str) -> str:
-    """A group id as Kafka takes it, of 1 to 32,767 bytes of UTF-8."""
+    """A group id that Kafka accepts: 1 to 32,767 bytes of UTF-8."""
     try:
         size = len(text.encode())
     except UnicodeEncodeError:
@@ -237,7 +237,7 @@ def group_id(name: str, text: str) -> str:
 
 
 def topic(name: str, text: str) -> str:
-    """A topic's name, as Kafka allows it."""
+    """A topic name that Kafka allows."""
     return check_topic(text.strip())
 
 

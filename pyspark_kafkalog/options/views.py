@@ -1,4 +1,4 @@
-"""The option ``view``: what a batch read shows instead of records, and by which columns."""
+"""The option ``view``: what a batch read shows instead of records, and in which columns."""
 
 from __future__ import annotations
 
@@ -57,14 +57,14 @@ VIEWS: Mapping[str, Mapping[str, str]] = {
         "batch": "bigint",
     },
 }
-"""For each view its columns and their Spark types, in order, all nullable."""
+"""The columns of each view with their Spark types, in order, all nullable."""
 
 _GROUP = "kafka.group.id"
 
 
 @dataclass(frozen=True, slots=True)
 class ViewOptions:
-    """What to show: a key of :data:`VIEWS`, which partitions and which groups; None is all groups."""
+    """What to show: a key of :data:`VIEWS`, which partitions, and which groups (None: all)."""
 
     view: str
     selection: Selection
@@ -72,9 +72,9 @@ class ViewOptions:
 
 
 def view_options(options: Mapping[str, str]) -> ViewOptions | None:
-    """The view that is asked for; None for records.
+    """The requested view; None for records.
 
-    :raises OptionError: for anything unknown, malformed, or of no use to the view.
+    :raises OptionError: for anything unknown, malformed, or not applicable to the view.
     """
     view = UserOptions(options, Use.BATCH_READ).value("view")
     if view is None:
@@ -82,7 +82,9 @@ def view_options(options: Mapping[str, str]) -> ViewOptions | None:
     user = UserOptions(options, VIEW_USES[view])
     user.check_names()
     if view == "audit" and user.where is not Where.DIRECTORY:
-        raise OptionError("view=audit shows a folder", hint="Give load() the path that auditLocation named.")
+        raise OptionError(
+            "view=audit reads a folder, not brokers", hint="Give load() the path of auditLocation."
+        )
     return ViewOptions(view, selection(user), _groups(user.value(_GROUP)))
 
 

@@ -1,1 +1,1 @@
-"""From a place to arrow batches: where to read, in which splits, and how each is read."""
+"""From a place to arrow batches: which offsets to read, in which splits, and how."""

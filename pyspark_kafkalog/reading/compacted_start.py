@@ -1,7 +1,7 @@
-"""Where a query that reassembles large messages may not start: amid a compacted topic.
+"""Refuses starting offsets within a compacted topic for queries that reassemble large messages.
 
-LinkedIn's consumer supports no seek back there (li-apache-kafka-clients, LiKafkaConsumer.seek):
-all message segments of a message have one key, so of those before the offset some may be gone.
+LinkedIn's consumer does not support seeking there either (li-apache-kafka-clients, LiKafkaConsumer.seek):
+all segments of a message have one key, so compaction may have removed some before the offset.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ from pyspark_kafkalog.options.settings import ReadOptions
 
 
 def check_start(options: ReadOptions, place: Place) -> None:
-    """Refuse offsets as such, where they are a compacted topic's.
+    """Refuse ``startingOffsets`` that name an offset of a compacted topic.
 
     :raises OptionError: naming the partition.
     """
     starting = options.starting
     if not options.large_messages.enabled or starting.are_timestamps or isinstance(starting.values, int):
         return
-    amid = {partition: offset for partition, offset in sorted(starting.values.items()) if offset > 0}
-    topics = {partition.topic for partition in amid}
+    offsets = {partition: offset for partition, offset in sorted(starting.values.items()) if offset > 0}
+    topics = {partition.topic for partition in offsets}
     policies = {topic: place.topic_config(topic).get("cleanup.policy", "") for topic in topics}
-    for partition, offset in amid.items():
+    for partition, offset in offsets.items():
         if "compact" in policies[partition.topic].split(","):
             raise OptionError(
-                f"Option {starting.option!r} can't be an offset of a compacted topic where large messages"
-                " are reassembled, because message segments before it may be gone",
+                f"Option {starting.option!r} names an offset of a compacted topic, where earlier message"
+                " segments may be gone",
                 topic_partition=partition,
                 offset=offset,
-                hint="Start at earliest, latest, a timestamp or what a group has committed.",
+                hint="Start at earliest, latest, a timestamp or a group's committed offsets.",
             )

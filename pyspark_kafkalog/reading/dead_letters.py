@@ -10,25 +10,25 @@ import pyarrow as pa
 from pyspark_kafkalog.largemessage.dropped import Dropped
 from pyspark_kafkalog.largemessage.segments import find
 from pyspark_kafkalog.model import DROPPED_FIELD
-from pyspark_kafkalog.reading.looking_back import Source
+from pyspark_kafkalog.reading.looking_back import PartitionRecords
 
 _COLUMN = DROPPED_FIELD[0]
 _MAX_BYTES = 64 << 20
-"""Of slices in one arrow batch, unless a single message has more."""
+"""The most bytes of slices in one arrow batch, unless a single message has more."""
 
 
 class DeadLetters:
-    """Puts the column into the rows of one range.
+    """Adds the column to the rows of one range.
 
-    :param schema: that of the rows; without the column nothing is told of dropped messages.
+    :param schema: the schema of the rows; without the column dropped messages are not shown.
     """
 
-    def __init__(self, source: Source, schema: pa.Schema) -> None:
-        self._source = source
+    def __init__(self, records: PartitionRecords, schema: pa.Schema) -> None:
+        self._records = records
         self._schema = schema
 
-    def beside(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Rows of records, in which the column is null."""
+    def with_null_column(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows, with nulls in the column."""
         return pa.RecordBatch.from_arrays(
             [
                 pa.nulls(rows.num_rows, field.type) if field.name == _COLUMN else rows.column(field.name)
@@ -38,17 +38,19 @@ class DeadLetters:
         )
 
     def rows(self, dropped: Sequence[Dropped], rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """A row for each of ``dropped``, of the record at which it happened, without its contents.
+        """A row for each dropped message, at the offset of the record that caused the drop.
 
-        :param rows: those at which it happened.
+        :param rows: the rows that include these records.
         """
         if _COLUMN not in self._schema.names:
             return
         offsets = rows.column("offset").to_numpy()
-        for some in self._in_pieces(dropped):
-            at = np.minimum(np.searchsorted(offsets, [one.offset for one in some]), len(offsets) - 1)
-            records = rows.take(pa.array(at))
-            letters = pa.array([self._letter(one) for one in some], self._schema.field(_COLUMN).type)
+        for piece in self._in_pieces(dropped):
+            positions = np.minimum(
+                np.searchsorted(offsets, [message.offset for message in piece]), len(offsets) - 1
+            )
+            records = rows.take(pa.array(positions))
+            letters = pa.array([self._letter(message) for message in piece], self._schema.field(_COLUMN).type)
             yield pa.RecordBatch.from_arrays(
                 [self._column(field, records, letters) for field in self._schema], schema=self._schema
             )
@@ -62,13 +64,15 @@ class DeadLetters:
         return records.column(field.name)
 
     def _letter(self, dropped: Dropped) -> dict[str, object]:
-        return dropped.letter(self._slices([one.offset for one in dropped.segments if one.slice is None]))
+        return dropped.letter(
+            self._slices([segment.offset for segment in dropped.segments if segment.slice is None])
+        )
 
     def _slices(self, offsets: list[int]) -> dict[int, bytes]:
-        """What is still there of slices that were not kept."""
+        """The slices that were not kept in memory, as far as they still exist."""
         if not offsets:
             return {}
-        rows = self._source.read_again(offsets)
+        rows = self._records.read_again(offsets)
         found = find(rows)
         starts = (
             {} if found is None else dict(zip(found.row.tolist(), found.slice_start.tolist(), strict=True))
@@ -83,15 +87,15 @@ class DeadLetters:
 
     @staticmethod
     def _in_pieces(dropped: Sequence[Dropped]) -> Iterator[list[Dropped]]:
-        """``dropped`` by as many as an arrow batch may hold."""
-        some: list[Dropped] = []
+        """``dropped``, divided so that each part fits one arrow batch."""
+        piece: list[Dropped] = []
         size = 0
-        for one in dropped:
-            its = sum(len(segment.slice or b"") for segment in one.segments)
-            if some and size + its > _MAX_BYTES:
-                yield some
-                some, size = [], 0
-            some.append(one)
-            size += its
-        if some:
-            yield some
+        for message in dropped:
+            slice_bytes = sum(len(segment.slice or b"") for segment in message.segments)
+            if piece and size + slice_bytes > _MAX_BYTES:
+                yield piece
+                piece, size = [], 0
+            piece.append(message)
+            size += slice_bytes
+        if piece:
+            yield piece

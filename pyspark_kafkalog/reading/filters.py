@@ -1,6 +1,6 @@
-"""What a query's filters leave to be read: topics, partitions and offsets, before any record is fetched.
+"""What filters leave to be read: partitions and offsets, before any record is fetched.
 
-Filters only ever take away what can't match. Spark still applies all of them.
+Only what can't match is skipped. Spark still applies all filters.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _log = logging.getLogger("pyspark_kafkalog")
 
 
 class Comparison(NamedTuple):
-    """A condition that every wanted row fulfils: ``column operator value``.
+    """A condition that every wanted row meets: ``column operator value``.
 
     The operator is one of ``= < <= > >= in``. A timestamp is in microseconds
     since the epoch.
@@ -42,18 +42,21 @@ _TYPES = {"topic": str, "partition": int, "offset": int, "timestamp": int}
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Outside of these no row is wanted."""
+    """No row outside these bounds is wanted."""
 
     topics: tuple[Comparison, ...] = ()
     partitions: tuple[Comparison, ...] = ()
     offsets: OffsetRange = ALL_OFFSETS
     since: int | None = None
-    """Milliseconds: the least timestamp."""
+    """The least timestamp, in ms."""
 
     def admit(self, partition: TopicPartition) -> bool:
         """Whether the partition may hold rows that are wanted."""
-        return all(_TESTS[its.operator](partition.topic, its.value) for its in self.topics) and all(
-            _TESTS[its.operator](partition.partition, its.value) for its in self.partitions
+        return all(
+            _TESTS[comparison.operator](partition.topic, comparison.value) for comparison in self.topics
+        ) and all(
+            _TESTS[comparison.operator](partition.partition, comparison.value)
+            for comparison in self.partitions
         )
 
 
@@ -61,31 +64,31 @@ ALL_ROWS = Bounds()
 
 
 def bounds_of(comparisons: Iterable[Comparison]) -> Bounds:
-    """The bounds that follow from all of ``comparisons``; those of other columns or types are passed over.
+    """The bounds that follow from ``comparisons``; those on other columns or types are ignored.
 
-    A timestamp's upper bound prunes nothing. Records bear the times of their
-    producers, which need not rise with the offsets, so behind the first record
-    that is too late there may be others that are not. Even with
-    LogAppendTime, where a broker stamps them, they fall back when the clock of
-    a new leader is behind, and a topic's older records may have producers' times.
+    An upper bound on timestamps skips nothing. Producers set the timestamps, which
+    need not rise with the offsets, so records that match may follow the first one
+    that is too late. Even with LogAppendTime, where brokers set them, timestamps
+    fall when the clock of a new leader is behind, and older records of the topic may have
+    been stamped by producers.
     """
-    usable = [its for its in comparisons if _is_usable(its)]
+    usable = [comparison for comparison in comparisons if _is_usable(comparison)]
     starts, ends, since = [0], [ALL_OFFSETS.end], []
-    for _, compared, value in (its for its in usable if its.column == "offset"):
+    for _, compared, value in (test for test in usable if test.column == "offset"):
         least, most = _extremes(value)
         if compared in ("=", "in", ">", ">="):
             starts.append(least + (compared == ">"))
         if compared in ("=", "in", "<", "<="):
             ends.append(most + (compared != "<"))
-    for _, compared, value in (its for its in usable if its.column == "timestamp"):
+    for _, compared, value in (test for test in usable if test.column == "timestamp"):
         least, _ = _extremes(value)
         if compared == ">":
             since.append(least // 1000 + 1)
         elif compared in ("=", "in", ">="):
             since.append(-(-least // 1000))
     return Bounds(
-        topics=tuple(its for its in usable if its.column == "topic"),
-        partitions=tuple(its for its in usable if its.column == "partition"),
+        topics=tuple(comparison for comparison in usable if comparison.column == "topic"),
+        partitions=tuple(comparison for comparison in usable if comparison.column == "partition"),
         offsets=OffsetRange(max(starts), min(ends)),
         since=max(since, default=None),
     )
@@ -94,7 +97,7 @@ def bounds_of(comparisons: Iterable[Comparison]) -> Bounds:
 def _is_usable(comparison: Comparison) -> bool:
     kind = _TYPES.get(comparison.column)
     values = comparison.value if comparison.operator == "in" else [comparison.value]
-    # Ordering by text is Spark's by bytes for the characters that a topic may have.
+    # For the characters of topic names, Python's order of text is Spark's order by bytes.
     return comparison.operator in _TESTS and bool(values) and all(type(value) is kind for value in values)
 
 
@@ -105,12 +108,12 @@ def _extremes(value: int | Collection[int]) -> tuple[int, int]:
 def offsets_within(
     place: Place, bounds: Bounds, partitions: Mapping[TopicPartition, Watermarks]
 ) -> dict[TopicPartition, OffsetRange]:
-    """For each partition, seen with these watermarks before, the offsets that wanted rows may have."""
+    """For each partition, given its watermarks, the offsets that wanted rows may have."""
     within = {
         partition: bounds.offsets if bounds.admit(partition) else OffsetRange(0, 0)
         for partition in partitions
     }
-    # Times below 0 are not to be asked for: they stand for other things, and a record without a time has -1.
+    # Negative timestamps have special meanings in ListOffsets, and records without a timestamp have -1.
     if bounds.since is None or bounds.since < 0:
         return within
     wanted = {p: seen for p, seen in partitions.items() if within[p].start < within[p].end}
@@ -122,16 +125,16 @@ def offsets_within(
 def _starts(
     place: Place, since: int, partitions: Mapping[TopicPartition, Watermarks]
 ) -> dict[TopicPartition, int]:
-    """Offsets before which all records are older, as far as the place can tell."""
+    """Offsets before which all records are older than ``since``, as far as the place knows."""
     try:
         found = place.offsets_for_times(dict.fromkeys(partitions, since)) if partitions else {}
         starts = {partition: offset for partition, offset in found.items() if offset is not None}
         unknown = partitions.keys() - starts.keys()
         newest = place.newest_timestamps(unknown) if unknown else {}
     except KafkaLogError as e:
-        # Whatever is wrong is for the reader of the records to report, if it comes across it.
-        _log.debug("Reading from the start although rows since %d are wanted: %s", since, e)
+        # The task that reads the records reports the error, if it meets it.
+        _log.debug("Cannot look up offsets for timestamp %d, so reading from the start: %s", since, e)
         return {}
-    # What has come after the watermarks were asked for may be new.
+    # Records that came after the lookup of the watermarks may be new.
     too_old = {p: partitions[p].high_watermark for p in unknown if newest.get(p, since) < since}
     return starts | too_old

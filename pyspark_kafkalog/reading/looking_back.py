@@ -1,7 +1,7 @@
-"""What lies before a range of offsets and belongs to large messages that end in it.
+"""Finds the message segments before a range of offsets that belong to large messages ending in it.
 
-Reads backwards, in strides that double, no further than somebody has to know. What is kept of a
-message segment are its offset, id and numbers, so memory does not grow with the messages.
+Reads backwards, in strides that double, and no further than needed. Of each message segment only the
+offset, id and numbers are kept, so memory does not grow with the messages.
 """
 
 from __future__ import annotations
@@ -18,36 +18,49 @@ from pyspark_kafkalog.errors import CorruptRecordError, DataLossError, UnknownTo
 from pyspark_kafkalog.largemessage.assembler import Arrival, Assembler, OpenMessage
 from pyspark_kafkalog.largemessage.format import INT64_MAX
 from pyspark_kafkalog.largemessage.reassembler import arrivals_in
-from pyspark_kafkalog.model import AssemblerSettings, OffsetRange, Place, TopicPartition
+from pyspark_kafkalog.model import ALL_OFFSETS, AssemblerSettings, OffsetRange, Place, TopicPartition
 from pyspark_kafkalog.reading.ranges import ReadRules, decoded
 
 _FIRST_STRIDE = 8
 _MOST_WINDOWS = 8
-"""How far to look back, in expiration gaps, if there is a message segment of the same id in each of them."""
+"""How far to look back, in expiration gaps, if each of them has a message segment of the same id."""
 _MOST_OFFSETS = 1000
-"""How far to look back if so many offsets are more."""
+"""How far to look back at least, in offsets."""
 _NEIGHBOURS = 8
-"""Offsets no further apart are fetched together."""
+"""Offsets that are no further apart are fetched together."""
 
 WANTED = pa.schema([(name, ROW_TYPES[name]) for name in ("offset", "value", "headers")])
-"""The columns that tell message segments."""
+"""The columns that identify message segments."""
 
 
 @dataclass(slots=True)
-class Source:
-    """The records of one partition, from the log start offset on, as often as they are needed."""
+class PartitionRecords:
+    """The records of one partition from the log start offset on, read as often as needed."""
 
     place: Place
     partition: TopicPartition
     rules: ReadRules
-    log_start: int
+    known_log_start: int | None
+    """The log start offset; None as long as nobody needed it."""
+
+    @property
+    def log_start(self) -> int:
+        """The log start offset, looked up when it is needed first; behind all if the partition is gone."""
+        if self.known_log_start is None:
+            bounds = self.place.watermarks([self.partition], read_committed=False).get(self.partition)
+            self.known_log_start = ALL_OFFSETS.end if bounds is None else bounds.log_start_offset
+        return self.known_log_start
+
+    def begins_at(self, offset: int) -> bool:
+        """Whether nothing is there before ``offset``, as far as that is known."""
+        return offset <= (self.known_log_start or 0)
 
     def rows(self, offsets: OffsetRange, schema: pa.Schema = WANTED) -> Iterator[pa.RecordBatch]:
-        """The visible rows of ``offsets``; those that are gone are left out in silence.
+        """The visible rows of ``offsets``; missing ones are skipped without a warning.
 
-        Who reads them for their own sake tells what is broken or gone.
+        Whoever reads these offsets as part of a split reports what is missing or corrupt.
 
-        :raises CorruptRecordError: for broken bytes, if data loss is an error.
+        :raises CorruptRecordError: for corrupt bytes, if data loss is an error.
         """
         rules = replace(self.rules, schema=schema)
         position = max(offsets.start, self.log_start)
@@ -64,18 +77,18 @@ class Source:
                 bounds = self.place.watermarks([self.partition], read_committed=False).get(self.partition)
                 if bounds is None or bounds.log_start_offset <= position:
                     return
-                position = self.log_start = bounds.log_start_offset
+                position = self.known_log_start = bounds.log_start_offset
 
     def read_again(self, offsets: Sequence[int], schema: pa.Schema = WANTED) -> pa.RecordBatch:
-        """The rows at ``offsets``, in order, as far as they are still there."""
+        """The rows at ``offsets``, in order, as far as they still exist."""
         wanted = np.unique(np.asarray(offsets, np.int64))
         cuts = np.flatnonzero(np.diff(wanted) > _NEIGHBOURS) + 1
         found = []
         for near in np.split(wanted, cuts) if wanted.size else ():
             for rows in self.rows(OffsetRange(int(near[0]), int(near[-1]) + 1), schema):
-                at = np.flatnonzero(np.isin(_offsets(rows), near))
-                if at.size:
-                    found.append(rows if at.size == rows.num_rows else rows.take(pa.array(at)))
+                matches = np.flatnonzero(np.isin(_offsets(rows), near))
+                if matches.size:
+                    found.append(rows if matches.size == rows.num_rows else rows.take(pa.array(matches)))
         if len(found) == 1:
             return found[0]
         return pa.concat_batches(found) if found else pa.RecordBatch.from_pylist([], schema)
@@ -85,7 +98,7 @@ class Source:
 class History:
     """The message segments before offset ``start``, as far back as :attr:`first`."""
 
-    source: Source
+    records: PartitionRecords
     settings: AssemblerSettings
     start: int
     first: int = field(init=False)
@@ -99,81 +112,93 @@ class History:
 
     @property
     def last_visible(self) -> int:
-        """The record before ``start``, as far as it is known; else -1."""
+        """The offset of the record before ``start``, if known; else -1."""
         return self._before(self.start)
 
     @property
     def _oldest(self) -> int:
-        """The least offset at which a message can have begun that is open at ``start``.
+        """The least offset at which a message that is open at ``start`` can have begun.
 
-        That is told by the record before ``start``: no other offset makes anything expire.
+        It follows from the record before ``start``, as only records make messages expire.
         """
         before = self.last_visible
-        log_start = self.source.log_start
+        log_start = self.records.log_start
         return log_start if before < 0 else max(before - self.settings.expiration_offset_gap, log_start)
 
     @property
     def _window(self) -> int:
-        """As many offsets as messages stay open, if all have a record."""
+        """How many offsets a message stays open, if every offset has a record."""
         return self.settings.expiration_offset_gap + 1
 
     @property
     def _furthest(self) -> int:
-        """Where to stop looking for the beginning of what is known."""
-        return max(self.first - max(_MOST_WINDOWS * self._window, _MOST_OFFSETS), self.source.log_start)
+        """Where to stop looking for the beginning of the known messages."""
+        return max(self.first - max(_MOST_WINDOWS * self._window, _MOST_OFFSETS), self.records.log_start)
 
     def open_at(self, ids: Mapping[bytes, tuple[int, int | None]]) -> list[OpenMessage]:
-        """Those of ``ids`` that are open at ``start``, without slices.
+        """The messages among ``ids`` that are open at ``start``, without slices.
 
-        :param ids: for each the number of its first message segment in the range, before which
-            those with lower numbers are sought, and the offset of the record before that one, if that
-            is in the range, too.
+        :param ids: for each message the number of its first segment in the range (segments with lower
+            numbers are sought), and the offset of the record before that segment, if it is in the
+            range, too.
         """
         stride = max(_FIRST_STRIDE, 2 * max(number for number, _ in ids.values()))
-        while self.first > self._oldest and not all(self._is_whole(*one) for one in ids.items()):
+        while self.first > self._oldest and not all(
+            self._is_whole(message_id, number) for message_id, (number, _) in ids.items()
+        ):
             self._extend(max(self.first - stride, self._oldest))
             stride *= 2
-        self._settle([its for its, (number, _) in ids.items() if not self._is_in_order(its, number)])
+        self._read_until_unambiguous(
+            [
+                message_id
+                for message_id, (number, _) in ids.items()
+                if not self._is_in_order(message_id, number)
+            ]
+        )
         found = (self._simulated(message_id, before) for message_id, (_, before) in ids.items())
         return [message for message in found if message is not None]
 
     def all_open(self) -> list[OpenMessage]:
-        """All messages that are open at ``start``, without slices, whatever was written twice."""
+        """All messages that are open at ``start``, without slices, even if segments were written twice."""
         self._reach_oldest()
         found = list(self._arrivals)
-        self._settle(found)
+        self._read_until_unambiguous(found)
         opened = (self._simulated(message_id, None) for message_id in found)
         return [message for message in opened if message is not None]
 
     def open_in_order(self, most_bytes: int = INT64_MAX) -> tuple[list[OpenMessage], bool]:
         """The messages open at ``start`` whose segments were written once and in order, without slices.
 
-        Returns also whether it has been looked as far back as it matters to any message.
+        Also returns whether it looked back far enough for every message.
 
-        :param most_bytes: about so many bytes of values are read at most, and messages left out that
-            began before.
+        :param most_bytes: reads at most about this many bytes of values, and leaves out messages that
+            began before them.
         """
         self._reach_oldest(most_bytes)
         complete = self.first <= self._oldest
         found = list(self._arrivals)
         furthest = self._furthest
         stride = _FIRST_STRIDE
-        while unsure := {its for its in found if not (self._is_in_order(its) or self._is_settled(its))}:
+        while unsure := {
+            message_id
+            for message_id in found
+            if not (self._is_in_order(message_id) or self._is_unambiguous(message_id))
+        }:
             if self.first <= furthest or self._value_bytes >= most_bytes:
                 break
             self._extend(max(self.first - min(stride, self._affordable(most_bytes)), furthest))
             stride *= 2
-        opened = (self._simulated(its, None) for its in found if its not in unsure)
+        opened = (self._simulated(message_id, None) for message_id in found if message_id not in unsure)
         return [message for message in opened if message is not None], complete and not unsure
 
     def open_with(
         self, message_id: bytes, count: int, numbers: Collection[int], oldest: int
     ) -> OpenMessage | None:
-        """The message of that id that is open at ``start``, if it has all of ``count`` but ``numbers``.
+        """The message open at ``start`` with this id, if it has all ``count`` segments except ``numbers``.
 
-        They are sought no further back than ``oldest``, nor than a producer's buffer reaches.
+        Segments are sought no further back than ``oldest``, nor than a producer's buffer reaches.
         """
-        oldest = max(oldest, self.source.log_start)
+        oldest = max(oldest, self.records.log_start)
         most_bytes = self.settings.buffer_capacity
         stride = _FIRST_STRIDE
         lacking = count - len({*numbers, *self._numbers(message_id)})
@@ -183,31 +208,31 @@ class History:
             stride *= 2
         if lacking:
             return None
-        self._settle([message_id])
+        self._read_until_unambiguous([message_id])
         return self._simulated(message_id, None)
 
     def _reach_oldest(self, most_bytes: int = INT64_MAX) -> None:
-        """Know all of which something can be open at ``start``."""
+        """Read back to the oldest offset at which an open message can have begun."""
         stride = _FIRST_STRIDE
         while self.first > self._oldest and self._value_bytes < most_bytes:
             self._extend(max(self.first - min(stride, self._affordable(most_bytes)), self._oldest))
             stride = max(2 * stride, self._window)
 
     def _affordable(self, most_bytes: int) -> int:
-        """How many more offsets to read for ``most_bytes``, by what those took that are known."""
+        """How many more offsets fit into ``most_bytes``, by the mean size of those read so far."""
         mean = self._value_bytes // max(self.start - self.first, 1)
         return (most_bytes - self._value_bytes) // (mean + 1) + 1
 
-    def _settle(self, ids: Collection[bytes]) -> None:
-        """Know of each id enough to tell which of its message segments belong together."""
+    def _read_until_unambiguous(self, ids: Collection[bytes]) -> None:
+        """Read back until it is clear, for each id, which message segments belong together."""
         known = [message_id for message_id in ids if message_id in self._arrivals]
         furthest = self._furthest
-        while self.first > furthest and not all(map(self._is_settled, known)):
+        while self.first > furthest and not all(map(self._is_unambiguous, known)):
             self._extend(max(self.first - self._window, furthest))
 
-    def _is_settled(self, message_id: bytes) -> bool:
-        """Whether what was open before :attr:`first` had expired before the first known message segment."""
-        if self.first <= self.source.log_start:
+    def _is_unambiguous(self, message_id: bytes) -> bool:
+        """Whether any message open before :attr:`first` had expired before the first known segment."""
+        if self.first <= self.records.log_start:
             return True
         before = self._before(self._arrivals[message_id][0].offset)
         return before - self.settings.expiration_offset_gap >= self.first
@@ -215,12 +240,12 @@ class History:
     def _numbers(self, message_id: bytes) -> list[int]:
         return [arrival.number for arrival in self._arrivals.get(message_id, ())]
 
-    def _is_whole(self, message_id: bytes, its: tuple[int, int | None]) -> bool:
-        numbers = self._numbers(message_id)
-        return len({lower for lower in numbers if lower < its[0]}) == its[0]
+    def _is_whole(self, message_id: bytes, number: int) -> bool:
+        """Whether all message segments below ``number`` are known."""
+        return len({known for known in self._numbers(message_id) if known < number}) == number
 
     def _is_in_order(self, message_id: bytes, *then: int) -> bool:
-        """Whether its segments that are known, and ``then``, are a message from its beginning, sent once."""
+        """Whether the known segments, followed by ``then``, begin with the first and were sent once."""
         numbers = [*self._numbers(message_id), *then]
         return numbers[0] == 0 and all(low < high for low, high in pairwise(numbers))
 
@@ -233,20 +258,20 @@ class History:
         return assembler.messages.get(message_id)
 
     def _assembler(self) -> Assembler:
-        return Assembler(self.source.partition, self.settings, evict=False)
+        return Assembler(self.records.partition, self.settings, evict=False)
 
     def _before(self, offset: int) -> int:
-        """The visible record before ``offset``."""
-        at = int(np.searchsorted(self._visible, offset))
-        return int(self._visible[at - 1]) if at else -1
+        """The offset of the visible record before ``offset``; -1 if unknown."""
+        index = int(np.searchsorted(self._visible, offset))
+        return int(self._visible[index - 1]) if index else -1
 
     def _extend(self, first: int) -> None:
-        """Know also what lies from ``first`` on."""
+        """Also read the offsets from ``first`` on."""
         if first >= self.first:
             return
         earlier: dict[bytes, list[Arrival]] = {}
         visible = []
-        for rows in self.source.rows(OffsetRange(first, self.first)):
+        for rows in self.records.rows(OffsetRange(first, self.first)):
             visible.append(_offsets(rows))
             self._value_bytes += rows.column("value").nbytes
             for arrival in arrivals(rows):
@@ -270,4 +295,4 @@ def _offsets(rows: pa.RecordBatch) -> np.ndarray:
 
 
 def _ignore(error: CorruptRecordError) -> None:
-    """What is broken is told by those who read it for its own sake."""
+    """Do nothing: whoever reads these offsets as part of a split reports the damage."""

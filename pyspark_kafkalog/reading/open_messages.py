@@ -1,4 +1,4 @@
-"""Which large messages are incomplete at an offset, found out without reading a record twice."""
+"""Finds the large messages that are incomplete at an offset, without reading a record twice."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from pyspark_kafkalog.largemessage.assembler import Assembler
 from pyspark_kafkalog.model import AssemblerSettings, OffsetRange, Place, TopicPartition
 from pyspark_kafkalog.options.offsets_json import Offsets
-from pyspark_kafkalog.reading.looking_back import History, Source, arrivals
+from pyspark_kafkalog.reading.looking_back import History, PartitionRecords, arrivals
 from pyspark_kafkalog.reading.ranges import ReadRules
 
 
@@ -25,15 +25,15 @@ class _Known:
 
 
 class OpenMessages:
-    """The open messages of partitions whose offsets rise from one question to the next.
+    """The open messages of partitions, at offsets that rise from one call to the next.
 
-    No more than the last ``message.assembler.expiration.offset.gap`` offsets and one are read before an
-    offset that is asked for, because what began earlier has expired (more if message
-    segments have been lost); and none that were read for the last question. Capacity does
-    not count, as nothing is evicted where the log can be read again.
+    Before a requested offset, at most ``message.assembler.expiration.offset.gap`` + 1 offsets are read,
+    because messages that began earlier have expired (more if message segments were lost), and
+    none that the previous call has read. Capacity does not matter: nothing is evicted, since the
+    log can be read again.
 
-    :param open_place: called once, in the thread that asks first.
-    :param rules: those of the query; the schema does not matter.
+    :param open_place: called once, in the first thread that needs the place.
+    :param rules: the rules of the query; the schema does not matter.
     """
 
     def __init__(
@@ -49,44 +49,44 @@ class OpenMessages:
         return self._open_place()
 
     def safe_offsets(self, ends: Offsets) -> Offsets:
-        """For each partition the least offset of an open message at that end, or the end itself.
+        """For each partition the least offset of a message that is open at its end, or the end itself.
 
-        It is never below the log start offset, where no consumer can begin.
+        It is never below the log start offset, as no consumer can begin there.
 
         :raises KafkaLogError: if the records can't be read.
         """
         bounds = self._place.watermarks(ends, read_committed=False)
         found = {}
         for partition, end in ends.items():
-            its = bounds.get(partition)
-            log_start = end if its is None else its.log_start_offset
-            source = Source(self._place, partition, self._rules, log_start)
-            self._known[partition] = known = self._at(source, end)
+            watermarks = bounds.get(partition)
+            log_start = end if watermarks is None else watermarks.log_start_offset
+            records = PartitionRecords(self._place, partition, self._rules, log_start)
+            self._known[partition] = known = self._at(records, end)
             oldest = known.assembler.safe_offset(known.last_visible)
-            found[partition] = end if oldest is None else min(max(oldest, source.log_start), end)
+            found[partition] = end if oldest is None else min(max(oldest, records.log_start), end)
         return found
 
-    def _at(self, source: Source, end: int) -> _Known:
-        """The open messages at ``end``, from those that were known last if they are not too old."""
+    def _at(self, records: PartitionRecords, end: int) -> _Known:
+        """The open messages at ``end``, continued from the last known ones if these are not too old."""
         gap = self._settings.expiration_offset_gap
-        known = self._known.pop(source.partition, None)  # Half of an addition would be wrong.
+        known = self._known.pop(records.partition, None)  # A failed read must not leave it half updated.
         if known is not None and end - 1 - gap <= known.position <= end:
-            self._read(source, known, end)
+            self._read(records, known, end)
             return known
-        history = History(source, self._settings, end)
+        history = History(records, self._settings, end)
         opened, are_all = history.open_in_order()
         if not are_all:
             opened = history.all_open()
-        assembler = Assembler(source.partition, self._settings, evict=False)
+        assembler = Assembler(records.partition, self._settings, evict=False)
         assembler.restore(opened, 0)
         return _Known(end, assembler, history.last_visible)
 
-    def _read(self, source: Source, known: _Known, end: int) -> None:
-        for rows in source.rows(OffsetRange(known.position, end)):
+    def _read(self, records: PartitionRecords, known: _Known, end: int) -> None:
+        for rows in records.rows(OffsetRange(known.position, end)):
             offsets = rows.column("offset").to_numpy()
             for arrival in arrivals(rows):
-                at = int(np.searchsorted(offsets, arrival.offset))
-                known.assembler.expire(int(offsets[at - 1]) if at else known.last_visible)
+                row = int(np.searchsorted(offsets, arrival.offset))
+                known.assembler.expire(int(offsets[row - 1]) if row else known.last_visible)
                 known.assembler.add(arrival)
                 known.assembler.dropped.clear()
             known.last_visible = int(offsets[-1])

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from pyspark_kafkalog.codec.decode import Decoded, DecodeLimits, decode
+from pyspark_kafkalog.codec.decode import Decoded, DecodeLimits, decode_slice
 from pyspark_kafkalog.codec.isolation import Visibility
 from pyspark_kafkalog.errors import (
     CorruptRecordError,
@@ -53,29 +53,30 @@ class SplitReader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RecordReader:
-    """Makes a row of every record, message segments too; see :class:`SplitReader`."""
+    """Makes a row of every record, including message segments; see :class:`SplitReader`."""
 
     place: Place
     rules: ReadRules
 
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
         """See :meth:`SplitReader.read`."""
-        self.place.expect(split.partition, split.seen)
-        wanted: OffsetRange | None = split.offsets
-        if split.needs_bounds:
-            wanted, _ = existing(self.place, split, self.rules)
+        wanted, _ = existing(self.place, split, self.rules)
         if wanted is not None:
             yield from rows_of(self.place, split, wanted, self.rules)
 
 
-def existing(place: Place, split: Split, rules: ReadRules) -> tuple[OffsetRange | None, int]:
+def existing(place: Place, split: Split, rules: ReadRules) -> tuple[OffsetRange | None, int | None]:
     """The offsets of ``split`` that are wanted and exist, as numbers, and the log start offset.
 
-    None without the partition, or if its topic is known to be another one. What exists may still be
-    another topic's: :func:`rows_of` finds out.
+    Only where they need bounds are these looked up: else the plan has seen the offsets, and the log start
+    offset is None. The offsets are None without the partition, or if its topic is known to be another
+    one. What exists may still be another topic's: :func:`rows_of` finds out.
 
     :raises DataLossError: if some of its offsets are gone and ``rules.fail_on_data_loss``.
     """
+    place.expect(split.partition, split.seen)
+    if not split.needs_bounds:
+        return split.offsets, None
     offsets, bounds = _look_up(place, split.partition, split.offsets, rules)
     is_whole = (
         bounds is not None
@@ -87,15 +88,18 @@ def existing(place: Place, split: Split, rules: ReadRules) -> tuple[OffsetRange 
 
 
 def rows_of(place: Place, split: Split, wanted: OffsetRange, rules: ReadRules) -> Iterator[pa.RecordBatch]:
-    """The rows of ``wanted``, offsets of ``split`` as the plan or :func:`existing` tells them.
+    """The rows of ``wanted``: offsets of ``split``, from the plan or from :func:`existing`.
 
-    The fetch itself finds out whether they are there, and the topic. Where it can't tell, or misses
-    something, topic and bounds are asked for, and they decide.
+    The fetch itself shows whether they exist and belong to the topic. If it can't, or misses
+    something, topic and bounds are looked up, and they decide. Without a topic id they can't, as
+    they may be those of another topic by now: then the fetch has the last word.
     """
     left_out = None if rules.fail_on_data_loss else _LeftOut()
-    unconfirmed = split.seen.topic_id
+    topic_id = split.seen.topic_id
+    confirm = bool(topic_id)
     position = wanted.start
-    while unconfirmed or position < wanted.end:
+    looked_up_at: int | None = None
+    while confirm or position < wanted.end:
         try:
             for arrow_batch, position in decoded(  # noqa: B007, B020 - progress survives the error below
                 place,
@@ -103,27 +107,33 @@ def rows_of(place: Place, split: Split, wanted: OffsetRange, rules: ReadRules) -
                 OffsetRange(position, wanted.end),
                 rules,
                 left_out,
-                topic_id=unconfirmed,
+                topic_id=topic_id,
+                confirm=confirm,
             ):
                 if arrow_batch.num_rows:
                     yield arrow_batch
             break
         except (UnconfirmedError, DataLossError, UnknownTopicOrPartitionError) as e:
-            if unconfirmed:
-                unconfirmed = ""
-                found = _confirmed(place, split, OffsetRange(position, wanted.end), rules)
+            following = e.next_offset if isinstance(e, DataLossError) else None
+            if topic_id and position != looked_up_at:
+                confirm = False
+                # A fetch that misses all the rest has waited for it.
+                is_waited_for = isinstance(e, DataLossError) and following is None
+                end = 0 if is_waited_for else wanted.end
+                place.expect(split.partition, split.seen._replace(end=end))
+                found = _remaining(place, split, OffsetRange(position, wanted.end), rules)
                 if found is None:
                     break
                 wanted, position = found, found.start
+                looked_up_at = position
                 continue
             if rules.fail_on_data_loss:
                 raise
-            _log.warning("Left out, as failOnDataLoss=false asks: %s", e)
-            following = e.next_offset if isinstance(e, DataLossError) else None
+            _log.warning("Skipped, because failOnDataLoss=false: %s", e)
             position = wanted.end if following is None else max(position, following)
     if left_out is not None and left_out.count:
         _log.warning(
-            "%s: %d broken stretches left out of offsets %s", split.partition, left_out.count, wanted
+            "%s: skipped %d corrupt stretches in offsets %s", split.partition, left_out.count, wanted
         )
 
 
@@ -135,38 +145,39 @@ def decoded(
     on_corrupt: OnCorrupt | None,
     *,
     topic_id: str = "",
+    confirm: bool = False,
 ) -> Iterator[Decoded]:
     """The visible rows of ``offsets``, all of which must exist.
 
-    :param topic_id: see :meth:`pyspark_kafkalog.model.Place.fetch`.
+    :param topic_id: see :meth:`pyspark_kafkalog.model.Place.fetch`, and ``confirm``.
     """
     visible = Visibility(()) if rules.read_committed else None
     position = offsets.start
     for piece in place.fetch(
-        partition, offsets, read_committed=rules.read_committed, on_corrupt=on_corrupt, topic_id=topic_id
+        partition,
+        offsets,
+        read_committed=rules.read_committed,
+        on_corrupt=on_corrupt,
+        topic_id=topic_id,
+        confirm=confirm,
     ):
         if visible is not None:
             visible.expect(piece.aborted)
-        for its in decode(
-            piece.buffer,
+        for result in decode_slice(
+            piece,
             topic_partition=partition,
             offsets=OffsetRange(position, offsets.end),
             visible=visible,
             schema=rules.schema,
             limits=rules.limits,
-            origin=piece.origin,
             on_corrupt=on_corrupt,
         ):
-            position = its.next_offset
-            yield its
+            position = result.next_offset
+            yield result
 
 
-def _confirmed(place: Place, split: Split, offsets: OffsetRange, rules: ReadRules) -> OffsetRange | None:
-    """Those of ``offsets`` that exist, in the topic that was planned for; None if that is gone.
-
-    Somebody has seen the records below their end: the plan, or who looked them up.
-    """
-    place.expect(split.partition, split.seen._replace(end=offsets.end))
+def _remaining(place: Place, split: Split, offsets: OffsetRange, rules: ReadRules) -> OffsetRange | None:
+    """Those of ``offsets`` that exist in the planned topic; None if it no longer exists."""
     if _is_recreated(place, split, rules):
         return None
     return _checked(split, *_look_up(place, split.partition, offsets, rules), rules)[0]
@@ -177,7 +188,7 @@ def _is_recreated(place: Place, split: Split, rules: ReadRules) -> bool:
     now = place.topic_ids([topic]).get(topic) if topic_id else None
     if not now or now == topic_id:
         return False
-    what = f"TOPIC_RECREATED: topic {topic} was deleted and made anew since the query was planned"
+    what = f"TOPIC_RECREATED: topic {topic} was deleted and recreated since the query was planned"
     _lost(rules, what, split.partition, split.offsets.start)
     return True
 
@@ -201,7 +212,7 @@ def _checked(
     """The part of ``offsets`` that is within ``bounds`` and wanted, and the log start offset."""
     partition = split.partition
     if bounds is None:
-        _lost(rules, "The partition is gone", partition, offsets.start)
+        _lost(rules, "The partition no longer exists", partition, offsets.start)
         return None, 0
     start, end = offsets.start, max(offsets)
     lowest, highest = bounds.log_start_offset, bounds.high_watermark
@@ -226,14 +237,14 @@ def _checked(
 
 
 class _LeftOut:
-    """Counts and logs what is left out of one split where data loss is allowed."""
+    """Counts and logs what is skipped in one split where data loss is allowed."""
 
     def __init__(self) -> None:
         self.count = 0
 
     def __call__(self, error: CorruptRecordError) -> None:
         self.count += 1
-        _log.warning("Left out, as failOnDataLoss=false asks: %s", error)
+        _log.warning("Skipped, because failOnDataLoss=false: %s", error)
 
 
 def _lost(rules: ReadRules, what: str, partition: TopicPartition, offset: int) -> None:
@@ -241,7 +252,7 @@ def _lost(rules: ReadRules, what: str, partition: TopicPartition, offset: int) -
         what,
         topic_partition=partition,
         offset=offset,
-        hint="Set failOnDataLoss=false to read on without them." if rules.fail_on_data_loss else None,
+        hint="Set failOnDataLoss=false to continue without them." if rules.fail_on_data_loss else None,
     )
     if rules.fail_on_data_loss:
         raise error

@@ -19,14 +19,14 @@ class Split:
     offsets: OffsetRange
     within: OffsetRange = ALL_OFFSETS
     seen: Seen = NOTHING_SEEN
-    """Of the partition that was planned for: another topic may get its name, a deposed leader may answer."""
+    """What the plan saw of the partition. Another topic may get its name; a deposed leader may answer."""
 
     @property
     def needs_bounds(self) -> bool:
-        """Whether bounds are asked for before it is fetched.
+        """Whether to look up the bounds before the fetch.
 
-        Not if a fetch of the topic can find out all by itself: both ends are numbers, the plan has seen
-        the records below the second one, and all of them are wanted.
+        A fetch of the topic needs no bounds if both ends are numbers, the plan has seen the records
+        below the second one, and all of them are wanted.
         """
         start, end = self.offsets
         is_seen = bool(self.seen.topic_id) and 0 <= start < end <= self.seen.end

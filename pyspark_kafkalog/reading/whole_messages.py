@@ -1,21 +1,20 @@
-"""Ranges of offsets become rows with whole large messages, with no state but the log itself.
+"""Turns ranges of offsets into rows with whole large messages, with no state except the log itself.
 
-A message is a row of the range that holds its last message segment. Segments before the range are
-looked for when one turns out to be missing, by :mod:`.looking_back`, so the rows of a range follow
-from the log and the range alone, and those of adjoining ranges from no other cuts. With headers a
-range looks back first, no further than the capacity: the header ``_so`` also tells of messages that
-have no segment in the range.
+A message is a row of the range that holds its last message segment. If a segment is missing,
+:mod:`.looking_back` looks for it before the range. So the rows of a range depend only on the log and
+the range, not on where other ranges are cut. With headers a range always looks back, but no further
+than the capacity, because the header ``_so`` also covers messages without a segment in the range.
 
-Three things a reader of the whole log may see differently, all of them about message segments
-that were written more than once or out of order:
+Three things differ from a reader of the whole log. All concern message segments that were written
+more than once or out of order:
 
-- a stray copy before the range, of a message of which the range holds all segments, is not looked
-  for: ``startingOffset`` and the header ``_so`` then tell of the range alone;
-- a message segment that overtook others, from within the range to before it, by more than
-  ``message.assembler.buffer.capacity`` bytes is not looked for;
-- a row that is completed by such a one comes after rows of higher offsets.
+- A stray copy before the range, of a message that is completely in the range, is not looked for.
+  ``startingOffset`` and the header ``_so`` then cover the range alone.
+- A message segment that lies before the range, although it follows segments in the range, is not
+  looked for beyond ``message.assembler.buffer.capacity`` bytes.
+- A row that such a segment completes comes after rows of higher offsets.
 
-With dead letters none of the first two holds, because every range looks back as far as matters.
+With dead letters the first two do not apply, because every range looks back as far as matters.
 """
 
 from __future__ import annotations
@@ -36,21 +35,21 @@ from pyspark_kafkalog.largemessage.segments import Segments, find
 from pyspark_kafkalog.model import DROPPED_FIELD, OffsetRange, Place
 from pyspark_kafkalog.options.largemessages import LargeMessageOptions
 from pyspark_kafkalog.reading.dead_letters import DeadLetters
-from pyspark_kafkalog.reading.looking_back import WANTED, History, Source
+from pyspark_kafkalog.reading.looking_back import WANTED, History, PartitionRecords
 from pyspark_kafkalog.reading.ranges import ReadRules, existing, rows_of
 from pyspark_kafkalog.reading.splits import Split
 
 _log = logging.getLogger("pyspark_kafkalog")
 
 _MAX_BYTES = 256 << 20
-"""Of messages that may be completed by the rows that are fed at a time."""
+"""The most bytes of messages that the rows fed at a time may complete."""
 
 
 @dataclass(frozen=True, slots=True)
 class WholeMessageReader:
-    """Makes rows of whole large messages, not of their message segments; see :class:`.reading.SplitReader`.
+    """Makes rows of whole large messages, not of message segments; see :class:`.ranges.SplitReader`.
 
-    What is dropped on the way is logged, once for each split, and ``on_dropped`` is told of it.
+    Dropped messages are logged once for each split and passed to ``on_dropped``.
     """
 
     place: Place
@@ -59,8 +58,7 @@ class WholeMessageReader:
     on_dropped: Callable[[Sequence[Dropped]], None] | None = None
 
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
-        """See :meth:`.reading.SplitReader.read`."""
-        self.place.expect(split.partition, split.seen)
+        """See :meth:`.ranges.SplitReader.read`."""
         wanted, log_start = existing(self.place, split, self.rules)
         if wanted is None:
             return
@@ -69,7 +67,7 @@ class WholeMessageReader:
         fields = [schema.field(name) for name in names]
         inner = pa.schema([*fields, *(field for field in WANTED if field.name not in names)])
         rules = replace(self.rules, schema=inner)
-        source = Source(self.place, split.partition, rules, log_start)
+        source = PartitionRecords(self.place, split.partition, rules, log_start)
         reassembling = _Reassembling(source, wanted, self.options, schema, self.on_dropped)
         for rows in rows_of(self.place, split, wanted, rules):
             yield from reassembling.feed(rows)
@@ -81,7 +79,7 @@ class _Reassembling:
 
     def __init__(
         self,
-        source: Source,
+        source: PartitionRecords,
         wanted: OffsetRange,
         options: LargeMessageOptions,
         schema: pa.Schema,
@@ -106,10 +104,10 @@ class _Reassembling:
         self._tells_safe_offsets = "headers" in self._columns
         self._most_bytes = options.settings.buffer_capacity
         self._has_begun = False
-        self._looked_everywhere = source.log_start >= wanted.start
+        self._looked_everywhere = source.begins_at(wanted.start)
 
     def feed(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """What comes of the next rows of the range."""
+        """The rows that result from the next rows of the range."""
         if not self._has_begun:
             self._has_begun = True
             self._begin()
@@ -118,16 +116,16 @@ class _Reassembling:
             self._before = int(rows.column("offset")[-1].as_py())
             yield self._projected(rows)
             return
-        for part, its in self._parts(rows, found):
-            if its is not None and not self._looked_everywhere:
-                self._look_back(part, its)
-            yield from self._told(self._open.feed(part), part)
+        for part, segments in self._parts(rows, found):
+            if segments is not None and not self._looked_everywhere:
+                self._look_back(part, segments)
+            yield from self._output(self._open.feed(part), part)
             self._before = int(part.column("offset")[-1].as_py())
             if not self._looked_everywhere and self._before > self._start + self._gap:
                 yield from self._completed_by_earlier()
 
     def _begin(self) -> None:
-        """Take over what is open at the range's start, where not only its own message segments count."""
+        """Adopt messages open at the range's start, if those without segments in it count, too."""
         if self._looked_everywhere:
             return
         if self._dead_letters is not None:
@@ -138,20 +136,20 @@ class _Reassembling:
             self._open.adopt(opened)
 
     def end(self) -> Iterator[pa.RecordBatch]:
-        """What comes of messages that are open at the end of the range."""
+        """The rows that result from messages open at the end of the range."""
         if not self._looked_everywhere:
             yield from self._completed_by_earlier()
         if self._counts:
             counts = ", ".join(f"{count} {reason.value}" for reason, count in sorted(self._counts.items()))
             _log.warning(
-                "%s: large messages dropped from offset %d on: %s",
+                "%s: dropped large messages from offset %d on: %s",
                 self._source.partition,
                 self._start,
                 counts,
             )
 
     def _look_back(self, rows: pa.RecordBatch, found: Segments) -> None:
-        """Take over the messages begun before the range of which ``rows`` have the first segment in it."""
+        """Adopt messages begun before the range whose first segment in the range is in ``rows``."""
         offsets = rows.column("offset").to_numpy()
         ids, first = _first_of_each(found)
         begun = self._known.add(ids, offsets[found.row[first]])
@@ -171,7 +169,7 @@ class _Reassembling:
     def _completed_by_earlier(self) -> Iterator[pa.RecordBatch]:
         """Rows of open messages whose missing segments, with higher numbers, came before the range.
 
-        Asked once: what began before the range is no longer open after this.
+        Called once: after this, no message that began before the range is open.
         """
         for message in self._open.open_messages():
             offsets = {number: piece.offset for number, piece in message.pieces.items()}
@@ -200,11 +198,11 @@ class _Reassembling:
             self._completed.add(message_id)
             yield self._projected(rows)
 
-    def _told(self, its: Reassembled, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        if its.rows.num_rows:
-            yield self._projected(its.rows)
-        told: list[Dropped] = []
-        for dropped in its.dropped:
+    def _output(self, reassembled: Reassembled, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        if reassembled.rows.num_rows:
+            yield self._projected(reassembled.rows)
+        reported: list[Dropped] = []
+        for dropped in reassembled.dropped:
             if not self._looked_everywhere and dropped.reason is DropReason.EXPIRED_BY_OFFSET:
                 offsets = {segment.number: segment.offset for segment in dropped.segments}
                 yield from self._completed_before(
@@ -212,22 +210,22 @@ class _Reassembling:
                 )
             if dropped.reason is DropReason.NOT_READ_AGAIN and self._source.rules.fail_on_data_loss:
                 raise DataLossError(
-                    "Message segments of a large message were gone when they were needed",
+                    "Segments of a large message were deleted before they could be read again",
                     topic_partition=self._source.partition,
                     offset=dropped.starting_offset,
-                    hint="Set failOnDataLoss=false to read on without it.",
+                    hint="Set failOnDataLoss=false to continue without it.",
                 )
             if dropped.message_id not in self._completed:
                 self._counts[dropped.reason] += 1
-                told.append(dropped)
-        if told and self._on_dropped is not None:
-            self._on_dropped(told)
-        if told and self._dead_letters is not None:
-            yield from self._dead_letters.rows(told, rows)
+                reported.append(dropped)
+        if reported and self._on_dropped is not None:
+            self._on_dropped(reported)
+        if reported and self._dead_letters is not None:
+            yield from self._dead_letters.rows(reported, rows)
 
     def _projected(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         if self._dead_letters is not None:
-            return self._dead_letters.beside(rows)
+            return self._dead_letters.with_null_column(rows)
         if rows.schema.names == self._columns:
             return rows
         return pa.RecordBatch.from_arrays([rows.column(name) for name in self._columns], schema=self._schema)
@@ -235,9 +233,9 @@ class _Reassembling:
     def _parts(
         self, rows: pa.RecordBatch, found: Segments | None
     ) -> Iterator[tuple[pa.RecordBatch, Segments | None]]:
-        """``rows``, cut where they might complete more bytes than are to be held at a time.
+        """``rows``, cut where they might complete too many bytes to hold at a time.
 
-        :param found: the message segments of ``rows``; those of each part come with it.
+        :param found: the message segments of ``rows``; each part comes with its own.
         """
         if found is None:
             yield rows, None
@@ -259,21 +257,21 @@ class _Reassembling:
 
 
 class _KnownIds:
-    """The ids of which the range has had message segments, and where each had its first."""
+    """The ids of message segments seen in the range, and the first offset of each."""
 
     def __init__(self) -> None:
         self._ids = np.empty(0, _ID)
         self._first = np.empty(0, np.int64)
 
     def add(self, ids: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-        """Which of ``ids``, first seen now at ``offsets``, were there before."""
+        """Which of ``ids``, now at ``offsets``, were seen before."""
         known = np.isin(ids, self._ids)
         self._ids = np.concatenate([self._ids, ids[~known]])
         self._first = np.concatenate([self._first, offsets[~known]])
         return known
 
     def first_offset(self, message_id: bytes) -> int:
-        """Where the range has the first message segment of ``message_id``, which was added."""
+        """The first offset of ``message_id``, which was added before, in the range."""
         return int(self._first[self._ids == np.frombuffer(message_id, ">i8").astype(np.int64).view(_ID)][0])
 
 
@@ -281,7 +279,7 @@ _ID = np.dtype([("hi", np.int64), ("lo", np.int64)])
 
 
 def _first_of_each(found: Segments) -> tuple[np.ndarray, np.ndarray]:
-    """The ids, and where each is found first."""
+    """The ids, and the index of the first segment of each."""
     ids = np.empty(found.row.size, _ID)
     ids["hi"], ids["lo"] = found.id_hi, found.id_lo
     return np.unique(ids, return_index=True)

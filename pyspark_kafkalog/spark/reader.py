@@ -1,4 +1,4 @@
-"""What readers of batches and of streams share, and the batch reader."""
+"""The batch reader, and what it shares with the stream reader."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pyspark_kafkalog.reading.compacted_start import check_start
 from pyspark_kafkalog.reading.filters import ALL_ROWS, bounds_of
 from pyspark_kafkalog.reading.offsets import plan_batch, start_from_group
 from pyspark_kafkalog.reading.splits import Split
-from pyspark_kafkalog.spark.auditing import Plan
+from pyspark_kafkalog.spark.task_audits import QueryRun
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LogInputPartition(InputPartition):
-    """One split: all that crosses to the task besides the reader."""
+    """One split, as it is sent to its task."""
 
     split: Split
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # In plain values: a topic of 2,000 partitions is planned a quarter faster so.
+        # Plain values plan a topic of 2,000 partitions a quarter faster.
         split = self.split
         return _input_partition, (*split.partition, *split.offsets, *split.within, *split.seen)
 
@@ -49,14 +49,14 @@ def _input_partition(
 
 
 class LogReader:
-    """What batch and stream share. Pickled to the tasks, so it opens nothing before it is asked."""
+    """What batch and stream readers share. Pickled to the tasks, so it opens nothing by itself."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType, *, batch: bool) -> None:
         from pyspark.sql.pandas.types import to_arrow_schema
 
         self._place_options = place_options(options)
         self._options = read_options(options, batch=batch)
-        self._plan = Plan(uuid.uuid4().hex, streaming=not batch)
+        self._run = QueryRun(uuid.uuid4().hex, streaming=not batch)
         allowed = DEAD_LETTER_FIELDS if self._options.large_messages.dead_letters else RECORD_FIELDS
         fields = ((field.name, field.dataType.simpleString(), field.nullable) for field in schema)
         read_columns(fields, allowed)
@@ -65,18 +65,18 @@ class LogReader:
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The rows of one split as arrow batches, in offset order."""
         if not isinstance(partition, LogInputPartition):
-            return  # Spark makes one empty partition of an empty plan
+            return  # for an empty plan Spark makes one empty partition
         split, audit = partition.split, None
         if self._options.audit is not None:
-            from pyspark_kafkalog.spark.auditing import audit_of
+            from pyspark_kafkalog.spark.task_audits import audit_of
 
-            audit = audit_of(split, self._options.audit, self._plan)
+            audit = audit_of(split, self._options.audit, self._run)
         rows = self._split_reader(audit).read(split)
         yield from rows if audit is None else audit.passing(rows)
         freeze_modules()
 
     def _split_reader(self, audit: ReadAudit | None) -> SplitReader:
-        """What makes rows of the records of a split, as the options say."""
+        """The reader of splits that the options ask for."""
         with loading():
             from pyspark_kafkalog.reading.ranges import RecordReader
         place, rules, large_messages = (
@@ -95,7 +95,7 @@ class LogReader:
             return open_place(self._place_options, reached=reached)
 
     def _open_committed(self) -> CommittedOffsets:
-        """What the groups of the place have committed, to start from it."""
+        """The committed offsets of the place's groups, to start from."""
         groups = open_groups(self._place_options)
         if not self._options.large_messages.enabled:
             return groups
@@ -123,7 +123,7 @@ class LogBatchReader(LogReader, DataSourceReader):
         self._bounds = ALL_ROWS
 
     def partitions(self) -> Sequence[InputPartition]:
-        """The splits; open ends stay open for the tasks to look up."""
+        """The splits; the tasks look up open ends."""
         place = self._open_place()
         check_start(self._options, place)
         options = start_from_group(self._options, place, self._open_committed)
@@ -135,12 +135,12 @@ class LogBatchReader(LogReader, DataSourceReader):
 class FilteringLogBatchReader(LogBatchReader):
     """``spark.read`` where ``spark.sql.python.filterPushdown.enabled`` is true.
 
-    A class of its own, because where it is false, as by default, PySpark fails
-    a reader that has this method.
+    It is a class of its own, because PySpark fails a reader that has this method while
+    the conf is false, the default.
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
-        """Skip what the filters rule out, range by range. To apply them to each row stays with Spark."""
+        """Skip partitions and offsets that the filters rule out. Spark applies the filters to each row."""
         from pyspark_kafkalog.spark.filters import comparisons
 
         self._bounds = bounds_of(comparisons(filters))

@@ -1,8 +1,8 @@
-"""Whole messages from message segments: a stateful step between a source of records and the query.
+"""Reassembles message segments into whole messages, in a stateful step between a source and the query.
 
 Rows are packed into blobs before Spark shuffles them by partition, and unpacked
-after the step, so that Python sees many rows as one:
-:mod:`pyspark_kafkalog.spark.row_blobs` has the why.
+after the step, so that Python handles many rows as one:
+:mod:`pyspark_kafkalog.spark.row_blobs` says why.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from pyspark_kafkalog.options.user_options import UserOptions, log_once
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from pyspark_kafkalog.spark.auditing import StepAudit
     from pyspark_kafkalog.spark.stateful_steps import StateApi
-    from pyspark_kafkalog.spark.step import Assembling
+    from pyspark_kafkalog.spark.step import ReassemblyPlan
+    from pyspark_kafkalog.spark.task_audits import StepAudit
 
 DROPS_METRIC = "kafkalog_dropped_"
-"""What the names of the observed metrics that count dropped messages begin with."""
+"""Prefix of the names of observed metrics that count dropped messages."""
 
-_NEEDED = ("topic", "partition", "offset", "value")
+_REQUIRED = ("topic", "partition", "offset", "value")
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
@@ -49,53 +49,53 @@ def reassemble(
 ) -> DataFrame:
     """The rows of ``df`` with whole messages in place of message segments, in LinkedIn's wire format.
 
-    A message is on the row of the record that completed it. In a stream what is incomplete
-    waits in Spark's state store; a batch gives the same rows. Each record must be in
-    ``df`` once, and all records of a partition, in any order within a micro-batch.
+    A message takes the row of the record that completed it. In a stream incomplete messages
+    wait in Spark's state store; a batch gives the same rows. ``df`` must hold all records of
+    a partition, each once, in any order within a micro-batch.
 
     :param df: records of ``format("kafkalog")`` or Spark's ``kafka``, a stream or not: columns
-        ``topic``, ``partition``, ``offset`` and ``value``; any others come along. Without
-        ``headers`` (``includeHeaders``) only message segments whose value has the prefix are seen.
-    :param options: settings of LinkedIn's consumer by name, as ``message.assembler.buffer.capacity``;
+        ``topic``, ``partition``, ``offset`` and ``value``; other columns are kept. Without
+        ``headers`` (``includeHeaders``) only message segments with the prefix in their value are found.
+    :param options: settings of LinkedIn's consumer by name, such as ``message.assembler.buffer.capacity``;
         ``message.assembler.expiration.ms``; ``large.message.dead.letters``, which keeps dropped
-        messages as rows whose column ``dropped`` is not null; ``auditLocation`` and what belongs to it,
-        to count messages here rather than message segments in the source.
+        messages as rows with a non-null column ``dropped``; ``auditLocation`` and related options,
+        to count messages here instead of message segments in the source.
     :param extra_columns: add ``startingOffset``, where the message began, and ``segmentCount``.
     :param state_api: ``transformWithStateInPandas`` or ``applyInPandasWithState``; by default the first
-        where Spark's state store is RocksDB and ``protobuf`` is installed. A checkpoint keeps to its own.
-    :raises OptionError: for columns or options that cannot be used.
+        if Spark's state store is RocksDB and ``protobuf`` is installed. A checkpoint works with one only.
+    :raises OptionError: for invalid columns or options.
     """
     from pyspark_kafkalog.spark.available_now import end_with_data
     from pyspark_kafkalog.spark.row_blobs import PACKED, pack
     from pyspark_kafkalog.spark.stateful_steps import with_state
-    from pyspark_kafkalog.spark.step import STEPPED, assemble_sorted, unpack
+    from pyspark_kafkalog.spark.step import STEP_OUTPUT, assemble_sorted, unpack
 
     _check_columns(df.schema)
-    asked, schema = _asked(df.schema, options or {}, extra_columns)
+    plan, schema = _plan(df.schema, options or {}, extra_columns)
     packed = df.mapInArrow(pack, PACKED)
     metric = f"{DROPS_METRIC}{uuid.uuid4().hex[:8]}"
     if df.isStreaming:
-        if asked.settings.expiration_ms is not None:
+        if plan.settings.expiration_ms is not None:
             end_with_data(df.sparkSession, metric)
-        stepped = with_state(packed, _state_api(df.sparkSession, state_api), asked)
+        step_output = with_state(packed, _state_api(df.sparkSession, state_api), plan)
     else:
         in_order = packed.repartition("topic", "partition").sortWithinPartitions(
             "topic", "partition", "firstOffset"
         )
-        in_time = replace(asked, settings=replace(asked.settings, expiration_ms=None))
-        stepped = in_order.mapInArrow(partial(assemble_sorted, asked=in_time), STEPPED)
-    counted = stepped.observe(metric, *_counts())
+        in_time = replace(plan, settings=replace(plan.settings, expiration_ms=None))
+        step_output = in_order.mapInArrow(partial(assemble_sorted, plan=in_time), STEP_OUTPUT)
+    counted = step_output.observe(metric, *_counts())
     audit = _audit(options or {}, streaming=df.isStreaming)
-    return counted.mapInArrow(partial(unpack, schema=asked.schema, audit=audit), schema)
+    return counted.mapInArrow(partial(unpack, schema=plan.schema, audit=audit), schema)
 
 
-def _asked(
+def _plan(
     columns: StructType, options: Mapping[str, object], extra_columns: bool
-) -> tuple[Assembling, StructType]:
-    """What to do, and the schema of the rows that come out, for Spark."""
+) -> tuple[ReassemblyPlan, StructType]:
+    """The plan of the step, and the schema of its rows for Spark."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    from pyspark_kafkalog.spark.step import EXTRA_COLUMNS, Assembling
+    from pyspark_kafkalog.spark.step import EXTRA_COLUMNS, ReassemblyPlan
 
     user = UserOptions(options, Use.REASSEMBLE)
     user.check_names()
@@ -104,20 +104,22 @@ def _asked(
     for name, _ in added:
         if name in columns.names:
             raise OptionError(
-                f"Column {name!r} is there, and reassemble was asked to add it", hint="Rename it before."
+                f"Column {name!r} exists already, but reassemble adds it", hint="Rename it first."
             )
     more = StructType.fromDDL(", ".join(f"{name} {kind}" for name, kind in added)) if added else StructType()
     assert isinstance(more, StructType)
     schema = StructType([*_nullable(columns).fields, *more.fields])
-    return Assembling(settings, to_arrow_schema(schema, timezone="UTC"), extra_columns, dead_letters), schema
+    return ReassemblyPlan(
+        settings, to_arrow_schema(schema, timezone="UTC"), extra_columns, dead_letters
+    ), schema
 
 
 def _audit(options: Mapping[str, object], *, streaming: bool) -> StepAudit | None:
-    """What counts the messages, if it was asked for."""
+    """Counts the messages, if the options ask for it."""
     audit = audit_options(UserOptions(options, Use.REASSEMBLE))
     if audit is None:
         return None
-    from pyspark_kafkalog.spark.auditing import StepAudit
+    from pyspark_kafkalog.spark.task_audits import StepAudit
 
     return StepAudit(audit, streaming=streaming)
 
@@ -125,26 +127,28 @@ def _audit(options: Mapping[str, object], *, streaming: bool) -> StepAudit | Non
 def _check_columns(columns: StructType) -> None:
     twice = [name for name, count in Counter(columns.names).items() if count > 1]
     if twice:
-        raise OptionError(f"Column {twice[0]!r} is there twice", hint="Rename one of them.")
+        raise OptionError(f"Column {twice[0]!r} exists twice", hint="Rename one of them.")
     kinds = {field.name: field.dataType.simpleString() for field in columns}
-    for name in _NEEDED:
+    for name in _REQUIRED:
         if name not in kinds:
             raise OptionError(
-                f"Column {name!r} is missing, which reassemble needs",
-                hint="Give it the rows as the source reads them, with topic, partition, offset and value.",
+                f"Column {name!r}, which reassemble needs, is missing",
+                hint="Pass the rows as the source reads them, with topic, partition, offset and value.",
             )
     headers, kind = HEADERS_FIELD
-    for name, wanted in {**{name: ROW_FIELDS[name] for name in _NEEDED}, headers: kind}.items():
+    for name, wanted in {**{name: ROW_FIELDS[name] for name in _REQUIRED}, headers: kind}.items():
         if kinds.get(name, wanted) != wanted:
-            raise OptionError(f"Column {name!r} has type {kinds[name]}, and must be {wanted}")
+            raise OptionError(f"Column {name!r} has type {kinds[name]}, expected {wanted}")
 
 
 def _counts() -> list[Column]:
-    """Dropped messages by reason, over the rows after the step."""
+    """The number of dropped messages by reason, over the rows after the step."""
     from pyspark_kafkalog.largemessage.dropped import DropReason
 
     why, count = functions.col("reason"), functions.col("dropped")
-    counts = {its.value: functions.sum(functions.when(why == its.value, count)) for its in DropReason}
+    counts = {
+        reason.value: functions.sum(functions.when(why == reason.value, count)) for reason in DropReason
+    }
     return [functions.coalesce(count, functions.lit(0)).alias(name) for name, count in counts.items()]
 
 
@@ -153,7 +157,7 @@ def _state_api(spark: SparkSession, wanted: str | None) -> StateApi:
 
     names = [api.value for api in StateApi]
     if wanted is not None and wanted not in names:
-        raise OptionError(f"Unknown state_api {wanted!r}", hint=f"Known are {' and '.join(names)}.")
+        raise OptionError(f"Unknown state_api {wanted!r}", hint=f"Use {' or '.join(names)}.")
     if wanted == StateApi.APPLY_WITH_STATE.value:
         return StateApi.APPLY_WITH_STATE
     missing = _missing_for_transform_with_state(spark)
@@ -161,32 +165,36 @@ def _state_api(spark: SparkSession, wanted: str | None) -> StateApi:
         what, hint = missing[0]
         raise OptionError(f"transformWithStateInPandas needs {what}", hint=hint)
     chosen = StateApi.APPLY_WITH_STATE if missing else StateApi.TRANSFORM_WITH_STATE
-    why = f", as there is no {' and no '.join(what for what, _ in missing)}" if missing else ""
-    log_once(logging.INFO, "Incomplete large messages are kept by %s%s", chosen.value, why)
+    why = f", for lack of {' and '.join(what for what, _ in missing)}" if missing else ""
+    log_once(logging.INFO, "Incomplete large messages are stored by %s%s", chosen.value, why)
     return chosen
 
 
 def _missing_for_transform_with_state(spark: SparkSession) -> list[tuple[str, str]]:
-    """What is not there of what ``transformWithStateInPandas`` needs, and how to get it."""
+    """What ``transformWithStateInPandas`` needs and is missing, and how to get it."""
     missing = []
     if not (spark.conf.get(_PROVIDER) or "").endswith("RocksDBStateStoreProvider"):
-        missing.append(("RocksDB as state store", f'Set it by spark.conf.set("{_PROVIDER}", "{_ROCKSDB}").'))
+        missing.append(
+            ("RocksDB as the state store", f'Set it with spark.conf.set("{_PROVIDER}", "{_ROCKSDB}").')
+        )
     try:
         import pyspark.sql.streaming.proto.StateMessage_pb2  # noqa: F401
     except Exception:
-        # Older protobuf than that of PySpark's messages is an error of its own kind.
+        # protobuf raises its own error if it is older than PySpark's generated code.
         missing.append(
-            ("protobuf", "Install it, here and for all workers: pip install pyspark-kafkalog[stateful].")
+            ("protobuf", "Install it here and on all workers: pip install 'pyspark-kafkalog[stateful]'.")
         )
     return missing
 
 
 def _nullable(columns: StructType) -> StructType:
-    """The same columns, any of which may be null: dead letters have but few."""
+    """The same columns, all nullable, because dead letters fill only a few."""
 
     def nullable(kind: DataType) -> DataType:
         if isinstance(kind, StructType):
-            fields = (StructField(its.name, nullable(its.dataType), True, its.metadata) for its in kind)
+            fields = (
+                StructField(field.name, nullable(field.dataType), True, field.metadata) for field in kind
+            )
             return StructType(list(fields))
         if isinstance(kind, ArrayType):
             return ArrayType(nullable(kind.elementType))

@@ -1,8 +1,7 @@
-"""What happens to the packed rows of one partition, with what was open before: whole messages, packed again.
+"""Turns the packed rows of one partition, and its open messages, into packed rows of whole messages.
 
-Pure but for the clock, which it is told: in a stream
-:mod:`pyspark_kafkalog.spark.stateful_steps` calls it, with Spark's state; in a batch :func:`assemble_sorted`
-walks all rows of a task.
+Pure; callers pass the time. In a stream :mod:`pyspark_kafkalog.spark.stateful_steps` calls it
+with Spark's state. In a batch :func:`assemble_sorted` goes over all rows of a task.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ from pyspark_kafkalog.model import DROPPED_FIELD, AssemblerSettings, TopicPartit
 from pyspark_kafkalog.spark.row_blobs import Blob, decoded, encoded, in_offset_order, pieces
 
 if TYPE_CHECKING:
-    from pyspark_kafkalog.spark.auditing import StepAudit
+    from pyspark_kafkalog.spark.task_audits import StepAudit
 
 _log = logging.getLogger("pyspark_kafkalog")
 
-STEPPED = "topic string, partition int, rows binary, reason string, dropped bigint"
-"""The columns after the step, as Spark's DDL: a blob of rows, or how many messages were dropped and why."""
-STEPPED_SCHEMA = pa.schema(
+STEP_OUTPUT = "topic string, partition int, rows binary, reason string, dropped bigint"
+"""The columns after the step, as Spark's DDL: a blob of rows, or a reason and count of dropped messages."""
+STEP_OUTPUT_SCHEMA = pa.schema(
     [
         ("topic", pa.string()),
         ("partition", pa.int32()),
@@ -39,19 +38,19 @@ STEPPED_SCHEMA = pa.schema(
         ("dropped", pa.int64()),
     ]
 )
-Stepped = tuple[str, int, bytes | None, str | None, int]
-"""A row after the step; what is not told is null, or 0."""
+StepRow = tuple[str, int, bytes | None, str | None, int]
+"""A row after the step; absent values are null or 0."""
 
 EXTRA_COLUMNS = ((STARTING_OFFSET.name, "bigint"), (SEGMENT_COUNT.name, "int"))
-"""What is told of a message on request, with Spark's types."""
+"""The columns that ``extra_columns`` adds, with Spark's types."""
 
 _BATCH_BYTES = 32 * 2**20
-"""Blobs of about so many bytes go to Spark at a time."""
+"""About this many bytes of blobs go to Spark at a time."""
 
 
 @dataclass(frozen=True, slots=True)
-class Assembling:
-    """What the user asked for; ``schema`` is that of the rows that come out."""
+class ReassemblyPlan:
+    """What the user asked for; ``schema`` is that of the resulting rows."""
 
     settings: AssemblerSettings
     schema: pa.Schema
@@ -60,35 +59,35 @@ class Assembling:
 
 
 class PartitionAssembly:
-    """The large messages of one partition, from the state that an earlier one left."""
+    """The large messages of one partition, continued from the state that an earlier one left."""
 
-    def __init__(self, partition: TopicPartition, asked: Assembling, state: bytes | None = None) -> None:
+    def __init__(self, partition: TopicPartition, plan: ReassemblyPlan, state: bytes | None = None) -> None:
         self._partition = partition
-        self._asked = asked
+        self._plan = plan
         self._reassembler = Reassembler(
-            partition, asked.settings, evict=True, state=state, extra_columns=asked.extra_columns
+            partition, plan.settings, evict=True, state=state, extra_columns=plan.extra_columns
         )
         self._drops: Counter[str] = Counter()
 
-    def feed(self, blobs: Iterable[Blob], now_ms: int = -1) -> Iterator[Stepped]:
-        """The whole messages of ``blobs``, which are given by first offset.
+    def feed(self, blobs: Iterable[Blob], now_ms: int = -1) -> Iterator[StepRow]:
+        """The whole messages in ``blobs``, which are sorted by first offset.
 
-        :raises LargeMessageDroppedError: for a message that a full buffer drops, if that was asked for.
+        :raises LargeMessageDroppedError: if a full buffer drops a message and the settings ask for an error.
         """
         for rows, blob in in_offset_order(blobs, self._partition):
-            for done in self._reassembler.feed_in_parts(rows, now_ms=now_ms, most_bytes=_BATCH_BYTES):
+            for done in self._reassembler.feed_in_parts(rows, now_ms=now_ms, max_bytes=_BATCH_BYTES):
                 if done.rows is rows and blob is not None:
-                    yield self._stepped(blob)
+                    yield self._blob_row(blob)
                 elif done.rows.num_rows:
                     yield from self._encoded(done.rows)
                 yield from self._dropped(done.dropped)
 
-    def expire(self, now_ms: int) -> Iterator[Stepped]:
-        """Drop what has been open for too long."""
+    def expire(self, now_ms: int) -> Iterator[StepRow]:
+        """Drop messages that have been open for too long."""
         yield from self._dropped(self._reassembler.expire(now_ms))
 
-    def counts(self) -> Iterator[Stepped]:
-        """How many messages were dropped until now, by reason."""
+    def counts(self) -> Iterator[StepRow]:
+        """How many messages were dropped so far, by reason."""
         for reason, count in sorted(self._drops.items()):
             yield *self._partition, None, reason, count
         if self._drops:
@@ -96,44 +95,44 @@ class PartitionAssembly:
             _log.warning("Dropped large messages of %s: %s", self._partition, reasons)
 
     def state(self) -> bytes | None:
-        """What is open, for another one to go on with; None if nothing is."""
+        """The open messages, from which another one continues; None if there are none."""
         return self._reassembler.state()
 
     def next_expiry_ms(self) -> int | None:
         """When :meth:`expire` will have something to drop; None if never."""
         return self._reassembler.next_expiry_ms()
 
-    def _dropped(self, dropped: Sequence[Dropped]) -> Iterator[Stepped]:
+    def _dropped(self, dropped: Sequence[Dropped]) -> Iterator[StepRow]:
         self._drops.update(drop.reason.value for drop in dropped)
-        if dropped and self._asked.dead_letters:
-            yield from self._encoded(_dead_letters(dropped, self._asked.schema))
+        if dropped and self._plan.dead_letters:
+            yield from self._encoded(_dead_letters(dropped, self._plan.schema))
 
-    def _encoded(self, rows: pa.RecordBatch) -> Iterator[Stepped]:
+    def _encoded(self, rows: pa.RecordBatch) -> Iterator[StepRow]:
         for piece in pieces(rows):
-            yield self._stepped(encoded(piece).rows)
+            yield self._blob_row(encoded(piece).rows)
 
-    def _stepped(self, blob: bytes) -> Stepped:
+    def _blob_row(self, blob: bytes) -> StepRow:
         return *self._partition, blob, None, 0
 
 
-def assemble_sorted(batches: Iterable[pa.RecordBatch], asked: Assembling) -> Iterator[pa.RecordBatch]:
-    """All packed rows of a task, sorted by partition and first offset, after the step; nothing stays open."""
-    yield from in_batches(_assemble_sorted(batches, asked))
+def assemble_sorted(batches: Iterable[pa.RecordBatch], plan: ReassemblyPlan) -> Iterator[pa.RecordBatch]:
+    """Run the step over all packed rows of a task, sorted by partition and first offset."""
+    yield from in_batches(_assemble_sorted(batches, plan))
     freeze_modules()
 
 
-def in_batches(rows: Iterable[Stepped]) -> Iterator[pa.RecordBatch]:
+def in_batches(rows: Iterable[StepRow]) -> Iterator[pa.RecordBatch]:
     """Rows after the step as arrow batches, each of a bounded size."""
-    held: list[Stepped] = []
+    held: list[StepRow] = []
     size = 0
     for row in rows:
         held.append(row)
         size += len(row[2] or b"")
         if size >= _BATCH_BYTES:
-            yield _stepped_batch(held)
+            yield _to_arrow_batch(held)
             held, size = [], 0
     if held:
-        yield _stepped_batch(held)
+        yield _to_arrow_batch(held)
 
 
 def unpack(
@@ -158,9 +157,9 @@ def unpack(
     freeze_modules()
 
 
-def _assemble_sorted(batches: Iterable[pa.RecordBatch], asked: Assembling) -> Iterator[Stepped]:
+def _assemble_sorted(batches: Iterable[pa.RecordBatch], plan: ReassemblyPlan) -> Iterator[StepRow]:
     for partition, blobs in groupby(_blobs(batches), key=lambda found: found[0]):
-        assembly = PartitionAssembly(partition, asked)
+        assembly = PartitionAssembly(partition, plan)
         yield from assembly.feed(blob for _, blob in blobs)
         yield from assembly.counts()
 
@@ -172,29 +171,29 @@ def _blobs(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[TopicPartition, 
             yield partition, Blob(first.as_py(), last.as_py(), rows.as_py())
 
 
-def _stepped_batch(rows: Sequence[Stepped]) -> pa.RecordBatch:
+def _to_arrow_batch(rows: Sequence[StepRow]) -> pa.RecordBatch:
     columns = [
         pa.array(values, field.type)
-        for values, field in zip(zip(*rows, strict=True), STEPPED_SCHEMA, strict=True)
+        for values, field in zip(zip(*rows, strict=True), STEP_OUTPUT_SCHEMA, strict=True)
     ]
-    return pa.record_batch(columns, schema=STEPPED_SCHEMA)
+    return pa.record_batch(columns, schema=STEP_OUTPUT_SCHEMA)
 
 
 def _dead_letters(dropped: Sequence[Dropped], schema: pa.Schema) -> pa.RecordBatch:
-    """A row for each dropped message, with the columns that it can have."""
-    told = [drop.letter({}) for drop in dropped]
+    """A row for each dropped message, with the columns that are known."""
+    letters = [drop.letter({}) for drop in dropped]
     return pa.record_batch(
         {
             "offset": pa.array([drop.offset for drop in dropped], pa.int64()),
             STARTING_OFFSET.name: pa.array([drop.starting_offset for drop in dropped], STARTING_OFFSET.type),
             SEGMENT_COUNT.name: pa.array([drop.segment_count for drop in dropped], SEGMENT_COUNT.type),
-            DROPPED_FIELD[0]: pa.array(told, schema.field(DROPPED_FIELD[0]).type),
+            DROPPED_FIELD[0]: pa.array(letters, schema.field(DROPPED_FIELD[0]).type),
         }
     )
 
 
 def _completed(rows: pa.RecordBatch, partition: TopicPartition, schema: pa.Schema) -> pa.RecordBatch:
-    """``rows`` with all columns of ``schema``: those that blobs lack follow from the others, or are null."""
+    """``rows`` with all columns of ``schema``: those missing in blobs are derived, or null."""
     columns = []
     for field in schema:
         if field.name in rows.schema.names:

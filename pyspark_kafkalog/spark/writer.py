@@ -1,4 +1,4 @@
-"""Batch and stream writers: tasks put rows into a sink, and the driver commits or aborts what they did."""
+"""Batch and stream writers: tasks write rows to a sink, and the driver commits or aborts them."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ _log = logging.getLogger("pyspark_kafkalog")
 def batch_writer(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> LogBatchWriter:
     """The writer of ``df.write``, for the place that the options name.
 
-    :raises OptionError: for wrong options or columns, and for any mode but append.
+    :raises OptionError: for invalid options or columns, and for any mode except append.
     """
     if overwrite:
         raise OptionError(
-            "mode('overwrite') is not supported: a log is only appended to", hint="Use mode('append')."
+            "mode('overwrite') is not supported: a log can only be appended to", hint="Use mode('append')."
         )
     return LogBatchWriter(_checked(options, schema))
 
 
 def stream_writer(options: Mapping[str, str], schema: StructType) -> LogStreamWriter:
-    """The writer of ``df.writeStream``, which Spark makes anew for every micro-batch.
+    """The writer of ``df.writeStream``, which Spark creates for every micro-batch.
 
-    :raises OptionError: for wrong options or columns.
+    :raises OptionError: for invalid options or columns.
     """
     return LogStreamWriter(_checked(options, schema))
 
@@ -61,21 +61,21 @@ def _checked(options: Mapping[str, str], schema: StructType) -> WriteOptions:
 
 @dataclass(frozen=True)
 class Written(WriterCommitMessage):
-    """What one task tells the driver: whose rows they were, and what the sink needs to commit them."""
+    """The message of a task to the driver: its batch, and what the sink needs to commit its rows."""
 
     batch: QueryBatch
     finished: Any
 
 
 class _Writer:
-    """What both writers share. Made on the driver and pickled to the tasks, so it holds little."""
+    """What both writers share. Created on the driver and pickled to the tasks, so it holds little."""
 
     def __init__(self, options: WriteOptions) -> None:
         self._options = options
         self._sink = open_sink(options)
 
     def _write(self, batch: QueryBatch, rows: Iterator[pa.RecordBatch]) -> Written:
-        """Put all rows of a task into the sink, and finish it; both are audited."""
+        """Write all rows of a task to the sink and finish it, counting them for the audit."""
         with loading():
             from pyspark_kafkalog.writing.routing import Router, load_partitioner
             from pyspark_kafkalog.writing.rows import make_splitter, write_rows
@@ -86,6 +86,7 @@ class _Writer:
             router = Router(
                 topic=options.topic,
                 partition_count=sink.partition_count,
+                has_partition=sink.has_partition,
                 partitioner=load_partitioner(options.partitioner),
                 batch_size=options.batch_size,
                 distribution=options.distribution,
@@ -99,11 +100,13 @@ class _Writer:
         return Written(batch, finished)
 
     def _commit(self, batch: QueryBatch, messages: list[WriterCommitMessage | None]) -> None:
-        """Complete what all tasks have written."""
+        """Commit what all tasks have written."""
         written = [message for message in messages if isinstance(message, Written)]
         missing = len(messages) - len(written)
         if missing and self._sink.needs_commit:
-            raise KafkaLogError(f"{missing} of {len(messages)} tasks did not report: nothing is published")
+            raise KafkaLogError(
+                f"{missing} of {len(messages)} tasks sent no commit message, so nothing was published"
+            )
         self._sink.commit(batch, [message.finished for message in written])
         self._complete_audit(batch, len(messages))
         freeze_modules()
@@ -121,9 +124,9 @@ class _Writer:
         )
 
     def _complete_audit(self, batch: QueryBatch, tasks: int) -> None:
-        """Tell the audit that what so many tasks have told it of the batch has become visible.
+        """Mark the batch, written by this many tasks, as visible in the audit.
 
-        Never raises: that would be no reason to write it all again.
+        Never raises: a failed audit is no reason to write all rows again.
         """
         if self._options.audit is None:
             return
@@ -132,7 +135,7 @@ class _Writer:
 
             committed(self._options.audit, AuditedTask(PRODUCER, *batch, ""), tasks)
         except Exception:
-            _log.warning("%s is written, but its audit is not complete", batch.job, exc_info=True)
+            _log.warning("%s was written, but its audit is incomplete", batch.job, exc_info=True)
 
 
 class LogBatchWriter(_Writer, DataSourceArrowWriter):
@@ -147,19 +150,19 @@ class LogBatchWriter(_Writer, DataSourceArrowWriter):
         return self._write(self._batch, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Complete what all tasks have written."""
+        """Commit what all tasks have written."""
         self._commit(self._batch, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Take back what was written, as far as that goes; never raises, for that would hide the cause."""
+        """Undo what was written, as far as possible; never raises, as that would hide the cause."""
         self._sink.abort(self._batch)
 
 
 class LogStreamWriter(_Writer, DataSourceStreamArrowWriter):
     """``df.writeStream``.
 
-    Spark makes a new writer for every micro-batch and another for its commit, so
-    what they share comes with the messages: the query's id, which outlives restarts.
+    Spark creates a new writer for every micro-batch and another for its commit, so the
+    query's id, which survives restarts, comes with the messages.
     """
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
@@ -167,21 +170,21 @@ class LogStreamWriter(_Writer, DataSourceStreamArrowWriter):
         context = _task()
         query_id = context.getLocalProperty("sql.streaming.queryId")
         batch_id = context.getLocalProperty("streaming.sql.batchId")
-        assert query_id is not None, "Spark tells a streaming task its query"
-        assert batch_id is not None, "Spark tells a streaming task its batch"
+        assert query_id is not None, "Spark sets the query id in a streaming task"
+        assert batch_id is not None, "Spark sets the batch id in a streaming task"
         return self._write(QueryBatch(query_id, int(batch_id)), iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Complete what all tasks of the micro-batch have written."""
+        """Commit what all tasks of the micro-batch have written."""
         queries = _queries(messages)
         if len(queries) != 1:
-            raise KafkaLogError(f"Expected a commit of one query, got one of {len(queries)}")
+            raise KafkaLogError(f"Expected commit messages of one query, got {len(queries)}")
         self._commit(QueryBatch(queries.pop(), batchId), messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Take back what was written, as far as that goes; never raises, for that would hide the cause.
+        """Undo what was written, as far as possible; never raises, as that would hide the cause.
 
-        What killed tasks have left, which send no message, goes when the batch is committed.
+        Killed tasks send no message; what they left is removed when the batch is committed.
         """
         for query_id in _queries(messages):
             self._sink.abort(QueryBatch(query_id, batchId))

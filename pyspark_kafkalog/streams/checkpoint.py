@@ -1,17 +1,16 @@
-"""Keeps beside a streaming query's checkpoint what Spark's does not hold of a Python source.
+"""Stores in a streaming query's checkpoint what Spark does not store for a Python source.
 
-Spark asks a Python source for its initial offsets again after a crash in the
-first micro-batch (its own Kafka source writes them to ``sources/0/0`` of the
-checkpoint); and offsets do not tell a topic from one made anew under its name.
-Spark does not tell the source where the checkpoint is, so the user may tell the
-reader too, with the option ``checkpointLocation``.
+After a crash in the first micro-batch Spark asks a Python source for its initial
+offsets again (its own Kafka source writes them to ``sources/0/0`` of the checkpoint).
+And offsets alone do not show that a topic was deleted and recreated. Spark does not
+tell the source where the checkpoint is, so the user may give the reader the option
+``checkpointLocation``, too.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import uuid
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
@@ -23,11 +22,11 @@ from pyspark_kafkalog.options.offsets_json import Offsets, parse_offsets, to_tex
 def kept_start_offsets(
     checkpoint_location: str | None, source: object, choose: Callable[[], Offsets]
 ) -> Offsets:
-    """The start offsets of a query: those kept before, else ``choose()``, which are then kept.
+    """The start offsets of a query: those stored before, else ``choose()``, which are then stored.
 
-    :param checkpoint_location: path or URI; None keeps nothing.
-    :param source: its repr tells one source of a query from another.
-    :raises KafkaLogError: if the file that keeps them can't be understood.
+    :param checkpoint_location: path or URI; None stores nothing.
+    :param source: its repr distinguishes the sources of a query.
+    :raises KafkaLogError: if the stored file can't be parsed.
     """
     if checkpoint_location is None:
         return choose()
@@ -38,19 +37,19 @@ def kept_start_offsets(
         file.write(to_text(chosen))
         return chosen
     try:
-        return parse_offsets(text, option="kept start offsets")
+        return parse_offsets(text, option="stored start offsets")
     except OptionError as e:
         raise KafkaLogError(
-            f"The kept start offsets are broken: {e}",
+            f"The stored start offsets are corrupt: {e}",
             file=file.path,
-            hint="Delete the file to choose them anew.",
+            hint="Delete the file to choose them again.",
         ) from e
 
 
 def kept_topic_ids(checkpoint_location: str | None, source: object) -> dict[str, str]:
-    """The ids of the topics that a query has read, as :func:`keep_topic_ids` left them.
+    """The ids of the topics that a query has read, as :func:`keep_topic_ids` stored them.
 
-    :raises KafkaLogError: if the file that keeps them can't be understood.
+    :raises KafkaLogError: if the stored file can't be parsed.
     """
     if checkpoint_location is None:
         return {}
@@ -62,14 +61,14 @@ def kept_topic_ids(checkpoint_location: str | None, source: object) -> dict[str,
     except (ValueError, RecursionError):
         pass
     raise KafkaLogError(
-        "The kept topic ids are broken",
+        "The stored topic ids are corrupt",
         file=file.path,
-        hint="Delete the file: topics that were made anew since the last run are then not noticed.",
+        hint="Delete the file. Topics recreated since the last run then go unnoticed.",
     )
 
 
 def keep_topic_ids(checkpoint_location: str | None, source: object, topic_ids: Mapping[str, str]) -> None:
-    """Keep the ids of the topics whose records a query has processed, for its next run."""
+    """Store the ids of the topics whose records a query has processed, for its next run."""
     if checkpoint_location is not None:
         file = _File.of(checkpoint_location, "kafkalog-topic-ids", source)
         file.write(json.dumps(dict(sorted(topic_ids.items()))))
@@ -77,27 +76,22 @@ def keep_topic_ids(checkpoint_location: str | None, source: object, topic_ids: M
 
 class _File(NamedTuple):
     folder: Folder
-    path: str
+    name: str
 
     @classmethod
     def of(cls, checkpoint_location: str, kind: str, source: object) -> _File:
-        folder = locate(checkpoint_location)
         digest = hashlib.sha256(repr(source).encode()).hexdigest()
-        return cls(folder, f"{folder.path}/{kind}/{digest[:32]}.json")
+        return cls(locate(checkpoint_location).child(kind), f"{digest[:32]}.json")
+
+    @property
+    def path(self) -> str:
+        return self.folder.label(self.name)
 
     def read(self) -> str | None:
-        """The text that was written; None if there is no file."""
-        try:
-            with self.folder.filesystem.open_input_stream(self.path) as stream:
-                return bytes(stream.read()).decode(errors="replace")
-        except FileNotFoundError:
-            return None
+        """The stored text; None if there is no file."""
+        data = self.folder.read_replaced(self.name)
+        return None if data is None else data.decode(errors="replace")
 
     def write(self, text: str) -> None:
-        """Put a whole new file in the place of the old one."""
-        filesystem = self.folder.filesystem
-        filesystem.create_dir(self.path.rpartition("/")[0], recursive=True)
-        unfinished = f"{self.path}.{uuid.uuid4().hex}.tmp"
-        with filesystem.open_output_stream(unfinished) as stream:
-            stream.write(text.encode())
-        filesystem.move(unfinished, self.path)
+        """Replace the file atomically."""
+        self.folder.replace(self.name, text.encode())

@@ -1,8 +1,8 @@
-"""What a streaming query has finished, committed to its consumer group, so that every lag tool sees it.
+"""Commits what a streaming query has finished to its consumer group, so that every lag tool sees it.
 
-Spark's checkpoint decides where a query goes on; the group only tells others. So
-a commit comes after the micro-batch that it tells of, never before, and one that
-fails is made up for by the next.
+Spark's checkpoint decides where a query continues; the group only informs others. So
+a commit follows its micro-batch and never precedes it, and the next commit makes
+up for one that failed.
 """
 
 from __future__ import annotations
@@ -20,36 +20,36 @@ from pyspark_kafkalog.options.offsets_json import Offsets
 from pyspark_kafkalog.streams.query_log import QueryLog
 
 TIMEOUT = 2.0
-"""Seconds that a commit may hold up a query."""
+"""The most seconds that a commit may delay a query."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
-"""Seconds without another attempt after one that failed, doubled with each that fails."""
+"""Seconds to wait after a failed attempt, doubled with each failure."""
 METADATA = "pyspark-kafkalog"
-"""What lag tools show beside our commits."""
+"""The metadata of our commits, which lag tools show."""
 _FIRST_LOOK, _LONGEST_WAIT = 0.3, 1.0
-"""Seconds between two looks whether a micro-batch is complete, the longer the longer it takes.
+"""Seconds between checks whether a micro-batch is complete; they grow while it runs.
 
-Spark itself asks sooner after a short one, if another follows.
+After a short micro-batch Spark itself asks sooner, if another follows.
 """
 
 _log = logging.getLogger("pyspark_kafkalog")
 
 
 AsCommitted = Callable[[Offsets], Mapping[TopicPartition, CommittedOffset]]
-"""What is to be committed once all below some offsets is processed. May read, in the thread of commits."""
+"""What to commit once everything below these offsets is processed. It may read, in the committing thread."""
 
 
 def as_they_are(offsets: Offsets) -> Mapping[TopicPartition, CommittedOffset]:
-    """Commit offsets as such."""
+    """Commit the offsets themselves."""
     return {partition: CommittedOffset(offset, metadata=METADATA) for partition, offset in offsets.items()}
 
 
 class OffsetCommitter:
-    """Commits for one query what is news to its group, in a thread of its own.
+    """Commits the changed offsets of one query to its group, in a thread of its own.
 
-    :param groups: the place's, opened by the caller: imports that two threads begin can deadlock.
-    :param required: raise where a commit fails, instead of a warning and another attempt later.
+    :param groups: of the place; opened by the caller, since imports in two threads can deadlock.
+    :param required: if a commit fails, raise instead of logging a warning and trying again later.
     :param as_committed: if it fails, so does the commit.
-    :param clock: seconds that only grow.
+    :param clock: a monotonic clock, in seconds.
     """
 
     def __init__(
@@ -74,11 +74,11 @@ class OffsetCommitter:
         self._not_before = float("-inf")
 
     def finished(self, offsets: Offsets, *, wait: bool = True) -> None:
-        """Commit those of ``offsets`` that have changed, all of which the query has processed.
+        """Commit those of ``offsets`` that have changed; the query has processed everything below them.
 
-        :param wait: until it is committed. Without this, and unless it is required, the commit goes
-            on while the query does; those that wait for one under way become one, of the latest.
-        :raises KafkaLogError: if it fails and is required.
+        :param wait: wait for the commit. Otherwise, unless commits are required, it runs in the
+            background, and commits that wait for a running one are merged into the latest.
+        :raises KafkaLogError: if the commit fails and commits are required.
         """
         self._finished = offsets
         if wait or self._required:
@@ -87,26 +87,26 @@ class OffsetCommitter:
             self._last = self._thread.submit(lambda: self._commit(self._finished))
 
     def settle(self) -> None:
-        """Wait until all that is finished is committed, or has failed to be, for 2 seconds at most.
+        """Wait at most 2 seconds until everything finished is committed, or the commit has failed.
 
-        Spark kills its planner when a query is stopped, so what is not committed by then is not
-        before the query starts again.
+        Spark kills its planner when a query is stopped. What is not committed by then is
+        committed when the query starts again.
         """
         if self._last is not None:
             wait_for([self._last], TIMEOUT)
 
     def prepare(self, offsets: Offsets) -> None:
-        """Read what a commit of ``offsets`` will need, if anything, so that it takes no longer than others.
+        """Read in advance what a commit of ``offsets`` needs, so that the commit itself is fast.
 
-        :raises KafkaLogError: if that fails.
+        :raises KafkaLogError: if the read fails.
         """
         self._thread.submit(self._prepare, offsets).result()
 
     def _prepare(self, offsets: Offsets) -> None:
-        if (news := self._news(offsets)) and self._clock() >= self._not_before:
-            self._as_committed(news)
+        if (uncommitted := self._uncommitted(offsets)) and self._clock() >= self._not_before:
+            self._as_committed(uncommitted)
 
-    def _news(self, offsets: Offsets) -> Offsets:
+    def _uncommitted(self, offsets: Offsets) -> Offsets:
         return {
             partition: offset
             for partition, offset in offsets.items()
@@ -114,20 +114,20 @@ class OffsetCommitter:
         }
 
     def _commit(self, offsets: Offsets) -> None:
-        news = self._news(offsets)
-        if not news or self._clock() < self._not_before:
+        uncommitted = self._uncommitted(offsets)
+        if not uncommitted or self._clock() < self._not_before:
             return
         try:
-            self._groups.commit(self._group, self._as_committed(news))
+            self._groups.commit(self._group, self._as_committed(uncommitted))
         except Exception as e:
-            # Whatever it is, a query that reads on is worth more than its lag.
+            # A query that keeps reading is worth more than its reported lag, whatever the error.
             if self._required:
                 raise
             self._pause = min(max(2 * self._pause, _FIRST_PAUSE), _LONGEST_PAUSE)
             self._not_before = self._clock() + self._pause
             trouble = e if isinstance(e, KafkaLogError) else repr(e)
             _log.warning(
-                "What group %s has read is not committed, next attempt in %.0f s: %s",
+                "The offsets of group %s were not committed; next attempt in %.0f s: %s",
                 self._group,
                 self._pause,
                 trouble,
@@ -138,10 +138,10 @@ class OffsetCommitter:
 
 
 class CompletionWatch:
-    """Commits a micro-batch when Spark's commit log has it, without waiting for Spark's next question.
+    """Commits a micro-batch as soon as it is in Spark's commit log, before Spark calls the source again.
 
-    Spark asks at the next trigger, which may be hours away, or never come. This
-    needs to know the query's checkpoint, and has a thread and connections of its own.
+    Spark calls at the next trigger, which may be hours away or never come. The watch needs the
+    query's checkpoint, and has its own thread and connections.
     """
 
     def __init__(self, log: QueryLog, committer: OffsetCommitter) -> None:
@@ -161,7 +161,7 @@ class CompletionWatch:
             self._thread.start()
 
     def stop(self) -> None:
-        """Spark has asked, so there is nothing to watch. A commit that is under way is waited for."""
+        """Stop watching, since Spark has called. Waits for a running commit."""
         with self._changed:
             if self._end is not None:
                 self._end = None
@@ -179,14 +179,14 @@ class CompletionWatch:
                         if self._end is end:
                             self._committer.finished(end)
             except Exception as e:
-                # The commit at Spark's next question tells the user, if it fails too.
-                _log.debug("A micro-batch was not committed when it was complete: %r", e)
+                # If the commit at Spark's next call fails, too, it is reported there.
+                _log.debug("Could not commit a micro-batch when it was complete: %r", e)
             with self._changed:
                 if self._end is end:
                     self._end = None
 
     def _becomes_complete(self, end: Offsets) -> bool:
-        """Wait for it; False if there is no more need to."""
+        """Wait until the micro-batch is complete; False if the watch has been stopped."""
         pause = _FIRST_LOOK
         batch: int | None = None
         while True:

@@ -1,4 +1,4 @@
-"""How far a stream is behind the end of what it reads (the metrics of Spark's KafkaMicroBatchStream)."""
+"""How far a stream is behind the ends of its partitions (the metrics of Spark's KafkaMicroBatchStream)."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pyspark_kafkalog.options.offsets_json import Offsets
 
 @dataclass(frozen=True, slots=True)
 class SourceLag:
-    """Where one source of a query stands after a micro-batch.
+    """The lag of one source of a query after a micro-batch.
 
-    Offsets behind the latest are of the partition that is least behind, of the
-    one that is most, and on average. Bytes are as stored and estimated; None
-    where the mean size of records is not known.
+    Offsets behind the latest: of the partition that is least behind, on average, and
+    of the one that is furthest behind. Bytes are estimates of the stored size; None if
+    the mean size of records is not known.
     """
 
     min_offsets_behind: int
@@ -33,13 +33,13 @@ def source_lag(
     rows: int,
     record_bytes: Mapping[TopicPartition, float],
 ) -> SourceLag | None:
-    """The lag at ``end`` of a micro-batch; None if there is no partition.
+    """The lag at the ``end`` of a micro-batch; None if there is no partition.
 
-    As by Spark, a partition of which nothing is consumed yet counts from offset 0.
+    As in Spark, a partition that has not been read yet counts from offset 0.
 
-    :param start: where the micro-batch began, if it is known.
-    :param rows: how many rows it had.
-    :param record_bytes: mean bytes for each offset, of partitions of which they are known.
+    :param start: where the micro-batch began, if known.
+    :param rows: the number of its rows.
+    :param record_bytes: mean bytes per offset, for the partitions where they are known.
     """
     behind = {partition: offset - end.get(partition, 0) for partition, offset in latest.items()}
     if not behind:
@@ -60,7 +60,7 @@ def source_lag(
 
 
 def _bytes(offsets: Mapping[TopicPartition, int], record_bytes: Mapping[TopicPartition, float]) -> int | None:
-    """What so many offsets of each partition take; None if that can't be told of all."""
+    """The bytes of this many offsets of each partition; None if a mean size is missing."""
     counted = {partition: count for partition, count in offsets.items() if count}
     if not record_bytes or not counted.keys() <= record_bytes.keys():
         return None

@@ -1,8 +1,8 @@
 """Spark's own logs of a streaming query (its OffsetSeqLog and CommitLog).
 
-``offsets/N`` comes when micro-batch N is planned: a version, a line of metadata,
-and for each source a line, the JSON of where the micro-batch ends in it.
-``commits/N`` comes when it is complete.
+Spark writes ``offsets/N`` when it plans micro-batch N: a version, a line of metadata,
+and one line of JSON for each source, its end offsets. It writes ``commits/N`` when
+the micro-batch is complete.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class QueryLog:
         self._complete: Folder = checkpoint.child("commits")
 
     def batch_to(self, end: Offsets) -> int | None:
-        """The newest micro-batch that is planned, if it ends at ``end``; else this is another query's log."""
+        """The newest planned micro-batch, if it ends at ``end``; None if this is another query's log."""
         try:
             batches = [int(name) for name in self._planned.list() if name.isdecimal()]
             logged = self._planned.read(str(max(batches))) if batches else None
@@ -37,7 +37,7 @@ class QueryLog:
         return max(batches) if to_json(end) in ends else None
 
     def is_complete(self, batch: int) -> bool:
-        """Whether Spark has noted that the micro-batch, with its sink's commit, is done."""
+        """Whether Spark has logged the micro-batch, and so its sink's commit, as complete."""
         return self._complete.look(str(batch)).size > 0
 
 

@@ -1,9 +1,9 @@
-"""What a query that reassembles large messages commits to its group, and where it starts from one.
+"""What a query that reassembles large messages commits to its group, and how it starts from a group.
 
-As LinkedIn's consumer (li-apache-kafka-clients, LiKafkaConsumerImpl), so that either can take a group
-over from the other: the offset that is committed is the *safe offset*, where reading must begin
-so that no message segment of an undelivered message is missed, and the metadata is the offset
-from which on messages are wanted, a comma, and nothing else.
+It follows LinkedIn's consumer (li-apache-kafka-clients, LiKafkaConsumerImpl), so that either can take
+a group over from the other. The committed offset is the *safe offset*: reading must begin there to
+miss no message segment of an undelivered message. The metadata is the offset of the first wanted
+message and a comma, and nothing else.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from pyspark_kafkalog.reading.open_messages import OpenMessages
 
 
 class SafeOffsets:
-    """What to commit when a query has processed all below some offsets.
+    """What to commit when a query has processed everything below some offsets.
 
-    What the group has committed before proves nothing about messages that began below it: LinkedIn's
-    consumer commits as it is any offset below its first message, and one after a control
-    record, whatever is open there.
+    The group's earlier commit proves nothing about messages that began below it: LinkedIn's consumer
+    commits offsets below its first message unchanged, and also those after a control record,
+    whatever is open there.
     """
 
     def __init__(self, open_messages: OpenMessages) -> None:
         self._open_messages = open_messages
 
     def __call__(self, ends: Offsets) -> Mapping[TopicPartition, CommittedOffset]:
-        """For each partition the safe offset at its end, and the end as metadata.
+        """For each partition the safe offset at its end, with the end as metadata.
 
         :raises KafkaLogError: if message segments can't be read.
         """
@@ -42,10 +42,10 @@ class SafeOffsets:
 
 @dataclass(frozen=True, slots=True)
 class WantedOffsets:
-    """The offsets of groups as one starts from them who looks back for earlier message segments.
+    """Where readers that look back for earlier message segments start from a group.
 
-    Messages below the offset in the metadata were delivered before. One beyond the end of the log
-    is taken as any committed offset beyond it.
+    Messages below the offset in the metadata have been delivered. An offset beyond the end of the
+    log is treated like any committed offset beyond it.
     """
 
     groups: CommittedOffsets
@@ -53,9 +53,11 @@ class WantedOffsets:
     def committed(
         self, group: str, partitions: Collection[TopicPartition] | None = None
     ) -> dict[TopicPartition, CommittedOffset]:
-        """As :meth:`.model.CommittedOffsets.committed`, each with the offset of the first wanted message."""
+        """Like :meth:`.model.CommittedOffsets.committed`, with the offset of the first wanted message."""
         found = self.groups.committed(group, partitions)
-        return {partition: replace(its, offset=_wanted(its)) for partition, its in found.items()}
+        return {
+            partition: replace(committed, offset=_wanted(committed)) for partition, committed in found.items()
+        }
 
 
 def _wanted(committed: CommittedOffset) -> int:

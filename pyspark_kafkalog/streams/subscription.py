@@ -1,4 +1,4 @@
-"""Which partitions a stream reads now, and the ids of their topics."""
+"""The partitions that a stream reads now, and the ids of their topics."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from pyspark_kafkalog.reading.offsets import look_up_partitions, with_topic_ids
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """Partitions, sorted, and the id of each of their topics, empty where it isn't known."""
+    """Partitions, sorted, and the ids of their topics (empty where unknown)."""
 
     partitions: tuple[TopicPartition, ...]
     topic_ids: Mapping[str, str]
 
 
 class Subscription:
-    """What a selection means at a place as topics come and go.
+    """The partitions that a selection covers, as topics come and go.
 
-    :param max_age: seconds for which an answer is good; a cluster need not list its topics
-        each time that a stream asks whether there are new records.
+    :param max_age: seconds for which an answer is kept, so that a cluster need not list its topics
+        each time a stream asks for new records.
     """
 
     def __init__(
@@ -36,17 +36,17 @@ class Subscription:
         self._looked_up = 0.0
 
     def forget(self) -> None:
-        """What is known has turned out to be wrong."""
+        """Look topics up again at the next call, because the known ones were wrong."""
         self._known = None
 
     def assignment(self) -> Assignment:
-        """The partitions that there are, without those that are named and gone."""
+        """The existing partitions; named ones that no longer exist are left out."""
         now = self._clock()
         if self._known is None or now - self._looked_up >= self._max_age:
             partitions = look_up_partitions(self._place, self._selection, must_exist=False)
             partitions, topic_ids = with_topic_ids(self._place, partitions)
             found = Assignment(partitions, topic_ids)
-            if found != self._known:  # what is the same stays the same object, which is quick to compare
+            if found != self._known:  # an equal assignment stays the same object, which is quick to compare
                 self._known = found
             self._looked_up = now
         return self._known

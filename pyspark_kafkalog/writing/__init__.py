@@ -1,1 +1,1 @@
-"""From arrow batches to a place: topic, partition and record batches."""
+"""From arrow batches to record batches, routed to topics and partitions."""

@@ -1,4 +1,4 @@
-"""Each row's topic and partition: option, column, partitioner, key hash, sticky, in Kafka's order."""
+"""Routes each row to a topic and partition: option, column, partitioner, key hash, sticky, in this order."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _BATCHES_THAT_FILL = 4
 _RECORD_OVERHEAD = 12
-"""Bytes that a record has besides key, value and headers."""
+"""Bytes of a record besides key, value and headers."""
 
 Partitioner = Callable[[bytes | None, list[int], list[int]], int]
 """kafka-python's signature: (key, all partitions, available partitions) -> partition."""
@@ -47,14 +47,15 @@ def load_partitioner(path: str | None) -> Partitioner | None:
 
 
 class Router:
-    """Decides topic and partition of rows.
+    """Chooses topic and partition of rows.
 
-    :param topic: the option ``topic``; beats the column.
-    :param partition_count: topic -> number of partitions.
-    :param partitioner: instead of Kafka's own, for rows with no ``partition``.
+    :param topic: the option ``topic``; takes precedence over the column.
+    :param partition_count: topic -> number of partitions, among which keys are divided.
+    :param has_partition: whether a partition beyond that number has been added since; rows may name it.
+    :param partitioner: replaces Kafka's own for rows without ``partition``.
     :param batch_size: bytes after which null keys move on to another partition (KIP-480).
-    :param distribution: what is Kafka's own: by key, or without a look at keys sticky or in turn.
-    :param first: where they begin; should differ between writers.
+    :param distribution: of Kafka's own partitioners: by key, or regardless of keys sticky or in turn.
+    :param first: the partition to begin with; should differ between writers.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class Router:
         batch_size: int,
         distribution: Distribution = "key",
         first: int = 0,
+        has_partition: Callable[[TopicPartition], bool] = lambda _: False,
     ) -> None:
         self._topic = topic
         self._partition_count = partition_count
@@ -73,29 +75,30 @@ class Router:
         self._batch_size = batch_size
         self._distribution = distribution
         self._first = first
+        self._has_partition = has_partition
         self._turn: dict[str, int] = {}
         self._sticky: dict[str, StickyPartitioner] = {}
 
     @property
-    def asks_users_code(self) -> bool:
-        """Whether a partitioner of the user's is asked with keys."""
+    def has_partitioner(self) -> bool:
+        """Whether a partitioner of the user's gets the keys."""
         return self._partitioner is not None
 
     def bytes_that_fill(self) -> int:
-        """How many bytes of rows make some full record batches for each partition of the topic option."""
+        """How many bytes of rows fill a few record batches for each partition of the option ``topic``."""
         if self._topic is None:
             return sys.maxsize
         return _BATCHES_THAT_FILL * self._batch_size * self._partition_count(self._topic)
 
     def route(self, rows: pa.RecordBatch, records: pa.RecordBatch) -> Iterator[tuple[TopicPartition, _Rows]]:
-        """For each partition that gets any, the indices of its rows, in row order; None for all rows."""
+        """For each partition with rows, their indices in row order; None for all rows."""
         for topic, chosen in self._topics(rows):
             count = self._partition_count(topic)
             if count == 1 and self._partitioner is None and not _has_partitions(rows):
                 yield TopicPartition(topic, 0), chosen
                 continue
             partitions = self._partitions(topic, rows, records, chosen, count)
-            for number, group in enumerate(rows_by_partition(partitions, count)):
+            for number, group in enumerate(rows_by_partition(partitions, int(partitions.max()) + 1)):
                 if group.size:
                     yield TopicPartition(topic, number), group if chosen is None else chosen[group]
 
@@ -118,16 +121,16 @@ class Router:
     ) -> NDArray[np.int32]:
         if not _has_partitions(rows):
             return self._choose(topic, records, chosen, count)
-        asked = _taken(rows.column("partition"), chosen)
-        given = asked.is_valid().to_numpy(zero_copy_only=False)
-        partitions = np.full(len(asked), -1, dtype=np.int32)
-        partitions[given] = asked.drop_null().to_numpy()
-        wrong = given & ((partitions < 0) | (partitions >= count))
-        if wrong.any():
-            raise InvalidRecordError(
-                f"A row asks for partition {partitions[wrong][0]} of {topic!r}, which has {count}",
-                hint="A new topic in a directory gets as many as the option numPartitions says.",
-            )
+        assigned = _taken(rows.column("partition"), chosen)
+        given = assigned.is_valid().to_numpy(zero_copy_only=False)
+        partitions = np.full(len(assigned), -1, dtype=np.int32)
+        partitions[given] = assigned.drop_null().to_numpy()
+        for number in np.unique(partitions[given & ((partitions < 0) | (partitions >= count))]).tolist():
+            if number < 0 or not self._has_partition(TopicPartition(topic, number)):
+                raise InvalidRecordError(
+                    f"A row has partition {number}, but topic {topic!r} has {count}",
+                    hint="The option numPartitions sets the number for new topics in a directory.",
+                )
         if not given.all():
             unplaced = np.flatnonzero(~given) if chosen is None else chosen[~given]
             partitions[~given] = self._choose(topic, records, unplaced, count)
@@ -139,7 +142,9 @@ class Router:
         keys = _taken(records.column("key"), chosen)
         if self._partitioner is not None:
             numbers = list(range(count))
-            return np.array([self._ask(topic, key, numbers) for key in keys.to_pylist()], dtype=np.int32)
+            return np.array(
+                [self._call_partitioner(topic, key, numbers) for key in keys.to_pylist()], dtype=np.int32
+            )
         if keys.null_count == len(keys):
             return self._sticky_in(topic, count).partitions(_sizes(records, chosen))
         partitions = murmur2_partitions(keys, count)
@@ -165,12 +170,12 @@ class Router:
             sticky = self._sticky[topic] = StickyPartitioner(count, self._batch_size, self._first)
         return sticky
 
-    def _ask(self, topic: str, key: bytes | None, numbers: list[int]) -> int:
+    def _call_partitioner(self, topic: str, key: bytes | None, numbers: list[int]) -> int:
         assert self._partitioner is not None
         number = self._partitioner(key, numbers, numbers)
         if number not in numbers:
             raise InvalidRecordError(
-                f"The partitioner answered {number!r} for {topic!r}, which has {len(numbers)} partitions"
+                f"The partitioner returned {number!r}, but topic {topic!r} has {len(numbers)} partitions"
             )
         return number
 
@@ -184,6 +189,6 @@ def _taken(column: pa.Array, chosen: _Rows) -> pa.Array:
 
 
 def _sizes(records: pa.RecordBatch, chosen: _Rows) -> NDArray[np.int64]:
-    """About what each row takes in a record batch."""
+    """Estimates the bytes of each row in a record batch."""
     sizes = _RECORD_OVERHEAD + payload_sizes(records.column("key"), records.column("value"))
     return sizes if chosen is None else sizes[chosen]

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.writing.routing import Router
 
 _LEAST_HELD, _MOST_HELD = 1 << 20, 32 << 20
-"""Bytes of rows held back, at the least and at the most. Each task touches new memory for them."""
+"""Bytes of rows to hold back, at least and at most. Each task touches new memory for them."""
 _FILLS_A_BATCH = 256 << 10
-"""Rows of so many bytes fill record batches by themselves."""
+"""Rows of this many bytes fill record batches by themselves."""
 
 _HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 _RECORD = pa.schema(
@@ -36,9 +36,9 @@ _RECORD = pa.schema(
 
 
 def to_records(rows: pa.RecordBatch, *, now_ms: int) -> pa.RecordBatch:
-    """Columns key, value, headers and timestamp (int64, ms) of ``rows``, as the encoder takes them.
+    """The columns key, value, headers and timestamp (int64, ms) of ``rows``, as the encoder takes them.
 
-    A null or absent timestamp becomes ``now_ms``; microseconds are rounded down.
+    A null or missing timestamp becomes ``now_ms``; microseconds are rounded down.
     """
     columns = [
         _column(rows, name, kind) for name, kind in zip(_RECORD.names[:3], _RECORD.types[:3], strict=True)
@@ -70,17 +70,17 @@ def write_rows(
 ) -> None:
     """Encode all rows into ``sink``; rows of one partition keep their order.
 
-    Some are held back, so that record batches fill up even where many partitions share a task.
+    Some rows are held back, so that record batches fill up even if many partitions share a task.
 
-    :param splitter: makes message segments of large values; all of one message go to one partition.
-    :param audit: is told of the rows of each topic, before they are split.
+    :param splitter: splits large values into message segments, all of one message in one partition.
+    :param audit: counts the rows of each topic, before they are split.
     :raises InvalidRecordError: for a row that can't be a record.
-    :raises RecordTooLargeError: for one above the largest record batch that the sink takes.
+    :raises RecordTooLargeError: for a row above the largest record batch that the sink takes.
     """
     for rows in _held(arrow_batches, router.bytes_that_fill):
         records = to_records(rows, now_ms=time.time_ns() // 1_000_000)
         split = SplitRecords(records) if splitter is None else splitter.split(records)
-        for partition, chosen in router.route(rows, records if router.asks_users_code else split.whole):
+        for partition, chosen in router.route(rows, records if router.has_partitioner else split.whole):
             if audit is not None:
                 audit.attempted(partition.topic, records, chosen)
             for part, wanted in split.of(chosen):
@@ -93,12 +93,12 @@ def write_rows(
 
 
 def make_splitter(settings: SplitterSettings | None) -> Splitter | None:
-    """What splits as the settings say, with random message ids; None for None."""
+    """A splitter with these settings and random message ids; None for None."""
     return None if settings is None else Splitter(settings, random_ids)
 
 
 def random_ids(count: int) -> bytes:
-    """So many random UUIDs (version 4), of 16 bytes each."""
+    """This many random UUIDs (version 4), 16 bytes each."""
     ids = np.frombuffer(bytearray(os.urandom(16 * count)), np.uint8).reshape(-1, 16)
     ids[:, 6] = ids[:, 6] & 0x0F | 0x40
     ids[:, 8] = ids[:, 8] & 0x3F | 0x80
@@ -107,7 +107,7 @@ def random_ids(count: int) -> bytes:
 
 def _too_large(error: RecordTooLargeError, partition: TopicPartition, *, is_split: bool) -> Exception:
     if is_split:
-        more = "Lower max.message.segment.bytes: key and headers are written with each message segment."
+        more = "Lower max.message.segment.bytes: each message segment also holds key and headers."
     else:
         more = "Or split large values: set large.message.enabled=true."
     hint = f"{error.hint} {more}" if error.hint else more

@@ -1,4 +1,4 @@
-"""What groups have committed, and how far behind that is."""
+"""The committed offsets of groups, and their lag."""
 
 from __future__ import annotations
 

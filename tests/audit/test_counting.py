@@ -162,17 +162,17 @@ def test_a_location_that_cannot_be_written_to_is_an_error_that_names_it(tmp_path
 
 
 class Telling:
-    """An auditor that reports only how often it was told something."""
+    """An auditor that reports only how often it was called."""
 
     def __init__(self, task: AuditedTask, bucket_ms: int) -> None:
         self._about = f"{task.query} {bucket_ms}"
-        self._told: Counter[str] = Counter()
+        self._calls: Counter[str] = Counter()
 
     def record(self, count: AuditCount) -> None:
-        self._told[count.kind] += 1
+        self._calls[count.kind] += 1
 
     def close(self) -> list[AuditCount]:
-        return [AuditCount(self._about, kind, None, count, 0) for kind, count in self._told.items()]
+        return [AuditCount(self._about, kind, None, count, 0) for kind, count in self._calls.items()]
 
 
 def test_users_may_have_an_auditor_of_their_own(tmp_path: Path) -> None:

@@ -27,12 +27,12 @@ CASES = [
 
 
 def main() -> None:
-    asked = arguments(__doc__)
-    with scratch_folder(asked.folder) as folder, benchmark_session(folder) as spark:
+    args = arguments(__doc__)
+    with scratch_folder(args.folder) as folder, benchmark_session(folder) as spark:
         counts = {}
         for size, full_count, compression, writer, _ in CASES:
             topic = _topic(size, compression, writer)
-            counts[topic] = int(full_count * asked.scale)
+            counts[topic] = int(full_count * args.scale)
             if writer == US:
                 write_log(rows(spark, counts[topic], size), folder / "kafka-logs", topic, compression)
         broker = Broker(folder / "broker")
@@ -57,7 +57,7 @@ def main() -> None:
                         name: frame.write.format("noop").mode("overwrite").save
                         for name, frame in frames.items()
                     },
-                    asked.rounds,
+                    args.rounds,
                 )
                 what = f"read broker {size}-{compression}, written by {writer}"
                 print_rate(what, counts[topic], seconds, "Spark's kafka", bar)

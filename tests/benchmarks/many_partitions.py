@@ -20,9 +20,9 @@ BARS = {"directory": 1.0, "broker": 1.0}
 
 
 def main() -> None:
-    asked = arguments(__doc__)
-    partitions = max(int(PARTITIONS * asked.scale), 2)
-    with scratch_folder(asked.folder) as folder, benchmark_session(folder) as spark:
+    args = arguments(__doc__)
+    partitions = max(int(PARTITIONS * args.scale), 2)
+    with scratch_folder(args.folder) as folder, benchmark_session(folder) as spark:
         logs = folder / "kafka-logs"
         write_log(rows(spark, partitions * RECORDS, SIZE), logs, "wide", partitions=partitions)
         broker = Broker(folder / "broker", {"log.index.size.max.bytes": 4096})
@@ -42,7 +42,7 @@ def main() -> None:
                 assert frame.count() == partitions * RECORDS, name
             seconds = seconds_by_turns(
                 {name: frame.write.format("noop").mode("overwrite").save for name, frame in frames.items()},
-                asked.rounds,
+                args.rounds,
             )
         finally:
             broker.stop()

@@ -1,4 +1,4 @@
-"""Write rows to brokers and see what came there, by kafka-python's consumer and in the broker's files."""
+"""Write rows to brokers, and check them by kafka-python's consumer and in the broker's files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pyspark_kafkalog.writing.rows import write_rows
 
 
 class Record(NamedTuple):
-    """What kafka-python's consumer gives of a record."""
+    """A record as kafka-python's consumer returns it."""
 
     partition: int
     offset: int
@@ -41,7 +41,7 @@ def rows(**columns: Any) -> pa.RecordBatch:
 
 
 def numbered(count: int, start: int = 0, size: int = 10) -> pa.RecordBatch:
-    """Rows with nothing but a value each, their number in so many digits."""
+    """Rows with only a value each, their number with leading zeros."""
     return rows(value=[b"%0*d" % (size, i) for i in range(start, start + count)])
 
 
@@ -62,6 +62,7 @@ def router_to(
     return Router(
         topic=topic,
         partition_count=sink.partition_count,
+        has_partition=sink.has_partition,
         partitioner=partitioner,
         batch_size=batch_size,
     )

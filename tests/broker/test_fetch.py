@@ -1,4 +1,4 @@
-"""Fetched records are those of kafka-python's consumer: compressions, transactions, gaps, sizes, ends."""
+"""Fetched records equal those of kafka-python's consumer: compressions, transactions, gaps, sizes, ends."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 from kafka import KafkaProducer
 
 from pyspark_kafkalog.broker.fetch import fetcher as fetch_module
 from pyspark_kafkalog.broker.place import Brokers
+from pyspark_kafkalog.codec.format import DELETE_HORIZON_BIT
 from pyspark_kafkalog.codec.walk import walk
 from pyspark_kafkalog.errors import CorruptRecordError, DataLossError, KafkaLogError
+from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.model import OffsetRange, TopicPartition, Watermarks
 from tests.broker.reading import batches, offsets_of, place, rows, rows_of_kafka_python
 from tests.codec.strategies import COMPRESSIONS
@@ -81,7 +84,7 @@ def test_every_compression(broker: Broker, brokers: Brokers, compression: str) -
 
 
 def transactions(broker: Broker, partition: TopicPartition, plan: str) -> None:
-    """Write as ``plan`` says, three records each time, by producers of transactions a, b, c.
+    """Write as ``plan`` says, three records each time, by the transactional producers a, b and c.
 
     A letter writes, and begins if need be; behind ``+`` it commits, behind ``-``
     it aborts; ``.`` writes without.
@@ -173,13 +176,39 @@ def test_what_is_left_of_a_compacted_log(new_broker: Callable[..., Broker]) -> N
     assert rows(brokers, partition, OffsetRange(100, 3_900)) == [r for r in found if 100 <= r[0] < 3_900]
 
 
+def test_tombstones_that_a_cleaner_has_seen(new_broker: Callable[..., Broker]) -> None:
+    """They stay until a time that their batch then has in the place of its base timestamp (KIP-534)."""
+    broker = new_broker({"log.cleaner.backoff.ms": 100})
+    broker.start()
+    partition = new_topic(broker, cleanup_policy="compact", segment_ms=100, min_cleanable_dirty_ratio=0.01)
+    producer = KafkaProducer(bootstrap_servers=broker.bootstrap)
+    start_ms = int(time.time() * 1000) - 60_000
+    for i, value in enumerate([*numbers(100), *[None] * 50]):
+        producer.send(partition.topic, value, b"%d" % (i % 100), timestamp_ms=start_ms + 100 * i)
+    producer.flush()
+    producer.send(partition.topic, b"end", b"end")
+    producer.close()
+    folder = broker.partition_folder(*partition)
+
+    def are_marked() -> bool:
+        attributes = [walk(np.fromfile(path, np.uint8)).attributes for path in folder.glob("*.log")]
+        return bool(np.any(np.concatenate(attributes) & DELETE_HORIZON_BIT))
+
+    broker.wait_until(are_marked, "the cleaner did not come", 60)
+    expected = rows_of_kafka_python(broker.bootstrap, partition, read_committed=False)
+    assert [row[2:4] for row in expected[:50]] == [(b"%d" % i, numbers(100)[i]) for i in range(50, 100)]
+    assert [row[2:4] for row in expected[50:-1]] == [(b"%d" % i, None) for i in range(50)]
+    assert rows(place(broker.bootstrap), partition) == expected
+    assert rows(LogDirectory.open(str(broker.log_dir)), partition) == expected
+
+
 def test_a_range_that_compaction_emptied_to_its_end(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     """The broker's log seems to end at offset 20, with records up to 9: only compaction makes such a gap."""
     partition = new_topic(broker, cleanup_policy="compact")
     write(broker, partition, numbers(10), key=lambda i: b"%d" % i)
     brokers = place(broker.bootstrap, fetch_max_wait_ms=50)
-    real = fetch_module._Fetching._nothing
-    monkeypatch.setattr(fetch_module._Fetching, "_nothing", lambda self, end: real(self, 20))
+    real = fetch_module._PartitionFetcher._check_empty
+    monkeypatch.setattr(fetch_module._PartitionFetcher, "_check_empty", lambda self, end: real(self, 20))
     monkeypatch.setattr(brokers, "watermarks", lambda partitions, **_: {partition: Watermarks(0, 20, 20)})
     assert offsets_of(brokers, partition) == list(range(10))
     other = new_topic(broker)
@@ -235,7 +264,7 @@ def test_a_topic_that_goes_while_it_is_read(broker: Broker, is_made_anew: bool) 
     if is_made_anew:
         broker.create_topic(partition.topic, 1)
         write(broker, partition, numbers(6_000))
-    why = "deleted and created anew" if is_made_anew else "the partition no longer exists"
+    why = "deleted and recreated" if is_made_anew else "the partition no longer exists"
     with pytest.raises(DataLossError, match=why):
         list(reading)
 
@@ -276,7 +305,7 @@ def test_a_patient_consumer_loses_no_time_for_its_own_pauses(broker: Broker) -> 
 
 
 def test_damage_in_the_log(new_broker: Callable[..., Broker], caplog: pytest.LogCaptureFixture) -> None:
-    """A record changed on disk fails its checksum; a header that makes no sense hides those behind it."""
+    """A record changed on disk fails its checksum; a corrupt header hides those behind it."""
     broker = new_broker()
     broker.start()
     for at, count in ((300, 1), (16, 1)):  # in the records of the first batch; its magic byte
@@ -303,7 +332,7 @@ def test_damage_in_the_log(new_broker: Callable[..., Broker], caplog: pytest.Log
         assert 0 not in set(range(3_000)) - set(left)
         assert left[-1] == 2_999
         assert len(left) >= 2_000
-        assert caplog.text.count("Left out, as failOnDataLoss=false asks") == count
+        assert caplog.text.count("Skipped, because failOnDataLoss=false") == count
 
 
 def test_a_reader_goes_where_the_leader_goes(cluster: Cluster) -> None:

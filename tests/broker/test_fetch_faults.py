@@ -1,4 +1,4 @@
-"""Whatever becomes of brokers and connections: each record is read once, in order, or there is a reason."""
+"""Whatever happens to brokers and connections, each record is read once, in order, or an error says why."""
 
 from __future__ import annotations
 

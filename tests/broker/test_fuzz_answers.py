@@ -1,4 +1,4 @@
-"""A slice of the fuzzer of answers."""
+"""A slice of the response fuzzer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_sound_answers_are_taken() -> None:
             if number == len(fuzz_answers.CALLS) - 1:  # a broker that does not know the password
                 break
             call(fuzz_answers.CONNECTION)
-        sent |= peer.asked
+        sent |= peer.requested
     assert sent == fuzz_answers.SOUND.keys()
 
 

@@ -1,4 +1,4 @@
-"""Brokers as a place: bounds, offsets by time and size, told as kafka-python sees them, in few requests."""
+"""Brokers as a place: bounds, offsets by time and size, equal to kafka-python's, in few requests."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def brokers(broker: Broker) -> Brokers:
 
 @pytest.fixture
 def topic(broker: Broker) -> str:
-    """One of three partitions."""
+    """A topic with three partitions."""
     name = f"place-{uuid.uuid4().hex[:12]}"
     broker.create_topic(name, 3)
     return name

@@ -45,7 +45,7 @@ def test_settings_of_clients() -> None:
         (["topics"], "Missing argument 'PLACE'"),
         (["topic", "h:1"], "No such command 'topic'"),
         (["topics", "h:1", "--foo"], "No such option"),
-        (["topics", "h:1", "-o", "secret"], "it is no NAME=VALUE"),
+        (["topics", "h:1", "-o", "secret"], "expected NAME=VALUE"),
         (["topics", "h:1", "-o", "startingOffset=secret"], "Unknown option 'startingoffset'"),
         (["topics", "h:1", "-o", "kafka.security.protocol=secret"], "'kafka.security.protocol'"),
         (["topics", "/", "-o", "kafka.ssl.key.password=secret"], "is for brokers"),
@@ -76,9 +76,9 @@ def test_secrets_are_not_shown(tmp_path: Path) -> None:
     config.write_text("sasl.jaas.config=hush hush")
     more = run("topics", "127.0.0.1:1", "--config", config, "-o", "kafka.security.protocol=SASL_SSL")
     uri = run("topics", "s3://key:hush@bucket.invalid/x?secret=hush")
-    for its in (done, more, uri):
-        assert its.code in (2, 3)
-        assert "hush" not in its.out + its.err
+    for result in (done, more, uri):
+        assert result.code in (2, 3)
+        assert "hush" not in result.out + result.err
 
 
 def test_names_cannot_command_a_terminal(root: Path, groups: DirectoryGroups) -> None:

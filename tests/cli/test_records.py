@@ -23,7 +23,7 @@ def test_dump_of_the_only_partition_of_a_place(root: Path) -> None:
     assert run("dump", root / "u-0").out == run("dump", root, "u:0").out
     done = run("dump", root)
     assert done.code == 2
-    assert "There are 3 partitions" in done.err
+    assert "Name one of the 3 partitions" in done.err
 
 
 def test_dump_as_json(root: Path) -> None:

@@ -91,11 +91,11 @@ def test_any_buffer_is_read(buffer: Any) -> None:
 def test_the_columns_asked_for_are_built_in_their_order(columns: list[str]) -> None:
     schema = pa.schema([pa.field(name, ROW_TYPES[name], nullable=name != "offset") for name in columns])
     data = values(3, base_offset=5) + values(2, base_offset=8, compression=3)
-    (one,) = decoded(data, schema=schema)
-    assert one.arrow_batch.schema.equals(schema, check_metadata=True)
-    one.arrow_batch.validate(full=True)
+    (found,) = decoded(data, schema=schema)
+    assert found.arrow_batch.schema.equals(schema, check_metadata=True)
+    found.arrow_batch.validate(full=True)
     whole = decoded(data, schema=ALL_COLUMNS)[0].arrow_batch
-    assert all(one.arrow_batch.column(name).equals(whole.column(name)) for name in columns)
+    assert all(found.arrow_batch.column(name).equals(whole.column(name)) for name in columns)
 
 
 def test_a_column_that_cannot_be_built_is_refused() -> None:
@@ -185,8 +185,8 @@ def test_timestamps_that_spark_cannot_hold_are_an_error_where_they_are_asked_for
         assert (e.value.offset, e.value.position) == (2, len(first))
         assert len(rows(data, schema=WITHOUT_TIMESTAMP)) == 3
     for timestamp in (most, -most):
-        (one,) = decoded(batch([record(b"")], base_timestamp=timestamp), schema=ALL_COLUMNS)
-        assert one.arrow_batch.column("timestamp").cast(pa.int64()).to_pylist() == [timestamp * 1000]
+        (found,) = decoded(batch([record(b"")], base_timestamp=timestamp), schema=ALL_COLUMNS)
+        assert found.arrow_batch.column("timestamp").cast(pa.int64()).to_pylist() == [timestamp * 1000]
 
 
 # Bodies that Kafka's DefaultRecord and DefaultRecordBatch refuse, in batches whose CRC is right.
@@ -260,7 +260,7 @@ def test_checksums_are_verified_unless_told_otherwise() -> None:
     assert offsets_of(decoded(data, limits=DecodeLimits(check_crcs=False))) == [[0, 1, 2]]
 
 
-def test_bytes_that_are_no_batch_are_refused_or_left_out() -> None:
+def test_bytes_that_are_not_a_batch_are_refused_or_left_out() -> None:
     data = values(3) + b"\7" * 100 + values(2, base_offset=9)
     with pytest.raises(CorruptRecordError) as e:
         decoded(data)

@@ -31,12 +31,12 @@ def array(data: bytes) -> np.ndarray:
 
 
 def with_size(compression: int, content: bytes) -> bytes:
-    """A frame that states the size of its content, as kafka-python and we make it; gzip always does."""
+    """A frame that states the size of its content, like kafka-python's and ours; gzip always does."""
     return compress(compression, array(content))
 
 
 def without_size(compression: int, content: bytes) -> bytes:
-    """A frame as Java's producer and librdkafka make it."""
+    """A frame as Java's producer and librdkafka write it."""
     if compression == LZ4:
         frame = with_size(LZ4, content)
         return frame[:4] + b"\x60\x40\x82" + frame[15:]
@@ -172,7 +172,7 @@ def test_stated_sizes_that_are_lies_are_corrupt(change: int) -> None:
 
 
 def test_what_was_staged_stays_before_a_frame_that_is_streamed() -> None:
-    """Of which some is staged at first, as only its end says that there is more."""
+    """Some of it is staged at first, as only the end of the frame shows that more follows."""
     stage = Stage()
     for content in (WORDS, RANDOM, WORDS):
         frames = without_size(LZ4, content) * 2
@@ -183,7 +183,7 @@ def test_what_was_staged_stays_before_a_frame_that_is_streamed() -> None:
 @pytest.mark.parametrize(
     ("at", "byte"), [(4, 0x40), (4, 0x64), (4, 0x70), (5, 0x50), (5, 0x70)], ids=lambda value: hex(value)
 )
-def test_lz4_of_forms_that_no_producer_makes(at: int, byte: int) -> None:
+def test_lz4_in_forms_that_no_producer_writes(at: int, byte: int) -> None:
     """Dependent blocks, checksums of content and blocks, larger blocks: the stream reads or refuses them."""
     frame = bytearray(without_size(LZ4, WORDS))
     frame[at] = byte

@@ -37,7 +37,7 @@ def test_a_wrapper_of_offset_0_may_hold_offsets_above_those_of_the_next_batch() 
 
 
 def test_mutations_reach_the_parsers() -> None:
-    """That the property above is not about checksums alone: a good share is accepted or fails deep inside."""
+    """The property above tests more than checksums: many inputs are accepted or fail deep inside."""
     rng = random.Random(1)
     accepted, messages = 0, set()
     for _ in range(2000):

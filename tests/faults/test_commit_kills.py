@@ -34,15 +34,15 @@ pytestmark = [pytest.mark.slow, pytest.mark.broker, pytest.mark.timeout(900)]
 
 KINDS = ("brokers", "directory", "brokers")
 WHOLE, SOAK_WHOLE = 3, 10
-"""Rounds that kill the application, JVM and all; each is a random moment in every stream."""
+"""Rounds that kill the whole application, each at a random moment of every stream."""
 PLANNERS = 4
-"""Rounds before those that kill only the Python processes which plan and commit."""
+"""Earlier rounds, which kill only the Python processes that plan and commit."""
 RECORDS = 20_000
 
 
 @dataclass
 class Stream:
-    """A query from a topic with the numbers from 0, of two partitions, to the directory ``folder/log``."""
+    """A query from a topic of two partitions with the numbers from 0 to the directory ``folder/log``."""
 
     folder: Path
     topic: str
@@ -59,10 +59,12 @@ class Stream:
         return {"source": source, "checkpoint": str(self.folder / "c"), "path": str(self.folder / "log")}
 
     def committed(self) -> Offsets:
-        return {partition: its.offset for partition, its in self.groups.committed(self.topic).items()}
+        return {
+            partition: committed.offset for partition, committed in self.groups.committed(self.topic).items()
+        }
 
     def finished(self) -> Offsets:
-        """Where the last micro-batch ends that Spark has noted as complete."""
+        """The end of the last micro-batch that Spark has noted as complete."""
         logs = [self.folder / "c" / name for name in ("commits", "offsets")]
         done = [int(path.name) for path in logs[0].glob("*") if path.name.isdecimal()]
         if not done:
@@ -79,11 +81,11 @@ def streams(broker: Broker, tmp_path: Path) -> list[Stream]:
 def _stream(broker: Broker, folder: Path, kind: str) -> Stream:
     folder.mkdir()
     topic = f"kills-{uuid.uuid4().hex[:8]}"
-    told = {"checkpointLocation": str(folder / "c")}
+    options = {"checkpointLocation": str(folder / "c")}
     if kind == "directory":
         root = folder / "source"
         write(root, {TopicPartition(topic, k): [b"%d" % n for n in range(k, RECORDS, 2)] for k in range(2)})
-        return Stream(folder, topic, DirectoryGroups.open([str(root)]), {"path": str(root), **told})
+        return Stream(folder, topic, DirectoryGroups.open([str(root)]), {"path": str(root), **options})
     broker.create_topic(topic, 2)
     producer = KafkaProducer(bootstrap_servers=broker.bootstrap)
     for n in range(RECORDS):
@@ -91,11 +93,11 @@ def _stream(broker: Broker, folder: Path, kind: str) -> Stream:
     producer.flush()
     producer.close()
     groups = BrokerGroups(ConnectionOptions((broker.bootstrap,)))
-    return Stream(folder, topic, groups, {"kafka.bootstrap.servers": broker.bootstrap, **told})
+    return Stream(folder, topic, groups, {"kafka.bootstrap.servers": broker.bootstrap, **options})
 
 
 class Killed:
-    """The application, its streams, and what their groups had committed when they died last."""
+    """The application, its streams, and the commits of their groups at the last kill."""
 
     def __init__(self, streams: list[Stream], folder: Path, chance: random.Random) -> None:
         self.streams = streams

@@ -10,7 +10,7 @@ from tests.faults.disk_states import SCENARIOS, Scenario, check_states
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda its: its.name)
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
 def test_states_of_the_disk(tmp_path, monkeypatch, seed, soak, scenario: Scenario):
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
     checked = check_states(scenario, tmp_path, seed, power=2, share=1 if soak else 0.06)

@@ -58,7 +58,7 @@ class Numbers:
         return self._application.receive() or str(self._application.exit_code())
 
     def complete(self, folder: Path, *, tasks: int) -> None:
-        """A run that nobody kills."""
+        """A run without a kill."""
         assert self.run(folder, tasks=tasks) == "done", self._application.output_tail()
 
     def close(self) -> None:
@@ -72,7 +72,7 @@ def application(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Numbers]:
 
 
 def numbers(folder: Path) -> list[int]:
-    """What a reader that opens the directory now sees, in order."""
+    """What a new reader of the directory sees, in order."""
     place = LogDirectory.open(str(folder / "log"))
     rules = ReadRules(
         schema=pa.schema([pa.field("value", pa.binary())]),
@@ -104,7 +104,7 @@ def check_completed(folder: Path, count: int, killed: str) -> None:
 
 
 def test_killed_at_steps_of_the_first_commit(application: Numbers, tmp_path: Path, soak: bool) -> None:
-    """It makes partitions. Every other time Spark survives, and lets another worker abort."""
+    """It creates partitions. Every other time Spark survives, and another worker aborts."""
     for number, step in enumerate(itertools.count(1, 2 if soak else 8)):
         folder = tmp_path / str(step)
         killed = f"{step} {('driver', 'worker')[number % 2]}"

@@ -16,12 +16,12 @@ from tests.faults.steps import count_steps, serve
 
 COMMITS = 14
 OTHER = "other"
-"""A group with one old commit, which compaction has to keep."""
+"""A group with one old commit, which compaction must keep."""
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 def compact_early() -> None:
-    """Compact logs of a kilobyte, and roll segments that are smaller still."""
+    """Compact logs of a kilobyte, and roll even smaller segments."""
     groups_module._CLEAN_BYTES = 1000
     groups_module._SETTINGS = groups_module.replace(groups_module._SETTINGS, segment_bytes=600)
 

@@ -1,4 +1,4 @@
-"""Partitions made of given record batches, copies of real ones, and reading them with nothing in between."""
+"""Partitions made of given record batches, copies of real ones, and direct reads of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What read_committed costs where many aborted transactions have nothing to do with what is read."""
+"""The cost of read_committed when many aborted transactions lie outside of what is read."""
 
 from __future__ import annotations
 

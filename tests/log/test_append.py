@@ -1,4 +1,4 @@
-"""Segments and their indexes, byte for byte as a broker's recovery would have them."""
+"""Segments and their indexes, byte for byte as a broker's recovery would write them."""
 
 from __future__ import annotations
 
@@ -228,7 +228,7 @@ def test_torn_tail_is_cut(tmp_path, tail, indexed, caplog):
 @pytest.mark.parametrize("indexed", [True, False])
 @pytest.mark.parametrize("damage", ["flipped", "zeros", "falling offsets"])
 def test_last_batch_that_is_whole_is_not_cut_off(tmp_path, damage, indexed, caplog):
-    """It may have been acknowledged, and readers tell of it."""
+    """It may have been acknowledged, and readers report it."""
     write(tmp_path, {T0: values(1000, 100)}, index_interval_bytes=4096 if indexed else 1 << 30)
     log = tmp_path / "t-0" / f"{0:020d}.log"
     whole = bytearray(log.read_bytes())
@@ -257,7 +257,7 @@ def test_tail_that_looks_like_batches_everywhere_is_refused(tmp_path):
     sizes = [(left * 61 - 12).to_bytes(4, "big") for left in range(2000, 0, -1)]
     headers = [(1000).to_bytes(8, "big") + size + whole[12:61] for size in sizes]
     log.write_bytes(whole + b"torn" * 20 + b"".join(headers))
-    with pytest.raises(CorruptRecordError, match=rf"Too much looks.*t-0.*truncate -s {len(whole)} ") as e:
+    with pytest.raises(CorruptRecordError, match=rf"Gave up the search.*t-0.*truncate -s {len(whole)} ") as e:
         write(tmp_path, {T0: values(3)})
     assert (e.value.offset, e.value.file, e.value.position) == (3, str(log), len(whole))
     os.truncate(log, len(whole))
@@ -296,7 +296,7 @@ def test_torn_tail_and_an_index_beyond_it(tmp_path):
 
 
 def test_damaged_first_batch(tmp_path):
-    """Found by readers; it is not in the way of those who append."""
+    """Readers report it; it does not prevent an append."""
     write(tmp_path, {T0: values(1000, 100)})
     log = tmp_path / "t-0" / f"{0:020d}.log"
     with log.open("r+b") as file:

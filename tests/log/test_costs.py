@@ -1,4 +1,4 @@
-"""How much of the files is read, whatever a partition's size."""
+"""How much is read of the files of a partition of any size."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class _Counted:
 
 @pytest.fixture(scope="module")
 def partition(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, int]]:
-    """A log root with one segment of a gigabyte, and where it ends: batches of 16 kB, each indexed."""
+    """A log root with one segment of a gigabyte, and its end: batches of 16 kB, each indexed."""
     root = tmp_path_factory.mktemp("costs")
     body = np.frombuffer(batch(0, _RECORDS, size=100), np.uint8)
     count, size = _GIGABYTE // body.size, body.size
@@ -72,7 +72,7 @@ def partition(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, 
     log.parent.mkdir()
     with log.open("wb") as file:
         for first in range(0, count, 1000):
-            # Neither base offset nor leader epoch is under the CRC, so one body serves for all.
+            # The CRC covers neither base offset nor leader epoch, so all share one body.
             base_offsets = _RECORDS * np.arange(first, min(first + 1000, count))
             block = np.tile(body, (base_offsets.size, 1))
             block[:, :8] = base_offsets.astype(">i8").view(np.uint8).reshape(-1, 8)

@@ -1,4 +1,4 @@
-"""A loss of power amid a group's commit, which has no journal, leaves the old offsets or the new ones."""
+"""A loss of power during a group's commit, which has no journal, leaves the old offsets or the new ones."""
 
 from __future__ import annotations
 

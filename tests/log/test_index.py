@@ -1,4 +1,4 @@
-"""Binary searches in index files against the plain definition of what they shall find."""
+"""Binary searches in index files, compared with a plain definition of their results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A partition of ten thousand tiny segments: to ask again costs little, to read does not cost by the file."""
+"""A partition of ten thousand tiny segments: asking again is cheap, and reads don't pay for every file."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ COUNT = 10_000
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A record in each segment, with both indexes; made long ago."""
+    """One record in each segment, with both indexes, written long ago."""
     root = tmp_path_factory.mktemp("many")
     for offset in range(COUNT):
         log = write_segment(root / "t-0", [batch(offset, 1)])

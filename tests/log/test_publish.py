@@ -1,4 +1,4 @@
-"""All or nothing, and once: what publish does when all goes well, and when something does not."""
+"""All or nothing, and once: a publish that succeeds, and one that fails."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ LEDGER = journal.ledger_file("query")
 
 
 def snapshot(root: Path) -> dict[str, bytes]:
-    """All files and what is in them, but for the locks and staged files."""
+    """All files and their contents, without the locks and staged files."""
     return {
         str(path.relative_to(root)): path.read_bytes()
         for path in root.rglob("*")
@@ -81,11 +81,11 @@ def test_order_of_tasks_and_calls(tmp_path):
 
 
 def test_several_sections_of_one_partition(tmp_path):
-    one, two = (stage(tmp_path, "job", {T0: values(10, start=10 * i)})[0] for i in range(2))
-    whole = b"".join((tmp_path / file.name).read_bytes() for file in (one, two))
-    (tmp_path / one.name).write_bytes(whole)
-    second = two.sections[0]._replace(position=one.sections[0].size)
-    publish_staged(tmp_path, [StagedFile(one.name, (*one.sections, second))], QueryBatch("job"))
+    first, other = (stage(tmp_path, "job", {T0: values(10, start=10 * i)})[0] for i in range(2))
+    whole = b"".join((tmp_path / file.name).read_bytes() for file in (first, other))
+    (tmp_path / first.name).write_bytes(whole)
+    second = other.sections[0]._replace(position=first.sections[0].size)
+    publish_staged(tmp_path, [StagedFile(first.name, (*first.sections, second))], QueryBatch("job"))
     assert read(tmp_path)[T0] == values(20)
 
 
@@ -131,7 +131,8 @@ def test_checkpoint_older_than_the_directory(tmp_path):
     write_batch(tmp_path, 7, {T0: values(1)})
     before = snapshot(tmp_path)
     with pytest.raises(
-        LogDirectoryError, match=rf"batch 3 of query query comes after its 7.*{LEDGER}.*checkpoint"
+        LogDirectoryError,
+        match=rf"Expected micro-batch 7 or later of query query, got 3.*{LEDGER}.*checkpoint",
     ):
         write_batch(tmp_path, 3, {T0: values(1)})
     assert snapshot(tmp_path) == before
@@ -141,7 +142,7 @@ CALLS = "close fsync ftruncate lstat open pwrite rename replace rmdir scandir st
 
 
 def fail_after_the_commit(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
-    """Let each call of the system fail from the moment on when ``how`` has taken the journal away."""
+    """Let each system call fail once ``how`` has removed the journal."""
     really, close = getattr(os, how), os.close
 
     def fail(*_, **__):
@@ -180,7 +181,7 @@ def test_what_fails_after_the_commit_does_not_unsay_it(tmp_path, monkeypatch, ca
 
 
 def test_commit_that_was_done_although_it_failed(tmp_path, monkeypatch):
-    """As a network mount may say when it asks its server again."""
+    """As a network mount may report when it asks its server again."""
     replace, unlink = os.replace, os.unlink
 
     def twice(call):
@@ -257,7 +258,7 @@ def test_folder_that_leads_out_of_the_root(tmp_path):
     ("name", "kind"),
     [("t-0", "file"), ("t-1", "file"), ("t-0", "link"), ("t-1", "link"), ("__cluster_metadata-0", "folder")],
 )
-def test_what_is_no_partition_is_left_alone(tmp_path, name, kind):
+def test_what_is_not_a_partition_is_left_alone(tmp_path, name, kind):
     path = tmp_path / name
     make = {"file": path.touch, "link": lambda: path.symlink_to("nowhere"), "folder": path.mkdir}
     make[kind]()
@@ -292,12 +293,12 @@ def test_clean_shutdown_is_gone_while_publishing(tmp_path, monkeypatch):
 
 
 class Crash(BaseException):
-    """Stands for the end of the process: what it interrupts cannot tidy up."""
+    """Stands for the end of the process: the interrupted code cannot clean up."""
 
 
 @pytest.fixture
 def interrupted(tmp_path, monkeypatch):
-    """A directory where a publish ended after appending, its journal still there."""
+    """A directory where a publish ended after appending, with its journal."""
     write(tmp_path, {T0: values(3)})
     (tmp_path / ".kafka_cleanshutdown").write_text("old")
     (tmp_path / "replication-offset-checkpoint").write_text("0\n1\nt 0 3\n")
@@ -325,7 +326,7 @@ def test_unfinished_publish_is_hidden(interrupted):
 
 
 def test_unfinished_publish_is_undone(interrupted):
-    """All is as it was, but nobody vouches for it any more: a broker that starts recovers the log."""
+    """All is as before, but without a clean shutdown: a broker that starts recovers the log."""
     root, before = interrupted
     del before[".kafka_cleanshutdown"]
     journal.recover(str(root))
@@ -361,7 +362,7 @@ def test_records_of_a_broker_are_not_undone(interrupted, name, content):
     (root / name).write_text(content)
     before = snapshot(root)
     with pytest.raises(
-        LogDirectoryError, match=r"cannot be undone.*\.kafkalog-publish.*broker has used.*delete"
+        LogDirectoryError, match=r"Cannot undo.*\.kafkalog-publish.*broker or something.*delete"
     ):
         write(root, {T0: values(1)})
     assert snapshot(root) == before
@@ -382,18 +383,20 @@ def test_foreign_journal_or_ledger(tmp_path, name, text):
     write_batch(tmp_path, 0, {T0: values(3)})
     (tmp_path / name).write_text(text)
     before = snapshot(tmp_path)
-    with pytest.raises(LogDirectoryError, match=f"Not a file that this version.*{name}"):
+    with pytest.raises(LogDirectoryError, match=f"Cannot read the file, which another version.*{name}"):
         write_batch(tmp_path, 1, {T0: values(3)})
     assert snapshot(tmp_path) == before
 
 
 def test_opening_of_each_partition_is_progress(tmp_path, monkeypatch):
-    """That of one that a broker left without a stop reads all of its last segment."""
+    """Opening one that a broker left without a shutdown reads its whole last segment."""
     write(tmp_path, {T0: values(1), T1: values(1)})
     seen = []
     opened = publish_module.open_partition
     monkeypatch.setattr(lock._Progress, "__call__", lambda self: seen.append("progress"))
-    monkeypatch.setattr(publish_module, "open_partition", lambda *its: (seen.append("open"), opened(*its))[1])
+    monkeypatch.setattr(
+        publish_module, "open_partition", lambda *arguments: (seen.append("open"), opened(*arguments))[1]
+    )
     write(tmp_path, {T0: values(1, start=1), T1: values(1, start=1)})
     assert "open progress open progress" in " ".join(seen)
 
@@ -441,7 +444,7 @@ ANYTHING = [
 
 
 def _places(value: Any, *path: Any) -> Iterator[tuple[Any, ...]]:
-    """The way to each value in a document of JSON."""
+    """The path to each value in a JSON document."""
     yield path
     named = value.items() if isinstance(value, dict) else ()
     entries = enumerate(value) if isinstance(value, list) else named
@@ -516,7 +519,7 @@ publish_staged(root, staged, QueryBatch("job"))
 
 @pytest.mark.parametrize("limit", [50, 300, 8_000, 60_000, 100_000])
 def test_file_too_large(tmp_path, limit):
-    """EFBIG in the journal, in the first file, in the middle of a segment: nothing of it is seen."""
+    """EFBIG in the journal, in the first file, in the middle of a segment: readers see nothing of it."""
     write(tmp_path, {T0: values(5)})
     before = snapshot(tmp_path)
     done = subprocess.run(

@@ -81,7 +81,7 @@ def test_failed_task_leaves_no_file(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "..//", "a b", "é", "x" * 81, "a\0", "a\n"])
-def test_names_that_are_no_file_names(tmp_path, name):
+def test_names_that_cannot_be_file_names(tmp_path, name):
     with pytest.raises(ValueError, match="file name"):
         Staging(str(tmp_path), name, "0")
     with pytest.raises(ValueError, match="file name"):
@@ -134,7 +134,7 @@ def test_what_a_killed_job_staged_goes_after_a_day(tmp_path, monkeypatch):
 
 
 def test_what_a_job_stages_for_days_stays(tmp_path, monkeypatch):
-    """As long as it stages anything within a day, all that it has staged is needed."""
+    """While a job stages anything within a day, all its staged files are needed."""
     now = 1000.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
     staged = []
@@ -148,7 +148,7 @@ def test_what_a_job_stages_for_days_stays(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("days", [2, 400, -2])
 def test_clocks_that_jump_sweep_nothing(tmp_path, monkeypatch, days):
-    """Neither a machine's clock, nor that by which files are dated."""
+    """Neither the machine's clock nor the one that dates files."""
     staged = stage(tmp_path, "live", {T0: values(1)})
     write(tmp_path, {T1: values(1)})
     really = time.time
@@ -163,14 +163,14 @@ def test_clocks_that_jump_sweep_nothing(tmp_path, monkeypatch, days):
 
 
 def test_machines_tell_times_of_their_own(tmp_path, monkeypatch):
-    """One that has run for a year has not seen for a year what another has seen on its first day."""
+    """A machine up for a year has not watched a file for a year that another saw on its first day."""
     staged = stage(tmp_path, "live", {T0: values(1)})
     for number in range(20):
         for machine, uptime in (("new", 10.0), ("old", 400.0 * DAY)):
             monkeypatch.setattr(sweeping, "_machine", lambda machine=machine: machine)
             monkeypatch.setattr(time, "monotonic", lambda uptime=uptime: uptime + number)  # noqa: B023
             write(tmp_path, {T1: values(1)})
-    monkeypatch.setattr(time, "monotonic", lambda: 5.0)  # started anew
+    monkeypatch.setattr(time, "monotonic", lambda: 5.0)  # restarted
     write(tmp_path, {T1: values(1)})
     publish_staged(tmp_path, staged, QueryBatch("live"))
     assert len(read(tmp_path)[T0]) == 1
@@ -186,7 +186,7 @@ def test_notes_that_make_no_sense(tmp_path, text):
 
 
 def test_staged_file_that_cannot_be_removed(tmp_path, monkeypatch, caplog):
-    """As another user's, in a folder where nobody may remove what is not theirs."""
+    """Like another user's file in a folder where users may only remove their own."""
     stage(tmp_path, "query-4", {T0: values(1)})
     (theirs,) = stage(tmp_path, "query-3", {T0: values(1)})
     unlink = os.unlink
@@ -206,7 +206,7 @@ def test_staged_file_that_cannot_be_removed(tmp_path, monkeypatch, caplog):
 
 @pytest.mark.parametrize("tasks", [200, 1100])
 def test_more_tasks_than_files_may_be_open(tmp_path, tasks):
-    """Interleaved, so that every file is read in several partitions."""
+    """Interleaved, so that every file is read for several partitions."""
     staged = []
     for task in range(tasks):
         staged += stage(tmp_path, "job", {T0: [b"%d" % task], T1: [b"%d" % task]})
@@ -217,7 +217,7 @@ def test_more_tasks_than_files_may_be_open(tmp_path, tasks):
         publish_staged(tmp_path, staged, QueryBatch("job"))
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-    assert read(tmp_path) == {its: [b"%d" % task for task in range(tasks)] for its in (T0, T1)}
+    assert read(tmp_path) == {partition: [b"%d" % task for task in range(tasks)] for partition in (T0, T1)}
 
 
 @pytest.mark.parametrize(
@@ -232,18 +232,18 @@ def test_more_tasks_than_files_may_be_open(tmp_path, tasks):
 )
 @pytest.mark.parametrize("how", ["open", "preadv"])
 def test_staged_file_that_cannot_be_read(tmp_path, monkeypatch, number, remedy, how):
-    """Only one that is not there is gone."""
+    """Only a missing file counts as gone."""
     staged = stage(tmp_path, "job", {T0: values(5)})
     path = str(tmp_path / staged[0].name)
     really = getattr(os, how)
 
-    def fail(its, *more):
-        if how == "preadv" or its == path:
-            raise OSError(number, os.strerror(number), *([its] if how == "open" else []))
-        return really(its, *more)
+    def fail(target, *more):
+        if how == "preadv" or target == path:
+            raise OSError(number, os.strerror(number), *([target] if how == "open" else []))
+        return really(target, *more)
 
     with monkeypatch.context() as patch:
-        patch.setattr(staging, "_MOST_MAPS", 0)
+        patch.setattr(staging, "_MAX_MAPS", 0)
         patch.setattr(os, how, fail)
         with pytest.raises(LogDirectoryError, match=remedy) as e:
             publish_staged(tmp_path, staged, QueryBatch("job"))

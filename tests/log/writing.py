@@ -36,8 +36,8 @@ def stage(
 ) -> list[StagedFile]:
     """Stage the values as one task; timestamps rise by 1 ms from ``timestamp`` on in each partition."""
     with Staging(str(root), job, "0") as staging:
-        for partition, its in records.items():
-            rows = [Row(None, value, None, timestamp + i) for i, value in enumerate(its)]
+        for partition, values in records.items():
+            rows = [Row(None, value, None, timestamp + i) for i, value in enumerate(values)]
             staging.append(
                 partition,
                 encode(arrow_batch(rows), None, EncodeSettings(**settings), topic_partition=partition),
@@ -80,7 +80,7 @@ def write_batch(
 
 
 def read(root: Path) -> dict[TopicPartition, list[bytes]]:
-    """Values of all records that a reader sees, by partition; offsets are checked to have no gap."""
+    """Values of all records that a reader sees, by partition; checks that offsets have no gaps."""
     place = LogDirectory.open(str(root))
     partitions = [TopicPartition(t, p) for t, numbers in place.topics().items() for p in numbers]
     found: dict[TopicPartition, list[bytes]] = {}
@@ -100,5 +100,5 @@ def read(root: Path) -> dict[TopicPartition, list[bytes]]:
 
 
 def files_beside_partitions(root: Path) -> set[str]:
-    """Names of what lies in the root and is no folder, but for the locks."""
+    """Names of the files in the root, without the locks."""
     return {entry.name for entry in os.scandir(root) if not entry.is_dir()} - {".lock", ".kafkalog-lock"}

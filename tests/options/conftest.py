@@ -1,4 +1,4 @@
-"""Every test of options is told what there is to say of them, as by a new process."""
+"""Every test of options logs its messages again, like a new process."""
 
 from __future__ import annotations
 

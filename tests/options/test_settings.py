@@ -259,13 +259,13 @@ class TestOffsets:
             ({"endingOffsets": "earliest"}, "'endingOffsets' can't be earliest"),
             ({"endingOffsets": '{"t":{"0":-2}}'}, "'endingOffsets' for t-0 can't be earliest"),
             ({"startingOffsets": ""}, "'startingOffsets'.*not JSON"),
-            ({"startingOffsets": '{"t":{"0":-3}}'}, "expected a whole number from -2 for t-0, got -3"),
+            ({"startingOffsets": '{"t":{"0":-3}}'}, "expected a whole number of at least -2 for t-0, got -3"),
             ({"startingTimestamp": "1.5"}, "'startingTimestamp': expected a whole number"),
             ({"startingTimestamp": "-1"}, "'startingTimestamp': expected a whole number"),
             ({"endingTimestamp": "now"}, "'endingTimestamp': expected a whole number"),
             (
                 {"startingOffsetsByTimestamp": '{"t":{"0":-2}}'},
-                "expected a whole number from 0 for t-0, got -2",
+                "expected a whole number of at least 0 for t-0, got -2",
             ),
             ({"endingOffsetsByTimestamp": "latest"}, "'endingOffsetsByTimestamp'.*not JSON"),
             (
@@ -421,7 +421,7 @@ class TestColumns:
             ([("value", "string", True)], "Column 'value' has type string, expected binary"),
             ([("offset", "int", True)], "Column 'offset' has type int, expected bigint"),
             ([("value", "binary", False)], "Column 'value' must be nullable"),
-            ([("topic", "string", True), ("topic", "string", True)], "'topic' is named twice"),
+            ([("topic", "string", True), ("topic", "string", True)], "'topic' occurs twice"),
             ([], "has no column"),
         ],
     )
@@ -536,7 +536,7 @@ class TestSlips:
     """Common mistakes are named as such."""
 
     def test_a_server_without_the_prefix(self) -> None:
-        for use in (lambda its: read_options(its, batch=True), write_options):
+        for use in (lambda options: read_options(options, batch=True), write_options):
             with pytest.raises(OptionError, match=r"'bootstrap\.servers'.*Write 'kafka\.bootstrap\.servers'"):
                 use({"bootstrap.servers": "host:9092", "subscribe": "t"})
 

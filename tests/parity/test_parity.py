@@ -1,4 +1,4 @@
-"""Both formats show what Spark's own suites ask for; what the peer shows is checked by the soak alone."""
+"""Both formats behave as Spark's own suites require; what the peer does is checked by the soak only."""
 
 from __future__ import annotations
 

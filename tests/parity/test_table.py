@@ -1,4 +1,4 @@
-"""PARITY.md tells of the cases that are there."""
+"""PARITY.md shows the existing cases."""
 
 from __future__ import annotations
 

@@ -28,9 +28,11 @@ class FakeGroups:
     def committed(
         self, group: str, partitions: Collection[TopicPartition] | None = None
     ) -> dict[TopicPartition, CommittedOffset]:
-        its = self.offsets.get(group, {})
+        offsets = self.offsets.get(group, {})
         return {
-            partition: its[partition] for partition in its if partitions is None or partition in partitions
+            partition: offsets[partition]
+            for partition in offsets
+            if partitions is None or partition in partitions
         }
 
     def commit(self, group: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:

@@ -25,7 +25,7 @@ class FakePlace:
     epochs: dict[TopicPartition, int] = field(default_factory=dict)
     configs: dict[str, dict[str, str]] = field(default_factory=dict)
     expected: dict[TopicPartition, Seen] = field(default_factory=dict)
-    """What the planner expects, as it told the place."""
+    """What the planner expects of the place."""
 
     def topics(self, names: Collection[str] | None = None) -> Mapping[str, tuple[int, ...]]:
         topics: dict[str, tuple[int, ...]] = {}
@@ -98,6 +98,7 @@ class FakePlace:
         read_committed: bool,
         on_corrupt: OnCorrupt | None = None,
         topic_id: str = "",
+        confirm: bool = False,
     ) -> Iterator[Slice]:
         raise AssertionError("planning reads no records")
 

@@ -26,7 +26,7 @@ def batch(
     plan = plan_batch(
         place,
         read_options({"path": "/log", **options}, batch=True),
-        bounds_of(Comparison(*its) for its in comparisons),
+        bounds_of(Comparison(*comparison) for comparison in comparisons),
     )
     return [(split.partition, *split.offsets, split.within) for split in plan]
 
@@ -46,7 +46,7 @@ class TestBounds:
         ],
     )
     def test_of_offsets(self, comparisons: list[tuple], offsets: tuple[int, int]) -> None:
-        assert bounds_of(Comparison(*its) for its in comparisons).offsets == offsets
+        assert bounds_of(Comparison(*comparison) for comparison in comparisons).offsets == offsets
 
     @pytest.mark.parametrize(
         ("comparison", "since"),
@@ -155,16 +155,18 @@ class TestTimestamps:
 
     def test_reading_begins_at_the_first_late_enough_record(self) -> None:
         place = FakePlace({A0: (0, 9), A1: (5, 9)})
-        assert [its[3].start for its in batch(place, ("timestamp", ">=", 3_000_000))] == [3, 5]
-        assert [its[3].start for its in batch(place, ("timestamp", ">", 3_000_000))] == [4, 5]
+        assert [task[3].start for task in batch(place, ("timestamp", ">=", 3_000_000))] == [3, 5]
+        assert [task[3].start for task in batch(place, ("timestamp", ">", 3_000_000))] == [4, 5]
 
     def test_a_partition_with_older_records_only_is_read_from_its_end(self) -> None:
         place = FakePlace({A0: (0, 9), A1: (0, 100)})
         found = batch(place, ("timestamp", ">=", 20_000_000))
-        assert [its[3].start for its in found] == [9, 20]
+        assert [task[3].start for task in found] == [9, 20]
         assert found[0][:3] == (A0, EARLIEST, LATEST), "records that come later may be wanted"
         ending = '{"a":{"0":9,"1":50}}'
-        assert [its[0] for its in batch(place, ("timestamp", ">=", 20_000_000), endingOffsets=ending)] == [A1]
+        assert [task[0] for task in batch(place, ("timestamp", ">=", 20_000_000), endingOffsets=ending)] == [
+            A1
+        ]
 
     def test_a_lookup_that_finds_nothing_is_no_proof(self) -> None:
         """A broker looks into one segment only, and may not tell the newest timestamp."""
@@ -193,19 +195,19 @@ class TestTimestamps:
         assert batch(Old({A0: (0, 9)}), ("timestamp", ">=", 3_000_000))[0][3] == ALL_OFFSETS
 
     def test_only_what_is_left_is_asked_for(self) -> None:
-        asked = []
+        requested = []
 
         class Asked(FakePlace):
             def offsets_for_times(
                 self, times: Mapping[TopicPartition, int]
             ) -> dict[TopicPartition, int | None]:
-                asked.append(set(times))
+                requested.append(set(times))
                 return super().offsets_for_times(times)
 
         place = Asked({A0: (0, 9), A1: (0, 9), B0: (0, 9)})
         batch(place, ("timestamp", ">=", 3_000_000), ("topic", "=", "a"), ("partition", "=", 0))
         batch(place, ("timestamp", ">=", -1_000), ("topic", "=", "a"))
-        assert asked == [{A0}], "negative times stand for other things"
+        assert requested == [{A0}], "negative times stand for other things"
 
 
 COMPARISONS = st.one_of(

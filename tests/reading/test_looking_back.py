@@ -38,10 +38,10 @@ def read(
 ) -> list[dict[str, Any]]:
     schema = WITH_LETTERS if letters else ROWS
     rules = ReadRules(schema, False, fail, DecodeLimits(max_rows=3))
-    its = LargeMessageOptions(True, letters, False, AssemblerSettings(capacity, gap))
+    options = LargeMessageOptions(True, letters, False, AssemblerSettings(capacity, gap))
     place: Any = log
     split = Split(T0, OffsetRange(start, end), within)
-    batches = WholeMessageReader(place, rules, its).read(split)
+    batches = WholeMessageReader(place, rules, options).read(split)
     return [row for rows in batches for row in rows.to_pylist()]
 
 
@@ -67,7 +67,7 @@ def logs(draw: st.DrawFn, *, copies: bool) -> list[tuple[Message, int] | None]:
 
 
 def as_log(records: list[tuple[Message, int] | None]) -> Log:
-    return Log([b"ordinary" if its is None else its[0].segment(its[1]) for its in records])
+    return Log([b"ordinary" if entry is None else entry[0].segment(entry[1]) for entry in records])
 
 
 def cut(draw: st.DataObject, end: int) -> list[tuple[int, int]]:
@@ -81,9 +81,9 @@ def test_messages_written_once_are_delivered_if_they_are_complete_within_the_gap
     records: list[tuple[Message, int] | None], gap: int, data: st.DataObject
 ) -> None:
     log, end = as_log(records), len(records)
-    expected = [(at, b"ordinary") for at, its in enumerate(records) if its is None]
-    for message in {its[0] for its in records if its is not None}:
-        at = [n for n, its in enumerate(records) if its is not None and its[0] == message]
+    expected = [(at, b"ordinary") for at, entry in enumerate(records) if entry is None]
+    for message in {entry[0] for entry in records if entry is not None}:
+        at = [n for n, entry in enumerate(records) if entry is not None and entry[0] == message]
         if len(at) == message.count and at[0] >= at[-1] - 1 - gap:
             expected.append((at[-1], message.value))
     assert rows_of(read(log, 0, end, gap)) == sorted(expected)
@@ -167,7 +167,9 @@ def test_retention_takes_message_segments_that_had_been_seen(fail: bool) -> None
 
     log = Expiring([b"x", *FOUR, b"x"])
     if fail:
-        with pytest.raises(DataLossError, match=r"Message segments .* were gone .*partition t-0, offset 1"):
+        with pytest.raises(
+            DataLossError, match=r"Segments of a large message were deleted .*partition t-0, offset 1"
+        ):
             read(log, 3, 6, 1000)
     else:
         assert rows_of(read(log, 3, 6, 1000, fail=False)) == [(5, b"x")]
@@ -178,5 +180,5 @@ def test_dropped_messages_are_counted_once_a_range(caplog: pytest.LogCaptureFixt
     log = Log([FOUR[0], other.segment(1), *[b"x"] * 20])
     read(log, 0, 22, 5)
     assert [record.message for record in caplog.records] == [
-        "t-0: large messages dropped from offset 0 on: 2 expired_by_offset"
+        "t-0: dropped large messages from offset 0 on: 2 expired_by_offset"
     ]

@@ -74,7 +74,7 @@ class TestSelection:
 
     def test_an_empty_place(self) -> None:
         assert select_partitions({}, Selection()) == ()
-        with pytest.raises(UnknownTopicOrPartitionError, match="There are none"):
+        with pytest.raises(UnknownTopicOrPartitionError, match="There are no topics"):
             select_partitions({}, Selection(topics=("a",)))
 
 
@@ -288,18 +288,18 @@ def test_splits_are_plain_values() -> None:
 
 def test_of_topics_that_are_named_no_others_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(offsets, "_LOOK_PAUSE", 0)
-    asked: list[Collection[str] | None] = []
+    requests: list[Collection[str] | None] = []
 
     class Asked(FakePlace):
         def topics(self, names: Collection[str] | None = None) -> Mapping[str, tuple[int, ...]]:
-            asked.append(names)
-            if len(asked) == late:
+            requests.append(names)
+            if len(requests) == late:
                 self.bounds[B0] = (0, 1)
             return super().topics(names)
 
     late = 3  # brokers hear of a new topic one after another
     assert batch(Asked({A0: (0, 9)}), subscribe="a,b") == [(A0, EARLIEST, LATEST), (B0, EARLIEST, LATEST)]
-    assert asked == [["a", "b"]] * 3
+    assert requests == [["a", "b"]] * 3
     late = 0
     for options, names in (
         ({"subscribe": "a"}, [["a"]]),
@@ -307,13 +307,13 @@ def test_of_topics_that_are_named_no_others_are_asked_for(monkeypatch: pytest.Mo
         ({"subscribePattern": "a"}, [None]),
         ({}, [None]),
     ):
-        asked.clear()
+        requests.clear()
         batch(Asked({A0: (0, 9)}), **options)
-        assert asked == names
-    asked.clear()
+        assert requests == names
+    requests.clear()
     with pytest.raises(UnknownTopicOrPartitionError, match="There are 1 topics: a"):
         batch(Asked({A0: (0, 9)}), subscribe="c")
-    assert asked == [["c"]] * 3 + [None]
+    assert requests == [["c"]] * 3 + [None]
 
 
 class TestStartFromGroup:

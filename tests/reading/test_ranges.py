@@ -13,7 +13,13 @@ import pyarrow as pa
 import pytest
 
 from pyspark_kafkalog.codec.decode import DecodeLimits
-from pyspark_kafkalog.errors import CorruptRecordError, DataLossError, UnknownTopicOrPartitionError
+from pyspark_kafkalog.codec.walk import walk
+from pyspark_kafkalog.errors import (
+    CorruptRecordError,
+    DataLossError,
+    LogDirectoryError,
+    UnknownTopicOrPartitionError,
+)
 from pyspark_kafkalog.log.layout import format_partition_metadata
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.model import EARLIEST, LATEST, OffsetRange, Seen, TopicPartition, Watermarks
@@ -67,7 +73,7 @@ def test_offsets_below_the_log_start_are_data_loss(root: Path) -> None:
 def test_a_partition_that_is_gone_is_data_loss(root: Path, tmp_path: Path) -> None:
     place = LogDirectory.open(str(root))
     (root / "t-0").rename(root / f"t-0.{'0' * 32}-delete")
-    with pytest.raises(DataLossError, match=r"The partition is gone \(partition t-0, offset 5\)"):
+    with pytest.raises(DataLossError, match=r"The partition no longer exists \(partition t-0, offset 5\)"):
         list(RecordReader(place, rules()).read(Split(T0, OffsetRange(5, 10))))
     assert list(RecordReader(place, rules(fail_on_data_loss=False)).read(Split(T0, OffsetRange(5, 10)))) == []
 
@@ -160,7 +166,7 @@ def test_a_split_looks_at_its_own_folder_alone(
     for name in ("listdir", "scandir"):
         real = getattr(os, name)
         monkeypatch.setattr(os, name, lambda path, real=real: listed.append(str(path)) or real(path))
-    place = LogDirectory.open(str(root), checked=True)
+    place = LogDirectory.open(str(root), check=False)
     assert sum(rows.num_rows for rows in RecordReader(place, rules()).read(split)) in (60, 20, 0)
     assert set(listed) <= {str(root / "t-7")}
 
@@ -174,10 +180,115 @@ def test_a_folder_of_another_topic_is_noticed_by_its_own_id_and_the_topics(root:
         set_topic_id(other, NEW_ID)
         assert count(root, split) == count(root, fixed) == 60, "partition 0 says what the topic's id is"
         set_topic_id(root / "t-0", NEW_ID)
-        for its in (split, fixed):
+        for either in (split, fixed):
             with pytest.raises(DataLossError, match="TOPIC_RECREATED"):
-                count(root, its)
-            assert count(root, its, fail_on_data_loss=False) == 0
+                count(root, either)
+            assert count(root, either, fail_on_data_loss=False) == 0
+
+
+@pytest.mark.parametrize("fail_on_data_loss", [True, False])
+@pytest.mark.parametrize("seen", [Seen(OLD_ID), Seen(OLD_ID, end=60)], ids=["open", "fixed"])
+def test_a_folder_made_anew_while_it_is_read_is_not_read_on(
+    root: Path, seen: Seen, fail_on_data_loss: bool
+) -> None:
+    """Though the new topic has all the offsets, and in segments of other names."""
+    set_topic_id(root / "t-0", OLD_ID)
+    place = LogDirectory.open(str(root), slice_bytes=1)
+    its = RecordReader(place, rules(fail_on_data_loss=fail_on_data_loss))
+    reading = its.read(Split(T0, OffsetRange(0, 60) if seen.end else ALL, seen=seen))
+    found = next(reading).column("offset").to_pylist()
+    (root / "t-0").rename(root / f"t-0.{'0' * 32}-delete")
+    (root / "t-0").mkdir()
+    set_topic_id(root / "t-0", NEW_ID)
+    (root / "t-0" / f"{0:020}.log").write_bytes(b"".join(map(batch, range(0, 80, 10))))
+    if fail_on_data_loss:
+        with pytest.raises(DataLossError, match="TOPIC_RECREATED"):
+            list(reading)
+        return
+    for arrow_batch in reading:
+        found += arrow_batch.column("offset").to_pylist()
+    assert found == list(range(20)), "what is open can be read to its end"
+
+
+@pytest.mark.parametrize("fail_on_data_loss", [True, False])
+def test_a_partition_that_moves_to_another_root_and_back_is_read_on(
+    root: Path, tmp_path_factory: pytest.TempPathFactory, fail_on_data_loss: bool
+) -> None:
+    """As by kafka-reassign-partitions: the replica is copied, and takes the place of the one before it."""
+    other = tmp_path_factory.mktemp("other-root")
+    set_topic_id(root / "t-0", OLD_ID)
+    place = LogDirectory.open([str(root), str(other)], slice_bytes=1, check=False)
+    its = RecordReader(place, rules(fail_on_data_loss=fail_on_data_loss))
+    found = []
+    moves = {9: (root, other), 29: (other, root)}
+    for arrow_batch in its.read(Split(T0, OffsetRange(0, 60), seen=Seen(OLD_ID, end=60))):
+        found += arrow_batch.column("offset").to_pylist()
+        if found[-1] in moves:
+            old, new = moves[found[-1]]
+            shutil.copytree(old / "t-0", new / "t-0")
+            shutil.rmtree(old / "t-0")
+    assert found == list(range(60))
+
+
+@pytest.mark.parametrize("fail_on_data_loss", [True, False])
+@pytest.mark.parametrize("seen", [Seen(), Seen(OLD_ID), Seen(OLD_ID, end=60)])
+def test_a_folder_that_is_no_log_root_is_an_error_not_data_loss(
+    root: Path, tmp_path_factory: pytest.TempPathFactory, seen: Seen, fail_on_data_loss: bool
+) -> None:
+    """As where a worker has something else mounted at the path that the driver has looked at."""
+    other = tmp_path_factory.mktemp("elsewhere")
+    (other / "photos").mkdir()
+    place = LogDirectory.open(str(other), check=False)
+    its = RecordReader(place, rules(fail_on_data_loss=fail_on_data_loss))
+    with pytest.raises(LogDirectoryError, match="holds no partition"):
+        list(its.read(Split(T0, OffsetRange(0, 60), seen=seen)))
+
+
+@pytest.mark.parametrize("slice_bytes", [1, 400, 8 << 20])
+@pytest.mark.parametrize("read_committed", [True, False])
+def test_the_headers_of_a_slice_are_those_of_its_batches_and_are_not_read_again(
+    root: Path, slice_bytes: int, read_committed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = LogDirectory.open(str(root), slice_bytes=slice_bytes)
+    pieces = list(place.fetch(T0, OffsetRange(15, 45), read_committed=read_committed))
+    for piece in pieces:
+        assert (piece.headers == walk(piece.buffer).table).all()
+    assert sum(piece.headers.shape[1] for piece in pieces) == 4
+    monkeypatch.delattr("pyspark_kafkalog.codec.decode.walk")
+    reading = RecordReader(place, replace(rules(), read_committed=read_committed))
+    assert sum(rows.num_rows for rows in reading.read(Split(T0, OffsetRange(15, 45)))) == 30
+
+
+@pytest.mark.parametrize("fail_on_data_loss", [True, False])
+@pytest.mark.parametrize("topic_id", ["", OLD_ID])
+def test_a_root_that_vanishes_while_it_is_read_is_an_error_not_data_loss(
+    root: Path, topic_id: str, fail_on_data_loss: bool
+) -> None:
+    """As where a disk is unmounted: what was on it may come back."""
+    set_topic_id(root / "t-0", OLD_ID)
+    place = LogDirectory.open(str(root), slice_bytes=1, check=False)
+    its = RecordReader(place, rules(fail_on_data_loss=fail_on_data_loss))
+    reading = its.read(Split(T0, OffsetRange(0, 60), seen=Seen(topic_id, end=60)))
+    next(reading)
+    root.rename(root.with_name(f"{root.name}-unmounted"))
+    with pytest.raises(LogDirectoryError, match="The log directory does not exist"):
+        list(reading)
+
+
+@pytest.mark.parametrize("seen", [Seen(), Seen(OLD_ID), Seen(OLD_ID, end=60)])
+@pytest.mark.parametrize("check", [True, False])
+def test_a_partitions_own_folder_that_is_named_and_gone_is_an_error(
+    root: Path, seen: Seen, check: bool
+) -> None:
+    folder = root / "t-0"
+    set_topic_id(folder, OLD_ID)
+    place = LogDirectory.open(str(folder), check=check)
+    its = RecordReader(place, rules(fail_on_data_loss=False))
+    split = Split(T0, OffsetRange(0, 60), seen=seen)
+    assert sum(rows.num_rows for rows in its.read(split)) == 60
+    folder.rename(root / f"t-0.{'0' * 32}-delete")
+    with pytest.raises(LogDirectoryError, match="The log directory does not exist"):
+        list(its.read(split))
 
 
 def test_an_empty_folder_of_another_topic_is_noticed(root: Path) -> None:
@@ -212,7 +323,7 @@ def test_what_is_not_published_is_not_read(root: Path, seen: Seen) -> None:
     assert count(root, split, fail_on_data_loss=False) == 40
     assert count(root, replace(split, offsets=OffsetRange(0, 40))) == 40
     journal.write_text('{"partitions": {"t-0": {"created": true}}}\n\n')
-    with pytest.raises(DataLossError, match="The partition is gone"):
+    with pytest.raises(DataLossError, match="The partition no longer exists"):
         count(root, split)
 
 
@@ -246,4 +357,4 @@ def test_broken_bytes_are_an_error_or_left_out_and_counted(
     with caplog.at_level(logging.WARNING, "pyspark_kafkalog"):
         found = offsets(root, ALL, fail_on_data_loss=False)
     assert found == [*range(20), *range(30, 60)]
-    assert "t-0: 1 broken stretches left out" in caplog.text
+    assert "t-0: skipped 1 corrupt stretches" in caplog.text

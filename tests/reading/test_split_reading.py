@@ -32,8 +32,8 @@ def left_of(log: Log) -> list[bytes | None]:
 
 def whole(log: Log, gap: int) -> tuple[Rows, int]:
     """What ``reassemble`` gives, and how many messages it drops."""
-    its = AssemblerSettings(expiration_offset_gap=gap)
-    found = Reassembler(T0, its).feed(InMemory(left_of(log), its).rows)
+    limits = AssemblerSettings(expiration_offset_gap=gap)
+    found = Reassembler(T0, limits).feed(InMemory(left_of(log), limits).rows)
     return found.rows.to_pylist(), len(found.dropped)
 
 
@@ -57,13 +57,13 @@ def logs(draw: st.DrawFn) -> Log:
     """Several producers' messages, each sent once and in order; some are not whole.
 
     They lack a segment, or have only the last one, as compaction leaves them. Between some are
-    offsets without a record, and the log may begin amid them.
+    offsets without a record, and the log may begin among them.
     """
     lost, compacted = draw(st.sampled_from([0, 0.1, 0.4])), draw(st.sampled_from([0, 0, 0.5]))
     producers, chance = draw(st.sampled_from([1, 3, 6])), Random(draw(st.integers(0, 2**32)))
     written = interleaved(str(chance.random()), 60, producers=producers, size=10, lost=lost).records
-    last = {its[:21]: offset for offset, its in enumerate(written) if its.startswith(b"\0")}
-    gone = {its for its in last if chance.random() < compacted}
+    last = {value[:21]: offset for offset, value in enumerate(written) if value.startswith(b"\0")}
+    gone = {value for value in last if chance.random() < compacted}
     holes = draw(st.dictionaries(st.integers(0, 80), st.integers(1, 45), max_size=4))
     values: list[bytes | None] = []
     for offset, value in enumerate(written):
@@ -92,22 +92,22 @@ def cuts_of(log: Log, data: st.DataObject) -> list[int]:
 @settings(max_examples=40, deadline=None)
 @given(logs(), GAPS, st.data())
 def test_safe_offsets_are_those_of_one_reader(log: Log, gap: int, data: st.DataObject) -> None:
-    its, place = AssemblerSettings(expiration_offset_gap=gap), cast("Place", log)
+    limits, place = AssemblerSettings(expiration_offset_gap=gap), cast("Place", log)
     rules = ReadRules(WANTED, False, True, DecodeLimits(max_rows=7))
-    from_the_first = OpenMessages(lambda: place, rules, its)
+    from_the_first = OpenMessages(lambda: place, rules, limits)
     for end in cuts_of(log, data)[1:]:
-        reader, rows = Reassembler(T0, its), InMemory(left_of(log)[:end], its).rows
+        reader, rows = Reassembler(T0, limits), InMemory(left_of(log)[:end], limits).rows
         reader.feed(rows)
         last = rows.column("offset")[-1].as_py() if rows.num_rows else -1
         oldest = reader.safe_offset(last)
         wanted = {T0: end if oldest is None else oldest}
         assert from_the_first.safe_offsets({T0: end}) == wanted
-        assert OpenMessages(lambda: place, rules, its).safe_offsets({T0: end}) == wanted
+        assert OpenMessages(lambda: place, rules, limits).safe_offsets({T0: end}) == wanted
 
 
 @pytest.mark.parametrize("gap", [1, 2, 1000])
 def test_offsets_without_a_record_make_nothing_expire(gap: int) -> None:
-    """As of an aborted transaction, or of records that compaction has taken: amid them a split may begin."""
+    """Like an aborted transaction, or compacted records: a split may begin among them."""
     two = Message(7, 2)
     log = Log([b"a", two.segment(0), *[None] * 30, two.segment(1), b"x"])
     end = len(log.values)

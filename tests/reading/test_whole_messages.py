@@ -18,7 +18,9 @@ from tests.largemessage.cases import SCENARIOS, SCHEMA, Scenario, as_delivered, 
 
 pytestmark = pytest.mark.slow
 
-each_scenario = pytest.mark.parametrize("scenario", [its for its in SCENARIOS if not its.evicts], ids=str)
+each_scenario = pytest.mark.parametrize(
+    "scenario", [scenario for scenario in SCENARIOS if not scenario.evicts], ids=str
+)
 
 
 def read(scenario: Scenario, start: int, end: int, *, max_rows: int = 50_000) -> list[dict[str, Any]]:
@@ -36,7 +38,7 @@ def read(scenario: Scenario, start: int, end: int, *, max_rows: int = 50_000) ->
 
 
 def same(found: list[dict[str, Any]], scenario: Scenario) -> bool:
-    """Whether all rows are there, in whatever order, but for the safe offset: it tells of one range only."""
+    """Whether all rows are there, in any order, apart from the safe offset, which covers one range only."""
     rows = without_safe_offset(sorted(found, key=lambda row: row["offset"]))
     return rows == without_safe_offset(scenario.delivered)
 
@@ -68,7 +70,7 @@ def test_many_ranges_are_the_whole(scenario: Scenario, size: int) -> None:
 
 
 def test_what_makes_their_consumer_raise_is_a_dead_letter_however_it_is_cut() -> None:
-    scenario = next(its for its in SCENARIOS if str(its) == "li_s17_invalid-0-default")
+    scenario = next(scenario for scenario in SCENARIOS if str(scenario) == "li_s17_invalid-0-default")
     schema = pa.schema([("offset", pa.int64()), (DROPPED_FIELD[0], DROPPED)])
     rules = ReadRules(schema, False, True, DecodeLimits(max_rows=5))
     options = LargeMessageOptions(enabled=True, dead_letters=True)
@@ -80,7 +82,7 @@ def test_what_makes_their_consumer_raise_is_a_dead_letter_however_it_is_cut() ->
 
     end = scenario.log_end_offset
     whole = letters(0, end)
-    assert [row["offset"] for row in whole] == [its["offset"] for its in scenario.entry["exceptions"]]
+    assert [row["offset"] for row in whole] == [row["offset"] for row in scenario.entry["exceptions"]]
     assert len({row["dropped"]["reason"] for row in whole}) > 5
     for cut in range(1, end):
         assert letters(0, cut) + letters(cut, end) == whole, f"cut at {cut}"

@@ -105,7 +105,7 @@ def test_groups_and_the_topics_that_they_commit(guarded: SecureBroker, alice: Op
         match=rf"TOPIC_AUTHORIZATION_FAILED; the other 1 are committed \(partition {theirs}\)\. Grant",
     ):
         groups.commit(group, offsets)
-    assert [(p, its.offset) for p, its in groups.committed(group).items()] == [(mine, 1)]
+    assert [(p, offset.offset) for p, offset in groups.committed(group).items()] == [(mine, 1)]
     with pytest.raises(AuthorizationError, match=f"TOPIC_AUTHORIZATION_FAILED .partition {theirs}"):
         groups.committed(group, [mine, theirs])
     assert groups.group_ids() == (group,)

@@ -177,7 +177,7 @@ def test_a_topic_that_does_not_exist(spark: SparkSession, write: Callable[..., N
 
 def test_a_partition_that_does_not_exist(spark: SparkSession, write: Callable[..., None], topic: str) -> None:
     frame = spark.createDataFrame([("v", 3)], "value string, partition int")
-    with pytest.raises(PySparkException, match=f"partition 3 of '{topic}', which has 3"):
+    with pytest.raises(PySparkException, match=f"partition 3, but topic '{topic}' has 3"):
         write(frame, topic=topic)
 
 

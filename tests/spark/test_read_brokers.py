@@ -186,7 +186,7 @@ def test_a_topic_deleted_after_planning(broker, topic, read):
     strict, lax = read(topic), read(topic, failOnDataLoss="false")
     assert values(strict) == values(lax) == list(range(5))
     broker.delete_topic(topic.name)
-    with pytest.raises(PySparkException, match="The partition is gone"):
+    with pytest.raises(PySparkException, match="The partition no longer exists"):
         strict.collect()
     assert values(lax) == []
 
@@ -341,7 +341,7 @@ def test_a_topic_made_anew_under_a_running_query(topic, stream, tmp_path, count)
 
 
 def test_a_topic_made_anew_between_two_runs(topic, stream, tmp_path):
-    """Noticed if the reader is told where the checkpoint is."""
+    """Noticed if the reader knows where the checkpoint is."""
     checkpoint = str(tmp_path / "c")
     topic.write(range(3))
     run(stream(topic, checkpointLocation=checkpoint), checkpoint)

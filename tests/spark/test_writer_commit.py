@@ -40,7 +40,7 @@ def test_audit_that_cannot_be_completed(
     job = batch_writer(options, SCHEMA, overwrite=False)
     (file,) = stage(tmp_path / "log", job._batch.job, {T0: values(3)})
     job.commit([Written(job._batch, file)])
-    assert "is written, but its audit is not complete" in caplog.text
+    assert "was written, but its audit is incomplete" in caplog.text
     query = stream_writer(options, SCHEMA)
     (file,) = stage(tmp_path / "log", "query-0", {T0: values(3, start=3)})
     query.commit([Written(QueryBatch("query", 0), file)], 0)

@@ -47,11 +47,11 @@ def test_a_broken_file_is_named(tmp_path: Path, content: bytes) -> None:
     keep_topic_ids(location, "one", {"t": "A"})
     file = only_file(tmp_path / "c")
     file.write_bytes(content)
-    with pytest.raises(KafkaLogError, match=rf"broken.*{file}.*Delete the file"):
+    with pytest.raises(KafkaLogError, match=rf"corrupt.*{file}.*Delete the file"):
         kept_topic_ids(location, "one")
     file.unlink()
     kept_start_offsets(location, "one", lambda: {T0: 5})
     file = only_file(tmp_path / "c")
     file.write_bytes(content)
-    with pytest.raises(KafkaLogError, match=rf"broken.*{file}.*Delete the file"):
+    with pytest.raises(KafkaLogError, match=rf"corrupt.*{file}.*Delete the file"):
         kept_start_offsets(location, "one", dict)

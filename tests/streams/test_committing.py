@@ -28,7 +28,7 @@ class Clock:
 
 
 def offsets(groups: FakeGroups) -> dict[TopicPartition, int]:
-    return {partition: its.offset for partition, its in groups.offsets.get("g", {}).items()}
+    return {partition: offset.offset for partition, offset in groups.offsets.get("g", {}).items()}
 
 
 def test_only_what_is_news_is_committed() -> None:
@@ -56,7 +56,7 @@ def test_a_commit_that_fails_is_made_up_for_after_a_pause_that_grows(
     assert [second for second in range(1, 200) if attempts[second] > attempts[second - 1]] == [
         1, 3, 7, 15, 31, 63, 123, 183,
     ]  # fmt: skip
-    assert "What group g has read is not committed, next attempt in 1 s: No coordinator" in caplog.text
+    assert "The offsets of group g were not committed; next attempt in 1 s: No coordinator" in caplog.text
     groups.trouble = None
     clock.now += 60
     committer.finished({A0: 199})

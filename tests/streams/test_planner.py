@@ -148,7 +148,7 @@ class TestMinOffsets:
         clock.now += 60
         assert stream.next_offsets({A0: 3}) == {A0: 4}
         place.bounds[A0] = (0, 5)
-        assert stream.next_offsets({A0: 4}) == {A0: 4}, "the clock starts anew"
+        assert stream.next_offsets({A0: 4}) == {A0: 4}, "the clock starts again"
 
     def test_triggers_without_records_do_not_start_the_clock(self) -> None:
         clock, place = Clock(), FakePlace({A0: (0, 0)})
@@ -203,7 +203,7 @@ class TestAvailableNow:
             stream.plan({A0: 0, A1: 0}, end)
 
     def test_the_first_batch_replayed_after_partitions_were_added(self) -> None:
-        """Spark asks for the initial offsets anew then, and they have the partitions that the batch lacks."""
+        """Spark then asks for the initial offsets again, which have the partitions that the batch lacks."""
         stream = planner(FakePlace({A0: (0, 7), A1: (0, 5)}), startingOffsets="earliest")
         stream.prepare_for_available_now()
         assert plan(stream, stream.initial_offsets(), {A0: 7}) == [(A0, 0, 7)]
@@ -279,12 +279,12 @@ class TestPartitionsThatComeAndGo:
 
 
 class TestEndsThatGoBack:
-    """A leader that was paused, and is none any more, tells where the log ended before."""
+    """A leader that was paused and deposed reports where the log ended before."""
 
     AN_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 
     class Deposed(FakePlace):
-        """Tells the end before the last for so many looks, until it is told what to expect."""
+        """Reports the last end but one for so many lookups, or until it is told what to expect."""
 
         def watermarks(
             self, partitions: Collection[TopicPartition], *, read_committed: bool
@@ -394,7 +394,7 @@ class TestTopicsMadeAnew:
     def test_they_are_data_loss_longer_or_shorter(self, end: int) -> None:
         stream, _ = self.recreated(end)
         for ask in (stream.next_offsets, lambda start: stream.plan(start, {A0: end, B0: 2})):
-            with pytest.raises(DataLossError, match=r"TOPIC_RECREATED: topic a was deleted and made anew"):
+            with pytest.raises(DataLossError, match=r"TOPIC_RECREATED: topic a was deleted and recreated"):
                 ask({A0: 5, B0: 1})
 
     @pytest.mark.parametrize("end", [3, 7])
@@ -446,7 +446,7 @@ class TestTopicsMadeAnew:
     def test_ends_are_never_taken_for_those_of_the_old_topic(
         self, fail_on_data_loss: str, end: int, max_age: float
     ) -> None:
-        """It is made anew after topics were listed, and before the ends are looked up."""
+        """It is recreated after topics were listed, and before the ends are looked up."""
 
         class Racing(FakePlace):
             armed = False

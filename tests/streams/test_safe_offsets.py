@@ -24,7 +24,9 @@ from tests.largemessage.reader import Reader
 from tests.reading.fake_groups import FakeGroups
 
 OFFSET = pa.schema([("offset", pa.int64())])
-each_scenario = pytest.mark.parametrize("scenario", [its for its in SCENARIOS if not its.evicts], ids=str)
+each_scenario = pytest.mark.parametrize(
+    "scenario", [scenario for scenario in SCENARIOS if not scenario.evicts], ids=str
+)
 
 
 def safe_offsets(scenario: Scenario) -> SafeOffsets:
@@ -35,9 +37,9 @@ def safe_offsets(scenario: Scenario) -> SafeOffsets:
 @each_scenario
 def test_the_end_is_committed_as_theirs(scenario: Scenario) -> None:
     end = scenario.log_end_offset
-    its = safe_offsets(scenario)({scenario.topic_partition: end})[scenario.topic_partition]
-    assert its.offset == scenario.end("committed_raw")["offset"]
-    assert its.metadata == f"{end},"
+    committed = safe_offsets(scenario)({scenario.topic_partition: end})[scenario.topic_partition]
+    assert committed.offset == scenario.end("committed_raw")["offset"]
+    assert committed.metadata == f"{end},"
 
 
 @each_scenario
@@ -87,7 +89,7 @@ def test_a_query_starts_at_what_anyone_committed(scenario: Scenario) -> None:
     for _, offset, metadata, _, _, delivered, *_ in scenario.table("resume_from"):
         start = first_wanted(scenario.topic_partition, offset, metadata)
         if start > scenario.log_end_offset:
-            continue  # As any committed offset beyond the end: told as data loss.
+            continue  # Data loss, like any committed offset beyond the end.
         found = offsets_from(scenario, start)
         assert found == delivered_from(scenario, start)
         assert set(json.loads(delivered)) <= set(found), "we may look further back than they do"
@@ -102,7 +104,7 @@ def test_an_offset_to_start_from_is_as_their_seek_back_inside_what_they_track(sc
             assert set(json.loads(delivered)) <= set(found), (
                 "what raised errors there, or expired, does not here"
             )
-            if not scenario.told("exceptions") and scenario.has_default_gap:
+            if not scenario.expected("exceptions") and scenario.has_default_gap:
                 assert found == json.loads(delivered)
 
 
@@ -178,7 +180,7 @@ def test_where_message_segments_cannot_be_read_nothing_is_committed(
     committer = OffsetCommitter(groups, "g", required=False, as_committed=of_log(log))
     committer.finished({T0: 3})
     assert groups.commits == 0
-    assert "What group g has read is not committed, next attempt in 1 s" in caplog.text
+    assert "The offsets of group g were not committed; next attempt in 1 s" in caplog.text
     log.broken.clear()
     again = OffsetCommitter(groups, "g", required=True, as_committed=of_log(log))
     again.finished({T0: 3})

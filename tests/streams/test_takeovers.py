@@ -46,11 +46,11 @@ def wanted(committed: Committed) -> int:
 def ours(log: Log, gap: int, ends: list[int]) -> tuple[list[int], Committed]:
     """What a query delivers in micro-batches with these ends, and what its group has then."""
     place: Any = log
-    its = AssemblerSettings(expiration_offset_gap=gap)
-    safe_offsets = SafeOffsets(OpenMessages(lambda: place, RULES, its))
+    limits = AssemblerSettings(expiration_offset_gap=gap)
+    safe_offsets = SafeOffsets(OpenMessages(lambda: place, RULES, limits))
     found: list[int] = []
     for start, end in pairwise(ends):
-        options = LargeMessageOptions(enabled=True, settings=its)
+        options = LargeMessageOptions(enabled=True, settings=limits)
         for rows in WholeMessageReader(place, RULES, options).read(Split(T0, OffsetRange(start, end))):
             found += rows.column("offset").to_pylist()
         committed = safe_offsets({T0: end})[T0]

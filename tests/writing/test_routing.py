@@ -23,7 +23,9 @@ def routed(rows: pa.RecordBatch, **settings: Any) -> dict[str, list[int]]:
         **{"topic": "t", "partition_count": lambda _: 4, "partitioner": None, "batch_size": 100, **settings}
     )
     found = router.route(rows, to_records(rows, now_ms=NOW))
-    return {str(p): list(range(rows.num_rows)) if its is None else its.tolist() for p, its in found}
+    return {
+        str(p): list(range(rows.num_rows)) if indices is None else indices.tolist() for p, indices in found
+    }
 
 
 def rows(**columns: Any) -> pa.RecordBatch:
@@ -79,7 +81,7 @@ def test_turns_go_on_with_the_next_rows() -> None:
     batch = rows(value=["x"] * 4)
     records = to_records(batch, now_ms=NOW)
     found = [
-        {p.partition: its.tolist() for p, its in router.route(batch, records) if its is not None}
+        {p.partition: indices.tolist() for p, indices in router.route(batch, records) if indices is not None}
         for _ in range(2)
     ]
     assert found == [{0: [0, 3], 1: [1], 2: [2]}, {0: [2], 1: [0, 3], 2: [1]}]
@@ -93,12 +95,21 @@ def test_the_topic_option_beats_the_column() -> None:
 
 @pytest.mark.parametrize("partition", [-1, 4])
 def test_partitions_that_do_not_exist_are_refused(partition: int) -> None:
-    with pytest.raises(InvalidRecordError, match=f"partition {partition} of 't', which has 4"):
+    with pytest.raises(InvalidRecordError, match=f"partition {partition}, but topic 't' has 4"):
         routed(rows(value=["a"], partition=pa.array([partition], pa.int32())))
 
 
+def test_a_partition_that_has_come_since_gets_the_rows_that_name_it() -> None:
+    batch = rows(value=["a", "b", "c"], key=["k", "k", "k"], partition=pa.array([5, None, 5], pa.int32()))
+    found = routed(batch, has_partition=lambda partition: partition == ("t", 5))
+    without = routed(rows(value=["b"], key=["k"]))
+    assert found == {"t-5": [0, 2], **{name: [1] for name in without}}
+    with pytest.raises(InvalidRecordError, match="partition 6, but topic 't' has 4"):
+        routed(rows(value=["a"], partition=pa.array([6], pa.int32())), has_partition=lambda p: p[1] == 5)
+
+
 def test_a_partitioners_odd_answer_is_refused() -> None:
-    with pytest.raises(InvalidRecordError, match="answered 9"):
+    with pytest.raises(InvalidRecordError, match="returned 9"):
         routed(rows(value=["a"]), partitioner=lambda *_: 9)
 
 

@@ -57,11 +57,11 @@ def test_little_is_held_where_few_partitions_are_to_be_filled() -> None:
     assert sink.appended == [(0, 2000), (0, 2000)], "two exceed the least, of a MiB"
 
 
-@pytest.mark.parametrize("its", [router(partitions=1000), router(topic=None)])
-def test_much_is_held_where_many_are(its: Router) -> None:
+@pytest.mark.parametrize("router", [router(partitions=1000), router(topic=None)])
+def test_much_is_held_where_many_are(router: Router) -> None:
     sink = Sink()
     rows = (batch.append_column("topic", pa.array(["t"] * 1000)) for batch in batches(4))
-    write_rows(rows, its, sink)
+    write_rows(rows, router, sink)
     assert sum(records for _, records in sink.appended) == 4000
     assert len({partition for partition, _ in sink.appended}) == len(sink.appended)
 
@@ -78,8 +78,8 @@ def test_nothing_is_asked_where_there_are_no_rows() -> None:
         raise AssertionError("there is nothing to write")
 
     sink = Sink()
-    its = Router(topic="t", partition_count=count, partitioner=None, batch_size=100_000)
-    write_rows(batches(3, rows=0), its, sink)
+    router = Router(topic="t", partition_count=count, partitioner=None, batch_size=100_000)
+    write_rows(batches(3, rows=0), router, sink)
     assert sink.appended == []
 
 
@@ -113,7 +113,7 @@ def test_message_ids_are_random_uuids() -> None:
     ids = random_ids(1000)
     found = {uuid.UUID(bytes=ids[start : start + 16]) for start in range(0, len(ids), 16)}
     assert len(found) == 1000
-    assert {(one.version, one.variant) for one in found} == {(4, uuid.RFC_4122)}
+    assert {(message_id.version, message_id.variant) for message_id in found} == {(4, uuid.RFC_4122)}
 
 
 class Collecting(Sink):
@@ -166,11 +166,15 @@ def test_every_message_goes_whole_to_the_partition_of_its_key_in_order(
     rows: list[tuple[Any, ...]], splitter: SplitterSettings, parts: int, with_partitions: bool
 ) -> None:
     keys, values, headers, topics, partitions = (list(column) for column in zip(*rows, strict=True))
-    numbered = [[*its, ("number", str(number).encode())] for number, its in enumerate(headers)]
+    numbered = [
+        [*row_headers, ("number", str(number).encode())] for number, row_headers in enumerate(headers)
+    ]
     columns = {
         "key": pa.array(keys, pa.binary()),
         "value": pa.array(values, pa.binary()),
-        "headers": pa.array([[{"key": k, "value": v} for k, v in its] for its in numbered], _HEADERS),
+        "headers": pa.array(
+            [[{"key": k, "value": v} for k, v in row_headers] for row_headers in numbered], _HEADERS
+        ),
         "topic": pa.array(topics),
     }
     if with_partitions:
@@ -183,19 +187,22 @@ def test_every_message_goes_whole_to_the_partition_of_its_key_in_order(
     written = list(sink.records())
     found: dict[TopicPartition, list[int]] = {}
     for record in messages(written):
-        its = [header for header in record.headers if header[0] != "_t"]
-        number = int(its[-1][1] or b"")
-        assert (record.key, record.value, its) == (keys[number], values[number], numbered[number])
+        user_headers = [header for header in record.headers if header[0] != "_t"]
+        number = int(user_headers[-1][1] or b"")
+        assert (record.key, record.value, user_headers) == (keys[number], values[number], numbered[number])
         assert isinstance(record.partition, TopicPartition)
         found.setdefault(record.partition, []).append(number)
-        asked = partitions[number] if with_partitions else None
-        if asked is None and record.key is not None:
-            asked = (murmur2(record.key) & 0x7FFFFFFF) % 3
-        assert record.partition == (topics[number], record.partition.partition if asked is None else asked)
+        expected = partitions[number] if with_partitions else None
+        if expected is None and record.key is not None:
+            expected = (murmur2(record.key) & 0x7FFFFFFF) % 3
+        assert record.partition == (
+            topics[number],
+            record.partition.partition if expected is None else expected,
+        )
     assert all(numbers == sorted(numbers) for numbers in found.values())
     assert sorted(number for numbers in found.values() for number in numbers) == list(range(len(rows)))
     for record in written:
-        one = segment(record)
-        if one is not None and record.key == one.id and not with_partitions:
+        found_segment = segment(record)
+        if found_segment is not None and record.key == found_segment.id and not with_partitions:
             assert isinstance(record.partition, TopicPartition)
             assert record.partition.partition == (murmur2(record.key) & 0x7FFFFFFF) % 3

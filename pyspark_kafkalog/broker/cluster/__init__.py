@@ -1,1 +1,1 @@
-"""What is known of a cluster, and calls that outlive a broker's failure."""
+"""What is known about a cluster, and calls that survive a broker's failure."""

@@ -1,9 +1,8 @@
-"""The control plane of one cluster: connections, metadata, and calls that outlive the failure of a broker.
+"""The control plane of one cluster: connections, metadata, and calls that survive the failure of a broker.
 
-What a broker's failure means and what is done about it follows Kafka's
-NetworkClient and Fetcher: metadata is looked up again when a leader has moved,
-and a question is asked again after a pause that grows (retry.backoff.ms to
-retry.backoff.max.ms), for request.timeout.ms at most.
+How failures are handled follows Kafka's NetworkClient and Fetcher: metadata is
+looked up again when a leader has moved, and a request is retried after growing
+pauses (retry.backoff.ms to retry.backoff.max.ms), for request.timeout.ms at most.
 """
 
 from __future__ import annotations
@@ -20,8 +19,9 @@ from kafka.protocol.producer import InitProducerIdRequest
 from pyspark_kafkalog.broker.cluster.identity import Identity, identity_in
 from pyspark_kafkalog.broker.cluster.metadata import MAX_VERSION, Leader, Metadata, metadata_request
 from pyspark_kafkalog.broker.cluster.pool import ConnectionPool
-from pyspark_kafkalog.broker.wire.backoff import Backoff, left
+from pyspark_kafkalog.broker.wire.backoff import Backoff
 from pyspark_kafkalog.broker.wire.connection import Connection
+from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.broker.wire.error_codes import (
     UNKNOWN_TOPIC_OR_PARTITION,
     error_of,
@@ -38,7 +38,7 @@ from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions
 
 _TOPIC = 2
-"""Of DescribeConfigs' resource types."""
+"""The resource type of a topic in DescribeConfigs."""
 _TO_GET_PRODUCER_IDS = (
     "Grant the principal Write on the topic in the cluster's ACLs (before Kafka 2.8 IdempotentWrite on the"
     " cluster, too), or set kafka.enable.idempotence to false."
@@ -54,59 +54,59 @@ class Coordinator(NamedTuple):
 
 
 class Cluster:
-    """Brokers that know each other. For one thread; see :func:`cluster_of`."""
+    """Brokers of one cluster. For one thread; see :func:`cluster_of`."""
 
     def __init__(self, options: ConnectionOptions) -> None:
         self.options = options
         self.metadata = Metadata()
         self.bytes_per_offset: dict[TopicPartition, float] = {}
-        """What the offsets of each partition took where it was fetched last."""
+        """What an offset of each partition took in its last fetch."""
         self._refreshed: dict[str, float] = {}
-        """When each topic was looked up."""
+        """When each topic was last looked up."""
         self.coordinators: dict[str, Coordinator] = {}
-        """The brokers that coordinate groups, as they were found last."""
+        """The last known coordinator of each group."""
         self._answered_by: int | None = None
-        """The broker that was asked last by :meth:`call`; None for a bootstrap server."""
-        self._repeating: set[int | None] = set()
-        """The broker that told once more what had turned out wrong; none if the last one told news."""
+        """The broker that :meth:`call` last asked; None for a bootstrap server."""
+        self._stale: set[int | None] = set()
+        """The broker that repeated metadata which had proved wrong; empty after an answer with news."""
         self._pool = ConnectionPool(options)
 
     # Connections
 
-    def connection(self, node_id: int, *, timeout: float | None = None) -> Connection:
+    def connection(self, node_id: int, *, deadline: Deadline | None = None) -> Connection:
         """A connection to a broker, for the caller alone until :meth:`release`. One attempt.
 
-        :param timeout: seconds for it; by default each step has that of the options.
-        :raises BrokerConnectionError: if there is none; :meth:`refresh` before another attempt.
+        :param deadline: for the attempt; by default each step has the timeout of its option.
+        :raises BrokerConnectionError: if it fails; :meth:`refresh` before another attempt.
         :raises AuthenticationError: if credentials or certificates are not accepted.
         """
         address = self.metadata.brokers.get(node_id)
         if address is None:
-            raise BrokerConnectionError(f"Broker {node_id} is not in the cluster's metadata now")
-        return self._pool.take(address, node_id, timeout=timeout)
+            raise BrokerConnectionError(f"The cluster's metadata has no broker {node_id} now")
+        return self._pool.take(address, node_id, deadline=deadline)
 
-    def coordinator_connection(self, coordinator: Coordinator, *, timeout: float) -> Connection:
-        """As :meth:`connection`, to a broker that metadata need not know yet."""
-        return self._pool.take(coordinator.address, coordinator.node_id, timeout=timeout)
+    def coordinator_connection(self, coordinator: Coordinator, *, deadline: Deadline) -> Connection:
+        """Like :meth:`connection`, to a broker that metadata need not know yet."""
+        return self._pool.take(coordinator.address, coordinator.node_id, deadline=deadline)
 
-    def any_connection(self, *, timeout: float | None = None, last: Sequence[Address] = ()) -> Connection:
+    def any_connection(self, *, deadline: Deadline | None = None, last: Sequence[Address] = ()) -> Connection:
         """A connection to any broker, for the caller alone until :meth:`release`.
 
         Known brokers and the bootstrap servers are tried in turn, for request.timeout.ms at most.
 
-        :param timeout: seconds for all of it instead.
-        :param last: whom to try after all others, in this order.
+        :param deadline: for everything, instead of request.timeout.ms.
+        :param last: addresses to try after all others, in this order.
         :raises BrokerConnectionError: if none can be reached.
         :raises AuthenticationError: if credentials or certificates are not accepted.
         """
-        return self._pool.take_any(self.metadata.brokers, timeout=timeout, last=last)
+        return self._pool.take_any(self.metadata.brokers, deadline=deadline, last=last)
 
     def release(self, connection: Connection) -> None:
-        """Give back a connection; one with requests in flight is closed."""
+        """Return a connection; one with requests in flight is closed."""
         self._pool.release(connection)
 
     def close(self) -> None:
-        """Close the connections that nobody has taken."""
+        """Close the idle connections."""
         self._pool.close()
 
     # Metadata
@@ -117,68 +117,68 @@ class Cluster:
         *,
         create: bool = False,
         avoid: Collection[int | None] = (),
-        timeout: float | None = None,
+        deadline: Deadline | None = None,
     ) -> None:
-        """Look up brokers and the leaders of these topics' partitions, or of all.
+        """Look up brokers and the leaders of these topics' partitions, or of all topics'.
 
-        Brokers that contradict what is known of a topic are asked last, see :class:`Metadata`.
+        Brokers that contradict what is known about a topic are asked last, see :class:`Metadata`.
 
-        :param create: whether brokers may create topics that don't exist, if they are set up for it.
-        :param avoid: brokers to ask after the others, but before these.
-        :param timeout: as of :meth:`call`.
+        :param create: whether brokers may create missing topics, if they are configured to.
+        :param avoid: brokers to ask after the others, but before those that contradict.
+        :param deadline: as in :meth:`call`.
         """
-        doubtful = self.metadata.doubtful(topics)
+        contradicting = self.metadata.contradicting_brokers(topics)
         response = self.call(
             metadata_request(topics, create=create),
             doing="Looking up metadata",
             max_version=MAX_VERSION,
-            avoid=[*set(avoid) - doubtful, *doubtful],
-            timeout=timeout,
+            avoid=[*set(avoid) - contradicting, *contradicting],
+            deadline=deadline,
         )
         now = time.monotonic()
         self.metadata.learn(response, topics, node_id=self._answered_by, now=now)
-        self._leave_old_addresses()
+        self._drop_old_addresses()
         if topics is None:
             self._refreshed = dict.fromkeys(self.metadata.topics, now)
         else:
             self._refreshed.update(dict.fromkeys(topics, now))
 
-    def _leave_old_addresses(self) -> None:
-        """Brokers may listen elsewhere than they did: what was connected there before is left."""
+    def _drop_old_addresses(self) -> None:
+        """Close connections to addresses where brokers no longer listen."""
         brokers = self.metadata.brokers
         self._pool.retain(brokers.values())
         for group, (node_id, address) in list(self.coordinators.items()):
             if brokers.get(node_id, address) != address:
                 del self.coordinators[group]
 
-    def leader(self, partition: TopicPartition, *, timeout: float | None = None) -> Leader | None:
-        """Who leads a partition; None if it doesn't exist. Looked up if need be (metadata.max.age.ms).
+    def leader(self, partition: TopicPartition, *, deadline: Deadline | None = None) -> Leader | None:
+        """The leader of a partition, None if it does not exist; not older than metadata.max.age.ms.
 
-        :param timeout: as of :meth:`call`.
+        :param deadline: as in :meth:`call`.
         """
-        self.look_up([partition.topic], timeout=timeout)
+        self.look_up([partition.topic], deadline=deadline)
         return self.metadata.leader(partition)
 
     def forget(self, topics: Iterable[str]) -> None:
-        """What is known of these topics is wrong: look them up before the next use."""
+        """Discard what is known about these topics: they are looked up before the next use."""
         for topic in topics:
             self._refreshed.pop(topic, None)
 
     def topics(
         self, names: Collection[str] | None = None, *, agreement: float | None = None
     ) -> dict[str, tuple[int, ...]]:
-        """Every topic, internal ones too, with its partition numbers, or those of ``names``; looked up now.
+        """The partition numbers of every topic, internal ones included, or of ``names``; looked up now.
 
-        Among all there may be some that are gone, as long as that is not certain: others' topics come
-        and go all the time, and those that matter are asked for by name.
+        Without ``names`` the result may include deleted topics until the deletion is certain: other
+        users' topics come and go all the time, and topics that matter are requested by name.
 
         :param agreement: seconds for brokers to agree on ``names``; by default request.timeout.ms.
-        :raises KafkaLogError: if the brokers won't tell of one of ``names``, as by the ACLs.
+        :raises KafkaLogError: if the brokers refuse to describe one of ``names``, for example by ACLs.
         """
         if names is None:
             self.refresh()
         else:
-            self._refresh_until_sure(names, agreement)
+            self._refresh_until_agreed(names, agreement)
         known = sorted(self.metadata.topics.items())
         for name, topic in known:
             if (
@@ -191,47 +191,47 @@ class Cluster:
         return {name: tuple(topic.leaders) for name, topic in known if names is None or name in names}
 
     def topic_ids(self, topics: Collection[str], *, agreement: float | None = None) -> dict[str, str]:
-        """The ids of those topics that exist, looked up now; empty of brokers older than Kafka 2.8.
+        """The ids of those topics that exist, looked up now; empty strings before Kafka 2.8.
 
-        :param agreement: as of :meth:`topics`.
+        :param agreement: as in :meth:`topics`.
         """
-        self._refresh_until_sure(topics, agreement)
+        self._refresh_until_agreed(topics, agreement)
         known = self.metadata.topics
         return {name: known[name].topic_id for name in topics if name in known}
 
-    def _refresh_until_sure(self, topics: Collection[str], timeout: float | None) -> None:
-        """As :meth:`refresh`, again and again while brokers contradict what is known of these topics.
+    def _refresh_until_agreed(self, topics: Collection[str], agreement: float | None) -> None:
+        """Repeat :meth:`refresh` while brokers contradict what is known about these topics.
 
-        What they contradict only later was so when this began.
+        A contradiction that arises only later does not matter: the topic was as known when this began.
         """
-        backoff = self.new_backoff(timeout)
+        backoff = self.new_backoff(None if agreement is None else Deadline.after(agreement))
         self.refresh(topics)
         while topics := self.metadata.in_doubt(topics):
             backoff.pause(
                 BrokerConnectionError(
-                    "Some broker says that a topic is gone, or was made anew, and no other confirms it",
-                    hint="See whether the other brokers are up and reachable.",
+                    "A broker reports that a topic was deleted or recreated, but no other broker confirms it",
+                    hint="Check that the other brokers are up and reachable.",
                 )
             )
             self.refresh(topics)
 
-    def new_backoff(self, timeout: float | None = None) -> Backoff:
-        """Pauses between attempts, for ``timeout`` seconds in all, or request.timeout.ms."""
-        return Backoff(self.options, self.options.request_timeout_ms / 1000 if timeout is None else timeout)
+    def new_backoff(self, deadline: Deadline | None = None) -> Backoff:
+        """Pauses between attempts until a deadline, by default for request.timeout.ms."""
+        return Backoff(self.options, deadline or Deadline.after_ms(self.options.request_timeout_ms))
 
-    def look_up(self, topics: Iterable[str], *, timeout: float | None = None) -> None:
-        """Look up those of these topics that were not looked up for metadata.max.age.ms, or are forgotten.
+    def look_up(self, topics: Iterable[str], *, deadline: Deadline | None = None) -> None:
+        """Look up the topics that are forgotten, or were last looked up before metadata.max.age.ms.
 
-        A broker that is cut off from the others tells the same for ever: where that was wrong, another is
-        asked.
+        A broker that is cut off from the others repeats the same metadata forever: if that was wrong,
+        another broker is asked.
         """
         oldest = time.monotonic() - self.options.metadata_max_age_ms / 1000
         stale = {topic for topic in topics if self._refreshed.get(topic, -1e9) < oldest}
         if stale:
             known, was_wrong = self.metadata.generation, not stale <= self._refreshed.keys()
-            self.refresh(stale, avoid=self._repeating, timeout=timeout)
+            self.refresh(stale, avoid=self._stale, deadline=deadline)
             is_repeated = was_wrong and known == self.metadata.generation
-            self._repeating = {self._answered_by} if is_repeated else set()
+            self._stale = {self._answered_by} if is_repeated else set()
 
     # Calls
 
@@ -243,121 +243,120 @@ class Cluster:
         error_code: Callable[[Any], int] = lambda response: 0,
         max_version: int | None = None,
         avoid: Collection[int | None] = (),
-        timeout: float | None = None,
+        deadline: Deadline | None = None,
     ) -> Any:
-        """Ask any broker, and another if it fails, is silent or answers with an error that a retry may mend.
+        """Ask any broker, and another one if it fails, is silent or responds with a retriable error.
 
-        While there are others, a broker that is silent is waited for half of the time that is left.
+        While there are other brokers, a silent one gets half of the time that is left.
 
-        :param doing: what the request is for, to begin an error's message.
+        :param doing: what the request is for: an error's message begins with it.
         :param error_code: finds the error code in a response.
-        :param avoid: the brokers to ask last, in this order.
-        :param timeout: seconds for all of it; by default each step has request.timeout.ms.
+        :param avoid: brokers to ask last, in this order.
+        :param deadline: for everything; by default each step has request.timeout.ms.
         """
-        backoff = self.new_backoff(timeout)
-        bound = None if timeout is None else backoff
+        backoff = self.new_backoff(deadline)
         brokers = self.metadata.brokers
-        asked = [brokers[node] for node in avoid if node in brokers]
+        last = [brokers[node] for node in avoid if node in brokers]
         while True:
-            connection = self.any_connection(timeout=left(bound), last=asked)
-            asked = [*(address for address in asked if address != connection.address), connection.address]
+            connection = self.any_connection(deadline=deadline, last=last)
+            last = [*(address for address in last if address != connection.address), connection.address]
             self._answered_by = connection.node_id
             longest = self.options.request_timeout_ms / 1000
-            patience = min(longest, backoff.remaining)
-            if set(self.metadata.brokers.values()) - set(asked):
+            patience = min(longest, backoff.deadline.left)
+            if set(self.metadata.brokers.values()) - set(last):
                 patience /= 2
-            # A connection that took long to make is worth the wait for an answer.
+            # A connection that was slow to open is worth the wait for a response.
             patience = max(patience, longest / 4)
-            trouble: KafkaLogError
+            error: KafkaLogError
             try:
                 response = connection.call(
-                    request, max_version=max_version, timeout=left(bound), stall=patience
+                    request, max_version=max_version, deadline=deadline, stall=patience
                 )
                 with connection.reading():
                     code = error_code(response)
                 if not code:
                     return response
-                trouble = error_of(code, doing, broker=str(connection.address))
+                error = error_of(code, doing, broker=str(connection.address))
                 if not is_retriable(code) or code == UNKNOWN_TOPIC_OR_PARTITION:
-                    raise trouble
+                    raise error
             except BrokerConnectionError as e:
-                trouble = e
+                error = e
             finally:
                 self.release(connection)
-            backoff.pause(trouble, first_contact=not self.metadata.brokers)
+            backoff.pause(error, first_contact=not self.metadata.brokers)
 
     def call_brokers(
-        self, request: Any, *, doing: str, error_code: Callable[[Any], int], timeout: float
+        self, request: Any, *, doing: str, error_code: Callable[[Any], int], deadline: Deadline
     ) -> dict[int, Any]:
-        """Ask every broker that there is, and those again that fail or answer with an error; by node.
+        """Ask every broker, and repeat for those that fail or respond with an error; responses by node.
 
-        :param timeout: seconds for all of it.
+        :param deadline: for everything.
         """
-        backoff = self.new_backoff(timeout)
+        backoff = self.new_backoff(deadline)
         answers: dict[int, Any] = {}
         while True:
-            trouble: KafkaLogError | None = None
-            self.refresh([], timeout=backoff.remaining)
+            error: KafkaLogError | None = None
+            self.refresh([], deadline=deadline)
             for node_id in self.metadata.brokers.keys() - answers.keys():
                 try:
-                    response = self._ask_one(node_id, request, backoff.remaining)
+                    response = self._call_broker(node_id, request, deadline)
                 except BrokerConnectionError as e:
-                    trouble = e
+                    error = e
                     continue
                 code = error_code(response)
                 if not code:
                     answers[node_id] = response
                     continue
-                trouble = error_of(code, doing, broker=str(self.metadata.brokers[node_id]))
+                error = error_of(code, doing, broker=str(self.metadata.brokers[node_id]))
                 if not is_retriable(code):
-                    raise trouble
-            if trouble is None:
+                    raise error
+            if error is None:
                 return answers
-            backoff.pause(trouble)
+            backoff.pause(error)
 
-    def _ask_one(self, node_id: int, request: Any, timeout: float) -> Any:
-        connection = self.connection(node_id, timeout=timeout)
+    def _call_broker(self, node_id: int, request: Any, deadline: Deadline) -> Any:
+        connection = self.connection(node_id, deadline=deadline)
         try:
-            return connection.call(request, timeout=timeout)
+            return connection.call(request, deadline=deadline)
         finally:
             self.release(connection)
 
-    def identity(self, topics: Collection[str], *, timeout: float) -> Identity:
-        """Who the brokers are now, with those of these topics that exist.
+    def identity(self, topics: Collection[str], *, deadline: Deadline) -> Identity:
+        """The cluster's identity now, with those of these topics that exist.
 
-        :param timeout: seconds for it.
+        :param deadline: for everything.
         """
         response = self.call(
             metadata_request(topics, create=False),
-            doing="Asking which cluster it is",
+            doing="Looking up the cluster id",
             max_version=MAX_VERSION,
-            timeout=timeout,
+            deadline=deadline,
         )
         return identity_in(response, topics)
 
-    def producer_id(self, *, timeout: float | None = None) -> tuple[int, int]:
+    def producer_id(self, *, deadline: Deadline | None = None) -> tuple[int, int]:
         """A new id and its epoch, for an idempotent producer without transactions (InitProducerId).
 
-        :param timeout: as of :meth:`call`.
+        :param deadline: as in :meth:`call`.
         """
         try:
             response = self.call(
                 InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=2147483647),
-                doing="Asking for a producer id",
+                doing="Getting a producer id",
                 error_code=lambda response: int(response.error_code),
                 max_version=4,
-                timeout=timeout,
+                deadline=deadline,
             )
         except AuthorizationError as e:
             raise AuthorizationError(e.message, broker=e.broker, hint=_TO_GET_PRODUCER_IDS) from None
         return response.producer_id, response.producer_epoch
 
-    def topic_config(self, topic: str, *, timeout: float | None = None) -> dict[str, str] | None:
-        """A topic's configs, those that are set elsewhere included; None if the broker doesn't tell.
+    def topic_config(self, topic: str, *, deadline: Deadline | None = None) -> dict[str, str] | None:
+        """A topic's configs, inherited ones included; None if the broker does not give them.
 
-        So it is if the ACLs don't let us see them, or if it has not heard of a new topic.
+        That happens if ACLs hide them, or if the broker does not know of a new topic yet.
 
-        :param timeout: as of :meth:`call`.
+        :param deadline: as in :meth:`call`.
         """
         resource = DescribeConfigsRequest.DescribeConfigsResource
         try:
@@ -365,9 +364,9 @@ class Cluster:
                 DescribeConfigsRequest(
                     resources=[resource(resource_type=_TOPIC, resource_name=topic, configuration_keys=None)]
                 ),
-                doing=f"Asking for the configs of topic {topic}",
+                doing=f"Looking up the configs of topic {topic}",
                 error_code=lambda response: int(response.results[0].error_code),
-                timeout=timeout,
+                deadline=deadline,
             )
         except (AuthorizationError, UnknownTopicOrPartitionError):
             return None
@@ -385,7 +384,7 @@ _clusters = _Clusters()
 
 
 def cluster_of(options: ConnectionOptions) -> Cluster:
-    """The cluster that this thread talks to under these options, with the connections that it has open."""
+    """This thread's cluster for these options, with its open connections."""
     cluster = _clusters.by_options.get(options)
     if cluster is None:
         cluster = _clusters.by_options[options] = Cluster(options)
@@ -396,5 +395,5 @@ def _forget() -> None:
     _clusters.by_options.clear()
 
 
-# A forked process must not talk through the sockets of its parent.
+# A forked process must not use its parent's sockets.
 os.register_at_fork(after_in_child=_forget)

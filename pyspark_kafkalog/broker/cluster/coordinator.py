@@ -1,10 +1,10 @@
 """Calls to the brokers that coordinate groups (FindCoordinator; many groups at once by KIP-699).
 
-What an error code means follows Kafka's AbstractCoordinator and CoordinatorStrategy:
-a coordinator that says it is none, or can't be reached, is looked up again, and one
-that loads its partition of ``__consumer_offsets`` is asked again after a pause. One that
-is silent for half of the time that is left is looked up again, too: a broker that is
-paused answers nothing, while another has become the coordinator.
+Error codes are handled as in Kafka's AbstractCoordinator and CoordinatorStrategy:
+a broker that is no longer the coordinator, or is unreachable, is looked up again,
+and one that is still loading its partition of ``__consumer_offsets`` is asked again
+after a pause. A coordinator that is silent for half of the remaining time is also
+looked up again: a paused broker does not respond while another one has taken over.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from kafka.protocol.metadata import CoordinatorType, FindCoordinatorRequest
 
 from pyspark_kafkalog.broker.cluster.cluster import Cluster, Coordinator
 from pyspark_kafkalog.broker.wire.backoff import Backoff
+from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.broker.wire.error_codes import (
     COORDINATOR_NOT_AVAILABLE,
     NOT_COORDINATOR,
@@ -35,56 +36,55 @@ Answer = TypeVar("Answer")
 def call_coordinators(
     cluster: Cluster,
     groups: Iterable[str],
-    ask: Callable[[Sequence[str]], Any],
+    make_request: Callable[[Sequence[str]], Any],
     read: Callable[[Any], Mapping[str, Answer | Refused]],
     *,
     doing: str,
-    timeout: float,
+    deadline: Deadline,
     min_version: int = 0,
     max_version: int | None = None,
 ) -> dict[str, Answer | Refused]:
-    """Ask the coordinators of groups, each once about all of its groups, and again where that may help.
+    """Ask the coordinators of groups, each about all of its groups at once, and retry where that may help.
 
-    :param ask: makes the request to one broker, about these groups.
-    :param read: tells each group's answer, or error code, from the response.
-    :param min_version: of the request, and ``max_version``.
-    :param timeout: seconds for all of it.
-    :returns: each group's answer, or the error code that no retry mends.
-    :raises UnsupportedVersionError: if a broker doesn't know the request in these versions.
-    :raises KafkaLogError: for what a retry may mend, and has not in time.
+    :param make_request: makes the request to one broker about these groups.
+    :param read: finds each group's answer, or its error code, in the response.
+    :param min_version: of the request, as ``max_version``.
+    :param deadline: for everything.
+    :returns: each group's answer, or an error code that no retry cures.
+    :raises UnsupportedVersionError: if a broker has the request in none of these versions.
+    :raises KafkaLogError: for a retriable error that lasted too long.
     """
-    backoff = Backoff(cluster.options, timeout)
+    backoff = Backoff(cluster.options, deadline)
     answers: dict[str, Answer | Refused] = {}
-    asked: list[Address] = []
+    tried: list[Address] = []
     remaining = sorted(set(groups))
     while remaining:
         unknown = [group for group in remaining if group not in cluster.coordinators]
-        trouble: KafkaLogError | None = None
-        for group, code in _find(cluster, unknown, backoff, asked).items():
+        error: KafkaLogError | None = None
+        for group, code in _find(cluster, unknown, backoff, tried).items():
             if is_retriable(code):
-                trouble = error_of(code, f"{doing}: its coordinator is not found")
+                error = error_of(code, f"{doing}: found no coordinator")
             else:
                 answers[group] = Refused(code)
-        for coordinator, its_groups in _by_coordinator(cluster, remaining).items():
+        for coordinator, coordinated in _by_coordinator(cluster, remaining).items():
+            request = make_request(coordinated)
             try:
-                told = _ask_one(
-                    cluster, coordinator, ask(its_groups), read, backoff, min_version, max_version
-                )
+                found = _call(cluster, coordinator, request, read, deadline, min_version, max_version)
             except BrokerConnectionError as e:
-                trouble = e
-                _forget(cluster, its_groups)
+                error = e
+                _forget(cluster, coordinated)
                 continue
-            for group in its_groups:
-                answer = told.get(group, Refused(-1))
+            for group in coordinated:
+                answer = found.get(group, Refused(-1))
                 if not isinstance(answer, Refused) or not is_retriable(answer.error_code):
                     answers[group] = answer
                     continue
-                trouble = error_of(answer.error_code, doing, broker=str(coordinator.address))
+                error = error_of(answer.error_code, doing, broker=str(coordinator.address))
                 if answer.error_code in (NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE):
                     _forget(cluster, [group])
         remaining = [group for group in remaining if group not in answers]
-        if remaining and trouble is not None:
-            backoff.pause(trouble)
+        if remaining and error is not None:
+            backoff.pause(error)
     return answers
 
 
@@ -102,19 +102,19 @@ def _by_coordinator(cluster: Cluster, groups: Iterable[str]) -> dict[Coordinator
     return found
 
 
-def _ask_one(
+def _call(
     cluster: Cluster,
     coordinator: Coordinator,
     request: Any,
     read: Callable[[Any], Mapping[str, Answer | Refused]],
-    backoff: Backoff,
+    deadline: Deadline,
     min_version: int,
     max_version: int | None,
 ) -> Mapping[str, Answer | Refused]:
-    connection = cluster.coordinator_connection(coordinator, timeout=backoff.remaining / 2)
+    connection = cluster.coordinator_connection(coordinator, deadline=deadline.share(2))
     try:
         response = connection.call(
-            request, min_version=min_version, max_version=max_version, timeout=backoff.remaining / 2
+            request, min_version=min_version, max_version=max_version, deadline=deadline.share(2)
         )
         with connection.reading():
             return read(response)
@@ -123,17 +123,17 @@ def _ask_one(
 
 
 def _find(
-    cluster: Cluster, groups: Collection[str], backoff: Backoff, asked: list[Address]
+    cluster: Cluster, groups: Collection[str], backoff: Backoff, tried: list[Address]
 ) -> dict[str, int]:
-    """Look up the coordinators of these groups; the error codes of those that have none now.
+    """Look up the coordinators of these groups; returns the error codes of groups without one.
 
-    :param asked: brokers that were asked already, others are asked before them.
+    :param tried: brokers that were asked already: others are asked first.
     """
     if not groups:
         return {}
     refused: dict[str, int] = {}
     try:
-        answers = _find_coordinators(cluster, groups, backoff, asked)
+        answers = _find_coordinators(cluster, groups, backoff.deadline, tried)
     except BrokerConnectionError as e:
         backoff.pause(e, first_contact=not cluster.metadata.brokers)
         return {}
@@ -147,19 +147,19 @@ def _find(
 
 
 def _find_coordinators(
-    cluster: Cluster, groups: Collection[str], backoff: Backoff, asked: list[Address]
+    cluster: Cluster, groups: Collection[str], deadline: Deadline, tried: list[Address]
 ) -> dict[str, Any]:
-    connection = cluster.any_connection(timeout=backoff.remaining, last=asked)
-    asked[:] = [*(address for address in asked if address != connection.address), connection.address]
+    connection = cluster.any_connection(deadline=deadline, last=tried)
+    tried[:] = [*(address for address in tried if address != connection.address), connection.address]
     try:
         if connection.version_of(FindCoordinatorRequest) >= _FIRST_WITH_MANY:
             request = FindCoordinatorRequest(key_type=CoordinatorType.GROUP, coordinator_keys=list(groups))
-            response = connection.call(request, timeout=backoff.remaining / 2)
+            response = connection.call(request, deadline=deadline.share(2))
             return {answer.key: answer for answer in response.coordinators}
         return {
             group: connection.call(
                 FindCoordinatorRequest(key=group, key_type=CoordinatorType.GROUP),
-                timeout=backoff.remaining / 2,
+                deadline=deadline.share(2),
             )
             for group in groups
         }

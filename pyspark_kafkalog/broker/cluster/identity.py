@@ -1,4 +1,4 @@
-"""Which cluster answers, and which topics it has: what tells a cluster that was set up anew."""
+"""A cluster's identity, which reveals that a cluster was set up anew."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from weakref import WeakKeyDictionary
 
 from pyspark_kafkalog.broker.cluster.metadata import MAX_VERSION, Metadata, metadata_request
 from pyspark_kafkalog.broker.wire.connection import Connection
+from pyspark_kafkalog.broker.wire.deadline import Deadline
 
 _cluster_ids: WeakKeyDictionary[Connection, str | None] = WeakKeyDictionary()
-"""A broker's process belongs to one cluster, so this holds for as long as the connection is open."""
+"""A broker process belongs to one cluster, so an entry is valid while its connection is open."""
 
 
 class Identity(NamedTuple):
@@ -21,20 +22,19 @@ class Identity(NamedTuple):
 
 
 def identity_in(response: Any, topics: Collection[str]) -> Identity:
-    """What a response to :func:`metadata_request` says; without topics that do not exist."""
+    """The identity in a response to :func:`metadata_request`, without topics that do not exist."""
     metadata = Metadata()
     metadata.learn(response, topics)
-    return Identity(response.cluster_id, {name: its.topic_id for name, its in metadata.topics.items()})
+    return Identity(response.cluster_id, {name: topic.topic_id for name, topic in metadata.topics.items()})
 
 
-def cluster_id_at(connection: Connection, *, timeout: float) -> str | None:
-    """The id of the cluster that this connection leads to. Asked once.
+def cluster_id_at(connection: Connection, *, deadline: Deadline) -> str | None:
+    """The id of the cluster behind this connection, asked for once.
 
-    :param timeout: seconds for it.
-    :raises BrokerConnectionError: if there is no answer.
+    :raises BrokerConnectionError: if no response comes.
     """
     if connection not in _cluster_ids:
         request = metadata_request([], create=False)
-        response = connection.call(request, max_version=MAX_VERSION, timeout=timeout)
+        response = connection.call(request, max_version=MAX_VERSION, deadline=deadline)
         _cluster_ids[connection] = response.cluster_id
     return _cluster_ids[connection]

@@ -12,7 +12,7 @@ from pyspark_kafkalog.model import TopicPartition
 
 
 def sizes_request(epochs: Mapping[TopicPartition, int]) -> Any:
-    """Ask for the sizes of these partitions."""
+    """A request for the sizes of these partitions."""
     kind = DescribeLogDirsRequest.DescribableLogDirTopic
     by_topic = defaultdict(list)
     for topic, number in epochs:
@@ -22,7 +22,7 @@ def sizes_request(epochs: Mapping[TopicPartition, int]) -> Any:
 
 
 def read_sizes(response: Any) -> dict[TopicPartition, int]:
-    """The bytes of each partition that the broker tells of; nothing if the ACLs don't let it."""
+    """The bytes of each partition in the response; empty if ACLs hide them."""
     return {
         TopicPartition(topic.name, partition.partition_index): partition.partition_size
         for log_dir in response.results

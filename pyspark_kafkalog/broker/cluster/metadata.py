@@ -1,4 +1,4 @@
-"""What a cluster says of itself: brokers, topics, and who leads each partition (Kafka's Metadata)."""
+"""A cluster's metadata: brokers, topics, and the leader of each partition (Kafka's Metadata)."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from pyspark_kafkalog.broker.wire.sockets import Address
 from pyspark_kafkalog.model import TopicPartition
 
 MAX_VERSION = 12
-NOBODY = -1
-"""Stands for the broker of a partition that has no leader."""
+NO_LEADER = -1
+"""The node id of a partition that has no leader."""
 PROVEN_AFTER = 5.0
-"""Seconds for which brokers must contradict what is known of a topic or partition to be believed."""
+"""Seconds for which brokers must contradict what is known about a topic or partition to be believed."""
 _FORGOTTEN_AFTER = 30.0
-"""Seconds without another such answer after which a contradiction counts no more.
+"""Seconds after which a contradiction that nobody repeats no longer counts.
 
-A broker that is silent holds up the next answer for half of request.timeout.ms.
+A silent broker delays the next answer for half of request.timeout.ms.
 """
 
 
 class Leader(NamedTuple):
-    """Who leads a partition, and since which epoch; an epoch of -1 is not known."""
+    """The leader of a partition and its epoch; -1 for an unknown epoch."""
 
     node_id: int
     epoch: int
@@ -35,44 +35,44 @@ class Leader(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic as brokers describe it. ``topic_id`` is in Kafka's base64 form, empty before Kafka 2.8."""
+    """A topic as brokers describe it. ``topic_id`` has Kafka's base64 form; empty before Kafka 2.8."""
 
     topic_id: str
     leaders: dict[int, Leader]
     """By partition number, in order."""
     error_code: int
-    """Other than 0 where the brokers can't tell, or won't."""
+    """Not 0 if the brokers cannot describe the topic, or refuse to."""
 
 
 @dataclass(slots=True)
 class _Seen:
-    """The newest that is known of a topic, by an answer or by a plan: what comes later can't be older."""
+    """The newest known state of a topic, from a response or a plan: later states cannot be older."""
 
     topic_id: str = ""
     epochs: dict[int, int] = field(default_factory=dict)
-    """The newest leader epoch of each partition, -1 where none is known."""
+    """The newest leader epoch of each partition, -1 if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Doubt:
-    """What brokers say against what is known of a topic: that it is not there, or that it is another one."""
+    """A claim of brokers that contradicts what is known: that a topic does not exist, or was recreated."""
 
     claim: object
     since: float
     last: float
-    """When it was said last."""
+    """When the claim was last made."""
     nodes: frozenset[int | None]
-    """The brokers that have said so."""
+    """The brokers that have made the claim."""
 
 
 @dataclass(slots=True)
 class Metadata:
-    """What was learnt of a cluster so far.
+    """What is known about a cluster.
 
-    It never goes back. A broker that was paused, cut off or has just started answers with what
-    it knew, so leader epochs only rise (KIP-320), and that a topic is gone, or is another one, is
-    believed when brokers have said nothing else for some seconds, two of them if there are two.
-    Until then what is known stands.
+    It never goes back. A broker that was paused, cut off or has just started answers with old
+    metadata. So leader epochs only rise (KIP-320), and a topic counts as deleted or recreated only
+    after brokers have said nothing else for some seconds, two brokers if there are two. Until then
+    the known state stands.
     """
 
     brokers: dict[int, Address] = field(default_factory=dict)
@@ -80,24 +80,26 @@ class Metadata:
     _seen: dict[str, _Seen] = field(default_factory=dict)
     _doubts: dict[str, _Doubt] = field(default_factory=dict)
     _behind: set[int | None] = field(default_factory=set)
-    """The brokers whose last answer had a leader epoch that is older than what is known."""
+    """The brokers whose last response had a leader epoch older than the known one."""
     generation: int = 0
-    """Rises with each answer that changes what is known."""
+    """Rises with each response that changes the known state."""
     _last: tuple[Any, Collection[str] | None] = (None, None)
-    """The last response that changed nothing, and for what topics it was asked."""
+    """The last response that changed nothing, and the topics requested."""
 
     def leader(self, partition: TopicPartition) -> Leader | None:
-        """Who leads; None for a partition that is not known.
+        """The leader; None for an unknown partition.
 
-        Nobody does, as far as is known, where a newer epoch was seen than the one of the last answer.
+        It is :data:`NO_LEADER` if a newer epoch was seen than that of the last response.
         """
         topic = self.topics.get(partition.topic)
         leader = None if topic is None else topic.leaders.get(partition.partition)
         seen = self._newest_epoch(partition)
-        return leader if leader is None or leader.epoch < 0 or leader.epoch >= seen else Leader(NOBODY, seen)
+        return (
+            leader if leader is None or leader.epoch < 0 or leader.epoch >= seen else Leader(NO_LEADER, seen)
+        )
 
     def expect(self, partition: TopicPartition, topic_id: str = "", leader_epoch: int = -1) -> None:
-        """That this partition is not there, is another topic's, or has an older epoch, will need proof."""
+        """From now on, a missing partition, another topic id or an older epoch needs proof."""
         seen = self._seen.get(partition.topic)
         if seen is None or _differ(seen.topic_id, topic_id):
             self.topics.pop(partition.topic, None)
@@ -108,53 +110,59 @@ class Metadata:
             self._last = None, None
 
     def is_gone(self, partition: TopicPartition) -> bool:
-        """Whether a partition that was expected has been found not to exist."""
+        """Whether an expected partition has proved not to exist."""
         seen = self._seen.get(partition.topic)
         return seen is None or partition.partition not in seen.epochs
 
-    def is_another(self, topic: str, topic_id: str) -> bool:
-        """Whether the topic of this name has been found to be another one than that with this id."""
+    def is_recreated(self, topic: str, topic_id: str) -> bool:
+        """Whether the topic of this name is known to have another id than this one."""
         known = self.topics.get(topic)
         return known is not None and _differ(topic_id, known.topic_id)
 
     def in_doubt(self, topics: Collection[str]) -> set[str]:
-        """Those of these topics of which brokers contradict what is known."""
+        """Those of these topics about which brokers contradict the known state."""
         return self._doubts.keys() & set(topics)
 
-    def doubtful(self, topics: Collection[str] | None) -> set[int | None]:
-        """The brokers that contradict what is known of these topics, or of any: others are to be asked."""
+    def contradicting_brokers(self, topics: Collection[str] | None) -> set[int | None]:
+        """The brokers that contradict the known state of these topics, or of any topic."""
         names = self._doubts.keys() if topics is None else self._doubts.keys() & topics
         return self._behind.union(*(self._doubts[name].nodes for name in names))
 
     def learn(
-        self, response: Any, asked: Collection[str] | None, *, node_id: int | None = None, now: float = 0.0
+        self,
+        response: Any,
+        requested: Collection[str] | None,
+        *,
+        node_id: int | None = None,
+        now: float = 0.0,
     ) -> None:
         """Take in a response to :func:`metadata_request`.
 
-        :param asked: the topics that were asked for, None for all.
-        :param node_id: the broker that answers, None if that is not known.
-        :param now: seconds of a clock that only grows.
+        :param requested: the topics that were requested, None for all.
+        :param node_id: the broker that responded, None if unknown.
+        :param now: seconds of a monotonic clock.
         """
-        if response is self._last[0] and asked == self._last[1]:
+        if response is self._last[0] and requested == self._last[1]:
             return
         before = dict(self.topics), self.brokers
-        if response.brokers:  # a broker that has just started may know of none (Java ignores that, too)
+        if response.brokers:  # a broker that has just started may know none (Java ignores that, too)
             self.brokers = {broker.node_id: Address(broker.host, broker.port) for broker in response.brokers}
         self._behind.discard(node_id)
-        told = {topic.name: _topic(topic) for topic in response.topics if topic.name}
-        for name in self._seen.keys() | self.topics.keys() | told.keys() if asked is None else asked:
-            topic = told.get(name)
+        described = {topic.name: _topic(topic) for topic in response.topics if topic.name}
+        known = self._seen.keys() | self.topics.keys()
+        for name in known | described.keys() if requested is None else requested:
+            topic = described.get(name)
             if topic is not None and topic.error_code == UNKNOWN_TOPIC_OR_PARTITION:
                 topic = None
             self._learn(name, topic, node_id, now)
         is_news = before != (self.topics, self.brokers)
         self.generation += is_news
         is_settled = not (is_news or self._doubts or node_id in self._behind)
-        self._last = (response, asked) if is_settled else (None, None)
+        self._last = (response, requested) if is_settled else (None, None)
 
     def _learn(self, name: str, topic: Topic | None, node_id: int | None, now: float) -> None:
         if topic is not None and topic.error_code and not topic.leaders:
-            # It tells nothing of the topic itself.
+            # The error says nothing about the topic itself.
             if name not in self.topics or not is_retriable(topic.error_code):
                 self.topics[name] = topic
                 self._doubts.pop(name, None)
@@ -163,7 +171,7 @@ class Metadata:
         if claim is not None:
             if not self._is_proven(name, claim, node_id, now):
                 if topic is not None and isinstance(claim, frozenset) and name not in self.topics:
-                    self.topics[name] = self._newest(name, topic, node_id)  # its other partitions are there
+                    self.topics[name] = self._newest(name, topic, node_id)  # the other partitions exist
                 return
             if isinstance(claim, frozenset):
                 for number in claim:
@@ -177,7 +185,7 @@ class Metadata:
             self.topics[name] = self._newest(name, topic, node_id)
 
     def _contradiction(self, name: str, topic: Topic | None) -> object | None:
-        """What in an answer can't follow what is known; None if all can."""
+        """What in a response contradicts the known state; None if nothing does."""
         seen = self._seen.get(name)
         if seen is None:
             return None
@@ -189,8 +197,10 @@ class Metadata:
         if missing:
             return frozenset(missing)
         newest = seen.epochs
-        if not seen.topic_id and any(-1 < its.epoch < newest.get(p, -1) for p, its in topic.leaders.items()):
-            return "older"  # or made anew, which only topic ids could tell
+        if not seen.topic_id and any(
+            -1 < leader.epoch < newest.get(p, -1) for p, leader in topic.leaders.items()
+        ):
+            return "older"  # or recreated: only topic ids could tell
         return None
 
     def _is_proven(self, name: str, claim: object, node_id: int | None, now: float) -> bool:
@@ -198,12 +208,12 @@ class Metadata:
         if doubt is None or doubt.claim != claim or now - doubt.last > _FORGOTTEN_AFTER:
             doubt = _Doubt(claim, now, now, frozenset())
         doubt = self._doubts[name] = _Doubt(claim, doubt.since, now, doubt.nodes | {node_id})
-        # A broker that is known by its bootstrap address alone may be one of the others.
+        # A broker known only by its bootstrap address may be one of the others.
         brokers = max(len(doubt.nodes - {None}), 1)
         return now - doubt.since >= PROVEN_AFTER and brokers >= min(len(self.brokers), 2)
 
     def _newest(self, name: str, topic: Topic, node_id: int | None) -> Topic:
-        """The topic with what is known already in the place of what is older, partition by partition."""
+        """The topic, with the known leader in place of any older one, partition by partition."""
         seen = self._seen.setdefault(name, _Seen())
         seen.topic_id = topic.topic_id or seen.topic_id
         known = self.topics.get(name)
@@ -222,17 +232,19 @@ class Metadata:
         return -1 if seen is None else seen.epochs.get(partition.partition, -1)
 
 
-def _differ(known: str, told: str) -> bool:
-    """Whether these are the ids of two topics; an empty one is not known."""
-    return bool(known and told) and known != told
+def _differ(known: str, reported: str) -> bool:
+    """Whether these are the ids of two topics; an empty id is unknown."""
+    return bool(known and reported) and known != reported
 
 
 def metadata_request(topics: Collection[str] | None, *, create: bool) -> Any:
-    """Ask for these topics, or for all; only if ``create`` may brokers make one that is not there."""
-    asked = None
+    """A request for these topics, or for all; with ``create``, brokers may create missing ones."""
+    requested = None
     if topics is not None:
-        asked = [MetadataRequest.MetadataRequestTopic(topic_id=None, name=name) for name in sorted(topics)]
-    return MetadataRequest(topics=asked, allow_auto_topic_creation=create)
+        requested = [
+            MetadataRequest.MetadataRequestTopic(topic_id=None, name=name) for name in sorted(topics)
+        ]
+    return MetadataRequest(topics=requested, allow_auto_topic_creation=create)
 
 
 def _topic(topic: Any) -> Topic:

@@ -1,4 +1,4 @@
-"""The ends of partitions, for a stream that asks again and again: what is as before costs next to nothing."""
+"""The ends of partitions, for a stream that asks again and again: an unchanged end costs next to nothing."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class _Question(NamedTuple):
     partitions: Collection[TopicPartition]
     read_committed: bool
     generation: int
-    """Of the metadata by which brokers are asked."""
+    """The metadata's generation, which decides which brokers are asked."""
 
 
 class EndOffsets:
-    """High watermarks, or last stable offsets, of the same partitions look after look.
+    """High watermarks, or last stable offsets, of the same partitions again and again.
 
-    While nothing comes, the request of the last look is sent again as it was encoded, and an answer that
-    has the same bytes is not read.
+    While no records come, the last encoded request is sent again, and a response with the same bytes is
+    not read.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -37,7 +37,7 @@ class EndOffsets:
         self._topics: frozenset[str] = frozenset()
         self._ends: dict[TopicPartition, int] = {}
         self._at_rest = False
-        """Whether the last two looks saw the same."""
+        """Whether the last two look-ups found the same ends."""
         self._by_node: Mapping[int, Mapping[TopicPartition, int]] = {}
         self._bodies: dict[tuple[int, int], bytes] = {}
         """The encoded requests, by node and version."""
@@ -46,9 +46,9 @@ class EndOffsets:
     def look_up(
         self, partitions: Collection[TopicPartition], *, read_committed: bool
     ) -> dict[TopicPartition, int]:
-        """The ends of those partitions that exist, sorted; the same object as long as they are the same."""
-        asked_again = self._question == _Question(partitions, read_committed, self._generation)
-        if asked_again and self._at_rest and self._are_the_same():
+        """The ends of those partitions that exist, sorted; the same object while they are unchanged."""
+        is_repeated = self._question == _Question(partitions, read_committed, self._generation)
+        if is_repeated and self._at_rest and self._are_unchanged():
             return self._ends
         found = call_leaders(
             self._cluster,
@@ -72,8 +72,8 @@ class EndOffsets:
     def _generation(self) -> int:
         return self._cluster.metadata.generation
 
-    def _are_the_same(self) -> bool:
-        """Whether the leaders, asked as before, answer as before."""
+    def _are_unchanged(self) -> bool:
+        """Whether the leaders give the same ends as before."""
         assert self._question is not None
         self._cluster.look_up(self._topics)
         if self._question.generation != self._generation:

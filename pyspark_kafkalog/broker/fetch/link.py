@@ -1,4 +1,4 @@
-"""The way to a partition's records: its leader or a replica near by (KIP-392), by topic id (KIP-516)."""
+"""Fetches from a partition's leader or a nearby replica (KIP-392), by topic id (KIP-516)."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from pyspark_kafkalog.broker.fetch.response import (
     read_fetch_response,
 )
 from pyspark_kafkalog.broker.wire.connection import Connection
+from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.broker.wire.error_codes import (
     LEADER_NOT_AVAILABLE,
     UNKNOWN_TOPIC_OR_PARTITION,
@@ -35,40 +36,40 @@ from pyspark_kafkalog.options.brokers import FetchOptions
 _log = logging.getLogger("pyspark_kafkalog")
 
 _BATCH_SIZE = struct.Struct(">8xi")
-_LEAST_FETCH = 64 << 10
-"""Bytes that are asked for even on the slowest link: a record batch comes whole, however large (KIP-74)."""
-LARGEST_FETCH = (1 << 31) - 1 - (64 << 20)
+_MIN_FETCH_BYTES = 64 << 10
+"""Bytes to request even on the slowest link: a record batch comes whole, however large (KIP-74)."""
+MAX_FETCH_BYTES = (1 << 31) - 1 - (64 << 20)
 _FRAME_SLACK = 64 << 20
-"""By how much a response may exceed what was asked for: a first batch comes whole, however large (KIP-74)."""
+"""By how much a response may exceed the request: a first batch comes whole, however large (KIP-74)."""
 
 
-class AskAgain(Exception):  # noqa: N818 - not an error, but the course of things
-    """There is nothing to fetch now; ``trouble`` says why, and ``refresh`` whether to look up metadata."""
+class RetryFetch(Exception):  # noqa: N818 - not an error, but the normal course
+    """Nothing can be fetched now; ``error`` says why, and ``refresh`` whether to look up metadata first."""
 
-    def __init__(self, trouble: KafkaLogError, *, refresh: bool = True) -> None:
-        self.trouble = trouble
+    def __init__(self, error: KafkaLogError, *, refresh: bool = True) -> None:
+        self.error = error
         self.refresh = refresh
 
 
 class PartitionGone(Exception):  # noqa: N818
-    """The partition, or the topic that it was of, is no longer there; the text says which."""
+    """The partition or its topic no longer exists; the text says which."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """What to ask for next."""
+class FetchParams:
+    """What to request next."""
 
     offset: int
     max_bytes: int
     read_committed: bool
     max_wait_ms: int
-    """For how long the broker may wait for records where it has none."""
+    """How long the broker may wait for records if it has none."""
 
 
 class FetchLink:
-    """Asks for one partition's records, one request at a time. Nothing is tried twice here.
+    """Fetches one partition's records, one request at a time, without retries.
 
-    :param topic_id: that of its topic; by default the one that is found first.
+    :param topic_id: the id of its topic; by default the first one found.
     """
 
     def __init__(
@@ -87,11 +88,11 @@ class FetchLink:
         self._largest = 0
         cluster.metadata.expect(partition)
         self.max_bytes = options.max_partition_fetch_bytes
-        """How much to ask for at most, as what was asked for took to come."""
+        """How many bytes to request at most, adapted to how long responses take."""
 
     @property
     def broker(self) -> str | None:
-        """``host:port`` of the broker that was asked last."""
+        """``host:port`` of the broker asked last."""
         return self._address
 
     def error(self, code: int) -> KafkaLogError:
@@ -99,36 +100,36 @@ class FetchLink:
         return error_of(code, "Fetching records", broker=self.broker, topic_partition=self._partition)
 
     def connect(self) -> bool:
-        """Find a broker to ask; whether it is asked by topic id, as those since Kafka 3.1 are.
+        """Connect to a broker; whether it accepts topic ids, as brokers since Kafka 3.1 do.
 
-        :raises AskAgain: as :meth:`receive`, like the others.
+        :raises RetryFetch: like all other exceptions, as in :meth:`receive`.
         """
         self._connected()
         return self._version >= FIRST_WITH_TOPIC_ID
 
-    def ask_ahead(self, wanted: Wanted) -> None:
-        """Send a request, if there is a connection; :meth:`receive` finds out if that fails."""
+    def prefetch(self, params: FetchParams) -> None:
+        """Send a request if there is a connection; if that fails, :meth:`receive` finds out."""
         if self._connection is not None and not self._connection.closed:
             try:
-                self._ask(self._connection, wanted)
+                self._send(self._connection, params)
             except BrokerConnectionError:
                 self.release()
 
-    def receive(self, wanted: Wanted) -> tuple[pa.Buffer, Fetched]:
-        """The answer to the last request, or to one that is sent now.
+    def receive(self, params: FetchParams) -> tuple[pa.Buffer, Fetched]:
+        """The response to the request in flight, or to one that is sent now.
 
-        :raises AskAgain: if nobody can be asked now.
-        :raises PartitionGone: if there is nothing to ask for any more.
-        :raises BrokerConnectionError: if no answer came.
+        :raises RetryFetch: if no broker can be asked now.
+        :raises PartitionGone: if the partition no longer exists.
+        :raises BrokerConnectionError: if no response came.
         """
         connection = self._connected()
         if not connection.in_flight:
-            self._ask(connection, wanted)
-        begun = time.monotonic()
+            self._send(connection, params)
+        started = time.monotonic()
         stall_ms = self._cluster.options.request_timeout_ms + self._options.fetch_max_wait_ms
         answer = connection.receive_frame(
             pa.allocate_buffer,
-            timeout=max(self._options.poll_timeout_ms, stall_ms) / 1000,
+            deadline=Deadline.after_ms(max(self._options.poll_timeout_ms, stall_ms)),
             stall=stall_ms / 1000,
             limit=self._largest + _FRAME_SLACK,
         )
@@ -140,40 +141,40 @@ class FetchLink:
             if answer.broken is not None:
                 raise answer.broken from None
             raise
-        self._fit_to_link(time.monotonic() - begun, fetched, is_part=answer.broken is not None)
+        self._fit_to_link(time.monotonic() - started, fetched, is_part=answer.broken is not None)
         if answer.broken is None:
             connection.throttle(fetched.throttle_time_ms)
         else:
             self.release()
             if not _begins_with_batch(frame, fetched):
                 raise answer.broken
-            _log.info("Reading on with a part of an answer: %s", answer.broken)
+            _log.info("Continuing with part of a response: %s", answer.broken)
         return answer.buffer, fetched
 
     def _fit_to_link(self, seconds: float, fetched: Fetched, *, is_part: bool) -> None:
-        """Ask for less where an answer is long in coming, and again for more where it is quick."""
+        """Request less if responses are slow, and more again if they are quick."""
         seconds += fetched.throttle_time_ms / 1000
         share = seconds / (self._cluster.options.request_timeout_ms / 1000)
         if is_part or share > 1 / 2:
-            self.max_bytes = max(self.max_bytes // 2, min(_LEAST_FETCH, self.max_bytes))
+            self.max_bytes = max(self.max_bytes // 2, min(_MIN_FETCH_BYTES, self.max_bytes))
         elif share < 1 / 8:
             self.max_bytes = min(self.max_bytes * 2, self._options.max_partition_fetch_bytes)
 
     def go_to_replica(self, node_id: int) -> None:
-        """Ask this broker from now on, for metadata.max.age.ms (Java does so, too)."""
+        """Fetch from this broker for metadata.max.age.ms (as Java does)."""
         self.release()
         self._replica = node_id
         self._replica_until = time.monotonic() + self._cluster.options.metadata_max_age_ms / 1000
 
     def go_to_leader(self) -> bool:
-        """Ask the leader from now on; whether it was another that was asked before."""
-        was_elsewhere = self._replica is not None
+        """Fetch from the leader from now on; whether a replica was used before."""
+        was_replica = self._replica is not None
         self._replica = None
         self.release()
-        return was_elsewhere
+        return was_replica
 
     def release(self) -> None:
-        """Leave the connection to others; one that owes an answer is closed."""
+        """Return the connection; one that owes a response is closed."""
         if self._connection is not None:
             self._cluster.release(self._connection)
             self._connection = None
@@ -185,7 +186,7 @@ class FetchLink:
             self._leader = self._find_leader()
             node_id = self._leader.node_id if self._replica is None else self._replica
             if node_id not in self._cluster.metadata.brokers:
-                raise AskAgain(self.error(LEADER_NOT_AVAILABLE))
+                raise RetryFetch(self.error(LEADER_NOT_AVAILABLE))
             self._connection = self._cluster.connection(node_id)
             self._address = str(self._connection.address)
             self._version = self._connection.version_of(
@@ -200,34 +201,34 @@ class FetchLink:
         topic = self._cluster.metadata.topics.get(self._partition.topic)
         if leader is None or topic is None:
             code = topic.error_code if topic is not None else 0
-            trouble = self.error(code or UNKNOWN_TOPIC_OR_PARTITION)
+            error = self.error(code or UNKNOWN_TOPIC_OR_PARTITION)
             if code and not is_retriable(code):
-                raise trouble
+                raise error
             if self._cluster.metadata.is_gone(self._partition):
                 raise PartitionGone("the partition no longer exists")
-            raise AskAgain(trouble)
-        if self._cluster.metadata.is_another(self._partition.topic, self._topic_id):
-            raise PartitionGone("the topic was deleted and created anew")
+            raise RetryFetch(error)
+        if self._cluster.metadata.is_recreated(self._partition.topic, self._topic_id):
+            raise PartitionGone("the topic was deleted and recreated")
         self._topic_id = self._topic_id or topic.topic_id
         return leader
 
-    def _ask(self, connection: Connection, wanted: Wanted) -> None:
+    def _send(self, connection: Connection, params: FetchParams) -> None:
         options, topic = self._options, FetchRequest.FetchTopic
-        self._largest = max(options.fetch_max_bytes, wanted.max_bytes)
+        self._largest = max(options.fetch_max_bytes, params.max_bytes)
         partition = topic.FetchPartition(
             partition=self._partition.partition,
             current_leader_epoch=self._leader.epoch,
-            fetch_offset=wanted.offset,
+            fetch_offset=params.offset,
             last_fetched_epoch=-1,
             log_start_offset=-1,
-            partition_max_bytes=wanted.max_bytes,
+            partition_max_bytes=params.max_bytes,
         )
         request = FetchRequest(
             replica_id=-1,
-            max_wait_ms=wanted.max_wait_ms,
+            max_wait_ms=params.max_wait_ms,
             min_bytes=max(options.fetch_min_bytes, 1),
             max_bytes=self._largest,
-            isolation_level=int(wanted.read_committed),
+            isolation_level=int(params.read_committed),
             session_id=0,
             session_epoch=-1,
             topics=[
@@ -236,12 +237,14 @@ class FetchLink:
             forgotten_topics_data=[],
             rack_id=options.client_rack,
         )
-        timeout = self._options.poll_timeout_ms / 1000  # also of a pause that the broker asks for
-        connection.send(request, max_version=self._version, timeout=timeout)
+        deadline = Deadline.after_ms(
+            self._options.poll_timeout_ms
+        )  # includes a pause that the broker asks for
+        connection.send(request, max_version=self._version, deadline=deadline)
 
 
 def _begins_with_batch(frame: memoryview, fetched: Fetched) -> bool:
-    """Whether the first record batch (base offset int64, size int32, ...) is all there, or none will come."""
+    """Whether the first record batch (base offset int64, size int32, ...) is complete, or none will come."""
     found = fetched.partition
     if found is None or found.error_code:
         return True

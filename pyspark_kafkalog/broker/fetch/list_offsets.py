@@ -1,4 +1,4 @@
-"""ListOffsets: the bounds of partitions, and offsets by timestamp. One request a broker and question."""
+"""ListOffsets: the bounds of partitions, and offsets by timestamp. One request per broker and question."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from pyspark_kafkalog.broker.wire.error_codes import Refused
 from pyspark_kafkalog.model import EARLIEST, LATEST, TopicPartition, Watermarks
 
 MIN_VERSION = 1
-"""The first that tells one offset only (KIP-79)."""
+"""The first that returns a single offset (KIP-79)."""
 FIRST_WITH_EPOCH = 4
-"""The first that tells the epoch of an offset (KIP-320)."""
+"""The first that returns the epoch of an offset (KIP-320)."""
 FIRST_WITH_NEWEST = 8
 """The first that knows both EARLIEST_LOCAL (KIP-405) and MAX_TIMESTAMP (KIP-734)."""
 MAX_VERSION = 9
-"""What comes after is about tiered storage."""
+"""Later versions concern tiered storage."""
 _MAX_TIMESTAMP = -3
 _EARLIEST_LOCAL = -4
 
 
 def bounds_requests(epochs: Mapping[TopicPartition, int], *, read_committed: bool = False) -> Sequence[Any]:
-    """Ask for log start offset, high watermark and, if ``read_committed``, last stable offset."""
+    """Requests for log start offset, high watermark and, if ``read_committed``, last stable offset."""
     requests = [
         _request(epochs, dict.fromkeys(epochs, EARLIEST)),
         _request(epochs, dict.fromkeys(epochs, LATEST)),
     ]
-    if read_committed:  # what is the latest then, is the last stable offset
+    if read_committed:  # LATEST then means the last stable offset
         requests.append(_request(epochs, dict.fromkeys(epochs, LATEST), isolation_level=1))
     return requests
 
 
 def read_bounds(responses: Sequence[Any]) -> dict[TopicPartition, Watermarks | Refused]:
-    """What the answers to :func:`bounds_requests` tell."""
+    """The bounds in the responses to :func:`bounds_requests`."""
     earliest, *latest = (_read(response) for response in responses)
     result: dict[TopicPartition, Watermarks | Refused] = {}
     for partition, start in earliest.items():
@@ -49,39 +49,39 @@ def read_bounds(responses: Sequence[Any]) -> dict[TopicPartition, Watermarks | R
 
 
 def ends_requests(epochs: Mapping[TopicPartition, int], *, read_committed: bool) -> Sequence[Any]:
-    """Ask for the high watermark or, if ``read_committed``, for the last stable offset alone."""
+    """A request for the high watermark only or, if ``read_committed``, for the last stable offset only."""
     return [_request(epochs, dict.fromkeys(epochs, LATEST), isolation_level=int(read_committed))]
 
 
 def times_requests(
     epochs: Mapping[TopicPartition, int], times: Mapping[TopicPartition, int]
 ) -> Sequence[Any]:
-    """Ask for the first offset at or after a timestamp."""
+    """A request for the first offset at or after a timestamp."""
     return [_request(epochs, {partition: times[partition] for partition in epochs})]
 
 
 def read_offsets(responses: Sequence[Any]) -> dict[TopicPartition, int | Refused]:
-    """The offsets that the answer to a single question tells; -1 where there is no such record."""
+    """The offsets in the response to a single request; -1 if there is no such record."""
     return _read(responses[0])
 
 
 def read_timestamps(responses: Sequence[Any]) -> dict[TopicPartition, int | Refused]:
-    """The timestamps of the records that the answers to :func:`times_requests` tell; -1 for none."""
+    """The timestamps of the records in the response to :func:`times_requests`; -1 for none."""
     return _read(responses[0], "timestamp")
 
 
 def epoch_requests(epochs: Mapping[TopicPartition, int]) -> Sequence[Any]:
-    """Ask for the newest epoch in a leader's log, whatever metadata says of it."""
+    """A request for the newest epoch in a leader's log, whatever metadata says."""
     return [_request(dict.fromkeys(epochs, -1), dict.fromkeys(epochs, LATEST))]
 
 
 def read_epochs(responses: Sequence[Any]) -> dict[TopicPartition, int | Refused]:
-    """The newest epochs; -1 where the leader knows none."""
+    """The newest epochs; -1 if the leader knows none."""
     return _read(responses[0], "leader_epoch")
 
 
 def newest_requests(epochs: Mapping[TopicPartition, int]) -> Sequence[Any]:
-    """Ask for the greatest timestamp, and for where the log starts, and its local part."""
+    """Requests for the greatest timestamp, the start of the log, and the start of its local part."""
     specs = (_MAX_TIMESTAMP, EARLIEST, _EARLIEST_LOCAL)
     return [_request(epochs, dict.fromkeys(epochs, spec)) for spec in specs]
 
@@ -89,7 +89,7 @@ def newest_requests(epochs: Mapping[TopicPartition, int]) -> Sequence[Any]:
 def read_newest(responses: Sequence[Any]) -> dict[TopicPartition, int | Refused | None]:
     """The greatest timestamps, -1 without records.
 
-    None where part of the log is in tiered storage: the greatest timestamp is that of the local part.
+    None if part of the log is in tiered storage: the greatest timestamp is then that of the local part.
     """
     start, local_start = _read(responses[1]), _read(responses[2])
     result: dict[TopicPartition, int | Refused | None] = {}

@@ -1,4 +1,4 @@
-"""FetchResponse of one partition, versions 4 to 13, read where it lies: record batches are not copied.
+"""FetchResponse of one partition, versions 4 to 13, read in place: record batches are not copied.
 
     throttle_time_ms int32, (v7+: error_code int16, session_id int32), [responses]
     response:    topic string (v13+: topic_id uuid), [partitions]
@@ -31,25 +31,25 @@ _SIZE_OF_ABORTED = 16
 
 @dataclass(frozen=True, slots=True)
 class FetchedPartition:
-    """What a broker says of the one partition that was asked for."""
+    """The response for the one partition requested."""
 
     error_code: int
     high_watermark: int
     last_stable_offset: int
     log_start_offset: int
-    """-1 if the broker does not tell."""
+    """-1 if the broker does not send it."""
     aborted: tuple[AbortedTransaction, ...]
     preferred_read_replica: int
-    """The broker to ask from now on; -1 for the one that was asked (KIP-392)."""
+    """The broker to fetch from next; -1 for the same one (KIP-392)."""
     position: int
     """Where in the frame the records begin."""
     size: int
-    """Bytes of the records; the last batch may not be all there."""
+    """Bytes of the records; the last batch may be incomplete."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """A response. A broker that throttles may leave out the partition."""
+    """A response. A broker that throttles may leave the partition out."""
 
     throttle_time_ms: int
     error_code: int
@@ -72,7 +72,7 @@ class _Cursor:
         return value
 
     def length(self, layout: str = ">i") -> int:
-        """Of an array, bytes or string; -1 for null."""
+        """The length of an array, bytes or string; -1 for null."""
         return self.varint() - 1 if self.flexible else self.take(layout)[0]
 
     def skip_tags(self) -> None:
@@ -90,9 +90,8 @@ class _Cursor:
 def read_fetch_response(frame: memoryview, position: int, version: int, size: int | None = None) -> Fetched:
     """Read the response whose body begins at ``position``.
 
-    :param size: how large all of it is, where ``frame`` is only the beginning of it: the records may
-        break off then.
-    :raises ValueError: if it is not one, or struct.error or IndexError.
+    :param size: of the whole response if ``frame`` is only its beginning: the records may then break off.
+    :raises ValueError: or struct.error or IndexError, if it is malformed.
     """
     size = len(frame) if size is None else size
     cursor = _Cursor(frame, position, version)
@@ -110,7 +109,7 @@ def read_fetch_response(frame: memoryview, position: int, version: int, size: in
     for _ in ("partition", "topic", "response"):
         cursor.skip_tags()
     if cursor.position != len(frame):
-        raise ValueError(f"it ends at byte {cursor.position} of {len(frame)}")
+        raise ValueError(f"its layout ends at byte {cursor.position} of {len(frame)}")
     return Fetched(throttle_time_ms, error_code, partition)
 
 
@@ -120,7 +119,7 @@ def _read_partition(cursor: _Cursor, version: int, size_of_response: int) -> Fet
     aborted = []
     count = cursor.length()
     if count > (len(cursor.frame) - cursor.position) // _SIZE_OF_ABORTED:
-        raise ValueError(f"{count} aborted transactions, and {len(cursor.frame) - cursor.position} bytes")
+        raise ValueError(f"{count} aborted transactions in {len(cursor.frame) - cursor.position} bytes")
     for _ in range(count):
         aborted.append(AbortedTransaction(*cursor.take(">qq")))
         cursor.skip_tags()

@@ -1,4 +1,4 @@
-"""How far a number of bytes reaches in a partition: brokers know, but are not asked so."""
+"""How far a number of bytes reaches in a partition: no request of Kafka's asks that."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ def offset_after_bytes(
     offsets: OffsetRange,
     max_bytes: int,
 ) -> int:
-    """An end in (start, end], by the headers of batches here and there; exact if few bytes are asked for.
+    """An end in (start, end], from the headers of sampled batches; exact for few bytes.
 
-    Each sample stands for the same share of the bytes that the ones before it have left.
+    Each sample stands for an equal share of the bytes that the samples before it have left.
     """
-    position, left = offsets.start, max_bytes
+    position, bytes_left = offsets.start, max_bytes
     for shares in range(_SAMPLES, 0, -1):
         rest = OffsetRange(position, offsets.end)
         try:
-            batches = headers_at(cluster, options, partition, rest, min(max(left, 1), _SAMPLE_BYTES))
-        except CorruptRecordError:  # whoever reads will know what to do about it
+            batches = headers_at(cluster, options, partition, rest, min(max(bytes_left, 1), _SAMPLE_BYTES))
+        except CorruptRecordError:  # the reader will handle it
             return offsets.end
         if batches is None or not len(batches):
             return offsets.end
         taken = np.cumsum(batches.size)
-        fitting = int(np.searchsorted(taken, left, side="right"))
+        fitting = int(np.searchsorted(taken, bytes_left, side="right"))
         if fitting < len(batches):
             if position == offsets.start:
                 fitting = max(fitting, 1)
@@ -43,11 +43,11 @@ def offset_after_bytes(
                 position = int(batches.last_offset[fitting - 1]) + 1
             break
         next_offset = int(batches.last_offset[-1]) + 1
-        left -= int(taken[-1])
+        bytes_left -= int(taken[-1])
         bytes_per_offset = int(taken[-1]) / (next_offset - min(position, int(batches.base_offset[0])))
-        jump = int(left / shares / bytes_per_offset)
+        jump = int(bytes_left / shares / bytes_per_offset)
         position = next_offset + jump
-        left -= int(jump * bytes_per_offset)
-        if left <= 0 or position >= offsets.end:
+        bytes_left -= int(jump * bytes_per_offset)
+        if bytes_left <= 0 or position >= offsets.end:
             break
     return min(position, offsets.end)

@@ -1,7 +1,7 @@
-"""ConsumerGroupDescribe, which kafka-python has not: the groups of KIP-848, whose assignments brokers make.
+"""ConsumerGroupDescribe, which kafka-python lacks: groups of KIP-848, whose assignments brokers make.
 
-Its classes are made of Kafka's schema (ConsumerGroupDescribeRequest.json and
-ConsumerGroupDescribeResponse.json), as kafka-python makes its own.
+Its classes are built from Kafka's schema (ConsumerGroupDescribeRequest.json and
+ConsumerGroupDescribeResponse.json), as kafka-python builds its own.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ _RESPONSE = _schema(
 
 
 def _message(schema: dict[str, Any]) -> Any:
-    # kafka-python reads a schema of the class's name first, so the class has a name that it knows.
+    # kafka-python first loads a schema by the class's name, so the class needs a name that it knows.
     patch = classmethod(lambda cls, json: schema)
     return type(ApiMessage)(DescribeGroupsRequest.__name__, (ApiMessage,), {"json_patch": patch})
 

@@ -1,4 +1,4 @@
-"""What error codes of coordinators mean to one who commits (Kafka's Errors and ConsumerCoordinator)."""
+"""What coordinators' error codes mean to a client that commits (Kafka's Errors and ConsumerCoordinator)."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ GROUP_ID_NOT_FOUND = 69
 _TOPIC_AUTHORIZATION_FAILED = 29
 _GROUP_AUTHORIZATION_FAILED = 30
 _STOP_THEM = (
-    "Stop its members, or give the query a kafka.group.id of its own:"
-    " only members may commit for a group that has some."
+    "Stop its members, or give the query its own kafka.group.id:"
+    " while a group has members, only they may commit."
 )
 _LIVE_MEMBERS = {
     22: "ILLEGAL_GENERATION",
@@ -31,33 +31,33 @@ _LIVE_MEMBERS = {
     113: "STALE_MEMBER_EPOCH",
 }
 _HINTS = {
-    12: "The brokers' offset.metadata.max.bytes is the limit of the metadata.",
+    12: "The brokers' offset.metadata.max.bytes limits the metadata.",
     24: "Choose another kafka.group.id.",
-    28: "Brokers can't write what is committed: see offset.metadata.max.bytes, and message.max.bytes"
+    28: "Brokers cannot write the commit: check offset.metadata.max.bytes, and message.max.bytes"
     " of __consumer_offsets.",
-    GROUP_ID_NOT_FOUND: "See whether its name is right, and whether it is a group of consumers.",
+    GROUP_ID_NOT_FOUND: "Check its name, and that it is a consumer group.",
     _TOPIC_AUTHORIZATION_FAILED: "Grant the principal Read on the topic (to see offsets: Describe)"
     " in the cluster's ACLs.",
     _GROUP_AUTHORIZATION_FAILED: "Grant the principal Read on the group (to see it: Describe, to delete it:"
     " Delete) in the cluster's ACLs.",
 }
 _NAMED = 10
-"""Partitions that an error lists."""
+"""How many partitions an error lists."""
 
 
 def group_error(
     code: int, doing: str, group: str, partition: TopicPartition | None = None, *, rest: str = ""
 ) -> KafkaLogError:
-    """The error for a code that no retry mends.
+    """The error for a code that no retry cures.
 
-    :param doing: what was asked, the group included.
-    :param rest: what became of the other partitions.
+    :param doing: the action, with the group's name.
+    :param rest: what happened to the other partitions.
     """
     where = "" if group in doing else f" (group {group})"
     message = f"{doing}{where}: {name_of(code)}{rest}"
     if code in _LIVE_MEMBERS:
         return GroupError(
-            f"{doing}{where}: the group has live members, {name_of(code)}{rest}",
+            f"{doing}{where}: the group has live members ({name_of(code)}){rest}",
             topic_partition=partition,
             hint=_STOP_THEM,
         )
@@ -70,20 +70,20 @@ def group_error(
     return error_of(code, f"{doing}{where}", topic_partition=partition)
 
 
-def commit_error(group: str, failed: Mapping[TopicPartition, int], asked: int) -> KafkaLogError:
-    """The error for a commit that brokers have refused for these partitions, by their codes."""
-    return _partial(f"Committing offsets of group {group}", group, failed, asked, "committed")
+def commit_error(group: str, failed: Mapping[TopicPartition, int], total: int) -> KafkaLogError:
+    """The error for a commit that brokers refused for these partitions, each with its error code."""
+    return _partial(f"Committing offsets of group {group}", group, failed, total, "committed")
 
 
-def deletion_error(group: str, failed: Mapping[TopicPartition, int], asked: int) -> KafkaLogError:
-    """The same for offsets that are to be deleted."""
-    return _partial(f"Deleting offsets of group {group}", group, failed, asked, "deleted")
+def deletion_error(group: str, failed: Mapping[TopicPartition, int], total: int) -> KafkaLogError:
+    """The same for a deletion of offsets."""
+    return _partial(f"Deleting offsets of group {group}", group, failed, total, "deleted")
 
 
 def _partial(
-    doing: str, group: str, failed: Mapping[TopicPartition, int], asked: int, done: str
+    doing: str, group: str, failed: Mapping[TopicPartition, int], total: int, done: str
 ) -> KafkaLogError:
-    # Of several troubles the hint is about the first; all of them are named.
+    # The message names all codes; the hint is about the first.
     by_code: dict[int, list[TopicPartition]] = {}
     for partition, code in sorted(failed.items()):
         by_code.setdefault(code, []).append(partition)
@@ -92,7 +92,9 @@ def _partial(
         rest = ""
     else:
         rest = f" for {listed(first, _NAMED)}"
-        rest += "".join(f", {name_of(its)} for {listed(partitions, _NAMED)}" for its, partitions in others)
-    if asked > len(failed):
-        rest += f"; the other {asked - len(failed)} are {done}"
+        rest += "".join(
+            f", {name_of(other)} for {listed(partitions, _NAMED)}" for other, partitions in others
+        )
+    if total > len(failed):
+        rest += f"; the other {total - len(failed)} are {done}"
     return group_error(code, doing, group, first[0] if len(failed) == 1 else None, rest=rest)

@@ -1,7 +1,7 @@
 """The consumer groups of a cluster: see :class:`pyspark_kafkalog.model.GroupOffsets`.
 
-A commit is that of a group without members (generation -1, no member id), as
-Kafka's AdminClient.alterConsumerGroupOffsets makes it: brokers take it while the
+A commit is made as for a group without members (generation -1, no member id), like
+that of Kafka's AdminClient.alterConsumerGroupOffsets: brokers accept it while the
 group is empty.
 """
 
@@ -21,7 +21,7 @@ from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, Consume
 from pyspark_kafkalog.broker.cluster import metadata
 from pyspark_kafkalog.broker.cluster.cluster import Cluster, cluster_of
 from pyspark_kafkalog.broker.cluster.coordinator import call_coordinators
-from pyspark_kafkalog.broker.cluster.leaders import ask_leaders
+from pyspark_kafkalog.broker.cluster.leaders import call_leaders_once
 from pyspark_kafkalog.broker.fetch import list_offsets
 from pyspark_kafkalog.broker.groups.describe_request import ConsumerGroupDescribeRequest
 from pyspark_kafkalog.broker.groups.errors import (
@@ -31,6 +31,7 @@ from pyspark_kafkalog.broker.groups.errors import (
     group_error,
 )
 from pyspark_kafkalog.broker.wire.answers import UNREADABLE
+from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.broker.wire.error_codes import UNKNOWN_TOPIC_OR_PARTITION, Refused, is_retriable
 from pyspark_kafkalog.errors import KafkaLogError, UnsupportedVersionError
 from pyspark_kafkalog.model import CommittedOffset, Group, GroupMember, TopicPartition
@@ -39,10 +40,10 @@ from pyspark_kafkalog.options.brokers import ConnectionOptions
 _BEFORE_TOPIC_IDS = 9
 """The last version of OffsetCommit and OffsetFetch that names topics."""
 _FIRST_WITH_ALL = 2
-"""The first version of OffsetFetch that tells all partitions, and of OffsetCommit that tells the member."""
+"""The first version of OffsetFetch that returns all partitions, and of OffsetCommit with a member id."""
 _DEAD = "Dead"
 _EPOCHS_WITHIN = 1.0
-"""Seconds in which leaders have to tell their epochs, or half of what a commit may take."""
+"""Seconds that leaders have to give their epochs, or half the time for the commit if that is less."""
 
 _log = logging.getLogger("pyspark_kafkalog")
 
@@ -50,9 +51,9 @@ Answer = TypeVar("Answer")
 
 
 class BrokerGroups:
-    """The groups of a cluster, over the connections that the calling thread keeps to it.
+    """The groups of a cluster, over the calling thread's connections to it.
 
-    :param timeout: seconds that one request may take with all its repetitions, by default request.timeout.ms.
+    :param timeout: seconds for a request with all retries, by default request.timeout.ms.
     """
 
     def __init__(self, connection: ConnectionOptions, *, timeout: float | None = None) -> None:
@@ -64,38 +65,40 @@ class BrokerGroups:
         return cluster_of(self._options)
 
     def group_ids(self) -> tuple[str, ...]:
-        """The groups of every type that there are, sorted; those that the ACLs let us see."""
+        """All groups of every type, sorted; ACLs may hide some."""
         return tuple(sorted(self._listed()))
 
     def describe(self, groups: Collection[str]) -> dict[str, Group]:
-        """Those of ``groups`` that exist; of groups that are not for consumers, the members are left out."""
+        """Those of ``groups`` that exist; members are left out of groups that are not consumer groups."""
         found = self._described(
-            groups, lambda its: DescribeGroupsRequest(groups=list(its), include_authorized_operations=False)
+            groups, lambda ids: DescribeGroupsRequest(groups=list(ids), include_authorized_operations=False)
         )
         missing = set(groups) - found.keys()
         if missing:
             try:
                 found |= self._described(
                     missing,
-                    lambda its: ConsumerGroupDescribeRequest(
-                        group_ids=list(its), include_authorized_operations=False
+                    lambda ids: ConsumerGroupDescribeRequest(
+                        group_ids=list(ids), include_authorized_operations=False
                     ),
                 )
             except UnsupportedVersionError:
-                return found  # such a broker has no other groups either
-        if set(groups) - found.keys():
-            listed = self._listed().items()
+                return found  # such brokers have no other groups either
+        missing -= found.keys()
+        if missing:
             found |= {
-                name: its for name, its in listed if name in missing - found.keys() and its.state != _DEAD
+                name: group
+                for name, group in self._listed().items()
+                if name in missing and group.state != _DEAD
             }
         return found
 
     def committed(
         self, group: str, partitions: Collection[TopicPartition] | None = None
     ) -> dict[TopicPartition, CommittedOffset]:
-        """What ``group`` has committed, for all partitions or for these; without those that have nothing.
+        """The offsets that ``group`` has committed, for all partitions or for these.
 
-        Transactions that are open are waited for (require_stable, KIP-447; Kafka 2.5 and newer).
+        Open transactions are waited for (require_stable, KIP-447; since Kafka 2.5).
         """
         if partitions is not None and not partitions:
             return {}
@@ -113,32 +116,32 @@ class BrokerGroups:
         return {p: offset for p, offset in answer.items() if isinstance(offset, CommittedOffset)}
 
     def commit(self, group: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-        """Commit as a group without members, all or what the error does not name.
+        """Commit as a group without members. If an error names partitions, the others are committed.
 
-        :raises GroupError: if the group has live members, or if brokers refuse what is committed.
+        :raises GroupError: if the group has live members, or if brokers refuse an offset.
         :raises AuthorizationError: if the ACLs deny the group or a topic.
         """
         if not offsets:
             return
-        begun = time.monotonic()
+        started = time.monotonic()
+        deadline = Deadline.after(self._timeout)
         request = _commit_request(group, self._with_epochs(offsets))
 
         def read(response: Any) -> dict[TopicPartition, int] | Refused:
-            is_proven = time.monotonic() - begun >= metadata.PROVEN_AFTER
+            is_proven = time.monotonic() - started >= metadata.PROVEN_AFTER
             codes = {
                 TopicPartition(topic.name, answer.partition_index): answer.error_code
                 for topic in response.topics
                 for answer in topic.partitions
             }
             for code in codes.values():
-                # Brokers hear of a new partition in turn.
+                # Brokers learn of a new partition one after the other.
                 if is_retriable(code) and not (code == UNKNOWN_TOPIC_OR_PARTITION and is_proven):
                     return Refused(code)
             return codes
 
-        timeout = self._timeout - (time.monotonic() - begun)
         doing = f"Committing offsets of group {group}"
-        codes = self._call(group, request, read, doing, _FIRST_WITH_ALL, _BEFORE_TOPIC_IDS, timeout)
+        codes = self._call(group, request, read, doing, _FIRST_WITH_ALL, _BEFORE_TOPIC_IDS, deadline)
         if isinstance(codes, Refused):
             raise group_error(codes.error_code, doing, group)
         failed = {partition: codes.get(partition, -1) for partition in offsets if codes.get(partition, -1)}
@@ -146,7 +149,7 @@ class BrokerGroups:
             raise commit_error(group, failed, len(offsets))
 
     def delete_offsets(self, group: str, partitions: Collection[TopicPartition]) -> None:
-        """Forget what ``group`` has committed for these partitions; no error where there is nothing.
+        """Delete the offsets that ``group`` has committed for these partitions; missing ones are no error.
 
         :raises GroupError: if a live member is subscribed to their topics.
         :raises UnsupportedVersionError: if the brokers are older than Kafka 2.4.
@@ -157,7 +160,7 @@ class BrokerGroups:
         topics = [
             kind(
                 name=topic,
-                partitions=[kind.OffsetDeleteRequestPartition(partition_index=its) for its in numbers],
+                partitions=[kind.OffsetDeleteRequestPartition(partition_index=number) for number in numbers],
             )
             for topic, numbers in _by_topic(partitions).items()
         ]
@@ -167,7 +170,7 @@ class BrokerGroups:
                 group, OffsetDeleteRequest(group_id=group, topics=topics), _read_deleted, doing
             )
         except UnsupportedVersionError as e:
-            hint = "OffsetDelete came with Kafka 2.4. To forget all of the group, delete it."
+            hint = "OffsetDelete needs Kafka 2.4. To delete all of its offsets, delete the group."
             raise UnsupportedVersionError(e.message, broker=e.broker, hint=hint) from None
         if isinstance(codes, Refused):
             if codes.error_code != GROUP_ID_NOT_FOUND:
@@ -178,7 +181,7 @@ class BrokerGroups:
             raise deletion_error(group, failed, len(partitions))
 
     def delete_group(self, group: str) -> None:
-        """Forget all of a group.
+        """Delete a group with all of its offsets.
 
         :raises GroupError: if it has live members, or does not exist.
         """
@@ -193,30 +196,39 @@ class BrokerGroups:
             raise group_error(code, doing, group)
 
     def _listed(self) -> dict[str, Group]:
-        # The first versions tell no states.
+        # The first versions give no states.
         responses = self._cluster.call_brokers(
             ListGroupsRequest(states_filter=[], types_filter=[]),
             doing="Listing groups",
             error_code=lambda response: int(response.error_code),
-            timeout=self._timeout,
+            deadline=Deadline.after(self._timeout),
         )
         return {
-            its.group_id: Group(its.group_id, its.group_state or "", its.protocol_type, coordinator=node_id)
+            group.group_id: Group(
+                group.group_id, group.group_state or "", group.protocol_type, coordinator=node_id
+            )
             for node_id, response in responses.items()
-            for its in response.groups
+            for group in response.groups
         }
 
-    def _described(self, groups: Collection[str], ask: Callable[[Sequence[str]], Any]) -> dict[str, Group]:
+    def _described(
+        self, groups: Collection[str], make_request: Callable[[Sequence[str]], Any]
+    ) -> dict[str, Group]:
         doing = "Describing groups"
         answers: dict[str, Group | Refused] = call_coordinators(
-            self._cluster, groups, ask, _read_described, doing=doing, timeout=self._timeout
+            self._cluster,
+            groups,
+            make_request,
+            _read_described,
+            doing=doing,
+            deadline=Deadline.after(self._timeout),
         )
         found: dict[str, Group] = {}
         for name, answer in answers.items():
             if isinstance(answer, Refused):
                 if answer.error_code != GROUP_ID_NOT_FOUND:
                     raise group_error(answer.error_code, doing, name)
-            elif answer.state != _DEAD:  # said of what doesn't exist, too
+            elif answer.state != _DEAD:  # also the state of a group that does not exist
                 coordinator = self._cluster.coordinators.get(name)
                 found[name] = replace(answer, coordinator=-1 if coordinator is None else coordinator.node_id)
         return found
@@ -224,24 +236,24 @@ class BrokerGroups:
     def _with_epochs(
         self, offsets: Mapping[TopicPartition, CommittedOffset]
     ) -> dict[TopicPartition, CommittedOffset]:
-        """With the newest epochs of the leaders' logs, where none are given.
+        """The offsets, with the newest epochs of the leaders' logs where they have none.
 
-        An epoch older than that of the last record would make consumers see a truncated
-        log (KIP-320), as metadata does after an election; a newer one does no harm.
+        With an epoch older than that of the last record, such as metadata has after an election,
+        consumers would see a truncated log (KIP-320); a newer one does no harm.
         """
         unknown = [partition for partition, offset in offsets.items() if offset.leader_epoch < 0]
         epochs: Mapping[TopicPartition, int] = {}
         try:
-            epochs = ask_leaders(
+            epochs = call_leaders_once(
                 self._cluster,
                 unknown,
                 list_offsets.epoch_requests,
                 list_offsets.read_epochs,
-                timeout=min(self._timeout / 2, _EPOCHS_WITHIN),
+                deadline=Deadline.after(min(self._timeout / 2, _EPOCHS_WITHIN)),
                 min_version=list_offsets.FIRST_WITH_EPOCH,
                 max_version=list_offsets.MAX_VERSION,
             )
-        except KafkaLogError as e:  # a commit without them is good, too
+        except KafkaLogError as e:  # a commit without epochs is valid, too
             _log.debug("Committing without leader epochs: %s", e)
         return {
             partition: replace(offset, leader_epoch=epochs.get(partition, offset.leader_epoch))
@@ -256,7 +268,7 @@ class BrokerGroups:
         doing: str,
         min_version: int = 0,
         max_version: int | None = None,
-        timeout: float | None = None,
+        deadline: Deadline | None = None,
     ) -> Answer | Refused:
         return call_coordinators(
             self._cluster,
@@ -264,7 +276,7 @@ class BrokerGroups:
             lambda _: request,
             lambda response: {group: read(response)},
             doing=doing,
-            timeout=self._timeout if timeout is None else timeout,
+            deadline=deadline or Deadline.after(self._timeout),
             min_version=min_version,
             max_version=max_version,
         )[group]
@@ -305,29 +317,29 @@ def _commit_request(group: str, offsets: Mapping[TopicPartition, CommittedOffset
 
 
 def _fetch_request(group: str, partitions: Collection[TopicPartition] | None) -> Any:
-    """In the layout of one group (to version 7) and in that of several."""
-    several = OffsetFetchRequest.OffsetFetchRequestGroup
-    topics, topics_of_several = None, None
+    """With the fields of one group (until version 7) and with those of several groups."""
+    kind = OffsetFetchRequest.OffsetFetchRequestGroup
+    topics, topics_of_group = None, None
     if partitions is not None:
         by_topic = _by_topic(partitions)
         topics = [
             OffsetFetchRequest.OffsetFetchRequestTopic(name=topic, partition_indexes=numbers)
             for topic, numbers in by_topic.items()
         ]
-        topics_of_several = [
-            several.OffsetFetchRequestTopics(name=topic, partition_indexes=numbers)
+        topics_of_group = [
+            kind.OffsetFetchRequestTopics(name=topic, partition_indexes=numbers)
             for topic, numbers in by_topic.items()
         ]
-    its = several(group_id=group, member_id=None, member_epoch=-1, topics=topics_of_several)
-    return OffsetFetchRequest(group_id=group, topics=topics, groups=[its], require_stable=True)
+    groups = [kind(group_id=group, member_id=None, member_epoch=-1, topics=topics_of_group)]
+    return OffsetFetchRequest(group_id=group, topics=topics, groups=groups, require_stable=True)
 
 
 def _read_fetched(response: Any) -> dict[TopicPartition, CommittedOffset | Refused | None] | Refused:
-    its = response.groups[0] if response.groups else response
-    if its.error_code:
-        return Refused(its.error_code)
+    group = response.groups[0] if response.groups else response
+    if group.error_code:
+        return Refused(group.error_code)
     found: dict[TopicPartition, CommittedOffset | Refused | None] = {}
-    for topic in its.topics:
+    for topic in group.topics:
         for answer in topic.partitions:
             partition = TopicPartition(topic.name, answer.partition_index)
             if answer.error_code and answer.error_code != UNKNOWN_TOPIC_OR_PARTITION:
@@ -354,27 +366,29 @@ def _read_deleted(response: Any) -> dict[TopicPartition, int] | Refused:
 
 
 def _read_described(response: Any) -> dict[str, Group | Refused]:
-    """From an answer to DescribeGroups or ConsumerGroupDescribe."""
+    """From a response to DescribeGroups or ConsumerGroupDescribe."""
     return {
-        its.group_id: Refused(its.error_code) if its.error_code else _group(its) for its in response.groups
+        group.group_id: Refused(group.error_code) if group.error_code else _group(group)
+        for group in response.groups
     }
 
 
-def _group(its: Any) -> Group:
-    of_consumers = hasattr(its, "assignor_name")
+def _group(group: Any) -> Group:
+    of_consumers = hasattr(group, "assignor_name")
     members = tuple(
         GroupMember(
             member.member_id,
             member.client_id,
             member.client_host,
-            tuple(sorted(_assigned(member) if of_consumers else _decoded(member, its.protocol_type))),
+            tuple(sorted(_assigned(member) if of_consumers else _decoded(member, group.protocol_type))),
         )
-        for member in its.members
+        for member in group.members
     )
-    protocol_type, protocol = (
-        (ConsumerProtocolType, its.assignor_name) if of_consumers else (its.protocol_type, its.protocol_data)
-    )
-    return Group(its.group_id, its.group_state, protocol_type, protocol, members)
+    if of_consumers:
+        protocol_type, protocol = ConsumerProtocolType, group.assignor_name
+    else:
+        protocol_type, protocol = group.protocol_type, group.protocol_data
+    return Group(group.group_id, group.group_state, protocol_type, protocol, members)
 
 
 def _assigned(member: Any) -> Iterable[TopicPartition]:
@@ -383,15 +397,15 @@ def _assigned(member: Any) -> Iterable[TopicPartition]:
 
 
 def _decoded(member: Any, protocol_type: str) -> list[TopicPartition]:
-    """What the leader of a classic group of consumers assigned: bytes that brokers don't look into."""
+    """The assignment by the leader of a classic consumer group: bytes that brokers do not interpret."""
     if protocol_type != ConsumerProtocolType or not member.member_assignment:
         return []
     try:
         assignment = ConsumerProtocolAssignment.decode(bytes(member.member_assignment))
         return [
-            TopicPartition(its.topic, number)
-            for its in assignment.assigned_partitions
-            for number in its.partitions
+            TopicPartition(assigned.topic, number)
+            for assigned in assignment.assigned_partitions
+            for number in assigned.partitions
         ]
     except UNREADABLE:
         return []

@@ -1,4 +1,4 @@
-"""What a producer does about the error codes of a ProduceResponse (Kafka's Errors and Sender)."""
+"""How a producer reacts to the error codes of a ProduceResponse (Kafka's Errors and Sender)."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from pyspark_kafkalog.broker.wire.error_codes import wants_refresh
 
 
 class Reaction(enum.Enum):
-    """What becomes of a record batch that a broker has answered for."""
+    """What happens to a record batch after a broker's response."""
 
     DONE = enum.auto()
     """It is in the log."""
     RETRY = enum.auto()
     """It is sent again, to the same broker."""
     REFRESH = enum.auto()
-    """It is sent again, once the leader has been looked up."""
+    """It is sent again, after the leader has been looked up."""
     RETRY_BEHIND = enum.auto()
-    """It is sent again if a batch before it is still to come, and else is :data:`FAIL`."""
+    """It is sent again if a batch before it is still to be written; otherwise it is :data:`FAIL`."""
     FAIL = enum.auto()
-    """It cannot be written, now or later."""
+    """It can never be written."""
 
 
 _NO_ERROR = 0
@@ -29,7 +29,7 @@ _TOPIC_AUTHORIZATION_FAILED = 29
 _CLUSTER_AUTHORIZATION_FAILED = 31
 _OUT_OF_ORDER_SEQUENCE_NUMBER = 45
 _DUPLICATE_SEQUENCE_NUMBER = 46
-"""Of a batch that was sent twice, and whose offset the broker doesn't know any more."""
+"""The code for a batch that was sent twice, and whose offset the broker no longer knows."""
 _RETRIED = {
     2: "CORRUPT_MESSAGE",
     7: "REQUEST_TIMED_OUT",
@@ -42,28 +42,28 @@ DENIED = frozenset({_TOPIC_AUTHORIZATION_FAILED, _CLUSTER_AUTHORIZATION_FAILED})
 
 _NEW_ID = "The next attempt takes a new producer id."
 _HINTS = {
-    -1: "The broker's own log tells more.",
-    _MESSAGE_TOO_LARGE: "Lower kafka.batch.size below the topic's max.message.bytes, or raise that.",
-    17: "Internal topics can't be written to.",
+    -1: "See the broker's own log.",
+    _MESSAGE_TOO_LARGE: "Lower kafka.batch.size below the topic's max.message.bytes, or raise the latter.",
+    17: "Internal topics cannot be written to.",
     _RECORD_LIST_TOO_LARGE: "Lower kafka.batch.size.",
     _TOPIC_AUTHORIZATION_FAILED: "Grant the principal Write on the topic in the cluster's ACLs.",
-    _CLUSTER_AUTHORIZATION_FAILED: "Brokers before Kafka 2.8 want IdempotentWrite on the cluster: grant it,"
-    " or set kafka.enable.idempotence to false.",
+    _CLUSTER_AUTHORIZATION_FAILED: "Brokers before Kafka 2.8 require IdempotentWrite on the cluster: grant"
+    " it, or set kafka.enable.idempotence to false.",
     32: "The topic's message.timestamp.before.max.ms or message.timestamp.after.max.ms refuses a timestamp.",
-    _OUT_OF_ORDER_SEQUENCE_NUMBER: "The leader doesn't hold what was acknowledged before, as after an unclean"
-    f" leader election. {_NEW_ID}",
-    43: "The topic's message.format.version is below 0.11, where writes can't be idempotent: raise it, or set"
+    _OUT_OF_ORDER_SEQUENCE_NUMBER: "The leader lacks records acknowledged before, as after an unclean leader"
+    f" election. {_NEW_ID}",
+    43: "The topic's message.format.version is below 0.11, so writes cannot be idempotent: raise it, or set"
     " kafka.enable.idempotence to false.",
     47: _NEW_ID,
     59: _NEW_ID,
     76: "zstd needs Kafka 2.1: change kafka.compression.type.",
-    87: "A compacted topic takes no record without a key, for example.",
+    87: "For example, a compacted topic accepts only records with keys.",
     90: _NEW_ID,
 }
 
 
 def reaction_to(code: int) -> Reaction:
-    """What to do about a code."""
+    """How to react to a code."""
     if code in (_NO_ERROR, _DUPLICATE_SEQUENCE_NUMBER):
         return Reaction.DONE
     if code == _OUT_OF_ORDER_SEQUENCE_NUMBER:
@@ -74,7 +74,7 @@ def reaction_to(code: int) -> Reaction:
 
 
 def hint_for(code: int, records: int) -> str | None:
-    """What a user can do about a code that ends a write, for a record batch of so many records."""
+    """What a user can do about a code that ends a write; ``records`` is the size of the record batch."""
     if code in TOO_LARGE and records == 1:
         return (
             "Raise the topic's max.message.bytes, set kafka.compression.type, or split values: set"

@@ -1,8 +1,7 @@
-"""ProduceRequest, versions 3 to 11, as pieces to be sent one behind the other.
+"""ProduceRequest, versions 3 to 11, as pieces to be sent one after the other.
 
-The record batches are pieces of their own, so that their bytes go from where
-they were encoded to the socket without a copy; kafka-python's encoder copies
-them twice.
+Each record batch is its own piece, so that its bytes go from where they were
+encoded to the socket without a copy; kafka-python's encoder copies them twice.
 """
 
 from __future__ import annotations
@@ -16,14 +15,14 @@ from pyspark_kafkalog.model import TopicPartition
 MIN_VERSION = 3
 """The first that carries v2 record batches (KIP-98)."""
 MAX_VERSION = 11
-"""Versions from 12 on are for transactions of KIP-890 and name topics by their ids."""
+"""Later versions are for transactions of KIP-890 and name topics by their ids."""
 _FIRST_FLEXIBLE = 9
 
 
 def produce_request(
     version: int, acks: int, timeout_ms: int, batches: Iterable[tuple[TopicPartition, memoryview]]
 ) -> list[bytes | memoryview]:
-    """The body of the request, without its header; one record batch for a partition.
+    """The body of the request, without its header; one record batch per partition.
 
     transactional_id, acks, timeout_ms, [name, [index, records]]; from version 9 on
     lengths are varints of length + 1, and every struct ends in its tagged fields (KIP-482).

@@ -1,7 +1,6 @@
-"""Brokers as a sink: tasks produce, at least once as Spark's own sink does, and the commit reports.
+"""Brokers as a sink: tasks produce, at least once like Spark's own sink, and the commit reports.
 
-See :class:`pyspark_kafkalog.model.Sink`. It loads what it needs when it needs it, as it is
-made in many short-lived processes.
+See :class:`pyspark_kafkalog.model.Sink`. It imports late, as it is created in many short-lived processes.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _log = logging.getLogger("pyspark_kafkalog")
 
 @dataclass(frozen=True, slots=True)
 class BrokerSink:
-    """Writes at least once: what a task has produced stands, whatever becomes of its batch."""
+    """Writes at least once: what a task has produced stays, whatever happens to its batch."""
 
     needs_commit = False
 
@@ -39,7 +38,7 @@ class BrokerSink:
             from pyspark_kafkalog.broker.cluster.pool import note_reached
             from pyspark_kafkalog.broker.produce.producer import Producer
 
-        if batch.batch_id:  # the micro-batches before it were written
+        if batch.batch_id:  # earlier micro-batches were written
             note_reached(self.connection)
         return Producer(cluster_of(self.connection), self.produce, self.encode)
 
@@ -60,4 +59,4 @@ class BrokerSink:
             )
 
     def abort(self, batch: QueryBatch) -> None:
-        """Nothing can be taken back."""
+        """Do nothing: produced records cannot be withdrawn."""

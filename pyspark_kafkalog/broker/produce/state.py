@@ -1,19 +1,19 @@
-"""The state of a producer: which record batches to send to whom, and what their answers mean. Sends nothing.
+"""The state of a producer: which record batches to send where, and what responses mean. It does no I/O.
 
 The rules are those of Kafka's RecordAccumulator and Sender, with KIP-98 and
 KIP-360 for the order of idempotent batches:
 
-- A request carries one record batch a partition, as brokers allow no more.
-- The batches of a partition are sent in order, several one behind the other
-  only if the partition has acknowledged one since it began or last failed. For
-  a broker that knows nothing of a producer takes any sequence number for its
-  first, so a batch must not overtake the first one; and a batch that failed has
-  to be in the log before those behind it.
-- A failed batch is sent again, byte for byte, so that a broker that has it
-  knows it again. Others are not.
+- A request carries one record batch per partition, as brokers allow no more.
+- The batches of a partition are sent in order, and several in a row only after
+  the partition has acknowledged one since the start or its last failure. For a
+  broker that does not know a producer accepts any first sequence number, so no
+  batch may overtake the first one; and a batch that failed has to be in the log
+  before those behind it.
+- A failed batch is sent again, byte for byte, so that a broker that already has it
+  recognizes it. No other batch is sent twice.
 
-Times are seconds of one monotonic clock, and are told by the caller, who may
-stop it while it is not able to send.
+Times are seconds of one monotonic clock. The caller passes them in, and may stop
+the clock while it cannot send.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from pyspark_kafkalog.model import PartitionResult, TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class ProduceLimits:
-    """What bounds a producer; times in seconds. Kafka's producer configs of the same names."""
+    """The limits of a producer, named like Kafka's producer configs; times in seconds."""
 
     max_in_flight: int = 5
     max_request_size: int = 1048576
@@ -42,7 +42,7 @@ class ProduceLimits:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a broker said of one partition of a request."""
+    """A broker's answer for one partition of a request."""
 
     error_code: int
     base_offset: int = -1
@@ -55,7 +55,7 @@ class Answer:
 
 @dataclass(slots=True, eq=False)
 class Batch:
-    """One record batch. ``number`` is its place among those of its partition."""
+    """One record batch. ``number`` is its place among the batches of its partition."""
 
     partition: TopicPartition
     data: memoryview
@@ -63,13 +63,13 @@ class Batch:
     number: int
     created: float
     attempts: int = 0
-    trouble: str = "it was not sent yet"
+    last_error: str = "not sent yet"
     done: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Request:
-    """What to send to a broker, all at once: one batch each of several partitions."""
+    """What to send to a broker at once: one batch each of several partitions."""
 
     node: int
     batches: Sequence[Batch]
@@ -78,16 +78,16 @@ class Request:
 @dataclass(slots=True, eq=False)
 class _Partition:
     waiting: deque[Batch]
-    """In the order of their numbers; those that failed come before those that were never sent."""
+    """In the order of their numbers, so failed batches come before those never sent."""
     leader: int | None = None
     in_flight: int = 0
     in_flight_node: int | None = None
     acknowledges: bool = False
-    """Whether the last answer, if any, was a good one."""
+    """Whether the last answer, if any, was a success."""
     not_before: float = 0.0
-    """No earlier than then is anything sent, or the leader looked up."""
+    """Before this time nothing is sent, and the leader is not looked up."""
     look_ups: int = 0
-    """Those in a row that found no leader."""
+    """How many look-ups in a row found no leader."""
     appended: int = 0
     records: int = 0
     batches: int = 0
@@ -95,16 +95,16 @@ class _Partition:
     last_offset: int = -1
 
     def may_follow(self, node: int) -> bool:
-        """Whether no answer has to come before the next batch is sent, at ``not_before``."""
+        """Whether the next batch may be sent, from ``not_before`` on, without waiting for an answer."""
         return self.in_flight == 0 or (self.acknowledges and self.in_flight_node == node)
 
 
 class ProduceState:
     """The queues of one producer.
 
-    The caller appends, looks up the leaders of :meth:`leaderless` partitions, asks
-    for requests and sends them, tells what came of them, broker by broker in the
-    order in which it sent them, and calls :meth:`check_expired` before it waits.
+    The caller appends, looks up the leaders of :meth:`leaderless` partitions, takes
+    requests and sends them, reports their outcomes, for each broker in the order in
+    which it sent them, and calls :meth:`check_expired` before it waits.
     """
 
     def __init__(self, limits: ProduceLimits) -> None:
@@ -113,18 +113,18 @@ class ProduceState:
         self._limits = limits
         self._partitions: dict[TopicPartition, _Partition] = {}
         self._ready: defaultdict[int, dict[TopicPartition, _Partition]] = defaultdict(dict)
-        """By leader, the partitions with batches to send, the next one to be served first."""
+        """By leader, the partitions with batches to send, in the order in which they are served."""
         self._leaderless: dict[TopicPartition, _Partition] = {}
-        """Those with batches to send and no known leader."""
+        """Partitions with batches to send and no known leader."""
         self._in_flight: defaultdict[int, deque[Request]] = defaultdict(deque)
         self._held_until: dict[int, float] = {}
-        """When a broker may be sent to again that throttles us."""
+        """Until when a broker that throttles us must not be sent anything."""
         self._by_age: deque[Batch] = deque()
 
     def append(
         self, partition: TopicPartition, batches: Iterable[tuple[memoryview, int]], now: float
     ) -> None:
-        """Queue record batches, each with its number of records, behind those of the same partition."""
+        """Queue record batches, each with its number of records, behind the partition's earlier ones."""
         state = self._partitions.get(partition)
         if state is None:
             state = self._partitions[partition] = _Partition(deque())
@@ -139,32 +139,32 @@ class ProduceState:
             self._queue(state.leader).setdefault(partition, state)
 
     def leaderless(self, now: float) -> list[TopicPartition]:
-        """Partitions with batches to send whose leader is to be looked up now."""
+        """Partitions with batches to send whose leader should be looked up now."""
         return [partition for partition, state in self._leaderless.items() if now >= state.not_before]
 
     def set_leaders(self, leaders: Mapping[TopicPartition, int]) -> None:
-        """Who leads each partition."""
+        """Note the leaders of partitions."""
         for partition, leader in leaders.items():
             state = self._partitions.get(partition)
             if state is not None and state.leader != leader:
                 self._move(partition, state, leader)
 
     def no_leader(self, partitions: Iterable[TopicPartition], reason: str, now: float) -> None:
-        """A look-up did not find these partitions' leaders: the next one has to wait."""
+        """Note that a look-up did not find these leaders: the next look-up has to wait."""
         for partition in partitions:
             state = self._partitions[partition]
             self._move(partition, state, None)
             state.not_before = now + self._backoff(state.look_ups)
             state.look_ups += 1
             if state.waiting:
-                state.waiting[0].trouble = reason
+                state.waiting[0].last_error = reason
 
     def _backoff(self, earlier: int) -> float:
-        """The pause before another attempt, after so many of them (KIP-580)."""
+        """The pause before another attempt, after ``earlier`` attempts (KIP-580)."""
         return min(self._limits.retry_backoff * 2.0 ** min(earlier, 30), self._limits.retry_backoff_max)
 
     def next_request(self, now: float) -> Request | None:
-        """A request to be sent at once, if there is one; then ask again."""
+        """A request to send now, if there is one; call again until there is none."""
         for node, ready in self._ready.items():
             if ready and self._has_room(node) and now >= self._held_until.get(node, 0.0):
                 batches = self._take(node, ready, now)
@@ -187,7 +187,7 @@ class ProduceState:
             size = next_size
             batch = state.waiting.popleft()
             batch.attempts += 1
-            batch.trouble = "no answer came"
+            batch.last_error = "no response came"
             batches.append(batch)
             state.in_flight += 1
             state.in_flight_node = node
@@ -198,44 +198,44 @@ class ProduceState:
         return batches
 
     def throttled(self, node: int, until: float) -> None:
-        """The broker wants to be sent nothing before then (KIP-219)."""
+        """Note that the broker wants no requests before then (KIP-219)."""
         self._held_until[node] = until
         for state in self._ready[node].values():
-            state.waiting[0].trouble = "a quota of the cluster throttles this client"
+            state.waiting[0].last_error = "a quota of the cluster throttles this client"
 
     def in_flight(self, node: int | None = None) -> int:
-        """Requests that wait for an answer, of one broker or of all."""
+        """How many requests wait for a response, from one broker or from all."""
         if node is not None:
             return len(self._in_flight[node])
         return sum(map(len, self._in_flight.values()))
 
     def nodes_in_flight(self) -> list[int]:
-        """The brokers that owe an answer."""
+        """The brokers that owe a response."""
         return [node for node, requests in self._in_flight.items() if requests]
 
     def answered(self, node: int, answers: Mapping[TopicPartition, Answer], now: float) -> None:
-        """The broker has answered the oldest of its requests in flight.
+        """Note the broker's response to the oldest of its requests in flight.
 
-        :raises KafkaLogError: if a batch can't be written.
+        :raises KafkaLogError: if a batch cannot be written.
         """
         for batch in self._in_flight[node].popleft().batches:
             answer = answers.get(batch.partition)
             if answer is None:
                 raise BrokerError(
-                    f"Broker {node} answered a request, but not for one of its partitions",
+                    f"A response of broker {node} lacks a partition of its request",
                     topic_partition=batch.partition,
                 )
-            self._settle(batch, answer, now)
+            self._handle_answer(batch, answer, now)
 
     def delivered(self, node: int) -> None:
-        """The oldest request to the broker is on its way, and no answer will come (acks=0)."""
+        """Note that the oldest request to the broker was sent, and gets no response (acks=0)."""
         for batch in self._in_flight[node].popleft().batches:
-            self._settle(batch, Answer(0), 0.0)
+            self._handle_answer(batch, Answer(0), 0.0)
 
     def lost(self, node: int, reason: str, now: float, *, unsent: Request | None = None) -> None:
-        """The connection to the broker is gone: what is in flight may have been written, or not.
+        """Note that the connection broke: what is in flight may or may not have been written.
 
-        :param unsent: the request that could not be sent as there was no connection.
+        :param unsent: the request that could not be sent for lack of a connection.
         :raises KafkaLogError: if a batch has no retry left.
         """
         for request in self._in_flight.pop(node, ()):
@@ -245,10 +245,10 @@ class ProduceState:
                     self._put_back(batch)
                 else:
                     self._retry(batch, reason, now, refresh=True)
-        if unsent is not None:  # nor can others that the broker leads be sent
+        if unsent is not None:  # the broker's other partitions cannot be sent either
             self.no_leader(list(self._ready[node]), reason, now)
 
-    def _settle(self, batch: Batch, answer: Answer, now: float) -> None:
+    def _handle_answer(self, batch: Batch, answer: Answer, now: float) -> None:
         state = self._partitions[batch.partition]
         reaction = reaction_to(answer.error_code)
         if reaction is Reaction.DONE:
@@ -265,31 +265,31 @@ class ProduceState:
             self.unacknowledged_bytes -= len(batch.data)
             batch.data = memoryview(b"")
         elif reaction is Reaction.FAIL or (
-            reaction is Reaction.RETRY_BEHIND and not self._is_behind(batch, state)
+            reaction is Reaction.RETRY_BEHIND and not self._waits_for_earlier(batch, state)
         ):
             raise _refused(batch, answer)
         else:
             self._retry(batch, answer.reason, now, refresh=reaction is Reaction.REFRESH)
 
     @staticmethod
-    def _is_behind(batch: Batch, state: _Partition) -> bool:
-        """Whether one before it has yet to be written; answers come in order, so that one waits already."""
+    def _waits_for_earlier(batch: Batch, state: _Partition) -> bool:
+        """Whether an earlier batch has yet to be written; answers come in order, so it is already waiting."""
         return bool(state.waiting) and state.waiting[0].number < batch.number
 
     def _retry(self, batch: Batch, reason: str, now: float, *, refresh: bool) -> None:
-        batch.trouble = reason
+        batch.last_error = reason
         if batch.attempts > self._limits.retries:
             raise BrokerError(
                 f"A record batch was not written in {batch.attempts} attempts: {reason}",
                 topic_partition=batch.partition,
-                hint="Raise kafka.retries, or leave it out: kafka.delivery.timeout.ms bounds the attempts.",
+                hint="Raise kafka.retries, or omit it: kafka.delivery.timeout.ms also limits the attempts.",
             )
         state = self._put_back(batch)
         state.not_before = now + self._backoff(batch.attempts - 1)
         self._move(batch.partition, state, None if refresh else state.leader)
 
     def _put_back(self, batch: Batch) -> _Partition:
-        """Let a batch wait again, in its place."""
+        """Queue a batch again, in its place."""
         state = self._partitions[batch.partition]
         state.in_flight -= 1
         state.acknowledges = False
@@ -302,7 +302,7 @@ class ProduceState:
         return state
 
     def _move(self, partition: TopicPartition, state: _Partition, leader: int | None) -> None:
-        """Let the partition be led so, and put it, if it has anything to send, where it is found."""
+        """Note the partition's leader, and move it, if it has anything to send, to that leader's queue."""
         self._queue(state.leader).pop(partition, None)
         state.leader = leader
         if state.waiting:
@@ -312,31 +312,31 @@ class ProduceState:
         return self._leaderless if leader is None else self._ready[leader]
 
     def check_expired(self, now: float) -> None:
-        """Nothing may wait longer than the delivery timeout.
+        """Fail if any batch has waited longer than the delivery timeout.
 
-        :raises KafkaLogError: that names the partition whose oldest batch does.
+        :raises KafkaLogError: with the partition of the oldest such batch.
         """
         oldest = self._oldest()
         if oldest is not None and now >= oldest.created + self._limits.delivery_timeout:
             raise BrokerError(
                 f"A record batch was not acknowledged within delivery.timeout.ms ="
                 f" {round(self._limits.delivery_timeout * 1000)}, in {oldest.attempts} attempts."
-                f" The last trouble: {oldest.trouble}",
+                f" Last error: {oldest.last_error}",
                 topic_partition=oldest.partition,
-                hint="See whether the partition's leader is up and reachable, or raise"
+                hint="Check that the partition's leader is up and reachable, or raise"
                 " kafka.delivery.timeout.ms, or lower kafka.buffer.memory if the cluster is slow."
-                " What was acknowledged before stays written.",
+                " Records acknowledged before stay written.",
             )
 
     def time_left(self, now: float) -> float:
-        """Seconds until the delivery timeout of what waits for the longest."""
+        """Seconds until the delivery timeout of the oldest batch."""
         oldest = self._oldest()
         return self._limits.delivery_timeout - (0.0 if oldest is None else max(now - oldest.created, 0.0))
 
     def wake_at(self) -> float | None:
-        """When there may be something to do without an answer from a broker; None if nothing waits.
+        """When there may be something to do without a response from a broker; None if nothing waits.
 
-        That may be in the past: a pause may end while something else is sent.
+        It may lie in the past: a pause may end while something else is sent.
         """
         oldest = self._oldest()
         if oldest is None:
@@ -359,7 +359,7 @@ class ProduceState:
 
     @property
     def is_idle(self) -> bool:
-        """Whether all that was appended is acknowledged."""
+        """Whether everything appended is acknowledged."""
         return self._oldest() is None
 
     def results(self) -> dict[TopicPartition, PartitionResult]:

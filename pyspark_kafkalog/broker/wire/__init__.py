@@ -1,1 +1,1 @@
-"""One connection: frames, strict answers, login, time limits and error codes."""
+"""One connection: frames, strict reading of responses, login, deadlines and error codes."""

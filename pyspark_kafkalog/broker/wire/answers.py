@@ -1,14 +1,14 @@
-"""What brokers answer, read strictly by Kafka's layouts, which kafka-python has.
+"""Reads responses strictly by Kafka's layouts, which kafka-python provides.
 
-kafka-python's own reader believes what it reads: varints may go on without end,
-text may reach beyond the answer, arrays and texts may be null where Kafka's
-layouts have no null, and each tagged field costs a copy of all that follows.
-Here nothing of that is taken: every length and count is checked against the
-bytes that are there, a varint has 5 bytes at most (Kafka's ByteUtils), null
-stands where the layout allows it, and an answer ends where its layout ends.
+kafka-python's own reader trusts its input: varints may run on forever, strings
+may reach past the end of the response, arrays and strings may be null where the
+layout forbids it, and each tagged field costs a copy of everything after it.
+This reader accepts none of that: it checks every length and count against the
+bytes available, a varint has at most 5 bytes (Kafka's ByteUtils), null appears
+only where the layout allows it, and a response ends where its layout ends.
 
-A response's header is: correlation id int32, from flexible versions on tagged
-fields (KIP-482), but never in ApiVersions (KIP-511).
+A response header is a correlation id int32, followed from flexible versions on by
+tagged fields (KIP-482), but never in ApiVersions (KIP-511).
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from kafka.protocol.metadata import ApiVersionsResponse
 
 Frame = bytes | bytearray | memoryview
 Read = Callable[[Frame, int], tuple[Any, int]]
-"""From a frame and a position in it to the value there, and the position behind it."""
+"""Takes a frame and a position; returns the value there and the position after it."""
 UNREADABLE = (ValueError, IndexError, KeyError, TypeError, AttributeError, OverflowError, struct.error)
-"""What reading an answer raises that is not what its layout, or sense, wants."""
+"""What reading raises when a response violates its layout or makes no sense."""
 
 _FIXED = {"int8": "b", "int16": "h", "uint16": "H", "int32": "i", "uint32": "I", "int64": "q"}
 _FIXED |= {"float64": "d", "bool": "?", "bitfield": "i"}
@@ -34,7 +34,7 @@ _LONGEST_VARINT = 5
 
 
 class Field(Protocol):
-    """A field of a layout, as kafka-python parses it."""
+    """A field of a layout, as parsed by kafka-python."""
 
     name: str
     type_str: str
@@ -51,10 +51,10 @@ class Field(Protocol):
 
 
 def read_header(response: Any, version: int, frame: Frame) -> tuple[int, int]:
-    """The correlation id of an answer, and the position of its body.
+    """The correlation id of a response, and the position of its body.
 
     :param response: kafka-python's response class.
-    :raises ValueError: or another of :data:`UNREADABLE`, if it is none.
+    :raises ValueError: or another of :data:`UNREADABLE`, if the header is malformed.
     """
     (correlation_id,) = struct.unpack_from(">i", frame)
     if response.API_KEY == ApiVersionsResponse.API_KEY or not response.flexible_version_q(version):
@@ -63,25 +63,26 @@ def read_header(response: Any, version: int, frame: Frame) -> tuple[int, int]:
 
 
 def read_body(response: Any, version: int, frame: Frame, position: int) -> Any:
-    """The answer whose body begins at ``position``; its fields have kafka-python's names.
+    """The response whose body begins at ``position``; its fields have kafka-python's names.
 
-    A field that the version has not is what Kafka's layout says it is then.
+    A field that the version lacks has the default of Kafka's layout.
 
     :param response: kafka-python's response class.
-    :raises ValueError: or another of :data:`UNREADABLE`, if it is none.
+    :raises ValueError: or another of :data:`UNREADABLE`, if the body is malformed.
     """
     if response.API_KEY == ApiVersionsResponse.API_KEY and frame[position : position + 2] != b"\0\0":
-        version = 0  # an error is always told in this layout (KIP-511)
+        version = 0  # an error always has this layout (KIP-511)
     answer, end = _layout(response.API_KEY, response[None], version)(frame, position)
     if end != len(frame):
-        raise ValueError(f"it ends at byte {end} of {len(frame)}")
+        raise ValueError(f"its layout ends at byte {end} of {len(frame)}")
     return answer
 
 
 def read_varint(frame: Frame, position: int) -> tuple[int, int]:
-    """An unsigned varint, and the position behind it.
+    """An unsigned varint, and the position after it.
 
-    :raises ValueError: if it has more than 5 bytes; IndexError if the frame ends in it.
+    :raises ValueError: if it has more than 5 bytes.
+    :raises IndexError: if the frame ends inside it.
     """
     value = frame[position]
     if value < 0x80:
@@ -101,28 +102,28 @@ def _layout(api_key: int, response: Any, version: int) -> Read:
 
 
 def _struct(name: str, fields: Mapping[str, Field], version: int, flexible: bool) -> Read:
-    """The reader of a struct, made as text as dataclasses make their methods: called for each partition."""
-    known = [its for its in fields.values() if its.for_version_q(version)]
-    untagged = [its for its in known if not its.tagged_field_q(version)]
-    scope: dict[str, Any] = {"its_class": type(name, (), {f.name: _default(f) for f in fields.values()})}
-    lines = ["its = its_class()"]
-    for is_fixed, run in groupby(untagged, lambda its: its.type_str in _FIXED and not its.is_array()):
+    """A reader of a struct, compiled from text like the methods of dataclasses: it runs per partition."""
+    known = [field for field in fields.values() if field.for_version_q(version)]
+    untagged = [field for field in known if not field.tagged_field_q(version)]
+    scope: dict[str, Any] = {"make": type(name, (), {f.name: _default(f) for f in fields.values()})}
+    lines = ["value = make()"]
+    for is_fixed, run in groupby(untagged, lambda field: field.type_str in _FIXED and not field.is_array()):
         if is_fixed:
-            run_of_fixed = list(run)
-            layout = struct.Struct(">" + "".join(_FIXED[its.type_str] for its in run_of_fixed))
+            fixed = list(run)
+            layout = struct.Struct(">" + "".join(_FIXED[field.type_str] for field in fixed))
             scope[f"unpack_{len(lines)}"] = layout.unpack_from
-            targets = "".join(f"its.{its.name}, " for its in run_of_fixed)
+            targets = "".join(f"value.{field.name}, " for field in fixed)
             lines.append(f"{targets}= unpack_{len(lines)}(frame, position); position += {layout.size}")
         else:
-            for its in run:
-                scope[f"read_{len(lines)}"] = _value(its, version, flexible)
-                lines.append(f"its.{its.name}, position = read_{len(lines)}(frame, position)")
+            for field in run:
+                scope[f"read_{len(lines)}"] = _value(field, version, flexible)
+                lines.append(f"value.{field.name}, position = read_{len(lines)}(frame, position)")
     if flexible:
         scope["tags"] = _tags(
             {f.tag: (f.name, _value(f, version, flexible)) for f in known if f not in untagged}
         )
-        lines.append("position = tags(frame, position, its.__dict__) if frame[position] else position + 1")
-    lines.append("return its, position")
+        lines.append("position = tags(frame, position, value.__dict__) if frame[position] else position + 1")
+    lines.append("return value, position")
     exec("def read(frame, position):\n    " + "\n    ".join(lines), scope)
     read: Read = scope["read"]
     return read
@@ -131,13 +132,13 @@ def _struct(name: str, fields: Mapping[str, Field], version: int, flexible: bool
 def _default(field: Field) -> Any:
     try:
         default = field.default
-    except NotImplementedError:  # of structs, which have none
+    except NotImplementedError:  # structs have none
         return None
     return tuple(default) if isinstance(default, list) else default
 
 
 def _tags(known: Mapping[int | None, tuple[str, Read]]) -> Callable[[Frame, int, dict[str, Any]], int]:
-    """What puts the known ones of the tagged fields at a position into a dictionary, and tells their end."""
+    """A reader that stores the known tagged fields in a dictionary and returns the position after all."""
 
     def read_tags(frame: Frame, position: int, values: dict[str, Any]) -> int:
         count, position = read_varint(frame, position)
@@ -147,13 +148,13 @@ def _tags(known: Mapping[int | None, tuple[str, Read]]) -> Callable[[Frame, int,
             end = position + size
             if end > len(frame):
                 raise ValueError(
-                    f"a tagged field of {size} bytes, of which {len(frame) - position} are there"
+                    f"a tagged field has {size} bytes, but only {len(frame) - position} are left"
                 )
             if tag in known:
                 name, read = known[tag]
                 values[name], position = read(frame, position)
                 if position != end:
-                    raise ValueError(f"{name} ends at byte {position}, not at {end}")
+                    raise ValueError(f"{name} ends at byte {position}, expected {end}")
             position = end
         return position
 
@@ -170,26 +171,26 @@ def _value(field: Field, version: int, flexible: bool) -> Read:
     if field.is_struct():
         assert field.fields is not None
         read = _struct(field.type_str, field.fields, version, flexible)
-        return _perhaps(read) if nullable else read
+        return _nullable(read) if nullable else read
     if field.type_str == "uuid":
         return _uuid
-    if field.type_str in _FIXED:  # as a tagged field
-        return _one(struct.Struct(">" + _FIXED[field.type_str]))
+    if field.type_str in _FIXED:  # a tagged field
+        return _fixed(struct.Struct(">" + _FIXED[field.type_str]))
     if field.type_str == "string":
         return _bytes(field.name, _length(flexible, ">h"), nullable, _text)
     if field.type_str in ("bytes", "records"):
         return _bytes(field.name, _length(flexible, ">i"), nullable, bytes)
-    raise NotImplementedError(f"{field.name} has the type {field.type_str}")
+    raise NotImplementedError(f"{field.name} has type {field.type_str}")
 
 
-def _one(layout: struct.Struct) -> Read:
+def _fixed(layout: struct.Struct) -> Read:
     return lambda frame, position: (layout.unpack_from(frame, position)[0], position + layout.size)
 
 
 def _uuid(frame: Frame, position: int) -> tuple[uuid.UUID | None, int]:
-    """None stands for the zero one."""
-    its = uuid.UUID(bytes=bytes(frame[position : position + 16]))
-    return its if its.int else None, position + 16
+    """The zero UUID stands for None."""
+    value = uuid.UUID(bytes=bytes(frame[position : position + 16]))
+    return value if value.int else None, position + 16
 
 
 def _text(data: Frame) -> str:
@@ -197,7 +198,7 @@ def _text(data: Frame) -> str:
 
 
 def _length(flexible: bool, layout: str) -> Read:
-    """Of an array, bytes or string: in flexible versions a varint of length + 1; below 0 for null."""
+    """A length, below 0 for null; in flexible versions a varint of length + 1."""
     if flexible:
 
         def read(frame: Frame, position: int) -> tuple[int, int]:
@@ -208,7 +209,7 @@ def _length(flexible: bool, layout: str) -> Read:
             return length - 1, position
 
         return read
-    return _one(struct.Struct(layout))
+    return _fixed(struct.Struct(layout))
 
 
 def _bytes(name: str, length: Read, nullable: bool, make: Callable[[Frame], Any]) -> Read:
@@ -218,25 +219,25 @@ def _bytes(name: str, length: Read, nullable: bool, make: Callable[[Frame], Any]
             return _null(name, nullable), position
         end = position + size
         if end > len(frame):
-            raise ValueError(f"{name} has {size} bytes, of which {len(frame) - position} are there")
+            raise ValueError(f"{name} has {size} bytes, but only {len(frame) - position} are left")
         return make(frame[position:end]), end
 
     return read
 
 
 def _array(field: Field, version: int, flexible: bool, nullable: bool) -> Read:
-    length, name, its = _length(flexible, ">i"), field.name, field.array_of
-    if its.type_str in _FIXED:
-        read_all = _numbers(_FIXED[its.type_str])
+    length, name, item = _length(flexible, ">i"), field.name, field.array_of
+    if item.type_str in _FIXED:
+        read_all = _numbers(_FIXED[item.type_str])
     else:
-        read_all = _one_by_one(_value(its, version, flexible))
+        read_all = _items(_value(item, version, flexible))
 
     def read(frame: Frame, position: int) -> tuple[Any, int]:
         count, position = length(frame, position)
         if count < 0:
             return _null(name, nullable), position
         if count > len(frame) - position:
-            raise ValueError(f"{name} has {count} items, and {len(frame) - position} bytes are left")
+            raise ValueError(f"{name} has {count} items, but only {len(frame) - position} bytes are left")
         return read_all(frame, position, count)
 
     return read
@@ -253,7 +254,7 @@ def _numbers(kind: str) -> Callable[[Frame, int, int], tuple[Any, int]]:
     return read_all
 
 
-def _one_by_one(read: Read) -> Callable[[Frame, int, int], tuple[Any, int]]:
+def _items(read: Read) -> Callable[[Frame, int, int], tuple[Any, int]]:
     def read_all(frame: Frame, position: int, count: int) -> tuple[Any, int]:
         items = []
         for _ in range(count):
@@ -264,8 +265,8 @@ def _one_by_one(read: Read) -> Callable[[Frame, int, int], tuple[Any, int]]:
     return read_all
 
 
-def _perhaps(read: Read) -> Read:
-    """A struct that may be null: a byte below 0 says so (KIP-893)."""
+def _nullable(read: Read) -> Read:
+    """A struct that may be null: a leading byte below 0 means null (KIP-893)."""
 
     def read_nullable(frame: Frame, position: int) -> tuple[Any, int]:
         return (None, position + 1) if frame[position] >= 0x80 else read(frame, position + 1)

@@ -6,79 +6,67 @@ import logging
 import random
 import time
 
+from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.broker.wire.sockets import (
     BrokenHandshakeError,
-    RefusedError,
+    ClosedPortError,
+    NeverReachedError,
     UnknownHostError,
-    UnreachedError,
 )
 from pyspark_kafkalog.options.brokers import ConnectionOptions
 
 _log = logging.getLogger("pyspark_kafkalog")
 
 _QUIET_SECONDS = 2.0
-"""How long attempts may fail before the log tells: a leader that moves takes less."""
+"""How long attempts may fail before a warning is logged: an ordinary leader election takes less."""
 
 
 class Backoff:
-    """Pauses that double up to a largest, with a jitter of a fifth (KIP-580), for ``timeout`` seconds in all.
+    """Pauses until a deadline that double up to a maximum, with a jitter of a fifth (KIP-580).
 
-    They are those of retry.backoff.ms, or of reconnect.backoff.ms.
+    They follow retry.backoff.ms or, if ``reconnecting``, reconnect.backoff.ms.
     """
 
-    def __init__(self, options: ConnectionOptions, timeout: float, *, reconnecting: bool = False) -> None:
-        first, largest = options.retry_backoff_ms, options.retry_backoff_max_ms
+    def __init__(self, options: ConnectionOptions, deadline: Deadline, *, reconnecting: bool = False) -> None:
+        first, maximum = options.retry_backoff_ms, options.retry_backoff_max_ms
         if reconnecting:
-            first, largest = options.reconnect_backoff_ms, options.reconnect_backoff_max_ms
+            first, maximum = options.reconnect_backoff_ms, options.reconnect_backoff_max_ms
         self._next = first / 1000
-        self._largest = largest / 1000
-        self._begun = time.monotonic()
-        self._timeout = timeout
+        self._maximum = maximum / 1000
+        self._started = time.monotonic()
+        self.deadline = deadline
+        """When attempts must end."""
         self._connection_setup = options.socket_connection_setup_timeout_ms / 1000
-        self._told = False
+        self._has_warned = False
         self._before_last: Exception | None = None
 
-    @property
-    def remaining(self) -> float:
-        """Seconds that are left for attempts, never below 0."""
-        return max(self._timeout - self.elapsed, 0)
+    def pause(self, error: Exception, *, first_contact: bool = False) -> None:
+        """Wait before another attempt, or raise ``error`` if no time for one is left.
 
-    @property
-    def elapsed(self) -> float:
-        """Seconds since the first attempt began."""
-        return time.monotonic() - self._begun
+        An attempt that had less time than the pause before it may have failed for that reason alone:
+        then the error of the attempt before it is raised.
 
-    def pause(self, trouble: Exception, *, first_contact: bool = False) -> None:
-        """Wait before another attempt, or raise ``trouble`` if the time for attempts is over.
-
-        An attempt that had less time than the pause before it may have failed for that alone:
-        then what is raised is why the attempt before it failed.
-
+        :param error: why the last attempt failed.
         :param first_contact: whether no broker has answered so far: what looks like a wrong option
-            is then not tried for longer than socket.connection.setup.timeout.ms, and a port at which
-            nobody listens not for half as long.
+            is then tried for at most socket.connection.setup.timeout.ms, and a port on which nobody
+            listens for at most half as long.
         """
-        timeout = self._timeout
-        if isinstance(trouble, UnreachedError) or (first_contact and isinstance(trouble, UnknownHostError)):
-            timeout = 0
-        elif first_contact and isinstance(trouble, RefusedError):
-            timeout = min(timeout, self._connection_setup / 2)
-        elif first_contact and isinstance(trouble, BrokenHandshakeError):
-            timeout = min(timeout, self._connection_setup)
+        deadline = self.deadline
+        if isinstance(error, NeverReachedError) or (first_contact and isinstance(error, UnknownHostError)):
+            deadline = Deadline(self._started)
+        elif first_contact and isinstance(error, ClosedPortError):
+            deadline = Deadline(self._started + self._connection_setup / 2).bounded_by(deadline)
+        elif first_contact and isinstance(error, BrokenHandshakeError):
+            deadline = Deadline(self._started + self._connection_setup).bounded_by(deadline)
         pause = self._next * random.uniform(0.8, 1.2)
-        elapsed = self.elapsed
-        if elapsed + pause > timeout:
-            raise self._before_last or trouble
-        if elapsed > _QUIET_SECONDS and not self._told:
-            self._told = True
-            _log.warning("Trying again for up to %d s: %s", timeout - elapsed, trouble)
+        now = time.monotonic()
+        if now + pause > deadline.at:
+            raise self._before_last or error
+        if now - self._started > _QUIET_SECONDS and not self._has_warned:
+            self._has_warned = True
+            _log.warning("Retrying for up to %d s: %s", deadline.at - now, error)
         else:
-            _log.debug("Again in %d ms: %s", pause * 1000, trouble)
+            _log.debug("Retrying in %d ms: %s", pause * 1000, error)
         time.sleep(pause)
-        self._before_last = trouble if self.remaining < pause else None
-        self._next = min(self._next * 2, self._largest)
-
-
-def left(bound: Backoff | None) -> float | None:
-    """Seconds that are left for an attempt; None if nothing bounds it."""
-    return None if bound is None else bound.remaining
+        self._before_last = error if self.deadline.left < pause else None
+        self._next = min(self._next * 2, self._maximum)

@@ -1,13 +1,13 @@
 """One blocking, authenticated connection to one broker.
 
 The layouts of requests and responses are kafka-python's, and so are the SASL
-mechanisms; its event loop is not used, as its transport reads 4 KiB at a time
-and logs what it sends. Here a response is received into one buffer of its size.
+mechanisms. Its event loop is not used: its transport reads 4 KiB at a time and
+logs what it sends. Here a response is received into one buffer of its size.
 
-A request is sent as: size int32, header (api key, version, correlation id,
-client id), body. Brokers answer in the order of the requests, each time with:
-size int32, correlation id, body; from flexible versions on (KIP-482) both
-headers end in tagged fields.
+A request is: size int32, header (api key, version, correlation id, client id),
+body. Brokers respond in the order of the requests, each time with: size int32,
+correlation id, body. From flexible versions on (KIP-482) both headers end in
+tagged fields.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
 from pyspark_kafkalog import __version__
 from pyspark_kafkalog.broker.wire import broken, frames, sockets
 from pyspark_kafkalog.broker.wire.answers import UNREADABLE, read_body, read_header
+from pyspark_kafkalog.broker.wire.deadline import SHORTEST_WAIT, Deadline
 from pyspark_kafkalog.broker.wire.error_codes import UNSUPPORTED_VERSION, error_of
 from pyspark_kafkalog.broker.wire.frames import Pace
 from pyspark_kafkalog.broker.wire.sasl import authenticate
@@ -43,19 +44,19 @@ from pyspark_kafkalog.errors import (
 from pyspark_kafkalog.options.brokers import ConnectionOptions
 
 _OFTEN_REPEATED = (ListOffsetsRequest.API_KEY, MetadataRequest.API_KEY)
-"""An idle stream gets the same answers ten times a second."""
+"""An idle stream gets the same responses ten times a second."""
 _REMEMBERED = 4
-"""Answers that a connection remembers; those of many partitions take megabytes."""
+"""Responses that a connection remembers; with many partitions they take megabytes."""
 _FIRST_FRAME = 1 << 20
-"""No answer to the first request is as large; what seems so is not of Kafka's protocol."""
+"""Larger than any response to the first requests; what claims to be larger is not Kafka's protocol."""
 _LARGEST_FRAME = 100 << 20
-"""Of a response whose caller sets no other limit; that of Kafka's socket.request.max.bytes."""
-_MOVING = 4
-"""Of request.timeout.ms: how long a frame may move in all, where the caller has no limit."""
+"""The limit where the caller sets none: Kafka's default of socket.request.max.bytes."""
+_SLOW_FRAME = 4
+"""How many times request.timeout.ms a moving frame may take, where the caller sets no limit."""
 _LONGEST_HEADER = 256
-"""Of tagged fields in a header none is known so far: KIP-482 came with none."""
+"""Ample: no tagged field of a response header is defined so far (KIP-482 came with none)."""
 _DETAIL = 200
-"""Characters that an error shows of why an answer cannot be understood."""
+"""How many characters an error quotes of why a response is unreadable."""
 
 
 class _Expected(NamedTuple):
@@ -66,22 +67,22 @@ class _Expected(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """An answer as it came; what came of it, if it broke off."""
+    """A response as received; if it broke off, the part that arrived."""
 
     buffer: Any
-    """As large as all of it is; what a caller's ``allocate`` made."""
+    """What the caller's ``allocate`` made, as large as the whole response."""
     body: int
-    """Where in it the body begins."""
+    """Where the body begins in it."""
     size: int
-    """Bytes that are there."""
+    """How many bytes arrived."""
     broken: BrokerError | None
-    """Why there are no more. The connection is closed then."""
+    """Why no more arrived. The connection is then closed."""
 
 
 class Connection:
     """A socket to a broker that belongs to one caller at a time. Made by :meth:`open`.
 
-    Several requests may be in flight: answers come in the order of the
+    Several requests may be in flight: responses come in the order of the
     requests. After any :class:`BrokerConnectionError` it is closed for good.
     """
 
@@ -91,19 +92,19 @@ class Connection:
         self.address = address
         self.node_id = node_id
         self.versions: dict[int, tuple[int, int]] = {}
-        """Lowest and highest version that the broker understands, by api key."""
+        """The lowest and highest version that the broker supports, by api key."""
         self.last_used = time.monotonic()
         self._sock = sock
         self._options = options
-        self._deadline: float | None = None
-        """When the call that is under way must have ended."""
+        self._deadline: Deadline | None = None
+        """When the current call must end."""
         self._expected: deque[_Expected] = deque()
         self._received: deque[tuple[_Expected, Answer]] = deque()
-        """Answers taken off the socket before they were asked for."""
+        """Responses taken off the socket before the caller wanted them."""
         self._correlation_id = 0
         self._last_response = ""
         self._repeated: dict[Any, tuple[Any, Any]] = {}
-        """The last answers of a kind and size, and what was read of them: the same, for the same bytes."""
+        """The last responses of a kind and size, as bytes and as read: equal bytes need not be read again."""
         self._frames = 0
         self._throttled_until = 0.0
         self._authenticate_at: float | None = None
@@ -117,25 +118,23 @@ class Connection:
         *,
         tls: ssl.SSLContext | None = None,
         node_id: int | None = None,
-        timeout: float | None = None,
-        first_answer: float | None = None,
+        deadline: Deadline | None = None,
+        first_answer: Deadline | None = None,
     ) -> Connection:
         """Connect, shake hands, ask for the broker's versions, and authenticate.
 
-        :param timeout: seconds for all of it; by default each step has that of the options.
-        :param first_answer: seconds until a broker must have told its versions, if that is less.
+        :param deadline: for everything; by default each step has the timeout of its option.
+        :param first_answer: when the broker must have sent its versions, if that is earlier.
         :raises BrokerConnectionError: if the broker cannot be reached now.
         :raises AuthenticationError: if credentials or certificates are not accepted.
         """
-        begun = time.monotonic()
-        limits = [limit for limit in (timeout, first_answer) if limit is not None]
-        setup_timeout = min([options.socket_connection_setup_timeout_ms / 1000, *limits])
-        sock = sockets.open_socket(address, options, tls, timeout=max(setup_timeout, 0.001))
+        setup = Deadline.after_ms(options.socket_connection_setup_timeout_ms)
+        setup = setup.bounded_by(first_answer).bounded_by(deadline)
+        sock = sockets.open_socket(address, options, tls, setup)
         connection = cls(sock, address, options, node_id)
-        taken = time.monotonic() - begun
         try:
-            with connection._ending(None if timeout is None else timeout - taken):
-                with connection._ending(None if first_answer is None else first_answer - taken):
+            with connection._bounded(deadline):
+                with connection._bounded(first_answer):
                     connection._ask_versions()
                 connection._authenticate()
         except BaseException:
@@ -144,18 +143,18 @@ class Connection:
         return connection
 
     def _left(self) -> float:
-        """Seconds that a frame may take from now on, in all."""
+        """Seconds that a whole frame may take from now on."""
         if self._deadline is None:
-            return self._options.request_timeout_ms / 1000 * _MOVING
-        return max(self._deadline - time.monotonic(), 0.001)
+            return self._options.request_timeout_ms / 1000 * _SLOW_FRAME
+        return max(self._deadline.left, SHORTEST_WAIT)
 
-    def _pace(self, total: float | None = None, stall: float | None = None) -> Pace:
+    def _pace(self, deadline: Deadline | None = None, stall: float | None = None) -> Pace:
         stall = self._options.request_timeout_ms / 1000 if stall is None else stall
-        return Pace(stall, self._left() if total is None else total)
+        return Pace(stall, self._left() if deadline is None else deadline.left)
 
     @property
     def in_flight(self) -> int:
-        """Requests whose answers were not taken yet."""
+        """Requests whose responses have not been taken yet."""
         return len(self._expected) + len(self._received)
 
     @property
@@ -163,11 +162,11 @@ class Connection:
         return self._closed
 
     def fileno(self) -> int:
-        """For ``select``; see :func:`readable`, which also knows what TLS has read already."""
+        """For ``select``; see :func:`readable`, which also sees what TLS has already read."""
         return self._sock.fileno()
 
     def close(self) -> None:
-        """Close the socket; what is in flight is lost."""
+        """Close the socket; requests in flight are lost."""
         self._closed = True
         self._expected.clear()
         self._received.clear()
@@ -177,14 +176,14 @@ class Connection:
         """The version to use: the highest that the broker, kafka-python and ``max_version`` allow.
 
         :param api: kafka-python's request class, or a request.
-        :raises UnsupportedVersionError: if there is none.
+        :raises UnsupportedVersionError: if no version suits all three.
         """
         ours: int = api.max_version if max_version is None else min(max_version, api.max_version)
         lowest, highest = self.versions.get(api.API_KEY, (0, -1))
         if lowest > ours or highest < min_version:
-            has = f"versions {lowest} to {highest}" if highest >= 0 else "no such request"
+            supported = f"{lowest} to {highest}" if highest >= 0 else "none"
             raise UnsupportedVersionError(
-                f"The broker does not know {api.name} in versions {min_version} to {ours}: it has {has}",
+                f"Expected {api.name} in one of versions {min_version} to {ours}, the broker has {supported}",
                 broker=str(self.address),
                 hint="Kafka 1.0 and newer are supported.",
             )
@@ -196,14 +195,14 @@ class Connection:
         *,
         min_version: int = 0,
         max_version: int | None = None,
-        timeout: float | None = None,
+        deadline: Deadline | None = None,
     ) -> None:
-        """Send one of kafka-python's requests in the version of :meth:`version_of`, and wait for no answer.
+        """Send one of kafka-python's requests in the version of :meth:`version_of`, without waiting.
 
-        :param timeout: seconds for all of it, also to wait where the broker asks for a pause.
-        :raises BrokerConnectionError: if it could not be sent; the connection is closed then.
+        :param deadline: for everything, including a pause that the broker asks for.
+        :raises BrokerConnectionError: if it could not be sent; the connection is then closed.
         """
-        with self._ending(timeout):
+        with self._bounded(deadline):
             self._before_sending()
             self._send(request, self.version_of(request, min_version=min_version, max_version=max_version))
 
@@ -214,16 +213,16 @@ class Connection:
         body: Sequence[bytes | memoryview],
         *,
         expect_response: bool = True,
-        timeout: float | None = None,
+        deadline: Deadline | None = None,
     ) -> None:
-        """Send a request whose body is encoded already, in pieces that are not copied.
+        """Send a request whose body is already encoded, in pieces that are not copied.
 
         :param api: kafka-python's request class, for the header.
-        :param expect_response: False for a request that brokers do not answer (ProduceRequest with acks=0).
-        :param timeout: as of :meth:`send`.
-        :raises BrokerConnectionError: if it could not be sent; the connection is closed then.
+        :param expect_response: False for a request without a response (ProduceRequest with acks=0).
+        :param deadline: as in :meth:`send`.
+        :raises BrokerConnectionError: if it could not be sent; the connection is then closed.
         """
-        with self._ending(timeout):
+        with self._bounded(deadline):
             self._send_body(api, version, body, expect_response=expect_response)
 
     def _send_body(
@@ -243,29 +242,30 @@ class Connection:
         if expect_response:
             self._expected.append(_Expected(correlation_id, header.get_response_class(), version))
 
-    def receive(self, *, timeout: float | None = None, stall: float | None = None) -> Any:
-        """The answer to the oldest request in flight; see :func:`.answers.read_body`.
+    def receive(self, *, deadline: Deadline | None = None, stall: float | None = None) -> Any:
+        """The response to the oldest request in flight; see :func:`.answers.read_body`.
 
-        :param timeout: seconds to wait from now on. By default an answer that moves may take some times
-            request.timeout.ms; in any case it is lost when no byte of it came for that long.
+        :param deadline: for the whole response. By default one that keeps moving may take several
+            times request.timeout.ms; it is always given up after that long without a byte.
         :param stall: seconds to wait for the next byte, if that is less.
-        :raises BrokerConnectionError: if none comes; the connection is closed then.
+        :raises BrokerConnectionError: if none comes; the connection is then closed.
         """
-        return self._read(*self._next_answer(self._pace(timeout, stall), bytearray, _LARGEST_FRAME))
+        return self._read(*self._next_answer(self._pace(deadline, stall), bytearray, _LARGEST_FRAME))
 
     def receive_frame(
-        self, allocate: Callable[[int], Any], *, timeout: float, stall: float, limit: int
+        self, allocate: Callable[[int], Any], *, deadline: Deadline, stall: float, limit: int
     ) -> Answer:
-        """The answer to the oldest request in flight as it came; also if only the beginning of it came.
+        """The response to the oldest request in flight as received, even if only its beginning arrived.
 
-        The caller tells the throttle time in it to :meth:`throttle`.
+        The caller passes the throttle time in it to :meth:`throttle`.
 
-        :param allocate: makes the writable buffer for so many bytes.
-        :param timeout: seconds to wait from now on, and ``stall`` for the next byte.
-        :param limit: the largest answer to take, in bytes.
-        :raises BrokerConnectionError: if nothing of it comes; the connection is closed then.
+        :param allocate: makes a writable buffer of the given size.
+        :param deadline: for the whole response.
+        :param stall: seconds to wait for the next byte.
+        :param limit: the largest response to accept, in bytes.
+        :raises BrokerConnectionError: if nothing of it comes; the connection is then closed.
         """
-        expected, answer = self._next_answer(self._pace(timeout, stall), allocate, limit)
+        expected, answer = self._next_answer(self._pace(deadline, stall), allocate, limit)
         if answer.broken is not None and answer.size < _LONGEST_HEADER:
             raise answer.broken
         return answer._replace(body=self._body_of(expected, answer.buffer))
@@ -276,47 +276,45 @@ class Connection:
         *,
         min_version: int = 0,
         max_version: int | None = None,
-        timeout: float | None = None,
+        deadline: Deadline | None = None,
         stall: float | None = None,
     ) -> Any:
-        """Send a request and wait for its answer. Nothing else may be in flight.
+        """Send a request and wait for its response. Nothing else may be in flight.
 
-        :param timeout: seconds for all of it; by default each step has request.timeout.ms.
-        :param stall: seconds to wait for the next byte of the answer, if that is less.
+        :param deadline: for everything; by default each step has request.timeout.ms.
+        :param stall: seconds to wait for the next byte of the response, if that is less.
         """
-        with self._ending(timeout):
+        with self._bounded(deadline):
             self.send(request, min_version=min_version, max_version=max_version)
             return self.receive(stall=stall)
 
     @contextmanager
-    def _ending(self, timeout: float | None) -> Iterator[None]:
-        """All within ends after so many seconds, or earlier if what is around it does."""
-        around = self._deadline
-        if timeout is not None:
-            deadline = time.monotonic() + timeout
-            self._deadline = deadline if around is None else min(deadline, around)
+    def _bounded(self, deadline: Deadline | None) -> Iterator[None]:
+        """Within, all ends by this deadline, or by that of the enclosing call if it is earlier."""
+        enclosing = self._deadline
+        self._deadline = enclosing if deadline is None else deadline.bounded_by(enclosing)
         try:
             yield
         finally:
-            self._deadline = around
+            self._deadline = enclosing
 
     def throttle(self, throttle_time_ms: int) -> None:
-        """Send nothing for so long, as the broker asks (KIP-219)."""
+        """Send nothing for this long, as the broker asks (KIP-219)."""
         if throttle_time_ms > 0:
             self._throttled_until = time.monotonic() + throttle_time_ms / 1000
 
     def is_usable(self, max_idle: float) -> bool:
-        """Whether it may be taken up again: open, not idle for ``max_idle`` seconds, nothing unread."""
+        """Whether it can be used again: open, idle for less than ``max_idle`` seconds, nothing unread."""
         if self._closed or self.in_flight or time.monotonic() - self.last_used > max_idle:
             return False
-        # A socket with something to read when nothing is in flight was closed by the broker.
+        # A socket with something to read and nothing in flight was closed by the broker.
         return not readable([self], 0)
 
     def __del__(self) -> None:
         self._sock.close()
 
     def _ask_versions(self) -> None:
-        """ApiVersions, which a broker of any version answers, if need be in version 0 (KIP-511)."""
+        """ApiVersions, which every broker answers, if need be in version 0 (KIP-511)."""
         for version in (3, 0):
             self._send(
                 ApiVersionsRequest(
@@ -328,13 +326,13 @@ class Connection:
             if response.error_code != UNSUPPORTED_VERSION:
                 break
         if response.error_code:
-            raise error_of(response.error_code, "The broker refuses ApiVersions", broker=str(self.address))
+            raise error_of(response.error_code, "The broker refused ApiVersions", broker=str(self.address))
         self.versions = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
 
     def _authenticate(self) -> None:
-        with self._ending(self._left()):
+        with self._bounded(Deadline.after(self._left())):
             lifetime_ms = authenticate(self._call_now, self.address, self._options.security)
-        if lifetime_ms:  # before the broker ends the session (KIP-368)
+        if lifetime_ms:  # log in again before the broker ends the session (KIP-368)
             self._authenticate_at = time.monotonic() + lifetime_ms / 1000 * random.uniform(0.85, 0.95)
         else:
             self._authenticate_at = None
@@ -354,7 +352,7 @@ class Connection:
         wait = self._throttled_until - time.monotonic()
         if wait > self._left():
             raise self._broken(
-                f"The broker asks for a pause of {wait:.0f} s, and {self._left():.0f} s are left"
+                f"The broker asks for a pause of {wait:.0f} s, but only {self._left():.0f} s are left"
             )
         if wait > 0:
             time.sleep(wait)
@@ -375,7 +373,7 @@ class Connection:
         try:
             frames.write(self._sock, pieces, pace)
         except TimeoutError as e:
-            sent = f" but for {broken.amount(pace.bytes, sum(map(len, pieces)))}" if pace.bytes else ""
+            sent = f", only {broken.amount(pace.bytes, sum(map(len, pieces)))}" if pace.bytes else ""
             raise self._broken(f"The broker did not take a request within {pace.limit_ms} ms{sent}") from e
         except OSError as e:
             raise self._broken(f"The connection broke while sending: {broken.text(e)}") from e
@@ -420,9 +418,9 @@ class Connection:
         except MemoryError as e:
             self.close()
             raise BrokerError(
-                f"There is no memory for an answer of {size} bytes",
+                f"Not enough memory for a response of {size} bytes",
                 broker=str(self.address),
-                hint="Lower kafka.max.partition.fetch.bytes, if it is a fetch.",
+                hint="If this was a fetch, lower kafka.max.partition.fetch.bytes.",
             ) from e
         except BaseException:
             self.close()
@@ -463,9 +461,9 @@ class Connection:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Within, what was received last is read: an answer that makes no sense breaks the connection.
+        """Wraps the reading of the last response: one that makes no sense breaks the connection.
 
-        :raises BrokerConnectionError: for what the answer does not hold, or holds against all sense.
+        :raises BrokerConnectionError: if the response is malformed or contradicts itself.
         """
         try:
             yield
@@ -473,7 +471,7 @@ class Connection:
             raise
         except UNREADABLE as e:
             detail = str(e)[:_DETAIL] if type(e) is ValueError else type(e).__name__
-            raise self._broken(f"{self._last_response} cannot be understood: {detail}") from e
+            raise self._broken(f"{self._last_response} cannot be read: {detail}") from e
 
     def _broken(self, message: str) -> BrokerConnectionError:
         self.close()
@@ -481,7 +479,7 @@ class Connection:
 
 
 def readable(connections: Iterable[Connection], timeout: float | None) -> list[Connection]:
-    """Those connections that broke or have the beginning of an answer; waits ``timeout`` seconds for one."""
+    """The connections that broke or have a response to read; waits up to ``timeout`` seconds for one."""
     connections = list(connections)
     ready = [c for c in connections if c._received or c.closed or sockets.has_pending(c._sock)]
     poll = select.poll()

@@ -1,4 +1,4 @@
-"""What error codes of brokers mean to one who reads (Kafka's Errors; kafka-python's classes)."""
+"""What brokers' error codes mean to a client (Kafka's Errors; kafka-python's classes)."""
 
 from __future__ import annotations
 
@@ -51,25 +51,25 @@ _RETRY = {
 _RIGHTS = {
     29: "Grant the principal Describe and Read (to write: Write) on the topic in the cluster's ACLs.",
     30: "Grant the principal Read on the group in the cluster's ACLs.",
-    31: "Grant the principal the right on the cluster in the cluster's ACLs.",
+    31: "Grant the principal the required right on the cluster in its ACLs.",
     53: "Grant the principal Write on the transactional id in the cluster's ACLs.",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """An error code in the place of an answer, of a partition or a group."""
+    """An error code instead of an answer, for a partition or a group."""
 
     error_code: int
 
 
 def is_retriable(code: int) -> bool:
-    """Whether asking again, after a while, may help."""
+    """Whether a retry may succeed."""
     return code in _RETRY or code in _REFRESH
 
 
 def wants_refresh(code: int) -> bool:
-    """Whether metadata must be looked up before asking again (Java's InvalidMetadataException)."""
+    """Whether metadata must be looked up before a retry (Java's InvalidMetadataException)."""
     return code in _REFRESH
 
 
@@ -90,7 +90,7 @@ def error_of(
     message: str | None = None,
     hint: str | None = None,
 ) -> KafkaLogError:
-    """The error to raise for a code that no retry has mended."""
+    """The error to raise for a code that no retry has cured."""
     kind: type[KafkaLogError] = BrokerError
     if code in _RIGHTS:
         kind, hint = AuthorizationError, _RIGHTS[code]

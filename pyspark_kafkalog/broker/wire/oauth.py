@@ -1,12 +1,12 @@
-"""OAuth tokens: given, made up, from a callable, or from an endpoint (Kafka's OAuthBearerLoginModule).
+"""OAuth tokens: fixed, unsecured, from a callable or an endpoint (Kafka's OAuthBearerLoginModule).
 
-The endpoint gets the client credentials grant (RFC 6749, 4.4), as from Kafka's
-HttpAccessTokenRetriever. The client's secret goes to that origin alone. Tokens of
-an endpoint are kept until most of their lifetime is over; the other sources are
-asked for each login.
+The endpoint receives a client credentials grant (RFC 6749, 4.4), like that of
+Kafka's HttpAccessTokenRetriever. The client's secret goes only to that origin. An
+endpoint's tokens are kept for most of their lifetime; the other sources are used
+anew for each login.
 
-Errors name options and never quote their values, since a value may be a secret
-that was given to the wrong option.
+Errors name options and never quote their values: a value may be a secret given to
+the wrong option.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from pyspark_kafkalog.options.security.oauth import ENDPOINT, HANDLER, OAuthOpti
 
 _ATTEMPTS = 5
 _USE_FOR = 0.8
-"""The share of its lifetime for which a token is used (Kafka's sasl.login.refresh.window.factor)."""
+"""The share of its lifetime during which a token is used (Kafka's sasl.login.refresh.window.factor)."""
 _LONGEST_LIFETIME = 86_400
-"""Seconds after which an endpoint is asked again whatever it said."""
+"""Seconds after which an endpoint is asked again, whatever lifetime it gave."""
 _LARGEST_ANSWER = 1 << 20
-"""Bytes, also of a file."""
+"""Bytes of an answer or of a token file."""
 
 _fetched: dict[OAuthOptions, tuple[str, float]] = {}
-"""Token of each endpoint, and the time until which it is used."""
+"""The token of each endpoint, and the time until which it is used."""
 
 
 class Tokens(AbstractTokenProvider):  # type: ignore[misc]
@@ -50,7 +50,7 @@ class Tokens(AbstractTokenProvider):  # type: ignore[misc]
     def token(self) -> str:
         """A token that is valid now.
 
-        :raises AuthenticationError: if there is none; with no part of a secret in it.
+        :raises AuthenticationError: if there is none; the error contains no part of a secret.
         """
         options = self._options
         if options.token is not None:
@@ -73,13 +73,13 @@ class Tokens(AbstractTokenProvider):  # type: ignore[misc]
 def _from_callable(path: str) -> str:
     provider = _imported(path)
     try:
-        told = provider()
-    except Exception as e:  # of the user's code
-        raise AuthenticationError(f"{HANDLER} gave no token: {type(e).__name__}: {e}") from e
-    token = told[0] if isinstance(told, tuple) and told else told
+        result = provider()
+    except Exception as e:  # from the user's code
+        raise AuthenticationError(f"{HANDLER} failed: {type(e).__name__}: {e}") from e
+    token = result[0] if isinstance(result, tuple) and result else result
     if not isinstance(token, str) or not is_token(token):
         raise AuthenticationError(
-            f"{HANDLER} returned a {type(told).__name__} that is not a token",
+            f"{HANDLER} returned a {type(result).__name__} that is not a token",
             hint="Expected a str of visible ASCII characters, or a tuple that begins with one.",
         )
     return token
@@ -92,15 +92,15 @@ def _imported(path: str) -> Any:
     except ModuleNotFoundError as e:
         if e.name is not None and not f"{name}.".startswith(f"{e.name}."):
             raise AuthenticationError(f"{HANDLER} cannot be imported: {e}") from e
-        trouble = "there is no such module"
-    except Exception as e:  # of the user's code
+        reason = "there is no such module"
+    except Exception as e:  # from the user's code
         raise AuthenticationError(f"{HANDLER} cannot be imported: {type(e).__name__}: {e}") from e
     else:
         if callable(provider := getattr(module, attribute, None)):
             return provider
-        trouble = "its module has no such callable"
+        reason = "its module has no such callable"
     raise AuthenticationError(
-        f"{HANDLER} cannot be imported: {trouble}",
+        f"{HANDLER} cannot be imported: {reason}",
         hint="Give package.module:callable, importable by Spark's Python workers.",
     )
 
@@ -119,11 +119,11 @@ def _base64(text: str) -> str:
 
 
 class _NoTokenError(Exception):
-    """An answer that holds no token, and why; asking again would not help."""
+    """An answer without a token, and why; asking again would not help."""
 
 
 def _from_endpoint(options: OAuthOptions) -> tuple[str, float]:
-    """A token, and the time until which to use it; that of a file may change at any time."""
+    """A token, and the time until which to use it; a file's token may change at any time."""
     assert options.endpoint is not None
     url = urllib.parse.urlsplit(options.endpoint)
     pause = options.retry_backoff_ms / 1000
@@ -135,29 +135,29 @@ def _from_endpoint(options: OAuthOptions) -> tuple[str, float]:
                 return _read(response.read(_LARGEST_ANSWER))
         except urllib.error.HTTPError as e:
             e.close()
-            trouble = f"HTTP status {e.code}"
+            reason = f"HTTP status {e.code}"
             if e.code in range(300, 400):
-                trouble += ", a redirect, and a client's secret goes to the named origin only"
+                reason += ", a redirect, but the client's secret goes to the named origin only"
             if e.code < 500:
                 break
         except http.client.HTTPException:
-            trouble = "the answer is not HTTP"
+            reason = "the answer is not HTTP"
         except OSError as e:
-            trouble = _reason(e)
+            reason = _reason(e)
         except _NoTokenError as e:
-            trouble = str(e)
+            reason = str(e)
             break
         if attempt < _ATTEMPTS - 1:
             time.sleep(pause)
             pause = min(pause * 2, options.retry_backoff_max_ms / 1000)
     raise AuthenticationError(
-        f"No token came from {ENDPOINT}: {trouble}",
-        hint="See the endpoint, and the client's id, secret and scope.",
+        f"{ENDPOINT} gave no token: {reason}",
+        hint="Check the endpoint, and the client's id, secret and scope.",
     )
 
 
 def _reason(error: OSError) -> str:
-    """Without the host or the file that the texts of some errors have."""
+    """The reason without the host or file that some error texts contain."""
     reason = getattr(error, "reason", error)
     if isinstance(reason, ssl.SSLCertVerificationError):
         wrong_name = reason.verify_message.startswith(("Hostname mismatch", "IP address mismatch"))
@@ -166,7 +166,7 @@ def _reason(error: OSError) -> str:
 
 
 def _opener() -> urllib.request.OpenerDirector:
-    """Asks the named origin and nobody else: follows no redirect, and a proxy does but pass TLS through."""
+    """An opener that talks to the named origin only: no redirects, and a proxy may only tunnel TLS."""
     tunnels = {scheme: proxy for scheme, proxy in urllib.request.getproxies().items() if scheme == "https"}
     opener = urllib.request.OpenerDirector()
     for handler in (
@@ -181,17 +181,17 @@ def _opener() -> urllib.request.OpenerDirector:
 
 
 def _from_file(path: str) -> str:
-    # To open a pipe would wait for its writer.
+    # Opening a pipe would wait for its writer.
     without_waiting = getattr(os, "O_NONBLOCK", 0)
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | without_waiting)) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise _NoTokenError("it is not a regular file")
+            raise _NoTokenError("expected a regular file")
         content = file.read(_LARGEST_ANSWER + 1)
     if len(content) > _LARGEST_ANSWER:
         raise _NoTokenError(f"the file has more than {_LARGEST_ANSWER} bytes")
     token = content.decode("latin-1").strip()
     if not is_token(token):
-        raise _NoTokenError("the file does not hold a token alone")
+        raise _NoTokenError("expected a file with nothing but a token")
     return token
 
 
@@ -222,7 +222,7 @@ def _read(content: bytes) -> tuple[str, float]:
     try:
         answer = json.loads(content.decode())
     except (ValueError, RecursionError):
-        raise _NoTokenError("the answer is no JSON") from None
+        raise _NoTokenError("expected an answer in JSON") from None
     token = answer.get("access_token") if isinstance(answer, dict) else None
     if not isinstance(token, str) or not is_token(token):
         raise _NoTokenError("the answer has no access_token")

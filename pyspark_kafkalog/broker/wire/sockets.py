@@ -5,18 +5,18 @@ from __future__ import annotations
 import contextlib
 import socket
 import ssl
-import time
 from typing import Any, NamedTuple
 
+from pyspark_kafkalog.broker.wire.deadline import SHORTEST_WAIT, Deadline
 from pyspark_kafkalog.errors import AuthenticationError, BrokerConnectionError, BrokerError
 from pyspark_kafkalog.options.brokers import ConnectionOptions
 
 NO_TLS_THERE = (
-    "The listener does not speak TLS, it seems: see whether the port is the right one, or set"
-    " kafka.security.protocol to PLAINTEXT or SASL_PLAINTEXT."
+    "The listener does not seem to speak TLS: check the port, or set kafka.security.protocol to PLAINTEXT"
+    " or SASL_PLAINTEXT."
 )
 _TOO_OLD = (
-    "This machine's OpenSSL offers no version of kafka.ssl.enabled.protocols: name TLSv1.2 or TLSv1.3, as"
+    "This machine's OpenSSL offers none of kafka.ssl.enabled.protocols: name TLSv1.2 or TLSv1.3, as"
     " TLSv1 and TLSv1.1 need a lower security level of OpenSSL."
 )
 
@@ -25,16 +25,16 @@ class UnknownHostError(BrokerConnectionError):
     """A host name that cannot be resolved."""
 
 
-class RefusedError(BrokerConnectionError):
-    """A port at which nobody listens."""
+class ClosedPortError(BrokerConnectionError):
+    """A port on which nobody listens."""
 
 
-class UnreachedError(BrokerConnectionError):
-    """No broker has ever answered, and each bootstrap server had its chance: to wait longer is no use."""
+class NeverReachedError(BrokerConnectionError):
+    """No broker has ever answered, and each bootstrap server had its chance: waiting longer is useless."""
 
 
 class BrokenHandshakeError(BrokerConnectionError):
-    """A connection that broke before the first answers, as where client and listener differ in protocol."""
+    """A connection that broke before the first responses, as when client and listener differ in protocol."""
 
 
 class Address(NamedTuple):
@@ -48,47 +48,48 @@ class Address(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Address:
-        """From ``host:port``, where an IPv6 address stands in brackets."""
+        """From ``host:port``, with an IPv6 address in brackets."""
         host, _, port = text.rpartition(":")
         return cls(host.removeprefix("[").removesuffix("]"), int(port))
 
 
 def open_socket(
-    address: Address, options: ConnectionOptions, tls: ssl.SSLContext | None, *, timeout: float
+    address: Address, options: ConnectionOptions, tls: ssl.SSLContext | None, deadline: Deadline
 ) -> socket.socket:
-    """A connected socket, through TLS if a context is given.
+    """A connected socket, with TLS if a context is given.
 
-    Every address that the name stands for is tried (client.dns.lookup=use_all_dns_ips).
+    Every address of the host name is tried (client.dns.lookup=use_all_dns_ips). Each of several
+    gets its share of the time left.
 
-    :param timeout: seconds for all of it; of several addresses each has its share of what is left.
     :raises BrokerConnectionError: if the broker cannot be reached now.
     :raises AuthenticationError: if a certificate is not accepted.
     """
-    deadline = time.monotonic() + timeout
     try:
         found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
-    except (OSError, ValueError, OverflowError) as e:  # of names and ports that can't be, too
+    except (OSError, ValueError, OverflowError) as e:  # impossible names and ports raise others
         raise UnknownHostError(
             f"The host name cannot be resolved: {e}",
             broker=str(address),
-            hint="See kafka.bootstrap.servers, and advertised.listeners of the broker.",
+            hint="Check kafka.bootstrap.servers, and the broker's advertised.listeners.",
         ) from e
-    troubles: list[Exception] = []
+    errors: list[Exception] = []
     for number, (family, kind, protocol, _, where) in enumerate(found):
-        share = (deadline - time.monotonic()) / (len(found) - number)
+        share = deadline.left / (len(found) - number)
         try:
-            sock = _connected(socket.socket(family, kind, protocol), where, options, max(share, 0.001))
+            sock = _connected(
+                socket.socket(family, kind, protocol), where, options, max(share, SHORTEST_WAIT)
+            )
         except (OSError, OverflowError) as e:
-            troubles.append(e)
+            errors.append(e)
             continue
-        sock.settimeout(max(deadline - time.monotonic(), 0.001))
+        sock.settimeout(max(deadline.left, SHORTEST_WAIT))
         return sock if tls is None else _with_tls(sock, address, tls)
-    refused = all(isinstance(trouble, ConnectionRefusedError) for trouble in troubles)
-    raise (RefusedError if refused else BrokerConnectionError)(
-        f"No connection to the broker: {troubles[-1]}",
+    refused = all(isinstance(error, ConnectionRefusedError) for error in errors)
+    raise (ClosedPortError if refused else BrokerConnectionError)(
+        f"Cannot connect to the broker: {errors[-1]}",
         broker=str(address),
-        hint="See whether it runs, and whether what it advertises as host and port can be reached from here.",
-    ) from troubles[-1]
+        hint="Check that it runs, and that its advertised host and port can be reached from here.",
+    ) from errors[-1]
 
 
 def _connected(
@@ -123,36 +124,36 @@ def _with_tls(sock: socket.socket, address: Address, tls: ssl.SSLContext) -> soc
         raise AuthenticationError(
             f"The broker's certificate is not accepted: {e.verify_message}",
             broker=str(address),
-            hint="See kafka.ssl.truststore.certificates (or .location), which must hold the authority that"
-            " signed it, and whether it names the host;"
-            " kafka.ssl.endpoint.identification.algorithm='' skips the name.",
+            hint="Check that kafka.ssl.truststore.certificates (or .location) holds the authority that"
+            " signed it, and that it names the host;"
+            " kafka.ssl.endpoint.identification.algorithm='' skips the host name check.",
         ) from e
     except ssl.SSLError as e:
         sock.close()
         if e.reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST"):
-            raise BrokerError(f"TLS fails: {e.reason}", broker=str(address), hint=NO_TLS_THERE) from e
+            raise BrokerError(f"TLS failed: {e.reason}", broker=str(address), hint=NO_TLS_THERE) from e
         if e.reason in ("NO_CIPHERS_AVAILABLE", "NO_PROTOCOLS_AVAILABLE"):
-            raise BrokerError(f"TLS fails: {e.reason}", broker=str(address), hint=_TOO_OLD) from e
+            raise BrokerError(f"TLS failed: {e.reason}", broker=str(address), hint=_TOO_OLD) from e
         if e.reason is not None and "ALERT" in e.reason:
             raise refused_by_tls(address, e) from e
-        raise BrokenHandshakeError(f"TLS fails: {e}", broker=str(address), hint=NO_TLS_THERE) from e
+        raise BrokenHandshakeError(f"TLS failed: {e}", broker=str(address), hint=NO_TLS_THERE) from e
     except OSError as e:
         sock.close()
-        raise BrokenHandshakeError(f"TLS fails: {e}", broker=str(address), hint=NO_TLS_THERE) from e
+        raise BrokenHandshakeError(f"TLS failed: {e}", broker=str(address), hint=NO_TLS_THERE) from e
 
 
 def refused_by_tls(address: Address, error: ssl.SSLError) -> AuthenticationError:
     """The error for an alert that the broker sent."""
     return AuthenticationError(
-        f"The broker refuses the TLS connection: {error.reason}",
+        f"The broker refused the TLS connection: {error.reason}",
         broker=str(address),
-        hint="See kafka.ssl.keystore.* (the broker may want a client's certificate) and"
+        hint="Check kafka.ssl.keystore.* (the broker may require a client certificate) and"
         " kafka.ssl.enabled.protocols.",
     )
 
 
 def has_pending(sock: socket.socket) -> bool:
-    """Whether a TLS socket holds bytes that it has decrypted already, which select doesn't see."""
+    """Whether a TLS socket holds bytes that are already decrypted, which select does not see."""
     return isinstance(sock, ssl.SSLSocket) and sock.pending() > 0
 
 

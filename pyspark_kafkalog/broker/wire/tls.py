@@ -1,4 +1,4 @@
-"""From the user's security options to Python's TLS, and to what kafka-python's SASL mechanisms want."""
+"""Turns the user's security options into Python's TLS context and kafka-python's SASL settings."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TICKETS = "MEMORY:pyspark-kafkalog"
 
 
 def tls_context(security: SecurityOptions) -> ssl.SSLContext | None:
-    """What TLS is to check and to show; None for a protocol without TLS.
+    """The TLS context with its certificates and keys; None for a protocol without TLS.
 
     :raises OptionError: if a certificate or key cannot be used.
     """
@@ -34,11 +34,11 @@ def tls_context(security: SecurityOptions) -> ssl.SSLContext | None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = tls.check_hostname
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of versions that the user asked for
+        warnings.simplefilter("ignore", DeprecationWarning)  # for versions that the user chose
         context.minimum_version = _VERSIONS[tls.minimum_version]
         context.maximum_version = _VERSIONS[tls.maximum_version]
     _load("kafka.ssl.truststore", lambda: _trust(context, tls))
-    _load("kafka.ssl.keystore", lambda: _show(context, tls))
+    _load("kafka.ssl.keystore", lambda: _identify(context, tls))
     return context
 
 
@@ -49,13 +49,13 @@ def _trust(context: ssl.SSLContext, tls: TlsOptions) -> None:
         context.load_verify_locations(cafile=tls.truststore_location, cadata=tls.truststore_certificates)
 
 
-def _show(context: ssl.SSLContext, tls: TlsOptions) -> None:
+def _identify(context: ssl.SSLContext, tls: TlsOptions) -> None:
     # Without a password OpenSSL would ask for one on the terminal.
     password = tls.key_password or ""
     if tls.keystore_location is not None:
         context.load_cert_chain(tls.keystore_location, password=password)
     elif tls.keystore_certificate_chain is not None and tls.keystore_key is not None:
-        # Python takes chain and key from a file alone; this one is its owner's, and gone at once.
+        # Python takes chain and key only from a file; this one is private, and deleted at once.
         with tempfile.NamedTemporaryFile("w", prefix="kafkalog-", suffix=".pem") as file:
             file.write(tls.keystore_certificate_chain + tls.keystore_key)
             file.flush()
@@ -68,14 +68,14 @@ def _load(option: str, load: Callable[[], None]) -> None:
     except (OSError, ValueError) as e:
         reason = getattr(e, "reason", None) or getattr(e, "strerror", None) or type(e).__name__
         raise OptionError(
-            f"What the options {option}.* give cannot be used: {reason}",
-            hint="Expected PEM files that each executor can read, and kafka.ssl.key.password if the key is"
+            f"The values of options {option}.* cannot be used: {reason}",
+            hint="Give PEM files that each executor can read, and kafka.ssl.key.password if the key is"
             " encrypted.",
         ) from None
 
 
 def without_values(text: str, security: SecurityOptions) -> str:
-    """What somebody else says of a login, without what the options say of it: any value may be a secret."""
+    """A foreign error text about a login, without the values of the options: any may be a secret."""
     values = [security.username, security.password]
     if security.kerberos is not None:
         values += [security.kerberos.service_name, security.kerberos.principal, security.kerberos.keytab]
@@ -87,9 +87,9 @@ def without_values(text: str, security: SecurityOptions) -> str:
 
 
 def sasl_configs(security: SecurityOptions) -> dict[str, Any]:
-    """What kafka-python's SASL mechanisms are told.
+    """The settings for kafka-python's SASL mechanisms.
 
-    :raises OptionError: if GSSAPI is asked for, and its package is not there.
+    :raises OptionError: if the mechanism is GSSAPI and its package is missing.
     """
     configs: dict[str, Any] = {"sasl_mechanism": security.mechanism}
     if security.oauth is not None:
@@ -99,19 +99,19 @@ def sasl_configs(security: SecurityOptions) -> dict[str, Any]:
         return {**configs, "sasl_kerberos_service_name": security.kerberos.service_name}
     username = security.username or ""
     if (security.mechanism or "").startswith("SCRAM"):
-        # RFC 5802 wants it so, and kafka-python doesn't do it.
+        # RFC 5802 requires this, and kafka-python does not do it.
         username = username.replace("=", "=3D").replace(",", "=2C")
     return {**configs, "sasl_plain_username": username, "sasl_plain_password": security.password or ""}
 
 
 def _log_in(kerberos: KerberosOptions) -> None:
-    """With a keytab, get a ticket into the memory of this process; else there is one, of kinit."""
+    """With a keytab, get a ticket into this process's memory; without one, kinit has made it."""
     try:
         import gssapi
     except (ImportError, OSError):
         raise OptionError(
             "SASL GSSAPI needs the Python package gssapi, on the driver and on each executor",
-            hint="pip install gssapi, which needs the Kerberos libraries of the system.",
+            hint="pip install gssapi; it needs the system's Kerberos libraries.",
         ) from None
     if kerberos.keytab is not None:
         name = None

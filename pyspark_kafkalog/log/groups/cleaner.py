@@ -1,12 +1,12 @@
-"""Compact one partition: rewrite each segment without the records that are not to be kept.
+"""Compact one partition: rewrite each segment with only the records to keep.
 
-As by Kafka's cleaner, records keep their offsets, and batches that keep all their records their bytes.
-Of other batches each run of consecutive records becomes a batch. Unlike Kafka's, this one cleans the
-active segment, too, but for the last batch, so that the log ends where it did.
+Like Kafka's cleaner, it keeps the offsets of records, and the bytes of batches that keep all their
+records. Of other batches each run of consecutive records becomes a batch. Unlike Kafka's, it also cleans
+the active segment, except for the last batch, so that the log ends where it did.
 
-A segment is replaced by one rename, the first one first. Its indexes are taken away before, and whoever
-opens a segment without, builds them anew. So whatever a crash leaves is a valid log: some segments
-are cleaned, and what their records were removed for is still in a later one.
+One rename replaces a segment, in the order of offsets. Its indexes are removed before, and are rebuilt
+by whoever opens a segment without them. So a crash leaves a valid log: some segments are cleaned, and
+the newer records of the same keys are still in later ones.
 
 Source: Kafka's ``Cleaner``, ``MemoryRecords.filterTo``.
 """
@@ -42,7 +42,7 @@ from pyspark_kafkalog.model import ALL_OFFSETS, EncodeSettings, TopicPartition
 _INDEXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX)
 _ROWS = pa.schema([(name, ROW_TYPES[name]) for name in ("offset", "key", "value", "headers", "timestamp")])
 ONE_BATCH = EncodeSettings(batch_size=1 << 30, max_message_bytes=1 << 30)
-"""All records that are encoded together."""
+"""Encodes all records as one batch."""
 
 
 def log_bytes(folder: str) -> int:
@@ -54,9 +54,9 @@ def log_bytes(folder: str) -> int:
 def clean(folder: str, partition: TopicPartition, keep: np.ndarray, index_interval_bytes: int) -> None:
     """Remove records; the caller holds the directory's lock.
 
-    :param keep: offsets of the records to keep, rising. What is of transactions is kept in any case.
-    :raises CorruptRecordError: at an invalid batch that would have to be taken apart; that segment and
-        those after it are then left as they were.
+    :param keep: offsets of the records to keep, rising. Transactional batches are always kept.
+    :raises CorruptRecordError: at an invalid batch that would have to be rewritten; its segment and
+        those after it stay as they were.
     """
     bases = []
     for name in os.listdir(folder):
@@ -78,11 +78,11 @@ def clean(folder: str, partition: TopicPartition, keep: np.ndarray, index_interv
 def _cleaned(
     data: np.ndarray, partition: TopicPartition, keep: np.ndarray, is_last: bool
 ) -> np.ndarray | None:
-    """What remains of a segment; None if that is all of it."""
+    """The bytes of a segment that remain; None if all of them do."""
     batches = walk(data)
     if batches.end < data.size:
         raise CorruptRecordError(
-            "Not a record batch, so the partition is not compacted",
+            "Cannot compact the partition: expected a record batch, got other bytes",
             topic_partition=partition,
             position=batches.end,
         )
@@ -103,7 +103,7 @@ def _cleaned(
 def _runs(
     batch: np.ndarray, batches: Batches, row: int, partition: TopicPartition, keep: np.ndarray
 ) -> list[np.ndarray]:
-    """The records of a batch that are to be kept, as batches of consecutive ones."""
+    """The records of a batch to keep, as batches of consecutive ones."""
     limits = DecodeLimits(max_rows=max(int(batches.count[row]), 10_000))
     decoded = decode(
         batch, topic_partition=partition, offsets=ALL_OFFSETS, visible=None, schema=_ROWS, limits=limits
@@ -125,7 +125,7 @@ def _runs(
 
 
 def _replace(folder: str, base_offset: int, data: np.ndarray, index_interval_bytes: int) -> None:
-    """Let a segment hold ``data``, with its indexes."""
+    """Replace a segment and its indexes by ``data`` and new ones."""
     batches = walk(data)
     segment = ActiveSegment(base_offset)
     limits = SegmentLimits(data.size + 1, 1 << 62, index_interval_bytes)
@@ -145,7 +145,7 @@ def _replace(folder: str, base_offset: int, data: np.ndarray, index_interval_byt
 
 
 def _remove(folder: str, base_offset: int) -> None:
-    """Remove a segment of which nothing is left, its log first, as indexes alone are not a segment."""
+    """Remove an empty segment, its log first, as indexes alone are not a segment."""
     for suffix in (LOG_SUFFIX, *_INDEXES, TXN_INDEX_SUFFIX):
         with suppress(FileNotFoundError):
             os.unlink(os.path.join(folder, segment_file(base_offset, suffix)))

@@ -1,8 +1,8 @@
-"""The consumer groups of a log directory: its ``__consumer_offsets`` read, and written to, with no broker.
+"""The consumer groups of a log directory: reads and writes its ``__consumer_offsets`` without a broker.
 
 See :class:`pyspark_kafkalog.model.GroupOffsets`. A commit is one record batch, appended to the partition
-in which a broker looks for the group. What brokers would do in the background happens on the way: offsets
-that have expired are not shown, and a log that is mostly stale is compacted by the commit that finds it so.
+in which a broker looks for the group. What brokers do in the background happens on the way: expired
+offsets are not shown, and a commit compacts a log that is mostly stale.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ NUM_PARTITIONS = 50
 _MAX_METADATA = 4096
 """Kafka's default of offset.metadata.max.bytes, which counts UTF-16 code units."""
 _CLEAN_BYTES = 1 << 20
-"""A log that is smaller is not worth compacting."""
+"""A smaller log is not worth compacting."""
 _TOMBSTONE_MS = 24 * 3600 * 1000
 """Kafka's default of delete.retention.ms."""
 _FORGET_SECONDS = 12 * 3600
-"""What was read so long ago is read again, as tombstones that came since may be on their way out."""
+"""A table this old is read again, as compaction may be removing tombstones that it has not seen."""
 _RETRIES = 5
 _SETTINGS = LogSettings()
 
@@ -70,8 +70,8 @@ _log = logging.getLogger("pyspark_kafkalog")
 _Record = tuple[bytes, bytes | None]
 
 
-class _Home(NamedTuple):
-    """Where a group's records are, or will be, and what they say."""
+class GroupPartition(NamedTuple):
+    """The partition that holds, or will hold, a group's records, and what they say."""
 
     root: str
     partition: TopicPartition
@@ -82,10 +82,10 @@ class _Home(NamedTuple):
 class DirectoryGroups:
     """What the groups of one or several log roots have committed.
 
-    Keeps what it has read, so that asking again takes only what others, or itself, have appended since.
+    Keeps what it has read, so that the next call reads only what was appended since.
 
-    :param retention_minutes: how long an empty group's offsets last. None: forever, whatever they say.
-    :param num_partitions: how many ``__consumer_offsets`` gets if the first commit makes it.
+    :param retention_minutes: how long an empty group's offsets last; None for ever, despite their own expiry.
+    :param num_partitions: of ``__consumer_offsets``, if the first commit creates it.
     :param lock_timeout: seconds to wait for another writer.
     """
 
@@ -103,7 +103,7 @@ class DirectoryGroups:
         self._lock_timeout = lock_timeout
         self._directory = LogDirectory(roots)
         self._tables: dict[int, tuple[OffsetsTable, float]] = {}
-        """By partition number, each with the time when it was begun."""
+        """By partition number, each with the time when reading began."""
         self._known: tuple[int, ...] = ()
         self._guard = threading.RLock()
 
@@ -116,7 +116,7 @@ class DirectoryGroups:
         num_partitions: int = NUM_PARTITIONS,
         lock_timeout: float = 10,
     ) -> DirectoryGroups:
-        """Open local paths or URIs; of a partition's folder, the log root that it is in.
+        """Open local paths or URIs; for a partition's folder, its log root.
 
         :raises LogDirectoryError: if one does not exist, is a file, or holds neither partitions nor segments.
         """
@@ -131,7 +131,7 @@ class DirectoryGroups:
 
     @property
     def skipped(self) -> Mapping[int, int]:
-        """How many records were not read of each type of key, -1 for broken ones, where was looked so far."""
+        """How many records of each key type were skipped so far; -1 counts broken keys."""
         counts: Counter[int] = Counter()
         for table, _ in self._tables.values():
             counts += table.skipped
@@ -164,18 +164,18 @@ class DirectoryGroups:
         }
 
     def commit(self, group: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-        """See :meth:`pyspark_kafkalog.model.GroupOffsets.commit`: all of it, or nothing.
+        """See :meth:`pyspark_kafkalog.model.GroupOffsets.commit`: all or nothing.
 
-        A commit timestamp of -1 is now. What goes wrong while a stale log is compacted is only warned of.
+        A commit timestamp of -1 means now. A failure to compact a stale log is only logged.
 
-        :raises LogDirectoryLockedError: if a broker, or for too long another writer, holds the directory.
+        :raises LogDirectoryLockedError: if a broker holds the directory, or another writer for too long.
         :raises LogDirectoryError: if the directory can't be written to.
         """
         _check(group, offsets)
         if not offsets:
             return
-        with self._writing(group) as home:
-            self._refuse_members(home)
+        with self._writing(group) as target:
+            self._refuse_members(target)
             now_ms = _now_ms()
             records: list[_Record] = []
             for partition, committed in offsets.items():
@@ -186,39 +186,39 @@ class DirectoryGroups:
                     commit_timestamp=now_ms if timestamp < 0 else timestamp,
                 )
                 records.append((encode_offset_key(group, partition), encode_offset(stored)))
-            self._append(home, records)
+            self._append(target, records)
 
     def delete_offsets(self, group: str, partitions: Collection[TopicPartition]) -> None:
         """See :meth:`pyspark_kafkalog.model.GroupOffsets.delete_offsets`."""
-        with self._writing(group) as home:
-            state = home.state
+        with self._writing(group) as target:
+            state = target.state
             if state is None:
                 return
             for partition in partitions:
                 if state.subscribed is None or partition.topic in state.subscribed:
-                    self._refuse_members(home, partition)
+                    self._refuse_members(target, partition)
             self._append(
-                home, [(encode_offset_key(group, its), None) for its in partitions if its in state.offsets]
+                target, [(encode_offset_key(group, p), None) for p in partitions if p in state.offsets]
             )
 
     def delete_group(self, group: str) -> None:
         """See :meth:`pyspark_kafkalog.model.GroupOffsets.delete_group`."""
-        with self._writing(group) as home:
-            if home.state is None or home.table is None:
-                raise GroupError(f"The group {group!r} does not exist", file=home.root)
-            self._refuse_members(home)
-            entries = home.table.groups.get(group.encode(), {})
+        with self._writing(group) as target:
+            if target.state is None or target.table is None:
+                raise GroupError(f"The group {group!r} does not exist", file=target.root)
+            self._refuse_members(target)
+            entries = target.table.groups.get(group.encode(), {})
             keys = {key for key, entry in entries.items() if entry.value is not None}
-            # A broker makes a group of what it finds committed, and keeps it until this key says otherwise.
+            # A broker creates a group for any commit, and keeps it until this key has a tombstone.
             keys.add(encode_group_key(group))
-            # Offsets first, and what tells of the group itself last, as brokers do.
+            # Offsets first, and the group itself last, in the order of brokers.
             order = sorted(keys, key=lambda key: (key[:2] != b"\0\1", -int.from_bytes(key[:2], "big"), key))
-            self._append(home, [(key, None) for key in order])
+            self._append(target, [(key, None) for key in order])
 
     # Reading
 
     def _numbers(self) -> tuple[int, ...]:
-        """The partitions that are here; listed again only where it shows that they are others by now."""
+        """The partitions that are here; listed again only if they seem to have changed."""
         known = self._known
         if not (known and _are_all(known) and self._has(known[-1]) and not self._has(len(known))):
             self._known = self._directory.topics({OFFSETS_TOPIC}).get(OFFSETS_TOPIC, ())
@@ -245,7 +245,7 @@ class DirectoryGroups:
         return group_state(group, entries, table.pending(raw), self._retention_ms, _now_ms())
 
     def _read(self, numbers: Collection[int]) -> list[OffsetsTable]:
-        """What these partitions say now."""
+        """The tables of these partitions, up to date."""
         return [table for table in map(self._table, numbers) if table is not None]
 
     def _table(self, number: int) -> OffsetsTable | None:
@@ -264,15 +264,15 @@ class DirectoryGroups:
                 or time.monotonic() - begun > _FORGET_SECONDS
             ):
                 table, begun = OffsetsTable(partition, start, topic_id), time.monotonic()
-            # It may be compacted, or deleted, at this moment.
+            # It may be compacted or deleted right now.
             with suppress(DataLossError, UnknownTopicOrPartitionError):
                 new = OffsetRange(table.next_offset, end)
                 for piece in self._directory.fetch(partition, new, read_committed=False):
                     table.add(piece, end)
-                # Kept only if all went well.
+                # Kept only if nothing failed.
                 self._tables[number] = table, begun
                 return table
-        raise LogDirectoryError("The partition changes faster than it can be read", topic_partition=partition)
+        raise LogDirectoryError("The partition kept changing while it was read", topic_partition=partition)
 
     def _topic_id(self, partition: TopicPartition) -> str | None:
         for root in self._roots:
@@ -284,33 +284,33 @@ class DirectoryGroups:
     # Writing
 
     @contextmanager
-    def _writing(self, group: str) -> Iterator[_Home]:
+    def _writing(self, group: str) -> Iterator[GroupPartition]:
         """Hold the lock of the log root where the group's partition is, or will be."""
         with self._guard:
-            root, _ = self._find_home(group)
+            root, _ = self._locate(group)
             try:
                 with directory_lock(root, self._lock_timeout):
-                    still, partition = self._find_home(group)
-                    if still != root:
+                    located, partition = self._locate(group)
+                    if located != root:
                         raise LogDirectoryError(
-                            f"{OFFSETS_TOPIC} was just made in another log root", file=root, hint="Try again."
+                            f"{OFFSETS_TOPIC} was just created in another root", file=root, hint="Try again."
                         )
                     table = self._table(partition.partition)
                     state = None if table is None else self._state_in(table, group)
-                    yield _Home(root, partition, table, state)
+                    yield GroupPartition(root, partition, table, state)
             except OSError as e:
                 raise LogDirectoryError(
-                    f"Group offsets could not be written: {e.strerror}", file=e.filename or root
+                    f"Could not write group offsets: {e.strerror}", file=e.filename or root
                 ) from e
 
-    def _find_home(self, group: str) -> tuple[str, TopicPartition]:
-        """Path of the log root, and partition, where the group's records belong."""
+    def _locate(self, group: str) -> tuple[str, TopicPartition]:
+        """The path of the log root and the partition where the group's records belong."""
         numbers = self._numbers()
         if not _are_all(numbers):
             raise LogDirectoryError(
-                f"{OFFSETS_TOPIC} is not here with all of its partitions, which a group's depends on",
+                f"Expected all partitions of {OFFSETS_TOPIC}, found some missing",
                 file=self._label(),
-                hint="Name all log roots of the broker, or write to the brokers.",
+                hint="Give all log roots of the broker, or write to the brokers.",
             )
         number = offsets_partition(group, len(numbers) or self._num_partitions)
         partition = TopicPartition(OFFSETS_TOPIC, number)
@@ -318,12 +318,12 @@ class DirectoryGroups:
         folder = next(holders, self._roots[0]).folder
         if not isinstance(folder.filesystem, fs.LocalFileSystem):
             raise LogDirectoryError(
-                "Group offsets can be written to a local or mounted folder only", file=folder.label()
+                "Group offsets can only be written to a local or mounted folder", file=folder.label()
             )
         return folder.path, partition
 
-    def _append(self, home: _Home, records: Sequence[_Record]) -> None:
-        """Append the records as one batch, and compact the partition if that is due."""
+    def _append(self, target: GroupPartition, records: Sequence[_Record]) -> None:
+        """Append the records as one batch, and compact the partition if it is mostly stale."""
         if not records:
             return
         keys, values = zip(*records, strict=True)
@@ -332,36 +332,36 @@ class DirectoryGroups:
             "value": pa.array(values, pa.binary()),
             "timestamp": pa.array(np.full(len(records), _now_ms())),
         }
-        batch = encode(pa.RecordBatch.from_pydict(columns), None, ONE_BATCH, topic_partition=home.partition)
-        append_batch(home.root, home.partition, batch.data, _SETTINGS, self._num_partitions)
-        folder = os.path.join(home.root, str(home.partition))
+        batch = encode(pa.RecordBatch.from_pydict(columns), None, ONE_BATCH, topic_partition=target.partition)
+        append_batch(target.root, target.partition, batch.data, _SETTINGS, self._num_partitions)
+        folder = os.path.join(target.root, str(target.partition))
         try:
             size = log_bytes(folder)
             if size > _CLEAN_BYTES:
-                table = self._table(home.partition.partition)
+                table = self._table(target.partition.partition)
                 if table is not None and 2 * table.live_bytes() < size:
                     self._clean(folder, table)
         except (KafkaLogError, OSError) as e:
-            _log.warning("%s was not compacted: %s", folder, e)
+            _log.warning("Could not compact %s: %s", folder, e)
 
     def _clean(self, folder: str, table: OffsetsTable) -> None:
-        """Compact a partition, without what has expired, and tombstones that all readers have seen."""
+        """Compact a partition; expired offsets go, and so do tombstones that all readers have seen."""
         now_ms = _now_ms()
-        keep, gone = list(table.unreadable), []
+        keep, removed = list(table.unreadable), []
         for raw, entries in table.groups.items():
             expired = self._state_of(table, raw).expired
             for key, entry in entries.items():
                 is_old = entry.value is None and now_ms - entry.timestamp > _TOMBSTONE_MS
                 if (is_old or key in expired) and key not in table.in_transactions:
-                    gone.append((entries, key))
+                    removed.append((entries, key))
                 else:
                     keep.append(entry.offset)
         clean(folder, table.partition, np.array(sorted(keep), np.int64), _SETTINGS.index_interval_bytes)
-        for entries, key in gone:
+        for entries, key in removed:
             del entries[key]
 
     def _leader_epoch(self, partition: TopicPartition, offset: int) -> int:
-        """The epoch in which the record before ``offset`` was written, -1 if the partition has none."""
+        """The leader epoch of the record before ``offset``, -1 if the partition has none."""
         if parse_partition_folder(str(partition)) != partition:
             return -1
         for root in self._roots:
@@ -372,15 +372,15 @@ class DirectoryGroups:
                 return max((epoch for epoch, start in epochs if start < max(offset, 1)), default=-1)
         return -1
 
-    def _refuse_members(self, home: _Home, partition: TopicPartition | None = None) -> None:
-        if home.state is not None and home.state.group.members:
-            group = home.state.group
+    def _refuse_members(self, target: GroupPartition, partition: TopicPartition | None = None) -> None:
+        if target.state is not None and target.state.group.members:
+            group = target.state.group
             raise GroupError(
                 f"The group {group.group_id!r} has {len(group.members)} live members",
                 topic_partition=partition,
-                file=home.root,
-                hint="Stop its consumers, or name another group. Members that a dead broker has left behind "
-                "go when a broker that has loaded the directory hears nothing of them.",
+                file=target.root,
+                hint="Stop its consumers, or use another group. Members that a dead broker left behind "
+                "go when a broker loads the directory and does not hear from them.",
             )
 
     def _label(self) -> str:
@@ -388,9 +388,9 @@ class DirectoryGroups:
 
 
 def _check(group: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-    """:raises GroupError: for what a broker would refuse."""
+    """:raises GroupError: if a broker would refuse the commit."""
     if not group or any("\ud800" <= character <= "\udfff" for character in group):
-        raise GroupError("A group id must not be empty, and has to be valid Unicode")
+        raise GroupError("Expected a group id of valid Unicode that is not empty")
     for partition, committed in offsets.items():
         if committed.offset < 0:
             raise GroupError(
@@ -404,7 +404,7 @@ def _check(group: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> Non
 
 
 def _are_all(numbers: Sequence[int]) -> bool:
-    """Whether none is missing between these partitions; the last ones may be."""
+    """Whether no partition is missing between these; the last ones may be."""
     return tuple(numbers) == tuple(range(len(numbers)))
 
 

@@ -1,8 +1,8 @@
-"""What one partition of ``__consumer_offsets`` says by now: the last record of each key.
+"""What one partition of ``__consumer_offsets`` says: the last record of each key.
 
-Records of a transaction are pending until its marker. Then the one with the highest offset of
-its own wins, wherever the marker is. A tombstone in a transaction takes back what is pending and nothing
-else. Whatever is not in a transaction counts at once, above the last stable offset, too.
+Records of a transaction are pending until its marker. Then the record with the highest offset wins,
+wherever the marker is. A tombstone in a transaction takes back only what is pending. A record outside
+of transactions counts at once, even above the last stable offset.
 
 Sources: Kafka's ``OffsetMetadataManager.replay``, ``replayEndTransactionMarker``, and before 4.0
 ``GroupMetadataManager.doLoadGroupsAndOffsets``.
@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from pyspark_kafkalog.codec.decode import decode
+from pyspark_kafkalog.codec.decode import decode_slice
 from pyspark_kafkalog.codec.format import NO_PRODUCER_ID
 from pyspark_kafkalog.codec.isolation import TransactionScan
 from pyspark_kafkalog.codec.offsets_topic import GROUP_METADATA, raw_group
@@ -28,27 +28,27 @@ from pyspark_kafkalog.model import OffsetRange, Slice, TopicPartition
 
 _RECORD = pa.schema([("offset", pa.int64()), ("key", pa.binary()), ("value", pa.binary())])
 _RECORD_BYTES = 80
-"""About what a record takes beside its key and value, in a batch of its own."""
+"""About the bytes of a record besides its key and value, in a batch of its own."""
 UNREADABLE = -1
-"""Stands for the type of a key that has none, or no group where one belongs."""
+"""Stands for the type of a key without a type or a group."""
 
 _log = logging.getLogger("pyspark_kafkalog")
 
 
 class Entry(NamedTuple):
-    """The last record of a key. A tombstone has no value."""
+    """The last record of a key; its value is None if it is a tombstone."""
 
     offset: int
     timestamp: int
-    """The greatest of its batch."""
+    """The greatest of its batch, in ms."""
     value: bytes | None
 
 
 class OffsetsTable:
     """Takes in a partition's record batches in order.
 
-    :param start: the first offset that it is shown.
-    :param topic_id: of the topic that it tells of.
+    :param start: the first offset to take in.
+    :param topic_id: the id of the topic.
     """
 
     def __init__(self, partition: TopicPartition, start: int, topic_id: str) -> None:
@@ -56,13 +56,13 @@ class OffsetsTable:
         self.topic_id = topic_id
         self.next_offset = start
         self.groups: dict[bytes, dict[bytes, Entry]] = {}
-        """By group id and key, both as stored; tombstones, too."""
+        """By group id and key, both as stored; includes tombstones."""
         self.skipped: Counter[int] = Counter()
-        """How many records there were of each type of key that is not about classic groups or offsets."""
+        """How many records had a key of each type that is not about classic groups or offsets."""
         self.in_transactions: set[bytes] = set()
-        """Keys that a transaction has touched: its batches stay in the log whatever comes after them."""
+        """Keys that a transaction has touched: its batches stay in the log whatever follows."""
         self.unreadable: list[int] = []
-        """Offsets of records whose key says nothing, and which are nobody's to remove."""
+        """Offsets of records whose key cannot be read, and which must not be removed."""
         self._pending: dict[int, dict[bytes, Entry]] = {}
         self._scan = TransactionScan()
         self._transactional_bytes = 0
@@ -71,7 +71,7 @@ class OffsetsTable:
         """Take in the batches of a slice from ``next_offset`` on.
 
         :param end: no record has this offset or a higher one.
-        :raises CorruptRecordError: at an invalid batch. The table is of no use any more.
+        :raises CorruptRecordError: at an invalid batch. The table is useless then.
         """
         try:
             batches = self._scan.add(piece.buffer)
@@ -89,13 +89,12 @@ class OffsetsTable:
         markers = self._markers(batches, in_transaction & batches.is_control)
         marker = next(markers, None)
         wanted = OffsetRange(self.next_offset, end)
-        for rows, next_offset in decode(
-            piece.buffer,
+        for rows, next_offset in decode_slice(
+            piece,
             topic_partition=self.partition,
             offsets=wanted,
             visible=None,
             schema=_RECORD,
-            origin=piece.origin,
         ):
             offsets = rows.column(0).to_numpy()
             owners = np.searchsorted(batches.last_offset, offsets)
@@ -118,15 +117,15 @@ class OffsetsTable:
 
     def pending(self, group: bytes) -> set[bytes]:
         """Keys of the group for which an open transaction holds a value."""
-        return {key for held in self._pending.values() for key in held if raw_group(key) == group}
+        return {key for entries in self._pending.values() for key in entries if raw_group(key) == group}
 
     def all_groups(self) -> set[bytes]:
-        """Every group id there is a record of, deleted ones too."""
-        opened = {raw_group(key) or b"" for held in self._pending.values() for key in held}
+        """Every group id that has a record, including deleted groups."""
+        opened = {raw_group(key) or b"" for entries in self._pending.values() for key in entries}
         return opened | set(self.groups)
 
     def live_bytes(self) -> int:
-        """About the most that the log needs for what it says: the rest of it is stale."""
+        """An upper bound on the bytes of what still counts: the rest of the log is stale."""
         records = sum(
             _RECORD_BYTES + len(key) + len(entry.value or b"")
             for entries in self.groups.values()
@@ -136,7 +135,7 @@ class OffsetsTable:
 
     def _markers(self, batches: Batches, is_marker: np.ndarray) -> Iterator[tuple[int, int, bool]]:
         """Offset and producer id of each end of a transaction, and whether it commits."""
-        aborted = {(one.producer_id, one.last_offset) for one in self._scan.aborted}
+        aborted = {(t.producer_id, t.last_offset) for t in self._scan.aborted}
         self._scan.aborted.clear()
         for row in np.flatnonzero(is_marker).tolist():
             end = int(batches.producer_id[row]), int(batches.base_offset[row])
@@ -150,7 +149,7 @@ class OffsetsTable:
             return
         kind = int.from_bytes(key[:2], "big", signed=True)
         if kind == 0:
-            # As Kafka 0.8 wrote them; the same key to a coordinator.
+            # Kafka 0.8 wrote these; to a coordinator it is the same key.
             key = b"\0\1" + key[2:]
         elif kind > GROUP_METADATA or kind < 0:
             self._skip(kind)
@@ -174,5 +173,5 @@ class OffsetsTable:
 
     def _skip(self, kind: int) -> None:
         if kind not in self.skipped:
-            _log.debug("%s: records whose key has the type %d are not read", self.partition, kind)
+            _log.debug("%s: skipping records whose key has the type %d", self.partition, kind)
         self.skipped[kind] += 1

@@ -1,4 +1,4 @@
-"""What the records of one group say of it: its members, what it has committed, what of that has expired.
+"""What the records of one group say: its members, its commits, and which of these have expired.
 
 Sources: Kafka's ``OffsetExpirationConditionImpl``, ``ClassicGroup.offsetExpirationCondition``,
 ``OffsetMetadataManager.cleanupExpiredOffsets`` (KIP-211).
@@ -32,16 +32,16 @@ _log = logging.getLogger("pyspark_kafkalog")
 
 @dataclass(frozen=True, slots=True)
 class GroupState:
-    """A group; one that does not exist (any more) has no offsets."""
+    """A group. If it does not exist (any more), it has no offsets."""
 
     group: Group
     exists: bool
     offsets: Mapping[TopicPartition, CommittedOffset]
-    """What has not expired."""
+    """The commits that have not expired."""
     expired: frozenset[bytes]
-    """Keys of what has."""
+    """Keys of the commits that have expired."""
     subscribed: frozenset[str] | None
-    """Topics that its members have subscribed to; None if that can't be told."""
+    """Topics that its members have subscribed to; None if unknown."""
 
 
 def group_state(
@@ -51,11 +51,11 @@ def group_state(
     retention_ms: int | None,
     now_ms: int,
 ) -> GroupState:
-    """The group as its records say.
+    """The group that the records describe.
 
     :param entries: the last record of each of its keys.
     :param pending: keys for which an open transaction holds a value: these do not expire.
-    :param retention_ms: how long offsets are kept after the last commit, or since the group is empty.
+    :param retention_ms: how long offsets are kept after the last commit, or after the group became empty.
         None keeps all.
     """
     read = _Records()
@@ -64,7 +64,7 @@ def group_state(
             try:
                 read.add(key, decode_key(key), entry.value)
             except CorruptRecordError as e:
-                _log.debug("Group %s: a record at offset %d is not understood: %s", group_id, entry.offset, e)
+                _log.debug("Group %s: cannot read the record at offset %d: %s", group_id, entry.offset, e)
     group = read.group(group_id)
     expired: set[bytes] = set()
     if retention_ms is not None and not group.members:
@@ -74,8 +74,10 @@ def group_state(
             for key, (_, committed) in read.offsets.items()
             if key not in pending and _is_expired(committed, since, retention_ms, now_ms)
         }
-    offsets = {partition: its for key, (partition, its) in read.offsets.items() if key not in expired}
-    # A group goes with the last of its offsets that expires.
+    offsets = {
+        partition: committed for key, (partition, committed) in read.offsets.items() if key not in expired
+    }
+    # A group goes when the last of its offsets expires.
     exists = bool(offsets or pending or (read.tells_of_group and not expired))
     return GroupState(group, exists, offsets, frozenset(expired), read.subscribed())
 
@@ -103,12 +105,12 @@ class _Records:
         elif parsed.type == CONSUMER_GROUP:
             self.is_consumer_group = True
         elif parsed.type == CONSUMER_MEMBER:
-            # Its partitions are in other records, by ids of topics.
+            # Its partitions are in other records, by topic id.
             self.members.append(GroupMember(parsed.member_id, *decode_consumer_member(value)))
 
     @property
     def tells_of_group(self) -> bool:
-        """Whether there is more than what was committed."""
+        """Whether there is any record besides commits."""
         return self.classic is not None or self.is_consumer_group or bool(self.members)
 
     def group(self, group_id: str) -> Group:
@@ -117,8 +119,10 @@ class _Records:
         if self.classic is not None and not self.is_consumer_group:
             protocol_type, protocol = self.classic.protocol_type, self.classic.protocol or ""
             members += tuple(
-                GroupMember(its.member_id, its.client_id, its.client_host, _assigned(its, protocol_type))
-                for its in self.classic.members
+                GroupMember(
+                    member.member_id, member.client_id, member.client_host, _assigned(member, protocol_type)
+                )
+                for member in self.classic.members
             )
         return Group(group_id, "Stable" if members else "Empty", protocol_type, protocol, members)
 
@@ -133,7 +137,7 @@ class _Records:
 
 
 def _assigned(member: ClassicMember, protocol_type: str) -> tuple[TopicPartition, ...]:
-    """Its partitions; none where its clients are no consumers, as their bytes are their own."""
+    """Its partitions; none if its clients are not consumers, whose bytes only they understand."""
     try:
         return member.assigned_partitions() if protocol_type == _CONSUMER else ()
     except CorruptRecordError:

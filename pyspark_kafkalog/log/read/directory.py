@@ -30,42 +30,45 @@ from pyspark_kafkalog.model import (
     Watermarks,
 )
 
-Answer = TypeVar("Answer")
+_Answer = TypeVar("_Answer")
 
-_LOOKS = 5
-"""How often one looks again at roots in which one publish follows the other."""
+_ATTEMPTS = 5
+"""How often to look again at roots in which one publish follows another."""
 
 _log = logging.getLogger("pyspark_kafkalog")
 _warned_of: dict[str, int] = {}
-"""File and position of each torn tail that was warned of."""
+"""The position of each reported torn tail, by file."""
 
 
 class LogDirectory:
-    """One or several log roots, or one partition's folder, read with no broker and with no file changed.
+    """One or several log roots, or one partition's folder, read without a broker and without changing a file.
 
-    Keeps what it learnt of the end of each partition, so that asking again is
-    cheap. Bounds are those of the files: the high watermark is the log end,
-    since nobody keeps the checkpoint of it up to date, and an unfinished
-    publish of this package is hidden.
+    Remembers the end of each partition, so that asking again is cheap. Bounds come from
+    the files: the high watermark is the log end, since nobody keeps its checkpoint up to
+    date. An unfinished publish of this package is hidden.
     """
 
-    def __init__(self, roots: Sequence[LogRoot], *, slice_bytes: int = 8 << 20) -> None:
+    def __init__(self, roots: Sequence[LogRoot], *, slice_bytes: int = 8 << 20, checked: bool = True) -> None:
         self._roots = roots
+        self._checked = checked
+        """Whether the roots are known to be such; else this is seen to before a partition is missed."""
         self._slice_bytes = slice_bytes
         self._partitions: dict[TopicPartition, Partition] = {}
         self._stable: dict[TopicPartition, StableOffset] = {}
 
     @classmethod
     def open(
-        cls, path: str | Sequence[str], *, slice_bytes: int = 8 << 20, checked: bool = False
+        cls, path: str | Sequence[str], *, slice_bytes: int = 8 << 20, check: bool = True
     ) -> LogDirectory:
         """Open local paths or URIs.
 
-        :param checked: whether they were opened before; see :func:`.root.open_root`.
+        :param check: whether to check now that they are log roots, or only where a partition is not found;
+            see :func:`.root.open_root`.
         :raises LogDirectoryError: if one does not exist, is a file, or holds neither partitions nor segments.
         """
         paths = [path] if isinstance(path, str) else path
-        return cls([open_root(location, checked=checked) for location in paths], slice_bytes=slice_bytes)
+        roots = [open_root(location, check=check) for location in paths]
+        return cls(roots, slice_bytes=slice_bytes, checked=check)
 
     def topics(self, names: Collection[str] | None = None) -> Mapping[str, tuple[int, ...]]:
         """Every topic, internal ones too, with its partition numbers in order; or those of ``names``.
@@ -73,24 +76,24 @@ class LogDirectory:
         :raises LogDirectoryError: if two roots hold the same partition.
         """
         held, unpublished = self._at_one_moment(self._held)
-        made = {partition for partition, end in unpublished.items() if end is None}
+        created = {partition for partition, end in unpublished.items() if end is None}
         topics: dict[str, list[int]] = {}
-        for topic, number in sorted(held - made):
+        for topic, number in sorted(held - created):
             if names is None or topic in names:
                 topics.setdefault(topic, []).append(number)
         return {topic: tuple(numbers) for topic, numbers in topics.items()}
 
     def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
-        """See :meth:`pyspark_kafkalog.model.Place.topic_ids`: what the first partition's folder says.
+        """See :meth:`pyspark_kafkalog.model.Place.topic_ids`: the one in the first partition's folder.
 
-        Where that is of the partition 0, no other is looked at.
+        If partition 0 is here, no other folder is read.
         """
-        made = {partition for partition, end in self._unpublished().items() if end is None}
+        created = {partition for partition, end in self._unpublished().items() if end is None}
         firsts = [TopicPartition(topic, 0) for topic in topics]
         known = {
             first.topic: found.topic_id()
             for first in firsts
-            if first not in made and (found := self._find(first, anew=True)) is not None
+            if first not in created and (found := self._find(first, fresh=True)) is not None
         }
         others = self.topics(set(topics) - set(known)) if len(known) < len(topics) else {}
         for topic, numbers in others.items():
@@ -131,12 +134,12 @@ class LogDirectory:
         return {}
 
     def expect(self, partition: TopicPartition, seen: Seen) -> None:
-        """See :meth:`pyspark_kafkalog.model.Place.expect`: what a directory holds is all the evidence."""
+        """See :meth:`pyspark_kafkalog.model.Place.expect`: the directory itself is all the evidence."""
 
     def offsets_for_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         """The offset of the first record with timestamp >= the given ms, or None.
 
-        Such an offset may be that of a transaction's marker, as with a broker.
+        Such an offset may belong to a transaction's marker, as on a broker.
 
         :raises UnknownTopicOrPartitionError: if a partition does not exist.
         """
@@ -153,11 +156,11 @@ class LogDirectory:
         return {partition: -1 if first is None else first[1] for partition, first in found.items()}
 
     def stored_sizes(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, StoredSize]:
-        """See :meth:`pyspark_kafkalog.model.Place.stored_sizes`: the files that count, whole."""
+        """See :meth:`pyspark_kafkalog.model.Place.stored_sizes`: the whole live segments."""
         return self._ask_each(partitions, Partition.stored_size)
 
     def mean_record_bytes(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, float]:
-        """See :meth:`pyspark_kafkalog.model.Place.mean_record_bytes`: sizes by offsets."""
+        """See :meth:`pyspark_kafkalog.model.Place.mean_record_bytes`: size by offsets."""
         sizes = self._ask_each(partitions, Partition.mean_record_bytes)
         return {partition: size for partition, size in sizes.items() if size is not None}
 
@@ -166,7 +169,7 @@ class LogDirectory:
         return {}
 
     def file_faults(self, partition: TopicPartition) -> list[CorruptRecordError]:
-        """See :meth:`pyspark_kafkalog.model.Place.file_faults`: of indexes, and a torn tail."""
+        """See :meth:`pyspark_kafkalog.model.Place.file_faults`: in indexes, and a torn tail."""
         return self._ask(partition, Partition.file_faults)
 
     def fetch(
@@ -177,19 +180,24 @@ class LogDirectory:
         read_committed: bool,
         on_corrupt: OnCorrupt | None = None,
         topic_id: str = "",
+        confirm: bool = False,
     ) -> Iterator[Slice]:
         """Record batches that cover ``offsets``. See :meth:`pyspark_kafkalog.model.Place.fetch`.
 
-        A slice has ``slice_bytes`` at most, or one batch that is larger. A ``topic_id`` is looked for
-        in the partition's own folder alone.
+        A slice has at most ``slice_bytes``, or one larger batch. A ``topic_id`` is compared with that of the
+        partition's own folder only, before each listing.
 
+        :raises UnconfirmedError: if that folder has another id, or not all ``offsets`` are published.
         :raises DataLossError: if the log begins after the start of ``offsets``, or ends before their end.
         :raises UnknownTopicOrPartitionError: if the partition does not exist.
         """
         source = self._existing(partition)
-        if topic_id:
-            self._confirm(source, offsets, topic_id)
-        slices = source.read(offsets, on_corrupt=on_corrupt, largest=self._slice_bytes)
+        own_id = source.topic_id() if topic_id else ""
+        if confirm and not (own_id == topic_id and self._is_published(partition, offsets.end)):
+            raise UnconfirmedError(
+                "The folder may not be the one that was planned for", topic_partition=partition
+            )
+        slices = source.read(offsets, on_corrupt=on_corrupt, max_bytes=self._slice_bytes, topic_id=own_id)
         return with_aborted(slices, source) if read_committed else slices
 
     def offset_after_bytes(self, partition: TopicPartition, offsets: OffsetRange, max_bytes: int) -> int:
@@ -199,15 +207,10 @@ class LogDirectory:
         """
         return self._ask(partition, lambda p: p.offset_after_bytes(offsets, max_bytes))
 
-    def _confirm(self, partition: Partition, offsets: OffsetRange, topic_id: str) -> None:
-        """:class:`UnconfirmedError` unless the folder is that topic's, and all ``offsets`` published."""
-        topic_partition = partition.topic_partition
-        unpublished = self._unpublished().get(topic_partition, offsets.end)
-        if unpublished is None or unpublished < offsets.end or partition.topic_id() != topic_id:
-            raise UnconfirmedError(
-                "The folder does not show that it is the one that was planned for",
-                topic_partition=topic_partition,
-            )
+    def _is_published(self, partition: TopicPartition, end: int) -> bool:
+        """Whether no unfinished publish has made the partition, or appended to it below ``end``."""
+        published = self._unpublished().get(partition, end)
+        return published is not None and published >= end
 
     def _bounds(self, partition: Partition, read_committed: bool) -> Watermarks:
         segments = partition.segments()
@@ -222,7 +225,7 @@ class LogDirectory:
     def _first_records(
         self, times: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, tuple[int, int] | None]:
-        """Offset and timestamp of the first record that is late enough, if anyone may see it."""
+        """Offset and timestamp of the first record that is late enough, if it is published."""
         found, unpublished = self._at_one_moment(
             lambda: {
                 partition: self._ask(partition, partial(first_at, timestamp=timestamp))
@@ -236,8 +239,8 @@ class LogDirectory:
         return found
 
     def _ask_each(
-        self, partitions: Collection[TopicPartition], question: Callable[[Partition], Answer]
-    ) -> dict[TopicPartition, Answer]:
+        self, partitions: Collection[TopicPartition], question: Callable[[Partition], _Answer]
+    ) -> dict[TopicPartition, _Answer]:
         """The answers of those partitions that exist."""
         answers = {}
         for partition in partitions:
@@ -245,8 +248,8 @@ class LogDirectory:
                 answers[partition] = self._ask(partition, question)
         return answers
 
-    def _ask(self, topic_partition: TopicPartition, question: Callable[[Partition], Answer]) -> Answer:
-        """Ask, and ask again if segments vanished meanwhile: they roll, get compacted or deleted."""
+    def _ask(self, topic_partition: TopicPartition, question: Callable[[Partition], _Answer]) -> _Answer:
+        """Ask, and ask again if segments vanish meanwhile: they roll, are compacted or deleted."""
         attempt = 0
         while True:
             partition = self._existing(topic_partition)
@@ -258,10 +261,10 @@ class LogDirectory:
                 wait(attempt, partition.folder.label(), e)
             attempt += 1
 
-    def _find(self, topic_partition: TopicPartition, *, anew: bool = False) -> Partition | None:
-        """The partition, if it exists; unless it is looked for ``anew``, if it did the last time."""
+    def _find(self, topic_partition: TopicPartition, *, fresh: bool = False) -> Partition | None:
+        """The partition if it exists; a known one is only looked up again if ``fresh``."""
         known = self._partitions.get(topic_partition)
-        if known is not None and not (anew and not known.folder.exists()):
+        if known is not None and not (fresh and not known.folder.exists()):
             return known
         self._partitions.pop(topic_partition, None)
         known = None
@@ -275,6 +278,10 @@ class LogDirectory:
                 known = Partition(topic_partition, folder, root.log_start_offset)
         if known is not None:
             self._partitions[topic_partition] = known
+        elif not self._checked:
+            for root in self._roots:
+                root.check()
+            self._checked = True
         return known
 
     def _existing(self, topic_partition: TopicPartition) -> Partition:
@@ -297,14 +304,14 @@ class LogDirectory:
                 holders[partition] = root
         return set(holders)
 
-    def _at_one_moment(self, look: Callable[[], Answer]) -> tuple[Answer, dict[TopicPartition, int | None]]:
+    def _at_one_moment(self, look: Callable[[], _Answer]) -> tuple[_Answer, dict[TopicPartition, int | None]]:
         """What ``look`` sees, and what of it is unpublished.
 
-        A publish may begin, be committed or be undone meanwhile. Of one that begins and ends meanwhile only
-        the time at which the root changed tells: then this looks again, until nothing changes.
+        A publish may begin, be committed or be undone meanwhile. One that both begins and ends meanwhile
+        shows only in the root's time of change: then this looks again, until nothing changes.
         """
-        last: Answer | None = None
-        for _ in range(_LOOKS):
+        last: _Answer | None = None
+        for _ in range(_ATTEMPTS):
             changed, before = self._changed(), self._unpublished()
             seen = look()
             unpublished = self._unpublished() | before
@@ -314,7 +321,7 @@ class LogDirectory:
         return seen, unpublished
 
     def _changed(self) -> list[object]:
-        """What becomes another when a publish begins or ends."""
+        """A value that changes when a publish begins or ends."""
         return [root.changed() for root in self._roots]
 
     def _unpublished(self) -> dict[TopicPartition, int | None]:
@@ -329,9 +336,9 @@ class LogDirectory:
             )
 
 
-def _in_two_roots(partition: TopicPartition, one: LogRoot, other: LogRoot) -> LogDirectoryError:
+def _in_two_roots(partition: TopicPartition, first: LogRoot, second: LogRoot) -> LogDirectoryError:
     return LogDirectoryError(
-        f"The partition is in two log roots, {one.folder.label()} and {other.folder.label()}",
+        f"The partition is in two log roots, {first.folder.label()} and {second.folder.label()}",
         topic_partition=partition,
-        hint="Name roots of one broker only, or read each by itself.",
+        hint="Give roots of one broker only, or read each by itself.",
     )

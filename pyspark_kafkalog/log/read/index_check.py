@@ -1,6 +1,6 @@
-"""Whether the indexes of a segment say what its record batches say (Kafka's DumpLogSegments, sanityCheck).
+"""Checks the indexes of a segment against its record batches (Kafka's DumpLogSegments, sanityCheck).
 
-A reader needs none of this, as it verifies each hint that it follows.
+Readers don't need this, as they verify each hint that they follow.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from pyspark_kafkalog.log.read.segment import Segment
 from pyspark_kafkalog.model import TopicPartition
 
 _RETRIES = 5
-_HINT = "A broker builds it anew if it is deleted while the directory is not in use."
+_HINT = "Delete it while the directory is not in use; a broker rebuilds it."
 
 
 class _Headers(NamedTuple):
-    """Of all batches of a segment."""
+    """Header fields of all batches of a segment."""
 
     position: np.ndarray
     base_offset: np.ndarray
@@ -36,12 +36,12 @@ class _Index(NamedTuple):
     file: str
     data: pa.Buffer
     aborted: int
-    """Of a transaction index the entries; 0 if it is not a valid one."""
+    """Number of entries of a transaction index; 0 if it is invalid."""
 
 
 def index_faults(segment: Segment, partition: TopicPartition) -> Iterator[CorruptRecordError]:
-    """The first fault of each index of a segment. An index that is not there is none."""
-    # Read before the batches are: of a log that grows meanwhile, they know no more than these then.
+    """The first fault of each index of a segment. A missing index is not a fault."""
+    # Read before the batches: if the log grows meanwhile, the indexes know no more than the batches.
     found = [(_read(segment, suffix), find) for suffix, find in _FINDERS.items()]
     headers = _headers(segment)
     for index, find in found:
@@ -61,7 +61,7 @@ def _read(segment: Segment, suffix: str) -> _Index | None:
                 return None
             aborted = len(aborted_transactions(file)) if suffix == TXN_INDEX_SUFFIX else 0
             index = _Index(file.name, file.read(0, file.size), aborted)
-            if index.data.size == file.size:  # else a broker that rolls the segment cut it at this moment
+            if index.data.size == file.size:  # else a broker has just rolled the segment and cut it
                 break
     return index
 
@@ -70,15 +70,20 @@ def _headers(segment: Segment) -> _Headers:
     columns: list[list[np.ndarray]] = [[np.empty(0, np.int64)] for _ in _Headers._fields]
     with segment.open() as opened:
         for window in opened.sound_windows(0):
-            its = window.batches
-            found = (window.position + its.position, its.base_offset, its.last_offset, its.max_timestamp)
-            for column, part in zip(columns, found, strict=True):
+            batches = window.batches
+            parts = (
+                window.position + batches.position,
+                batches.base_offset,
+                batches.last_offset,
+                batches.max_timestamp,
+            )
+            for column, part in zip(columns, parts, strict=True):
                 column.append(part)
     return _Headers(*map(np.concatenate, columns))
 
 
 def _entries(data: pa.Buffer, entry: np.dtype) -> np.ndarray:
-    """The entries that are in use: an index that is written to ends in zeros."""
+    """The entries in use: a preallocated index ends in zeros."""
     entries = np.frombuffer(data, entry)
     used = np.flatnonzero(entries != np.zeros((), entry))
     return entries[: int(used[-1]) + 1 if used.size else 0]
@@ -87,7 +92,7 @@ def _entries(data: pa.Buffer, entry: np.dtype) -> np.ndarray:
 def _offset_fault(index: _Index, base_offset: int, headers: _Headers) -> tuple[int, str] | None:
     size = index.data.size
     if size % OFFSET_ENTRY.itemsize:
-        return size, f"The size of an index is a multiple of {OFFSET_ENTRY.itemsize}, not {size}"
+        return size, f"Expected an index size that is a multiple of {OFFSET_ENTRY.itemsize}, got {size}"
     entries = _entries(index.data, OFFSET_ENTRY)
     offsets, positions = (
         base_offset + entries["offset"].astype(np.int64),
@@ -107,7 +112,7 @@ def _offset_fault(index: _Index, base_offset: int, headers: _Headers) -> tuple[i
 def _time_fault(index: _Index, base_offset: int, headers: _Headers) -> tuple[int, str] | None:
     size = index.data.size
     if size % TIME_ENTRY.itemsize:
-        return size, f"The size of a time index is a multiple of {TIME_ENTRY.itemsize}, not {size}"
+        return size, f"Expected a time index size that is a multiple of {TIME_ENTRY.itemsize}, got {size}"
     entries = _entries(index.data, TIME_ENTRY)
     times, offsets = entries["timestamp"].astype(np.int64), base_offset + entries["offset"].astype(np.int64)
     newest = np.append(-1, np.maximum.accumulate(headers.max_timestamp))
@@ -115,11 +120,11 @@ def _time_fault(index: _Index, base_offset: int, headers: _Headers) -> tuple[int
     last = headers.last_offset[-1] if headers.last_offset.size else -1
     falling = np.append(False, (np.diff(times) <= 0) | (np.diff(offsets) < 0))
     wrong = (newest[up_to] > times) | (offsets > last) | falling
-    return _first(wrong, TIME_ENTRY, "is older than the records that it covers, or falls")
+    return _first(wrong, TIME_ENTRY, "is older than records before it, or goes back")
 
 
 def _transaction_fault(index: _Index, base_offset: int, headers: _Headers) -> tuple[int, str] | None:
-    return None if index.aborted else (0, "The transaction index is none that Kafka would write")
+    return None if index.aborted else (0, "The transaction index is not one that Kafka writes")
 
 
 _FINDERS = {
@@ -129,8 +134,8 @@ _FINDERS = {
 }
 
 
-def _first(wrong: np.ndarray, entry: np.dtype, what: str) -> tuple[int, str] | None:
+def _first(wrong: np.ndarray, entry: np.dtype, fault: str) -> tuple[int, str] | None:
     if not wrong.any():
         return None
     row = int(wrong.argmax())
-    return row * entry.itemsize, f"Entry {row} of {wrong.size} in the index {what}"
+    return row * entry.itemsize, f"Entry {row} of {wrong.size} in the index {fault}"

@@ -1,4 +1,4 @@
-"""What a broker finds when it loads a partition: the live segments, and where the last one ends."""
+"""What a broker finds when it loads a partition: the live segments, and the end of the last one."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ class LogEnd(NamedTuple):
     last_batch: int
     """Position of the last batch."""
     torn_at: int | None
-    """Position from which on no batch begins; None if the last batch ends with the file."""
+    """Position after which no batch begins; None if the last batch ends with the file."""
 
 
 def live_segments(folder: Folder) -> list[Segment]:
-    """Kafka's choice on loading (LogLoader), which finishes or undoes what the cleaner had begun.
+    """The segments that Kafka keeps on loading (LogLoader), which finishes or undoes the cleaner's work.
 
     ``.deleted`` and ``.cleaned`` files don't count. A ``.swap`` file with a base
-    offset from the least ``.cleaned`` one on is of an unfinished split, and
-    doesn't count either. Other ``.swap`` files replace the segments whose base
+    offset at or above the least ``.cleaned`` one belongs to an unfinished replacement,
+    and doesn't count either. Other ``.swap`` files replace the segments whose base
     offset is in the range of offsets that they span.
 
-    One that has been renamed since it was listed is among them. Opening it will tell.
+    A segment that was renamed after the listing is among them; opening it fails then.
 
     :raises FileNotFoundError: if the folder, or a ``.swap`` file just now, is gone.
     :raises LogDirectoryError: if the folder keeps changing.
@@ -61,7 +61,7 @@ def live_segments(folder: Folder) -> list[Segment]:
 
 
 def _is_of_a_log(name: str) -> bool:
-    """Whether the file decides on which segments are live."""
+    """Whether the file decides which segments are live."""
     return name.endswith((LOG_SUFFIX, LOG_SUFFIX + SWAP_SUFFIX, CLEANED_SUFFIX)) and _parsed(name)[1] != ""
 
 
@@ -70,7 +70,7 @@ def _parsed(name: str) -> tuple[int, str]:
 
 
 def _live_names(names: Collection[str]) -> list[str]:
-    """Those of ``.log`` files and of the ``.swap`` files that a broker would take."""
+    """The names of the ``.log`` files, and of the ``.swap`` files that a broker would keep."""
     parsed = [(name, *_parsed(name)) for name in names]
     cleaned = [base_offset for _, base_offset, suffix in parsed if suffix.endswith(CLEANED_SUFFIX)]
     least_cleaned = min(cleaned, default=2**63)
@@ -82,12 +82,12 @@ def _live_names(names: Collection[str]) -> list[str]:
 
 
 def _base_offsets(names: Collection[str]) -> frozenset[int]:
-    """Where live segments begin, under whichever of their names: what no listing may be short of."""
+    """The base offsets of live segments, by any of their names: no listing may lack one."""
     return frozenset(_parsed(name)[0] for name in _live_names(names))
 
 
 def find_end(opened: OpenSegment, known: LogEnd | None) -> LogEnd:
-    """Walk to the end of a segment: on from what was ``known``, or from its last index entry."""
+    """Walk to the end of a segment, from the ``known`` end or else from its last index entry."""
     segment = opened.segment
     if known is None or not _continues(opened, known):
         known = LogEnd(segment, segment.base_offset, opened.last_known_batch(), None)
@@ -100,7 +100,7 @@ def find_end(opened: OpenSegment, known: LogEnd | None) -> LogEnd:
                 log_end_offset = int(window.batches.last_offset[-1]) + 1
             return LogEnd(segment, log_end_offset, last_batch, None)
         except FramingError as e:
-            # A preallocated file ends in zeros, which need to be searched but once.
+            # A preallocated file ends in zeros, which are searched only once.
             searched = torn_at is not None and torn_at <= e.position and known.segment.size == segment.size
             found = None if searched else opened.next_batch(e.position + 1, e.next_offset)
             if found is None:
@@ -109,7 +109,7 @@ def find_end(opened: OpenSegment, known: LogEnd | None) -> LogEnd:
 
 
 def _continues(opened: OpenSegment, known: LogEnd) -> bool:
-    """Whether the file still has the last batch that was known, so that it only grew."""
+    """Whether the file still has the last known batch, and so has only grown."""
     now, then = opened.segment, known.segment
     if (now.base_offset, now.suffix) != (then.base_offset, then.suffix):
         return False

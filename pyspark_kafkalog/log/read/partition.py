@@ -1,4 +1,4 @@
-"""One partition's folder: which segments are live, where the log ends, what a range of offsets holds."""
+"""One partition's folder: its live segments, the end of its log, and the batches of a range of offsets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pyspark_kafkalog.errors import CorruptRecordError, DataLossError, LogDirectoryError
-from pyspark_kafkalog.filesystem import Folder, wait
+from pyspark_kafkalog.filesystem import Folder, no_such_directory, wait
 from pyspark_kafkalog.log.layout import PARTITION_METADATA_FILE, parse_partition_metadata
 from pyspark_kafkalog.log.read.index_check import index_faults
 from pyspark_kafkalog.log.read.loading import LogEnd, find_end, live_segments
@@ -21,17 +21,17 @@ from pyspark_kafkalog.log.read.segment import GONE, MAX_OFFSET, FramingError, Op
 from pyspark_kafkalog.model import OffsetRange, OnCorrupt, Origin, Slice, StoredSize, TopicPartition
 
 _WRITING = 0.1
-"""Seconds in which a writer has written the whole of a batch that it has begun."""
+"""Seconds in which a writer finishes a batch that it has begun."""
 _SETTLED_NS = 2_000_000_000
-"""Age from which on a folder's time of change tells of every later change, on all file systems."""
+"""From this age on a folder's time of change shows every later change, on all file systems."""
 _LISTING_SHARE = 0.02
-"""Share of the time that may go into listing a folder that says that it has not changed."""
+"""Share of the time that may go into listing a folder that seems unchanged."""
 _KEPT = 0.1
-"""Seconds for which its listing is kept in any case."""
+"""Seconds for which such a listing is kept in any case."""
 
 
 class _Listing(NamedTuple):
-    """The live segments of a folder, and until when they are believed in if nothing tells of a change."""
+    """The live segments of a folder, and until when they are believed if nothing seems to have changed."""
 
     segments: list[Segment]
     changed: tuple[int, ...]
@@ -39,9 +39,9 @@ class _Listing(NamedTuple):
 
 
 class Partition:
-    """A partition's folder, read as a broker would after loading it, with no file changed.
+    """A partition's folder, read as a broker would after loading it, without changing a file.
 
-    :param checkpoint: tells the partition's entry of ``log-start-offset-checkpoint``, 0 if it has none.
+    :param checkpoint: gives the partition's entry in ``log-start-offset-checkpoint``, 0 without one.
     """
 
     def __init__(
@@ -53,19 +53,19 @@ class Partition:
         self._end: LogEnd | None = None
         self._listing: _Listing | None = None
         self.largest_timestamps: dict[Segment, int] = {}
-        """What :mod:`.times` has learnt of closed segments (ms)."""
+        """Largest timestamps of closed segments (ms), kept by :mod:`.times`."""
 
-    def segments(self, *, anew: bool = False) -> list[Segment]:
+    def segments(self, *, fresh: bool = False) -> list[Segment]:
         """The live segments in order.
 
-        Where the folder says that no name in it has come or gone, they may be what was listed a while
-        ago. So what is not among them must be looked for ``anew`` before it is believed to be gone.
+        While the folder seems unchanged, they may come from an earlier listing. So before a missing
+        segment is believed to be gone, list them ``fresh``.
 
-        :raises FileNotFoundError: if the partition is gone, or a file just now.
+        :raises FileNotFoundError: if the partition is gone, or a file has just gone.
         :raises LogDirectoryError: if the folder keeps changing.
         """
         changed = self.folder.changed()
-        known = None if anew else self._listing
+        known = None if fresh else self._listing
         if known is not None and known.changed == changed and time.monotonic() < known.until:
             segments = known.segments
             active = segments[-1].now()
@@ -82,7 +82,7 @@ class Partition:
         return segments
 
     def topic_id(self) -> str:
-        """The id of the partition's topic; empty if there is none that can be read, as before Kafka 2.8."""
+        """The id of the partition's topic; empty if it cannot be read, or before Kafka 2.8."""
         data = self.folder.read(PARTITION_METADATA_FILE)
         try:
             return "" if data is None else parse_partition_metadata(data, PARTITION_METADATA_FILE)
@@ -95,7 +95,7 @@ class Partition:
         return StoredSize(_total_size(segments), len(segments))
 
     def mean_record_bytes(self) -> float | None:
-        """Bytes of the segments for each offset that they span; None if they are empty."""
+        """Bytes of the segments per offset that they span; None if they are empty."""
         segments = self.segments()
         offsets = self.log_end_offset(segments) - segments[0].base_offset if segments else 0
         return _total_size(segments) / offsets if offsets > 0 else None
@@ -115,14 +115,14 @@ class Partition:
 
     @property
     def torn_tail(self) -> tuple[str, int] | None:
-        """File and position where the log ended before the file did, when it was looked at last."""
+        """File and position where the log ended before the file did, at the last look."""
         end = self._end
         return None if end is None or end.torn_at is None else (end.segment.file, end.torn_at)
 
     def file_faults(self) -> list[CorruptRecordError]:
-        """What is wrong with the indexes, and bytes after the last batch that are none.
+        """Faults of the indexes, and bytes after the last batch.
 
-        :raises FileNotFoundError: if segments were replaced meanwhile, so that it is not known.
+        :raises FileNotFoundError: if segments were replaced meanwhile.
         """
         segments = self.segments()
         self.log_end_offset(segments)
@@ -138,7 +138,7 @@ class Partition:
             file, position = torn
             faults.append(
                 CorruptRecordError(
-                    "No whole record batch from here on; the log ends here",
+                    "Expected a whole record batch, got other bytes; the log ends here",
                     topic_partition=self.topic_partition,
                     offset=log_end_offset,
                     file=file,
@@ -147,24 +147,27 @@ class Partition:
             )
         return faults
 
-    def read(self, offsets: OffsetRange, *, on_corrupt: OnCorrupt | None, largest: int) -> Iterator[Slice]:
-        """The batches of ``offsets`` in slices of ``largest`` bytes at most, or of one larger batch.
+    def read(
+        self, offsets: OffsetRange, *, on_corrupt: OnCorrupt | None, max_bytes: int, topic_id: str = ""
+    ) -> Iterator[Slice]:
+        """The batches of ``offsets`` in slices of at most ``max_bytes``, or of one larger batch.
 
-        Where a segment has vanished (deleted, merged or split by the cleaner) reading goes on in
-        what a new listing shows.
+        Where a segment has vanished (deleted, merged or divided by the cleaner), reading goes on with
+        a new listing.
 
+        :param topic_id: what :meth:`topic_id` said before: a folder that has another by then is not read on.
         :raises DataLossError: if the log begins after the start of ``offsets``, or ends before their end.
         :raises CorruptRecordError: see :meth:`pyspark_kafkalog.model.Place.fetch`.
-        :raises LogDirectoryError: if the folder keeps changing.
+        :raises LogDirectoryError: if the folder keeps changing, or the log root is gone.
         """
         position, attempt = offsets.start, 0
         while position < offsets.end:
             begun_at = position
             neighbours = _Neighbours(self)
             try:
-                segments = self.segments(anew=attempt > 0)
+                segments = self.segments(fresh=attempt > 0)
                 if not segments or position < self.log_start_offset(segments):
-                    segments = self.segments(anew=True)
+                    segments = self.segments(fresh=True)
                     log_start_offset = self.log_start_offset(segments)
                     if position < log_start_offset:
                         raise self._lost(
@@ -176,21 +179,26 @@ class Partition:
                     with segment.open() as opened:
                         wanted = OffsetRange(position, offsets.end)
                         for piece, next_offset in self._read_segment(
-                            opened, wanted, following, neighbours, on_corrupt, largest
+                            opened, wanted, following, neighbours, on_corrupt, max_bytes
                         ):
                             yield piece
                             position = next_offset
                     if position >= offsets.end:
                         return
                     if following is None or position < following.base_offset:
-                        # Compaction leaves gaps, and so does a listing that missed a segment.
+                        # Compaction leaves gaps, and so does a listing that misses a segment.
                         neighbours.check(segment, following)
                     position = position if following is None else max(position, following.base_offset)
                 raise self._lost(OffsetRange(position, offsets.end), f"the log ends at offset {position}")
             except FileNotFoundError as e:
                 if not self.folder.exists():
+                    if not (root := self.folder.parent()).exists():
+                        raise no_such_directory(root) from None
                     lost = OffsetRange(position, offsets.end)
-                    raise self._lost(lost, f"no such file or folder: {e}") from None
+                    raise self._lost(lost, f"the folder is gone: {e}") from None
+                if topic_id and self.topic_id() not in ("", topic_id):
+                    lost = OffsetRange(position, offsets.end)
+                    raise self._lost(lost, "the topic was deleted and recreated") from None
                 attempt = 1 if position > begun_at else attempt + 1
                 wait(attempt, self.folder.label(), e)
 
@@ -207,7 +215,7 @@ class Partition:
                 start = opened.seek(offsets.start)
                 if is_last or opened.size - start > left:
                     found = opened.offset_at(start, start + left, at_least_one=is_first)
-                    # No batch of this segment may fit, or no batch be sound.
+                    # Maybe no batch of this segment fits, or none is valid.
                     found = segment.base_offset if found is None else found
                     if found > offsets.start:
                         return min(offsets.end, found)
@@ -222,16 +230,16 @@ class Partition:
         following: Segment | None,
         neighbours: _Neighbours,
         on_corrupt: OnCorrupt | None,
-        largest: int,
+        max_bytes: int,
     ) -> Iterator[tuple[Slice, int]]:
-        """Slices with the offset after each; ``following`` is the next segment, None if this is the last."""
+        """Slices, each with the offset after it; ``following`` is the next segment, None after the last."""
         start, end = offsets
         below = MAX_OFFSET if following is None else following.base_offset
         until = opened.position_after(end - 1)
         position: int | None = opened.position_before(start)
         while position is not None:
             try:
-                for window in opened.windows(position, until=until, largest=largest, below=below):
+                for window in opened.windows(position, until=until, max_bytes=max_bytes, below=below):
                     batches = window.batches
                     first = int(np.searchsorted(batches.last_offset, start))
                     last = min(int(np.searchsorted(batches.last_offset, end - 1)), len(batches) - 1)
@@ -240,12 +248,13 @@ class Partition:
                         size = int(batches.position[last] + batches.size[last]) - begin
                         origin = Origin(opened.file, window.position + begin)
                         start = int(batches.last_offset[last]) + 1
-                        yield Slice(window.buffer.slice(begin, size), origin), start
+                        piece = window.buffer.slice(begin, size)
+                        yield Slice(piece, batches.headers_of(first, last), origin), start
                     if start >= end:
                         return
                 return
             except FramingError as e:
-                # A segment into which this one's successor was merged may have taken its place.
+                # It may have been replaced by one that holds its successor, too.
                 neighbours.check(opened.segment, following)
                 try:
                     position = opened.next_batch(e.position + 1, e.next_offset)
@@ -265,7 +274,7 @@ class Partition:
                     offset=max(start, e.next_offset),
                     file=opened.file,
                     position=e.position,
-                    hint="With failOnDataLoss=false reading goes on at the next valid batch.",
+                    hint="Set failOnDataLoss=false to read on at the next valid batch.",
                 )
                 if on_corrupt is None:
                     raise error from None
@@ -277,44 +286,44 @@ class Partition:
             topic_partition=self.topic_partition,
             offset=offsets.start,
             next_offset=next_offset,
-            hint="With failOnDataLoss=false reading goes on without them.",
+            hint="Set failOnDataLoss=false to read on without them.",
         )
 
 
 class _Neighbours:
-    """Which segments follow one another, as a listing says that is younger than the one they come from."""
+    """Which segments follow one another, according to a listing younger than their own."""
 
     def __init__(self, partition: Partition) -> None:
         self._partition = partition
         self._confirmed: set[tuple[Segment, tuple[int, str] | None]] = set()
 
     def check(self, segment: Segment, following: Segment | None) -> None:
-        """FileNotFoundError unless ``following`` still follows ``segment``, or with None nothing does."""
+        """FileNotFoundError unless ``following`` (None for nothing) still follows ``segment``."""
         pair = _identity(segment), None if following is None else (following.base_offset, following.suffix)
         if pair in self._confirmed:
             return
-        segments = self._partition.segments(anew=True)
-        self._confirmed = {(one, (other.base_offset, other.suffix)) for one, other in pairwise(segments)} | {
-            (_identity(segment), None) for segment in segments[-1:]
-        }
+        segments = self._partition.segments(fresh=True)
+        self._confirmed = {
+            (first, (second.base_offset, second.suffix)) for first, second in pairwise(segments)
+        } | {(_identity(segment), None) for segment in segments[-1:]}
         if pair not in self._confirmed:
             raise FileNotFoundError(errno.ENOENT, "The segments have changed", segment.file)
 
 
 def _identity(segment: Segment) -> Segment:
-    """What of a segment stays the same: an active one grows."""
+    """The part of a segment that stays the same: an active one grows."""
     return replace(segment, size=0, mtime_ns=0) if segment.is_active else segment
 
 
 def segments_from(segments: list[Segment], offset: int) -> Iterator[tuple[Segment, Segment | None]]:
-    """The segments that may hold ``offset`` and later ones, each with the one that follows it."""
+    """The segments that may hold ``offset`` or later ones, each with the next segment."""
     first = bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1
     for at in range(max(first, 0), len(segments)):
         yield segments[at], segments[at + 1] if at + 1 < len(segments) else None
 
 
 def _total_size(segments: list[Segment]) -> int:
-    """:raises FileNotFoundError: if one was gone when it was looked at."""
+    """:raises FileNotFoundError: if a segment was already gone."""
     for segment in segments:
         if segment.size == GONE:
             raise FileNotFoundError(errno.ENOENT, "The segment is gone", segment.file)
@@ -322,7 +331,7 @@ def _total_size(segments: list[Segment]) -> int:
 
 
 def _first_offset(opened: OpenSegment, position: int, default: int) -> int:
-    """The first offset of the batch at ``position``; of a v0 or v1 message, maybe compressed, the last."""
+    """The first offset of the batch at ``position``; the last of a v0 or v1 message, maybe compressed."""
     window = opened.window_at(position)
     if window is None:
         return default

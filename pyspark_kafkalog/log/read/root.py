@@ -1,13 +1,14 @@
-"""One log root (an entry of Kafka's ``log.dirs``): its partitions, and what its own files say of them."""
+"""One log root (an entry of Kafka's ``log.dirs``): its partitions, and its own files about them."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 
 from pyarrow import fs
 
 from pyspark_kafkalog.errors import LogDirectoryError
-from pyspark_kafkalog.filesystem import Entry, Folder, open_folder
+from pyspark_kafkalog.filesystem import Entry, Folder, no_such_directory, open_folder
 from pyspark_kafkalog.log.layout import (
     JOURNAL_FILE,
     JOURNAL_SEPARATOR,
@@ -28,13 +29,37 @@ class LogRoot:
     """A folder of partitions; or one partition's folder, as a root that shows no other.
 
     :param folder: the root.
-    :param only: the partition and its folder, if it is to be the only one.
+    :param only: the partition to show and its folder; None for all.
     """
 
     def __init__(self, folder: Folder, only: tuple[TopicPartition, Folder] | None = None) -> None:
         self.folder = folder
         self._only = only
         self._starts: tuple[Entry, dict[TopicPartition, int]] | None = None
+
+    def check(self) -> None:
+        """See that this is a log root; an empty folder is one with no partition yet.
+
+        :raises LogDirectoryError: if it holds something else, or is gone.
+        """
+        if self._only is not None:
+            return
+        try:
+            names = self.folder.list()
+        except FileNotFoundError:
+            raise no_such_directory(self.folder) from None
+        if _is_partition(names):
+            raise LogDirectoryError(
+                "The folder holds segments but is not named after a partition",
+                file=self.folder.label(),
+                hint="Rename it to <topic>-<partition>, such as orders-0.",
+            )
+        if names and not any(_belongs_in_root(name) for name in names):
+            raise LogDirectoryError(
+                "The folder holds no partitions",
+                file=self.folder.label(),
+                hint="Give a folder of Kafka's log.dirs, with <topic>-<partition> folders, or one of these.",
+            )
 
     def partitions(self) -> set[TopicPartition]:
         """The partitions whose live data is here.
@@ -54,10 +79,14 @@ class LogRoot:
     def find(self, partition: TopicPartition) -> Folder | None:
         """The folder with the partition's live data, if it is here.
 
-        :raises LogDirectoryError: if it is a link that leads out of the root.
+        :raises LogDirectoryError: if it is a link that leads out of the root; if it is what the user has
+            named, and gone.
         """
         if self._only is not None:
-            return self._only[1] if partition == self._only[0] else None
+            only, folder = self._only
+            if partition == only and not folder.exists():
+                raise no_such_directory(folder)
+            return folder if partition == only else None
         name = str(partition)
         if parse_partition_folder(name) != partition:
             return None
@@ -76,16 +105,16 @@ class LogRoot:
         return self._starts[1].get(partition, 0)
 
     def changed(self) -> tuple[int, ...] | None:
-        """What becomes another when a publish begins or ends; None where nothing tells."""
+        """A value that changes when a publish begins or ends; None if the file system has none."""
         try:
             return self.folder.changed()
         except FileNotFoundError:
             return None
 
     def unpublished(self) -> dict[TopicPartition, int | None]:
-        """Where partitions ended before an unfinished publish, None for one that it made.
+        """Where partitions ended before an unfinished publish; None for those that it creates.
 
-        What it has appended nobody may see.
+        Nobody may see what it has appended.
         """
         data = self.folder.read(JOURNAL_FILE, before=JOURNAL_SEPARATOR.encode())
         if data is None:
@@ -98,40 +127,33 @@ class LogRoot:
             }
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise LogDirectoryError(
-                "The journal of an unfinished write cannot be understood",
+                "Cannot understand the journal of an unfinished write",
                 file=self.folder.label(JOURNAL_FILE),
-                hint="The next write with the version of the package that left it finishes or undoes it.",
+                hint="Write once with the version of the package that left it: this undoes it.",
             ) from None
 
 
-def open_root(location: str, *, checked: bool = False) -> LogRoot:
+def open_root(location: str, *, check: bool = True) -> LogRoot:
     """The log root, or the single partition, at a path or URI.
 
-    :param checked: whether it was opened before, maybe by another process: then only a folder that is named
-        after a partition is listed.
-    :raises LogDirectoryError: if it is neither; an empty folder is a root with no partition yet.
+    :param check: whether to check now that it is one, for which the folder is listed. Else that is left to
+        :meth:`LogRoot.check`, unless the folder is named after a partition.
+    :raises LogDirectoryError: if it is neither.
     """
     folder = open_folder(location)
     partition = parse_partition_folder(folder.name)
-    if checked and partition is None:
-        return LogRoot(folder)
-    names = folder.list()
-    own = {LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA_FILE}
-    if any(_is_log(name) for name in names) or own & set(names):
-        if partition is None:
-            raise LogDirectoryError(
-                "The folder holds segments but is not named after a partition",
-                file=folder.label(),
-                hint="Name it <topic>-<partition>, such as orders-0.",
-            )
+    if partition is not None and _is_partition(folder.list()):
         return LogRoot(folder.parent(), (partition, folder))
-    if names and not any(_belongs_in_root(name) for name in names):
-        raise LogDirectoryError(
-            "The folder holds no partition",
-            file=folder.label(),
-            hint="Give Kafka's log.dirs, which holds <topic>-<partition> folders, or one of these.",
-        )
-    return LogRoot(folder)
+    root = LogRoot(folder)
+    if check:
+        root.check()
+    return root
+
+
+def _is_partition(names: Collection[str]) -> bool:
+    """Whether a folder with these names in it is a partition's."""
+    own = {LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA_FILE}
+    return any(_is_log(name) for name in names) or not own.isdisjoint(names)
 
 
 def _is_log(name: str) -> bool:

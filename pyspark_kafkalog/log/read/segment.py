@@ -1,8 +1,8 @@
 """One segment: its batches in bounded windows, and positions by its indexes.
 
-The ``.log`` file is the truth. An index only says where to start: a batch of
-the right offsets and a right CRC has to lie there, otherwise the search starts
-at the beginning of the segment. Source: Kafka's ``LogSegment``, ``FileRecords``.
+The ``.log`` file is the truth. An index only says where to start: if no batch with
+the right offsets and CRC lies there, the search starts at the beginning of the segment.
+Source: Kafka's ``LogSegment``, ``FileRecords``.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from pyspark_kafkalog.log import index
 from pyspark_kafkalog.log.layout import INDEX_SUFFIX, LOG_SUFFIX, segment_file
 
 SMALL_WINDOW = 64 << 10
-"""Bytes of the first read where it is not known how much is wanted."""
+"""Bytes of the first read when it is unknown how much is wanted."""
 SCAN_WINDOW = 1 << 20
-"""Bytes of the reads that are for the headers only."""
+"""Bytes of each read when only headers are wanted."""
 _SEARCH_WINDOW = 16 << 20
 _SEARCH_OVERLAP = 8 << 20
 """After damage, batches up to this size are found wherever they lie."""
 MAX_OFFSET = 2**63 - 1
 GONE = -1
-"""Size of a file that is none, so that it differs from that of every file."""
+"""Size of a missing file, which differs from that of every file."""
 
 _log = logging.getLogger("pyspark_kafkalog")
 
 
 class FramingError(Exception):
-    """No batch can begin at ``position``; the one before it ended with ``next_offset - 1``."""
+    """No batch begins at ``position``; the one before it ended with ``next_offset - 1``."""
 
     def __init__(self, position: int, next_offset: int, reason: str) -> None:
         super().__init__(reason)
@@ -54,13 +54,13 @@ class Window(NamedTuple):
     position: int
     """Position of the first in the file."""
     buffer: pa.Buffer
-    """Begins with the first batch; may end with a part of one that is not in ``batches``."""
+    """Begins with the first batch; may end with a partial one that is not in ``batches``."""
     batches: Batches
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """What a listing tells of a segment."""
+    """A segment as a listing shows it."""
 
     folder: Folder = field(compare=False)
     base_offset: int
@@ -68,10 +68,10 @@ class Segment:
     suffix: str
     """What follows ``.log`` in the file's name: ``.swap``, or nothing."""
     size: int
-    """Bytes of the ``.log``; GONE if it was not there any more when it was looked at."""
+    """Bytes of the ``.log``; GONE if it had vanished after the listing."""
     mtime_ns: int
     is_active: bool
-    """Whether it is the last, to which a writer may append."""
+    """Whether it is the last one, to which a writer may append."""
 
     @property
     def name(self) -> str:
@@ -98,13 +98,13 @@ class Segment:
         with self.folder.open(self.name) as log:
             listed = self.size, self.mtime_ns if log.mtime_ns is not None else None
             if not self.is_active and (log.size, log.mtime_ns) != listed:
-                # What the listing said came next may not come next to this file.
+                # Another segment may follow this file than the listing showed.
                 raise FileNotFoundError(errno.ENOENT, "The segment has been replaced", self.file)
             yield OpenSegment(self, log)
 
     @contextmanager
     def open_index(self, suffix: str) -> Iterator[InputFile | None]:
-        """Open one of the indexes; None if there is none."""
+        """Open one of the indexes; None if it is missing."""
         name = segment_file(self.base_offset, suffix + self.suffix)
         with ExitStack() as stack:
             try:
@@ -124,22 +124,22 @@ class OpenSegment:
         self._log = log
 
     def windows(
-        self, position: int, *, until: int = 0, largest: int = SCAN_WINDOW, below: int = MAX_OFFSET
+        self, position: int, *, until: int = 0, max_bytes: int = SCAN_WINDOW, below: int = MAX_OFFSET
     ) -> Iterator[Window]:
         """All batches from ``position`` to the end of the file.
 
-        Reads ``largest`` bytes at a time as far as ``until``, smaller windows
-        after that; more only for a batch that is larger.
+        Reads ``max_bytes`` at a time up to ``until``, smaller windows after that,
+        and more only for a larger batch.
 
-        :raises FramingError: where no batch can be framed: bytes that can't open
-            one, one that reaches past the end of the file, offsets that go back
-            or are not all ``below`` the next segment's.
+        :raises FramingError: where no batch can be framed: bytes that can't begin
+            one, a batch that reaches past the end of the file, offsets that go
+            back or are not all ``below`` the next segment's.
         """
         small, needed = SMALL_WINDOW, 0
         next_offset = self.segment.base_offset
         while position < self.size:
-            wanted = max(needed, min(largest, max(until - position, small)))
-            small = min(2 * small, largest)
+            wanted = max(needed, min(max_bytes, max(until - position, small)))
+            small = min(2 * small, max_bytes)
             data = self._log.read(position, min(wanted, self.size - position))
             batches, fault = _framed(data, self.size - position, next_offset, below)
             if len(batches):
@@ -151,7 +151,7 @@ class OpenSegment:
             needed = max(batches.needed, HEADER_SIZE_UP_TO_MAGIC)
 
     def sound_windows(self, position: int) -> Iterator[Window]:
-        """As :meth:`windows`, going on at the next valid batch after damage."""
+        """Like :meth:`windows`, but goes on at the next valid batch after damage."""
         while True:
             try:
                 yield from self.windows(position)
@@ -173,7 +173,7 @@ class OpenSegment:
     def offset_at(self, start: int, end: int, *, at_least_one: bool) -> int | None:
         """The next offset after the batches that lie between the positions ``start`` and ``end``.
 
-        None if no batch does; ``at_least_one`` then takes the first one.
+        None if there are none; with ``at_least_one``, the first batch counts in any case.
         """
         for begin in (max(start, self.batch_before(end)), start):
             found = None
@@ -193,26 +193,26 @@ class OpenSegment:
         return None
 
     def position_before(self, offset: int) -> int:
-        """Where a batch starts before which all offsets are < ``offset``, as near as the index knows."""
+        """Start of a batch before which all offsets are < ``offset``, as near as the index knows."""
         return self._verified(self._look_up(index.floor_offset, offset))
 
     def position_after(self, offset: int) -> int:
-        """A position up to which it is worth to read for ``offset``; not verified."""
+        """A position after which ``offset`` is unlikely to lie; not verified."""
         entry = self._look_up(index.higher_offset, offset - 1)
         return entry.position + SMALL_WINDOW if entry else self.size
 
     def batch_before(self, position: int) -> int:
-        """Where a batch starts that is not after ``position``, as near as the index knows."""
+        """Start of a batch at or before ``position``, as near as the index knows."""
         return self._verified(self._look_up(index.floor_position, position))
 
     def last_known_batch(self) -> int:
-        """Where a batch near the end starts, as near as the index knows."""
+        """Start of a batch near the end, as near as the index knows."""
         return self.position_before(MAX_OFFSET)
 
     def next_batch(self, position: int, next_offset: int) -> int | None:
-        """Position of the next batch from ``position`` on with offsets >= ``next_offset`` and a right CRC.
+        """Position of the next batch from ``position`` on with offsets >= ``next_offset`` and the right CRC.
 
-        :raises CorruptRecordError: if the bytes are such that it would take too long to find.
+        :raises CorruptRecordError: if the search would take too long.
         """
         while position < self.size:
             data = self._log.read(position, min(_SEARCH_WINDOW, self.size - position))
@@ -226,7 +226,7 @@ class OpenSegment:
                     offset=next_offset,
                     file=self.file,
                     position=position + (e.position or 0),
-                    hint="If nothing is wanted of what follows, cut the file off there.",
+                    hint="If you need nothing of what follows, truncate the file there.",
                 ) from None
             if found is not None:
                 return position + found
@@ -236,7 +236,7 @@ class OpenSegment:
         return None
 
     def window_at(self, position: int) -> Window | None:
-        """Some batches of which the first starts at ``position``; None if none can be framed there."""
+        """Some batches, the first of which starts at ``position``; None if none can be framed there."""
         try:
             return next(self.windows(position), None)
         except FramingError:
@@ -246,7 +246,7 @@ class OpenSegment:
         self, search: Callable[[InputFile, int, int], index.OffsetEntry | None], wanted: int
     ) -> index.OffsetEntry | None:
         if self.size <= SMALL_WINDOW:
-            # One read shows all of it, sooner than an index is opened.
+            # One read gives all of it, faster than opening an index.
             return None
         with self.segment.open_index(INDEX_SUFFIX) as file:
             return None if file is None else search(file, self.segment.base_offset, wanted)
@@ -263,7 +263,7 @@ class OpenSegment:
 
 
 def _framed(data: pa.Buffer, left: int, next_offset: int, below: int) -> tuple[Batches, str | None]:
-    """The batches at the beginning of ``data``, and what is wrong with the bytes after them, if anything is.
+    """The batches at the beginning of ``data``, and the fault of the bytes after them, if any.
 
     The file has ``left`` bytes from the beginning of ``data`` on.
     """
@@ -271,28 +271,28 @@ def _framed(data: pa.Buffer, left: int, next_offset: int, below: int) -> tuple[B
     in_order = _in_order(batches, next_offset, below)
     if in_order < len(batches):
         batches = walk(data.slice(0, int(batches.position[in_order])))
-        fault = "its offsets are not those that follow"
+        fault = "its offsets are out of order"
     elif batches.status == WalkStatus.INVALID:
-        fault = "unknown format, or an impossible size or offset"
+        fault = "it has an unknown format, or an impossible size or offset"
     elif data.size == 0:
         fault = "the file has become shorter"
     elif batches.end < left < batches.end + max(batches.needed, HEADER_SIZE_UP_TO_MAGIC):
-        fault = "it would reach past the end of the file"
+        fault = "it reaches past the end of the file"
     else:
         return batches, None
     if len(batches) and not check_batch(data, last := int(batches.position[-1])):
         # Its size may be wrong, too, and have led here.
-        return walk(data.slice(0, last)), "a wrong checksum, and no batch after it"
+        return walk(data.slice(0, last)), "its checksum is wrong, and no batch follows it"
     return batches, fault
 
 
 def _in_order(batches: Batches, next_offset: int, below: int) -> int:
-    """How many batches come before the first whose offsets don't follow, or are not all ``below``.
+    """How many batches come before the first whose offsets are out of order, or not all ``below``.
 
-    Neither the base offset nor the order is under a CRC. Where two batches
-    overlap, the first is at fault if it left a gap that the second fits into.
+    No CRC covers the base offset or the order. Where two batches overlap, the first
+    is at fault if it left a gap that the second fits into.
     """
-    # The base offset of a compressed v0 or v1 message is not known.
+    # The base offset of a compressed v0 or v1 message is unknown.
     first = np.where(batches.magic == 2, batches.base_offset, batches.last_offset)
     ends = np.append(next_offset, batches.last_offset + 1)
     wrong = np.flatnonzero((first < ends[:-1]) | (batches.last_offset >= below))

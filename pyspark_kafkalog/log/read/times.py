@@ -23,9 +23,8 @@ _MAX_TIMESTAMP = 2**63 - 1
 def first_at(partition: Partition, timestamp: int) -> tuple[int, int] | None:
     """Offset and timestamp (ms) of the first record with a timestamp >= ``timestamp``, or None.
 
-    As a broker does, this looks for it in the first segment that has a batch
-    with such a largest timestamp and in no other, even if compaction took the
-    record out of this batch.
+    Like a broker, this looks only into the first segment that has a batch with such
+    a largest timestamp, even if compaction has removed the record from this batch.
     """
     segments = partition.segments()
     start = partition.log_start_offset(segments)
@@ -48,12 +47,12 @@ def first_at(partition: Partition, timestamp: int) -> tuple[int, int] | None:
 
 
 def newest_timestamp(partition: Partition) -> int:
-    """The largest timestamp (ms) of all record batches; -1 if there is none."""
+    """The largest timestamp (ms) of all record batches; -1 if there are none."""
     return max((_largest_timestamp(partition, segment) for segment in partition.segments()), default=-1)
 
 
 def _largest_timestamp(partition: Partition, segment: Segment) -> int:
-    """The largest timestamp (ms) of a segment's batches, -1 if there is none; kept if it is closed."""
+    """The largest timestamp (ms) of a segment's batches, -1 without any; remembered if it is closed."""
     largest = partition.largest_timestamps.get(segment)
     if largest is not None:
         return largest
@@ -78,12 +77,12 @@ def _first_in(
             batch, timestamp=timestamp, min_offset=min_offset, topic_partition=topic_partition
         )
     except CorruptRecordError:
-        # What is wrong with it is for the reader of the records to report, so they begin here.
+        # The records begin here, so that their reader reports the damage.
         return max(min_offset, int(batches.base_offset[row])), int(batches.max_timestamp[row])
 
 
 def _verified_floor(opened: OpenSegment, timestamp: int) -> TimeEntry | None:
-    """The time index entry for ``timestamp``, if a batch with just its timestamp holds its offset."""
+    """The time index entry for ``timestamp``, if the batch at its offset has its timestamp."""
     if opened.size <= SMALL_WINDOW:
         return None
     with opened.segment.open_index(TIME_INDEX_SUFFIX) as file:

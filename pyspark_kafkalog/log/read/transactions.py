@@ -1,8 +1,8 @@
-"""What read_committed needs of a partition: its last stable offset and its aborted transactions.
+"""What read_committed needs from a partition: its last stable offset and its aborted transactions.
 
-Both follow from the record batches and the markers, which never lie. Files that
-a broker may have left save work: the newest producer snapshot that still holds
-tells which transactions were open there, ``.txnindex`` which were aborted.
+Both follow from the record batches and the markers, which are the truth. Files of a
+broker save work: the newest valid producer snapshot has the transactions that were
+open there, ``.txnindex`` those that were aborted.
 
 Snapshot: int16 version 1, uint32 CRC-32C of what follows, int32 count, then an
 entry of 46 bytes for each producer: int64 producer id, int16 epoch, int32 last
@@ -23,7 +23,7 @@ import numpy as np
 
 from pyspark_kafkalog.codec.checksum import crc32c
 from pyspark_kafkalog.codec.isolation import TransactionScan
-from pyspark_kafkalog.codec.walk import walk
+from pyspark_kafkalog.codec.walk import batches_of
 from pyspark_kafkalog.errors import CorruptRecordError
 from pyspark_kafkalog.log import index
 from pyspark_kafkalog.log.layout import SNAPSHOT_SUFFIX, TXN_INDEX_SUFFIX, parse_segment_file, segment_file
@@ -37,20 +37,20 @@ _CRC_FROM = 6
 
 
 class StableOffset:
-    """The last stable offset of a partition, kept up with a log that grows."""
+    """The last stable offset of a partition, kept up to date while the log grows."""
 
     def __init__(self, partition: Partition) -> None:
         self._partition = partition
         self._scan = TransactionScan()
         self._seen = 0
-        """Up to this offset ``_scan`` knows the batches; 0 if it knows none."""
+        """``_scan`` knows the batches below this offset; 0 if it knows none."""
 
     def last_stable_offset(self, log: OffsetRange) -> int:
-        """The first offset of the oldest open transaction, or the end of ``log``, which is the whole log."""
+        """The first offset of the oldest open transaction, or the end of ``log``, the whole log."""
         if not log.start < self._seen <= log.end:
             self._scan, self._seen = _newest_snapshot(self._partition, log)
         new = OffsetRange(self._seen, log.end)
-        for piece in self._partition.read(new, on_corrupt=_pass_over, largest=SCAN_WINDOW):
+        for piece in self._partition.read(new, on_corrupt=_pass_over, max_bytes=SCAN_WINDOW):
             self._seen = _add(self._scan, piece, self._seen)
         self._seen = log.end
         self._scan.aborted.clear()
@@ -61,13 +61,13 @@ class StableOffset:
 def with_aborted(slices: Iterator[Slice], partition: Partition) -> Iterator[Slice]:
     """Add to each slice the aborted transactions that overlap it.
 
-    Of a transaction that is open where a slice ends, the marker is looked for
-    in ``.txnindex``, then in the batches that follow. Everything is scanned once.
+    If a transaction is open where a slice ends, its marker is sought in
+    ``.txnindex``, then in the batches that follow. Everything is scanned once.
     """
     scan, seen = TransactionScan(), 0
     indexed: _IndexedAborts | None = None
     for piece in slices:
-        batches = walk(piece.buffer)
+        batches = batches_of(piece)
         start, end = int(batches.base_offset[0]), int(batches.last_offset[-1]) + 1
         seen = _add(scan, piece, seen)
         if _is_undecided(scan, end):
@@ -91,7 +91,7 @@ def _scan_ahead(scan: TransactionScan, partition: Partition, seen: int, end: int
     """Scan on until all transactions with data below ``end`` are decided, or the log ends."""
     log_end_offset = partition.log_end_offset(partition.segments())
     ahead = OffsetRange(seen, max(seen, log_end_offset))
-    for piece in partition.read(ahead, on_corrupt=_pass_over, largest=SCAN_WINDOW):
+    for piece in partition.read(ahead, on_corrupt=_pass_over, max_bytes=SCAN_WINDOW):
         seen = _add(scan, piece, seen)
         if not _is_undecided(scan, end):
             break
@@ -99,15 +99,15 @@ def _scan_ahead(scan: TransactionScan, partition: Partition, seen: int, end: int
 
 
 def _add(scan: TransactionScan, piece: Slice, seen: int) -> int:
-    """Show ``scan`` the batches of a slice from the offset ``seen`` on, and return the offset after them."""
-    batches = walk(piece.buffer)
+    """Add the batches of a slice from the offset ``seen`` on to ``scan``; returns the offset after them."""
+    batches = batches_of(piece)
     new = int(np.searchsorted(batches.last_offset, seen))
     while new < len(batches):
         try:
             scan.add(piece.buffer, int(batches.position[new]))
             break
         except CorruptRecordError as e:
-            # Nobody knows what a broken marker said. It hides the data; whoever reads on reports it.
+            # A broken marker may say anything, so the data is hidden; the reader of the records reports it.
             broken = int(np.searchsorted(batches.position, e.position or 0, side="right")) - 1
             scan.add(piece.buffer.slice(0, int(batches.position[broken])), int(batches.position[new]))
             _abort(scan, int(batches.producer_id[broken]), int(batches.last_offset[broken]))
@@ -123,7 +123,7 @@ def _abort(scan: TransactionScan, producer_id: int, offset: int) -> None:
 
 
 def _pass_over(error: CorruptRecordError) -> None:
-    """What is damaged is for the reader of the records to report."""
+    """The reader of the records reports the damage."""
 
 
 def _newest_snapshot(partition: Partition, log: OffsetRange) -> tuple[TransactionScan, int]:
@@ -154,7 +154,7 @@ def _parse_snapshot(data: bytes) -> TransactionScan | None:
 
 
 class _IndexedAborts:
-    """What ``.txnindex`` files tell of markers from the offset ``start`` on, if the markers are there."""
+    """The markers in ``.txnindex`` files from the offset ``start`` on, if the log has them."""
 
     def __init__(self, partition: Partition, start: int) -> None:
         self._found: list[tuple[Segment, np.ndarray]] = []
@@ -164,13 +164,13 @@ class _IndexedAborts:
                     self._found.append((segment, index.aborted_transactions(file)))
 
     def marker(self, producer_id: int, first_offset: int, seen: int) -> int | None:
-        """Offset, from ``seen`` on, of the marker that aborts the producer's transaction that is open there.
+        """Offset, from ``seen`` on, of the marker that aborts the transaction the producer has open there.
 
-        That began at ``first_offset``, or before it if the batches were not looked at from its beginning.
+        It began at ``first_offset``, or earlier if the scan did not see its beginning.
         """
         for segment, entries in self._found:
             is_open = (entries["first_offset"] <= first_offset) & (entries["last_offset"] >= seen)
-            # Only an index that lies has more than one.
+            # Only a wrong index has more than one.
             for entry in entries[is_open & (entries["producer_id"] == producer_id)][:1].tolist():
                 with segment.open() as opened:
                     if _has_marker(opened, AbortedTransaction(*entry[1:4])):

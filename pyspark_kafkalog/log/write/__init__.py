@@ -1,1 +1,1 @@
-"""What tasks stage, and how the driver publishes it."""
+"""Tasks stage record batches, and the driver publishes them."""

@@ -1,12 +1,11 @@
-"""The active segment of a partition, made fit to be appended to.
+"""Opens the active segment of a partition for appends.
 
-A partition whose last owner stopped in the middle of something may end in a
-torn batch, and its indexes in the zeros they were made with. What a broker's
-recovery would do to them is done before the first append: the torn tail is cut
-off, and indexes that cannot be trusted are built anew from the batches. None of
-this changes what readers see. Unlike a broker's recovery, this one keeps a last batch
-that is whole and has a wrong checksum, and refuses to append to it: readers tell of it,
-and nobody can know whether it was acknowledged.
+If its last owner was interrupted, a partition may end in a torn batch, and its indexes in the zeros
+of their preallocation. Before the first append this does what a broker's recovery would: it cuts off
+the torn tail, and rebuilds untrustworthy indexes from the batches. Readers see no change.
+Unlike a broker's recovery, this one keeps a last batch that is whole and has a wrong checksum, and
+refuses to append to it: readers report it, and nobody knows whether it was acknowledged.
+
 Source: Kafka's ``LogSegment.recover``, ``LogLoader``.
 """
 
@@ -40,13 +39,13 @@ _MAX_INDEX_BYTES = 10 << 20
 """Kafka's default of segment.index.bytes."""
 _NO_LIMIT = 1 << 62
 
-logger = logging.getLogger("pyspark_kafkalog")
+_log = logging.getLogger("pyspark_kafkalog")
 
 
 class SegmentLimits(NamedTuple):
     """When the next segment begins, and how sparse the indexes are; in the order of :mod:`.append_kernels`.
 
-    The indexes are never fuller than a broker could have written them.
+    The indexes hold no more entries than a broker could have written.
     """
 
     segment_bytes: int
@@ -57,9 +56,9 @@ class SegmentLimits(NamedTuple):
 
 
 class ActiveSegment:
-    """The segment that appends go to, as far as appending has to know it.
+    """The state that appending needs of the segment that appends go to.
 
-    ``next_offset`` is the one after its last batch. ``fields`` are those of :mod:`.append_kernels`.
+    ``next_offset`` follows its last batch. ``fields`` are those of :mod:`.append_kernels`.
     """
 
     def __init__(self, base_offset: int) -> None:
@@ -88,7 +87,7 @@ class ActiveSegment:
         max_timestamps: np.ndarray,
         first: int = 0,
     ) -> tuple[int, bytes, bytes]:
-        """Account for batches, from number ``first`` on, up to one that asks for the next segment.
+        """Account for batches, from number ``first`` on, up to the one that needs the next segment.
 
         :return: the number of that batch, the bytes to add to ``.index`` and to ``.timeindex``.
         """
@@ -116,12 +115,12 @@ class ActiveSegment:
 def open_active_segment(
     folder: str, partition: TopicPartition, index_interval_bytes: int
 ) -> ActiveSegment | None:
-    """Find the last segment in ``folder`` and repair what has to be; None if there is no segment.
+    """Find the last segment in ``folder``, and repair it if necessary; None if there is no segment.
 
-    Reads what follows the last index entry, checksums verified; all of the
-    segment if its indexes are not those of a segment that was closed.
+    Verifies the batches after the last index entry, or all batches if the indexes are not
+    those of a closed segment.
 
-    :raises CorruptRecordError: if valid batches follow invalid bytes: that is no torn tail.
+    :raises CorruptRecordError: if valid batches follow invalid bytes, which is not a torn tail.
     """
     names = map(parse_segment_file, os.listdir(folder))
     base_offset = max((name[0] for name in names if name and name[1] == LOG_SUFFIX), default=None)
@@ -140,7 +139,7 @@ def open_active_segment(
 
 
 def map_file(path: str) -> np.ndarray:
-    """The bytes of a regular file, mapped; it must not be cut while they are in use."""
+    """The bytes of a regular file, mapped; don't cut the file while they are in use."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         status = os.fstat(descriptor)
@@ -155,7 +154,7 @@ def map_file(path: str) -> np.ndarray:
 
 @dataclass(frozen=True, slots=True)
 class _LogFile:
-    """The ``.log`` of a segment as it was found."""
+    """The ``.log`` of a segment before any repair."""
 
     data: np.ndarray
     path: str
@@ -166,7 +165,7 @@ class _LogFile:
         return self.path.removesuffix(LOG_SUFFIX) + suffix
 
     def read_index(self, suffix: str, entry: np.dtype) -> np.ndarray | None:
-        """The entries of an index, or None unless it is that of a closed segment: whole, and rising."""
+        """The entries of an index; None unless they are whole and rise, as in a closed segment."""
         try:
             data = map_file(self.index_path(suffix))
         except FileNotFoundError:
@@ -181,7 +180,7 @@ class _LogFile:
     def valid_batches(self, batches: Batches) -> tuple[int, int]:
         """How many of ``batches``, a walk to the end, are valid, and where they end.
 
-        :raises CorruptRecordError: if what follows is not just a torn tail: bytes that are no whole batch.
+        :raises CorruptRecordError: if more than a torn tail (a partial batch) follows them.
         """
         valid = 0
         next_offset = self.base_offset
@@ -195,11 +194,11 @@ class _LogFile:
             try:
                 found = find_batch(self.data, end + 1, min_offset=next_offset, strict=True)
             except CorruptRecordError as e:
-                hint = f"If nothing is wanted of what follows, cut it off: truncate -s {end} {self.path}"
+                hint = f"If you need nothing of what follows, cut it off: truncate -s {end} {self.path}"
                 raise self._damaged(e.message, next_offset, end, hint) from None
         if found is not None:
             raise self._damaged(
-                f"Invalid bytes in the middle of a log, as a valid batch follows at byte {found}",
+                f"Expected a record batch, got other bytes before a valid batch at byte {found}",
                 next_offset,
                 end,
                 "Restore the file, or let a broker recover it, which drops all that follows.",
@@ -221,19 +220,19 @@ class _LogFile:
             offset=offset,
             file=self.path,
             position=position,
-            hint=f"Nothing is appended behind damage. {hint}",
+            hint=f"Nothing is appended after damage. {hint}",
         )
 
     def cut(self, size: int) -> None:
-        """Cut off what follows the first ``size`` bytes; ``data`` must not be used any more."""
+        """Cut off what follows the first ``size`` bytes; don't use ``data`` after that."""
         torn = self.data.size - size
         if torn:
-            logger.warning("Cut the torn tail of %s off: %d bytes from byte %d on", self.path, torn, size)
+            _log.warning("Cut off the torn tail of %s: %d bytes from byte %d on", self.path, torn, size)
             cut(self.path, size)
 
 
 def _continue(log: _LogFile, offsets: np.ndarray, times: np.ndarray) -> ActiveSegment | None:
-    """The segment as its indexes tell, and the batches after the last entry; None if they do not fit it."""
+    """The segment by its indexes and the batches after their last entry; None if they do not fit."""
     start = int(offsets["position"][-1]) if offsets.size else 0
     batches = walk(log.data, start)
     if offsets.size:
@@ -266,7 +265,7 @@ def _continue(log: _LogFile, offsets: np.ndarray, times: np.ndarray) -> ActiveSe
 
 
 def _rebuild(log: _LogFile, index_interval_bytes: int) -> ActiveSegment:
-    """The segment as all its batches tell, with new indexes."""
+    """The segment by all its batches, with new indexes."""
     batches = walk(log.data)
     valid, _ = log.valid_batches(batches)
     segment = ActiveSegment(log.base_offset)
@@ -276,14 +275,14 @@ def _rebuild(log: _LogFile, index_interval_bytes: int) -> ActiveSegment:
     )
     if stop < valid:
         raise LogDirectoryError(
-            "A segment whose offsets span more than 2^31",
+            "The offsets of a segment span more than 2^31",
             topic_partition=log.partition,
             file=log.path,
-            hint="A broker splits it when it starts.",
+            hint="Start a broker on the directory: it divides the segment.",
         )
     write_new(log.index_path(INDEX_SUFFIX), offset_index)
     write_new(log.index_path(TIME_INDEX_SUFFIX), time_index)
-    logger.warning("Rebuilt the indexes of %s, which are not those of a closed segment", log.path)
+    _log.warning("Rebuilt the indexes of %s, which were not those of a closed segment", log.path)
     return segment
 
 

@@ -1,7 +1,7 @@
-"""Compiled: which batches fit a segment, and the index entries that they get.
+"""Compiled: which batches fit into a segment, and which index entries they get.
 
-Every batch counts as an append of its own, so that the indexes are, entry for
-entry, what a broker's recovery would rebuild (Kafka's ``LogSegment.append``,
+Every batch counts as one append, so that the indexes are, entry for entry,
+what a broker's recovery would rebuild (Kafka's ``LogSegment.append``,
 ``shouldRoll``, ``recover``, ``onBecomeInactiveSegment``).
 """
 
@@ -12,7 +12,7 @@ from numba import int64, types
 
 from pyspark_kafkalog.codec.jit import INT64S, OUT_INT64, OUT_TABLE, Integer, inlined, kernel
 
-# Elements of ``segment``: what has to be known of a segment to append to it.
+# Elements of ``segment``: the state that appending to a segment needs.
 (
     BASE_OFFSET,
     SIZE,
@@ -34,7 +34,7 @@ _MAX_RELATIVE_OFFSET = (1 << 31) - 1
 
 @inlined
 def _index_time(segment: np.ndarray, time_entries: np.ndarray, times: Integer) -> Integer:
-    """Put an entry behind the ``times`` that there are, if the largest timestamp has grown."""
+    """Add an entry after the first ``times``, if the largest timestamp has grown."""
     if segment[MAX_TIMESTAMP] > segment[LAST_TIME_ENTRY]:
         time_entries[0, times] = segment[MAX_TIMESTAMP]
         time_entries[1, times] = segment[OFFSET_OF_MAX_TIMESTAMP] - segment[BASE_OFFSET]
@@ -55,11 +55,11 @@ def append_batches(
     offset_entries: np.ndarray,
     time_entries: np.ndarray,
 ) -> tuple[int, int, int]:
-    """Append batches, from number ``first`` on, to ``segment`` until one asks for the next segment.
+    """Append batches, from number ``first`` on, to ``segment`` until one needs the next segment.
 
     Fills ``offset_entries`` (relative offset; position) and ``time_entries``
-    (timestamp; relative offset), the last of which is the one that a closed
-    segment ends with. The second table needs one column more than there are batches.
+    (timestamp; relative offset), the last of which ends a closed segment. The
+    second table needs one column more than there are batches.
 
     :return: number of the first batch that was not appended, offset entries, time entries.
     """

@@ -1,8 +1,8 @@
-"""Append record batches to one partition: offsets and epochs set, segments rolled, indexes written.
+"""Append record batches to one partition: set offsets and epochs, roll segments, write indexes.
 
 Sources: Kafka's ``UnifiedLog.append``, ``LocalLog.roll``, ``LogSegment``, ``LogValidator``.
-No producer snapshot (``.snapshot``) is written at a roll: batches written here
-have no producer id, and a broker builds what it lacks from the log.
+A roll writes no producer snapshot (``.snapshot``): batches written here have no
+producer id, and a broker rebuilds what it lacks from the log.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ from pyspark_kafkalog.log.write.undo import BATCH, PartitionEnd
 from pyspark_kafkalog.model import LogSettings, OffsetRange, TopicPartition
 
 _CHUNK_BYTES = 128 << 10
-"""Batches are copied in chunks of about this size: they are patched in the processor's cache, and larger
-writes get pages of memory that the machine has not used for long."""
+"""About the size of the chunks in which batches are copied: they are patched in the processor's cache, and
+larger writes get memory pages that have gone cold."""
 
 Read = Callable[[int, int, np.ndarray], None]
-"""Fills an array with the bytes of a source, which has this number, from a position on."""
+"""Fills an array with bytes: (number of the source, position in it, array)."""
 
 
 @dataclass(frozen=True, slots=True)
 class PendingBatches:
-    """Record batches that are to be appended to a partition, in order; one element each in the arrays.
+    """Record batches to append to a partition, in order: each has an element in the arrays.
 
-    ``source`` tells in which of the staged files a batch is, ``position`` and ``size``
-    where, ``records`` how many offsets it takes. ``read`` copies bytes of one of the files.
+    ``source`` is the number of its staged file, ``position`` and ``size`` its place there,
+    ``records`` the number of its offsets. ``read`` copies bytes from a staged file.
     """
 
     read: Read
@@ -67,16 +67,16 @@ class PendingBatches:
     crc: np.ndarray
 
     def listed(self) -> np.ndarray:
-        """What the journal has to know of them."""
+        """The batches as the journal lists them."""
         entries = np.empty(self.size.size, BATCH)
         for name in entries.dtype.names or ():
             entries[name] = getattr(self, name)
         return entries
 
     def chunks(self, first: int, stop: int) -> Iterator[tuple[slice, np.ndarray]]:
-        """Batches ``first`` to ``stop``, some at a time: which, and a copy of their bytes without gaps.
+        """Batches ``first`` to ``stop``, some at a time: their range, and a copy of their bytes without gaps.
 
-        A copy is overwritten by the next.
+        Each copy overwrites the one before.
         """
         ends = np.cumsum(self.size)
         copy = np.empty(max(_CHUNK_BYTES, int(self.size[first:stop].max(initial=0))), np.uint8)
@@ -87,7 +87,7 @@ class PendingBatches:
             first = part.stop
 
     def _gather(self, part: slice, copy: np.ndarray) -> np.ndarray:
-        """Copy batches to the front of ``copy``; those that are neighbours in a file as one."""
+        """Copy batches to the front of ``copy``, neighbours in a file at once."""
         source, position, size = self.source[part], self.position[part], self.size[part]
         apart = np.flatnonzero((source[1:] != source[:-1]) | (position[1:] != position[:-1] + size[:-1])) + 1
         filled = 0
@@ -108,15 +108,15 @@ class PartitionLog:
     leader_epochs: list[tuple[int, int]]
     active: ActiveSegment | None
     topic_id: str | None = None
-    """Of a topic that is created."""
+    """For a topic that is created."""
 
     @property
     def leader_epoch(self) -> int:
-        """The one to append in."""
+        """The epoch to append in."""
         return self.leader_epochs[-1][0]
 
     def end(self) -> PartitionEnd:
-        """What it takes to undo an append."""
+        """The state to restore if an append is undone."""
         base_offset = None if self.active is None else self.active.base_offset
         return PartitionEnd(
             log_end_offset=self.next_offset,
@@ -133,9 +133,9 @@ class PartitionLog:
 def open_partition(
     folder: str, partition: TopicPartition, settings: LogSettings, log_start_offset: int
 ) -> PartitionLog:
-    """Open a partition that exists, and repair what its last owner left unfinished (invisible to readers).
+    """Open an existing partition, and repair what its last owner left unfinished (invisible to readers).
 
-    A log without a leader epoch gets epoch 0 from its end on, as from a broker that becomes its leader.
+    A log without a leader epoch gets epoch 0 from its end on, as it would from its first leader.
     """
     active = open_active_segment(folder, partition, settings.index_interval_bytes)
     next_offset = max(log_start_offset, 0 if active is None else active.next_offset)
@@ -152,24 +152,30 @@ def open_partition(
 
 
 def _files_behind(folder: str, base_offset: int | None) -> tuple[str, ...]:
-    """Files of a partition that are for base offsets behind its active segment, such as snapshots."""
+    """Files of a partition for base offsets above its active segment, such as snapshots."""
     names = ((name, parse_segment_file(name)) for name in os.listdir(folder))
-    return tuple(name for name, its in names if its and (base_offset is None or its[0] > base_offset))
+    return tuple(
+        name for name, parsed in names if parsed and (base_offset is None or parsed[0] > base_offset)
+    )
 
 
 def new_partition(folder: str, topic_id: str) -> PartitionLog:
-    """A partition that does not exist, and begins with offset 0 and epoch 0; see :func:`create_folder`.
+    """A partition that does not exist yet, to begin with offset 0 and epoch 0; see :func:`create_folder`.
 
     :raises LogDirectoryError: if something else has its name.
     """
     if os.path.lexists(folder):
-        raise LogDirectoryError("What has the name of a new partition is none", file=folder)
+        raise LogDirectoryError(
+            "Expected a folder for the new partition, found something else",
+            file=folder,
+            hint="Move it away.",
+        )
     return PartitionLog(folder, True, 0, [(0, 0)], None, topic_id)
 
 
 def create_folder(log: PartitionLog) -> None:
-    """Make the folder of a new partition, as a broker does: an empty segment, its topic's id, epoch 0."""
-    assert log.topic_id is not None, "A new partition is of a new topic"
+    """Create the folder of a new partition like a broker: an empty segment, its topic's id, epoch 0."""
+    assert log.topic_id is not None, "A new partition needs the id of its new topic"
     os.mkdir(log.folder)
     files = {
         PARTITION_METADATA_FILE: format_partition_metadata(log.topic_id),
@@ -190,12 +196,12 @@ def append(
     *,
     framed_last: bool = False,
 ) -> OffsetRange:
-    """Append the batches and flush all that was written.
+    """Append the batches, and flush all that was written.
 
-    :param append_time: the timestamp, in ms, that all records get; None to leave theirs.
+    :param append_time: the timestamp, in ms, that all records get; None to keep theirs.
     :param progress: called every now and then.
-    :param framed_last: for a batch with no journal: its offset and size are written when all else is on
-        disk, so that no crash leaves one that is whole by its size, and wrong.
+    :param framed_last: for a batch without a journal: write its offset and size when all else is on disk,
+        so that no crash leaves a batch that is whole by its size, and wrong.
     :return: the offsets that the records got.
     """
     last_offsets = log.next_offset + np.cumsum(batches.records) - 1
@@ -229,7 +235,7 @@ def _stamped(
     leader_epoch: int,
     append_time: int | None,
 ) -> Iterator[np.ndarray]:
-    """The bytes of some of the batches, in pieces, with their offsets, epoch and append time set."""
+    """The bytes of some batches, in pieces, with their offsets, epoch and append time set."""
     for part, data in batches.chunks(first, stop):
         sizes = batches.size[part]
         positions = np.cumsum(sizes) - sizes
@@ -245,7 +251,7 @@ def _stamped(
 def _extend(
     path: str, size: int, parts: Iterable[Any], progress: Callable[[], None], *, framed_last: bool
 ) -> None:
-    """Append to a file of ``size`` bytes, which is made if that is 0, and flush it."""
+    """Append to a file of ``size`` bytes, which is created if that is 0, and flush it."""
     new = os.O_CREAT | os.O_TRUNC if size == 0 else 0
     descriptor = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | new, 0o666)
     try:

@@ -1,23 +1,22 @@
-"""What makes a publish all or nothing, and a micro-batch once or never: the journal and the ledger.
+"""The journal makes a publish all or nothing, the ledger makes a micro-batch once or never.
 
 Both are JSON files in the log root, which brokers ignore:
 
 ``.kafkalog-publish``, the journal
-    stands from before the first byte that is appended until all of them are on
-    disk. It tells where each partition ended: readers show nothing beyond, and
-    whoever opens the directory for writing next puts the partitions back there.
+    stands from before the first byte is appended until all bytes are on disk. It
+    has the end of each partition: readers show nothing beyond, and the next writer
+    that opens the directory puts the partitions back there.
 ``.kafkalog-sink-<hash of a query's id>``, the ledger of a streaming query
     holds the number of the last micro-batch that was published. It *is* that
     batch's journal, renamed: one rename makes the records visible, and the batch done.
 
-The journal lists each record batch that is to be appended, so that an undo takes
-away those and nothing else; see :mod:`.undo`. The list is a second document behind an
-empty line.
+The journal lists each record batch to append, so that an undo removes those and
+nothing else; see :mod:`.undo`. The list is a second document after an empty line.
 
 ``.kafka_cleanshutdown`` lets a broker skip its recovery and trust its producer
-snapshots. While the journal stands it is gone. It comes back when all that was
-appended is committed and on disk: its broker then reads on from its last snapshot.
-After an undo it does not: nobody vouches any more for what is there.
+snapshots. It is gone while the journal stands, and comes back when all that was
+appended is committed and on disk: the broker then reads on from its last snapshot.
+After an undo it does not come back: nobody vouches for the folder any more.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ LEDGER_PREFIX = ".kafkalog-sink-"
 _TEMPORARY_FILE = ".kafkalog-publish.tmp"
 _VERSION = 2
 
-logger = logging.getLogger("pyspark_kafkalog")
+_log = logging.getLogger("pyspark_kafkalog")
 
 
 def begin(
@@ -61,10 +60,10 @@ def begin(
     batch: QueryBatch,
     append_time: int | None = None,
 ) -> dict[str, Any]:
-    """Write the journal, and return it. After that, and not before, partitions may be appended to.
+    """Write the journal, and return it. Only then may partitions be appended to.
 
-    :param batches: what is to be appended, of dtype :data:`.undo.BATCH`.
-    :param append_time: the timestamp that will be stamped on it; None to leave its own.
+    :param batches: the record batches to append, of dtype :data:`.undo.BATCH`.
+    :param append_time: the timestamp, in ms, that they will get; None to keep theirs.
     """
     journal = {
         "version": _VERSION,
@@ -75,7 +74,9 @@ def begin(
         "clean_shutdown": _text(root, CLEAN_SHUTDOWN_FILE),
         "checkpoints": _checkpoints(root),
     }
-    listed = {str(partition): base64.b64encode(its.tobytes()).decode() for partition, its in batches.items()}
+    listed = {
+        str(partition): base64.b64encode(rows.tobytes()).decode() for partition, rows in batches.items()
+    }
     _replace(root, JOURNAL_FILE, json.dumps(journal, indent=1) + JOURNAL_SEPARATOR + json.dumps(listed))
     if journal["clean_shutdown"] is not None:
         os.unlink(os.path.join(root, CLEAN_SHUTDOWN_FILE))
@@ -84,9 +85,9 @@ def begin(
 
 
 def commit(root: str, journal: dict[str, Any]) -> None:
-    """Make visible, at one moment, what was appended since :func:`begin`; all of it must be on disk.
+    """Make all that was appended since :func:`begin` visible at once; it must be on disk.
 
-    :raises OSError: if that is not done. Once it is done, nothing is raised.
+    :raises OSError: if that fails. Once it is visible, nothing is raised.
     """
     path = os.path.join(root, JOURNAL_FILE)
     try:
@@ -97,20 +98,20 @@ def commit(root: str, journal: dict[str, Any]) -> None:
     except OSError:
         if _text(root, JOURNAL_FILE) is not None:
             raise
-        # A network mount may have done it, and say that it failed.
+        # A network mount may report a failure after it has done it.
     try:
         sync_folder(root)
         if journal["clean_shutdown"] is not None:
             _replace(root, CLEAN_SHUTDOWN_FILE, journal["clean_shutdown"])
     except Exception as e:
         # The records are visible: an error now would say that they are not.
-        logger.warning("Published, but %s was not flushed: %s", root, e)
+        _log.warning("Published, but could not flush %s: %s", root, e)
 
 
 def recover(root: str) -> None:
-    """Undo a publish that was not committed, if there is one. Interrupted, it can be run again.
+    """Undo a publish that was not committed, if there is one. If interrupted, it can run again.
 
-    :raises LogDirectoryError: if anybody else may have appended since, as their records must not be cut off.
+    :raises LogDirectoryError: if others may have appended since, as their records must not be cut off.
     """
     with contextlib.suppress(FileNotFoundError):
         os.unlink(os.path.join(root, _TEMPORARY_FILE))
@@ -127,7 +128,7 @@ def recover(root: str) -> None:
     if not isinstance(append_time, int | None):
         raise _unusable(path)
     try:
-        plans = [plan_undo(os.path.join(root, name), end, its, append_time) for name, end, its in entries]
+        plans = [plan_undo(os.path.join(root, name), end, rows, append_time) for name, end, rows in entries]
     except ForeignError as e:
         raise _foreign(path, str(e)) from None
     undos = [plan for plan in plans if plan is not None]
@@ -135,7 +136,7 @@ def recover(root: str) -> None:
         traces = [*_traces(root, journal), *(trace for undo in undos for trace in undo.traces)]
         if traces:
             raise _foreign(path, traces[0])
-        logger.warning("Undoing an interrupted publish in %s", root)
+        _log.warning("Undoing an interrupted publish in %s", root)
     for undo in undos:
         undo.run()
     sync_folder(root)
@@ -144,7 +145,7 @@ def recover(root: str) -> None:
 
 
 def _entry(path: str, name: str, entry: object, listed: Any) -> tuple[str, PartitionEnd, np.ndarray]:
-    """A partition of a journal, and what was to be appended to it."""
+    """A partition of a journal, and the batches to append to it."""
     fields = _mapping(path, entry)
     try:
         batches = np.frombuffer(base64.b64decode(listed, validate=True), BATCH)
@@ -163,26 +164,26 @@ def _mapping(path: str, value: object) -> dict[str, Any]:
 
 
 def _traces(root: str, journal: Mapping[str, Any]) -> Iterator[str]:
-    """What a broker leaves in the root that has stopped there, or has run for some seconds."""
+    """What a broker leaves in the root when it stops, or after it has run for some seconds."""
     if _text(root, CLEAN_SHUTDOWN_FILE) is not None:
-        yield f"{os.path.join(root, CLEAN_SHUTDOWN_FILE)} was made"
+        yield f"{os.path.join(root, CLEAN_SHUTDOWN_FILE)} was created"
     if journal.get("checkpoints") != _checkpoints(root):
         yield f"a checkpoint in {root} has changed"
 
 
 def _foreign(path: str, trace: str) -> LogDirectoryError:
     return LogDirectoryError(
-        f"An unfinished publish cannot be undone: {trace}",
+        f"Cannot undo an unfinished publish: {trace}",
         file=path,
-        hint="A broker has used the log directory since, or somebody else: what the publish had appended may "
-        "have been served, and other records may follow. Take back what was done by hand, or delete this "
-        "file to keep all as it is; an interrupted micro-batch is then published again.",
+        hint="A broker or something else has used the log directory since: these records may have been "
+        "served, and others may follow. Revert what was done by hand, or delete this file to keep all as "
+        "it is; an interrupted micro-batch is then published again.",
     )
 
 
 @contextlib.contextmanager
 def unclean(root: str) -> Iterator[None]:
-    """Take ``.kafka_cleanshutdown`` away for a change that needs no journal, for good where it fails."""
+    """Remove ``.kafka_cleanshutdown`` during a change that needs no journal; for good if it fails."""
     clean_shutdown = _text(root, CLEAN_SHUTDOWN_FILE)
     if clean_shutdown is not None:
         os.unlink(os.path.join(root, CLEAN_SHUTDOWN_FILE))
@@ -193,9 +194,9 @@ def unclean(root: str) -> Iterator[None]:
 
 
 def is_published(root: str, batch: QueryBatch) -> bool:
-    """Whether the ledger has ``batch`` as the last of its query; a batch job has no ledger.
+    """Whether the ledger of its query ends with ``batch``; a batch job has no ledger.
 
-    :raises LogDirectoryError: if it has a later one.
+    :raises LogDirectoryError: if the ledger has a later micro-batch.
     """
     if batch.batch_id is None:
         return False
@@ -208,10 +209,10 @@ def is_published(root: str, batch: QueryBatch) -> bool:
         raise _unusable(os.path.join(root, name))
     if last > batch.batch_id:
         raise LogDirectoryError(
-            f"Micro-batch {batch.batch_id} of query {batch.query_id} comes after its {last}",
+            f"Expected micro-batch {last} or later of query {batch.query_id}, got {batch.batch_id}",
             file=os.path.join(root, name),
             hint="The query's checkpoint is older than the log directory: restored from a backup, or copied. "
-            "Give the query a new checkpoint, or delete this file; both publish its records again.",
+            "Give the query a new checkpoint, or delete this file; either publishes its records again.",
         )
     return last == batch.batch_id
 
@@ -226,13 +227,13 @@ def _replace(root: str, name: str, text: str) -> None:
 
 
 def _checkpoints(root: str) -> str:
-    """A digest of files that change within seconds once a broker runs and serves what was appended."""
+    """A digest of files that change within seconds once a broker runs and serves records."""
     texts = [_text(root, name) for name in (HIGH_WATERMARK_CHECKPOINT, RECOVERY_POINT_CHECKPOINT)]
     return hashlib.sha256(repr(texts).encode()).hexdigest()
 
 
 def _read(root: str, name: str) -> dict[str, Any] | None:
-    """The journal or a ledger, of any version that this one understands."""
+    """The journal or a ledger, of any version that can be read."""
     text = _text(root, name)
     if text is None:
         return None
@@ -243,13 +244,13 @@ def _read(root: str, name: str) -> dict[str, Any] | None:
 
 
 def _read_batches(root: str) -> dict[str, Any]:
-    """What the journal lists for each partition. One of version 1 lists nothing: it undoes what is empty."""
+    """The journal's list of each partition. Version 1 has none, so only an empty publish can be undone."""
     listed = (_text(root, JOURNAL_FILE) or "").partition(JOURNAL_SEPARATOR)[2]
     return _mapping(os.path.join(root, JOURNAL_FILE), _parsed(listed or "{}"))
 
 
 def _parsed(text: str) -> object:
-    """A document of JSON; None if it is none."""
+    """The content of a JSON document; None if it is invalid."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -258,9 +259,9 @@ def _parsed(text: str) -> object:
 
 def _unusable(path: str) -> LogDirectoryError:
     return LogDirectoryError(
-        "Not a file that this version has written",
+        "Cannot read the file, which another version may have written",
         file=path,
-        hint="It protects the log from being published to twice or in part; use the version that wrote it.",
+        hint="Use the version that wrote it: the file prevents publishing twice or in part.",
     )
 
 

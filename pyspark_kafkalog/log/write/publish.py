@@ -1,9 +1,9 @@
-"""Publish what the tasks of a job staged: all of it at one moment, or nothing.
+"""Publish what the tasks of a job have staged: all at once, or nothing.
 
 Under the lock of the log directory: undo what an earlier publish left unfinished;
 skip a micro-batch that the ledger has; check the staged files; write the journal;
-append and flush; commit by one rename. See :mod:`.journal` for what that means to
-readers, to brokers, and after a crash.
+append and flush; commit by one rename. :mod:`.journal` says what this means for
+readers and brokers, and after a crash.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ from pyspark_kafkalog.model import LogSettings, OffsetRange, QueryBatch, TopicPa
 
 _log = logging.getLogger("pyspark_kafkalog")
 _ONE_BATCH = QueryBatch("append")
-"""Whose batch is appended alone: no ledger knows it."""
+"""Stands for a batch that is appended alone: no ledger knows it."""
 _THREADS = 4
-"""Partitions appended to at a time: one is copied while others are flushed to disk."""
+"""Partitions appended to at the same time: one is copied while others are flushed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """The offsets that the records got; ``skipped`` if the micro-batch had been published before."""
+    """The offsets that the records got; ``skipped`` if the micro-batch was published before."""
 
     offsets: Mapping[TopicPartition, OffsetRange] = field(default_factory=dict)
     skipped: bool = False
@@ -75,19 +75,19 @@ def publish(
 ) -> Published:
     """Append all records of the staged files to their partitions, visible at once; then remove the files.
 
-    Records of a partition are appended in the order of ``staged``, each file's in
-    the order in which they were staged. Whatever fails before the commit leaves
-    nothing visible; the staged files then stay for a retry, or for :func:`abort`.
+    Records of a partition are appended in the order of ``staged``, and within a file in
+    the order of staging. A failure before the commit leaves nothing visible; the staged
+    files then stay for a retry, or for :func:`abort`.
 
-    :param batch: whose they are; a micro-batch that the ledger has is skipped. None of its staged files is
-        needed afterwards, whichever tasks they are of.
-    :param num_partitions: how many partitions a topic gets that does not exist yet.
-    :param lock_timeout: seconds to wait for a broker. Another writer is waited for while it makes progress.
+    :param batch: the batch that they belong to; a micro-batch that the ledger has is skipped. All its
+        staged files go afterwards, also those of other attempts.
+    :param num_partitions: the partitions of a topic that does not exist yet.
+    :param lock_timeout: seconds to wait for a broker; the wait for a writer lasts while it makes progress.
     :raises LogDirectoryLockedError: if a broker, or a writer that hangs, holds the directory.
-    :raises LogDirectoryError: for staged files that are gone or have changed; a full disk; a checkpoint
-        older than the directory; a directory that is not in order.
+    :raises LogDirectoryError: if staged files are gone or have changed, the disk is full, the checkpoint is
+        older than the directory, or the directory is not in order.
     :raises UnknownTopicOrPartitionError: for a partition that an existing topic does not have.
-    :raises CorruptRecordError: if a partition to append to is damaged in its middle.
+    :raises CorruptRecordError: if a partition is damaged before its end.
     """
     if not staged:
         return Published()
@@ -103,7 +103,7 @@ def publish(
                 pending = _read_all(files, settings, progress)
                 offsets = _append_at_once(root, pending, settings, num_partitions, batch, progress)
             published = Published(offsets)
-        # The records are visible: nothing that follows may raise.
+        # The records are visible: nothing may raise from here on.
         sweep(root, batch.job)
         return published
 
@@ -113,12 +113,12 @@ def append_batch(
 ) -> OffsetRange:
     """Append one record batch to one partition, and flush it. The caller holds the directory's lock.
 
-    A batch is whole or it is a torn tail, which no reader sees and the next append cuts off: that needs
-    no journal, unless the topic is new and all its partitions have to be there at once.
+    A batch is either whole or a torn tail, which no reader sees and the next append cuts off. So this needs
+    no journal, unless the topic is new and all its partitions must appear at once.
 
-    :param num_partitions: how many the topic gets if it does not exist yet.
+    :param num_partitions: of the topic, if it does not exist yet.
     :raises LogDirectoryError: if it can't be written, or the directory is not in order.
-    :raises CorruptRecordError: if the partition is damaged in its middle.
+    :raises CorruptRecordError: if the partition is damaged before its end.
     """
     journal.recover(root)
     batches = walk(data)
@@ -140,7 +140,7 @@ def _append_at_once(
     batch: QueryBatch,
     progress: Callable[[], None] = lambda: None,
 ) -> dict[TopicPartition, OffsetRange]:
-    """Append to all partitions, new ones made, and make it visible at one moment; or nothing at all."""
+    """Create new partitions, append to all, and make it visible at once; or do nothing at all."""
     with disk_errors("Could not append", root, "Nothing was published."):
         logs = _open_all(root, pending.keys(), settings, num_partitions, progress)
         append_time = _append_time(settings)
@@ -148,7 +148,7 @@ def _append_at_once(
             entries = journal.begin(
                 root,
                 {partition: log.end() for partition, log in logs.items()},
-                {partition: its.listed() for partition, its in pending.items()},
+                {partition: batches.listed() for partition, batches in pending.items()},
                 batch,
                 append_time,
             )
@@ -161,16 +161,16 @@ def _append_at_once(
 
 
 def _append_time(settings: LogSettings) -> int | None:
-    """The timestamp, in ms, for what is appended now; None if records keep theirs."""
+    """The timestamp, in ms, for records appended now; None if they keep theirs."""
     return time.time_ns() // 1_000_000 if settings.log_append_time else None
 
 
 def _undo(root: str) -> None:
-    """Undo what failed, if the disk lets us: else it stays hidden, and the next write undoes it."""
+    """Undo a failed publish, if the disk allows it; else it stays hidden, and the next write undoes it."""
     try:
         journal.recover(root)
     except (OSError, KafkaLogError) as e:
-        _log.warning("What was appended to %s is hidden, and the next write undoes it: %s", root, e)
+        _log.warning("Could not undo a failed publish in %s; the next write will: %s", root, e)
 
 
 def _read_all(
@@ -192,17 +192,19 @@ def _read_all(
         partition: PendingBatches(files.read, *np.concatenate(tables, axis=1))
         for partition, tables in parts.items()
     }
-    for partition, its in pending.items():
-        if its.size.max() > settings.segment_bytes:
+    for partition, to_append in pending.items():
+        largest = to_append.size.max()
+        if largest > settings.segment_bytes:
             raise RecordTooLargeError(
-                f"A record batch of {its.size.max()} bytes, over segment.bytes = {settings.segment_bytes}",
+                f"A record batch of {largest} bytes exceeds segment.bytes = {settings.segment_bytes}",
                 topic_partition=partition,
+                hint="Raise segment.bytes, or lower batch.size.",
             )
     return pending
 
 
 def _table(batches: Batches, source: int) -> np.ndarray:
-    """A row for each field of :class:`PendingBatches` but the first."""
+    """The fields of :class:`PendingBatches` after the first, a row each."""
     records = batches.last_offset - batches.base_offset + 1
     return np.stack(
         [
@@ -231,21 +233,21 @@ def _open_all(
     num_partitions: int,
     progress: Callable[[], None],
 ) -> dict[TopicPartition, PartitionLog]:
-    """Every partition that is to be appended to or, if its topic is new, to be made."""
+    """Every partition to append to, and all partitions of new topics."""
     existing = _existing_partitions(root)
     log_starts = _log_start_offsets(root)
     logs: dict[TopicPartition, PartitionLog] = {}
-    for topic, asked in sorted(_numbers(partitions).items()):
+    for topic, wanted in sorted(_numbers(partitions).items()):
         known = existing.get(topic)
         numbers = known or set(range(num_partitions))
         topic_id = _new_topic_id()
-        if not asked <= numbers:
+        if not wanted <= numbers:
             raise UnknownTopicOrPartitionError(
                 f"No such partition: topic {topic!r} has {len(numbers)}",
-                topic_partition=TopicPartition(topic, min(asked - numbers)),
-                hint="The option numPartitions is about new topics; an existing one keeps what it has.",
+                topic_partition=TopicPartition(topic, min(wanted - numbers)),
+                hint="The option numPartitions applies to new topics; an existing one keeps its partitions.",
             )
-        for number in sorted(asked if known else numbers):
+        for number in sorted(wanted if known else numbers):
             partition = TopicPartition(topic, number)
             folder = os.path.join(root, str(partition))
             if known:
@@ -286,7 +288,7 @@ def _existing_partitions(root: str) -> dict[str, set[int]]:
 
 
 def _numbers(partitions: Iterable[TopicPartition]) -> dict[str, set[int]]:
-    """The numbers of the partitions of each topic."""
+    """The partition numbers of each topic."""
     numbers = defaultdict(set)
     for topic, number in partitions:
         numbers[topic].add(number)
@@ -306,7 +308,7 @@ def _check_inside(root: str, folder: str) -> None:
     inside = os.path.join(os.path.realpath(root), "")
     if not os.path.realpath(folder).startswith(inside):
         raise LogDirectoryError(
-            "A partition's folder is a link that leads out of the log directory", file=folder
+            "The folder of a partition is a link that leads out of the log directory", file=folder
         )
 
 

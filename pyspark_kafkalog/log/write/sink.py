@@ -1,7 +1,7 @@
 """A log directory as a sink: tasks stage, and the driver's commit publishes.
 
-See :class:`pyspark_kafkalog.model.Sink`. It loads what it needs when it needs it, as it is
-made in many short-lived processes.
+See :class:`pyspark_kafkalog.model.Sink`. Imports happen on first use, as many short-lived
+processes make one.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DirectorySink:
-    """Shows the rows of a batch all at once, those of a micro-batch once, however often Spark replays it.
+    """Shows the rows of a batch all at once, and those of a micro-batch once, however often Spark replays it.
 
-    :param num_partitions: how many partitions a topic gets that does not exist yet.
+    :param num_partitions: the partitions of a topic that does not exist yet.
     """
 
     needs_commit = True
@@ -53,7 +53,7 @@ class DirectorySink:
         )
 
     def commit(self, batch: QueryBatch, finished: Sequence[StagedFile | None]) -> None:
-        """Publish what all tasks staged, unless the micro-batch was published before."""
+        """Publish what all tasks have staged, unless the micro-batch was published before."""
         with loading():
             from pyspark_kafkalog.log.write.publish import publish
 
@@ -61,7 +61,7 @@ class DirectorySink:
         publish(self.root, staged, batch, self.log, num_partitions=self.num_partitions)
 
     def abort(self, batch: QueryBatch) -> None:
-        """Remove what was staged. Tasks that failed have removed theirs."""
+        """Remove the staged files. Failed tasks have removed their own."""
         from pyspark_kafkalog.log.write.sweeping import abort
 
         abort(self.root, batch.job)

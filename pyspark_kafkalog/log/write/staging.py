@@ -1,13 +1,13 @@
-"""Staged files: what a task has encoded, out of sight until the driver publishes it.
+"""Staged files hold what a task has encoded, out of sight until the driver publishes it.
 
 A staged file is a regular file ``.kafkalog-staged-<job>-<task>-<unique>`` in the
-log root, where brokers pay no heed to it (an unknown *folder* would stop one from
-starting). It holds record batches, one behind the other; which of them belong to
-which partition is told by the :class:`StagedFile` that travels to the driver.
+log root, which brokers ignore (an unknown *folder* would stop one from starting). It
+holds record batches, one after another. The :class:`StagedFile` that travels to the
+driver says which partition each belongs to.
 
 A staged file is not flushed to disk. It matters only to the job that wrote it:
-whoever publishes checks its size and checksums, and what a crash of the machine
-took away is staged again when the job, or the micro-batch, is run again.
+the publisher checks its size and checksums, and what a crash of the machine took
+is staged again when the job or the micro-batch runs again.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ from pyspark_kafkalog.log.write.active_segment import map_file
 from pyspark_kafkalog.model import Encoded, EncodeSettings, TopicPartition
 
 STAGED_PREFIX = ".kafkalog-staged-"
-_MOST_MAPS = 128
-"""Staged files that stay mapped, and so open, from their check on: a copy from there is the fastest."""
-_MOST_IDLE = 8
-"""Others that are kept open while none of the threads reads them."""
+_MAX_MAPS = 128
+"""The most staged files that stay mapped, and so open, after their check: copying from a map is fastest."""
+_MAX_IDLE = 8
+"""The most other files that stay open while no thread reads them."""
 STAGED_NAME = re.compile(
     rf"{re.escape(STAGED_PREFIX)}(?P<job>[A-Za-z0-9._]+)-[A-Za-z0-9._]+-[0-9a-f]{{32}}\Z"
 )
 
 
 class Section(NamedTuple):
-    """Record batches of one partition in a staged file: where they are, and the CRC-32C of these bytes."""
+    """Record batches of one partition in a staged file: their place, and the CRC-32C of these bytes."""
 
     topic: str
     partition: int
@@ -59,7 +59,7 @@ class Section(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StagedFile:
-    """What a task staged. ``name`` is that of the file in the log root; ``sections`` cover it in order."""
+    """What a task has staged. ``name`` is the file in the log root; ``sections`` cover it in order."""
 
     name: str
     sections: tuple[Section, ...]
@@ -70,14 +70,14 @@ class StagedFile:
 
 
 class Staging:
-    """Writes the staged file of one task attempt. Used as a context manager: left without :meth:`finish`,
-    it takes the file away again.
+    """Writes the staged file of one task attempt. A context manager: without :meth:`finish` it removes
+    the file at the end.
 
-    :param root: the log directory; made if it does not exist.
-    :param job: what the files of one job have in common; a micro-batch's is ``<query>-<batch id>``.
-    :param task: tells the tasks of the job apart, for people; attempts need not differ.
+    :param root: the log directory; created if it does not exist.
+    :param job: the name that all files of the job share; ``<query>-<batch id>`` for a micro-batch.
+    :param task: tells the tasks of the job apart, for people; attempts may share it.
     :param settings: how record batches are encoded; None for Kafka's defaults.
-    :param num_partitions: how many partitions a topic gets that is not among ``existing``.
+    :param num_partitions: the partitions of a topic that is not in ``existing``.
     """
 
     def __init__(
@@ -108,6 +108,10 @@ class Staging:
         """See :meth:`pyspark_kafkalog.model.TaskSink.partition_count`."""
         return len(self._existing.get(topic, ())) or self._num_partitions
 
+    def has_partition(self, partition: TopicPartition) -> bool:
+        """See :meth:`pyspark_kafkalog.model.TaskSink.has_partition`: no writer adds any to a topic."""
+        return False
+
     def settings(self, partition: TopicPartition) -> EncodeSettings:
         """The same for all partitions."""
         return self._settings
@@ -130,10 +134,10 @@ class Staging:
         self._size += encoded.data.size
 
     def advance(self) -> None:
-        """What is appended is written already."""
+        """Nothing to do: :meth:`append` has written everything."""
 
     def finish(self) -> StagedFile | None:
-        """What was staged; None if nothing was, and then there is no file."""
+        """What was staged; None if nothing was, in which case there is no file."""
         self._finished = True
         return StagedFile(os.path.basename(self._path), tuple(self._sections)) if self._sections else None
 
@@ -145,11 +149,11 @@ class Staging:
         keep = False
         try:
             with self._errors():
-                os.close(self._descriptor)  # where a network mount may say that the disk is full
+                os.close(self._descriptor)  # here a network mount may report a full disk
             keep = self._finished and error is None
         finally:
             if not keep:
-                with contextlib.suppress(OSError):  # the error that there is says more
+                with contextlib.suppress(OSError):  # the first error says more
                     os.unlink(self._path)
 
     def _errors(self) -> AbstractContextManager[None]:
@@ -157,7 +161,7 @@ class Staging:
 
 
 def _free_descriptors() -> int:
-    """How many files this process may still open; where it can't tell what is open, as if none were."""
+    """How many files this process may still open; its limit if the open ones are unknown."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if limit == resource.RLIM_INFINITY:
         return sys.maxsize
@@ -168,9 +172,9 @@ def _free_descriptors() -> int:
 
 
 class StagedFiles:
-    """The staged files of a job, by their numbers: checked once, and then read from any thread.
+    """The staged files of a job by number: checked once, then read from any thread. A context manager.
 
-    Holds but some of them open, fewer where the limit of open files is low. Used as a context manager.
+    Keeps only some of them open, fewer if the limit of open files is low.
     """
 
     def __init__(self, root: str, staged: Sequence[StagedFile]) -> None:
@@ -179,7 +183,7 @@ class StagedFiles:
         self._maps: dict[int, np.ndarray] = {}
         self._idle: OrderedDict[int, int] = OrderedDict()
         self._guard = threading.Lock()
-        self._most_maps = min(_MOST_MAPS, _free_descriptors() // 8)
+        self._max_maps = min(_MAX_MAPS, _free_descriptors() // 8)
 
     def __enter__(self) -> StagedFiles:
         return self
@@ -192,7 +196,7 @@ class StagedFiles:
         self._maps.clear()
 
     def check(self, source: int) -> Batches:
-        """The batches of a staged file, once all is found to be as the task left it.
+        """Check that a staged file is as its task left it, and return its batches.
 
         :raises LogDirectoryError: if it is gone, or anything in it has changed.
         :raises OSError: if it can't be read.
@@ -209,7 +213,7 @@ class StagedFiles:
         whole = np.isin(ends, batches.position + batches.size).all() and data.size == ends[-1] == batches.end
         if not whole or any(crc32c(data[s.position : s.position + s.size]) != s.crc for s in file.sections):
             raise _changed(path)
-        if len(self._maps) < self._most_maps:
+        if len(self._maps) < self._max_maps:
             self._maps[source] = data
         return batches
 
@@ -243,14 +247,14 @@ class StagedFiles:
         with self._guard:
             closed = self._idle.pop(source, None)  # another thread's
             self._idle[source] = descriptor
-            if closed is None and len(self._idle) > _MOST_IDLE:
+            if closed is None and len(self._idle) > _MAX_IDLE:
                 closed = self._idle.popitem(last=False)[1]
         if closed is not None:
             os.close(closed)
 
 
 def field_of_name(text: str) -> str:
-    """``text`` as a field of a staged file's name, where ``-`` stands between fields."""
+    """``text`` as a field of a staged file's name, in which ``-`` separates fields."""
     if not re.fullmatch(r"[A-Za-z0-9._-]{1,80}", text):
         raise ValueError(f"{text!r} cannot be part of a file name")
     return text.replace("-", ".")
@@ -258,7 +262,7 @@ def field_of_name(text: str) -> str:
 
 def _changed(path: str) -> LogDirectoryError:
     return LogDirectoryError(
-        "A staged file is gone, or not as its task wrote it",
+        "A staged file is gone, or has changed since its task wrote it",
         file=path,
         hint="Nothing was published. Run the job again, and let nothing else write to the log directory.",
     )

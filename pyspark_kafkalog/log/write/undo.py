@@ -1,9 +1,9 @@
 """Undo what a publish appended to a partition, if all of it is provably the publish's own.
 
-Behind the recorded end may also lie what others appended: a broker that was
-started over an unfinished publish has acknowledged its records. So nothing is
-cut off but record batches that are, one by one and where they have to lie, those
-that the publish was about to append; and nothing is removed but files that it made.
+Records of others may follow the recorded end, too: a broker that was started over an
+unfinished publish has acknowledged them. So an undo cuts off only record batches that
+match, one by one and in place, those that the publish was about to append, and removes
+only files that it created.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from pyspark_kafkalog.log.layout import (
 from pyspark_kafkalog.log.write.active_segment import map_file
 
 BATCH = np.dtype([("size", "<u4"), ("records", "<u4"), ("crc", "<u4")])
-"""What is known of a record batch before it is appended: its bytes, the offsets it takes, its checksum."""
+"""A record batch before it is appended: its bytes, the number of its offsets, its checksum."""
 
 _HEADER = np.dtype(
     {
@@ -64,24 +64,24 @@ _HEADER = np.dtype(
     }
 )
 _ROWS = 4096
-"""Headers that are looked at at a time."""
-_MADE = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX)
+"""Headers that are compared at a time."""
+_CREATED = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX)
 _INDEXES = {INDEX_SUFFIX: OFFSET_ENTRY.itemsize, TIME_INDEX_SUFFIX: TIME_ENTRY.itemsize}
 
 
 class ForeignError(Exception):
-    """What others did, or what can't be told from it: a clause that names the file."""
+    """Something that others did or may have done: a clause that names the file."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionEnd:
-    """Where a partition ended before a publish, and what was there.
+    """The end of a partition before a publish, and its files.
 
     ``segment`` is the base offset of its active segment (None if it had none)
     and ``sizes`` the size of each of that segment's files by suffix. ``others`` are
-    the names of files for base offsets behind it, such as a producer snapshot.
+    the names of files for higher base offsets, such as a producer snapshot.
     ``leader_epochs`` are those of ``leader-epoch-checkpoint``, and ``leader_epoch``
-    is that of the batches to append. A partition that is ``created`` by the publish did
+    is that of the batches to append. The publish ``created`` a partition that did
     not exist; ``topic_id`` is for its ``partition.metadata``.
     """
 
@@ -95,13 +95,13 @@ class PartitionEnd:
     topic_id: str | None = None
 
     def is_sound(self) -> bool:
-        """Whether fields that were read from a journal, which may hold anything, are of their types."""
+        """Whether the fields, read from a journal that may hold anything, have their types."""
         return (
             type(self.created) is bool
             and _are_numbers(self.log_end_offset, self.leader_epoch)
             and isinstance(self.sizes, Mapping)
             and _are_numbers(*self.sizes.values())
-            and (self.segment is None or (_are_numbers(self.segment) and {*self.sizes} == {*_MADE}))
+            and (self.segment is None or (_are_numbers(self.segment) and {*self.sizes} == {*_CREATED}))
             and _is_list_of(self.others, str)
             and _is_list_of(self.leader_epochs, list)
             and all(len(pair) == 2 and _are_numbers(*pair) for pair in self.leader_epochs)
@@ -121,8 +121,8 @@ def _is_list_of(values: object, kind: type) -> bool:
 class Undo:
     """The steps that put a partition back to its end.
 
-    ``appended`` tells whether they take records away, and ``traces`` what others
-    have changed besides: then these records may have been served.
+    ``appended`` says whether they remove records, and ``traces`` what else others
+    have changed: if anything, these records may have been served.
     """
 
     folder: str
@@ -133,7 +133,7 @@ class Undo:
     created: bool
 
     def run(self) -> None:
-        """Do it, and flush. Interrupted at any step, what is left can be planned and undone again."""
+        """Undo, and flush. After an interruption at any step, the rest can be planned and undone again."""
         for name in self.removed:
             os.unlink(os.path.join(self.folder, name))
         for name, size in self.cuts.items():
@@ -147,14 +147,14 @@ class Undo:
 def plan_undo(folder: str, end: PartitionEnd, batches: np.ndarray, append_time: int | None) -> Undo | None:
     """How to put a partition back to its ``end``; None if it is gone. Changes nothing.
 
-    :param batches: what was to be appended, of dtype :data:`BATCH`.
-    :param append_time: the timestamp that was to be stamped on the batches; None to leave theirs.
-    :raises ForeignError: if anybody else has appended, or if that can't be ruled out.
+    :param batches: the batches that were to be appended, of dtype :data:`BATCH`.
+    :param append_time: the timestamp, in ms, that they were to get; None to keep theirs.
+    :raises ForeignError: if others have appended, or may have.
     """
     try:
         names = sorted(os.listdir(folder))
     except FileNotFoundError:
-        return None  # not made yet, or deleted since by the user
+        return None  # not created yet, or deleted by the user
     expected = _Expected(folder, end, batches, append_time)
     files = {name: parse_segment_file(name) or (-1, "") for name in names}
     logs = sorted(base for base, suffix in files.values() if suffix == LOG_SUFFIX)
@@ -162,23 +162,23 @@ def plan_undo(folder: str, end: PartitionEnd, batches: np.ndarray, append_time: 
     if end.segment is not None and end.segment not in bases:
         raise ForeignError(f"{os.path.join(folder, segment_file(end.segment, LOG_SUFFIX))} is gone")
     following = [*bases[1:], None]
-    appended = [expected.check_log(*its) for its in zip(bases, following, strict=False)]
+    appended = [expected.check_log(*pair) for pair in zip(bases, following, strict=False)]
     removed, traces, cuts = [], [], {}
     for name, (base, suffix) in files.items():
         path = os.path.join(folder, name)
-        if suffix in _MADE and base in expected.bases and (base in bases or name not in end.others):
+        if suffix in _CREATED and base in expected.bases and (base in bases or name not in end.others):
             removed.append(name)
         elif suffix in _INDEXES and base == end.segment:
             extra = os.lstat(path).st_size - end.sizes[suffix]
             if extra > (batches.size + 1) * _INDEXES[suffix]:
-                traces.append(f"{path} is larger than it makes it")
+                traces.append(f"{path} is larger than the publish made it")
             elif extra > 0:
                 cuts[name] = end.sizes[suffix]
         elif end.created:
             expected.check_made(name)
             removed.append(name)
         elif expected.is_behind(base) and name not in end.others:
-            traces.append(f"{path} was made")
+            traces.append(f"{path} was created")
         elif name == LEADER_EPOCH_CHECKPOINT and _leader_epochs(path) != _pairs(end.leader_epochs):
             traces.append(f"{path} has changed")
     if end.segment is not None and appended[0]:
@@ -187,7 +187,7 @@ def plan_undo(folder: str, end: PartitionEnd, batches: np.ndarray, append_time: 
 
 
 class _Expected:
-    """What the publish was to append to a partition, held against what is there."""
+    """What the publish was to append to a partition, to compare with what is there."""
 
     def __init__(self, folder: str, end: PartitionEnd, batches: np.ndarray, append_time: int | None) -> None:
         self._folder = folder
@@ -197,17 +197,17 @@ class _Expected:
         records = batches["records"].astype(np.int64)
         self._offsets = end.log_end_offset + np.cumsum(records) - records
         self.bases = {base for base in [end.log_end_offset, *self._offsets.tolist()] if self.is_behind(base)}
-        """Of the segments that it may have made."""
+        """Base offsets of the segments that it may have created."""
 
     def is_behind(self, base_offset: int) -> bool:
-        """Whether a segment's file is of one behind the active segment."""
+        """Whether a segment with this base offset follows the active segment."""
         return base_offset > (-1 if self._end.segment is None else self._end.segment)
 
     def check_log(self, base_offset: int, next_base_offset: int | None) -> bool:
-        """Whether a segment's log has something that it appended.
+        """Whether a segment's log has anything that the publish appended.
 
-        :param next_base_offset: of the segment after it that there is.
-        :raises ForeignError: if it has anything that it did not.
+        :param next_base_offset: of the next existing segment; None if there is none.
+        :raises ForeignError: if it has anything else.
         """
         path = os.path.join(self._folder, segment_file(base_offset, LOG_SUFFIX))
         if base_offset == self._end.segment:
@@ -215,7 +215,7 @@ class _Expected:
         elif base_offset in self.bases:
             first, start = int(np.searchsorted(self._offsets, base_offset)), 0
         else:
-            raise ForeignError(f"{path} was made")
+            raise ForeignError(f"{path} was created")
         stop = self._offsets.size
         if next_base_offset is not None:
             stop = int(np.searchsorted(self._offsets, next_base_offset))
@@ -223,7 +223,7 @@ class _Expected:
         sizes = self._batches["size"][first:stop].astype(np.int64)
         ends = start + np.cumsum(sizes)
         if data.size > max([start, *ends[-1:].tolist()]):
-            raise ForeignError(f"{path} goes on where what it was to append ends")
+            raise ForeignError(f"{path} goes on after what the publish was to append")
         for rows in np.array_split(np.arange(sizes.size), sizes.size // _ROWS + 1):
             positions = ends[rows] - sizes[rows]
             wrong = ~self._are_there(data, positions, first + rows)
@@ -231,16 +231,16 @@ class _Expected:
             for begin, stop_at in regions.T.tolist():
                 found = find_batch(data, begin, stop=stop_at)
                 if found is not None:
-                    raise ForeignError(f"{path} has a record batch at byte {found} that it did not append")
+                    raise ForeignError(f"{path} has a foreign record batch at byte {found}")
         return bool(data.size > start)
 
     def _are_there(self, data: np.ndarray, positions: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """Whether the headers at ``positions`` are those of the batches with these numbers."""
-        there = positions + _HEADER.itemsize <= data.size
-        bytes_at = positions[there, np.newaxis] + np.arange(_HEADER.itemsize)
-        found, batches = data[bytes_at].view(_HEADER).reshape(-1), self._batches[rows[there]]
+        """Whether the headers at ``positions`` belong to the batches with these numbers."""
+        present = positions + _HEADER.itemsize <= data.size
+        bytes_at = positions[present, np.newaxis] + np.arange(_HEADER.itemsize)
+        found, batches = data[bytes_at].view(_HEADER).reshape(-1), self._batches[rows[present]]
         same = (
-            (found["offset"] == self._offsets[rows[there]])
+            (found["offset"] == self._offsets[rows[present]])
             & (found["size"] + LOG_OVERHEAD == batches["size"])
             & (found["epoch"] == self._end.leader_epoch)
             & (found["last_offset_delta"] + 1 == batches["records"])
@@ -250,11 +250,11 @@ class _Expected:
         else:
             stamped = found["attributes"] & LOG_APPEND_TIME_BIT != 0
             same &= stamped & (found["max_timestamp"] == self._append_time)
-        there[there] = same
-        return there
+        present[present] = same
+        return present
 
     def check_made(self, name: str) -> None:
-        """:raises ForeignError: if a file of a partition that it made is not one that it made, as it was."""
+        """:raises ForeignError: if a file of a partition that the publish created is not as it wrote it."""
         path = os.path.join(self._folder, name)
         text = {
             PARTITION_METADATA_FILE: format_partition_metadata(self._end.topic_id or ""),
@@ -263,7 +263,7 @@ class _Expected:
         found = (read_text(path) or "").encode("latin-1")
         # A loss of power may have left a part of it, or zeros.
         if text is None or not all(a in (0, b) for a, b in zip_longest(found, text[: len(found)])):
-            raise ForeignError(f"{path} was made, or has changed")
+            raise ForeignError(f"{path} was created, or has changed")
 
 
 def _pairs(leader_epochs: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
@@ -275,7 +275,7 @@ def _leader_epochs(path: str) -> list[tuple[int, int]]:
 
 
 def read_text(path: str) -> str | None:
-    """What a small file says, each byte a character; None if there is none."""
+    """The content of a small file, a character for each byte; None if it does not exist."""
     try:
         with open(path, encoding="latin-1", newline="") as file:
             return file.read()

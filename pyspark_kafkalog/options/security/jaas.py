@@ -1,8 +1,8 @@
 """The text of ``sasl.jaas.config``: one login module and its options (Kafka's JaasConfig).
 
 ``package.LoginModule required name="value" other='value';`` with Java's comments
-and escapes. Errors tell a place in the text and show none of it, since what is
-badly quoted may be a password.
+and escapes. Errors give a position in the text but show none of it, since badly
+quoted text may be a password.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ class LoginModule:
     options: Mapping[str, str]
 
     def is_a(self, name: str) -> bool:
-        """Whether it is Kafka's, or a JVM's, module of this name."""
+        """Whether it is the module of this name from Kafka or the JVM."""
         return self.name.removeprefix(_SHADED) in {f"{package}{name}" for package in _PACKAGES}
 
 
 def parse_jaas(option: str, text: str) -> LoginModule:
-    """The login module that a JAAS text names.
+    """The login module in a JAAS text.
 
-    :raises OptionError: naming ``option`` and a place, for a text of another form.
+    :raises OptionError: naming ``option`` and the position, for any other text.
     """
     tokens = _tokens(option, text)
     name = _take_text(option, tokens, "the name of a login module")
@@ -91,8 +91,7 @@ def _tokens(option: str, text: str) -> list[_Token]:
         match = _TOKEN.match(text, position)
         if match is None:
             raise OptionError(
-                f"Option {option!r} has an open quote, or a character that must be quoted, at character"
-                f" {position + 1}",
+                f"Option {option!r}: open quote or unquoted special character at character {position + 1}",
                 hint=_HINT,
             )
         kind = match.lastgroup or ""

@@ -1,8 +1,8 @@
-"""Where OAuth tokens come from: a fixed one, a claim without signature, an endpoint, or a callable.
+"""Where OAuth tokens come from: a fixed token, unsigned claims, an endpoint, or a callable.
 
 The names are those of Kafka's OAuthBearerLoginCallbackHandler and
 OAuthBearerUnsecuredLoginCallbackHandler (KIP-768, KIP-1139, KIP-255); those that
-begin with ``oauth.`` are of Strimzi's login callback handler.
+begin with ``oauth.`` are from Strimzi's login callback handler.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _JAVA_HANDLERS = (
     "OAuthBearerUnsecuredLoginCallbackHandler",
     "JaasClientOauthLoginCallbackHandler",
 )
-"""Java's classes that do what is done here."""
+"""Java's classes that do the same as this package."""
 
 _VISIBLE = re.compile(r"[\x21-\x7e]+")
 _NUMBER = re.compile(r"-?[0-9]{1,15}(\.[0-9]{1,15})?")
@@ -107,7 +107,7 @@ def oauth_options(user: UserOptions, login: Mapping[str, str]) -> OAuthOptions:
 
 
 def is_token(text: str) -> bool:
-    """Whether a token may look so: visible ASCII characters only, which RFC 6750 has fewer of still."""
+    """Whether the text has visible ASCII characters only; RFC 6750 allows even fewer in tokens."""
     return _VISIBLE.fullmatch(text) is not None
 
 
@@ -134,7 +134,7 @@ def _check_endpoint(endpoint: str) -> None:
         is_url = None
     if not is_url or url.scheme not in ("https", "http", "file"):
         raise OptionError(f"Option {ENDPOINT!r}: expected a URL that begins with https: or file:")
-    # An escape may hide an @: what asks the endpoint would decode it.
+    # An escape may hide an @, which the HTTP client would decode.
     if "@" in url.netloc or "%" in url.netloc:
         raise OptionError(
             f"Option {ENDPOINT!r} has a user, a password or an escape before its path",

@@ -1,7 +1,7 @@
-"""PEM in options: found as Kafka finds it, written as OpenSSL reads it (Kafka's PemParser).
+"""PEM in options, parsed like Kafka's PemParser and rewritten for OpenSSL.
 
-A text that came through a properties file may have blanks, or ``\\n`` in
-letters, where lines ended; OpenSSL wants lines. Errors show nothing of the text.
+Text from a properties file may have spaces, or a literal ``\\n``, in place of line
+breaks, but OpenSSL needs lines. Errors show nothing of the text.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def _blocks(option: str, text: str, kind: str) -> list[str]:
             found.append(_block(option, match["label"], match["body"]))
     if not found:
         raise OptionError(
-            f"Option {option!r}: expected a PEM block {kind}",
-            hint=f"That is text between -----BEGIN {kind}----- and -----END {kind}-----.",
+            f"Option {option!r}: expected a PEM block of type {kind}",
+            hint=f"It begins with -----BEGIN {kind}----- and ends with -----END {kind}-----.",
         )
     return found
 
@@ -50,7 +50,7 @@ def _blocks(option: str, text: str, kind: str) -> list[str]:
 def _block(option: str, label: str, body: str) -> str:
     if ":" in body:
         raise OptionError(
-            f"Option {option!r} has a PEM block with headers, which old forms of encrypted keys have",
+            f"Option {option!r}: expected a PEM block without headers, which old encrypted keys have",
             hint="Convert the key with: openssl pkcs8 -topk8 -in key.pem -out key8.pem",
         )
     digits = "".join(body.split())

@@ -1,7 +1,6 @@
 """Who logs in to brokers, and what TLS checks: Kafka's SaslConfigs and SslConfigs.
 
-No value shows in a text, be it a repr or an error; pickles hold them, for the
-tasks need them.
+No repr and no error shows a value. Pickles hold them, because tasks need them.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _MODULES = {
 
 @dataclass(frozen=True, slots=True, repr=False)
 class KerberosOptions:
-    """Who logs in through Kerberos; without a principal the owner of the ticket cache."""
+    """Who logs in with Kerberos; without a principal, the owner of the ticket cache."""
 
     service_name: str
     principal: str | None = None
@@ -41,7 +40,7 @@ class KerberosOptions:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class SecurityOptions:
-    """The security protocol and what belongs to it: a mechanism for SASL, ``tls`` for TLS."""
+    """The security protocol, with a mechanism for SASL and ``tls`` for TLS."""
 
     protocol: str = from_option("kafka.security.protocol")
     mechanism: str | None = None
@@ -58,14 +57,14 @@ class SecurityOptions:
 def security_options(user: UserOptions) -> SecurityOptions:
     """The security that the options ask for.
 
-    :raises OptionError: which never shows a value that may be secret.
+    :raises OptionError: never showing a value that may be secret.
     """
     protocol = user.value("kafka.security.protocol")
     tls = tls_options(user) if protocol.endswith("SSL") else None
     if tls is None:
-        _warn_of_no_effect(user, _OF_TLS, protocol)
+        _warn_if_given(user, _OF_TLS, protocol)
     if not protocol.startswith("SASL_"):
-        _warn_of_no_effect(user, _OF_SASL, protocol)
+        _warn_if_given(user, _OF_SASL, protocol)
         return SecurityOptions(protocol, tls=tls)
     mechanism = _mechanism(user)
     module = _login_module(user, mechanism)
@@ -80,12 +79,12 @@ def security_options(user: UserOptions) -> SecurityOptions:
     return SecurityOptions(protocol, mechanism, username, password, tls=tls)
 
 
-def _warn_of_no_effect(user: UserOptions, prefixes: tuple[str, ...], protocol: str) -> None:
-    """Who gives these wants a safer protocol."""
+def _warn_if_given(user: UserOptions, prefixes: tuple[str, ...], protocol: str) -> None:
+    """Warn of options without effect: whoever sets them wants a safer protocol."""
     if names := user.names(*prefixes):
         log_once(
             logging.WARNING,
-            "Options %s have no effect, since kafka.security.protocol is %s",
+            "Options %s have no effect, because kafka.security.protocol is %s",
             ", ".join(names),
             protocol,
         )
@@ -129,7 +128,7 @@ def _name_and_password(module: LoginModule) -> tuple[str, str]:
     missing = [name for name in ("username", "password") if name not in module.options]
     if missing:
         raise OptionError(
-            f"Option {JAAS!r} has no {' and no '.join(missing)}",
+            f"Option {JAAS!r} lacks {' and '.join(missing)}",
             hint='Add username="..." password="..." before the semicolon.',
         )
     return module.options["username"], module.options["password"]
@@ -140,12 +139,10 @@ def _kerberos(user: UserOptions, module: LoginModule | None) -> KerberosOptions:
     names = {name for name in (user.value(_SERVICE_NAME), login.get("serviceName")) if name}
     if len(names) != 1:
         trouble = (
-            "give different names of the Kerberos service"
-            if names
-            else "give no name of the Kerberos service"
+            "give different names for the Kerberos service" if names else "do not name the Kerberos service"
         )
         raise OptionError(
             f"Options {_SERVICE_NAME!r} and {JAAS!r} {trouble}",
-            hint=f"Give it as {_SERVICE_NAME}, usually kafka.",
+            hint=f"Set {_SERVICE_NAME}, usually to kafka.",
         )
     return KerberosOptions(names.pop(), login.get("principal"), login.get("keyTab"))

@@ -1,4 +1,4 @@
-"""What TLS checks and shows: Kafka's SslConfigs, in PEM only (KIP-651)."""
+"""What TLS verifies and presents: Kafka's SslConfigs, in PEM only (KIP-651)."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _VERSIONS = ("TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3")
 _TRUST = "kafka.ssl.truststore"
 _KEYS = "kafka.ssl.keystore"
 _OTHER_STORE = re.compile(r".*\.(?:jks|jceks|bcfks|bks|p12|pfx|pkcs12|keystore|truststore)", re.IGNORECASE)
-"""What stores that are not PEM are called."""
+"""Names of stores that are not PEM."""
 
 _CONVERT_TRUST = (
-    "Convert it, once, with: keytool -list -rfc -keystore truststore.jks > truststore.pem"
+    "Convert it once with: keytool -list -rfc -keystore truststore.jks > truststore.pem"
     f" and give {_TRUST}.type=PEM and {_TRUST}.location=truststore.pem, without {_TRUST}.password."
 )
 _CONVERT_KEYS = (
-    "Convert it, once, with: keytool -importkeystore -srckeystore keystore.jks -destkeystore keystore.p12"
+    "Convert it once with: keytool -importkeystore -srckeystore keystore.jks -destkeystore keystore.p12"
     " -deststoretype PKCS12 ; openssl pkcs12 -in keystore.p12 -out keystore.pem"
     f" and give {_KEYS}.type=PEM, {_KEYS}.location=keystore.pem and the pass phrase that openssl asked for"
     f" as kafka.ssl.key.password, without {_KEYS}.password."
@@ -29,10 +29,10 @@ _CONVERT_KEYS = (
 
 @dataclass(frozen=True, slots=True, repr=False)
 class TlsOptions:
-    """What TLS checks and shows; ``*_location`` are files of PEM, the rest is PEM itself.
+    """What TLS verifies and presents; ``*_location`` are PEM files, the others PEM text.
 
-    Without ``truststore_*`` the system's authorities are trusted, without
-    ``keystore_*`` no certificate is shown. A file of ``keystore_location`` holds
+    Without ``truststore_*`` the system's authorities are trusted; without
+    ``keystore_*`` no certificate is presented. The file ``keystore_location`` holds
     both certificate chain and key.
     """
 
@@ -48,9 +48,9 @@ class TlsOptions:
 
 
 def tls_options(user: UserOptions) -> TlsOptions:
-    """What TLS checks and shows.
+    """What TLS verifies and presents.
 
-    :raises OptionError: for stores that are not PEM, and for parts that don't go together.
+    :raises OptionError: for stores that are not PEM, and for inconsistent options.
     """
     _check_store(user, _TRUST, ("certificates",), _CONVERT_TRUST)
     _check_store(user, _KEYS, ("certificate.chain", "key"), _CONVERT_KEYS)

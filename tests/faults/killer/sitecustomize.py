@@ -32,7 +32,7 @@ def _modules():
 
 
 def _kill_session():
-    """Every process of the session: the driver, its JVM, the Python daemon and workers; this one last."""
+    """Every process of the session: the driver, its JVM, the Python daemon and workers, and last this one."""
     session, me = os.getsid(0), os.getpid()
     for entry in os.listdir("/proc"):
         if entry.isdigit() and int(entry) != me:
@@ -50,7 +50,7 @@ def _file(name):
 
 def _step(name):
     with open(_file("steps"), "a+") as steps:
-        # Threads publish side by side.
+        # Threads publish in parallel.
         fcntl.flock(steps, fcntl.LOCK_EX)
         steps.seek(0)
         number = len(steps.readlines()) + 1

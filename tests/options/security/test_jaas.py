@@ -55,7 +55,7 @@ def test_escapes_are_javas() -> None:
         (f"{PLAIN} required ='b';", "expected the name of an option at"),
         (f'{PLAIN} required a="b;', "open quote"),
         (f'{PLAIN} required a="b\n";', "open quote"),
-        (f"{PLAIN} required a=b@c;", "must be quoted"),
+        (f"{PLAIN} required a=b@c;", "unquoted special character"),
         (f"{PLAIN} required a=b; {PLAIN} required;", "expected one login module, got more"),
     ],
 )

@@ -45,7 +45,7 @@ def test_keys(kind: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "expected a PEM block PRIVATE KEY"),
+        ("", "expected a PEM block of type PRIVATE KEY"),
         ("secret", "expected a PEM block"),
         (CERTIFICATE, "expected a PEM block"),
         (KEY.replace("END PRIVATE", "END RSA PRIVATE"), "expected a PEM block"),

@@ -63,7 +63,9 @@ class TestProtocols:
         security("PLAIN", "hush", "PLAINTEXT", **{"kafka.ssl.truststore.location": "hush.jks"})
         text = caplog.text
         assert "kafka.sasl.jaas.config, kafka.sasl.mechanism have no effect" in text
-        assert "kafka.ssl.truststore.location have no effect, since kafka.security.protocol is PLAINT" in text
+        assert (
+            "kafka.ssl.truststore.location have no effect, because kafka.security.protocol is PLAINT" in text
+        )
         assert "hush" not in text
 
 
@@ -85,8 +87,8 @@ class TestPasswords:
         ("mechanism", "jaas", "message"),
         [
             ("PLAIN", None, r"PLAIN needs the option 'kafka\.sasl\.jaas\.config'.*PlainLoginModule required"),
-            ("PLAIN", f"{PLAIN} required username='hush';", "has no password"),
-            ("PLAIN", f"{PLAIN} required;", "has no username and no password"),
+            ("PLAIN", f"{PLAIN} required username='hush';", "lacks password"),
+            ("PLAIN", f"{PLAIN} required;", "lacks username and password"),
             ("PLAIN", f"{SCRAM} required username='u' password='hush';", "got another"),
             ("SCRAM-SHA-256", f"{PLAIN} required username='u' password='hush';", "ScramLoginModule"),
             (None, f"{PLAIN} required username='u' password='hush';", "GSSAPI by default"),
@@ -119,7 +121,7 @@ class TestKerberos:
         assert options == SecurityOptions("SASL_PLAINTEXT", "GSSAPI", kerberos=KerberosOptions("kafka"))
 
     def test_a_service_has_one_name(self) -> None:
-        with pytest.raises(OptionError, match="give no name"):
+        with pytest.raises(OptionError, match="do not name"):
             security("GSSAPI", None)
         with pytest.raises(OptionError, match="give different names"):
             security(
@@ -326,7 +328,9 @@ class _Lines(logging.Handler):
 def test_no_secret_shows(mechanism: str, data: st.DataObject) -> None:
     """Neither well-formed nor malformed, in no repr, error, cause or log line."""
     name, frame = data.draw(
-        st.sampled_from([(name, frame) for its, name, frame in SECRETS if its == mechanism])
+        st.sampled_from(
+            [(name, frame) for secret_mechanism, name, frame in SECRETS if secret_mechanism == mechanism]
+        )
     )
     tail = data.draw(st.text(st.sampled_from("aZ9+/=_-.@'\"\\ ;\n"), max_size=6))
     cut = data.draw(st.sampled_from([0, 0, 0, 1, 3]))

@@ -1,4 +1,4 @@
-"""What the option ``view`` shows, as Arrow tables."""
+"""The rows of a view as an Arrow table."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ _TYPES = {
 
 
 def view_table(place: PlaceOptions, options: ViewOptions) -> pa.Table:
-    """The rows of a view now, with the columns that :data:`~pyspark_kafkalog.options.views.VIEWS` lists.
+    """The current rows of a view, with the columns that :data:`~pyspark_kafkalog.options.views.VIEWS` lists.
 
-    :raises KafkaLogError: for a topic or group that is named and does not exist, or a place that fails.
+    :raises KafkaLogError: if a named topic or group does not exist, or the place can't be read.
     """
     rows: list[Any] = []
     if options.view == "audit":

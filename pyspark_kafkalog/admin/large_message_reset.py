@@ -1,4 +1,4 @@
-"""Resets for readers that reassemble large messages: no message is missed that ends where they go on."""
+"""Resets for readers that reassemble large messages, so that no message is missed where they continue."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _DEFAULTS = AssemblerSettings()
 def for_whole_messages(
     place: Place, steps: Collection[ResetStep], settings: AssemblerSettings = _DEFAULTS
 ) -> list[ResetStep]:
-    """The steps of :func:`.reset.plan_reset` with safe offsets, and metadata that names the messages wanted.
+    """The steps of :func:`.reset.plan_reset` with safe offsets, and the first wanted message in the metadata.
 
-    A group that is reset so goes on with the first message whose offset is at least that of the step given,
-    by LinkedIn's consumer or by a query with ``large.message.enabled``: what a seek back within
-    the messages that the consumer tracks does (LiKafkaConsumerImpl.seek). Message
-    segments of open and of aborted transactions count, too, so no message is missed by any reader.
+    After such a reset LinkedIn's consumer, or a query with ``large.message.enabled``, continues with the
+    first message whose offset is at least that of the step. A seek back within the messages that the
+    consumer tracks does the same (LiKafkaConsumerImpl.seek). Message segments of open and aborted
+    transactions count, too, so no reader misses a message.
 
     :raises KafkaLogError: if records before an offset can't be read.
     """
@@ -45,4 +45,4 @@ def for_whole_messages(
 
 
 def _note(wanted: int, safe: int) -> str:
-    return "" if wanted == safe else f"for messages from {wanted} on"
+    return "" if wanted == safe else f"for messages from offset {wanted} on"

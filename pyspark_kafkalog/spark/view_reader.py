@@ -1,4 +1,4 @@
-"""``option("view", ...)``: the partitions, the groups or their offsets of a place, as rows of a batch."""
+"""``option("view", ...)``: partitions, groups, group offsets or audits, as rows of a batch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class ViewReader(DataSourceReader):
-    """One task, which looks all up: Spark keeps the plan of a DataFrame, and each run shows what is then."""
+    """One task looks everything up, so that each run of a DataFrame, whose plan Spark keeps, is current."""
 
     def __init__(self, options: Mapping[str, str], view: ViewOptions, schema: StructType) -> None:
         from pyspark.sql.pandas.types import to_arrow_schema
@@ -33,7 +33,7 @@ class ViewReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The rows, as arrow batches."""
-        from pyspark_kafkalog.admin.views import view_table
+        from pyspark_kafkalog.admin.view_table import view_table
 
         table = view_table(self._place_options, self._view).select(list(self._columns))
         yield from table.cast(self._schema).to_batches()

@@ -5,16 +5,18 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
+from pyspark_kafkalog.admin.large_message_reset import for_whole_messages
 from pyspark_kafkalog.admin.reset import ResetStep
-from pyspark_kafkalog.admin.whole_messages import for_whole_messages
 from pyspark_kafkalog.largemessage.reassembler import Reassembler
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from tests.largemessage.cases import SCENARIOS, Scenario
 
 SOUGHT = [
-    its
-    for its in SCENARIOS
-    if its.table("seek") and not its.entry["consumer_config"] and not its.told("exceptions")
+    scenario
+    for scenario in SCENARIOS
+    if scenario.table("seek")
+    and not scenario.entry["consumer_config"]
+    and not scenario.expected("exceptions")
 ]
 """Where their consumer raises it moves on, and so no longer has what was open."""
 
@@ -31,7 +33,7 @@ def delivered(scenario: Scenario, position: int, wanted: int) -> list[int]:
 @pytest.mark.parametrize("scenario", SOUGHT, ids=str)
 def test_what_is_delivered_after_a_reset_is_what_their_seek_delivers(scenario: Scenario) -> None:
     place = LogDirectory.open(str(scenario.folder))
-    last = max(row["offset"] for row in scenario.told("delivered"))
+    last = max(row["offset"] for row in scenario.expected("delivered"))
     for _, offset, position, theirs in scenario.table("seek"):
         if isinstance(position, str) or offset > last:
             continue

@@ -1,4 +1,4 @@
-"""What a query's tasks deliver, counted under names that stay when a task or a micro-batch is done again."""
+"""Counts what tasks deliver, under names that stay the same when a task or micro-batch is run again."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """Names what a query is made of, which Spark may run several times; ``streaming`` in micro-batches."""
+class QueryRun:
+    """The name of a query, which Spark may run several times; ``streaming`` if it runs in micro-batches."""
 
     name: str
     streaming: bool
 
 
-def audit_of(split: Split, options: AuditOptions, plan: Plan) -> ReadAudit:
+def audit_of(split: Split, options: AuditOptions, run: QueryRun) -> ReadAudit:
     """The audit of the task that reads ``split``."""
     start, end = split.offsets
     share = f"{split.partition}.{start}-{end}"
     if split.within != ALL_OFFSETS:
         share += ".{}-{}".format(*split.within)
-    return _read_audit(options, plan, share, split.partition)
+    return _read_audit(options, run, share, split.partition)
 
 
 class StepAudit:
-    """Counts what a step of a query hands on, which has each partition in one task. Pickled to the tasks."""
+    """Counts what a step of a query hands on. Each partition is in one task. Pickled to the tasks."""
 
     def __init__(self, options: AuditOptions, *, streaming: bool) -> None:
         self._options = options
-        self._plan = Plan(uuid.uuid4().hex, streaming)
+        self._run = QueryRun(uuid.uuid4().hex, streaming)
         self._audits: dict[TopicPartition, ReadAudit] = {}
 
     def delivered(self, partition: TopicPartition, rows: pa.RecordBatch) -> None:
@@ -52,28 +52,28 @@ class StepAudit:
         self._of(partition).dropped_for(reason, messages)
 
     def report(self) -> None:
-        """Report what was counted in this task."""
+        """Report the counts of this task."""
         for audit in self._audits.values():
             audit.report()
 
     def _of(self, partition: TopicPartition) -> ReadAudit:
         if partition not in self._audits:
             share = f"{partition}.reassembled"
-            self._audits[partition] = _read_audit(self._options, self._plan, share, partition)
+            self._audits[partition] = _read_audit(self._options, self._run, share, partition)
         return self._audits[partition]
 
 
-def _read_audit(options: AuditOptions, plan: Plan, share: str, partition: TopicPartition) -> ReadAudit:
+def _read_audit(options: AuditOptions, run: QueryRun, share: str, partition: TopicPartition) -> ReadAudit:
     from pyspark_kafkalog.audit.counting import CONSUMER, AuditedTask, ReadAudit
 
     context = TaskContext.get()
     assert context is not None, "Spark runs this in a task"
     query_id = context.getLocalProperty("sql.streaming.queryId")
     number = context.getLocalProperty("streaming.sql.batchId")
-    if plan.streaming and query_id is not None and number is not None:
+    if run.streaming and query_id is not None and number is not None:
         task = AuditedTask(CONSUMER, query_id, int(number), share)
     else:
-        # Also of a stream, where foreachBatch has started a thread: that does not know the query.
-        run = context.getLocalProperty("spark.sql.execution.id") or f"stage{context.stageId()}"
-        task = AuditedTask(CONSUMER, f"{plan.name}-{run}", None, share)
+        # Streams get here, too, in threads that foreachBatch has started: those do not know the query.
+        execution = context.getLocalProperty("spark.sql.execution.id") or f"stage{context.stageId()}"
+        task = AuditedTask(CONSUMER, f"{run.name}-{execution}", None, share)
     return ReadAudit(options, task, partition.topic)

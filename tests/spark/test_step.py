@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from pyspark_kafkalog.model import DROPPED_FIELD, AssemblerSettings, TopicPartition
 from pyspark_kafkalog.spark.row_blobs import Blob, pack
 from pyspark_kafkalog.spark.step import (
-    Assembling,
     PartitionAssembly,
+    ReassemblyPlan,
     assemble_sorted,
     in_batches,
     unpack,
@@ -25,7 +25,7 @@ WRITTEN = interleaved("assembling", 120)
 SCHEMA = pa.schema(
     [("value", pa.binary()), ("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64())]
 )
-PLAIN = Assembling(AssemblerSettings(), SCHEMA)
+PLAIN = ReassemblyPlan(AssemblerSettings(), SCHEMA)
 
 
 def rows(values: list[bytes], offsets: list[int], topic: str = "t") -> pa.RecordBatch:
@@ -63,7 +63,7 @@ def test_a_batch_is_walked_partition_by_partition() -> None:
         [rows(WRITTEN.records, list(range(len(WRITTEN.records))), topic) for topic in ("a", "b")]
     )
     packed = list(pack([batch.slice(0, 150), batch.slice(150)]))
-    whole = [row for its in unpack(assemble_sorted(packed, PLAIN), SCHEMA) for row in its.to_pylist()]
+    whole = [row for batch in unpack(assemble_sorted(packed, PLAIN), SCHEMA) for row in batch.to_pylist()]
     for topic in ("a", "b"):
         found = [(row["offset"], row["value"]) for row in whole if row["topic"] == topic]
         assert found == WRITTEN.messages
@@ -71,19 +71,19 @@ def test_a_batch_is_walked_partition_by_partition() -> None:
 
 def test_counts_and_dead_letters() -> None:
     added = [("startingOffset", pa.int64()), ("segmentCount", pa.int32()), (DROPPED_FIELD[0], DROPPED)]
-    asked = Assembling(
+    plan = ReassemblyPlan(
         AssemblerSettings(expiration_offset_gap=2),
         pa.schema([*SCHEMA, *(pa.field(*column) for column in added)]),
         extra_columns=True,
         dead_letters=True,
     )
     segment = segment_values(3, bytes(50), 20)[1]
-    assembly = PartitionAssembly(T0, asked)
-    stepped = list(assembly.feed(blobs([rows([segment, b"a", b"b", b"c"], [10, 11, 12, 13])])))
-    stepped += assembly.counts()
-    assert stepped[-1] == ("t", 0, None, "expired_by_offset", 1)
+    assembly = PartitionAssembly(T0, plan)
+    step_rows = list(assembly.feed(blobs([rows([segment, b"a", b"b", b"c"], [10, 11, 12, 13])])))
+    step_rows += assembly.counts()
+    assert step_rows[-1] == ("t", 0, None, "expired_by_offset", 1)
     assert assembly.state() is None
-    out = [row for batch in unpack(in_batches(stepped), asked.schema) for row in batch.to_pylist()]
+    out = [row for batch in unpack(in_batches(step_rows), plan.schema) for row in batch.to_pylist()]
     messages = [row for row in out if row["dropped"] is None]
     assert [(row["offset"], row["startingOffset"], row["segmentCount"]) for row in messages] == [
         (11, 11, 1),
@@ -96,13 +96,13 @@ def test_counts_and_dead_letters() -> None:
 
 
 def test_time_expires_what_waits() -> None:
-    asked = Assembling(AssemblerSettings(expiration_ms=100), SCHEMA)
-    assembly = PartitionAssembly(T0, asked)
+    plan = ReassemblyPlan(AssemblerSettings(expiration_ms=100), SCHEMA)
+    assembly = PartitionAssembly(T0, plan)
     assert not list(assembly.feed(blobs([rows(segment_values(3, bytes(50), 20)[:2], [0, 1])]), now_ms=1000))
     expiry = assembly.next_expiry_ms()
     assert expiry is not None
     assert 1100 <= expiry <= 1101
-    later = PartitionAssembly(T0, asked, assembly.state())
+    later = PartitionAssembly(T0, plan, assembly.state())
     assert later.next_expiry_ms() == expiry
     list(later.expire(expiry - 1))
     assert later.state() is not None
