@@ -20,6 +20,8 @@ from pyspark_kafkalog.reading.splits import Split
 from tests.broker.reading import SCHEMA
 from tests.broker.scripted_cluster import Belief, ScriptedCluster, playing
 
+pytestmark = pytest.mark.slow
+
 PARTITION = TopicPartition("t", 0)
 DEPOSED = Belief(leader=1, epoch=5, end=50)
 LEADER = Belief(leader=2, epoch=6, end=100)

@@ -26,6 +26,8 @@ from tests.broker.fake_broker import FakeBroker, Received, metadata, serving
 from tests.broker.test_fetch_scripted import Script, played
 from tests.kafka_process import free_ports
 
+pytestmark = pytest.mark.slow
+
 P = TopicPartition("t", 0)
 
 

@@ -24,6 +24,8 @@ from tests.broker.test_fetch_scripted import PARTITION, Script, Wish, played
 from tests.kafka_proxy import FETCH, METADATA, Fault, Proxy, cut, reset, trickle, vanish
 from tests.log.partitions import batch
 
+pytestmark = pytest.mark.slow
+
 RECORDS = list(range(0, 320, 10))
 CONNECTION = ConnectionOptions(
     ("unused:1",), request_timeout_ms=400, retry_backoff_ms=1, retry_backoff_max_ms=5

@@ -24,6 +24,8 @@ from tests.broker.reading import SCHEMA
 from tests.broker.scripted_cluster import Belief, ScriptedCluster, playing
 from tests.broker.test_deposed_leader import brokers
 
+pytestmark = pytest.mark.slow
+
 PARTITION = TopicPartition("t", 0)
 OPEN = OffsetRange(EARLIEST, LATEST)
 LEADER = Belief(leader=2, epoch=6, end=100)

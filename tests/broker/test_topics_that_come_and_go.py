@@ -17,6 +17,8 @@ from pyspark_kafkalog.model import Seen, TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions, FetchOptions
 from tests.broker.fake_broker import METADATA, Received, encoded, metadata_response, serving, topic_metadata
 
+pytestmark = pytest.mark.slow
+
 UNKNOWN_TOPIC = 3
 
 

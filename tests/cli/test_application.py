@@ -99,6 +99,7 @@ def test_times_and_sizes() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_a_pipe_gets_no_escape_codes_and_needs_no_active_environment(root: Path) -> None:
     environment = {"HOME": str(root), "TERM": "xterm-256color", "PATH": "/usr/bin:/bin", "COLUMNS": "20"}
     script = Path(sys.executable).with_name("kafkalog")  # where pip puts it
@@ -109,6 +110,7 @@ def test_a_pipe_gets_no_escape_codes_and_needs_no_active_environment(root: Path)
     assert [len(line.split()) for line in done.stdout.decode().splitlines()] == [6, 7, 7, 7, 7, 7]
 
 
+@pytest.mark.slow
 def test_a_terminal_gets_a_bar_on_stderr(root: Path) -> None:
     controller, terminal = pty.openpty()
     done = subprocess.run(
@@ -131,6 +133,7 @@ def test_a_terminal_gets_a_bar_on_stderr(root: Path) -> None:
     assert b"\x1b" not in done.stdout
 
 
+@pytest.mark.slow
 def test_a_reader_that_has_enough_is_no_error(root: Path) -> None:
     script = f"{sys.executable} -m pyspark_kafkalog.cli dump {root} t-0 --records | head -n 1"
     done = subprocess.run(

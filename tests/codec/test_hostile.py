@@ -18,6 +18,8 @@ from pyspark_kafkalog.errors import CorruptRecordError
 from tests.codec import fuzz
 from tests.codec.decoding import ALL_COLUMNS, FOREVER
 
+pytestmark = pytest.mark.slow
+
 
 def test_hostile_bytes_are_accepted_or_corrupt(seed: int, soak: bool) -> None:
     count = 250_000 if soak else 25_000
@@ -56,7 +58,6 @@ def test_mutations_reach_the_parsers() -> None:
     assert len(messages) > 10
 
 
-@pytest.mark.slow
 def test_hostile_bytes_with_bounds_checks() -> None:
     environment = {**os.environ, "NUMBA_BOUNDSCHECK": "1"}
     command = [sys.executable, "-m", "tests.codec.fuzz", "--count", "3000"]

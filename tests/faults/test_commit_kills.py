@@ -35,7 +35,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.broker, pytest.mark.timeout(900)]
 KINDS = ("brokers", "directory", "brokers")
 WHOLE, SOAK_WHOLE = 3, 10
 """Rounds that kill the whole application, each at a random moment of every stream."""
-PLANNERS = 4
+PLANNERS, SOAK_PLANNERS = 2, 4
 """Earlier rounds, which kill only the Python processes that plan and commit."""
 RECORDS = 20_000
 
@@ -146,7 +146,7 @@ def test_no_group_is_ahead_of_its_query(
 ) -> None:
     killed = Killed(streams, tmp_path, chance)
     with contextlib.closing(killed.application()) as application:
-        for _ in range(PLANNERS):
+        for _ in range(SOAK_PLANNERS if soak else PLANNERS):
             killed.round(application, _kill_planners)
         killed.round(application, Application.kill)
     for _ in range((SOAK_WHOLE if soak else WHOLE) - 1):

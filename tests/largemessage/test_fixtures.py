@@ -12,6 +12,8 @@ from tests.largemessage.model import Model, Record, SegmentError
 from tests.largemessage.reader import NegativeWatermarkError, Reader
 from tests.largemessage.tracker import OffsetNotTrackedError
 
+pytestmark = pytest.mark.slow
+
 each_scenario = pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
 
 _THEIR_NAMES = {
@@ -89,7 +91,6 @@ def test_commit_of_any_offset(scenario: Scenario) -> None:
         assert answer == (committed if metadata is None else (committed, metadata)), offset
 
 
-@pytest.mark.slow
 @each_scenario
 def test_seek(scenario: Scenario) -> None:
     for _, offset, position, delivered in scenario.table("seek"):
@@ -101,7 +102,6 @@ def test_seek(scenario: Scenario) -> None:
             assert reader.read_offsets() == delivered, offset
 
 
-@pytest.mark.slow
 @each_scenario
 def test_start_anywhere(scenario: Scenario) -> None:
     for _, offset, delivered, safe_offset, committed, metadata in scenario.table("start_at"):

@@ -16,6 +16,8 @@ from pyspark_kafkalog.model import AssemblerSettings, TopicPartition
 from tests.largemessage.model import Message, Model, Record, SegmentError
 from tests.largemessage.strategies import IDS, arrow_batch, lm, partitions, prefixed
 
+pytestmark = pytest.mark.slow
+
 PARTITION = TopicPartition("t", 0)
 INFINITE = 1 << 40
 many = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])

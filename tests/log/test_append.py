@@ -18,6 +18,8 @@ from pyspark_kafkalog.model import OffsetRange, QueryBatch, TopicPartition
 from tests.fixtures_dir import CASES, Case, requires_fixtures
 from tests.log.writing import T0, T1, publish_staged, read, stage, values, write
 
+pytestmark = pytest.mark.slow
+
 
 def segments(root: Path) -> list[tuple[int, Batches, np.ndarray, np.ndarray]]:
     """Base offset, batches and index entries of each segment of ``t-0``."""

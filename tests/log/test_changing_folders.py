@@ -30,6 +30,8 @@ from tests.kafka import Broker
 from tests.log.cleaning import beside_a_cleaner
 from tests.log.partitions import T0, batch, fetched, offsets_read, write_index, write_segment
 
+pytestmark = pytest.mark.slow
+
 ALL = OffsetRange(0, 30)
 Step = Callable[[Path], None]
 
@@ -277,7 +279,6 @@ def test_full_reads_beside_a_cleaner_lose_nothing(tmp_path: Path, segments: int,
             reads += 1
 
 
-@pytest.mark.slow
 def test_full_reads_beside_a_brokers_cleaner_lose_nothing(
     new_broker: Callable[..., Broker], soak: bool
 ) -> None:

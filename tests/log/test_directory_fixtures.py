@@ -16,6 +16,8 @@ from tests.codec.decoding import ALL_COLUMNS, WITHOUT_TIMESTAMP, differences, to
 from tests.fixtures_dir import CASES, Case, case
 from tests.log.partitions import copy, fetched, offsets_read, rows
 
+pytestmark = pytest.mark.slow
+
 WHOLE = [fixture for fixture in CASES if not fixture.damaged]
 DAMAGED = [fixture for fixture in CASES if fixture.damaged]
 TRANSACTIONAL = [

@@ -20,6 +20,8 @@ from pyspark_kafkalog.log.write import publish
 from pyspark_kafkalog.model import QueryBatch
 from tests.log.writing import T0, publish_staged, read, stage, values, write
 
+pytestmark = pytest.mark.slow
+
 HOLD = """
 import fcntl, sys
 file = open(sys.argv[1], "w")

@@ -16,6 +16,8 @@ from pyspark_kafkalog.reading.whole_messages import WholeMessageReader
 from tests.large_log import DROPPED
 from tests.largemessage.cases import SCENARIOS, SCHEMA, Scenario, as_delivered, without_safe_offset
 
+pytestmark = pytest.mark.slow
+
 each_scenario = pytest.mark.parametrize(
     "scenario", [scenario for scenario in SCENARIOS if not scenario.evicts], ids=str
 )

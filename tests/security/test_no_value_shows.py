@@ -26,6 +26,8 @@ from pyspark_kafkalog.options.user_options import forget_logged
 from pyspark_kafkalog.places import open_place
 from tests.broker.fake_broker import API_VERSIONS, METADATA, FakeBroker, Received, encoded, serving
 
+pytestmark = pytest.mark.slow
+
 HUSH = "Hush7"
 PACKAGE = "org.apache.kafka.common.security"
 PLAIN, SCRAM, OAUTH = (

@@ -271,20 +271,6 @@ def test_bytes_a_trigger(topic, stream, tmp_path):
     assert 4 <= len(batches) <= 8
 
 
-def test_a_minimum_of_offsets(topic, stream, tmp_path):
-    topic.write(range(3))
-    waits = stream(topic, minOffsetsPerTrigger=4, maxTriggerDelay="1h")
-    with Running(waits, tmp_path / "c") as running:
-        running.wait_for(range(3))
-        topic.write(range(3, 6))
-        time.sleep(2)
-        assert running.values == [0, 1, 2]
-        topic.write([6])
-        running.wait_for(range(7))
-    topic.write([7])
-    assert run(waits, tmp_path / "c") == [[7]], "AvailableNow leaves nothing unread"
-
-
 def test_new_partitions_and_topics_of_a_running_query(broker, stream, tmp_path):
     topic = Topic(broker)
     topic.write(range(3))
@@ -301,19 +287,6 @@ def test_new_partitions_and_topics_of_a_running_query(broker, stream, tmp_path):
         second.write([5])
         running.wait_for([3, 4, 5])
     assert logged_offsets(tmp_path / "c") == {topic.name: {"0": 4, "1": 1}, second.name: {"0": 1}}
-
-
-def test_a_deleted_topic(broker, stream, tmp_path):
-    topic, other = Topic(broker), Topic(broker)
-    topic.write([1])
-    other.write([2])
-    both = f"{topic.name},{other.name}"
-    assert [sorted(batch) for batch in run(stream(topic, subscribe=both), tmp_path / "c")] == [[1, 2]]
-    broker.delete_topic(other.name)
-    topic.write([3])
-    with pytest.raises(StreamingQueryException, match=f"PARTITIONS_DELETED: {other.name}-0"):
-        run(stream(topic, subscribe=both), tmp_path / "c")
-    assert run(stream(topic, subscribe=both, failOnDataLoss="false"), tmp_path / "c") == [[3]]
 
 
 @pytest.mark.parametrize("count", [2, 6], ids=["shorter", "longer"])
