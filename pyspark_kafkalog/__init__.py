@@ -1,5 +1,8 @@
 """Kafka for PySpark with no JARs: ``format("kafkalog")`` over brokers and log directories.
 
+Users import the names in ``__all__``, and :mod:`pyspark_kafkalog.admin`. Every other module is
+internal and may change in any release.
+
 PySpark imports every installed ``pyspark_*`` package to find data sources, and
 one that fails takes all others with it. So this module imports nothing, and
 what it offers is loaded on first use.
@@ -8,31 +11,98 @@ what it offers is loaded on first use.
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pyspark_kafkalog.audit.counting import AuditCount, AuditedTask, Auditor
+    from pyspark_kafkalog.codec.decode import Decoded, DecodeLimits, decode
+    from pyspark_kafkalog.codec.isolation import Visibility
+    from pyspark_kafkalog.errors import (
+        AuthenticationError,
+        AuthorizationError,
+        BrokerConnectionError,
+        BrokerError,
+        CorruptRecordError,
+        DataLossError,
+        GroupError,
+        InvalidRecordError,
+        KafkaLogError,
+        LargeMessageDroppedError,
+        LogDirectoryError,
+        LogDirectoryLockedError,
+        OptionError,
+        RecordTooLargeError,
+        UnknownTopicOrPartitionError,
+        UnsupportedVersionError,
+    )
+    from pyspark_kafkalog.model import AbortedTransaction, OffsetRange, Origin, TopicPartition
     from pyspark_kafkalog.spark.audit_listener import AuditListener
     from pyspark_kafkalog.spark.progress import LagListener
-    from pyspark_kafkalog.spark.reassembly import reassemble
-    from pyspark_kafkalog.spark.source import KafkaLogDataSource as DefaultSource
+    from pyspark_kafkalog.spark.reassemble import reassemble
+    from pyspark_kafkalog.spark.source import DefaultSource
     from pyspark_kafkalog.spark.worker_python import worker_python
 
-__all__ = ["AuditListener", "DefaultSource", "LagListener", "__version__", "reassemble", "worker_python"]
+__all__ = [
+    "AbortedTransaction",
+    "AuditCount",
+    "AuditListener",
+    "AuditedTask",
+    "Auditor",
+    "AuthenticationError",
+    "AuthorizationError",
+    "BrokerConnectionError",
+    "BrokerError",
+    "CorruptRecordError",
+    "DataLossError",
+    "DecodeLimits",
+    "Decoded",
+    "DefaultSource",
+    "GroupError",
+    "InvalidRecordError",
+    "KafkaLogError",
+    "LagListener",
+    "LargeMessageDroppedError",
+    "LogDirectoryError",
+    "LogDirectoryLockedError",
+    "OffsetRange",
+    "OptionError",
+    "Origin",
+    "RecordTooLargeError",
+    "TopicPartition",
+    "UnknownTopicOrPartitionError",
+    "UnsupportedVersionError",
+    "Visibility",
+    "__version__",
+    "decode",
+    "reassemble",
+    "worker_python",
+]
 __version__ = "0.1.0"
 
 _LOADED_ON_USE = {
-    "AuditListener": ("pyspark_kafkalog.spark.audit_listener", "AuditListener"),
-    "DefaultSource": ("pyspark_kafkalog.spark.source", "KafkaLogDataSource"),
-    "LagListener": ("pyspark_kafkalog.spark.progress", "LagListener"),
-    "reassemble": ("pyspark_kafkalog.spark.reassembly", "reassemble"),
-    "worker_python": ("pyspark_kafkalog.spark.worker_python", "worker_python"),
+    "audit.counting": ("AuditCount", "AuditedTask", "Auditor"),
+    "codec.decode": ("DecodeLimits", "Decoded", "decode"),
+    "codec.isolation": ("Visibility",),
+    "errors": tuple(name for name in __all__ if name.endswith("Error")),
+    "model": ("AbortedTransaction", "OffsetRange", "Origin", "TopicPartition"),
+    "spark.audit_listener": ("AuditListener",),
+    "spark.progress": ("LagListener",),
+    "spark.reassemble": ("reassemble",),
+    "spark.source": ("DefaultSource",),
+    "spark.worker_python": ("worker_python",),
 }
+"""The names by the module that has them."""
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LOADED_ON_USE:
+    module = next((module for module, names in _LOADED_ON_USE.items() if name in names), None)
+    if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module, attribute = _LOADED_ON_USE[name]
     try:
         from importlib import import_module
 
-        return getattr(import_module(module), attribute)
+        return getattr(import_module(f"{__name__}.{module}"), name)
     except ImportError as e:
-        raise AttributeError(f"pyspark_kafkalog.{name} needs pyspark >= 4.2: {e}") from e
+        missing = "needs pyspark >= 4.2" if module.startswith("spark.") else "cannot be imported"
+        raise AttributeError(f"{__name__}.{name} {missing}: {e}") from e
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

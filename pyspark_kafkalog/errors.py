@@ -1,9 +1,9 @@
 """Every error that pyspark-kafkalog raises on purpose.
 
 An error says what was wrong, where (topic-partition, offset, file, byte
-position, broker) and what to do. The place is kept in attributes and is part of
-the text, because only the text crosses from a Python worker to the user.
-Messages never quote option values that may be secret.
+position, broker) and what to do. The place is in attributes and in the text,
+because only the text gets from a Python worker to the user. Messages never quote
+option values that may be secret.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ class KafkaLogError(Exception):
     """Base of all errors of this package.
 
     :param message: what was wrong, one sentence without a final full stop.
-    :param topic_partition: where, as ``topic-partition`` or anything whose str() is that.
-    :param offset: the record offset concerned, or the next offset that was expected.
+    :param topic_partition: where: ``topic-partition``, or anything whose str() gives that.
+    :param offset: the offset of the record, or the next expected offset.
     :param file: path or URI of the file.
     :param position: byte position in ``file``, or in the buffer where there is no file.
-    :param broker: ``host:port`` of the broker concerned.
+    :param broker: ``host:port`` of the broker.
     :param hint: what the user can do, a full sentence.
     """
 
@@ -78,17 +78,17 @@ def _rebuild(kind: type[KafkaLogError], message: str, place: dict[str, Any]) -> 
 
 
 class OptionError(KafkaLogError, ValueError):
-    """A user option, column or schema that cannot be used; raised before any work starts."""
+    """An option, column or schema of the user cannot be used; raised before any work starts."""
 
 
 class CorruptRecordError(KafkaLogError):
-    """Bytes that are not a valid record batch or message set (Kafka's CorruptRecordException)."""
+    """Bytes are not a valid record batch or message set (Kafka's CorruptRecordException)."""
 
 
 class DataLossError(KafkaLogError):
-    """Records that the query was to read are gone; see the option ``failOnDataLoss``.
+    """Records that the query should read are gone; see the option ``failOnDataLoss``.
 
-    :param next_offset: the first offset behind them that is there; None if all the rest is gone.
+    :param next_offset: the first later offset that exists; None if all the rest is gone.
     """
 
     def __init__(self, message: str, *, next_offset: int | None = None, **place: Any) -> None:
@@ -96,8 +96,12 @@ class DataLossError(KafkaLogError):
         self.next_offset = next_offset
 
 
+class UnconfirmedError(KafkaLogError):
+    """Planned records may be gone: the reader must look them up. Users never see this."""
+
+
 class LogDirectoryError(KafkaLogError):
-    """A log directory that cannot be read or written as one: layout, names, checkpoints."""
+    """A log directory cannot be read or written: its layout, names or checkpoints are wrong."""
 
 
 class LogDirectoryLockedError(LogDirectoryError):
@@ -105,40 +109,40 @@ class LogDirectoryLockedError(LogDirectoryError):
 
 
 class UnknownTopicOrPartitionError(KafkaLogError):
-    """A topic or partition that was named and does not exist."""
+    """A named topic or partition does not exist."""
 
 
 class RecordTooLargeError(KafkaLogError):
-    """A record that does not fit ``max.message.bytes`` (Kafka's RecordTooLargeException)."""
+    """A record exceeds ``max.message.bytes`` (Kafka's RecordTooLargeException)."""
 
 
 class InvalidRecordError(KafkaLogError):
-    """A row that cannot be stored as a record: null topic, unknown partition, bad timestamp."""
+    """A row cannot be stored as a record: null topic, unknown partition, bad timestamp."""
 
 
 class BrokerError(KafkaLogError):
-    """A broker that answers with an error, or with what cannot be understood."""
+    """A broker answered with an error, or with an answer that cannot be understood."""
 
 
 class BrokerConnectionError(BrokerError):
-    """A broker that cannot be reached, whose connection broke, or that does not answer in time."""
+    """A broker cannot be reached, its connection broke, or it did not answer in time."""
 
 
 class AuthenticationError(BrokerError):
-    """Credentials or a certificate that one side does not accept; trying again does not help."""
+    """One side does not accept credentials or a certificate; trying again does not help."""
 
 
 class AuthorizationError(BrokerError):
-    """The cluster's ACLs deny what was asked."""
+    """The cluster's ACLs deny a request."""
 
 
 class UnsupportedVersionError(BrokerError):
-    """A request that the broker does not know, or in other versions only."""
+    """The broker does not know a request, or only other versions of it."""
 
 
 class GroupError(KafkaLogError):
-    """A consumer group that does not allow what was asked, by its live members or its state."""
+    """A consumer group does not allow a request, because of its live members or its state."""
 
 
 class LargeMessageDroppedError(KafkaLogError):
-    """An incomplete large message that the full buffer had to drop; see ``exception.on.message.dropped``."""
+    """The full buffer dropped an incomplete large message; see ``exception.on.message.dropped``."""

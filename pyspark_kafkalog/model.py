@@ -1,28 +1,30 @@
-"""The nouns of the package, frozen, and what a place of records must offer.
+"""The nouns of the package, frozen, and the protocols of a place of records.
 
-All offset ranges are half-open, and an offset that stands for progress is the
-next one to read. Timestamps are milliseconds since the epoch, as in Kafka.
+All offset ranges are half-open. Progress is given as the next offset to read.
+Timestamps are milliseconds since the epoch, as in Kafka.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from pyspark_kafkalog.errors import CorruptRecordError, OptionError
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow as pa
 
 EARLIEST = -2
-"""Stands for the log start offset wherever an offset is asked for (Kafka's ListOffsets)."""
+"""Stands for the log start offset where an offset is expected (Kafka's ListOffsets)."""
 LATEST = -1
-"""Stands for the end of what may be read (Kafka's ListOffsets)."""
+"""Stands for the end of the readable records (Kafka's ListOffsets)."""
 
 COMMITTED = -3
-"""Stands for what a consumer group has committed, where a query starts; of this package only."""
+"""Stands for a consumer group's committed offset as the start of a query; only in this package."""
 
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 """Topics left out unless they are named (Kafka's Topic.INTERNAL_TOPICS)."""
@@ -44,7 +46,7 @@ DROPPED_FIELD = (
     "struct<reason:string,messageId:binary,startingOffset:bigint,segmentCount:int,"
     "segments:array<struct<offset:bigint,number:int,value:binary>>>",
 )
-"""The column that dead letters add: a large message that was dropped; null in all other rows."""
+"""The column that dead letters add: a dropped large message, null in all other rows."""
 
 _LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}\Z")
 
@@ -69,10 +71,10 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
-def listed(partitions: Collection[TopicPartition], most: int) -> str:
-    """The names of so many of ``partitions`` at most, in order, and how many more there are."""
-    names = ", ".join(map(str, sorted(partitions)[:most]))
-    return names if len(partitions) <= most else f"{names} and {len(partitions) - most} more"
+def listed(partitions: Collection[TopicPartition], limit: int) -> str:
+    """The names of at most ``limit`` of ``partitions``, in order, and how many more there are."""
+    names = ", ".join(map(str, sorted(partitions)[:limit]))
+    return names if len(partitions) <= limit else f"{names} and {len(partitions) - limit} more"
 
 
 class OffsetRange(NamedTuple):
@@ -82,7 +84,7 @@ class OffsetRange(NamedTuple):
     end: int
 
     def within(self, other: OffsetRange) -> OffsetRange:
-        """The part of this range that is in ``other``; of no offsets if none is."""
+        """The part of this range that is in ``other``; empty if they don't overlap."""
         start = max(self.start, other.start)
         return OffsetRange(start, max(start, min(self.end, other.end)))
 
@@ -95,8 +97,8 @@ class Watermarks:
     """The bounds of a partition, each an offset.
 
     ``log_start_offset`` is the first that exists, ``high_watermark`` the first
-    that does not yet, ``last_stable_offset`` the first that belongs to an open
-    transaction (``high_watermark`` if none is open).
+    that does not exist yet, ``last_stable_offset`` the first of an open transaction
+    (``high_watermark`` if none is open).
     """
 
     log_start_offset: int
@@ -109,9 +111,9 @@ class Watermarks:
 
 
 class Seen(NamedTuple):
-    """What a plan saw of a partition, which holds for whoever carries it out.
+    """What a plan saw of a partition; those who carry it out rely on it.
 
-    ``topic_id`` is empty and ``leader_epoch`` -1 where it is not known; the records below ``end`` were there.
+    ``topic_id`` is empty and ``leader_epoch`` -1 if unknown. The records below ``end`` existed.
     """
 
     topic_id: str = ""
@@ -124,7 +126,7 @@ NOTHING_SEEN = Seen()
 
 @dataclass(frozen=True, slots=True)
 class StoredSize:
-    """The bytes of a partition's record batches; how many segments they are in, None if that is not told."""
+    """The bytes of a partition's record batches, and the number of its segments, None if unknown."""
 
     size_bytes: int
     segments: int | None = None
@@ -134,8 +136,8 @@ class StoredSize:
 class AbortedTransaction:
     """An aborted transaction of one partition.
 
-    ``last_offset`` is that of its abort marker; None where the place does not
-    tell (a fetch response), then the marker itself ends the transaction.
+    ``last_offset`` is the one of its abort marker; None if the place does not know it
+    (a fetch response): then the marker itself ends the transaction.
     """
 
     producer_id: int
@@ -145,7 +147,7 @@ class AbortedTransaction:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where the bytes of a buffer came from, for error messages: a file, and buffer[0]'s position in it."""
+    """The origin of a buffer, for error messages: a file, and the position of buffer[0] in it."""
 
     file: str | None = None
     position: int = 0
@@ -155,18 +157,95 @@ class Origin:
 class Slice:
     """Consecutive whole record batches of one partition, as stored.
 
-    ``buffer`` may hold batches below and above the range that was asked for;
-    the decoder drops those records. ``aborted`` are the aborted transactions
-    that overlap the slice, empty for read_uncommitted.
+    ``buffer`` may hold batches below and above the requested range; the decoder
+    drops those records. ``headers`` are those of its batches, which whoever cuts the
+    slice has to parse: the table of :class:`.codec.walk.Batches`. ``aborted`` are the
+    aborted transactions that overlap the slice, empty for read_uncommitted.
     """
 
     buffer: pa.Buffer
+    headers: np.ndarray
     origin: Origin
     aborted: tuple[AbortedTransaction, ...] = ()
 
 
+class QueryBatch(NamedTuple):
+    """A micro-batch of a streaming query, or a batch job, as the writer of records.
+
+    Spark keeps a query's id in its checkpoint, and may run a micro-batch again under the same
+    ``batch_id``. A batch job has its own id, and no ``batch_id``.
+    """
+
+    query_id: str
+    batch_id: int | None = None
+
+    @property
+    def job(self) -> str:
+        """Its name in staged files."""
+        return self.query_id if self.batch_id is None else f"{self.query_id}-{self.batch_id}"
+
+    def __str__(self) -> str:
+        return "A batch" if self.batch_id is None else f"Micro-batch {self.batch_id}"
+
+
+class TaskAttempt(NamedTuple):
+    """An attempt at a task of a batch; ``stage`` differs each time that Spark creates the tasks."""
+
+    stage: int
+    task: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class EncodeSettings:
+    """How records are put into batches; names and defaults are Kafka's.
+
+    ``batch_size`` bounds a batch before compression, in bytes, unless it holds a
+    single record; ``max_message_bytes`` bounds it as stored, and ``limit`` names
+    what sets that bound, for errors.
+    """
+
+    compression: str = "none"
+    batch_size: int = 16384
+    max_message_bytes: int = 1048588
+    limit: str = "the option max.message.bytes"
+    producer_id: int = -1
+    producer_epoch: int = -1
+    base_sequence: int = -1
+    transactional: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """Consecutive record batches: their bytes, and the numbers of records and batches."""
+
+    data: np.ndarray
+    records: int
+    batches: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogSettings:
+    """How a log is laid out; names and defaults are those of Kafka's topic settings."""
+
+    segment_bytes: int = 1 << 30
+    segment_ms: int = 7 * 24 * 3600 * 1000
+    index_interval_bytes: int = 4096
+    log_append_time: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionResult:
+    """What was written to a partition. Offsets are -1 if the broker gave none (acks=0, duplicates)."""
+
+    records: int
+    batches: int
+    first_offset: int
+    last_offset: int
+
+
 OnCorrupt = Callable[[CorruptRecordError], None]
-"""Called with each stretch of bytes that is left out. Where None is passed instead, the error is raised."""
+"""Called with an error for each stretch of bytes that is left out. If None is passed, it is raised."""
 
 
 class Place(Protocol):
@@ -176,9 +255,9 @@ class Place(Protocol):
         """Every topic, internal ones too, with its partition numbers in order; or those of ``names``."""
 
     def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
-        """The id of each of ``topics`` that exists: 22 characters, empty where the place knows none.
+        """The id of each of ``topics`` that exists: 22 characters, or empty if the place knows none.
 
-        A topic that is deleted and made anew under its name gets another one (KIP-516).
+        A topic that is deleted and created again gets another id (KIP-516).
         """
 
     def watermarks(
@@ -186,8 +265,8 @@ class Place(Protocol):
     ) -> dict[TopicPartition, Watermarks]:
         """Bounds of those partitions that exist.
 
-        Without ``read_committed`` the last stable offset may be given as the
-        high watermark, since finding it can cost a scan.
+        Without ``read_committed`` the last stable offset may equal the high
+        watermark, since finding it can take a scan.
         """
 
     def end_offsets(
@@ -196,41 +275,41 @@ class Place(Protocol):
         """The end of each partition that exists, sorted: the first offset that may not be read yet."""
 
     def leader_epochs(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """The newest leader epochs that are known of these partitions, without those of which none is.
+        """The newest known leader epochs of these partitions; those without one are left out.
 
-        Whatever was asked of the place before, was answered in these epochs or older ones.
+        All earlier answers of the place came from these epochs or older ones.
         """
 
     def expect(self, partition: TopicPartition, seen: Seen) -> None:
-        """Hold answers that contradict what a plan has seen for out of date.
+        """Treat answers that contradict what a plan has seen as out of date.
 
-        They are believed only on evidence: of the leader, in an epoch that is no older, and where the
-        log ends before ``seen.end``, after kafkaConsumer.pollTimeoutMs.
+        Believe them only on evidence: from the leader, in an epoch that is not older, and if the log
+        ends before ``seen.end``, after kafkaConsumer.pollTimeoutMs. What was seen last counts.
         """
 
     def offsets_for_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         """For each partition the offset of the first record with timestamp >= the given ms, or None.
 
-        As a broker looks into one segment only, None does not mean that there is no such record.
+        A broker looks into one segment only, so None does not prove that there is no such record.
         """
 
     def newest_timestamps(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """For each partition ms that no record's timestamp exceeds, -1 without records.
+        """For each partition a bound in ms that no record's timestamp exceeds, -1 without records.
 
-        Partitions of which the place doesn't know are left out.
+        Partitions for which the place knows none are left out.
         """
 
     def oldest_timestamps(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """For each partition the ms of the first record that has a timestamp, -1 if none has one.
+        """For each partition the timestamp (ms) of the first record that has one, -1 if none has.
 
         Partitions that don't exist are left out. Later records may be older.
         """
 
     def stored_sizes(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, StoredSize]:
-        """What the log of each partition takes, of which the place knows."""
+        """The stored size of each partition that the place knows."""
 
     def mean_record_bytes(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, float]:
-        """Stored bytes per offset, on average over each partition of which the place knows."""
+        """Stored bytes per offset, on average over each partition that the place knows."""
 
     def fetch(
         self,
@@ -239,27 +318,80 @@ class Place(Protocol):
         *,
         read_committed: bool,
         on_corrupt: OnCorrupt | None = None,
+        topic_id: str = "",
+        confirm: bool = False,
     ) -> Iterator[Slice]:
         """Record batches that cover ``offsets``, in order, in slices of a bounded size.
 
-        :raises CorruptRecordError: at a place where no batch can be framed and
-            which is not the torn tail of the log, unless ``on_corrupt`` is
-            given: then it is told, and the next valid batch is sought.
+        :param topic_id: of the planned topic. If another takes its place, that is a data loss.
+        :param confirm: whether to check, before anything is given, that this topic still exists with all of
+            ``offsets``, which may be empty.
+        :raises UnconfirmedError: if that can't be confirmed.
+        :raises CorruptRecordError: where no batch can be framed, except at the torn tail of the log; unless
+            ``on_corrupt`` is given: then this is called, and the next valid batch is sought.
         """
+
+    def topic_config(self, topic: str) -> Mapping[str, str]:
+        """The configs of a topic, including those set for all topics; empty if unknown."""
+
+    def file_faults(self, partition: TopicPartition) -> list[CorruptRecordError]:
+        """Faults of a partition's files besides its record batches; brokers don't show any."""
 
     def offset_after_bytes(self, partition: TopicPartition, offsets: OffsetRange, max_bytes: int) -> int:
-        """An end in (start, end] so that the batches of [start, it) take about ``max_bytes`` at most.
+        """A new end in (start, end], so that the batches before it take about ``max_bytes`` at most.
 
-        Always moves on by at least one record batch.
+        It is always at least one record batch after the start.
         """
+
+
+class TaskSink(Protocol):
+    """Takes the encoded record batches of one task. If left without :meth:`finish`, it drops what it can."""
+
+    def partition_count(self, topic: str) -> int:
+        """How many partitions a topic has; the same at each call, so that equal keys meet.
+
+        :raises UnknownTopicOrPartitionError: if the topic does not exist and is not created by the write.
+        """
+
+    def has_partition(self, partition: TopicPartition) -> bool:
+        """Whether a partition beyond that count has been added since; rows may name it."""
+
+    def settings(self, partition: TopicPartition) -> EncodeSettings:
+        """How to encode the next record batches for ``partition``."""
+
+    def append(self, partition: TopicPartition, encoded: Encoded) -> None:
+        """Take record batches; those of a ``partition`` keep the order of the calls."""
+
+    def advance(self) -> None:
+        """Do what can be done without waiting; called between rows."""
+
+    def finish(self) -> Any:
+        """Wait until everything appended is safe, and return what :meth:`Sink.commit` needs."""
+
+
+class Sink(Protocol):
+    """Writes rows to a place. Made on the driver and pickled to the tasks, so it holds little."""
+
+    @property
+    def needs_commit(self) -> bool:
+        """Whether :meth:`commit` makes rows visible; if not, they are visible once they are written."""
+
+    def open(self, batch: QueryBatch, attempt: TaskAttempt) -> AbstractContextManager[TaskSink]:
+        """The sink of one task of ``batch``."""
+
+    def commit(self, batch: QueryBatch, finished: Sequence[Any]) -> None:
+        """Complete a batch with the results of :meth:`TaskSink.finish`; Spark may call it again."""
+
+    def abort(self, batch: QueryBatch) -> None:
+        """Take back what the tasks of ``batch`` have written, as far as possible; never raises."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
-    """What a consumer group has committed for one partition: ``offset`` is the next one it will read.
+    """A consumer group's commit for one partition: ``offset`` is the next one that it will read.
 
-    Timestamps are ms, -1 where the place does not tell (brokers do not); without an
-    ``expire_timestamp`` of its own a commit lives as long as its group (KIP-211).
+    Timestamps are ms, -1 if unknown (brokers don't give them); without its own
+    ``expire_timestamp`` a commit lives as long as its group (KIP-211).
     ``leader_epoch`` is that of the last record read, -1 if unknown (KIP-320).
     """
 
@@ -272,7 +404,7 @@ class CommittedOffset:
 
 @dataclass(frozen=True, slots=True)
 class GroupMember:
-    """A live member of a group, and the partitions that are assigned to it."""
+    """A live member of a group, and its assigned partitions."""
 
     member_id: str
     client_id: str
@@ -282,10 +414,10 @@ class GroupMember:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A consumer group. ``state`` is Kafka's word (Empty, Stable, PreparingRebalance, Dead, ...).
+    """A consumer group. ``state`` is Kafka's (Empty, Stable, PreparingRebalance, Dead, ...).
 
-    ``protocol_type`` is ``consumer`` for consumers and empty for a group that only
-    commits; ``protocol`` is the assignor's name; ``coordinator`` a broker's id, -1 in a directory.
+    ``protocol_type`` is ``consumer`` for consumers and empty for a group that only commits,
+    ``protocol`` is the assignor's name, ``coordinator`` a broker's id, -1 in a directory.
     """
 
     group_id: str
@@ -302,34 +434,34 @@ class CommittedOffsets(Protocol):
     def committed(
         self, group: str, partitions: Collection[TopicPartition] | None = None
     ) -> dict[TopicPartition, CommittedOffset]:
-        """What ``group`` has committed, for all partitions or for these; without those that have nothing."""
+        """The commits of ``group`` for all or these partitions; those without a commit are left out."""
 
 
 class GroupOffsets(CommittedOffsets, Protocol):
     """The consumer groups of a place and what they have committed: ``__consumer_offsets``."""
 
     def group_ids(self) -> tuple[str, ...]:
-        """The groups that there are, sorted."""
+        """All groups, sorted."""
 
     def describe(self, groups: Collection[str]) -> dict[str, Group]:
         """Those of ``groups`` that exist."""
 
     def commit(self, group: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-        """Commit as a group without members, all or what the error does not name.
+        """Commit as a group without members: all partitions, or those that the error does not name.
 
-        A ``leader_epoch`` of -1 is filled in where the place knows the partition's.
+        A ``leader_epoch`` of -1 is replaced by the partition's, if the place knows it.
 
         :raises GroupError: if the group has live members, or can't be written to.
         """
 
     def delete_offsets(self, group: str, partitions: Collection[TopicPartition]) -> None:
-        """Forget what ``group`` has committed for these partitions; no error where there is nothing.
+        """Delete the commits of ``group`` for these partitions; those without one are ignored.
 
         :raises GroupError: if a live member is subscribed to their topics.
         """
 
     def delete_group(self, group: str) -> None:
-        """Forget all of a group.
+        """Delete a group.
 
         :raises GroupError: if it has live members, or does not exist.
         """
@@ -339,8 +471,8 @@ class GroupOffsets(CommittedOffsets, Protocol):
 class AssemblerSettings:
     """How long message segments wait for the rest of their large message (LinkedIn's LargeMessageBufferPool).
 
-    Bytes, offsets and milliseconds; an ``expiration_ms`` of None lets them wait for ever on a partition
-    to which nothing is added. The first three are at least 1.
+    Bytes, offsets and milliseconds. With an ``expiration_ms`` of None they wait for ever on a partition
+    that gets no more records. The first three are at least 1.
     """
 
     buffer_capacity: int = 32_000_000
@@ -354,8 +486,8 @@ class AssemblerSettings:
 class SplitterSettings:
     """How large messages are split (LinkedIn's LiKafkaProducerConfig).
 
-    Values above ``segment_bytes`` are. ``header_only`` leaves values without a prefix; ``wrap`` treats
-    a message that is not split as one of one message segment.
+    Values above ``segment_bytes`` are split. With ``header_only`` values get no prefix. With ``wrap`` a
+    smaller message becomes one message segment.
     """
 
     segment_bytes: int = 800_000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -28,14 +29,69 @@ BROKERS = pytest.StashKey[list[Broker]]()
 """The brokers that a test made for itself."""
 
 
+FIXED_SEED = 1
+"""The seed without ``--soak``: what passed once passes again, so that a failure is a change's."""
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--pauses", type=int, default=3, help="how often each leader is paused (a soak: 20)")
+    parser.addoption("--soak", action="store_true", help="run only what takes long, with a new seed")
+    parser.addoption("--seed", type=int, help=f"the seed (default: {FIXED_SEED}; with --soak a new one)")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    # The workers of pytest-xdist get the options of the process that starts them, and with them its seed.
+    if config.option.seed is None:
+        config.option.seed = random.SystemRandom().randrange(10**6) if config.option.soak else FIXED_SEED
+    if config.option.hypothesis_seed is None:
+        config.option.hypothesis_seed = str(config.option.seed)
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return f"seed: {config.option.seed} (--seed)"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark the tests that need Spark, choose those of the tier, and put files that take long first.
+
+    The last files decide how long one worker of pytest-xdist waits for the other.
+    """
+    chosen, others = [], []
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker("spark")
+        (chosen if _is_of_tier(item, soak=config.option.soak) else others).append(item)
+    config.hook.pytest_deselected(items=others)
+    long = {item.path for item in chosen if any(map(item.get_closest_marker, ("slow", "spark", "broker")))}
+    items[:] = sorted(chosen, key=lambda item: item.path not in long)
+
+
+def _is_of_tier(item: pytest.Item, *, soak: bool) -> bool:
+    """Marked ``soak``, a test is the soak's alone; with the fixture ``soak``, both run it, the soak in full.
+
+    Properties are tried by both, as each seed gives other examples.
+    """
+    if not soak:
+        return item.get_closest_marker("soak") is None
+    drawn = isinstance(item, pytest.Function) and hasattr(item.obj, "hypothesis")
+    return drawn or bool(item.get_closest_marker("soak")) or "soak" in getattr(item, "fixturenames", ())
 
 
 @pytest.fixture
-def pauses(request: pytest.FixtureRequest) -> int:
-    """How often tests that pause a leader do so."""
-    return request.config.getoption("--pauses")
+def soak(request: pytest.FixtureRequest) -> bool:
+    """Whether this is the soak, in which tests take all their rounds."""
+    return bool(request.config.option.soak)
+
+
+@pytest.fixture
+def seed(request: pytest.FixtureRequest) -> int:
+    """What all that is random in a test comes from; a new one in each soak."""
+    return int(request.config.option.seed)
+
+
+@pytest.fixture
+def chance(seed: int) -> random.Random:
+    return random.Random(seed)
 
 
 @pytest.fixture(scope="session")

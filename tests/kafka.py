@@ -1,13 +1,15 @@
 """A real Apache Kafka for the tests: its tools, and a broker on loopback.
 
-Needs Java and pip's PySpark alone; :mod:`tests.kafka_jars` has where the jars come from.
+It needs only Java and pip's PySpark; :mod:`tests.kafka_jars` says where the jars come from.
 """
 
 from __future__ import annotations
 
 import base64
+import functools
 import re
 import shutil
+import tempfile
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -31,7 +33,7 @@ __all__ = [
     "Listener",
     "dump_log_segments",
     "kafka_jars",
-    "new_cluster_id",
+    "new_id",
     "run_kafka_class",
     "spark_kafka_connector_jars",
 ]
@@ -45,7 +47,7 @@ _COMPLAINT = re.compile(
 
 
 def dump_log_segments(*files: Path, deep: bool = True, sanity: bool = False) -> str:
-    """What Kafka's DumpLogSegments prints of ``.log``, ``.index`` and ``.timeindex`` files.
+    """What Kafka's DumpLogSegments prints about ``.log``, ``.index`` and ``.timeindex`` files.
 
     An index is compared entry by entry with the log file beside it, or with
     ``sanity`` only checked as a starting broker does. AssertionError if the
@@ -63,17 +65,40 @@ def dump_log_segments(*files: Path, deep: bool = True, sanity: bool = False) -> 
     return printed
 
 
-def new_cluster_id() -> str:
-    """An id as StorageTool's random-uuid makes it: 22 characters, the first no dash."""
+def new_id() -> str:
+    """An id like that of StorageTool's random-uuid: 22 characters, not beginning with a dash."""
     while True:
-        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        if not cluster_id.startswith("-"):
-            return cluster_id
+        found = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        if not found.startswith("-"):
+            return found
+
+
+@functools.cache
+def _formatted(options: tuple[str, ...]) -> Mapping[str, bytes]:
+    """What StorageTool puts into a log directory but for ``meta.properties``, which alone tells two apart.
+
+    A JVM once for all brokers, not one for each.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        log_dir = Path(folder, "data")
+        properties = {
+            "process.roles": "broker,controller",
+            "node.id": 1,
+            "controller.quorum.voters": "1@127.0.0.1:9093",
+            "listeners": "PLAINTEXT://127.0.0.1:9092,CONTROLLER://127.0.0.1:9093",
+            "controller.listener.names": "CONTROLLER",
+            "log.dirs": log_dir,
+        }
+        file = write_properties(Path(folder, "server.properties"), properties)
+        run_kafka_class("kafka.tools.StorageTool", "format", "-t", new_id(), "-c", file, *options)
+        files = {path.name: path.read_bytes() for path in log_dir.iterdir()}
+    assert files.pop("meta.properties")
+    return files
 
 
 @dataclass(frozen=True)
 class Listener:
-    """A port for clients beside the plain one. They are sent to ``advertised``, or to the port itself."""
+    """An extra port for clients. Metadata sends them to ``advertised``, by default the port itself."""
 
     name: str
     protocol: str
@@ -86,10 +111,10 @@ class Listener:
 
 
 class Broker(KafkaService):
-    """One Kafka broker with a controller, on loopback with a log directory of its own.
+    """One Kafka broker with a controller, on loopback with its own log directory.
 
-    ``folder`` is the broker's alone. Stop and start again keeps ports and data.
-    Without ``voters``, ports of controllers by node id, it is a cluster of its own.
+    ``folder`` is the broker's alone. Stopping and starting keeps ports and data.
+    Without ``voters``, the controllers' ports by node id, it is a cluster by itself.
     """
 
     def __init__(
@@ -117,14 +142,16 @@ class Broker(KafkaService):
             "process.roles": "broker,controller",
             "node.id": node_id,
             "controller.quorum.voters": ",".join(f"{node}@127.0.0.1:{port}" for node, port in voters.items()),
-            "listeners": ",".join(f"{its.name}://{its.address}" for its in [*served, controller]),
+            "listeners": ",".join(
+                f"{listener.name}://{listener.address}" for listener in [*served, controller]
+            ),
             "advertised.listeners": ",".join(
-                f"{its.name}://{its.advertised or its.address}" for its in served
+                f"{listener.name}://{listener.advertised or listener.address}" for listener in served
             ),
             "controller.listener.names": controller.name,
             "inter.broker.listener.name": "PLAINTEXT",
             "listener.security.protocol.map": ",".join(
-                f"{its.name}:{its.protocol}" for its in [*served, controller]
+                f"{listener.name}:{listener.protocol}" for listener in [*served, controller]
             ),
             "log.dirs": self.log_dir,
             **SMALL_BROKER,
@@ -132,16 +159,19 @@ class Broker(KafkaService):
         }
         folder.mkdir(parents=True, exist_ok=True)
         file = write_properties(folder / "server.properties", properties)
-        self._file, self._format_options = file, tuple(format_options)
-        self.format(cluster_id or new_cluster_id())
+        self._format_options = tuple(format_options)
+        self.format(cluster_id or new_id())
         self._server = JavaServer(kafka_jars(), "kafka.Kafka", file, self.output, [f"-Xmx{heap}"])
 
     def format(self, cluster_id: str) -> None:
-        """Set the stopped broker up anew, with nothing of what it had."""
+        """Format the stopped broker anew, without its old data."""
         self.cluster_id = cluster_id
         shutil.rmtree(self.log_dir, ignore_errors=True)
-        cluster = ["-t", cluster_id, "-c", self._file]
-        run_kafka_class("kafka.tools.StorageTool", "format", *cluster, *self._format_options)
+        self.log_dir.mkdir()
+        for name, content in _formatted(self._format_options).items():
+            (self.log_dir / name).write_bytes(content)
+        ids = {"cluster.id": cluster_id, "directory.id": new_id(), "node.id": self.node_id, "version": 1}
+        write_properties(self.log_dir / "meta.properties", ids)
 
     def start(self, timeout: float = 60) -> None:
         """Start, and wait until the broker answers a metadata request."""
@@ -149,14 +179,14 @@ class Broker(KafkaService):
         self.wait_until_ready(timeout)
 
     def launch(self) -> None:
-        """Start, and do not wait: a broker of a cluster answers only when others do."""
+        """Start without waiting: a broker of a cluster answers only when others do."""
         self._server.launch()
 
     def wait_until_ready(self, timeout: float = 60) -> None:
         self._server.wait_until(lambda: listens(self.bootstrap) and self.answers(), timeout)
 
     def stop(self, *, kill: bool = False, timeout: float = 60) -> None:
-        """End the broker by SIGTERM, which shuts it down cleanly, or by SIGKILL; wait for its end."""
+        """Stop the broker by SIGTERM, which is a clean shutdown, or by SIGKILL, and wait for its end."""
         self._server.stop(kill=kill, timeout=timeout)
 
     @property
@@ -180,7 +210,7 @@ class Broker(KafkaService):
         return folders
 
     def plant(self, log_directory: Path) -> None:
-        """Put the partitions of a log directory in the place of this stopped broker's own of the same names.
+        """Replace this stopped broker's partitions by those of a log directory with the same names.
 
         Each keeps the ``partition.metadata`` of its predecessor, which holds the id of the broker's topic.
         """

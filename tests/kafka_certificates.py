@@ -1,4 +1,4 @@
-"""Certificates for a broker and a client, made anew by each run of the tests."""
+"""Certificates for a broker and a client, generated in each run of the tests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ KEY_PASSWORD = "key-pass-7d41f0"
 
 
 class Certificates:
-    """An authority, and what it signed: a broker's certificate for 127.0.0.1 alone, and a client's."""
+    """An authority and what it signed: a broker's certificate for 127.0.0.1 only, and a client's."""
 
     def __init__(self) -> None:
         self._authority = trustme.CA()
@@ -26,7 +26,7 @@ class Certificates:
 
     @cached_property
     def other_authority(self) -> str:
-        """The certificate of an authority that signed neither."""
+        """The certificate of another authority, which signed neither."""
         return trustme.CA().cert_pem.bytes().decode()
 
     @property
@@ -39,7 +39,7 @@ class Certificates:
 
     @property
     def encrypted_client_key(self) -> str:
-        """The client's key under :data:`KEY_PASSWORD`."""
+        """The client's key, encrypted with :data:`KEY_PASSWORD`."""
         return _pkcs8(self._client, KEY_PASSWORD)
 
     def write_broker(self, folder: Path) -> dict[str, object]:
@@ -57,7 +57,7 @@ class Certificates:
 
 
 def _pkcs8(leaf: trustme.LeafCert, password: str | None = None) -> str:
-    """A private key in the one form that Kafka reads (KIP-651)."""
+    """A private key in the only form that Kafka reads (KIP-651)."""
     key = serialization.load_pem_private_key(leaf.private_key_pem.bytes(), None)
     encryption = (
         serialization.BestAvailableEncryption(password.encode()) if password else serialization.NoEncryption()

@@ -1,4 +1,4 @@
-"""Three brokers on loopback, a proxy before each: to kill, to move leaders, to disturb connections."""
+"""Three brokers on loopback, each behind a proxy: to kill, to move leaders, to disturb connections."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from pathlib import Path
 
 from kafka import TopicPartition
 
-from tests.kafka import Broker, Listener, new_cluster_id
+from tests.kafka import Broker, Listener, new_id
 from tests.kafka_process import free_ports
 from tests.kafka_proxy import Proxy
 from tests.kafka_service import KafkaService
 
 
 class Cluster(KafkaService):
-    """Nodes 1, 2, 3, each in a rack of its name ("rack-1" …), controllers all of them.
+    """Nodes 1, 2 and 3, all of them controllers, each in its own rack ("rack-1" …).
 
-    Clients that start from ``proxied_bootstrap`` stay behind the proxies; those
+    Clients that bootstrap from ``proxied_bootstrap`` stay behind the proxies; those
     of ``bootstrap``, as the tests' own are, never meet them. Any two nodes make
     a quorum. Internal topics have a replica on every node.
     """
@@ -30,7 +30,7 @@ class Cluster(KafkaService):
         self.proxies = {node: Proxy() for node in nodes}
         self.brokers: dict[int, Broker] = {}
         self._paused: set[int] = set()
-        cluster_id = new_cluster_id()
+        cluster_id = new_id()
         for node, port in zip(nodes, ports[3:], strict=True):
             proxied = Listener("PROXIED", "PLAINTEXT", port, self.proxies[node].address)
             self.proxies[node].target = port
@@ -47,11 +47,11 @@ class Cluster(KafkaService):
 
     @property
     def bootstrap(self) -> str:
-        """The brokers that are not paused: one that is would take a request, and answer it far too late."""
-        return ",".join(its.bootstrap for node, its in self.brokers.items() if node not in self._paused)
+        """The brokers that are not paused: a paused one would accept a request and answer far too late."""
+        return ",".join(broker.bootstrap for node, broker in self.brokers.items() if node not in self._paused)
 
     def start(self) -> None:
-        """Start all that do not run, and wait until each is known to the others."""
+        """Start all stopped brokers, and wait until each is known to the others."""
         for broker in self.brokers.values():
             if not broker.running:
                 broker.launch()
@@ -65,28 +65,28 @@ class Cluster(KafkaService):
         self.wait_until(lambda: node in self._alive(), f"Broker {node} has not registered")
 
     def kill(self, node: int) -> None:
-        """End a broker by SIGKILL."""
+        """Kill a broker (SIGKILL)."""
         self.brokers[node].stop(kill=True)
 
     def pause(self, node: int) -> None:
-        """Let a broker stand still (SIGSTOP), its connections open, until :meth:`resume`."""
+        """Pause a broker (SIGSTOP), with its connections open, until :meth:`resume`."""
         os.kill(self.brokers[node].pid, signal.SIGSTOP)
         self._paused.add(node)
 
     def resume(self, node: int) -> None:
-        """Let a paused broker go on: it believes that it leads what it led."""
+        """Continue a paused broker: it still believes that it is leader."""
         os.kill(self.brokers[node].pid, signal.SIGCONT)
         self._paused.discard(node)
 
     def stop(self) -> None:
-        """End all brokers; nobody needs their files afterwards."""
+        """Stop all brokers; their files are no longer needed."""
         for broker in self.brokers.values():
             broker.stop(kill=True)
         for proxy in self.proxies.values():
             proxy.stop()
 
     def heal(self) -> None:
-        """All brokers up, no faults, every partition in sync: as the next test expects it."""
+        """Restore what the next test expects: all brokers up, no faults, every partition in sync."""
         for proxy in self.proxies.values():
             proxy.heal()
         for node in list(self._paused):
@@ -121,12 +121,12 @@ class Cluster(KafkaService):
         return int(quorum["partitions"][0]["leader_id"])
 
     def move_leader(self, topic: str, partition: int = 0, to: int | None = None) -> int:
-        """Make another in-sync replica the leader, and return its node."""
-        its = self._partition(topic, partition)
-        to = to or next(node for node in its["isr_nodes"] if node != its["leader_id"])
-        replicas = [to, *(node for node in its["replica_nodes"] if node != to)]
+        """Make another in-sync replica the leader, and return its node id."""
+        described = self._partition(topic, partition)
+        to = to or next(node for node in described["isr_nodes"] if node != described["leader_id"])
+        replicas = [to, *(node for node in described["replica_nodes"] if node != to)]
         with self.admin() as admin:
-            # Only the order changes, and with it which replica is preferred.
+            # Only the order changes, and so the preferred replica.
             admin.alter_partition_reassignments({TopicPartition(topic, partition): replicas})
             admin.elect_leaders(0, {topic: [partition]}, raise_errors=False)
         self.wait_until(
@@ -149,7 +149,7 @@ class Cluster(KafkaService):
     def _partition(self, topic: str, partition: int) -> Mapping[str, Sequence[int]]:
         with self.admin() as admin:
             (described,) = admin.describe_topics([topic])
-        return next(its for its in described["partitions"] if its["partition_index"] == partition)
+        return next(found for found in described["partitions"] if found["partition_index"] == partition)
 
     def _in_sync(self) -> bool:
         with self.admin() as admin:
@@ -163,17 +163,17 @@ class Cluster(KafkaService):
 def _settings(node: int) -> dict[str, object]:
     return {
         "broker.rack": f"rack-{node}",
-        # KIP-392: a consumer that says its rack is sent to the replica there.
+        # KIP-392: a consumer that gives its rack is sent to the replica there.
         "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
         "offsets.topic.replication.factor": 3,
         "transaction.state.log.replication.factor": 3,
         "transaction.state.log.min.isr": 2,
         "min.insync.replicas": 2,
-        # A broker that is killed is missed after seconds, as tests cannot wait for the default of 9.
+        # Notice a killed broker soon: tests cannot wait for the default of 9 seconds.
         "broker.session.timeout.ms": 3000,
         "broker.heartbeat.interval.ms": 500,
         "replica.lag.time.max.ms": 4000,
-        # A follower tells its leader sooner how far it is, which a read from it depends on.
+        # Followers report their progress sooner, on which reads from them depend.
         "replica.fetch.wait.max.ms": 100,
         "controller.quorum.election.timeout.ms": 500,
         "controller.quorum.fetch.timeout.ms": 1500,

@@ -17,7 +17,7 @@ import pyspark
 
 KAFKA_VERSION = "4.3.1"
 OLD_KAFKA_VERSION = "2.8.2"
-# Without a binding of slf4j a broker is mute.
+# Without an slf4j binding a broker logs nothing.
 _KAFKA = (
     f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}",
     f"org.apache.kafka:kafka-tools:{KAFKA_VERSION}",
@@ -39,7 +39,7 @@ def kafka_jars() -> Path:
 
 
 def old_kafka_jars() -> Path:
-    """The folder with the jars of the last broker that wants ZooKeeper, and of ZooKeeper."""
+    """The folder with the jars of the last broker that needs ZooKeeper, and of ZooKeeper."""
     return _resolve(f"kafka-{OLD_KAFKA_VERSION}", _OLD_KAFKA, transitive=True)
 
 
@@ -49,7 +49,7 @@ def spark_kafka_connector_jars() -> list[Path]:
 
 
 def java() -> str:
-    """The java that PySpark runs too."""
+    """The same java that PySpark runs."""
     home = os.environ.get("JAVA_HOME")
     return str(Path(home, "bin", "java")) if home else "java"
 

@@ -1,4 +1,4 @@
-"""An old broker: Kafka 2.8 with ZooKeeper, whose requests have older versions."""
+"""An old broker: Kafka 2.8 with ZooKeeper, with older request versions."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class OldBroker(KafkaService):
         self._broker.wait_until(lambda: listens(self.bootstrap) and self.answers())
 
     def stop(self) -> None:
-        """End both; nobody needs their files afterwards."""
+        """Stop both; their files are no longer needed."""
         self._broker.stop(kill=True)
         self._zookeeper.stop(kill=True)
 

@@ -1,4 +1,4 @@
-"""Processes of Kafka's jars: tools that run to their end, servers that are stopped or killed."""
+"""Processes that run Kafka's jars: tools that end by themselves, servers that are stopped or killed."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ SMALL_BROKER: dict[str, object] = {
     "transaction.state.log.min.isr": 1,
     "transaction.state.log.num.partitions": 2,
     "group.initial.rebalance.delay.ms": 0,
-    # Records with timestamps of long ago stay.
+    # Keep records with old timestamps.
     "log.retention.hours": -1,
-    # The default asks for half of a small heap.
+    # The default takes half of a small heap.
     "log.cleaner.dedupe.buffer.size": 16 << 20,
 }
-"""Settings of a broker that is alone and has a small heap."""
+"""Settings for a single broker with a small heap."""
 
-# Linux gives clients ports from 32768 on, so a listener below meets none of theirs.
+# Linux gives clients ports from 32768 on, so listeners below never collide with them.
 _PORTS = range(20_000, 32_000)
 
 
 def run_kafka_class(
     main_class: str, *args: object, timeout: float = 120, check: bool = True
 ) -> subprocess.CompletedProcess[str]:
-    """Run a main class of Kafka's jars to its end; a failure raises with what it printed."""
+    """Run a main class of Kafka's jars to its end; a failure raises an error with its output."""
     command = [java(), "-Xmx256m", *class_archives.using(class_archives.OF_KAFKA)]
     command += ["-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp", f"{kafka_jars()}/*", main_class]
     done = subprocess.run([*command, *map(str, args)], capture_output=True, text=True, timeout=timeout)
@@ -48,7 +48,7 @@ def run_kafka_class(
 
 
 class JavaServer:
-    """A Java process that serves until it is ended; its output goes to a file."""
+    """A Java server process; its output goes to a file."""
 
     def __init__(
         self, jars: Path, main_class: str, properties: Path, output: Path, options: Iterable[str] = ()
@@ -69,7 +69,7 @@ class JavaServer:
         return self._process.pid
 
     def launch(self) -> None:
-        """Start, and do not wait until it serves."""
+        """Start without waiting until it serves."""
         assert self._process is None, f"{self._command[-2]} runs already"
         with self.output.open("ab") as output:
             self._process = subprocess.Popen(
@@ -77,7 +77,7 @@ class JavaServer:
             )
 
     def wait_until(self, serves: Callable[[], bool], timeout: float = 60) -> None:
-        """Wait until it serves; one that does not is killed."""
+        """Wait until it serves; kill it if it does not."""
         assert self._process is not None
         deadline = time.monotonic() + timeout
         try:
@@ -92,7 +92,7 @@ class JavaServer:
             raise
 
     def stop(self, *, kill: bool = False, timeout: float = 60) -> None:
-        """End it by SIGTERM, which shuts it down cleanly, or by SIGKILL; wait for its end."""
+        """Stop it by SIGTERM, which is a clean shutdown, or by SIGKILL, and wait for its end."""
         if self._process is None:
             return
         process, self._process = self._process, None
@@ -113,8 +113,8 @@ def tail(output: Path, lines: int = 100) -> str:
 
 
 def write_properties(file: Path, properties: dict[str, object]) -> Path:
-    """Write a Java properties file; a value may have several lines, as a PEM has."""
-    # A line feed and a backslash are to be read as themselves.
+    """Write a Java properties file; a value may have several lines, as PEM does."""
+    # Line feeds and backslashes must be escaped.
     escaped = {
         name: str(value).replace("\\", "\\\\").replace("\n", "\\n") for name, value in properties.items()
     }
@@ -133,7 +133,7 @@ def listens(address: str) -> bool:
 
 
 def free_ports(count: int) -> Sequence[int]:
-    """So many ports of loopback that nothing listens on."""
+    """``count`` loopback ports on which nothing listens."""
     with contextlib.ExitStack() as held:
         ports: list[int] = []
         for port in random.sample(_PORTS, 1000):

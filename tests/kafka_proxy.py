@@ -1,4 +1,4 @@
-"""A loopback TCP proxy before one broker: it counts Kafka's requests, and does harm to chosen ones.
+"""A loopback TCP proxy for one broker: it counts Kafka's requests, and injects faults into chosen ones.
 
 It reads frames (KIP-4's request header: int32 size, int16 api key, int16 api
 version, int32 correlation id; a response: int32 size, int32 correlation id),
@@ -17,12 +17,12 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 
 PRODUCE, FETCH, LIST_OFFSETS, METADATA, API_VERSIONS, INIT_PRODUCER_ID = 0, 1, 2, 3, 18, 22
-"""Keys of requests; https://kafka.apache.org/protocol#protocol_api_keys has them all."""
+"""API keys; all are in https://kafka.apache.org/protocol#protocol_api_keys."""
 
 _REQUEST = struct.Struct(">ihhi")
 _RESPONSE = struct.Struct(">ii")
 _API = struct.Struct(">hhhB")
-"""A key, its lowest and highest version, and that no tagged fields follow."""
+"""An api key, its lowest and highest version, and an empty set of tagged fields."""
 
 
 class Link:
@@ -31,8 +31,8 @@ class Link:
     def __init__(self, client: socket.socket, broker: socket.socket) -> None:
         self.client = client
         self.broker = broker
-        # By correlation id: the key of the request, and how often its response is to be left out.
-        self.asked: dict[int, int] = {}
+        # By correlation id: the api key of the request, and how often to drop its response.
+        self.api_keys: dict[int, int] = {}
         self.ignored: Counter[int] = Counter()
         self._closing = threading.Lock()
 
@@ -43,15 +43,15 @@ class Link:
         self.broker.sendall(data)
 
     def close(self, *, reset: bool = False) -> None:
-        """End both connections: in order (FIN), or so that the client sees a reset (RST)."""
-        # Once only: what follows a reset would be an end in order.
+        """End both connections: orderly (FIN), or so that the client sees a reset (RST)."""
+        # Only once: anything after a reset would be an orderly end.
         if not self._closing.acquire(blocking=False):
             return
         with contextlib.suppress(OSError):
             if reset:
-                # Linger on, for no time: close discards what is unsent and sends RST.
+                # SO_LINGER with no time: close discards unsent bytes and sends RST.
                 self.client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            # A thread that waits in recv keeps a connection through close. Not to read more sends nothing.
+            # A thread waiting in recv keeps a connection open through close. SHUT_RD itself sends nothing.
             self.client.shutdown(socket.SHUT_RD if reset else socket.SHUT_RDWR)
         with contextlib.suppress(OSError):
             self.broker.shutdown(socket.SHUT_RDWR)
@@ -60,11 +60,11 @@ class Link:
 
 
 Fault = Callable[[Link, bytes], None]
-"""Does with a whole frame, and its link, what it likes instead of passing it on."""
+"""Handles a whole frame of a link, instead of passing it on."""
 
 
 def delay(seconds: float) -> Fault:
-    """A response comes so much later, and so do all behind it."""
+    """Delays a response, and so all behind it."""
 
     def fault(link: Link, frame: bytes) -> None:
         threading.Event().wait(seconds)
@@ -74,11 +74,11 @@ def delay(seconds: float) -> Fault:
 
 
 def swallow(link: Link, frame: bytes) -> None:
-    """A response never comes, and the connection stays: only a timeout ends the wait."""
+    """Drops a response and keeps the connection: only a timeout ends the wait."""
 
 
 def trickle(bytes_per_second: float, at_once: int = 4096) -> Fault:
-    """A response comes no faster, in pieces of so many bytes."""
+    """Limits the rate of a response, sent in small pieces."""
 
     def fault(link: Link, frame: bytes) -> None:
         begun = time.monotonic()
@@ -90,7 +90,7 @@ def trickle(bytes_per_second: float, at_once: int = 4096) -> Fault:
 
 
 def vanish(at: int) -> Fault:
-    """A response ends after so many bytes, and the connection stays: its peer is gone without a word."""
+    """Cuts a response and keeps the connection, as if the peer had vanished."""
 
     def fault(link: Link, frame: bytes) -> None:
         link.to_client(frame[:at])
@@ -99,7 +99,7 @@ def vanish(at: int) -> Fault:
 
 
 def cut(at: int) -> Fault:
-    """A response ends after so many bytes, the connection in order."""
+    """Cuts a response and ends the connection orderly."""
 
     def fault(link: Link, frame: bytes) -> None:
         link.to_client(frame[:at])
@@ -109,7 +109,7 @@ def cut(at: int) -> Fault:
 
 
 def reset(at: int = 0) -> Fault:
-    """A response ends after so many bytes, the connection by RST. Without bytes it also fits a request."""
+    """Cuts a response and resets the connection. With 0 bytes it also applies to a request."""
 
     def fault(link: Link, frame: bytes) -> None:
         if at:
@@ -120,43 +120,43 @@ def reset(at: int = 0) -> Fault:
 
 
 def repeat(link: Link, frame: bytes) -> None:
-    """A response comes twice, as no broker does it."""
+    """Sends a response twice, as no broker does."""
     link.to_client(frame + frame)
 
 
 def send_twice(link: Link, frame: bytes) -> None:
-    """A request reaches the broker twice; the client sees one response."""
+    """Sends a request to the broker twice; the client sees one response."""
     link.ignored[_REQUEST.unpack_from(frame)[3]] += 1
     link.to_broker(frame + frame)
 
 
 def at_most(versions: Mapping[int, int]) -> Fault:
-    """An ApiVersions response (of version 3 or newer) tells no newer version of these APIs than so.
+    """Limits the versions of these APIs in an ApiVersions response (version 3 or newer).
 
-    To clients the broker is then as an old one, of which the harness has no cluster.
+    To clients the broker then looks like an old one, of which the tests have no cluster.
     """
 
     def fault(link: Link, frame: bytes) -> None:
-        told = bytearray(frame)
-        # After size, correlation id and error code a compact array, its length plus one in one byte.
-        count = told[10] - 1
+        changed = bytearray(frame)
+        # After size, correlation id and error code comes a compact array; one byte holds its length plus 1.
+        count = changed[10] - 1
         for at in range(11, 11 + count * _API.size, _API.size):
-            api_key, lowest, highest, tags = _API.unpack_from(told, at)
+            api_key, lowest, highest, tags = _API.unpack_from(changed, at)
             highest = min(highest, versions.get(api_key, highest))
-            _API.pack_into(told, at, api_key, lowest, highest, tags)
-        link.to_client(bytes(told))
+            _API.pack_into(changed, at, api_key, lowest, highest, tags)
+        link.to_client(bytes(changed))
 
     return fault
 
 
 WITHOUT_TOPIC_IDS = at_most({METADATA: 9, FETCH: 12})
-"""For API_VERSIONS: clients get no topic ids (KIP-516), as from brokers before 2.8."""
+"""For API_VERSIONS: clients get no topic ids (KIP-516), as before Kafka 2.8."""
 
 
 class Proxy:
-    """Passes everything on to ``target``, a port of loopback, but for what :meth:`strike` was told.
+    """Forwards everything to ``target``, a loopback port, except for the faults of :meth:`strike`.
 
-    ``requests`` counts what was asked by api key, ``sent`` the bytes of responses.
+    By api key, ``requests`` counts requests, and ``sent`` the bytes of responses.
     """
 
     def __init__(self) -> None:
@@ -178,41 +178,41 @@ class Proxy:
         return f"127.0.0.1:{self.port}"
 
     def strike(self, api_key: int, fault: Fault, *, times: int = 1, requests: bool = False) -> None:
-        """Do ``fault`` to the next so many responses to requests of this kind, or to the ``requests``."""
+        """Inject ``fault`` into the next responses to this api key, or into the ``requests``."""
         with self._lock:
             self._faults["request" if requests else "response", api_key] = (fault, times)
 
     @property
     def pending(self) -> int:
-        """How many times a fault is still to be done."""
+        """How many faults are still to be injected."""
         with self._lock:
             return sum(times for _, times in self._faults.values())
 
     def heal(self) -> None:
-        """No more faults; what was held goes on."""
+        """End all faults, and forward what was held back."""
         with self._lock:
             self._faults.clear()
         self._refusing = False
         self._passing.set()
 
     def hold(self) -> None:
-        """Pass nothing in either direction until :meth:`heal`, with connections open: a dead network."""
+        """Forward nothing in either direction until :meth:`heal`, with connections open: a dead network."""
         self._passing.clear()
 
     def refuse(self) -> None:
-        """Reset every connection, and take none until :meth:`heal`: a broker that cannot be reached."""
+        """Reset every connection, and accept none until :meth:`heal`: an unreachable broker."""
         self._refusing = True
         self.reset_all()
 
     def reset_all(self) -> None:
-        """Reset every connection there is."""
+        """Reset every connection."""
         with self._lock:
             links = list(self._links)
         for link in links:
             link.close(reset=True)
 
     def stop(self) -> None:
-        # A mere close would leave a thread in accept, and with it the port open.
+        # A mere close would leave a thread in accept, and so the port open.
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         self.heal()
@@ -253,7 +253,7 @@ class Proxy:
 
     def _ask(self, link: Link, frame: bytes) -> None:
         _, api_key, _, correlation_id = _REQUEST.unpack_from(frame)
-        link.asked[correlation_id] = api_key
+        link.api_keys[correlation_id] = api_key
         self.requests[api_key] += 1
         (self._fault("request", api_key) or Link.to_broker)(link, frame)
 
@@ -262,7 +262,7 @@ class Proxy:
         if link.ignored[correlation_id]:
             link.ignored[correlation_id] -= 1
             return
-        api_key = link.asked.pop(correlation_id, -1)
+        api_key = link.api_keys.pop(correlation_id, -1)
         self.sent[api_key] += len(frame)
         (self._fault("response", api_key) or Link.to_client)(link, frame)
 
@@ -275,7 +275,7 @@ class Proxy:
 
 
 def _read_frame(source: socket.socket) -> bytes:
-    """A frame with its size in front; empty at the end of the connection, wherever in a frame that comes."""
+    """A frame with its size in front; empty if the connection ends, even inside a frame."""
     head = _read(source, 4)
     body = _read(source, int.from_bytes(head, "big"))
     return head + body if body else b""

@@ -1,4 +1,4 @@
-"""A broker that asks who its clients are: SASL with and without TLS, and TLS with client certificates."""
+"""A broker that authenticates clients: SASL with and without TLS, and TLS with client certificates."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _PACKAGE = "org.apache.kafka.common.security"
 
 
 class SecureBroker(Broker):
-    """A broker whose listeners SASL_SSL and SASL_PLAINTEXT take all of ``MECHANISMS`` from ``USER``.
+    """A broker whose listeners SASL_SSL and SASL_PLAINTEXT accept ``USER`` by all of ``MECHANISMS``.
 
-    SSL wants a certificate of the authority from its clients. The plain
-    listener, for the tests themselves, asks nothing.
+    SSL requires a client certificate of the authority. The plain
+    listener, for the tests themselves, requires nothing.
     """
 
     def __init__(self, folder: Path, settings: Mapping[str, object] | None = None) -> None:
@@ -31,7 +31,7 @@ class SecureBroker(Broker):
         protocols = ("SASL_SSL", "SASL_PLAINTEXT", "SSL")
         ports = free_ports(len(protocols))
         listeners = [Listener(name, name, port) for name, port in zip(protocols, ports, strict=True)]
-        self._addresses = {its.name: its.address for its in listeners}
+        self._addresses = {listener.name: listener.address for listener in listeners}
         own = self.certificates.write_broker(folder) | {
             "sasl.enabled.mechanisms": ",".join(MECHANISMS),
             "listener.name.ssl.ssl.client.auth": "required",
@@ -45,7 +45,7 @@ class SecureBroker(Broker):
         super().__init__(folder, own | dict(settings or {}), listeners=listeners, format_options=options)
 
     def address(self, protocol: str) -> str:
-        """Where clients of a security protocol come in."""
+        """The address for clients of a security protocol."""
         return self._addresses[protocol]
 
 
@@ -60,7 +60,7 @@ def _broker_login(mechanism: str) -> str:
 
 
 def unsecured_token(subject: str = USER, seconds: int = 3600) -> str:
-    """A token without signature (RFC 7515, appendix A.5), valid from now on for so long."""
+    """A token without a signature (RFC 7515, appendix A.5), valid from now on."""
     now = int(time.time())
     claims = {"sub": subject, "iat": now - 5, "exp": now + seconds}
     parts = [json.dumps(part).encode() for part in ({"alg": "none"}, claims)]

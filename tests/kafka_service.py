@@ -1,4 +1,4 @@
-"""What tests ask of anything that serves Kafka's protocol: a broker, an old broker, a cluster."""
+"""What tests do with anything that serves Kafka's protocol: a broker, an old broker, a cluster."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from kafka.errors import KafkaError
 
 
 class KafkaService:
-    """Topics by kafka-python's admin client; ``bootstrap`` is an address that is not in a fault's way."""
+    """Topics by kafka-python's admin client; ``bootstrap`` is an address without injected faults."""
 
     bootstrap: str
 
     def output_tail(self, lines: int = 100) -> str:
-        """The last lines that it logged."""
+        """The last lines of its log."""
         raise NotImplementedError
 
     @contextlib.contextmanager
     def admin(self) -> Iterator[KafkaAdminClient]:
-        """kafka-python's admin client, for the time of a ``with`` block."""
+        """kafka-python's admin client, for a ``with`` block."""
         client = KafkaAdminClient(bootstrap_servers=self.bootstrap)
         try:
             yield client
@@ -47,16 +47,16 @@ class KafkaService:
         replication_factor: int = 1,
     ) -> None:
         """Create a topic, and wait until each of its partitions has a leader."""
-        asked = {
+        settings = {
             "num_partitions": partitions,
             "replication_factor": replication_factor,
             "configs": {name: str(value) for name, value in (configs or {}).items()},
         }
         with self.admin() as admin:
-            admin.create_topics({topic: asked}, wait_for_metadata=True)
+            admin.create_topics({topic: settings}, wait_for_metadata=True)
 
     def delete_topic(self, topic: str) -> None:
-        """Delete a topic, and wait until metadata has it no more."""
+        """Delete a topic, and wait until it is gone from metadata."""
         with self.admin() as admin:
             admin.delete_topics([topic])
             self.wait_until(lambda: topic not in admin.list_topics(), f"{topic} is still there")
@@ -71,7 +71,7 @@ class KafkaService:
         """A consumer that has joined ``group`` and has partitions of ``topic``, for a ``with`` block."""
         consumer = KafkaConsumer(bootstrap_servers=self.bootstrap, group_id=group, enable_auto_commit=False)
         try:
-            # kafka-python assigns nothing, for good, where it joins before it knows the topic.
+            # kafka-python never gets an assignment if it joins before it knows the topic.
             self.wait_until(lambda: bool(consumer.partitions_for_topic(topic)), f"{topic} is not known")
             consumer.subscribe([topic])
             self.wait_until(
@@ -82,7 +82,7 @@ class KafkaService:
             consumer.close()
 
     def wait_until(self, done: Callable[[], bool], complaint: str, timeout: float = 30) -> None:
-        """Ask until something is done; TimeoutError with the log's tail if it never is."""
+        """Poll until a condition holds; if it never does, raise TimeoutError with the log's tail."""
         deadline = time.monotonic() + timeout
         while not done():
             if time.monotonic() > deadline:
@@ -92,7 +92,7 @@ class KafkaService:
 
 @contextlib.contextmanager
 def running(service: Any) -> Iterator[Any]:
-    """A broker or a cluster of them, started, and stopped at the end."""
+    """A broker or a cluster, started, and stopped at the end."""
     try:
         service.start()
         yield service

@@ -8,9 +8,19 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from pyspark_kafkalog.codec.encode import EncodeSettings, encode
+from pyspark_kafkalog.codec.encode import encode
+from pyspark_kafkalog.codec.walk import walk
 from pyspark_kafkalog.errors import DataLossError
-from pyspark_kafkalog.model import OffsetRange, OnCorrupt, Origin, Slice, TopicPartition, Watermarks
+from pyspark_kafkalog.model import (
+    EncodeSettings,
+    OffsetRange,
+    OnCorrupt,
+    Origin,
+    Seen,
+    Slice,
+    TopicPartition,
+    Watermarks,
+)
 
 T0 = TopicPartition("t", 0)
 SLICE = 10
@@ -62,6 +72,9 @@ class Log:
     fetched: set[int] = field(default_factory=set)
     """The offsets that were asked for."""
 
+    def expect(self, partition: TopicPartition, seen: Seen) -> None:
+        """Nothing contradicts it."""
+
     def watermarks(
         self, partitions: Collection[TopicPartition], *, read_committed: bool
     ) -> dict[TopicPartition, Watermarks]:
@@ -75,12 +88,14 @@ class Log:
         *,
         read_committed: bool,
         on_corrupt: OnCorrupt | None = None,
+        topic_id: str = "",
+        confirm: bool = False,
     ) -> Iterator[Slice]:
         if offsets.start < self.log_start:
             raise DataLossError("Gone", topic_partition=partition, offset=offsets.start)
         self.fetched.update(range(*offsets))
         data = b"".join(self._batch(offset) for offset in range(*offsets) if self.values[offset] is not None)
-        yield Slice(pa.py_buffer(data), Origin())
+        yield Slice(pa.py_buffer(data), walk(data).table, Origin())
 
     def _batch(self, offset: int) -> bytes:
         values = pa.array([self.values[offset]], pa.binary())

@@ -1,9 +1,8 @@
-"""The package as it is installed: imports fast and without fail, and says what it needs."""
+"""The package as it is installed: imports little and without fail, and says what it needs."""
 
 from __future__ import annotations
 
 import importlib.metadata
-import statistics
 import subprocess
 import sys
 
@@ -16,27 +15,33 @@ def run(code: str) -> str:
     ).stdout.strip()
 
 
-def test_importing_takes_under_50_ms() -> None:
-    code = "import time; t = time.perf_counter(); import pyspark_kafkalog; print(time.perf_counter() - t)"
-    assert statistics.median(float(run(code)) for _ in range(5)) < 0.05
-
-
-def test_importing_loads_nothing_heavy() -> None:
-    loaded = run("import sys, pyspark_kafkalog; print(*sys.modules)").split()
-    assert not {"pyspark", "pyarrow", "numpy", "numba", "pyspark_kafkalog.spark"} & set(loaded)
+def test_importing_loads_one_module_and_little_of_python() -> None:
+    """PySpark imports it in each driver and worker, be it used or not."""
+    code = "import sys; before = {*sys.modules}; import pyspark_kafkalog; print(*{*sys.modules} - before)"
+    loaded = run(code).split()
+    ours = {name for name in loaded if name.split(".")[0] not in sys.stdlib_module_names}
+    assert ours == {"pyspark_kafkalog"}
+    assert len(loaded) < 40, "typing brings 25"
 
 
 def test_planning_loads_neither_arrow_nor_numba() -> None:
-    loaded = run("import sys, pyspark_kafkalog.planning.stream; print(*sys.modules)").split()
+    loaded = run("import sys, pyspark_kafkalog.streams.planner; print(*sys.modules)").split()
     assert not {"pyspark", "pyarrow", "numpy", "numba"} & set(loaded)
 
 
 def test_without_pyspark_there_is_a_package_and_no_data_source() -> None:
     code = (
         "import sys; sys.modules['pyspark'] = None; import pyspark_kafkalog;"
-        "print(*(name for name in pyspark_kafkalog.__all__ if hasattr(pyspark_kafkalog, name)))"
+        "print(*(name for name in pyspark_kafkalog.__all__ if not hasattr(pyspark_kafkalog, name)))"
     )
-    assert run(code) == "__version__ worker_python"
+    assert run(code) == "AuditListener DefaultSource LagListener reassemble"
+
+
+def test_windows_is_told_in_a_sentence() -> None:
+    code = "import sys; sys.platform = 'win32'; import pyspark_kafkalog, pyspark_kafkalog.places"
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    last = done.stderr.splitlines()[-1]
+    assert last == "ImportError: pyspark-kafkalog runs on Linux and macOS, not on Windows"
 
 
 def test_the_data_source_is_there_for_spark_to_find() -> None:

@@ -1,4 +1,4 @@
-"""Administration of log directories and clusters, from Python and with no Spark.
+"""Administration of log directories and clusters from Python, without Spark.
 
 ::
 
@@ -11,7 +11,7 @@
     steps = admin.plan_reset(place, groups, "my-group", None, admin.ResetTo.SHIFT, -100)
     admin.execute(groups, steps)
 
-What reads records, as ``dump`` and ``verify``, is loaded on first use.
+Functions that read records, such as ``dump`` and ``verify``, are loaded on first use.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -33,8 +33,8 @@ from pyspark_kafkalog.admin.reset import ResetStep, ResetTo, execute, plan_impor
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.admin.dumping import DumpedBatch, DumpedRecord, dump
+    from pyspark_kafkalog.admin.large_message_reset import for_whole_messages
     from pyspark_kafkalog.admin.verifying import Damage, VerifiedPartition, verify
-    from pyspark_kafkalog.admin.whole_messages import for_whole_messages
 
 __all__ = [
     "Damage",
@@ -74,7 +74,7 @@ _LOADED_ON_USE = {
     "Damage": "verifying",
     "VerifiedPartition": "verifying",
     "verify": "verifying",
-    "for_whole_messages": "whole_messages",
+    "for_whole_messages": "large_message_reset",
 }
 
 

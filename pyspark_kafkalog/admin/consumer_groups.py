@@ -1,4 +1,4 @@
-"""Consumer groups, what they have committed and how far behind that is (Kafka's ConsumerGroupCommand)."""
+"""Consumer groups, their committed offsets and their lag (Kafka's ConsumerGroupCommand)."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from pyspark_kafkalog.model import CommittedOffset, Group, GroupOffsets, Place, 
 from pyspark_kafkalog.options.settings import Selection
 
 Progress = Callable[[int], None]
-"""Told how much has been done since it was told last."""
+"""Called with the amount of work done since the previous call."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupOffset:
-    """What a group has committed for one partition; None is what the place does not tell.
+    """What a group has committed for one partition; None where the place does not say.
 
-    ``lag`` is ``log_end_offset - offset``, as Kafka's tools count it: below 0 where the log
-    has been cut since, and None as is ``log_end_offset`` where the partition is gone.
+    ``lag`` is ``log_end_offset - offset``, as in Kafka's tools: below 0 where the log was
+    truncated after the commit. Both are None where the partition no longer exists.
     Timestamps are ms.
     """
 
@@ -38,9 +38,9 @@ class GroupOffset:
 
 @dataclass(frozen=True, slots=True)
 class GroupLag:
-    """How many offsets a group is behind over all partitions that it has committed for.
+    """How many offsets a group is behind, over all partitions for which it has committed.
 
-    ``unknown`` counts those of them that are gone, of which there is no lag.
+    ``unknown`` counts the partitions that no longer exist and so have no lag.
     """
 
     group: str
@@ -51,9 +51,9 @@ class GroupLag:
 
 
 def groups(place_groups: GroupOffsets, names: Collection[str] | None = None) -> list[Group]:
-    """Every group, or those of ``names``, sorted.
+    """All groups, or those in ``names``, sorted.
 
-    :raises GroupError: for a group that is named and does not exist.
+    :raises GroupError: if a named group does not exist.
     """
     wanted = place_groups.group_ids() if names is None else tuple(names)
     found = place_groups.describe(wanted)
@@ -70,11 +70,11 @@ def group_offsets(
     *,
     progress: Progress | None = None,
 ) -> list[GroupOffset]:
-    """What every group, or those of ``names``, have committed, by group, topic and partition.
+    """What all groups, or those in ``names``, have committed, sorted by group, topic and partition.
 
-    :param selection: which partitions count; internal ones too unless it names any.
-    :param progress: told of each group that is done.
-    :raises GroupError: for a group that is named, has committed nothing and does not exist.
+    :param selection: which partitions to include; by default all, internal ones too.
+    :param progress: called after each group.
+    :raises GroupError: if a named group has committed nothing and does not exist.
     """
     committed: dict[str, dict[TopicPartition, CommittedOffset]] = {}
     for group in sorted(place_groups.group_ids() if names is None else set(names)):
@@ -95,24 +95,26 @@ def group_offsets(
 
 
 def lags(offsets: Iterable[GroupOffset]) -> list[GroupLag]:
-    """The lag of each group that has committed any of ``offsets``; one that is cut short counts as 0."""
+    """The lag of each group in ``offsets``; a negative lag counts as 0."""
     by_group: dict[str, list[int | None]] = {}
     for row in offsets:
         by_group.setdefault(row.group, []).append(None if row.lag is None else max(row.lag, 0))
     result = []
-    for group, every in sorted(by_group.items()):
-        known = [lag for lag in every if lag is not None]
-        result.append(GroupLag(group, sum(known), max(known, default=0), len(every), len(every) - len(known)))
+    for group, group_lags in sorted(by_group.items()):
+        known = [lag for lag in group_lags if lag is not None]
+        result.append(
+            GroupLag(group, sum(known), max(known, default=0), len(group_lags), len(group_lags) - len(known))
+        )
     return result
 
 
 def total_lag(of_groups: Iterable[GroupLag]) -> int:
-    """The lag of all these groups together."""
+    """The sum of the lags of these groups."""
     return sum(group.lag for group in of_groups)
 
 
 def delete_offsets(place_groups: GroupOffsets, group: str, partitions: Collection[TopicPartition]) -> None:
-    """Forget what ``group`` has committed for ``partitions``.
+    """Delete what ``group`` has committed for ``partitions``.
 
     :raises GroupError: if a live member is subscribed to their topics.
     """
@@ -120,9 +122,9 @@ def delete_offsets(place_groups: GroupOffsets, group: str, partitions: Collectio
 
 
 def delete_group(place_groups: GroupOffsets, group: str) -> None:
-    """Forget all of ``group``.
+    """Delete ``group`` and all its offsets.
 
-    :raises GroupError: if it has live members, or does not exist.
+    :raises GroupError: if it has live members or does not exist.
     """
     place_groups.delete_group(group)
 
@@ -136,7 +138,7 @@ def _check_all_found(names: Iterable[str], found: Mapping[str, Group]) -> None:
 def _selected(
     offsets: Mapping[TopicPartition, CommittedOffset], selection: Selection
 ) -> Iterator[tuple[TopicPartition, CommittedOffset]]:
-    """Partitions need not exist: what is committed for one that is gone is there to be seen."""
+    """Partitions need not exist: offsets committed for deleted ones are shown, too."""
     for partition, offset in offsets.items():
         if selection.pattern is not None:
             wanted = re.search(selection.pattern, partition.topic, re.ASCII) is not None
@@ -151,20 +153,20 @@ def _selected(
 def _log_ends(place: Place, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
     found = existing(place, partitions)
     bounds = place.watermarks(found, read_committed=False) if found else {}
-    return {partition: its.high_watermark for partition, its in bounds.items()}
+    return {partition: watermarks.high_watermark for partition, watermarks in bounds.items()}
 
 
-def _row(group: str, partition: TopicPartition, its: CommittedOffset, end: int | None) -> GroupOffset:
+def _row(group: str, partition: TopicPartition, committed: CommittedOffset, end: int | None) -> GroupOffset:
     return GroupOffset(
         group=group,
         topic=partition.topic,
         partition=partition.partition,
-        offset=its.offset,
-        leader_epoch=_known(its.leader_epoch),
-        metadata=its.metadata,
-        commit_timestamp=_known(its.commit_timestamp),
-        expire_timestamp=_known(its.expire_timestamp),
-        lag=None if end is None else end - its.offset,
+        offset=committed.offset,
+        leader_epoch=_known(committed.leader_epoch),
+        metadata=committed.metadata,
+        commit_timestamp=_known(committed.commit_timestamp),
+        expire_timestamp=_known(committed.expire_timestamp),
+        lag=None if end is None else end - committed.offset,
         log_end_offset=end,
     )
 

@@ -1,4 +1,4 @@
-"""Record batches and records as they are stored, as Kafka's DumpLogSegments tells them; from brokers, too."""
+"""Record batches and records as stored, as Kafka's DumpLogSegments shows them; from brokers, too."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pyspark_kafkalog.codec.format import (
 )
 from pyspark_kafkalog.codec.indexing import DamageError, DecodeLimits, Indexer
 from pyspark_kafkalog.codec.rows import ROW_TYPES, RowColumns
-from pyspark_kafkalog.codec.walk import Batches, first_bad_checksum, walk
+from pyspark_kafkalog.codec.walk import batches_of, first_bad_checksum
 from pyspark_kafkalog.model import OffsetRange, OnCorrupt, Place, Slice, TopicPartition
 
 _COLUMNS = pa.schema([(name, ROW_TYPES[name]) for name in ("offset", "key", "value", "headers")])
@@ -46,9 +46,9 @@ class DumpedRecord:
 class DumpedBatch:
     """One record batch, or one message of magic 0 or 1, under the names that DumpLogSegments gives.
 
-    ``position`` counts from the beginning of ``file``; of a broker, of its answer. ``count`` is
-    None for compressed messages of old, whose ``base_offset`` is a lower bound, unless
-    ``records`` were asked for; ``records`` is None then, or where they can't be read.
+    ``position`` counts from the start of ``file``, or of a broker's response. ``records`` is None
+    unless they were requested and can be read. Without them, compressed messages of magic 0 or 1
+    have a ``count`` of None, and their ``base_offset`` is a lower bound.
     """
 
     topic: str
@@ -84,13 +84,13 @@ def dump(
     records: bool = False,
     on_corrupt: OnCorrupt | None = None,
 ) -> Iterator[DumpedBatch]:
-    """The batches that hold any of ``offsets``, in order; of all that there are by default.
+    """The batches that hold any of ``offsets``, in order; all batches by default.
 
-    :param records: whether to look into them, too.
-    :param on_corrupt: told of bytes that are no batch; they are left out.
+    :param records: whether to decode the records, too.
+    :param on_corrupt: called for bytes that are not a batch; they are skipped.
     :raises UnknownTopicOrPartitionError: if the partition does not exist.
-    :raises CorruptRecordError: for such bytes, without ``on_corrupt``.
-    :raises DataLossError: if some of the offsets are gone meanwhile.
+    :raises CorruptRecordError: for such bytes, if ``on_corrupt`` is None.
+    :raises DataLossError: if some of the offsets were deleted meanwhile.
     """
     bounds = bounds_of(place, [partition])[partition]
     existing = OffsetRange(bounds.log_start_offset, bounds.high_watermark)
@@ -108,30 +108,36 @@ class _Dump:
         self._partition = partition
         self._origin = piece.origin
         self._data = as_array(piece.buffer)
-        self._walked: Batches = walk(self._data)
+        self._walked = batches_of(piece)
         limits = DecodeLimits()
         self._indexer = Indexer(self._data, self._walked, limits) if records else None
         self._columns = RowColumns(_COLUMNS, partition, limits.max_rows)
 
     def batches(self, wanted: OffsetRange) -> Iterator[DumpedBatch]:
-        its = self._walked
+        batches = self._walked
         for row in np.flatnonzero(
-            (its.last_offset >= wanted.start) & (its.base_offset < wanted.end)
+            (batches.last_offset >= wanted.start) & (batches.base_offset < wanted.end)
         ).tolist():
             yield self._batch(row)
 
     def _batch(self, row: int) -> DumpedBatch:
-        its = self._walked
+        batches = self._walked
         base_offset, last_offset, sequence, attributes, count = (
             int(column[row])
-            for column in (its.base_offset, its.last_offset, its.base_sequence, its.attributes, its.count)
+            for column in (
+                batches.base_offset,
+                batches.last_offset,
+                batches.base_sequence,
+                batches.attributes,
+                batches.count,
+            )
         )
-        is_control = bool(its.is_control[row])
-        is_valid = first_bad_checksum(self._data, its, row, row + 1) > row
+        is_control = bool(batches.is_control[row])
+        is_valid = first_bad_checksum(self._data, batches, row, row + 1) > row
         records = self._records(row, is_control=is_control) if is_valid and self._indexer else None
         last_sequence = (sequence + last_offset - base_offset) & 0x7FFFFFFF if sequence >= 0 else -1
-        has_horizon = its.magic[row] == 2 and attributes & DELETE_HORIZON_BIT
-        compression = int(its.compression[row])
+        has_horizon = batches.magic[row] == 2 and attributes & DELETE_HORIZON_BIT
+        compression = int(batches.compression[row])
         return DumpedBatch(
             topic=self._partition.topic,
             partition=self._partition.partition,
@@ -140,31 +146,31 @@ class _Dump:
             count=count if count >= 0 else None if records is None else len(records),
             base_sequence=sequence,
             last_sequence=last_sequence,
-            producer_id=int(its.producer_id[row]),
-            producer_epoch=int(its.producer_epoch[row]),
-            partition_leader_epoch=int(its.leader_epoch[row]),
-            is_transactional=bool(its.is_transactional[row]),
+            producer_id=int(batches.producer_id[row]),
+            producer_epoch=int(batches.producer_epoch[row]),
+            partition_leader_epoch=int(batches.leader_epoch[row]),
+            is_transactional=bool(batches.is_transactional[row]),
             is_control=is_control,
-            delete_horizon_ms=int(its.base_timestamp[row]) if has_horizon else None,
+            delete_horizon_ms=int(batches.base_timestamp[row]) if has_horizon else None,
             file=self._origin.file,
-            position=self._origin.position + int(its.position[row]),
-            timestamp_type=_TIMESTAMP_TYPES[int(its.timestamp_type[row])],
-            max_timestamp=int(its.max_timestamp[row]),
-            size=int(its.size[row]),
-            magic=int(its.magic[row]),
+            position=self._origin.position + int(batches.position[row]),
+            timestamp_type=_TIMESTAMP_TYPES[int(batches.timestamp_type[row])],
+            max_timestamp=int(batches.max_timestamp[row]),
+            size=int(batches.size[row]),
+            magic=int(batches.magic[row]),
             compression=COMPRESSION_NAMES[compression] if compression < len(COMPRESSION_NAMES) else "unknown",
-            crc=int(its.crc[row]),
+            crc=int(batches.crc[row]),
             is_valid=is_valid and (records is not None or self._indexer is None),
             records=records,
         )
 
     def _records(self, row: int, *, is_control: bool) -> tuple[DumpedRecord, ...] | None:
-        """The records of one batch; None where they can't be read though the checksum is right."""
+        """The records of one batch; None if they can't be read although the checksum is right."""
         assert self._indexer is not None
-        every = np.ones(len(self._walked), bool)
+        all_batches = np.ones(len(self._walked), bool)
         found: list[DumpedRecord] = []
         try:
-            for indexed in self._indexer.index(row, row + 1, every, OffsetRange(0, kernels.MAX_INT64)):
+            for indexed in self._indexer.index(row, row + 1, all_batches, OffsetRange(0, kernels.MAX_INT64)):
                 arrow_batch = self._columns.build(indexed.source, indexed.table, indexed.timestamp_type)
                 times = indexed.table[kernels.TIMESTAMP].tolist()
                 for record, timestamp in zip(arrow_batch.to_pylist(), times, strict=True):

@@ -1,11 +1,11 @@
-"""Offsets of groups as text: JSON that keeps all that can be committed, and the CSV of Kafka's own tool.
+"""Offsets of groups as text: JSON, which keeps everything a commit holds, and the CSV of Kafka's own tool.
 
 ::
 
     [{"group": "g", "topic": "t", "partition": 0, "offset": 23, "leaderEpoch": 1, "metadata": ""}]
-    {"t":{"0":23}}     Spark's offsets, of one group that is named beside them
+    {"t":{"0":23}}     Spark's offsets; the group is named separately
     t,0,23             kafka-consumer-groups --export of one group
-    g,t,0,23           and of several
+    g,t,0,23           and of several groups
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Wanted = dict[str, dict[TopicPartition, CommittedOffset]]
 
 
 def export_json(offsets: Iterable[GroupOffset]) -> str:
-    """The offsets as JSON, one object a line."""
+    """The offsets as JSON, one object per line."""
     rows = [
         {
             "group": row.group,
@@ -42,7 +42,7 @@ def export_json(offsets: Iterable[GroupOffset]) -> str:
 
 
 def export_csv(offsets: Iterable[GroupOffset], *, with_group: bool) -> str:
-    """The offsets as ``kafka-consumer-groups --export`` writes them, the groups' names before them or not."""
+    """The offsets as ``kafka-consumer-groups --export`` writes them, with the group first if asked for."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     for row in offsets:
@@ -51,10 +51,10 @@ def export_csv(offsets: Iterable[GroupOffset], *, with_group: bool) -> str:
 
 
 def parse(text: str, *, group: str | None = None) -> Wanted:
-    """What :func:`export_json` or :func:`export_csv` wrote, or Kafka's tool, or Spark.
+    """Read what :func:`export_json`, :func:`export_csv`, Kafka's tool or Spark wrote.
 
-    :param group: whose offsets they are where the text does not say; where it does, others are left out.
-    :raises OptionError: for any other text, and for a group that neither names.
+    :param group: the group of the offsets if the text names none; if it does, the only group to keep.
+    :raises OptionError: for any other text, and if neither names a group.
     """
     start = text.lstrip()[:1]
     if start == "{":
@@ -68,13 +68,15 @@ def parse(text: str, *, group: str | None = None) -> Wanted:
         rows = _csv_rows(text)
     wanted: Wanted = {}
     for named, partition, offset in rows:
-        its = named if named is not None else group
-        if its is None:
-            raise OptionError("The file names no group", hint="Name the one whose offsets these are.")
-        if group is None or its == group:
-            if partition in wanted.setdefault(its, {}):
-                raise OptionError(f"The file has two offsets of group {its!r}", topic_partition=partition)
-            wanted[its][partition] = offset
+        group_id = named if named is not None else group
+        if group_id is None:
+            raise OptionError("The file names no group", hint="Give the group of these offsets.")
+        if group is None or group_id == group:
+            if partition in wanted.setdefault(group_id, {}):
+                raise OptionError(
+                    f"The file has two offsets for group {group_id!r}", topic_partition=partition
+                )
+            wanted[group_id][partition] = offset
     return wanted
 
 
@@ -86,18 +88,20 @@ def _csv_rows(text: str) -> list[_Row]:
     try:
         lines = list(csv.reader(io.StringIO(text)))
     except csv.Error as e:
-        raise OptionError(f"The file is no CSV: {e}") from e
+        raise OptionError(f"The file is not valid CSV: {e}") from e
     for number, fields in enumerate(lines, 1):
         if not fields:
             continue
         if len(fields) not in (3, 4):
-            raise _unexpected(f"line {number}", "topic,partition,offset or group,topic,partition,offset")
+            raise _unexpected(f"Line {number}", "topic,partition,offset or group,topic,partition,offset")
         group = fields[0] if len(fields) == 4 else None
         topic, partition, offset = fields[-3:]
-        number_of, at = _integer(partition, MAX_INT), _integer(offset, MAX_LONG)
-        if number_of is None or at is None:
-            raise _unexpected(f"line {number}", "a partition and an offset from 0 on")
-        rows.append((group, TopicPartition(check_topic(topic), number_of), CommittedOffset(at)))
+        parsed_partition, parsed_offset = _integer(partition, MAX_INT), _integer(offset, MAX_LONG)
+        if parsed_partition is None or parsed_offset is None:
+            raise _unexpected(f"Line {number}", "a partition and an offset of 0 or more")
+        rows.append(
+            (group, TopicPartition(check_topic(topic), parsed_partition), CommittedOffset(parsed_offset))
+        )
     return rows
 
 
@@ -110,21 +114,21 @@ def _json_list(text: str) -> list[Any]:
     try:
         return list(json.loads(text))
     except (ValueError, RecursionError) as e:
-        raise OptionError(f"The file is no JSON: {e}") from e
+        raise OptionError(f"The file is not valid JSON: {e}") from e
 
 
 def _json_row(number: int, row: object) -> _Row:
-    where = f"object {number}"
+    where = f"Object {number}"
     if not isinstance(row, Mapping):
         raise _unexpected(where, "group, topic, partition and offset")
     partition, offset, epoch = (row.get(name, default) for name, default in _NUMBERS.items())
     texts = [row.get("topic"), row.get("metadata", "")]
     if not all(type(value) is int for value in (partition, offset, epoch)) or partition < 0 or offset < 0:
-        raise _unexpected(where, "a partition and an offset from 0 on")
+        raise _unexpected(where, "a partition and an offset of 0 or more")
     if not all(isinstance(value, str) for value in texts) or not isinstance(row.get("group"), str | None):
-        raise _unexpected(where, "texts as group, topic and metadata")
+        raise _unexpected(where, "strings as group, topic and metadata")
     if partition > MAX_INT or offset > MAX_LONG or not -1 <= epoch <= MAX_INT:
-        raise _unexpected(where, "numbers that Kafka has")
+        raise _unexpected(where, "a 32-bit partition, a 32-bit leaderEpoch and a 64-bit offset")
     committed = CommittedOffset(offset, epoch, row.get("metadata", ""))
     return row.get("group"), TopicPartition(check_topic(row["topic"]), partition), committed
 
@@ -133,4 +137,4 @@ _NUMBERS = {"partition": None, "offset": None, "leaderEpoch": -1}
 
 
 def _unexpected(where: str, expected: str) -> OptionError:
-    return OptionError(f"The file has something else in {where} than {expected}")
+    return OptionError(f"{where} of the file: expected {expected}")

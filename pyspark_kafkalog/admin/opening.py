@@ -1,34 +1,29 @@
-"""From options, as Spark's reader takes them, to a place and to its consumer groups."""
+"""Opens a place and its consumer groups from options, as Spark's reader takes them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.model import GroupOffsets, Place
-from pyspark_kafkalog.options.given import GivenOptions
-from pyspark_kafkalog.options.names import OF_PLACES, OPTIONS, Use
 from pyspark_kafkalog.options.settings import PlaceOptions, place_options
-from pyspark_kafkalog.transfer.places import open_groups, open_place
+from pyspark_kafkalog.options.table import Use
+from pyspark_kafkalog.options.user_options import UserOptions
+from pyspark_kafkalog.places import open_groups, open_place
 
 
 def place_of(options: Mapping[str, str]) -> Place:
-    """The log directory of ``path``, or the cluster of ``kafka.bootstrap.servers`` and what clients are told.
+    """The log directory in ``path``, or the cluster behind ``kafka.bootstrap.servers``.
 
-    :raises OptionError: for options that are wrong.
+    :raises OptionError: for invalid options.
     """
     return open_place(_checked(options))
 
 
 def groups_of(options: Mapping[str, str]) -> GroupOffsets:
-    """The consumer groups there; see :func:`place_of`."""
+    """The consumer groups of that place; see :func:`place_of`."""
     return open_groups(_checked(options))
 
 
 def _checked(options: Mapping[str, str]) -> PlaceOptions:
-    given = GivenOptions(options, Use.READ)
-    given.check_names()
-    for option in OPTIONS:
-        if option.name in given and option.use & Use.READ and option.name not in OF_PLACES:
-            raise OptionError(f"Option {option.name!r} says nothing of a place", hint="Leave it out.")
+    UserOptions(options, Use.ADMIN).check_names()
     return place_options(options)

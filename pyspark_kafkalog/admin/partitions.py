@@ -1,4 +1,4 @@
-"""The partitions of a place, as its administrator sees them (Kafka's TopicCommand and GetOffsetShell)."""
+"""The partitions of a place, as an administrator sees them (Kafka's TopicCommand and GetOffsetShell)."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from pyspark_kafkalog.errors import UnknownTopicOrPartitionError
 from pyspark_kafkalog.model import Place, TopicPartition, Watermarks
 from pyspark_kafkalog.options.settings import Selection
-from pyspark_kafkalog.planning.offsets import look_up_partitions
+from pyspark_kafkalog.reading.offsets import look_up_partitions
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """One partition; timestamps are ms, and None is what the place does not tell, or what no record has.
+    """One partition; timestamps are ms. None where the place does not say, or no record has a timestamp.
 
     ``earliest_timestamp`` is that of the first record that has one, ``latest_timestamp`` the
-    greatest of all. Brokers tell no ``segments``, and ``size_bytes`` to those only who may
-    describe the cluster.
+    greatest of all. Brokers don't report ``segments``, and report ``size_bytes`` only to users
+    who may describe the cluster.
     """
 
     topic: str
@@ -41,8 +41,8 @@ def topics(
 ) -> list[PartitionState]:
     """Every partition of ``selection``, sorted.
 
-    :param internal: whether topics such as ``__consumer_offsets`` count though they are not named.
-    :raises UnknownTopicOrPartitionError: for a topic that is named and does not exist.
+    :param internal: include internal topics, such as ``__consumer_offsets``, even if not named.
+    :raises UnknownTopicOrPartitionError: if a named topic does not exist.
     """
     return describe_partitions(place, partitions_of(place, selection, internal=internal))
 
@@ -58,13 +58,13 @@ def partitions_of(
 
 
 def existing(place: Place, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
-    """Those of ``partitions`` that the place has, in their order."""
+    """Those of ``partitions`` that exist, in the given order."""
     topics = place.topics({partition.topic for partition in partitions}) if partitions else {}
     return [partition for partition in partitions if partition.partition in topics.get(partition.topic, ())]
 
 
 def bounds_of(place: Place, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Watermarks]:
-    """The bounds of every one of ``partitions``.
+    """The bounds of each of ``partitions``.
 
     :raises UnknownTopicOrPartitionError: if one does not exist.
     """
@@ -76,7 +76,7 @@ def bounds_of(place: Place, partitions: Collection[TopicPartition]) -> dict[Topi
 
 
 def describe_partitions(place: Place, partitions: Collection[TopicPartition]) -> list[PartitionState]:
-    """Those of ``partitions`` that exist, sorted."""
+    """The state of those of ``partitions`` that exist, sorted."""
     if not partitions:
         return []
     ids = place.topic_ids({partition.topic for partition in partitions})
@@ -88,15 +88,15 @@ def describe_partitions(place: Place, partitions: Collection[TopicPartition]) ->
             topic=partition.topic,
             partition=partition.partition,
             topic_id=ids.get(partition.topic) or None,
-            log_start_offset=its.log_start_offset,
-            high_watermark=its.high_watermark,
-            last_stable_offset=its.last_stable_offset,
+            log_start_offset=watermarks.log_start_offset,
+            high_watermark=watermarks.high_watermark,
+            last_stable_offset=watermarks.last_stable_offset,
             size_bytes=sizes[partition].size_bytes if partition in sizes else None,
             earliest_timestamp=_known(oldest.get(partition)),
             latest_timestamp=_known(newest.get(partition)),
             segments=sizes[partition].segments if partition in sizes else None,
         )
-        for partition, its in sorted(bounds.items())
+        for partition, watermarks in sorted(bounds.items())
     ]
 
 

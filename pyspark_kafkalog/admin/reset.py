@@ -1,7 +1,7 @@
-"""Where a group goes on: plans to be looked at first, then executed (Kafka's OffsetsUtils).
+"""Resets of a group's offsets, planned for review and then executed (Kafka's OffsetsUtils).
 
-As by Kafka's tool, a group with live members is not touched, an offset beyond
-the log becomes the nearest that exists, and a timestamp that no record reaches
+As with Kafka's tool, a group with live members is not changed, an offset beyond
+the log becomes the nearest that exists, and a timestamp after the last record
 becomes the end.
 """
 
@@ -19,24 +19,24 @@ _INACTIVE = ("Empty", "Dead")
 
 
 class ResetTo(enum.Enum):
-    """What a group is reset to; the last three need a value."""
+    """What a group is reset to; the last three take a value."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
     CURRENT = "current"
-    """What it has committed already, and the end where it has nothing."""
+    """The committed offset, or the end where nothing is committed."""
     TIMESTAMP = "timestamp"
-    """The first record with a timestamp of so many ms or later."""
+    """The first record with this timestamp (ms) or a later one."""
     SHIFT = "shift"
-    """So many offsets on from what is committed, or back if below 0."""
+    """The committed offset plus this number, which may be negative."""
     OFFSET = "offset"
 
 
 @dataclass(frozen=True, slots=True)
 class ResetStep:
-    """The new ``offset`` of one partition; ``current`` is what is committed now, None if nothing is.
+    """The new ``offset`` of one partition; ``current`` is the committed one, or None.
 
-    ``note`` says why it is not the offset that was asked for.
+    ``note`` says why it differs from the offset that was requested.
     """
 
     group: str
@@ -63,10 +63,10 @@ def plan_reset(
     to: ResetTo,
     value: int = 0,
 ) -> list[ResetStep]:
-    """What a reset of ``group`` would do, by partition; nothing is changed.
+    """What a reset of ``group`` would do to each partition; nothing is changed.
 
-    :param partitions: None means all for which it has committed and which exist.
-    :raises GroupError: if the group has live members, or is to be shifted from nothing.
+    :param partitions: None means all existing partitions for which the group has committed.
+    :raises GroupError: if the group has live members, or a shift has no committed offset to start from.
     :raises UnknownTopicOrPartitionError: if a partition does not exist.
     """
     _check_inactive(groups, group)
@@ -77,25 +77,28 @@ def plan_reset(
     times = dict.fromkeys(partitions, value) if to is ResetTo.TIMESTAMP else {}
     found = place.offsets_for_times(times) if times else {}
     steps = []
-    for partition, its in sorted(bounds.items()):
+    for partition, watermarks in sorted(bounds.items()):
         now = committed.get(partition)
         if to is ResetTo.EARLIEST:
-            goal = _Goal(its.log_start_offset)
+            goal = _Goal(watermarks.log_start_offset)
         elif to is ResetTo.LATEST:
-            goal = _Goal(its.high_watermark)
+            goal = _Goal(watermarks.high_watermark)
         elif to is ResetTo.CURRENT:
-            goal = _Goal(its.high_watermark, "nothing is committed") if now is None else _Goal(now.offset)
+            goal = (
+                _Goal(watermarks.high_watermark, "nothing is committed") if now is None else _Goal(now.offset)
+            )
         elif to is ResetTo.TIMESTAMP:
-            offset = found.get(partition)
-            goal = _Goal(its.high_watermark, "no record is as late") if offset is None else _Goal(offset)
+            goal = _Goal(watermarks.high_watermark, "no record at or after this time")
+            if (offset := found.get(partition)) is not None:
+                goal = _Goal(offset)
         elif to is ResetTo.OFFSET:
-            goal = _clamped(value, its)
+            goal = _clamped(value, watermarks)
         elif now is None:
             raise GroupError(
-                f"Group {group!r} has committed nothing from which to shift", topic_partition=partition
+                f"Group {group!r} has no committed offset to shift from", topic_partition=partition
             )
         else:
-            goal = _clamped(now.offset + value, its)
+            goal = _clamped(now.offset + value, watermarks)
         steps.append(_step(group, partition, now, goal))
     return steps
 
@@ -103,23 +106,23 @@ def plan_reset(
 def plan_import(
     place: Place, groups: GroupOffsets, wanted: Mapping[str, Mapping[TopicPartition, CommittedOffset]]
 ) -> list[ResetStep]:
-    """What committing these offsets of groups would do; see :func:`plan_reset`. Metadata is kept."""
+    """What committing these offsets would do; see :func:`plan_reset`. Metadata is kept."""
     steps = []
     for group, offsets in sorted(wanted.items()):
         _check_inactive(groups, group)
         committed = groups.committed(group, offsets)
-        for partition, its in sorted(bounds_of(place, offsets).items()):
-            asked = offsets[partition]
-            goal = _clamped(asked.offset, its)
-            epoch = -1 if goal.note else asked.leader_epoch
-            steps.append(_step(group, partition, committed.get(partition), goal, epoch, asked.metadata))
+        for partition, watermarks in sorted(bounds_of(place, offsets).items()):
+            imported = offsets[partition]
+            goal = _clamped(imported.offset, watermarks)
+            epoch = -1 if goal.note else imported.leader_epoch
+            steps.append(_step(group, partition, committed.get(partition), goal, epoch, imported.metadata))
     return steps
 
 
 def execute(groups: GroupOffsets, steps: Collection[ResetStep]) -> None:
-    """Commit what was planned, one group after the other.
+    """Commit the planned offsets, one group after the other.
 
-    :raises GroupError: if a group has live members by now, or can't be written to.
+    :raises GroupError: if a group has live members by now, or its offsets can't be written.
     """
     by_group: dict[str, dict[TopicPartition, CommittedOffset]] = {}
     for step in steps:
@@ -131,18 +134,18 @@ def execute(groups: GroupOffsets, steps: Collection[ResetStep]) -> None:
 
 def _check_inactive(groups: GroupOffsets, group: str) -> None:
     if not group:
-        raise OptionError("The name of the group is empty")
+        raise OptionError("The group id is empty")
     known = groups.describe([group]).get(group)
     if known is not None and known.state not in _INACTIVE:
         raise GroupError(
-            f"Offsets of group {group!r} can only be changed while it is inactive, and it is {known.state}",
+            f"Offsets of group {group!r} can be changed only while it is inactive, but it is {known.state}",
             hint="Stop its consumers first.",
         )
 
 
 def _clamped(offset: int, bounds: Watermarks) -> _Goal:
     if offset < bounds.log_start_offset:
-        return _Goal(bounds.log_start_offset, f"the log begins after {offset}")
+        return _Goal(bounds.log_start_offset, f"the log starts after {offset}")
     if offset > bounds.high_watermark:
         return _Goal(bounds.high_watermark, f"the log ends before {offset}")
     return _Goal(offset)

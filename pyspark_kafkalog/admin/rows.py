@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def plain(value: Any) -> Any:
-    """A dataclass, or what holds some, as dicts and lists with names in camel case, ready for JSON."""
+    """A dataclass, or a list of them, as dicts and lists with names in camel case, ready for JSON."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         names = [field.name for field in dataclasses.fields(value)]
         row = {camel_case(name): plain(getattr(value, name)) for name in names}
@@ -34,11 +34,11 @@ def camel_case(name: str) -> str:
 
 
 _MAX_MS = (2**63 - 1) // 1000
-"""What a timestamp in microseconds can hold."""
+"""The greatest time that a timestamp in microseconds can hold."""
 
 
 def to_table(rows: Iterable[Any], columns: dict[str, pa.DataType]) -> pa.Table:
-    """Dataclasses as an Arrow table; a timestamp in ms that it has no place for is null."""
+    """Dataclasses as an Arrow table; timestamps beyond its range are null."""
     import pyarrow as pa
 
     values = [plain(row) for row in rows]

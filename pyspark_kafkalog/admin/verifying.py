@@ -1,8 +1,8 @@
-"""Whether all that is stored can be read: every record batch by checksum, framing, offsets and content.
+"""Checks that everything stored can be read: the checksum, framing, offsets and content of each record batch.
 
-It is what a reader does with ``failOnDataLoss=false``, so the damage that is
-found is just what such a reader would leave out. Of a directory the indexes
-are looked at, too, and what follows the last batch of a log.
+It reads as a reader with ``failOnDataLoss=false`` does, so it reports exactly the
+damage that such a reader would skip. In a directory it also checks the indexes and
+whatever follows the last batch of a log.
 """
 
 from __future__ import annotations
@@ -13,16 +13,15 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from pyspark_kafkalog.admin.partitions import bounds_of
-from pyspark_kafkalog.codec.decode import decode
+from pyspark_kafkalog.codec.decode import decode_slice
 from pyspark_kafkalog.codec.rows import ROW_TYPES
-from pyspark_kafkalog.codec.walk import walk
+from pyspark_kafkalog.codec.walk import batches_of
 from pyspark_kafkalog.errors import (
     DataLossError,
     KafkaLogError,
     LogDirectoryError,
     UnknownTopicOrPartitionError,
 )
-from pyspark_kafkalog.log.directory import LogDirectory
 from pyspark_kafkalog.model import OffsetRange, Place, TopicPartition
 
 _OFFSETS = pa.schema([("offset", ROW_TYPES["offset"])])
@@ -30,7 +29,7 @@ _OFFSETS = pa.schema([("offset", ROW_TYPES["offset"])])
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """A place where something is wrong; ``offset`` is the first that a reader would miss."""
+    """One damaged place; ``offset`` is the first that a reader would miss."""
 
     topic: str
     partition: int
@@ -42,7 +41,7 @@ class Damage:
 
 @dataclass(frozen=True, slots=True)
 class VerifiedPartition:
-    """What was looked at of one partition, and what is wrong there."""
+    """What was read of one partition, and the damage found in it."""
 
     topic: str
     partition: int
@@ -55,9 +54,9 @@ class VerifiedPartition:
 def verify(
     place: Place, partitions: Collection[TopicPartition], *, progress: Callable[[int], None] | None = None
 ) -> Iterator[VerifiedPartition]:
-    """Look at all of each partition, one after the other; those that are gone meanwhile are left out.
+    """Read each partition from start to end; those deleted meanwhile are left out.
 
-    :param progress: told of each stretch of bytes that has been looked at.
+    :param progress: called with the size of each stretch of bytes that was read.
     """
     for partition in partitions:
         verification = _Verification(place, partition, progress)
@@ -69,7 +68,7 @@ def verify(
 
 
 class _Verification:
-    """The state of one partition's."""
+    """The verification of one partition."""
 
     def __init__(
         self, place: Place, partition: TopicPartition, progress: Callable[[int], None] | None
@@ -83,16 +82,15 @@ class _Verification:
     def run(self) -> None:
         try:
             self._read_all()
-            if isinstance(self._place, LogDirectory):
-                self._damages += self._place.file_faults(self._partition)
-        except LogDirectoryError as e:  # such as a checkpoint that can't be understood
+            self._damages += self._place.file_faults(self._partition)
+        except LogDirectoryError as e:  # such as an unreadable checkpoint
             self._damages.append(e)
 
     def _read_all(self) -> None:
         position, lost = -1, None
         while True:
             bounds = self._bounds()
-            if lost is not None and position >= bounds.start:  # no retention has taken what is missing
+            if lost is not None and position >= bounds.start:  # retention did not delete what is missing
                 self._damages.append(lost)
                 break
             position = bounds.start
@@ -106,7 +104,8 @@ class _Verification:
     def result(self) -> VerifiedPartition:
         topic, number = self._partition
         damages = tuple(
-            Damage(topic, number, its.message, its.offset, its.file, its.position) for its in self._damages
+            Damage(topic, number, damage.message, damage.offset, damage.file, damage.position)
+            for damage in self._damages
         )
         return VerifiedPartition(topic, number, self._batches, self._records, self._size, damages)
 
@@ -118,18 +117,18 @@ class _Verification:
         position = offsets.start
         if position >= offsets.end:
             return
-        told = self._damages.append
-        for piece in self._place.fetch(self._partition, offsets, read_committed=False, on_corrupt=told):
-            self._batches += len(walk(piece.buffer))
+        add_damage = self._damages.append
+        for piece in self._place.fetch(self._partition, offsets, read_committed=False, on_corrupt=add_damage):
+            batches = batches_of(piece)
+            self._batches += len(batches)
             self._size += piece.buffer.size
-            for decoded in decode(
-                piece.buffer,
+            for decoded in decode_slice(
+                piece,
                 topic_partition=self._partition,
                 offsets=OffsetRange(position, offsets.end),
                 visible=None,
                 schema=_OFFSETS,
-                origin=piece.origin,
-                on_corrupt=told,
+                on_corrupt=add_damage,
             ):
                 position = decoded.next_offset
                 self._records += decoded.arrow_batch.num_rows

@@ -7,17 +7,19 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from pyspark_kafkalog.broker import list_offsets
-from pyspark_kafkalog.broker.cluster import Cluster, cluster_of
-from pyspark_kafkalog.broker.end_offsets import EndOffsets
-from pyspark_kafkalog.broker.error_codes import Refused
-from pyspark_kafkalog.broker.leaders import call_leaders
-from pyspark_kafkalog.broker.log_dirs import read_sizes, sizes_request
-from pyspark_kafkalog.broker.sockets import BrokenHandshakeError, UnreachedError
+from pyspark_kafkalog.broker.cluster.cluster import Cluster, cluster_of
+from pyspark_kafkalog.broker.cluster.leaders import call_leaders
+from pyspark_kafkalog.broker.cluster.log_dirs import read_sizes, sizes_request
+from pyspark_kafkalog.broker.fetch import list_offsets
+from pyspark_kafkalog.broker.fetch.end_offsets import EndOffsets
+from pyspark_kafkalog.broker.wire.deadline import Deadline
+from pyspark_kafkalog.broker.wire.error_codes import Refused
+from pyspark_kafkalog.broker.wire.sockets import BrokenHandshakeError, NeverReachedError
 from pyspark_kafkalog.errors import (
     AuthenticationError,
     AuthorizationError,
     BrokerError,
+    CorruptRecordError,
     DataLossError,
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
@@ -37,7 +39,7 @@ Answer = TypeVar("Answer")
 
 
 class Brokers:
-    """A cluster, over the connections that this thread keeps to it.
+    """A cluster, over this thread's connections to it.
 
     The number of requests grows with the brokers, not with the partitions.
     Lookups are tried fetchOffset.numRetries times, fetchOffset.retryIntervalMs apart.
@@ -47,7 +49,7 @@ class Brokers:
         self._cluster: Cluster = cluster_of(connection)
         self._options = fetch
         self._expected: dict[TopicPartition, Seen] = {}
-        """What plans have seen of logs' ends, as long as nobody has confirmed it."""
+        """What plans have seen of logs' ends, until a leader confirms it."""
         self._end_offsets = EndOffsets(self._cluster)
         self._agreement = max(connection.request_timeout_ms, fetch.poll_timeout_ms / fetch.num_retries) / 1000
         """Seconds for brokers to agree on a topic, in each attempt."""
@@ -55,37 +57,37 @@ class Brokers:
     def topics(self, names: Collection[str] | None = None) -> Mapping[str, tuple[int, ...]]:
         """Every topic, internal ones too, with its partition numbers in order; or those of ``names``.
 
-        Asked anew each time.
+        Looked up each time.
 
-        :raises AuthorizationError: if one of ``names`` is not to be seen.
+        :raises AuthorizationError: if ACLs hide one of ``names``.
         """
-        return self._patiently(lambda: self._cluster.topics(names, agreement=self._agreement))
+        return self._with_retries(lambda: self._cluster.topics(names, agreement=self._agreement))
 
     def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
-        """See :meth:`pyspark_kafkalog.model.Place.topic_ids`; asked anew each time."""
-        return self._patiently(lambda: self._cluster.topic_ids(topics, agreement=self._agreement))
+        """See :meth:`pyspark_kafkalog.model.Place.topic_ids`; looked up each time."""
+        return self._with_retries(lambda: self._cluster.topic_ids(topics, agreement=self._agreement))
 
     def watermarks(
         self, partitions: Collection[TopicPartition], *, read_committed: bool
     ) -> dict[TopicPartition, Watermarks]:
         """Bounds of those partitions that exist. See :meth:`pyspark_kafkalog.model.Place.watermarks`.
 
-        Of a log that ends before what a plan has seen of it, see :meth:`expect`, other brokers are
-        asked who leads it, and that leader again, for kafkaConsumer.pollTimeoutMs. If its topic turns
-        out to be another one than was seen, the partition does not exist.
+        If a log ends before the end that a plan has seen, see :meth:`expect`, other brokers are asked
+        for its leader, and that leader is asked again, for kafkaConsumer.pollTimeoutMs. If its topic
+        proves to have been recreated, the partition does not exist.
         """
-        ask = partial(list_offsets.bounds_requests, read_committed=read_committed)
+        make_requests = partial(list_offsets.bounds_requests, read_committed=read_committed)
         bounds: dict[TopicPartition, Watermarks] = {}
-        backoff = self._cluster.new_backoff(self._options.poll_timeout_ms / 1000)
+        backoff = self._cluster.new_backoff(Deadline.after_ms(self._options.poll_timeout_ms))
         short = set(partitions)
         while True:
-            bounds.update(self._list_offsets(short, ask, list_offsets.read_bounds))
+            bounds.update(self._list_offsets(short, make_requests, list_offsets.read_bounds))
             short = {
                 partition
                 for partition in short & bounds.keys() & self._expected.keys()
                 if bounds[partition].high_watermark < self._expected[partition].end
             }
-            for partition in [p for p in short if self._is_another(p)]:
+            for partition in [p for p in short if self._is_recreated(p)]:
                 short.remove(partition)
                 del bounds[partition]
             for partition in set(partitions) - short if self._expected else ():
@@ -96,12 +98,12 @@ class Brokers:
             try:
                 backoff.pause(
                     DataLossError(
-                        f"The log ends at offset {bounds[first].high_watermark}, and ended at"
+                        f"The log ends at offset {bounds[first].high_watermark}, but ended at"
                         f" {self._expected[first].end} when the read was planned",
                         topic_partition=first,
                     )
                 )
-            except DataLossError:  # nothing has contradicted it for so long
+            except DataLossError:  # nothing contradicted it in all this time
                 for partition in short:
                     del self._expected[partition]
                 return bounds
@@ -111,11 +113,13 @@ class Brokers:
     def end_offsets(
         self, partitions: Collection[TopicPartition], *, read_committed: bool
     ) -> dict[TopicPartition, int]:
-        """See :meth:`pyspark_kafkalog.model.Place.end_offsets`; the same object while no record comes."""
-        if self._expected:  # a plan has seen more than was told
+        """See :meth:`pyspark_kafkalog.model.Place.end_offsets`; the same object while no records come."""
+        if self._expected:  # a plan has seen more than a leader has confirmed
             bounds = self.watermarks(partitions, read_committed=read_committed)
             return {p: bounds[p].end(read_committed=read_committed) for p in sorted(bounds)}
-        return self._patiently(lambda: self._end_offsets.look_up(partitions, read_committed=read_committed))
+        return self._with_retries(
+            lambda: self._end_offsets.look_up(partitions, read_committed=read_committed)
+        )
 
     def leader_epochs(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """See :meth:`pyspark_kafkalog.model.Place.leader_epochs`; no broker is asked."""
@@ -127,26 +131,28 @@ class Brokers:
         self._cluster.metadata.expect(partition, seen.topic_id, seen.leader_epoch)
         if seen.end:
             self._expected[partition] = seen
+        else:
+            self._expected.pop(partition, None)
 
-    def _is_another(self, partition: TopicPartition) -> bool:
-        """Whether the topic that a plan has seen is known to have been deleted and made anew."""
+    def _is_recreated(self, partition: TopicPartition) -> bool:
+        """Whether the topic that a plan has seen is known to have been recreated."""
         topic_id = self._expected[partition].topic_id
-        return self._cluster.metadata.is_another(partition.topic, topic_id)
+        return self._cluster.metadata.is_recreated(partition.topic, topic_id)
 
     def offsets_for_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         """The offset of the first record with timestamp >= the given ms, or None.
 
         :raises UnknownTopicOrPartitionError: if a partition does not exist.
         """
-        ask = partial(list_offsets.times_requests, times=times)
-        found = self._list_offsets(times, ask, list_offsets.read_offsets)
+        make_requests = partial(list_offsets.times_requests, times=times)
+        found = self._list_offsets(times, make_requests, list_offsets.read_offsets)
         for partition in times:
             if partition not in found:
                 raise UnknownTopicOrPartitionError("The partition does not exist", topic_partition=partition)
         return {partition: None if offset < 0 else offset for partition, offset in found.items()}
 
     def newest_timestamps(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """See :meth:`pyspark_kafkalog.model.Place.newest_timestamps`. Brokers before Kafka 3.4 don't know."""
+        """See :meth:`pyspark_kafkalog.model.Place.newest_timestamps`; empty before Kafka 3.4."""
         try:
             found = self._list_offsets(
                 partitions,
@@ -160,13 +166,13 @@ class Brokers:
 
     def oldest_timestamps(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """See :meth:`pyspark_kafkalog.model.Place.oldest_timestamps`."""
-        ask = partial(list_offsets.times_requests, times=dict.fromkeys(partitions, 0))
-        return self._list_offsets(partitions, ask, list_offsets.read_timestamps)
+        make_requests = partial(list_offsets.times_requests, times=dict.fromkeys(partitions, 0))
+        return self._list_offsets(partitions, make_requests, list_offsets.read_timestamps)
 
     def stored_sizes(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, StoredSize]:
-        """See :meth:`pyspark_kafkalog.model.Place.stored_sizes`: those of the leaders.
+        """See :meth:`pyspark_kafkalog.model.Place.stored_sizes`: the sizes on the leaders.
 
-        Brokers tell the sizes only to one who may describe the cluster, and no number of segments.
+        Brokers give sizes only to users who may describe the cluster, and never the number of segments.
         """
         try:
             sizes = call_leaders(
@@ -175,7 +181,7 @@ class Brokers:
                 lambda epochs: [sizes_request(epochs)],
                 lambda responses: read_sizes(responses[0]),
                 doing="Looking up sizes",
-                untold=-1,
+                default=-1,
             )
         except (AuthorizationError, UnsupportedVersionError):
             return {}
@@ -185,8 +191,16 @@ class Brokers:
         """See :meth:`pyspark_kafkalog.model.Place.mean_record_bytes`; sizes as in :meth:`stored_sizes`."""
         sizes = {p: stored.size_bytes for p, stored in self.stored_sizes(partitions).items()}
         bounds = self.watermarks([p for p, size in sizes.items() if size > 0], read_committed=False)
-        offsets = {p: its.high_watermark - its.log_start_offset for p, its in bounds.items()}
-        return {p: sizes[p] / count for p, count in offsets.items() if count > 0}
+        counts = {p: bound.high_watermark - bound.log_start_offset for p, bound in bounds.items()}
+        return {p: sizes[p] / count for p, count in counts.items() if count > 0}
+
+    def topic_config(self, topic: str) -> Mapping[str, str]:
+        """See :meth:`pyspark_kafkalog.model.Place.topic_config`; empty if ACLs hide it."""
+        return self._cluster.topic_config(topic) or {}
+
+    def file_faults(self, partition: TopicPartition) -> list[CorruptRecordError]:
+        """See :meth:`pyspark_kafkalog.model.Place.file_faults`."""
+        return []
 
     def fetch(
         self,
@@ -195,16 +209,19 @@ class Brokers:
         *,
         read_committed: bool,
         on_corrupt: OnCorrupt | None = None,
+        topic_id: str = "",
+        confirm: bool = False,
     ) -> Iterator[Slice]:
         """Record batches that cover ``offsets``. See :meth:`pyspark_kafkalog.model.Place.fetch`.
 
-        A slice has max.partition.fetch.bytes at most, or one batch that is larger.
+        A slice has at most max.partition.fetch.bytes, or one larger batch.
 
+        :raises UnconfirmedError: see :func:`.fetcher.fetch`.
         :raises DataLossError: if offsets of the range, or the topic, are gone.
         :raises KafkaLogError: if nothing comes for kafkaConsumer.pollTimeoutMs.
         """
-        # It loads the decoder's numba, which those who only plan don't need.
-        from pyspark_kafkalog.broker.fetch import fetch
+        # This import loads the decoder's numba, which planning does not need.
+        from pyspark_kafkalog.broker.fetch.fetcher import fetch
 
         return fetch(
             self._cluster,
@@ -213,26 +230,28 @@ class Brokers:
             offsets,
             read_committed=read_committed,
             on_corrupt=on_corrupt,
+            topic_id=topic_id,
+            confirm=confirm,
         )
 
     def offset_after_bytes(self, partition: TopicPartition, offsets: OffsetRange, max_bytes: int) -> int:
         """See :meth:`pyspark_kafkalog.model.Place.offset_after_bytes`: an estimate from a few samples."""
-        from pyspark_kafkalog.broker.sampling import offset_after_bytes
+        from pyspark_kafkalog.broker.fetch.sampling import offset_after_bytes
 
         return offset_after_bytes(self._cluster, self._options, partition, offsets, max_bytes)
 
     def _list_offsets(
         self,
         partitions: Collection[TopicPartition],
-        ask: Callable[[Mapping[TopicPartition, int]], Sequence[Any]],
+        make_requests: Callable[[Mapping[TopicPartition, int]], Sequence[Any]],
         read: Callable[[Sequence[Any]], Mapping[TopicPartition, Answer | Refused]],
         min_version: int = list_offsets.MIN_VERSION,
     ) -> dict[TopicPartition, Answer]:
-        return self._patiently(
+        return self._with_retries(
             lambda: call_leaders(
                 self._cluster,
                 partitions,
-                ask,
+                make_requests,
                 read,
                 doing="Looking up offsets",
                 min_version=min_version,
@@ -240,17 +259,17 @@ class Brokers:
             )
         )
 
-    def _patiently(self, question: Callable[[], Answer]) -> Answer:
+    def _with_retries(self, call: Callable[[], Answer]) -> Answer:
         for _ in range(self._options.num_retries - 1):
             try:
-                return question()
+                return call()
             except (AuthenticationError, AuthorizationError, UnsupportedVersionError):
                 raise
             except BrokerError as e:
-                # Before any broker has answered, that is a wrong option rather than bad luck.
-                if isinstance(e, UnreachedError) or (
+                # Before any broker has answered, a wrong option is likelier than a failure.
+                if isinstance(e, NeverReachedError) or (
                     isinstance(e, BrokenHandshakeError) and not self._cluster.metadata.brokers
                 ):
                     raise
                 time.sleep(self._options.retry_interval_ms / 1000)
-        return question()
+        return call()

@@ -1,10 +1,10 @@
 """The command ``kafkalog``, and what its exit codes mean.
 
 ====  ==========================================================================
-   0  all is fine
-   1  what was looked for is wrong: damage, or a lag above ``--max-lag``
-   2  the command can't be understood
-   3  it could not be done: no access, no such topic or group, a group in use ...
+   0  success
+   1  a check failed: damage was found, or a lag above ``--max-lag``
+   2  the command is wrong
+   3  the command failed: no access, no such topic or group, a group in use ...
  130  interrupted
 ====  ==========================================================================
 """
@@ -27,7 +27,7 @@ WRONG, USAGE, FAILED, INTERRUPTED = 1, 2, 3, 130
 
 
 class Application(click.Group):
-    """Every error is one line on stderr, with an exit code that says its kind."""
+    """Prints every error as one line on stderr; the exit code says its kind."""
 
     def main(self, *args: Any, **settings: Any) -> NoReturn:
         """Run and exit."""
@@ -45,7 +45,7 @@ class Application(click.Group):
         except (click.Abort, KeyboardInterrupt):
             code = _failed(INTERRUPTED, "interrupted")
         except SystemExit:
-            code = 0  # by click, when whoever reads the output, such as head, has enough
+            code = 0  # click exits when the reader of the output, such as head, has closed it
         sys.exit(code if isinstance(code, int) else 0)
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -55,7 +55,7 @@ class Application(click.Group):
         except OptionError as e:
             ctx.exit(_failed(USAGE, str(e)))
         except UnicodeDecodeError as e:
-            ctx.exit(_failed(USAGE, f"A file is not UTF-8: {e.reason} at byte {e.start}"))
+            ctx.exit(_failed(USAGE, f"A file is not valid UTF-8: {e.reason} at byte {e.start}"))
         except KafkaLogError as e:
             ctx.exit(_failed(FAILED, str(e)))
 
@@ -70,11 +70,11 @@ def _failed(code: int, message: str) -> int:
 )
 @click.version_option(__version__)
 def kafkalog() -> None:
-    """Look into Kafka's log directories and clusters, and move consumer groups.
+    """Inspect Kafka log directories and clusters, and reset consumer groups.
 
-    PLACE is a log directory (a folder or a URI, no broker needed) or brokers, host:port[,host:port].
+    PLACE is a log directory (a folder or a URI; no broker is needed) or brokers: host:port[,host:port].
 
-    Exit codes: 0 fine, 1 damage or lag was found, 2 the command is wrong, 3 it could not be done.
+    Exit codes: 0 success, 1 damage or lag found, 2 wrong command, 3 failure.
     """
 
 

@@ -1,4 +1,4 @@
-"""``kafkalog offsets``: show, reset, export, import and delete what groups have committed."""
+"""``kafkalog offsets``: show, reset, export, import and delete the committed offsets of groups."""
 
 from __future__ import annotations
 
@@ -18,13 +18,15 @@ from pyspark_kafkalog.cli.show import group_option, offsets_of, topic_option
 from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.options.offsets_json import MAX_LONG
 
-_NOTHING_DONE = "Dry run: nothing was changed. Add --execute to do it."
+_NOTHING_DONE = "Dry run: nothing was changed. Add --execute to apply it."
 
-execute_option = click.option("--execute", is_flag=True, help="Do it. Without this, it is only shown.")
+execute_option = click.option(
+    "--execute", is_flag=True, help="Apply the change. Without this it is only shown."
+)
 
 
 class _ShownByDefault(click.Group):
-    """``offsets PLACE`` is ``offsets show PLACE``."""
+    """``offsets PLACE`` means ``offsets show PLACE``."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if args and args[0] not in self.commands and args[0] not in ("-h", "--help"):
@@ -34,9 +36,9 @@ class _ShownByDefault(click.Group):
 
 @click.group(cls=_ShownByDefault)
 def offsets() -> None:
-    """Show or change what groups have committed.
+    """Show or change the committed offsets of groups.
 
-    offsets PLACE is offsets show PLACE.
+    offsets PLACE means offsets show PLACE.
     """
 
 
@@ -46,7 +48,7 @@ def offsets() -> None:
 @topic_option
 @json_option
 def show(target: Target, groups: tuple[str, ...], topics: tuple[str, ...], as_json: bool) -> None:
-    """Each committed offset and how far behind the end it is."""
+    """Show each committed offset and its lag."""
     rows = offsets_of(target, groups, topics)
     if as_json:
         show_json(plain(rows))
@@ -75,30 +77,34 @@ def show(target: Target, groups: tuple[str, ...], topics: tuple[str, ...], as_js
 @on_place
 @click.option("--group", required=True, help="The consumer group.")
 @click.option(
-    "--topic", "topics", multiple=True, help="A topic, or partitions of it as orders:0,1; can be repeated."
+    "--topic", "topics", multiple=True, help="A topic, or partitions of it such as orders:0,1. Repeatable."
 )
-@click.option("--all-topics", is_flag=True, help="All partitions for which the group has committed.")
-@click.option("--to-earliest", is_flag=True, help="The first offsets that exist.")
-@click.option("--to-latest", is_flag=True, help="The ends.")
-@click.option("--to-current", is_flag=True, help="What is committed, and the ends where nothing is.")
+@click.option("--all-topics", is_flag=True, help="All partitions for which the group has committed offsets.")
+@click.option("--to-earliest", is_flag=True, help="The log start offsets.")
+@click.option("--to-latest", is_flag=True, help="The log end offsets.")
+@click.option(
+    "--to-current",
+    is_flag=True,
+    help="The committed offsets, or the log end offsets where nothing is committed.",
+)
 @click.option(
     "--to-datetime",
     metavar="TIME",
-    help="The first records from then on: 2026-01-31T12:00:00.000, in UTC"
-    " unless it has a zone; or milliseconds.",
+    help="The first records at or after this time, such as 2026-01-31T12:00:00.000 (UTC unless it has a"
+    " zone) or milliseconds since 1970.",
 )
 @click.option("--to-offset", type=click.IntRange(0, MAX_LONG), help="This offset.")
-@click.option("--shift-by", type=int, help="So many offsets on, or back if below 0.")
+@click.option("--shift-by", type=int, help="The committed offset plus this number, which may be negative.")
 @click.option(
     "--from-file",
     type=click.File(encoding="utf-8"),
-    help="What offsets export or kafka-consumer-groups --export wrote, or Spark's offsets as JSON.",
+    help="The offsets in this file: from offsets export or kafka-consumer-groups --export, or Spark's JSON.",
 )
 @click.option(
     "--large-messages",
     is_flag=True,
-    help="For readers that reassemble large messages: commit the safe offset, and name in the metadata"
-    " the first message that is wanted.",
+    help="For readers that reassemble large messages: commit the safe offset, with the first wanted"
+    " offset in the metadata.",
 )
 @execute_option
 @json_option
@@ -112,19 +118,21 @@ def reset(
     as_json: bool,
     **to: Any,
 ) -> None:
-    """Set where a group goes on.
+    """Set where a group continues.
 
-    As kafka-consumer-groups --reset-offsets: the group must be inactive, and offsets beyond the log
-    become the nearest that exist.
+    As with kafka-consumer-groups --reset-offsets, the group must be inactive, and offsets beyond the
+    log become the nearest that exist.
     """
     chosen = [name for name, value in to.items() if value is not None and value is not False]
     if len(chosen) != 1:
         names = ", ".join("--" + name.replace("_", "-") for name in to)
-        raise click.UsageError(f"Give one of {names}.")
+        raise click.UsageError(f"Give exactly one of {names}.")
     if to["from_file"] is not None:
         wanted = admin.parse(to["from_file"].read(), group=group)
         if topics or all_topics:
-            raise click.UsageError("--from-file names the partitions itself.")
+            raise click.UsageError(
+                "The file of --from-file names the partitions: leave out --topic and --all-topics."
+            )
         steps = admin.plan_import(target.place, target.groups, wanted)
     else:
         partitions = _partitions(target, topics, all_topics)
@@ -144,7 +152,7 @@ def reset(
     "kind",
     type=click.Choice(["json", "csv"]),
     default="json",
-    help="CSV is that of kafka-consumer-groups --export: without the group if one is named.",
+    help="CSV is the format of kafka-consumer-groups --export, without a group column for a single --group.",
 )
 def export(target: Target, groups: tuple[str, ...], topics: tuple[str, ...], kind: str) -> None:
     """Print offsets for import."""
@@ -156,13 +164,13 @@ def export(target: Target, groups: tuple[str, ...], topics: tuple[str, ...], kin
 @offsets.command("import")
 @on_place
 @click.argument("file", type=click.File(encoding="utf-8"))
-@click.option("--group", help="The group, where the file names none; where it does, the only one to import.")
+@click.option("--group", help="The group, if FILE names none; otherwise the only group to import.")
 @execute_option
 @json_option
 def import_(target: Target, file: Any, group: str | None, execute: bool, as_json: bool) -> None:
-    """Commit the offsets of FILE.
+    """Commit the offsets in FILE.
 
-    It is of export, of kafka-consumer-groups --export, or Spark's offsets as JSON.
+    FILE comes from offsets export or kafka-consumer-groups --export, or holds Spark's offsets as JSON.
     """
     wanted = admin.parse(file.read(), group=group)
     steps = admin.plan_import(target.place, target.groups, wanted)
@@ -172,9 +180,11 @@ def import_(target: Target, file: Any, group: str | None, execute: bool, as_json
 @offsets.command()
 @on_place
 @click.option("--group", required=True, help="The consumer group.")
-@click.option("--topic", "topics", multiple=True, help="As for reset.")
-@click.option("--all-topics", is_flag=True, help="All that the group has committed.")
-@click.option("--whole-group", is_flag=True, help="The group itself, with all that is known of it.")
+@click.option(
+    "--topic", "topics", multiple=True, help="A topic, or partitions of it such as orders:0,1. Repeatable."
+)
+@click.option("--all-topics", is_flag=True, help="All committed offsets of the group.")
+@click.option("--whole-group", is_flag=True, help="The group itself, with all its offsets.")
 @execute_option
 @json_option
 def delete(
@@ -186,13 +196,16 @@ def delete(
     execute: bool,
     as_json: bool,
 ) -> None:
-    """Forget what a group has committed."""
+    """Delete committed offsets of a group."""
     if whole_group and (topics or all_topics):
-        raise click.UsageError("--whole-group has all topics.")
-    admin.groups(target.groups, [group])  # to say so if there is no such group
+        raise click.UsageError("--whole-group covers all topics: leave out --topic and --all-topics.")
+    admin.groups(target.groups, [group])  # fails if there is no such group
     partitions = None if whole_group else _partitions(target, topics, all_topics)
     committed = target.groups.committed(group, partitions)
-    rows = [{"group": group, **its._asdict(), "offset": committed[its].offset} for its in sorted(committed)]
+    rows = [
+        {"group": group, **partition._asdict(), "offset": committed[partition].offset}
+        for partition in sorted(committed)
+    ]
     if execute and whole_group:
         admin.delete_group(target.groups, group)
     elif execute:
@@ -225,11 +238,11 @@ def _goal(name: str, value: Any) -> tuple[ResetTo, int]:
 
 
 def parse_time(text: str) -> int:
-    """Milliseconds of an ISO time, in UTC if it has no zone, or of a number of them."""
+    """Milliseconds since 1970, from an ISO time (UTC if it has no zone) or from their number."""
     text = text.strip()
     if re.fullmatch("[0-9]{1,18}", text, re.ASCII):
         return int(text)
-    # Before Python 3.11 it knows neither Z, nor zones without a colon, nor one or two digits of a fraction.
+    # Before Python 3.11 fromisoformat rejects Z, zones without a colon and fractions of one or two digits.
     iso = re.sub(
         r"([+-][0-9]{2})([0-9]{2})?\Z", lambda m: f"{m[1]}:{m[2] or '00'}", text.replace("Z", "+00:00")
     )
@@ -239,7 +252,7 @@ def parse_time(text: str) -> int:
         time = datetime.fromisoformat(iso)
         return int((time if time.tzinfo else time.replace(tzinfo=timezone.utc)).timestamp() * 1000)
     except (ValueError, OverflowError):
-        raise click.UsageError(f"{text!r} is no time, such as 2026-01-31T12:00:00.000Z.") from None
+        raise click.UsageError(f"Expected a time such as 2026-01-31T12:00:00.000Z, got {text!r}.") from None
 
 
 def _carry_out(target: Target, steps: Sequence[ResetStep], *, execute: bool, as_json: bool) -> None:
@@ -250,7 +263,10 @@ def _carry_out(target: Target, steps: Sequence[ResetStep], *, execute: bool, as_
     else:
         show_table(
             ["GROUP", "TOPIC", "PARTITION", "CURRENT", "NEW", "NOTE"],
-            [(its.group, its.topic, its.partition, its.current, its.offset, its.note) for its in steps],
+            [
+                (step.group, step.topic, step.partition, step.current, step.offset, step.note)
+                for step in steps
+            ],
         )
     if not execute:
         click.echo(_NOTHING_DONE, err=True)

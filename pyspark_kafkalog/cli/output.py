@@ -1,4 +1,4 @@
-"""How results are shown: tables for people, JSON for programs, a progress bar on a terminal."""
+"""Prints results: tables for people, JSON for programs, a progress bar on a terminal."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ import click
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
-json_option = click.option("--json", "as_json", is_flag=True, help="JSON instead of a table.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 
 
 def show_json(value: Any) -> None:
-    """A value as one JSON document."""
+    """Print a value as one JSON document."""
     click.echo(json.dumps(value, indent=2))
 
 
 def show_table(titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Rows under titles: numbers to the right, None as a dash.
+    """Print rows under titles: numbers right-aligned, None as a dash.
 
-    A pipe, or a terminal that is too narrow, gets plain text, one line a row and nothing cut off.
+    A pipe or a narrow terminal gets plain text, one line per row, with nothing cut off.
     """
     from rich.box import SIMPLE_HEAD
     from rich.cells import cell_len
@@ -55,26 +55,26 @@ def show_table(titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
 
 
 def cell(value: Any) -> str:
-    """One value of a table, with nothing in it that a terminal would obey."""
+    """One value of a table, without control characters that a terminal would act on."""
     if value is None:
         return "-"
     return printable(str(value))
 
 
 def printable(text: str) -> str:
-    """``text`` with an escape for each character that would not be seen."""
+    """``text`` with an escape for each unprintable character."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def one_line(text: str) -> str:
-    """``text`` with no line break, and as :func:`printable`."""
+    """``text`` on one line, and :func:`printable`."""
     return printable(" ".join(text.split()))
 
 
 def time_text(ms: int | None) -> str | None:
-    """A timestamp in UTC; as its number where no date is that far."""
+    """A timestamp in UTC; as a number if it is beyond the range of dates."""
     if ms is None:
         return None
     try:
@@ -84,7 +84,7 @@ def time_text(ms: int | None) -> str | None:
 
 
 def size_text(size: int | None) -> str | None:
-    """Bytes with a unit of which there are less than 1024."""
+    """A size in the largest unit that leaves at least 1 of it."""
     if size is None:
         return None
     amount, unit = float(size), "B"
@@ -99,7 +99,7 @@ def size_text(size: int | None) -> str | None:
 def progress(
     doing: str, total: int | None, *, in_bytes: bool = False, hidden: bool = False
 ) -> Iterator[Callable[[int], None]]:
-    """A bar on stderr, if that is a terminal; yields what is to be told of each bit that is done."""
+    """Show a progress bar on stderr if that is a terminal; yields the function that advances it."""
     if hidden or not sys.stderr.isatty():
         yield lambda done: None
         return

@@ -1,4 +1,4 @@
-"""The place that a command is about, and how it is reached."""
+"""The place that a command works on, and the options to reach it."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from pyspark_kafkalog.admin.opening import groups_of, place_of
 from pyspark_kafkalog.admin.partitions import partitions_of
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.model import GroupOffsets, Place, TopicPartition, check_topic
-from pyspark_kafkalog.options.kafka_names import SERVERS
 from pyspark_kafkalog.options.properties import parse_properties
 from pyspark_kafkalog.options.settings import Selection
+from pyspark_kafkalog.options.table import SERVERS
 
 _HOST = r"(?:(?:PLAINTEXT|SSL|SASL_PLAINTEXT|SASL_SSL)://)?(?:\[[0-9a-fA-F:.%\w-]+\]|[\w.-]+):[0-9]{1,5}"
 _BROKERS = re.compile(rf"{_HOST}(?:,{_HOST})*", re.ASCII)
-_OF_CONSUMERS = {
+_UNUSED_PROPERTIES = {
     "bootstrap.servers",
     "group.id",
     "auto.offset.reset",
@@ -31,12 +31,12 @@ _OF_CONSUMERS = {
     "key.deserializer",
     "value.deserializer",
 }
-"""Of a client's properties those that are of no use here, and no harm."""
+"""Properties of consumers that have no use here and do no harm."""
 _PARTITION = re.compile(r"(?P<topic>.+)[-:](?P<partition>[0-9]{1,9})", re.DOTALL)
 
 
 class Target:
-    """The place that a command names. It is opened when it is first asked."""
+    """The place that a command names, opened on first use."""
 
     def __init__(self, options: dict[str, str]) -> None:
         self._options = options
@@ -51,7 +51,7 @@ class Target:
 
 
 def on_place(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the argument PLACE, ``-o`` and ``--config``; it gets a :class:`Target` for them."""
+    """Add the argument PLACE and the options ``-o`` and ``--config``; the command gets a :class:`Target`."""
 
     @click.argument("place", metavar="PLACE")
     @click.option(
@@ -60,12 +60,12 @@ def on_place(command: Callable[..., Any]) -> Callable[..., Any]:
         "given",
         metavar="NAME=VALUE",
         multiple=True,
-        help="A setting of clients, such as kafka.security.protocol=SSL; can be repeated.",
+        help="A client setting, such as kafka.security.protocol=SSL. Repeatable.",
     )
     @click.option(
         "--config",
         type=click.File(encoding="utf-8"),
-        help="Client properties, as Kafka's tools take them with --command-config.",
+        help="A file of client properties, like --command-config of Kafka's tools.",
     )
     @functools.wraps(command)
     def with_target(place: str, given: tuple[str, ...], config: Any, **rest: Any) -> Any:
@@ -76,12 +76,12 @@ def on_place(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def options_for(place: str, given: tuple[str, ...], properties: dict[str, str]) -> dict[str, str]:
-    """The options of a reader for the place that a command names; what is ``given`` beats properties."""
-    options = {f"kafka.{name}": text for name, text in properties.items() if name not in _OF_CONSUMERS}
+    """The reader options for the place that a command names; ``given`` takes precedence over properties."""
+    options = {f"kafka.{name}": text for name, text in properties.items() if name not in _UNUSED_PROPERTIES}
     for item in given:
-        name, is_there, text = item.partition("=")
-        if not is_there or not name.strip():
-            raise click.BadParameter("it is no NAME=VALUE", param_hint="'-o'")
+        name, equals, text = item.partition("=")
+        if not equals or not name.strip():
+            raise click.BadParameter("expected NAME=VALUE", param_hint="'-o'")
         options[name.strip()] = text
     if _is_folder(place):
         options["path"] = json.dumps([place])  # its name may have commas
@@ -98,7 +98,7 @@ def _is_folder(place: str) -> bool:
 
 
 def selection(topics: tuple[str, ...]) -> Selection:
-    """The topics of ``--topic``; all if there are none."""
+    """The topics of ``--topic``; all topics without it."""
     named = dict.fromkeys(check_topic(topic) for topic in topics)
     return Selection(topics=tuple(named)) if named else Selection()
 
@@ -107,26 +107,28 @@ def named_partitions(place: Place, names: tuple[str, ...]) -> list[TopicPartitio
     """The partitions of ``topic`` or ``topic:0,1``, as kafka-consumer-groups takes them."""
     found: dict[TopicPartition, None] = {}
     for name in names:
-        topic, has_numbers, numbers = name.partition(":")
+        topic, colon, numbers = name.partition(":")
         check_topic(topic)
-        if not has_numbers:
+        if not colon:
             found.update(dict.fromkeys(partitions_of(place, Selection(topics=(topic,)))))
             continue
         for number in numbers.split(","):
             if not re.fullmatch("[0-9]{1,9}", number.strip(), re.ASCII):
-                raise OptionError(f"Expected a topic, or a topic and partitions as orders:0,1, not {name!r}")
+                raise OptionError(
+                    f"Expected a topic, or a topic and partitions such as orders:0,1, got {name!r}"
+                )
             found[TopicPartition(topic, int(number))] = None
     return sorted(found)
 
 
 def one_partition(place: Place, name: str | None) -> TopicPartition:
-    """The partition ``orders-0`` or ``orders:0``; without a name the only one that there is."""
+    """The partition ``orders-0`` or ``orders:0``; without a name, the only partition there is."""
     if name is None:
-        every = partitions_of(place)
-        if len(every) != 1:
-            raise click.UsageError(f"There are {len(every)} partitions: name one, such as orders-0.")
-        return every[0]
+        partitions = partitions_of(place)
+        if len(partitions) != 1:
+            raise click.UsageError(f"Name one of the {len(partitions)} partitions, such as orders-0.")
+        return partitions[0]
     match = _PARTITION.fullmatch(name)
     if match is None:
-        raise click.UsageError(f"{name!r} is no partition, such as orders-0.")
+        raise click.UsageError(f"Expected a partition such as orders-0, got {name!r}.")
     return TopicPartition(check_topic(match["topic"]), int(match["partition"]))

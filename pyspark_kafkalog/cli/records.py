@@ -1,4 +1,4 @@
-"""``kafkalog dump`` and ``verify``, which read records and so load the codec."""
+"""``kafkalog dump`` and ``kafkalog verify``, which read records and so load the codec."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ if TYPE_CHECKING:
 @click.command()
 @on_place
 @click.argument("partition", required=False)
-@click.option("--from", "start", type=click.IntRange(0, MAX_LONG), default=0, help="The first offset.")
+@click.option("--from", "start", type=click.IntRange(0, MAX_LONG), default=0, help="Start at this offset.")
 @click.option(
-    "--to", "end", type=click.IntRange(0, MAX_LONG), default=MAX_LONG, help="The offset to end before."
+    "--to", "end", type=click.IntRange(0, MAX_LONG), default=MAX_LONG, help="End before this offset."
 )
-@click.option("--records", is_flag=True, help="The records, too, not just the batches.")
-@click.option("--json", "as_json", is_flag=True, help="JSON, one object a line.")
+@click.option("--records", is_flag=True, help="Show the records, too, not only the batches.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, one object per line.")
 @click.pass_context
 def dump(
     ctx: click.Context,
@@ -54,13 +54,14 @@ def dump(
     records: bool,
     as_json: bool,
 ) -> None:
-    """Record batches as they are stored.
+    """Show record batches as stored.
 
-    Of PARTITION, such as orders-0, as Kafka's DumpLogSegments tells them. Exits with 1 if some can't be read.
+    PARTITION is, for example, orders-0. The output is that of Kafka's DumpLogSegments. Exits with 1 if
+    a batch can't be read.
     """
     damaged = False
 
-    def tell(error: CorruptRecordError) -> None:
+    def report(error: CorruptRecordError) -> None:
         nonlocal damaged
         damaged = True
         click.echo(f"kafkalog: {one_line(str(error))}", err=True)
@@ -72,9 +73,9 @@ def dump(
         OffsetRange(0, 0) if bounds is None else OffsetRange(bounds.log_start_offset, bounds.high_watermark)
     )
     position, stop = wanted.within(existing)
-    # What is printed on the same terminal is progress enough.
+    # Output on the same terminal shows the progress already.
     with progress("Offsets", stop - position, hidden=sys.stdout.isatty()) as done:
-        for batch in admin.dump(target.place, chosen, wanted, records=records, on_corrupt=tell):
+        for batch in admin.dump(target.place, chosen, wanted, records=records, on_corrupt=report):
             damaged = damaged or not batch.is_valid
             _show_json_line(batch) if as_json else _show_batch(batch)
             done(max(0, batch.last_offset + 1 - position))
@@ -89,18 +90,18 @@ def dump(
 @json_option
 @click.pass_context
 def verify(ctx: click.Context, target: Target, topics: tuple[str, ...], as_json: bool) -> None:
-    """Read all, and tell what is damaged.
+    """Read everything and report damage.
 
-    Checksums, framing, offsets and contents of all record batches, internal topics too; of a directory
-    also the indexes. Exits with 1 for damage.
+    Checks the checksum, framing, offsets and content of every record batch, internal topics included,
+    and the indexes of a directory. Exits with 1 if it finds damage.
     """
-    with _without_warnings():  # a torn tail is told below
+    with _without_warnings():  # a torn tail is reported below
         partitions = admin.partitions_of(target.place, selection(topics), internal=True)
         sizes = target.place.stored_sizes(partitions)
         total = sum(size.size_bytes for size in sizes.values()) if sizes else None
         with progress("Verifying", total, in_bytes=True) as done:
             found = list(admin.verify(target.place, partitions, progress=done))
-    damages = [damage for its in found for damage in its.damages]
+    damages = [damage for partition in found for damage in partition.damages]
     if as_json:
         show_json({"partitions": plain(found), "damages": len(damages)})
     else:
@@ -108,14 +109,14 @@ def verify(ctx: click.Context, target: Target, topics: tuple[str, ...], as_json:
             ["TOPIC", "PARTITION", "BATCHES", "RECORDS", "SIZE", "DAMAGES"],
             [
                 (
-                    its.topic,
-                    its.partition,
-                    its.batches,
-                    its.records,
-                    size_text(its.size_bytes),
-                    len(its.damages),
+                    partition.topic,
+                    partition.partition,
+                    partition.batches,
+                    partition.records,
+                    size_text(partition.size_bytes),
+                    len(partition.damages),
                 )
-                for its in found
+                for partition in found
             ],
         )
         for damage in damages:
@@ -138,11 +139,11 @@ def _without_warnings() -> Iterator[None]:
 
 
 _TOOLS_NAMES = {"compression": "compresscodec", "isValid": "isvalid"}
-"""DumpLogSegments' own, where they are others."""
+"""Names of DumpLogSegments that differ from ours."""
 
 
 def _show_batch(batch: DumpedBatch) -> None:
-    """As DumpLogSegments prints it, on a line of its own, records on lines that begin with a bar."""
+    """Print a batch on one line, as DumpLogSegments does, and each record on a line after a bar."""
     fields = plain(replace(batch, records=None))
     for name in ("topic", "partition", "records"):
         del fields[name]

@@ -10,19 +10,17 @@ from pyspark_kafkalog.admin.rows import plain
 from pyspark_kafkalog.cli.output import json_option, progress, show_json, show_table, size_text, time_text
 from pyspark_kafkalog.cli.place import Target, on_place, selection
 
-topic_option = click.option("--topic", "topics", multiple=True, help="Only this topic; can be repeated.")
-group_option = click.option(
-    "--group", "groups", multiple=True, help="Only this consumer group; can be repeated."
-)
+topic_option = click.option("--topic", "topics", multiple=True, help="Only this topic. Repeatable.")
+group_option = click.option("--group", "groups", multiple=True, help="Only this consumer group. Repeatable.")
 
 
 @click.command()
 @on_place
 @topic_option
-@click.option("--internal", is_flag=True, help="Internal topics, too, such as __consumer_offsets.")
+@click.option("--internal", is_flag=True, help="Show internal topics, too, such as __consumer_offsets.")
 @json_option
 def topics(target: Target, topics: tuple[str, ...], internal: bool, as_json: bool) -> None:
-    """Partitions with their bounds, sizes and timestamps."""
+    """Show partitions with their bounds, sizes and timestamps."""
     rows = admin.topics(target.place, selection(topics), internal=internal)
     if as_json:
         show_json(plain(rows))
@@ -61,10 +59,10 @@ def topics(target: Target, topics: tuple[str, ...], internal: bool, as_json: boo
 @click.command()
 @on_place
 @group_option
-@click.option("--members", is_flag=True, help="A line for each member and what is assigned to it.")
+@click.option("--members", is_flag=True, help="Show each member and its assigned partitions.")
 @json_option
 def groups(target: Target, groups: tuple[str, ...], members: bool, as_json: bool) -> None:
-    """Consumer groups with their states."""
+    """Show consumer groups and their states."""
     rows = admin.groups(target.groups, groups or None)
     if as_json:
         show_json(plain(rows))
@@ -72,9 +70,15 @@ def groups(target: Target, groups: tuple[str, ...], members: bool, as_json: bool
         show_table(
             ["GROUP", "MEMBER", "CLIENT", "HOST", "PARTITIONS"],
             [
-                (row.group_id, its.member_id, its.client_id, its.host, ", ".join(map(str, its.partitions)))
+                (
+                    row.group_id,
+                    member.member_id,
+                    member.client_id,
+                    member.host,
+                    ", ".join(map(str, member.partitions)),
+                )
                 for row in rows
-                for its in row.members
+                for member in row.members
             ],
         )
     else:
@@ -98,7 +102,7 @@ def groups(target: Target, groups: tuple[str, ...], members: bool, as_json: bool
 @on_place
 @group_option
 @topic_option
-@click.option("--max-lag", type=click.IntRange(0), help="Exit with 1 if a group is further behind.")
+@click.option("--max-lag", type=click.IntRange(0), help="Exit with 1 if the lag of a group is above this.")
 @json_option
 @click.pass_context
 def lag(
@@ -109,7 +113,7 @@ def lag(
     max_lag: int | None,
     as_json: bool,
 ) -> None:
-    """How far behind each group is, in offsets."""
+    """Show the lag of each group, in offsets."""
     rows = admin.lags(offsets_of(target, groups, topics))
     total = admin.total_lag(rows)
     if as_json:
@@ -125,7 +129,7 @@ def lag(
 
 
 def offsets_of(target: Target, groups: tuple[str, ...], topics: tuple[str, ...]) -> list[GroupOffset]:
-    """What groups have committed; all groups if none is named."""
+    """The committed offsets of these groups; of all groups if none is named."""
     names = groups or target.groups.group_ids()
     with progress("Groups", len(set(names))) as done:
         return admin.group_offsets(

@@ -1,6 +1,6 @@
-"""Arrow columns as the plain arrays that the writing kernels take.
+"""Arrow columns as the plain arrays that the write kernels take.
 
-Element i of each array belongs to row i, also where the column is a slice of a
+Element i of each array belongs to row i, even if the column is a slice of a
 longer one. An empty validity array means that nothing is null.
 """
 
@@ -13,7 +13,7 @@ import pyarrow as pa
 def binary_column(column: pa.Array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Offsets, validity and bytes of a binary or string column."""
     if not (pa.types.is_binary(column.type) or pa.types.is_string(column.type)):
-        raise TypeError(f"Expected a binary or string column, not {column.type}")
+        raise TypeError(f"Expected a binary or string column, got {column.type}")
     data = column.buffers()[2]
     return _offsets(column), _validity(column), np.frombuffer(data or b"", np.uint8)
 
@@ -26,7 +26,7 @@ def list_column(column: pa.ListArray) -> tuple[np.ndarray, np.ndarray]:
 def int64_column(column: pa.Array) -> np.ndarray:
     """Values of an int64 column without nulls."""
     if not pa.types.is_int64(column.type):
-        raise TypeError(f"Expected an int64 column, not {column.type}")
+        raise TypeError(f"Expected an int64 column, got {column.type}")
     return np.frombuffer(column.buffers()[1] or b"", np.int64)[column.offset :][: len(column)]
 
 

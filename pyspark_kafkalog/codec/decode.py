@@ -14,20 +14,21 @@ from pyspark_kafkalog.codec.format import MAX_HEADERS, NO_PRODUCER_ID
 from pyspark_kafkalog.codec.indexing import Damage, DamageError, DecodeLimits, Indexed, Indexer, damage_at
 from pyspark_kafkalog.codec.isolation import Visibility
 from pyspark_kafkalog.codec.rows import MAX_TIMESTAMP, RowColumns
-from pyspark_kafkalog.codec.walk import Batches, WalkStatus, find_batch, walk
+from pyspark_kafkalog.codec.walk import Batches, WalkStatus, batches_of, find_batch, walk
 from pyspark_kafkalog.errors import CorruptRecordError
-from pyspark_kafkalog.model import OffsetRange, OnCorrupt, Origin, TopicPartition
+from pyspark_kafkalog.model import OffsetRange, OnCorrupt, Origin, Slice, TopicPartition
 
 __all__ = ["DecodeLimits", "Decoded", "decode", "first_record_at"]
 
 _DEFAULT_LIMITS = DecodeLimits()
 _NO_ORIGIN = Origin()
+_NOT_A_BATCH = "Expected a record batch, got other bytes"
 _MAX_ARROW_BYTES = (1 << 31) - 1
 """What the 32-bit offsets of an Arrow binary column can reach."""
 
 
 class Decoded(NamedTuple):
-    """Some rows, maybe none, and the offset from which to read on after them."""
+    """Some rows, maybe none, and the offset at which to read on."""
 
     arrow_batch: pa.RecordBatch
     next_offset: int
@@ -44,26 +45,70 @@ def decode(
     origin: Origin = _NO_ORIGIN,
     on_corrupt: OnCorrupt | None = None,
 ) -> Iterator[Decoded]:
-    """The records of ``buffer`` within ``offsets``, in order of their offsets.
+    """The records of ``buffer`` within ``offsets``, in the order of their offsets, as Arrow batches.
 
-    The buffer holds consecutive batches of any format, also below and above ``offsets``. One
-    that is not all there at the end is left unread. Progress comes from the batches' headers, as
-    compaction, markers and aborted transactions leave no rows: whenever a batch was
-    consumed, the last ``next_offset`` is after it, but at most ``offsets.end``.
+    ``buffer`` holds bytes of a segment file, beginning with a record batch, or of a fetch response:
+    consecutive record batches and message sets (magic 0 to 2). They may reach below and above
+    ``offsets``. A record batch that is cut off at the end is left unread. Rows are copies of the bytes.
 
-    :param visible: what a read_committed reader may see; None for read_uncommitted.
-    :param schema: the columns to build, any of :data:`.rows.ROW_TYPES` in any order.
-    :param on_corrupt: told of each stretch of bytes left out; reading goes on at the next valid batch.
-    :raises CorruptRecordError: at the first invalid batch, after the rows before it, unless
-        ``on_corrupt`` is given. In any case at a record whose timestamp has no place in a
-        timestamp column that is asked for, as Spark's Kafka source does.
+    Yields ``(arrow_batch, next_offset)``. An Arrow batch has the columns of ``schema`` and one row for each
+    record; it may have no rows. ``next_offset`` is the offset to continue from. It comes from the headers
+    of record batches, since compaction, markers and aborted transactions leave offsets without rows. Once
+    a record batch was consumed, the last ``next_offset`` is after it, but at most ``offsets.end``. ::
+
+        from pathlib import Path
+
+        import pyarrow as pa
+        from pyspark_kafkalog import OffsetRange, TopicPartition, decode
+
+        segment = Path("/data/kafka-logs/orders-0/00000000000000000000.log")
+        for arrow_batch, next_offset in decode(
+            segment.read_bytes(),
+            topic_partition=TopicPartition("orders", 0),
+            offsets=OffsetRange(0, 1_000_000),
+            visible=None,
+            schema=pa.schema({"offset": pa.int64(), "value": pa.binary()}),
+        ):
+            print(arrow_batch.num_rows, next_offset)
+
+    :param buffer: bytes, or anything with Python's buffer protocol whose memory is contiguous.
+    :param topic_partition: the value of the columns ``topic`` and ``partition``, and the place in errors.
+    :param offsets: ``start`` is included, ``end`` is not.
+    :param visible: the aborted transactions that a read_committed reader must not see. Use one object for
+        all consecutive buffers of a partition, and end ``offsets`` at the last stable offset. None for
+        read_uncommitted. Control records are never rows.
+    :param schema: any of these columns in any order: ``key`` and ``value`` (binary), ``topic`` (string),
+        ``partition`` and ``timestampType`` (int32), ``offset`` (int64), ``timestamp`` (timestamp in
+        microseconds, UTC) and ``headers`` (list of ``element``: struct of ``key``, string, and ``value``,
+        binary). Only these are decoded.
+    :param limits: the largest Arrow batch and decompressed record batch, and whether checksums are verified.
+    :param origin: the file that ``buffer`` was read from, and its position there, for errors.
+    :param on_corrupt: called with an error for each stretch of bytes that is skipped; decoding continues
+        at the next valid record batch.
+    :raises CorruptRecordError: at the first invalid record batch, after the rows before it, unless
+        ``on_corrupt`` is given; always at a record whose timestamp does not fit the column
+        ``timestamp``, if that is in ``schema``, as in Spark's Kafka source.
+    :raises OptionError: if ``schema`` has another column or type.
     """
     reading = _Reading(buffer, topic_partition, offsets, visible, schema, limits, origin, on_corrupt)
-    position: int | None = 0
-    while position is not None:
-        position = yield from reading.rows(position)
-    if reading.next_offset > reading.told_offset:
-        yield Decoded(reading.columns.empty(), reading.next_offset)
+    yield from reading.all_rows(walk(buffer))
+
+
+def decode_slice(
+    piece: Slice,
+    *,
+    topic_partition: TopicPartition,
+    offsets: OffsetRange,
+    visible: Visibility | None,
+    schema: pa.Schema,
+    limits: DecodeLimits = _DEFAULT_LIMITS,
+    on_corrupt: OnCorrupt | None = None,
+) -> Iterator[Decoded]:
+    """What :func:`decode` gives for the bytes of a slice, whose headers are parsed already."""
+    reading = _Reading(
+        piece.buffer, topic_partition, offsets, visible, schema, limits, piece.origin, on_corrupt
+    )
+    yield from reading.all_rows(batches_of(piece))
 
 
 def first_record_at(
@@ -78,9 +123,9 @@ def first_record_at(
     """Offset and timestamp of the first record at or after ``timestamp`` (ms) and ``min_offset``, or None.
 
     Markers count, too, as in Kafka's FileRecords.searchForTimestamp. Batches whose greatest
-    timestamp is too low are not looked into.
+    timestamp is too low are skipped.
 
-    :raises CorruptRecordError: if a batch that had to be looked into, or the framing, is invalid.
+    :raises CorruptRecordError: if a batch that had to be read, or the framing, is invalid.
     """
     data = as_array(buffer)
     batches = walk(data)
@@ -94,7 +139,7 @@ def first_record_at(
                 if hits.size:
                     return tuple(found.table[[kernels.OFFSET, kernels.TIMESTAMP], hits[0]].tolist())
         if batches.status is WalkStatus.INVALID:
-            raise DamageError(Damage("Not a record batch", batches.end))
+            raise DamageError(Damage(_NOT_A_BATCH, batches.end))
     except DamageError as e:
         raise _error(e.damage, topic_partition, min_offset, origin) from None
     return None
@@ -123,12 +168,19 @@ class _Reading:
         self._on_corrupt = on_corrupt
         self.columns = RowColumns(schema, topic_partition, limits.max_rows)
         self.next_offset = offsets.start
-        self.told_offset = offsets.start
+        self.reported_offset = offsets.start
         """The next offset that the caller knows of."""
 
-    def rows(self, position: int) -> Generator[Decoded, None, int | None]:
-        """The wanted rows of the batches from ``position`` on; returns where to walk on, None if nowhere."""
-        batches = walk(self._data, position)
+    def all_rows(self, batches: Batches) -> Iterator[Decoded]:
+        """The wanted rows of a buffer that begins with ``batches``."""
+        position = yield from self._rows(batches)
+        while position is not None:
+            position = yield from self._rows(walk(self._data, position))
+        if self.next_offset > self.reported_offset:
+            yield Decoded(self.columns.empty(), self.next_offset)
+
+    def _rows(self, batches: Batches) -> Generator[Decoded, None, int | None]:
+        """The wanted rows of ``batches``; returns where to walk on, None at the end."""
         row = int(np.searchsorted(np.maximum.accumulate(batches.last_offset), self.next_offset))
         stop, damage = self._stop(batches, row)
         wanted = self._wanted(batches, row, stop)
@@ -152,18 +204,18 @@ class _Reading:
                 return found
 
     def _leave_out(self, damage: Damage, batches: Batches) -> int | None:
-        """Tell of the damage, and return where the next valid batch begins; None if there is none."""
+        """Report the damage, and return where the next valid batch begins; None if there is none."""
         if self._on_corrupt is None:
             raise self._error(damage) from None
         found = self._next_valid(damage, batches)
         size = (self._data.size if found is None else found) - damage.position
-        self._on_corrupt(self._error(damage._replace(message=f"Left out {size} bytes: {damage.message}")))
+        self._on_corrupt(self._error(damage._replace(message=f"Skipped {size} bytes: {damage.message}")))
         return found
 
     def _next_valid(self, damage: Damage, batches: Batches) -> int | None:
-        """Sought behind the damaged batch first, and only then inside.
+        """Where the next valid batch begins: after the damaged one, or else inside it.
 
-        There a record's value may hold bytes of batches that never were in this log.
+        Inside, a record's value may hold bytes of batches that never were in this log.
         """
         if damage.after is not None:
             if damage.after == batches.end and batches.status is not WalkStatus.INVALID:
@@ -179,8 +231,8 @@ class _Reading:
     def _stop(self, batches: Batches, first: int) -> tuple[int, Damage | None]:
         """The end of the batches from ``first`` on that may be read, and what is wrong there.
 
-        Where offsets fall, either batch may be at fault, as the CRC does not cover its base offset:
-        the earlier one if it leapt and the later would fit without it.
+        Where offsets fall, either batch may be at fault, as the CRC does not cover the base offset. It is
+        the earlier one if that left a gap and the later would fit without it.
         """
         reaching = np.flatnonzero(batches.last_offset[first:] >= self._end - 1)
         stop = first + int(reaching[0]) if reaching.size else len(batches)
@@ -197,11 +249,11 @@ class _Reading:
             if row <= stop:
                 return row, damage_at(batches, row, "The offsets of batches do not rise")
         if not complete and stop == len(batches) and batches.status is WalkStatus.INVALID:
-            return stop, Damage("Not a record batch", batches.end)
+            return stop, Damage(_NOT_A_BATCH, batches.end)
         return stop, None
 
     def _wanted(self, batches: Batches, first: int, stop: int) -> np.ndarray:
-        """For each batch whether its records are rows: not markers, nor what the isolation level hides."""
+        """For each batch whether its records are rows: neither markers nor hidden by the isolation level."""
         is_control = batches.is_control
         wanted = ~is_control
         if self._visible is not None:
@@ -215,16 +267,16 @@ class _Reading:
         return wanted
 
     def _decoded(self, indexed: Indexed, batches: Batches) -> Iterator[Decoded]:
-        """Arrow batches of some records of ``batches``, cut as the limits say."""
+        """Arrow batches of some records of ``batches``, within the limits."""
         index = indexed.table
         rows = self._good_timestamps(index)
         first = 0
         for end in self._cuts(indexed, rows):
             last = end == index.shape[1]
             next_offset = indexed.next_offset if last else int(index[kernels.OFFSET, end - 1]) + 1
-            self.next_offset = self.told_offset = min(next_offset, self._end)
+            self.next_offset = self.reported_offset = min(next_offset, self._end)
             arrow_batch = self.columns.build(indexed.source, index[:, first:end], indexed.timestamp_type)
-            yield Decoded(arrow_batch, self.told_offset)
+            yield Decoded(arrow_batch, self.reported_offset)
             first = end
         if rows < index.shape[1]:
             offset, timestamp = index[[kernels.OFFSET, kernels.TIMESTAMP], rows].tolist()
@@ -239,8 +291,8 @@ class _Reading:
             )
 
     def _good_timestamps(self, index: np.ndarray) -> int:
-        """How many rows precede the first whose timestamp has no place in a column that is asked for."""
-        timestamps = index[kernels.TIMESTAMP]
+        """How many rows precede the first whose timestamp does not fit a requested column."""
+        timestamps: np.ndarray = index[kernels.TIMESTAMP]
         if not self.columns.has_timestamps or not timestamps.size:
             return timestamps.size
         if timestamps.min() >= -MAX_TIMESTAMP and timestamps.max() <= MAX_TIMESTAMP:
@@ -248,7 +300,7 @@ class _Reading:
         return int(np.argmax((timestamps < -MAX_TIMESTAMP) | (timestamps > MAX_TIMESTAMP)))
 
     def _cuts(self, indexed: Indexed, rows: int) -> Iterator[int]:
-        """Ends of the Arrow batches into which ``rows`` go; the index is within max_rows already."""
+        """Ends of the Arrow batches for the first ``rows``; the index is within max_rows already."""
         max_bytes = min(self._limits.max_bytes, _MAX_ARROW_BYTES)
         # A header takes two bytes at least.
         may_have_many_headers = self.columns.has_headers and indexed.size > 2 * MAX_HEADERS
@@ -264,8 +316,8 @@ class _Reading:
         while first < rows:
             fitting = int(np.searchsorted(ends, bytes_before + max_bytes, side="right"))
             if headers is not None:
-                most = headers_before + MAX_HEADERS
-                fitting = min(fitting, int(np.searchsorted(headers, most, side="right")))
+                allowed = headers_before + MAX_HEADERS
+                fitting = min(fitting, int(np.searchsorted(headers, allowed, side="right")))
             first = max(first + 1, fitting)
             bytes_before = int(ends[first - 1])
             headers_before = 0 if headers is None else int(headers[first - 1])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -24,39 +23,11 @@ from pyspark_kafkalog.codec.format import (
     TRANSACTIONAL_BIT,
 )
 from pyspark_kafkalog.errors import InvalidRecordError, RecordTooLargeError
-from pyspark_kafkalog.model import TopicPartition
+from pyspark_kafkalog.model import Encoded, EncodeSettings, TopicPartition
 
 _Columns: TypeAlias = tuple[Any, Any, Any, Any, Any, Any]
 _NO_HEADERS = (binary_column(pa.nulls(0, pa.binary())),) * 2
 _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-
-
-@dataclass(frozen=True, slots=True)
-class EncodeSettings:
-    """How records are put into batches; names and defaults are Kafka's.
-
-    ``batch_size`` bounds a batch before compression, in bytes, unless it holds a
-    single record; ``max_message_bytes`` bounds it as stored, and ``limit`` says what
-    sets that bound, for the user who meets it.
-    """
-
-    compression: str = "none"
-    batch_size: int = 16384
-    max_message_bytes: int = 1048588
-    limit: str = "the option max.message.bytes"
-    producer_id: int = -1
-    producer_epoch: int = -1
-    base_sequence: int = -1
-    transactional: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Encoded:
-    """Consecutive record batches: their bytes, and how many records and batches those are."""
-
-    data: np.ndarray
-    records: int
-    batches: int
 
 
 def encode(
@@ -72,7 +43,7 @@ def encode(
         optionally ``key`` (binary or string), and optionally ``headers``
         (list<struct<key: string, value: binary>>). Other columns are ignored.
     :param rows: int64 row numbers; None stands for all rows.
-    :param topic_partition: what the records are for, only named in errors.
+    :param topic_partition: where the records go, only named in errors.
     :return: batches whose base offsets count from 0; baseOffset and partitionLeaderEpoch
         lie outside the CRC, so that the append can set them.
     :raises InvalidRecordError: for a null or negative timestamp, a null header or header key.
@@ -82,10 +53,10 @@ def encode(
     if rows is None:
         rows = np.arange(records.num_rows, dtype=np.int64)
     record_sizes, starts, sizes = (np.empty(rows.size, np.int64) for _ in range(3))
-    status, found = kernels.plan(*columns, rows, settings.batch_size, record_sizes, starts, sizes)
+    status, count = kernels.plan(*columns, rows, settings.batch_size, record_sizes, starts, sizes)
     if status != kernels.OK:
-        raise _refused(status, int(rows[found]), records, topic_partition)
-    starts, sizes = starts[:found], sizes[:found]
+        raise _refused(status, int(rows[count]), records, topic_partition)
+    starts, sizes = starts[:count], sizes[:count]
     compression = COMPRESSION_NAMES.index(settings.compression)
     attributes = compression | (TRANSACTIONAL_BIT if settings.transactional else 0)
     data = allocate(int(sizes.sum()))
@@ -103,15 +74,15 @@ def encode(
     )
     if compression != NONE:
         data, sizes = _compressed(data, sizes, compression)
-    if found and sizes.max() > settings.max_message_bytes:
+    if count and sizes.max() > settings.max_message_bytes:
         raise RecordTooLargeError(
-            f"A record batch of {sizes.max()} bytes, over {settings.limit} = {settings.max_message_bytes}",
+            f"A record batch of {sizes.max()} bytes exceeds {settings.limit} = {settings.max_message_bytes}",
             topic_partition=topic_partition,
-            hint=f"Raise {settings.limit}, or lower batch.size if it is the larger one.",
+            hint=f"Raise {settings.limit}, or lower batch.size if that is larger.",
         )
     positions = np.cumsum(sizes) - sizes
     put_checksums(data, positions, sizes)
-    return Encoded(data, rows.size, found)
+    return Encoded(data, rows.size, count)
 
 
 def put_checksums(data: np.ndarray, positions: np.ndarray, sizes: np.ndarray) -> None:
@@ -142,7 +113,7 @@ def _compressed(data: np.ndarray, sizes: np.ndarray, compression: int) -> tuple[
 
 
 def _columns(records: pa.RecordBatch, topic_partition: TopicPartition) -> _Columns:
-    """What the kernels need to know of ``records``, in the order of their arguments."""
+    """``records`` as the first arguments of the kernels."""
     names = records.schema.names
     timestamps = records.column("timestamp")
     if timestamps.null_count:
@@ -172,10 +143,10 @@ def _refused(status: int, row: int, records: pa.RecordBatch, topic_partition: To
     if status == kernels.BAD_TIMESTAMP:
         timestamp = records.column("timestamp")[row].as_py()
         return InvalidRecordError(
-            f"Negative timestamp {timestamp}",
+            f"Timestamp {timestamp} is negative",
             topic_partition=topic_partition,
-            hint="A record's timestamp is milliseconds since 1970, or -1 for none.",
+            hint="Give milliseconds since 1970, or -1 for none.",
         )
     if status == kernels.RECORD_TOO_LARGE:
-        return RecordTooLargeError("A record takes more than 2 GiB", topic_partition=topic_partition)
-    return IndexError(f"No row {row} among {records.num_rows}")
+        return RecordTooLargeError("A record is larger than 2 GiB", topic_partition=topic_partition)
+    return IndexError(f"Expected a row number below {records.num_rows}, got {row}")

@@ -33,7 +33,7 @@ Sources: Kafka's ``DefaultRecordBatch``, ``DefaultRecord``, ``LegacyRecord``.
 from __future__ import annotations
 
 LOG_OVERHEAD = 12
-"""Bytes of the offset and the size that stand before every batch or message."""
+"""Bytes of the offset and the size before every batch or message."""
 HEADER_SIZE_UP_TO_MAGIC = 17
 """Bytes needed to tell the format and the size of a batch."""
 
@@ -65,7 +65,7 @@ MIN_SIZE_V0 = 26
 MIN_SIZE_V1 = 34
 
 MAX_HEADERS = 1 << 20
-"""Headers of a record that are read: Kafka has no limit, and a few KB can be made to hold any number."""
+"""The most headers of a record that is read: Kafka has no limit, and a few KB can claim any number."""
 
 COMPRESSION_MASK = 0x07
 LOG_APPEND_TIME_BIT = 0x08
@@ -85,7 +85,7 @@ NO_TIMESTAMP_TYPE, CREATE_TIME, LOG_APPEND_TIME = -1, 0, 1
 NO_PRODUCER_ID = -1
 
 CONTROL_ABORT, CONTROL_COMMIT = 0, 1
-"""The type in a control record's key (int16 version, int16 type); other types are not about transactions."""
+"""The type in a control record's key (int16 version, int16 type); other types don't end transactions."""
 CONTROL_TYPE = 2
 """Position of the type in a control record's key."""
 CONTROL_KEY_SIZE = 4

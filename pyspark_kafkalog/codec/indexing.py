@@ -9,8 +9,8 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from pyspark_kafkalog.codec import read_kernels as kernels
-from pyspark_kafkalog.codec.buffers import allocate
-from pyspark_kafkalog.codec.compression import JOINABLE, Stage, decompress_each, decompress_joined
+from pyspark_kafkalog.codec.buffers import Stage, allocate
+from pyspark_kafkalog.codec.compression import decompress_each
 from pyspark_kafkalog.codec.format import LOG_APPEND_TIME, MAX_HEADERS, RECORDS_V2
 from pyspark_kafkalog.codec.legacy import outer_messages, stage_message
 from pyspark_kafkalog.codec.walk import Batches, first_bad_checksum
@@ -18,6 +18,9 @@ from pyspark_kafkalog.errors import CorruptRecordError
 from pyspark_kafkalog.model import OffsetRange
 
 _Staged = TypeVar("_Staged")
+
+_ROOM_BEYOND = 1 << 20
+"""Bytes beyond :attr:`DecodeLimits.max_bytes` that the last batch may take before memory has to grow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +39,7 @@ class DecodeLimits:
 
 
 class Damage(NamedTuple):
-    """Bytes of the buffer that are no valid batch."""
+    """Bytes of the buffer that are not a valid batch."""
 
     message: str
     position: int
@@ -45,7 +48,7 @@ class Damage(NamedTuple):
 
 
 class DamageError(Exception):
-    """Says that damage was met. No frame that raises it has a name for it, which would make a cycle."""
+    """Carries damage to the caller. No frame that raises it keeps a name for it: that would make a cycle."""
 
     def __init__(self, damage: Damage) -> None:
         super().__init__(damage)
@@ -53,7 +56,7 @@ class DamageError(Exception):
 
 
 class Indexed(NamedTuple):
-    """Some consecutive records, maybe none. To be used up before the next, which takes the same memory."""
+    """Some consecutive records, maybe none. Use them up before the next ones, which take the same memory."""
 
     source: np.ndarray
     """The bytes in which keys, values and headers lie."""
@@ -72,11 +75,11 @@ class _Body(NamedTuple):
     table: np.ndarray
     """Regions or messages, see :mod:`.read_kernels`."""
     owners: np.ndarray
-    """For each of them the row of its batch in the walk."""
+    """For each of these the row of its batch in the walk."""
     batches: int
-    """How many batches these are of."""
+    """The number of batches."""
     damage: Damage | None
-    """Why the batch after them cannot be had."""
+    """Why the batch after them cannot be read."""
 
 
 class Indexer:
@@ -88,7 +91,7 @@ class Indexer:
         self._limits = limits
         columns = kernels.INDEX_COLUMNS
         self._index = allocate(columns * limits.max_rows, np.int64).reshape(columns, -1)
-        self._stage = Stage()
+        self._stage = Stage(limits.max_bytes + _ROOM_BEYOND)
         kinds = batches.timestamp_type * 2 + (batches.magic == 2)
         self._kind_ends = np.append(np.flatnonzero(np.diff(kinds)) + 1, len(batches))
         self._size_ends = np.cumsum(batches.size)
@@ -96,7 +99,7 @@ class Indexer:
     def index(self, first: int, stop: int, wanted: np.ndarray, offsets: OffsetRange) -> Iterator[Indexed]:
         """The records within ``offsets`` of the batches ``first`` to ``stop``, in order.
 
-        :param wanted: a bool for each batch of the walk; of the others only the checksum is looked at.
+        :param wanted: a bool for each batch of the walk; of the others only the checksum is verified.
         :raises DamageError: at the first batch that is invalid, after the records before it.
         """
         intact = row = first
@@ -112,14 +115,14 @@ class Indexer:
     def _group_end(self, row: int, stop: int) -> int:
         """End of the batches from ``row`` that have one format and timestamp type, not too large together."""
         of_a_kind = int(self._kind_ends[np.searchsorted(self._kind_ends, row, side="right")])
-        most = self._size_ends[row] - self._batches.size[row] + self._limits.max_bytes
-        small = int(np.searchsorted(self._size_ends, most, side="right"))
+        limit = self._size_ends[row] - self._batches.size[row] + self._limits.max_bytes
+        small = int(np.searchsorted(self._size_ends, limit, side="right"))
         return min(of_a_kind, max(small, row + 1), stop)
 
     def _index_group(
         self, row: int, end: int, wanted: np.ndarray, offsets: OffsetRange
     ) -> Generator[Indexed, None, int]:
-        """Index the batches ``row`` to ``end``, or fewer if they decompress to much; returns their end."""
+        """Index the batches ``row`` to ``end``, or fewer if their content is large; returns the end."""
         batches = self._batches
         rows = row + np.flatnonzero(wanted[row:end])
         self._stage.clear()
@@ -165,25 +168,18 @@ class Indexer:
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, Damage | None]:
         """The records ``data[start:end]`` of the batches ``rows``, or of as many as memory allows.
 
-        Returns the bytes in which they now lie, where those of each batch start and end, and what
-        is wrong with the next.
+        Returns the bytes that hold them, where those of each batch start and end, and what is wrong
+        with the next batch.
         """
-        compressions, most = self._batches.compression[rows], self._limits.max_decompressed_bytes
-        compression = int(compressions[0])
-        if compression in JOINABLE and (compressions == compression).all():
-            joined = decompress_joined(
-                compression,
-                self._data,
-                starts,
-                ends,
-                max_bytes=most,
-                enough=self._limits.max_bytes,
-                scratch=self._stage,
-            )
-            if joined is not None:
-                return *joined, None
-        each = decompress_each(compressions, self._data, starts, ends, max_bytes=most, stage=self._stage)
-        staged, damage = self._staged(rows, each)
+        staged_sizes = decompress_each(
+            self._batches.compression[rows],
+            self._data,
+            starts,
+            ends,
+            max_bytes=self._limits.max_decompressed_bytes,
+            stage=self._stage,
+        )
+        staged, damage = self._staged(rows, staged_sizes)
         bounds = np.array([0, *staged], np.int64)
         return self._stage.data, bounds[:-1], bounds[1:], damage
 
@@ -223,9 +219,9 @@ class Indexer:
         return staged, None
 
     def _without_invalid_large(self, body: _Body) -> _Body:
-        """``body`` up to its first invalid batch of those that are too large to be indexed in one step.
+        """``body`` up to the first invalid batch that is too large to be indexed in one step.
 
-        These are indexed in several, and no record may come out before its whole batch is known to be valid.
+        Such a batch takes several, and no record may come out before the whole batch is known to be valid.
         """
         for region in np.flatnonzero(body.table[kernels.RECORDS] > self._limits.max_rows).tolist():
             alone = np.ascontiguousarray(body.table[:, region : region + 1])
@@ -240,7 +236,7 @@ class Indexer:
         return body
 
     def _index_regions(self, body: _Body, offsets: OffsetRange) -> Iterator[tuple[np.ndarray, int]]:
-        """Index v2 records in steps of what the index holds, of whole batches where these fit it."""
+        """Index v2 records, a full index at a time, of whole batches where they fit."""
         region = record = at = 0
         status = kernels.FULL
         while status == kernels.FULL:
@@ -259,7 +255,7 @@ class Indexer:
             raise DamageError(self._invalid_record(body, region, record))
 
     def _index_messages(self, body: _Body, offsets: OffsetRange) -> Iterator[tuple[np.ndarray, int]]:
-        """Index v0 and v1 messages in steps of what the index holds."""
+        """Index v0 and v1 messages, a full index at a time."""
         message, messages = 0, body.table.shape[1]
         while message < messages:
             step = min(self._limits.max_rows, messages - message)
@@ -271,11 +267,11 @@ class Indexer:
                 raise DamageError(self._invalid_record(body, message, 0))
 
     def _invalid_record(self, body: _Body, part: int, record: int) -> Damage:
-        what = f"Record {record} of the batch is not valid, or has more than {MAX_HEADERS} headers"
-        return damage_at(self._batches, int(body.owners[part]), what)
+        message = f"Record {record} of the batch is invalid, or has more than {MAX_HEADERS} headers"
+        return damage_at(self._batches, int(body.owners[part]), message)
 
 
 def damage_at(batches: Batches, row: int, message: str) -> Damage:
-    """Damage of a batch that was walked."""
+    """Damage of a batch of the walk."""
     position = int(batches.position[row])
     return Damage(message, position, position + int(batches.size[row]))

@@ -1,4 +1,4 @@
-"""What a read_committed reader may see, as Kafka's consumer decides it (CompletedFetch, AbortedTxn)."""
+"""What a read_committed reader may see, decided as in Kafka's consumer (CompletedFetch, AbortedTxn)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MARKERS = DecodeLimits(max_rows=1000)
 class Visibility:
     """Which record batches of one partition belong to aborted transactions.
 
-    Of one producer's transactions only the latest that began at or before a batch can hold it.
+    Only the latest of a producer's transactions that began at or before a batch can hold it.
     """
 
     def __init__(self, aborted: Iterable[AbortedTransaction] = ()) -> None:
@@ -30,7 +30,7 @@ class Visibility:
         self.expect(aborted)
 
     def expect(self, aborted: Iterable[AbortedTransaction]) -> None:
-        """Add the aborted transactions of the next slice; those known already may be among them."""
+        """Add the aborted transactions of the next slice; some may be known already."""
         for transaction in aborted:
             key = transaction.producer_id, transaction.first_offset
             if key not in self._last_offsets:
@@ -46,10 +46,10 @@ class Visibility:
         return end is None or base_offset <= end
 
     def end_transaction(self, producer_id: int, offset: int) -> None:
-        """Take in a marker of the producer: a transaction whose last offset is not known, ends there.
+        """Take in a marker of the producer: a transaction whose last offset is unknown ends there.
 
-        Whichever its type: producers have one transaction at a time. So an abort marker that compaction
-        emptied is understood, too.
+        The marker's type does not matter, as a producer has one transaction at a time. So an abort marker
+        that compaction has emptied counts, too.
         """
         first_offset = self._latest(producer_id, offset)
         if first_offset is not None and self._last_offsets[producer_id, first_offset] is None:
@@ -63,23 +63,23 @@ class Visibility:
 
 
 class TransactionScan:
-    """The transactions of one partition as its batches and markers tell, where no ``.txnindex`` does."""
+    """The transactions of one partition by its batches and markers, where no ``.txnindex`` has them."""
 
     def __init__(self) -> None:
         self.open: dict[int, int] = {}
-        """First offset of each open transaction by producer id; a producer snapshot may add what it tells."""
+        """First offset of each open transaction by producer id; a producer snapshot may add some."""
         self.aborted: list[AbortedTransaction] = []
         """Aborted transactions, in the order of their markers."""
 
     @property
     def first_open_offset(self) -> int | None:
-        """First offset of the oldest transaction that is open; None if none is."""
+        """First offset of the oldest open transaction; None if none is open."""
         return min(self.open.values(), default=None)
 
     def add(self, buffer: Buffer, position: int = 0) -> Batches:
         """Take in the whole batches from ``position`` on, and return them; buffers come in order of offsets.
 
-        Data is not looked into and has no checksum verified; markers are and have.
+        The checksums of markers are verified, those of data batches are not.
 
         :raises CorruptRecordError: at an invalid marker, with its position in the buffer.
         """
@@ -100,7 +100,7 @@ class TransactionScan:
 
 
 def _abort_markers(data: np.ndarray, batches: Batches, markers: np.ndarray) -> set[int]:
-    """Offsets of the abort markers among ``markers``. One emptied by compaction has no data left to hide."""
+    """Offsets of the abort markers among ``markers``. One that compaction emptied has no data to hide."""
     if not markers.size:
         return set()
     chosen = batches.take(markers)
@@ -109,15 +109,15 @@ def _abort_markers(data: np.ndarray, batches: Batches, markers: np.ndarray) -> s
     aborts: set[int] = set()
     try:
         for found in Indexer(data, chosen, _MARKERS).index(0, len(chosen), wanted, offsets):
-            of_marker, key_at, key_size = found.table[[kernels.OFFSET, kernels.KEY_AT, kernels.KEY_SIZE]]
+            marker_offsets, key_at, key_size = found.table[[kernels.OFFSET, kernels.KEY_AT, kernels.KEY_SIZE]]
             too_short = np.flatnonzero(key_size < CONTROL_KEY_SIZE)
             if too_short.size:
-                row = int(np.searchsorted(chosen.last_offset, of_marker[too_short[0]]))
-                row = min(row, len(chosen) - 1)  # a record may claim an offset behind its batch
+                row = int(np.searchsorted(chosen.last_offset, marker_offsets[too_short[0]]))
+                row = min(row, len(chosen) - 1)  # a record may claim an offset after its batch
                 raise DamageError(damage_at(chosen, row, "The key of a marker is too short"))
             kinds = found.source[key_at[:, np.newaxis] + np.arange(CONTROL_TYPE, CONTROL_KEY_SIZE)]
             is_abort = kinds @ np.array([256, 1]) == CONTROL_ABORT
-            aborts.update(of_marker[is_abort].tolist())
+            aborts.update(marker_offsets[is_abort].tolist())
     except DamageError as e:
         raise CorruptRecordError(e.damage.message, position=e.damage.position) from None
     return aborts

@@ -1,8 +1,8 @@
 """The one way in which this package compiles: numba, explicit signatures, cached on disk.
 
-A compiled function reads what hostile bytes tell it to, so each one checks
-every length against its buffer and returns a status code; none raises, because
-an exception raised in compiled code leaks its arrays. Callers allocate.
+Compiled functions follow lengths in hostile bytes, so each one checks every length
+against its buffer and returns a status code. None raises, because an exception
+raised in compiled code leaks its arrays. Callers allocate.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 njit: Any = partial(numba.njit, _nrt=False)
-"""Without numba's runtime, whose counts of references to arrays took three quarters of an encoder's time."""
+"""Without numba's runtime, whose reference counts of arrays took three quarters of an encoder's time."""
 config: Any = numba.config
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -40,11 +40,11 @@ Integers: TypeAlias = Any
 def kernel(signature: Any) -> Callable[[Function], Function]:
     """Compile a function for ``signature`` when its module is imported, and keep the machine code on disk.
 
-    Where no place for the cache can be written (numba #7883) it is compiled anew.
+    Where the cache cannot be written (numba #7883) it is compiled anew.
     The cache does not tell checked code from unchecked, so NUMBA_BOUNDSCHECK turns it off.
     """
 
-    def compile_now(function: Function) -> Function:
+    def compile_now(function: Function) -> Any:
         if not config.BOUNDSCHECK:
             try:
                 return njit(signature, cache=True, nogil=True)(function)
@@ -57,26 +57,8 @@ def kernel(signature: Any) -> Callable[[Function], Function]:
 
 def inlined(function: Function) -> Function:
     """A part of kernels, compiled into each caller of its module, since the cache follows one file."""
-    return njit(forceinline=True)(function)
-
-
-@inlined
-def little_endian(data: Any, position: Integer, width: Integer) -> Integer:
-    """The little-endian integer in ``width`` bytes; 8 bytes come out signed.
-
-    For more than one module, although the cache follows one file: its meaning cannot change.
-    """
-    value = types.int64(0)
-    for i in range(width):
-        value |= types.int64(data[position + i]) << (8 * i)
-    return value
-
-
-@inlined
-def put_uint32(data: Any, position: Integer, value: Integer) -> None:
-    """Put the low 32 bits of ``value``, little-endian. For more than one module, as :func:`little_endian`."""
-    for i in range(4):
-        data[position + i] = (value >> (8 * i)) & 0xFF
+    compiled: Function = njit(forceinline=True)(function)
+    return compiled
 
 
 @intrinsic

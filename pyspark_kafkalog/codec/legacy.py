@@ -11,7 +11,8 @@ from __future__ import annotations
 import numpy as np
 
 from pyspark_kafkalog.codec import read_kernels as kernels
-from pyspark_kafkalog.codec.compression import Stage, decompress
+from pyspark_kafkalog.codec.buffers import Stage
+from pyspark_kafkalog.codec.compression import decompress
 from pyspark_kafkalog.codec.format import (
     COMPRESSION_MASK,
     KEY_SIZE_V0,
@@ -24,7 +25,7 @@ from pyspark_kafkalog.errors import CorruptRecordError
 
 
 def outer_messages(batches: Batches, rows: np.ndarray) -> np.ndarray:
-    """The table of messages (see :mod:`.read_kernels`) that the uncompressed ``rows`` of a walk are."""
+    """The uncompressed ``rows`` of a walk as a table of messages (see :mod:`.read_kernels`)."""
     table = np.empty((kernels.MESSAGE_COLUMNS, rows.size), np.int64)
     table[kernels.MESSAGE] = batches.position[rows]
     table[kernels.MESSAGE_SIZE] = batches.size[rows]
@@ -39,7 +40,7 @@ def stage_message(
 ) -> np.ndarray:
     """Put one message, or the messages of one wrapper, on ``stage``; their table, with positions there.
 
-    Their keys and values are not looked at.
+    Their keys and values are not checked.
 
     :raises CorruptRecordError: without a place, if a wrapper is not valid.
     """
@@ -61,9 +62,9 @@ def stage_message(
     table = outer_messages(inner, np.arange(len(inner)))
     table[kernels.MESSAGE_OFFSET] += _base(magic, offset, int(inner.last_offset[-1]))
     if table[kernels.MESSAGE_OFFSET, 0] < batches.base_offset[row]:
-        raise CorruptRecordError("The offsets in a compressed message set are not above those before it")
+        raise CorruptRecordError("The offsets in a compressed message set overlap those before it")
     if row + 1 < len(batches) and table[kernels.MESSAGE_OFFSET, -1] >= batches.base_offset[row + 1]:
-        raise CorruptRecordError("The offsets in a compressed message set are not below those after it")
+        raise CorruptRecordError("The offsets in a compressed message set overlap those after it")
     if attributes & LOG_APPEND_TIME_BIT and magic == 1:
         table[kernels.MESSAGE_TIMESTAMP] = np.where(
             inner.magic == 0, NO_TIMESTAMP, batches.max_timestamp[row]
@@ -78,17 +79,17 @@ def _wrapped(message: np.ndarray, magic: int) -> np.ndarray:
     at += 4 + max(int.from_bytes(data[at : at + 4], "big", signed=True), 0)
     size = int.from_bytes(data[at : at + 4], "big", signed=True)
     if at + 4 + size != len(data) or size < 0:
-        raise CorruptRecordError("A compressed message has no value that ends where it ends")
+        raise CorruptRecordError("The value of a compressed message does not end where the message ends")
     return message[at + 4 :]
 
 
 def _check_inner(inner: Batches) -> None:
     if inner.status is not WalkStatus.END:
-        raise CorruptRecordError("A compressed message set holds something that is no message")
+        raise CorruptRecordError("A compressed message set holds bytes that are not a message")
     if not len(inner):
         raise CorruptRecordError("A compressed message set is empty")
     if (inner.magic > 1).any() or inner.compression.any():
-        raise CorruptRecordError("A compressed message set holds a record batch or another compressed one")
+        raise CorruptRecordError("A compressed message set holds a record batch or another compressed set")
     if (np.diff(inner.last_offset) <= 0).any():
         raise CorruptRecordError("The offsets in a compressed message set do not rise")
 
@@ -100,6 +101,6 @@ def _base(magic: int, offset: int, last_inner: int) -> int:
     """
     if last_inner > offset and (magic == 0 or offset > 0):
         raise CorruptRecordError(
-            f"Offset {last_inner} in a compressed message set is above its last, {offset}"
+            f"Offset {last_inner} in a compressed message set is above its last offset {offset}"
         )
     return 0 if magic == 0 or offset == 0 else offset - last_inner

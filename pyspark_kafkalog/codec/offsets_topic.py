@@ -15,7 +15,7 @@ Both open with an int16. A key's is its type (0 and 1 are the same), a value's i
        group string, and maybe more
 
 From version 4 on values are flexible: compact lengths, tagged fields (KIP-482, KIP-915). A record
-with a null value is a tombstone. Later types are of share and streams groups and not read here.
+with a null value is a tombstone. Later types belong to share and streams groups and are not read here.
 
 Sources: Kafka's ``OffsetCommitKey.json``, ``OffsetCommitValue.json``, ``GroupMetadataValue.json``,
 ``ConsumerGroupMemberMetadataValue.json``, ``GroupCoordinatorRecordHelpers``.
@@ -35,7 +35,7 @@ OFFSETS_TOPIC = "__consumer_offsets"
 
 OFFSET_COMMIT, GROUP_METADATA = 1, 2
 CONSUMER_GROUP, CONSUMER_MEMBER = 3, 5
-"""Types of a KIP-848 group's own key and of each of its members'."""
+"""Key types of a KIP-848 group and of its members."""
 
 _MAX_OFFSET_VERSION = _MAX_GROUP_VERSION = 4
 _FLEXIBLE_VERSION = 4
@@ -49,9 +49,9 @@ class CoordinatorKey(NamedTuple):
     type: int
     group: str
     partition: TopicPartition | None = None
-    """Of an offset commit."""
+    """Only in the key of an offset commit."""
     member_id: str = ""
-    """Of a KIP-848 group's member."""
+    """Only in the key of a KIP-848 group's member."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +68,12 @@ class ClassicMember:
     assignment: bytes = b""
 
     def subscribed_topics(self) -> tuple[str, ...]:
-        """:raises CorruptRecordError: if the subscription is not a consumer's."""
+        """:raises CorruptRecordError: if no consumer wrote the subscription."""
         data = _Bytes(self.subscription, 2)
         return tuple(data.array(data.string))
 
     def assigned_partitions(self) -> tuple[TopicPartition, ...]:
-        """:raises CorruptRecordError: if the assignment is not a consumer's."""
+        """:raises CorruptRecordError: if no consumer wrote the assignment."""
         if not self.assignment:
             return ()
         data = _Bytes(self.assignment, 2)
@@ -94,14 +94,14 @@ class ClassicGroup:
 
 
 class ConsumerMember(NamedTuple):
-    """What is known of a member of a KIP-848 group without the other records of it."""
+    """What one record says of a member of a KIP-848 group."""
 
     client_id: str
     client_host: str
 
 
 def offsets_partition(group: str, partitions: int) -> int:
-    """Which partition of the topic a group's records are in: Java's String.hashCode, made positive."""
+    """The partition of the topic with a group's records: by Java's String.hashCode, made positive."""
     code = 0
     units = group.encode("utf-16-be", "surrogatepass")
     for (unit,) in struct.iter_unpack(">H", units):
@@ -112,7 +112,7 @@ def offsets_partition(group: str, partitions: int) -> int:
 
 
 def raw_group(key: bytes) -> bytes | None:
-    """The bytes of the group id with which any known key goes on after its type; None if it does not."""
+    """The bytes of the group id, which follows the type in any known key; None if they are not there."""
     end = 4 + int.from_bytes(key[2:4], "big", signed=True)
     return key[4:end] if 4 <= end <= len(key) else None
 
@@ -190,7 +190,7 @@ def decode_consumer_member(value: bytes) -> ConsumerMember:
 def encode_offset_key(group: str, partition: TopicPartition) -> bytes:
     """The key of an offset commit.
 
-    :raises InvalidRecordError: if a name is longer than a string may be, or the number has no place.
+    :raises InvalidRecordError: if a name is too long, or the partition number does not fit.
     """
     names = _string(group) + _string(partition.topic)
     return _integers("h", OFFSET_COMMIT) + names + _integers("i", partition.partition)
@@ -207,10 +207,10 @@ def encode_group_key(group: str) -> bytes:
 def encode_offset(committed: CommittedOffset) -> bytes:
     """The value of an offset commit: version 3, or 1 if it has an expire timestamp.
 
-    Kafka since 4.1 writes version 4 for its topic id alone. Version 3 can be read by all brokers since 2.1,
-    and holds in a cluster that has given the topic another id.
+    Kafka since 4.1 writes version 4, only for its topic id. All brokers since 2.1 can read version 3,
+    which also holds in a cluster that has given the topic another id.
 
-    :raises InvalidRecordError: if the metadata is longer than a string may be, or a number has no place.
+    :raises InvalidRecordError: if the metadata is longer than a string may be, or a number does not fit.
     """
     metadata = _string(committed.metadata)
     if committed.expire_timestamp >= 0:
@@ -221,7 +221,7 @@ def encode_offset(committed: CommittedOffset) -> bytes:
 
 
 class _Bytes:
-    """Reads fields one after the other, within bounds."""
+    """Reads fields one after another, within bounds."""
 
     def __init__(self, data: bytes, position: int = 0) -> None:
         self._data = data
@@ -233,7 +233,9 @@ class _Bytes:
         """The version that a value opens with."""
         version = self.int16()
         if not 0 <= version <= latest:
-            raise CorruptRecordError(f"{name} has the unknown version {version}", position=0)
+            raise CorruptRecordError(
+                f"Expected {name} of version 0 to {latest}, got version {version}", position=0
+            )
         self.flexible = version >= _FLEXIBLE_VERSION
         return version
 
@@ -249,7 +251,7 @@ class _Bytes:
     def string(self) -> str:
         text = self.nullable_string()
         if text is None:
-            raise self._corrupt("A null string")
+            raise self._corrupt("Expected a string, got null")
         return text
 
     def nullable_string(self) -> str | None:
@@ -261,11 +263,11 @@ class _Bytes:
 
     def array(self, item: Callable[[], _Item]) -> list[_Item]:
         count = self._size(4)
-        # Every item takes bytes, so a count that lies ends where the bytes do.
+        # Every item takes bytes, so a false count fails where the bytes end.
         return [item() for _ in range(count)]
 
     def skip_tagged_fields(self) -> None:
-        """Skip what a flexible structure ends with."""
+        """Skip the tagged fields at the end of a flexible structure."""
         if self.flexible:
             for _ in range(self._varint()):
                 self._varint()
@@ -284,12 +286,12 @@ class _Bytes:
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
                 return value
-        raise self._corrupt("A number that does not end")
+        raise self._corrupt("A varint is cut short")
 
     def _take(self, size: int) -> bytes:
         end = self._position + size
         if end > len(self._data):
-            raise self._corrupt(f"{size} bytes are expected, {len(self._data) - self._position} are left")
+            raise self._corrupt(f"Expected {size} bytes, got {len(self._data) - self._position}")
         taken = self._data[self._position : end]
         self._position = end
         return taken
@@ -305,7 +307,7 @@ def _text(data: bytes) -> str:
 def _string(text: str) -> bytes:
     data = text.encode(errors="replace")
     if len(data) > _MAX_STRING:
-        raise InvalidRecordError(f"A string of {len(data)} bytes, over the {_MAX_STRING} that one may have")
+        raise InvalidRecordError(f"A string of {len(data)} bytes exceeds the limit of {_MAX_STRING}")
     return _integers("h", len(data)) + data
 
 
@@ -313,4 +315,4 @@ def _integers(layout: str, *values: int) -> bytes:
     try:
         return struct.pack(">" + layout, *values)
     except struct.error:
-        raise InvalidRecordError(f"Numbers that have no place in a record: {values}") from None
+        raise InvalidRecordError(f"Numbers do not fit into the fields of a record: {values}") from None

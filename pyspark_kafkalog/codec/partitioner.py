@@ -17,7 +17,7 @@ from pyspark_kafkalog.codec.columns import binary_column
 def murmur2_partitions(keys: pa.Array, num_partitions: int) -> np.ndarray:
     """Partition of each key, int32: (murmur2(key) & 0x7fffffff) % num_partitions; -1 where the key is null.
 
-    An empty key is hashed as any other.
+    An empty key is hashed like any other.
     """
     partitions = np.empty(len(keys), np.int32)
     kernels.murmur2_partitions(binary_column(keys), num_partitions, partitions)
@@ -27,7 +27,7 @@ def murmur2_partitions(keys: pa.Array, num_partitions: int) -> np.ndarray:
 class StickyPartitioner:
     """Partitions for records without a key: one partition for ``batch_size`` bytes, then the next.
 
-    Full batches come of it, and over time each partition gets the same share of
+    This fills batches, and over time each partition gets the same share of
     bytes. Kafka picks the next partition at random; here it is the next in
     number, so ``first`` should differ between writers.
     """
@@ -39,7 +39,7 @@ class StickyPartitioner:
         self._filled = 0
 
     def partitions(self, sizes: np.ndarray) -> np.ndarray:
-        """Partition of each record, int32, given the bytes that each takes, in order."""
+        """Partition of each record, int32, given the bytes of each, in order."""
         partitions = np.empty(sizes.size, np.int32)
         self._partition, self._filled = kernels.sticky_partitions(
             sizes, self._batch_size, self._num_partitions, self._partition, self._filled, partitions
@@ -48,7 +48,7 @@ class StickyPartitioner:
 
 
 def payload_sizes(*columns: pa.Array) -> np.ndarray:
-    """Bytes that each row has in the binary or string columns together, int64; null has none."""
+    """Bytes of each row in all the binary or string columns, int64; a null has none."""
     sizes = np.zeros(len(columns[0]), np.int64)
     for column in columns:
         if column.null_count < len(column):

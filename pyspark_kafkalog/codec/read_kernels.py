@@ -1,7 +1,7 @@
 """Compiled reading: walk batches, index records, fill Arrow buffers.
 
-Each function trusts no byte. A length is used only after ``0 <= n <= end - position``
-held in int64; positions strictly advance; nothing is raised (see :mod:`.jit`).
+No byte is trusted. A length is used only after a check of ``0 <= n <= end - position``
+in int64. Positions strictly advance, and nothing is raised (see :mod:`.jit`).
 """
 
 from __future__ import annotations
@@ -96,9 +96,9 @@ HEADER_KEY_AT, HEADER_KEY_SIZE, HEADER_VALUE_AT, HEADER_VALUE_SIZE = range(4)
 HEADER_COLUMNS = 4
 
 END, INCOMPLETE, INVALID = range(3)
-"""Why a walk ended: at the end of the buffer, at a batch that is not all there, at bytes that are none."""
+"""Why a walk ended: at the end of the buffer, at a partial batch, at bytes that are not a batch."""
 FULL = 3
-"""Why indexing ended besides END and INVALID: the index has no room for more."""
+"""Why indexing ended, besides END and INVALID: the index is full."""
 
 MAX_INT64 = 0x7FFFFFFFFFFFFFFF
 
@@ -121,10 +121,10 @@ def signed(data: np.ndarray, at: Integer, size: Integer) -> Integer:
 
 @inlined
 def frame(data: np.ndarray, position: Integer) -> Integers:
-    """Whole size and status of the batch at ``position``; END if it is all there.
+    """Whole size and status of the batch at ``position``; END if it is whole.
 
     Sizes follow Kafka's ByteBufferLogInputStream and the smallest batch of each format.
-    The size is 0 where it can't be read.
+    The size is 0 if it can't be read.
     """
     left = data.size - position
     if left < HEADER_SIZE_UP_TO_MAGIC:
@@ -154,10 +154,10 @@ def frame(data: np.ndarray, position: Integer) -> Integers:
 
 @kernel(types.UniTuple(types.int64, 4)(BYTES, types.int64, OUT_TABLE))
 def walk_batches(data: np.ndarray, position: Integer, table: np.ndarray) -> Integers:
-    """Fill ``table`` with the whole batches from ``position``, as many as it has rows for.
+    """Fill the rows of ``table`` with the whole batches from ``position`` on.
 
-    Returns the number of batches that there are, the position after the last,
-    why the walk ended there, and the whole size of an INCOMPLETE batch if known.
+    Returns the number of all these batches, the position after the last, why
+    the walk ended there, and the whole size of an INCOMPLETE batch if known.
     """
     row = int64(0)
     next_offset = int64(0)
@@ -209,7 +209,7 @@ def walk_batches(data: np.ndarray, position: Integer, table: np.ndarray) -> Inte
 
 @inlined
 def message_value(data: np.ndarray, message: Integer, size: Integer, magic: Integer) -> Integer:
-    """Where the size of the value of a v0 or v1 message lies; -1 unless key and value just fill it."""
+    """Position of the value's size in a v0 or v1 message; -1 unless key and value exactly fill it."""
     end = message + size
     key = message + (KEY_SIZE_V0 if magic == 0 else KEY_SIZE_V1)
     value = key + 4 + max(signed(data, key, 4), 0)
@@ -220,9 +220,9 @@ def message_value(data: np.ndarray, message: Integer, size: Integer, magic: Inte
 
 @kernel(types.UniTuple(types.int64, 2)(BYTES, types.int64, types.int64, types.int64))
 def next_frame(data: np.ndarray, position: Integer, stop: Integer, min_offset: Integer) -> Integers:
-    """Where in ``position`` to ``stop`` a whole batch of an offset >= ``min_offset`` may begin, and its size.
+    """Where from ``position`` to ``stop`` a batch with an offset >= ``min_offset`` may begin, and its size.
 
-    Returns -1, 0 if nowhere.
+    Returns -1 and 0 if there is none.
     """
     while position < min(stop, data.size - HEADER_SIZE_UP_TO_MAGIC):
         magic = data[position + MAGIC_AT]
@@ -240,14 +240,14 @@ def next_frame(data: np.ndarray, position: Integer, stop: Integer, min_offset: I
 
 
 @inlined
-def long_varint(data: np.ndarray, at: Integer, end: Integer, most: Integer) -> Integers:
-    """A zig-zag varint of at most ``most`` bytes, and the position after it, -1 if there is none."""
+def long_varint(data: np.ndarray, at: Integer, end: Integer, max_bytes: Integer) -> Integers:
+    """A zig-zag varint of at most ``max_bytes``, and the position after it, -1 if there is none."""
     value = np.uint64(0)
-    for i in range(min(most, end - at)):
+    for i in range(min(max_bytes, end - at)):
         byte = np.uint64(data[at + i])
         value |= (byte & np.uint64(127)) << np.uint64(7 * i)
         if byte < 128:
-            if most == 5:
+            if max_bytes == 5:
                 value &= np.uint64(0xFFFFFFFF)
             return int64(value >> np.uint64(1)) ^ -int64(value & np.uint64(1)), at + i + 1
     return int64(0), int64(-1)
@@ -298,13 +298,13 @@ def index_records(
 ) -> Integers:
     """Index the v2 records of ``regions`` that have offsets from ``start`` to before ``stop``.
 
-    Strict as Kafka's DefaultRecord and DefaultRecordBatch: a record takes exactly
-    its length, the records exactly their region; and offsets rise and are inside their batch.
+    Strict like Kafka's DefaultRecord and DefaultRecordBatch: a record takes exactly its
+    length, the records exactly their region, and offsets rise within their batch.
 
-    Begins at ``record`` of ``region``, which lies at ``at`` (a region's first record needs no ``at``).
-    Returns where to go on in that form, then the rows, then END, or FULL at a record
-    that has no room, or INVALID with the rows before the first invalid region. Only a region
-    that could not fit into an empty index is begun without room for all its records.
+    Begins at ``record`` of ``region``, at the position ``at`` (not needed for a first record).
+    Returns where to go on in the same form, then the rows, then END, or FULL at a record
+    without room, or INVALID with the rows before the first invalid region. A region that
+    would fit into an empty index is begun only if there is room for all its records.
     """
     room = index.shape[1]
     row = int64(0)
@@ -371,8 +371,8 @@ def index_records(
 def index_messages(data: np.ndarray, messages: np.ndarray, first: Integer, index: np.ndarray) -> Integer:
     """Index uncompressed v0 and v1 messages, from ``first`` on until the index is full.
 
-    The messages lie wholly in ``data``. Returns the rows before the first invalid one: key and
-    value must fit, and the value ends where the message does.
+    The messages are whole. Returns the rows before the first invalid one: key and value must
+    fit, and the value must end where the message does.
     """
     rows = min(index.shape[1], messages.shape[1] - first)
     for row in range(rows):
@@ -397,7 +397,7 @@ def index_messages(data: np.ndarray, messages: np.ndarray, first: Integer, index
 
 @kernel(types.UniTuple(types.int64, 2)(INT64S, OUT_INT32, OUT_BYTES))
 def fill_offsets(sizes: np.ndarray, offsets: np.ndarray, validity: np.ndarray) -> Integers:
-    """Arrow's offsets and zeroed validity bits of a binary column; returns its bytes and its nulls."""
+    """Fill Arrow's offsets and zeroed validity bits of a binary column; returns its bytes and its nulls."""
     total = int64(0)
     nulls = int64(0)
     offsets[0] = 0
@@ -413,7 +413,7 @@ def fill_offsets(sizes: np.ndarray, offsets: np.ndarray, validity: np.ndarray) -
 
 @kernel(types.void(BYTES, INT64S, OUT_INT32, OUT_BYTES))
 def gather(data: np.ndarray, positions: np.ndarray, offsets: np.ndarray, out: np.ndarray) -> None:
-    """Copy the bytes of a binary column, whose offsets were filled, to ``out``."""
+    """Copy the bytes of a binary column, whose offsets are filled, to ``out``."""
     for row in range(positions.size):
         copy_bytes(
             out, int64(offsets[row]), data, positions[row], int64(offsets[row + 1]) - int64(offsets[row])
@@ -424,7 +424,7 @@ def gather(data: np.ndarray, positions: np.ndarray, offsets: np.ndarray, out: np
 def index_headers(
     data: np.ndarray, positions: np.ndarray, ends: np.ndarray, counts: np.ndarray, index: np.ndarray
 ) -> None:
-    """Index the headers of records that were validated."""
+    """Index the headers of validated records."""
     header = 0
     for row in range(counts.size):
         at = positions[row]

@@ -1,4 +1,4 @@
-"""Indexed records become Arrow columns: one gather each, and only for the columns that are asked for."""
+"""Turns indexed records into Arrow columns: one gather each, and only for requested columns."""
 
 from __future__ import annotations
 
@@ -24,35 +24,35 @@ ROW_TYPES: dict[str, pa.DataType] = {
     "timestampType": pa.int32(),
     "headers": pa.list_(pa.field("element", _HEADER)),
 }
-"""The columns that can be decoded, with the Arrow types into which PySpark turns those of the row schema."""
+"""The columns that can be decoded, with the Arrow types that PySpark makes of the row schema."""
 
 MAX_TIMESTAMP = ((1 << 63) - 1) // 1000
-"""Milliseconds that a timestamp in microseconds can hold, either side of the epoch."""
+"""The most milliseconds, before or after the epoch, that a timestamp in microseconds can hold."""
 
 
 class RowColumns:
     """Builds Arrow batches of one schema from the records of one partition.
 
     :param schema: any of :data:`ROW_TYPES` in any order.
-    :param max_rows: rows that a batch has at most.
+    :param max_rows: the most rows of a batch.
     """
 
     def __init__(self, schema: pa.Schema, topic_partition: TopicPartition, max_rows: int) -> None:
         for field in schema:
             if ROW_TYPES.get(field.name) != field.type:
-                raise OptionError(f"No column {field.name!r} of the Arrow type {field.type} can be decoded")
+                raise OptionError(f"Column {field.name!r} cannot be decoded to the Arrow type {field.type}")
         self._schema = schema
         self._topic_partition = topic_partition
         self._max_rows = max_rows
 
     @property
     def has_timestamps(self) -> bool:
-        """Whether the column ``timestamp`` is asked for."""
+        """Whether the column ``timestamp`` is requested."""
         return "timestamp" in self._schema.names
 
     @property
     def has_headers(self) -> bool:
-        """Whether the column ``headers`` is asked for."""
+        """Whether the column ``headers`` is requested."""
         return "headers" in self._schema.names
 
     def empty(self) -> pa.RecordBatch:
@@ -63,8 +63,8 @@ class RowColumns:
     def build(self, data: np.ndarray, index: np.ndarray, timestamp_type: int) -> pa.RecordBatch:
         """The rows of ``index`` (``table[column, row]``, see :mod:`.read_kernels`) over the bytes ``data``.
 
-        Their binary columns must be under 2 GiB each, so must be the number of their headers, and
-        their timestamps within :data:`MAX_TIMESTAMP`.
+        Each binary column must be under 2 GiB, the number of headers under 2 ** 31, and the timestamps
+        within :data:`MAX_TIMESTAMP`.
         """
         arrays = [self._column(field, data, index, timestamp_type) for field in self._schema]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
@@ -116,7 +116,7 @@ def _binary(kind: pa.DataType, data: np.ndarray, positions: np.ndarray, sizes: n
 
 
 def _headers(kind: pa.ListType, data: np.ndarray, index: np.ndarray) -> pa.Array:
-    """A list of headers a record, null where it has none (as Spark's Kafka source gives it)."""
+    """A list of headers for each record, null where it has none (like Spark's Kafka source)."""
     counts = index[kernels.HEADERS]
     offsets = np.zeros(counts.size + 1, np.int32)
     np.cumsum(counts, out=offsets[1:])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
 
 import numpy as np
@@ -22,12 +22,13 @@ from pyspark_kafkalog.codec.format import (
     TRANSACTIONAL_BIT,
 )
 from pyspark_kafkalog.errors import CorruptRecordError
+from pyspark_kafkalog.model import Slice
 
 _CRC_BUDGET = 16
-"""How many times the size of a buffer may be summed while a valid batch is sought in it."""
+"""How many times the size of a buffer may be summed in the search for a valid batch."""
 _MIN_BUDGET = 1 << 20
 _COST_OF_ONE = 4 << 10
-"""Bytes that can be summed in the time that it takes to look at one place."""
+"""Bytes that can be summed in the time that one candidate takes."""
 
 
 class WalkStatus(IntEnum):
@@ -36,62 +37,79 @@ class WalkStatus(IntEnum):
     END = kernels.END
     """At the end of the buffer."""
     INCOMPLETE = kernels.INCOMPLETE
-    """At a batch that is not all in the buffer, or under 17 bytes."""
+    """At a partial batch, or under 17 bytes."""
     INVALID = kernels.INVALID
-    """At bytes that cannot open a batch: unknown magic, impossible size or offset."""
+    """At bytes that cannot begin a batch: unknown magic, impossible size or offset."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batches:
     """The whole batches of a buffer, one element each in int64 arrays, and where the walk ended.
 
-    Of a v0 or v1 message set these are the outer messages: a field that the
+    For a v0 or v1 message set these are the outer messages: a field that the
     format lacks is -1. The base offset of a compressed one is only a lower
     bound (the previous last offset + 1, or 0), as the true one is inside.
-    No checksum was verified.
+    Checksums are not verified.
     """
 
-    position: np.ndarray
-    size: np.ndarray
-    """Bytes of the whole batch, its log overhead included."""
-    base_offset: np.ndarray
-    last_offset: np.ndarray
-    base_timestamp: np.ndarray
-    max_timestamp: np.ndarray
-    magic: np.ndarray
-    attributes: np.ndarray
-    producer_id: np.ndarray
-    producer_epoch: np.ndarray
-    base_sequence: np.ndarray
-    count: np.ndarray
-    """Records as the header claims; -1 for a compressed message."""
-    leader_epoch: np.ndarray
-    crc: np.ndarray
+    table: np.ndarray
+    """All of the arrays, a row each in the order in which they follow."""
     end: int
     """Position after the last whole batch."""
     status: WalkStatus
     needed: int
     """Whole size of the INCOMPLETE batch at ``end``; 0 if not known."""
+    position: np.ndarray = field(init=False)
+    size: np.ndarray = field(init=False)
+    """Bytes of the whole batch, its log overhead included."""
+    base_offset: np.ndarray = field(init=False)
+    last_offset: np.ndarray = field(init=False)
+    base_timestamp: np.ndarray = field(init=False)
+    max_timestamp: np.ndarray = field(init=False)
+    magic: np.ndarray = field(init=False)
+    attributes: np.ndarray = field(init=False)
+    producer_id: np.ndarray = field(init=False)
+    producer_epoch: np.ndarray = field(init=False)
+    base_sequence: np.ndarray = field(init=False)
+    count: np.ndarray = field(init=False)
+    """Records as the header claims; -1 for a compressed message."""
+    leader_epoch: np.ndarray = field(init=False)
+    crc: np.ndarray = field(init=False)
+
+    def __post_init__(self) -> None:
+        for name, column in zip(_COLUMNS, self.table, strict=True):
+            object.__setattr__(self, name, column)
 
     def __len__(self) -> int:
         return self.position.size
 
     def take(self, rows: np.ndarray) -> Batches:
-        """Some of the batches, in order. Those between them count as if they were not there."""
-        return replace(self, **{name: getattr(self, name)[rows] for name in _COLUMNS})
+        """Some of the batches, in order, as if the others were not there."""
+        return replace(self, table=self.table[:, rows])
+
+    def headers_of(self, first: int, last: int) -> np.ndarray:
+        """The table of the batches ``first`` to ``last`` for a buffer that begins with the first of them."""
+        table = self.table[:, first : last + 1]
+        begin = int(self.position[first])
+        if begin:
+            table = table.copy()
+            table[kernels.POSITION] -= begin
+        return table
 
     @property
     def compression(self) -> np.ndarray:
-        """Ids of Kafka's compression types; 5 to 7 are unknown ones."""
+        """Ids of Kafka's compression types; 5 to 7 are unknown."""
         return self.attributes & COMPRESSION_MASK
 
     @property
     def is_transactional(self) -> np.ndarray:
-        return (self.magic == 2) & (self.attributes & TRANSACTIONAL_BIT != 0)
+        marked: np.ndarray = (self.magic == 2) & (self.attributes & TRANSACTIONAL_BIT != 0)
+        return marked
 
     @property
     def is_control(self) -> np.ndarray:
-        return (self.magic == 2) & (self.attributes & CONTROL_BIT != 0)
+        marked: np.ndarray = (self.magic == 2) & (self.attributes & CONTROL_BIT != 0)
+        return marked
 
     @property
     def timestamp_type(self) -> np.ndarray:
@@ -103,7 +121,7 @@ class Batches:
 _STEP = 256
 """Batches whose headers become Python objects at a time."""
 
-_COLUMNS = [field.name for field in fields(Batches)][: kernels.BATCH_COLUMNS]
+_COLUMNS = [column.name for column in fields(Batches) if not column.init]
 
 
 def walk(buffer: Buffer, position: int = 0) -> Batches:
@@ -112,13 +130,16 @@ def walk(buffer: Buffer, position: int = 0) -> Batches:
     count = kernels.walk_batches(data, position, np.empty((kernels.BATCH_COLUMNS, 0), np.int64))[0]
     table = np.empty((kernels.BATCH_COLUMNS, count), np.int64)
     _, end, status, needed = kernels.walk_batches(data, position, table)
-    return Batches(
-        **dict(zip(_COLUMNS, table, strict=True)), end=end, status=WalkStatus(status), needed=needed
-    )
+    return Batches(table, end, WalkStatus(status), needed)
+
+
+def batches_of(piece: Slice) -> Batches:
+    """The batches of a slice, of which all are whole. Their headers are not read again."""
+    return Batches(piece.headers, piece.buffer.size, WalkStatus.END, 0)
 
 
 def checksum(data: np.ndarray, position: int, size: int, magic: int) -> int:
-    """The CRC that the whole batch in ``data[position:position + size]`` should have in its header."""
+    """The CRC that the batch ``data[position:position + size]`` should have in its header."""
     if magic == 2:
         return crc32c(data[position + ATTRIBUTES_V2 : position + size])
     return crc32(data[position + MAGIC : position + size])
@@ -145,12 +166,12 @@ def find_batch(
 ) -> int | None:
     """Position of the next batch that is whole, valid by header and CRC, and of an offset >= ``min_offset``.
 
-    It is sought from ``position`` on and begins before ``stop``. The offset is that of
+    The search begins at ``position``, and the batch begins before ``stop``. The offset is the one in
     the header: the base offset in v2, the last one in a compressed v0 or v1 message.
-    Bytes that look like batches everywhere could cost a checksum of the rest of the
-    buffer each, so the search gives up (None) when it has cost as much as summing 16 times the buffer's size.
+    Every few bytes that look like a batch could cost a checksum of the rest of the buffer, so the
+    search gives up (None) when it has summed 16 times the buffer's size.
 
-    :param strict: for who takes None to mean that there is no batch.
+    :param strict: raise instead of giving up, for callers to whom None means that there is no batch.
     :raises CorruptRecordError: if a ``strict`` search gives up, with the position in the buffer.
     """
     data = as_array(buffer)
@@ -167,7 +188,7 @@ def find_batch(
         position += 1
     if strict:
         raise CorruptRecordError(
-            "Too much looks like record batches with wrong checksums to find whether a valid one follows",
+            "Gave up the search for a valid record batch: too many bytes look like one with a wrong checksum",
             position=position,
         )
     return None

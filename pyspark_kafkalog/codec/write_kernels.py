@@ -1,13 +1,13 @@
 """Compiled writing: plan and fill v2 record batches, stamp their headers, hash keys.
 
-The rows of an Arrow batch are laid out in two passes over the same arrays: the
-first finds what each batch and record takes, the second fills a buffer of
-exactly that size. Nothing is raised or allocated here (see :mod:`.jit`).
+The rows of an Arrow batch are written in two passes over the same arrays: the
+first finds the size of each batch and record, the second fills a buffer of exactly
+that size. Nothing is raised or allocated here (see :mod:`.jit`).
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numba import int32, int64, types, uint32, void
@@ -40,6 +40,8 @@ from pyspark_kafkalog.codec.jit import (
     kernel,
 )
 
+Column: TypeAlias = tuple[np.ndarray, ...]
+
 _BINARY = types.Tuple((INT32S, BYTES, BYTES))
 """An Arrow binary column: offsets, validity bits (empty: nothing is null), bytes."""
 _LIST = types.Tuple((INT32S, BYTES))
@@ -48,7 +50,7 @@ _COLUMNS = (_BINARY, _BINARY, _LIST, _BINARY, _BINARY, INT64S)
 """key, value, headers, the headers' keys, their values, timestamps."""
 
 OK, NO_SUCH_ROW, BAD_TIMESTAMP, RECORD_TOO_LARGE = range(4)
-"""What :func:`plan` answers; any but the first is about the row where it stopped."""
+"""Results of :func:`plan`; all but the first are about the row where it stopped."""
 
 _MAX_RECORD_SIZE = (1 << 31) - 1 - 128
 """A batch's size is an int32; this leaves room for its header and the record's own length."""
@@ -73,7 +75,7 @@ def _varint_size(value: Any) -> Any:
 
 
 @inlined
-def _binary_size(column: tuple, i: Any) -> Any:
+def _binary_size(column: Column, i: Any) -> Any:
     offsets, validity, _ = column
     if _is_null(validity, i):
         return 1
@@ -93,7 +95,7 @@ def _put_varint(out: np.ndarray, position: Any, value: Any) -> Any:
 
 
 @inlined
-def _put_binary(out: np.ndarray, position: Any, column: tuple, i: Any) -> Any:
+def _put_binary(out: np.ndarray, position: Any, column: Column, i: Any) -> Any:
     offsets, validity, data = column
     if _is_null(validity, i):
         return _put_varint(out, position, int64(-1))
@@ -112,11 +114,11 @@ def _put_int(out: np.ndarray, position: Any, value: Any, size: int) -> None:
 
 @kernel(types.UniTuple(int64, 2)(*_COLUMNS, INT64S, int64, OUT_INT64, OUT_INT64, OUT_INT64))
 def plan(
-    key: tuple,
-    value: tuple,
-    headers: tuple,
-    header_key: tuple,
-    header_value: tuple,
+    key: Column,
+    value: Column,
+    headers: Column,
+    header_key: Column,
+    header_value: Column,
     timestamps: np.ndarray,
     rows: np.ndarray,
     batch_size: int,
@@ -124,10 +126,10 @@ def plan(
     batch_starts: np.ndarray,
     batch_sizes: np.ndarray,
 ) -> tuple[int, int]:
-    """Cut ``rows`` into batches of at most ``batch_size`` bytes, one record at least.
+    """Divide ``rows`` into batches of at most ``batch_size`` bytes, or of one record.
 
-    Fills, for each row, the size of its record (without its own length); for each
-    batch, the index into ``rows`` where it starts, and its whole size.
+    Fills for each row the size of its record (without the length field), and for each
+    batch the index into ``rows`` where it starts, and its whole size.
 
     :return: (:data:`OK`, number of batches), or (what is wrong, index into ``rows``).
     """
@@ -177,11 +179,11 @@ def plan(
 
 @kernel(void(*_COLUMNS, INT64S, INT64S, INT64S, INT64S, int64, int64, int64, int64, OUT_BYTES))
 def fill(
-    key: tuple,
-    value: tuple,
-    headers: tuple,
-    header_key: tuple,
-    header_value: tuple,
+    key: Column,
+    value: Column,
+    headers: Column,
+    header_key: Column,
+    header_value: Column,
     timestamps: np.ndarray,
     rows: np.ndarray,
     record_sizes: np.ndarray,
@@ -193,7 +195,7 @@ def fill(
     base_sequence: int,
     out: np.ndarray,
 ) -> None:
-    """Write the batches that :func:`plan` found, all but their CRCs, one behind the other.
+    """Write the batches that :func:`plan` found, except for their CRCs, one after another.
 
     Base offsets count from 0, leader epochs are -1 (Kafka's NO_PARTITION_LEADER_EPOCH).
     """
@@ -246,7 +248,7 @@ def put_ints(out: np.ndarray, positions: np.ndarray, values: np.ndarray, size: i
 
 
 @kernel(void(_BINARY, int32, OUT_INT32))
-def murmur2_partitions(keys: tuple, num_partitions: int, partitions: np.ndarray) -> None:
+def murmur2_partitions(keys: Column, num_partitions: int, partitions: np.ndarray) -> None:
     """Partition of each key as Kafka's Utils.murmur2 and BuiltInPartitioner give it; -1 for null keys."""
     offsets, validity, data = keys
     m = uint32(_MURMUR2_M)
@@ -278,8 +280,8 @@ def murmur2_partitions(keys: tuple, num_partitions: int, partitions: np.ndarray)
 
 
 @kernel(void(_BINARY, OUT_INT64))
-def add_lengths(column: tuple, sizes: np.ndarray) -> None:
-    """Add to each of ``sizes`` the bytes that the column has in that row; null has none."""
+def add_lengths(column: Column, sizes: np.ndarray) -> None:
+    """Add to each of ``sizes`` the bytes of the column in that row; a null has none."""
     offsets, validity, _ = column
     for row in range(sizes.size):
         if not _is_null(validity, row):
@@ -297,8 +299,8 @@ def sticky_partitions(
 ) -> tuple[int, int]:
     """Partition of each record: from ``partition`` on, the next one after every ``batch_size`` bytes.
 
-    :param filled: bytes that ``partition`` has had already.
-    :return: the partition of the record to come, and the bytes that it has had.
+    :param filled: bytes that ``partition`` already has.
+    :return: the partition of the next record, and the bytes that it already has.
     """
     for row in range(partitions.size):
         partitions[row] = partition
@@ -313,7 +315,7 @@ def sticky_partitions(
 def group_rows(partitions: np.ndarray, ends: np.ndarray, rows: np.ndarray) -> None:
     """Sort row numbers by partition, stably.
 
-    ``ends[p]``, all zero before, becomes the place in ``rows`` behind the last row of partition p.
+    ``ends[p]``, zero at first, becomes the index in ``rows`` after the last row of partition p.
     """
     for row in range(partitions.size):
         ends[partitions[row]] += 1

@@ -1,9 +1,9 @@
-"""Puts message segments of one partition together, and gives up those that wait too long.
+"""Puts the message segments of one partition together, and drops those that wait too long.
 
-Exactly as li-apache-kafka-clients' MessageAssemblerImpl and LargeMessageBufferPool, errors
-included, but for one partition: capacity is not shared between the partitions of a reader.
+Follows MessageAssemblerImpl and LargeMessageBufferPool of li-apache-kafka-clients, errors
+included, but for one partition: the partitions of a reader do not share one capacity.
 Memory is bounded where theirs is not: a message whose slices can never add up to
-its length keeps no bytes, and an id of which nothing was accepted expires like any other.
+its length keeps no bytes, and an id without accepted segments expires like any other.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class OpenMessage:
     length: int
     first_seen_ms: int
     tracked_offset: int | None = None
-    """That of the first message segment that was accepted: a restart must begin there."""
+    """Offset of the first accepted message segment: a restart must begin there."""
     pieces: dict[int, Piece] = field(default_factory=dict)
     size: int = 0
     held: int = 0
@@ -62,7 +62,7 @@ class OpenMessage:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """One message segment with the offset of its record; ``slice`` None to keep none."""
+    """One message segment with the offset of its record; ``slice`` is None if it need not be kept."""
 
     offset: int
     message_id: bytes
@@ -76,8 +76,8 @@ class Arrival:
 class Assembler:
     """The open messages of one partition.
 
-    :param evict: whether what exceeds the capacity is dropped, oldest message first; otherwise only
-        its slices are forgotten, and the rules about the capacity do not apply.
+    :param evict: whether messages over the capacity are dropped, oldest first; otherwise only their
+        slices are forgotten, and no other rule about the capacity applies.
     """
 
     def __init__(self, partition: TopicPartition, settings: AssemblerSettings, *, evict: bool) -> None:
@@ -87,27 +87,27 @@ class Assembler:
         self.messages: dict[bytes, OpenMessage] = {}
         """By id, in the order in which they began."""
         self.used = 0
-        """What the capacity is compared with; as theirs, too low after a message that does not add up."""
+        """Bytes to compare with the capacity; too low, like theirs, after a message that does not add up."""
         self._held = 0
         self._holding: dict[bytes, OpenMessage] = {}
-        """Those with slices that are kept."""
+        """The messages whose slices are kept."""
         self._tracked: dict[bytes, int] = {}
         self._untracked: dict[bytes, int] = {}
         self.dropped: list[Dropped] = []
-        """What was given up since it was last cleared."""
+        """What was dropped since this list was last cleared."""
 
     def restore(self, messages: Iterable[OpenMessage], used: int) -> None:
         """Take over what another assembler held."""
-        self.messages = {one.message_id: one for one in sorted(messages, key=lambda one: one.starting_offset)}
+        self.messages = {m.message_id: m for m in sorted(messages, key=lambda m: m.starting_offset)}
         self.used = used
-        self._holding = {message_id: one for message_id, one in self.messages.items() if one.held}
-        self._held = sum(one.held for one in self._holding.values())
+        self._holding = {message_id: m for message_id, m in self.messages.items() if m.held}
+        self._held = sum(message.held for message in self._holding.values())
         self._tracked, self._untracked = {}, {}
-        for message_id, one in self.messages.items():
-            if one.tracked_offset is None:
-                self._untracked[message_id] = one.starting_offset
+        for message_id, message in self.messages.items():
+            if message.tracked_offset is None:
+                self._untracked[message_id] = message.starting_offset
             else:
-                self._tracked[message_id] = one.tracked_offset
+                self._tracked[message_id] = message.tracked_offset
         self._tracked = dict(sorted(self._tracked.items(), key=lambda item: item[1]))
 
     @property
@@ -117,84 +117,84 @@ class Assembler:
 
     @property
     def next_expiry(self) -> int | None:
-        """The least current offset at which something is given up."""
-        began = [next(iter(one.values())) for one in (self._tracked, self._untracked) if one]
+        """The least current offset at which something is dropped."""
+        began = [next(iter(offsets.values())) for offsets in (self._tracked, self._untracked) if offsets]
         return min(began) + self._settings.expiration_offset_gap + 1 if began else None
 
     @property
     def next_expiry_ms(self) -> int | None:
         """The least time at which something has waited too long."""
         allowed = self._settings.expiration_ms
-        seen = [one.first_seen_ms for one in self.messages.values() if one.first_seen_ms >= 0]
+        seen = [m.first_seen_ms for m in self.messages.values() if m.first_seen_ms >= 0]
         return min(seen) + allowed + 1 if seen and allowed is not None else None
 
     def safe_offset(self, current: int) -> int | None:
-        """Where a restart after the record of offset ``current`` must begin; None: wherever that one ends."""
+        """Where a restart after the record ``current`` must begin; None if it may begin right after it."""
         self.expire(current)
         return self.oldest_tracked
 
     def expire(self, current: int) -> None:
-        """Give up what began more than the gap before ``current``."""
+        """Drop the messages that began more than the gap before ``current``."""
         least = current - self._settings.expiration_offset_gap
         for began in (self._tracked, self._untracked):
             while began:
                 message_id, offset = next(iter(began.items()))
                 if offset >= least:
                     break
-                self._give_up(self.messages[message_id], DropReason.EXPIRED_BY_OFFSET, current)
+                self._drop_open(self.messages[message_id], DropReason.EXPIRED_BY_OFFSET, current)
 
     def expire_by_time(self, now_ms: int, current: int) -> None:
-        """Give up what has waited longer than the settings allow."""
+        """Drop the messages that have waited longer than the settings allow."""
         allowed = self._settings.expiration_ms
         if allowed is None:
             return
-        for one in list(self.messages.values()):
-            if 0 <= one.first_seen_ms < now_ms - allowed:
-                self._give_up(one, DropReason.EXPIRED_BY_TIME, current)
+        for message in list(self.messages.values()):
+            if 0 <= message.first_seen_ms < now_ms - allowed:
+                self._drop_open(message, DropReason.EXPIRED_BY_TIME, current)
 
     def add(self, arrival: Arrival, now_ms: int = -1) -> OpenMessage | None:
-        """Accept a message segment, or reject it; returns its message if that is complete now.
+        """Accept a message segment, or reject it; returns its message if this completes it.
 
         :raises LargeMessageDroppedError: if the settings ask for it and a message had to be evicted.
         """
         offset, message_id = arrival.offset, arrival.message_id
-        one = self.messages.get(message_id)
-        if one is None:
-            one = OpenMessage(message_id, offset, arrival.count, arrival.length, now_ms)
-            self.messages[message_id] = one
+        message = self.messages.get(message_id)
+        if message is None:
+            message = OpenMessage(message_id, offset, arrival.count, arrival.length, now_ms)
+            self.messages[message_id] = message
             self._untracked[message_id] = offset
-        new = arrival.number not in one.pieces
-        error = self._error(one, arrival, new)
+        new = arrival.number not in message.pieces
+        error = self._error(message, arrival, new)
         if error is not None:
-            self.reject(arrival, error, one.starting_offset)
+            self.reject(arrival, error, message.starting_offset)
             return None
         if new:
-            one.put(Piece(offset, arrival.number, arrival.size, arrival.slice))
+            message.put(Piece(offset, arrival.number, arrival.size, arrival.slice))
             if arrival.slice is not None:
                 self._held += arrival.size
-                self._holding[message_id] = one
-        complete = len(one.pieces) == one.count
-        if complete and one.size != one.length:
+                self._holding[message_id] = message
+        complete = len(message.pieces) == message.count
+        if complete and message.size != message.length:
             if new:
-                self.drop(one, DropReason.TOO_FEW_BYTES, offset)
-                self._let_go(one)
-                one.forget_slices()
+                self.drop(message, DropReason.TOO_FEW_BYTES, offset)
+                self._stop_holding(message)
+                message.forget_slices()
             else:
-                self.reject(arrival, DropReason.TOO_FEW_BYTES, one.starting_offset)
+                self.reject(arrival, DropReason.TOO_FEW_BYTES, message.starting_offset)
             return None
         self.used += arrival.size if new else 0
         if complete:
-            self._remove(one)
-        elif one.tracked_offset is None:
-            one.tracked_offset = offset
+            self._remove(message)
+        elif message.tracked_offset is None:
+            message.tracked_offset = offset
             self._tracked[message_id] = offset
             del self._untracked[message_id]
         self._keep_to_capacity(offset)
         self.expire(offset)
-        return one if complete else None
+        return message if complete else None
 
     def reject(self, arrival: Arrival, reason: DropReason, starting_offset: int | None = None) -> None:
-        """Count a message segment that is not accepted."""
+        """Record that a message segment is not accepted."""
         kept = None if arrival.slice is None else arrival.slice.tobytes()
         segment = DroppedSegment(arrival.offset, arrival.number, kept)
         start = arrival.offset if starting_offset is None else starting_offset
@@ -204,27 +204,27 @@ class Assembler:
             )
         )
 
-    def drop(self, one: OpenMessage, reason: DropReason, offset: int) -> None:
-        """Count a message that will not be delivered."""
+    def drop(self, message: OpenMessage, reason: DropReason, offset: int) -> None:
+        """Record that a message will not be delivered."""
         segments = tuple(
             DroppedSegment(p.offset, p.number, None if p.slice is None else p.slice.tobytes())
-            for p in sorted(one.pieces.values(), key=lambda p: p.offset)
+            for p in sorted(message.pieces.values(), key=lambda p: p.offset)
         )
-        start = one.starting_offset
+        start = message.starting_offset
         self.dropped.append(
-            Dropped(self._partition, reason, one.message_id, start, offset, one.count, segments)
+            Dropped(self._partition, reason, message.message_id, start, offset, message.count, segments)
         )
 
-    def _error(self, one: OpenMessage, arrival: Arrival, new: bool) -> DropReason | None:
-        if one.starting_offset > arrival.offset:
+    def _error(self, message: OpenMessage, arrival: Arrival, new: bool) -> DropReason | None:
+        if message.starting_offset > arrival.offset:
             return DropReason.OUT_OF_ORDER
         if self._evicts and arrival.size >= self._settings.buffer_capacity:
             return DropReason.SLICE_OVER_CAPACITY
         if arrival.size == 0:
             return DropReason.SLICE_EMPTY
-        if (arrival.count, arrival.length) != (one.count, one.length):
+        if (arrival.count, arrival.length) != (message.count, message.length):
             return DropReason.CONFLICTING_ID
-        if new and one.size + arrival.size > one.length:
+        if new and message.size + arrival.size > message.length:
             return DropReason.TOO_MANY_BYTES
         return None
 
@@ -233,12 +233,12 @@ class Assembler:
         if not self._evicts:
             while self._held > capacity:
                 oldest = next(iter(self._holding.values()))
-                self._let_go(oldest)
+                self._stop_holding(oldest)
                 oldest.forget_slices()
             return
         while self.messages and max(self.used, self._held) > capacity:
             oldest = next(iter(self.messages.values()))
-            self._give_up(oldest, DropReason.EVICTED, offset)
+            self._drop_open(oldest, DropReason.EVICTED, offset)
             if self._settings.exception_on_message_dropped:
                 raise LargeMessageDroppedError(
                     f"Incomplete large message {oldest.message_id.hex()}, which began at offset"
@@ -248,17 +248,17 @@ class Assembler:
                     hint="Raise message.assembler.buffer.capacity or set exception.on.message.dropped=false.",
                 )
 
-    def _give_up(self, one: OpenMessage, reason: DropReason, offset: int) -> None:
-        self.drop(one, reason, offset)
-        self._remove(one)
+    def _drop_open(self, message: OpenMessage, reason: DropReason, offset: int) -> None:
+        self.drop(message, reason, offset)
+        self._remove(message)
 
-    def _remove(self, one: OpenMessage) -> None:
-        del self.messages[one.message_id]
-        self._tracked.pop(one.message_id, None)
-        self._untracked.pop(one.message_id, None)
-        self.used -= one.size
-        self._let_go(one)
+    def _remove(self, message: OpenMessage) -> None:
+        del self.messages[message.message_id]
+        self._tracked.pop(message.message_id, None)
+        self._untracked.pop(message.message_id, None)
+        self.used -= message.size
+        self._stop_holding(message)
 
-    def _let_go(self, one: OpenMessage) -> None:
-        if self._holding.pop(one.message_id, None) is not None:
-            self._held -= one.held
+    def _stop_holding(self, message: OpenMessage) -> None:
+        if self._holding.pop(message.message_id, None) is not None:
+            self._held -= message.held

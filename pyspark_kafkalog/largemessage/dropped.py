@@ -1,4 +1,4 @@
-"""What becomes of message segments whose message is not delivered."""
+"""Messages and message segments that are not delivered, and why."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pyspark_kafkalog.model import TopicPartition
 
 
 class DropReason(str, Enum):
-    """Why; the values name the counters."""
+    """Why a message was dropped; the values name the counters."""
 
     EXPIRED_BY_OFFSET = "expired_by_offset"
     """Incomplete, and more than the expiration gap behind."""
@@ -24,24 +24,24 @@ class DropReason(str, Enum):
     BAD_LENGTH = "bad_length"
     """A negative length of the message."""
     BAD_COUNT = "bad_count"
-    """No number of message segments."""
+    """A count of message segments that is not positive."""
     BAD_NUMBER = "bad_number"
     """A number outside the message's segments."""
     SLICE_TOO_LONG = "slice_too_long"
     """A slice longer than its message."""
     SLICE_EMPTY = "slice_empty"
     SLICE_OVER_CAPACITY = "slice_over_capacity"
-    """A single slice that fills the buffer."""
+    """A single slice as large as the buffer."""
     OUT_OF_ORDER = "out_of_order"
-    """An offset below that at which its message began."""
+    """An offset below the one at which its message began."""
     CONFLICTING_ID = "conflicting_id"
-    """Another count or length than the message's other segments."""
+    """A count or length that differs from the message's other segments."""
     TOO_MANY_BYTES = "too_many_bytes"
     """The slices exceed the length of the message."""
     TOO_FEW_BYTES = "too_few_bytes"
-    """All message segments are there, and the length is not reached."""
+    """All message segments are there, and they are shorter than the message."""
     NOT_READ_AGAIN = "not_read_again"
-    """Message segments that had been seen were gone when they were needed."""
+    """Message segments that had been seen were gone when they were read again."""
 
 
 INCOMPLETE = frozenset({DropReason.EXPIRED_BY_OFFSET, DropReason.EXPIRED_BY_TIME, DropReason.EVICTED})
@@ -59,7 +59,7 @@ class DroppedSegment:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """A message that was given up, or a message segment that was rejected, at the record of ``offset``.
+    """A message that was dropped, or a message segment that was rejected, at the record of ``offset``.
 
     ``message_id`` is empty where it could not be read.
     """
@@ -75,7 +75,7 @@ class Dropped:
     def letter(self, slices: Mapping[int, bytes]) -> dict[str, Any]:
         """The value of the column ``dropped`` (:data:`.model.DROPPED_FIELD`).
 
-        :param slices: by offset, those that were not kept.
+        :param slices: by offset, the slices that were not kept.
         """
         return {
             "reason": self.reason.value,
@@ -84,10 +84,10 @@ class Dropped:
             "segmentCount": self.segment_count,
             "segments": [
                 {
-                    "offset": one.offset,
-                    "number": one.number,
-                    "value": slices.get(one.offset) if one.slice is None else one.slice,
+                    "offset": segment.offset,
+                    "number": segment.number,
+                    "value": slices.get(segment.offset) if segment.slice is None else segment.slice,
                 }
-                for one in self.segments
+                for segment in self.segments
             ],
         }

@@ -1,6 +1,6 @@
 """The wire format of message segments.
 
-Theirs, of li-apache-kafka-clients: DefaultSegmentSerializer and LargeMessageHeaderValue.
+Source: DefaultSegmentSerializer and LargeMessageHeaderValue of li-apache-kafka-clients.
 A message segment carries its fields either in a prefix of its value (scheme P)
 or, from type 2 of the record header ``_lm``, in that header alone (scheme H).
 All integers are big-endian and signed.
@@ -11,16 +11,16 @@ from __future__ import annotations
 import numpy as np
 
 LM_HEADER = "_lm"
-"""Tells of a message segment."""
+"""Marks a message segment."""
 TIMESTAMP_HEADER = "_t"
 """When the message was sent, 8 bytes of ms."""
 SAFE_OFFSET_HEADER = "_so"
-"""Added to a delivered record after which a reader may not restart at the next offset: 8 bytes."""
+"""8 bytes, added to a delivered record after which a reader must not restart at the next offset."""
 
 PREFIX_SIZE = 33
 LM_SIZE = 29
 LM_SIZE_TYPE_0 = 25
-"""Without the length; also what a reader needs at least."""
+"""Without the length; a reader needs at least these bytes."""
 HEADER_ONLY_TYPE = 2
 """The lowest type of ``_lm`` that makes the whole value a slice."""
 ID_SIZE = 16

@@ -1,4 +1,4 @@
-"""Columns of record headers, changed for many rows at a time: lists taken, headers removed and appended."""
+"""Columns of record headers, changed for many rows at a time: take lists, remove and append headers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class HeaderLists:
     """The headers of some rows: those of row i are ``headers[starts[i] : starts[i] + counts[i]]``.
 
     :param headers: structs of ``key`` and ``value``.
-    :param dense: there are no others, and they are in the order of the rows.
+    :param dense: whether ``headers`` holds only these, in the order of the rows.
     """
 
     def __init__(
@@ -21,7 +21,7 @@ class HeaderLists:
 
     @staticmethod
     def of(column: pa.ListArray) -> HeaderLists:
-        """The headers of a column; a null list is as one without headers."""
+        """The headers of a column; a null list counts as an empty one."""
         offsets = column.offsets.to_numpy().astype(np.int64)
         counts = np.diff(offsets)
         if column.null_count:
@@ -30,7 +30,7 @@ class HeaderLists:
 
     @property
     def bytes(self) -> np.ndarray:
-        """About what the headers of each row take."""
+        """About how many bytes the headers of each row take."""
         if not self._counts.any():
             return np.zeros(self._counts.size, np.int64)
         sizes = sum(
@@ -38,24 +38,26 @@ class HeaderLists:
             for name in ("key", "value")
         )
         ends = np.concatenate(([0], np.cumsum(sizes + _HEADER_OVERHEAD)))
-        return ends[self._starts + self._counts] - ends[self._starts]
+        taken: np.ndarray = ends[self._starts + self._counts] - ends[self._starts]
+        return taken
 
     def rows_with(self, name: str) -> np.ndarray:
-        """Which rows have a header of this name."""
+        """A bool for each row: whether it has a header of this name."""
         if not self._counts.any():
             return np.zeros(self._counts.size, bool)
         found = np.concatenate(([0], np.cumsum(self._are_named(name))))
-        return found[self._starts + self._counts] > found[self._starts]
+        named: np.ndarray = found[self._starts + self._counts] > found[self._starts]
+        return named
 
     def take(self, rows: np.ndarray) -> HeaderLists:
-        """The lists of ``rows``, which may repeat, and no other headers."""
+        """The lists of ``rows``, which may repeat."""
         counts = self._counts[rows]
         taken = HeaderLists(self._headers, self._starts[rows], counts)
         headers = self._headers.take(pa.array(taken._indices()))
         return HeaderLists(headers, np.cumsum(counts) - counts, counts, dense=True)
 
     def without(self, name: str, rows: np.ndarray) -> HeaderLists:
-        """With no header of this name in the rows where ``rows`` is true."""
+        """These lists without headers of this name in the rows where ``rows`` is true."""
         changed = rows & self.rows_with(name)
         if not changed.any():
             return self
@@ -66,9 +68,9 @@ class HeaderLists:
         return HeaderLists(self._headers.take(pa.array(indices[kept])), np.cumsum(counts) - counts, counts)
 
     def with_last(self, name: str, values: np.ndarray, rows: np.ndarray) -> HeaderLists:
-        """With one more header as the last one, in the rows where ``rows`` is true.
+        """These lists with one more header at the end, in the rows where ``rows`` is true.
 
-        :param values: for each of these rows the bytes of one, as a row of a uint8 matrix.
+        :param values: the bytes of the header of each of these rows: a row of a uint8 matrix.
         """
         if not len(values):
             return self
@@ -88,11 +90,11 @@ class HeaderLists:
         return HeaderLists(headers, starts, counts, dense=True)
 
     def cleared(self, rows: np.ndarray) -> HeaderLists:
-        """With no headers in the rows where ``rows`` is true."""
+        """These lists without any headers in the rows where ``rows`` is true."""
         return HeaderLists(self._headers, self._starts, np.where(rows, 0, self._counts))
 
     def column(self) -> pa.ListArray:
-        """As a column."""
+        """The lists as an Arrow column."""
         headers = self._headers if self._dense else self._headers.take(pa.array(self._indices()))
         offsets = np.zeros(self._counts.size + 1, np.int32)
         np.cumsum(self._counts, out=offsets[1:])
@@ -100,17 +102,19 @@ class HeaderLists:
 
     def _are_named(self, name: str) -> np.ndarray:
         found = pc.equal(self._headers.field("key"), name).fill_null(False)
-        return found.to_numpy(zero_copy_only=False)
+        named: np.ndarray = found.to_numpy(zero_copy_only=False)
+        return named
 
     def _indices(self) -> np.ndarray:
         """The numbers of all rows' headers, in the order of the rows."""
         counts = self._counts
         behind = np.repeat(np.cumsum(counts) - counts, counts)
-        return np.repeat(self._starts, counts) + np.arange(behind.size) - behind
+        indices: np.ndarray = np.repeat(self._starts, counts) + np.arange(behind.size) - behind
+        return indices
 
 
 _HEADER_OVERHEAD = 16
-"""About what arrays take for a header besides its bytes."""
+"""About the memory of a header besides its bytes."""
 
 
 def _headers(name: str, values: np.ndarray) -> pa.StructArray:

@@ -1,4 +1,4 @@
-"""Builds the rows that are delivered: each value is copied once, into the output batch."""
+"""Builds the delivered rows: each value is copied once, into the output batch."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SEGMENT_COUNT = pa.field("segmentCount", pa.int32())
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A value made of slices, and where its first record was."""
+    """A value made of slices, and the offset of its first record."""
 
     slices: list[np.ndarray]
     starting_offset: int
@@ -85,7 +85,7 @@ def _with_extra_columns(
 
 
 def _ranges(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """The numbers of all ranges, one after the other."""
+    """The numbers of all ranges, one after another."""
     before = np.cumsum(counts) - counts
     return np.repeat(starts - before, counts) + np.arange(int(counts.sum()))
 
@@ -106,7 +106,7 @@ def _values(column: pa.Array, runs: list[Run], counts: np.ndarray, chosen: np.nd
     total = int(ends[-1]) if ends.size else 0
     if total > INT32_MAX:
         raise RecordTooLargeError(
-            f"Whole messages of {total} bytes do not fit one Arrow batch",
+            f"Whole messages of {total} bytes do not fit into one Arrow batch",
             hint="Read in smaller batches.",
         )
     out = allocate(total)
@@ -127,7 +127,7 @@ def _values(column: pa.Array, runs: list[Run], counts: np.ndarray, chosen: np.nd
 def _headers(
     column: pa.Array, chosen: np.ndarray, offsets: np.ndarray, safe: np.ndarray, marks: Marks | None
 ) -> pa.Array:
-    """With ``_lm`` rewritten to tell no id, and ``_so`` where a restart may not begin at the next offset."""
+    """The headers with ``_lm`` rewritten without an id, and ``_so`` where a restart must begin earlier."""
     unsafe = safe < offsets + 1
     marked = np.zeros(chosen.size, bool)
     if marks is not None and chosen.size:
@@ -159,7 +159,7 @@ def _headers(
 
 
 def _rewritten(fields: np.ndarray) -> np.ndarray:
-    """The bytes of ``_lm`` on delivered records; of type 0 the first 25 count."""
+    """The bytes of ``_lm`` on delivered records; type 0 has the first 25."""
     out = np.zeros(fields.size, LM)
     out["type"], out["count"], out["number"] = fields["type"], fields["count"], -1
     out["length"] = np.where(fields["type"] < 0, 0, fields["length"])

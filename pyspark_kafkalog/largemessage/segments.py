@@ -1,6 +1,6 @@
-"""Finds the message segments among rows: a compiled scan of the values, and of headers where there are any.
+"""Finds message segments among rows: a compiled scan of the values and of any headers.
 
-The rules are those of li-apache-kafka-clients' ConsumerRecordsProcessor and DefaultSegmentDeserializer.
+The rules are those of ConsumerRecordsProcessor and DefaultSegmentDeserializer of li-apache-kafka-clients.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Marks:
 
     row: np.ndarray
     fields: np.ndarray
-    """Of :data:`.format.LM`; ``length`` is -1 where the header does not tell it."""
+    """Of :data:`.format.LM`; ``length`` is -1 where the header has none."""
     readable: np.ndarray
 
     def __getitem__(self, chosen: np.ndarray) -> Marks:
@@ -53,14 +53,14 @@ class Marks:
 
 @dataclass(frozen=True, slots=True)
 class Segments:
-    """The message segments of some rows and the rows in error, in order: one element of each array a row.
+    """The message segments of some rows and the rows in error, in order: each array has an element for each.
 
     ``slice_start`` is where the slice begins in the value. Where ``error`` (see :data:`ERRORS`) is
     not 0 the other fields are what the record claims, 0 if that cannot be read.
     """
 
     marks: Marks
-    """Rows with ``_lm``, message segments or not: on delivery that header is rewritten."""
+    """Rows with ``_lm``, message segments or not: delivery rewrites that header."""
     row: np.ndarray
     id_hi: np.ndarray
     id_lo: np.ndarray
@@ -71,7 +71,7 @@ class Segments:
     error: np.ndarray
 
     def message_ids(self) -> list[bytes]:
-        """The 16 bytes of each id; none where it cannot be read."""
+        """The 16 bytes of each id; empty where it cannot be read."""
         halves = np.stack([self.id_hi, self.id_lo], axis=1).astype(">i8").tobytes()
         return [
             b"" if error == _BAD_HEADER else halves[at * ID_SIZE : (at + 1) * ID_SIZE]
@@ -80,9 +80,9 @@ class Segments:
 
 
 def find(rows: pa.RecordBatch) -> Segments | None:
-    """The message segments of ``rows``; None if there is none, nor a header ``_lm``.
+    """The message segments of ``rows``; None if there are none, and no header ``_lm`` either.
 
-    Wants the binary column ``value``; looks into ``headers`` if that is there.
+    Needs the binary column ``value``, and looks into ``headers`` if it is there.
     """
     offsets, validity, data = binary_column(rows.column("value"))
     found = np.empty(rows.num_rows, np.int64)
@@ -111,7 +111,7 @@ _FIELDS = 8
 
 
 def _by_prefix(data: np.ndarray, offsets: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Table of the message segments of scheme P among ``rows``, whose check value fits."""
+    """Table of the message segments of scheme P among ``rows``, whose check value is right."""
     at = offsets[rows].astype(np.int64)
     fields = (
         data[at[:, None] + np.arange(PREFIX_SIZE)].view(PREFIX)[:, 0] if rows.size else np.empty(0, PREFIX)
@@ -123,7 +123,7 @@ def _by_prefix(data: np.ndarray, offsets: np.ndarray, rows: np.ndarray) -> np.nd
 
 
 def _by_header(offsets: np.ndarray, marks: Marks) -> np.ndarray:
-    """Table of message segments of scheme H; here what is wrong is an error, not an ordinary value."""
+    """Table of message segments of scheme H. Here a wrong field is an error, not an ordinary value."""
     table = _table(marks.row, marks.fields, slice_start=0)
     number, count, length = table[_NUMBER], table[_COUNT], table[_LENGTH]
     slices = offsets[marks.row + 1].astype(np.int64) - offsets[marks.row]
@@ -184,7 +184,7 @@ def _is_valid(validity: np.ndarray, at: np.ndarray) -> np.ndarray:
 
 @kernel(types.int64(BYTES, INT32S, OUT_INT64))
 def find_prefixes(data: np.ndarray, offsets: np.ndarray, found: np.ndarray) -> Integer:
-    """The values whose version and check value are those of scheme P, into ``found``; returns how many."""
+    """Put the values with the version and check value of scheme P into ``found``; returns how many."""
     count = int64(0)
     for row in range(offsets.size - 1):
         at = int64(offsets[row])
@@ -206,7 +206,7 @@ def find_prefixes(data: np.ndarray, offsets: np.ndarray, found: np.ndarray) -> I
 
 @kernel(types.int64(BYTES, INT32S, OUT_INT64))
 def find_lm(names: np.ndarray, offsets: np.ndarray, found: np.ndarray) -> Integer:
-    """The strings that are ``_lm``, into ``found``; returns how many."""
+    """Put the strings that equal ``_lm`` into ``found``; returns how many."""
     count = int64(0)
     for i in range(offsets.size - 1):
         at = int64(offsets[i])

@@ -1,4 +1,4 @@
-"""The open messages of one partition as bytes, and back: an Arrow stream of one row a message segment."""
+"""The open messages of one partition as bytes, and back: an Arrow stream with a row for each segment."""
 
 from __future__ import annotations
 
@@ -26,50 +26,51 @@ _SCHEMA = pa.schema(
         pa.field("slice", pa.large_binary()),
     ]
 )
-"""A message of which nothing was accepted has one row, without a number."""
+"""A message without accepted segments has one row, whose number is null."""
 _KEY = b"kafkalog"
 
 
 def dump(assembler: Assembler, last_offset: int) -> bytes | None:
-    """What is open, None if nothing is."""
+    """The open messages; None if there are none."""
     if not assembler.messages:
         return None
     rows: list[tuple[object, ...]] = []
     slices: list[np.ndarray | None] = []
-    for one in assembler.messages.values():
+    for message in assembler.messages.values():
         head = (
-            one.message_id,
-            one.starting_offset,
-            one.tracked_offset,
-            one.count,
-            one.length,
-            one.first_seen_ms,
+            message.message_id,
+            message.starting_offset,
+            message.tracked_offset,
+            message.count,
+            message.length,
+            message.first_seen_ms,
         )
-        for piece in one.pieces.values():
+        for piece in message.pieces.values():
             rows.append((*head, piece.number, piece.offset, piece.size))
             slices.append(piece.slice)
-        if not one.pieces:
+        if not message.pieces:
             rows.append((*head, None, None, None))
             slices.append(None)
     columns = [
-        pa.array(values, kind.type) for values, kind in zip(zip(*rows, strict=True), _SCHEMA, strict=False)
+        pa.array(values, field.type) for values, field in zip(zip(*rows, strict=True), _SCHEMA, strict=False)
     ]
-    about = {"version": VERSION, "used": assembler.used, "last_offset": last_offset}
-    schema = _SCHEMA.with_metadata({_KEY: json.dumps(about)})
+    metadata = {"version": VERSION, "used": assembler.used, "last_offset": last_offset}
+    schema = _SCHEMA.with_metadata({_KEY: json.dumps(metadata)})
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, schema) as writer:
         writer.write_batch(pa.RecordBatch.from_arrays([*columns, _binary(slices)], schema=schema))
-    return sink.getvalue().to_pybytes()
+    dumped: bytes = sink.getvalue().to_pybytes()
+    return dumped
 
 
 def load(state: bytes, assembler: Assembler) -> int:
-    """Let a new assembler go on from :func:`dump`; returns the last offset that was read."""
+    """Restore what :func:`dump` gave into a new assembler; returns the last offset that was read."""
     with pa.ipc.open_stream(pa.py_buffer(state)) as reader:
-        about = json.loads(reader.schema.metadata[_KEY])
-        if about["version"] != VERSION:
+        metadata = json.loads(reader.schema.metadata[_KEY])
+        if metadata["version"] != VERSION:
             raise KafkaLogError(
-                f"State of reassembly in version {about['version']}, not {VERSION}",
-                hint="Go on with the release of pyspark-kafkalog that wrote it, or with a new checkpoint.",
+                f"Expected reassembly state of version {VERSION}, got version {metadata['version']}",
+                hint="Use the release of pyspark-kafkalog that wrote it, or start with a new checkpoint.",
             )
         rows = reader.read_all().combine_chunks()
     messages: dict[bytes, OpenMessage] = {}
@@ -78,20 +79,22 @@ def load(state: bytes, assembler: Assembler) -> int:
     for row, (message_id, start, tracked, count, length, seen, number, offset, size) in enumerate(
         zip(*columns, strict=True)
     ):
-        one = messages.setdefault(message_id, OpenMessage(message_id, start, count, length, seen, tracked))
+        message = messages.setdefault(
+            message_id, OpenMessage(message_id, start, count, length, seen, tracked)
+        )
         if number is not None:
             kept = slices[row].as_buffer()
             view = None if kept is None else np.frombuffer(kept, np.uint8)
-            one.put(Piece(offset, number, size, view))
-    assembler.restore(messages.values(), about["used"])
-    return about["last_offset"]
+            message.put(Piece(offset, number, size, view))
+    assembler.restore(messages.values(), metadata["used"])
+    return int(metadata["last_offset"])
 
 
 def _binary(slices: list[np.ndarray | None]) -> pa.Array:
     """One copy of the slices; null for those that were not kept."""
     offsets = np.zeros(len(slices) + 1, np.int64)
-    np.cumsum([0 if one is None else one.size for one in slices], out=offsets[1:])
-    data = np.concatenate([one for one in slices if one is not None] or [np.empty(0, np.uint8)])
-    valid = np.packbits([one is not None for one in slices], bitorder="little")
-    buffers = [pa.py_buffer(valid), pa.py_buffer(offsets), pa.py_buffer(data)]
+    np.cumsum([0 if data is None else data.size for data in slices], out=offsets[1:])
+    joined = np.concatenate([data for data in slices if data is not None] or [np.empty(0, np.uint8)])
+    valid = np.packbits([data is not None for data in slices], bitorder="little")
+    buffers = [pa.py_buffer(valid), pa.py_buffer(offsets), pa.py_buffer(joined)]
     return pa.Array.from_buffers(pa.large_binary(), len(slices), buffers)

@@ -1,4 +1,4 @@
-"""What the operating system says of a disk, told with the file and what to do."""
+"""Errors of the operating system as ours, with the file and the remedy."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ _REMEDIES = {
     errno.EPERM: "Let the user that runs Spark's driver and workers read and write it",
     errno.EROFS: "Mount it for writing",
     errno.EIO: "Check the disk and its mount",
-    errno.ESTALE: "Mount it again: its server has lost it",
+    errno.ESTALE: "Mount it again: the server no longer knows it",
     errno.ENOLCK: "Mount it with POSIX locks",
     errno.EOPNOTSUPP: "Mount it where POSIX locks work",
-    errno.ELOOP: "Put what it links to in the place of the link: a writer follows none",
-    errno.ENOTDIR: "Move the file away that stands where a folder belongs",
+    errno.ELOOP: "Replace the link by its target: a writer does not follow links",
+    errno.ENOTDIR: "Move away the file that is in the place of a folder",
     errno.ENOENT: "Let nothing else write to the log directory",
 }
 
 
 @contextmanager
-def disk_errors(what: str, path: str, more: str = "") -> Iterator[None]:
-    """Tell errors of the operating system as ours.
+def disk_errors(action: str, path: str, more: str = "") -> Iterator[None]:
+    """Turn errors of the operating system into ours.
 
-    :param what: what could not be done, such as ``Could not append``.
-    :param path: is named where the system names no file.
+    :param action: what failed, such as ``Could not append``.
+    :param path: named if the system names no file.
     :param more: a full sentence that follows the remedy.
     :raises LogDirectoryError: for any OSError.
     """
@@ -43,13 +43,13 @@ def disk_errors(what: str, path: str, more: str = "") -> Iterator[None]:
         remedy = _REMEDIES.get(e.errno or 0)
         sentences = [*([f"{remedy}."] if remedy else []), *([more] if more else [])]
         raise LogDirectoryError(
-            f"{what}: {e.strerror or e}", file=e.filename or path, hint=" ".join(sentences) or None
+            f"{action}: {e.strerror or e}", file=e.filename or path, hint=" ".join(sentences) or None
         ) from e
 
 
 @contextmanager
 def naming(path: str) -> Iterator[None]:
-    """Let errors of calls on a descriptor name its file, which the system does not."""
+    """Add the file's name to errors of calls on its descriptor, where the system gives none."""
     try:
         yield
     except OSError as e:

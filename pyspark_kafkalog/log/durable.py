@@ -1,4 +1,8 @@
-"""Writing so that a crash leaves the old bytes or the new: write all, flush, replace."""
+"""Writing so that a crash leaves the old bytes or the new: write all, flush, replace.
+
+For local files under the directory's lock. :meth:`pyspark_kafkalog.filesystem.Folder.replace` works on any
+file system and does not flush.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,7 @@ def write_all(descriptor: int, data: Any, position: int) -> None:
 
 
 def write_new(path: str, data: bytes) -> None:
-    """Make a file with ``data`` in it, or write it anew, and flush it. Not atomic."""
+    """Create a file with ``data``, or overwrite it, and flush it. Not atomic."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o666)
     try:
         with naming(path):
@@ -39,14 +43,14 @@ def cut(path: str, size: int) -> None:
 
 
 def replace(path: str, data: bytes, temporary: str) -> None:
-    """Let ``path`` hold ``data``, by way of the file ``temporary`` in the same folder."""
+    """Put a new file with ``data`` in place of ``path``, using the file ``temporary`` in the same folder."""
     write_new(temporary, data)
     os.replace(temporary, path)
     sync_folder(os.path.dirname(path))
 
 
 def sync_folder(folder: str) -> None:
-    """Make renamed, made and removed files of ``folder`` last."""
+    """Flush the folder, so that creations, renames and removals in it last."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         with naming(folder):
@@ -56,9 +60,9 @@ def sync_folder(folder: str) -> None:
 
 
 def sync_parents(path: str) -> None:
-    """Make the folder ``path`` last, and those above it, as far as they are on its disk and can be opened.
+    """Flush the folders above ``path``, as far as they are on its disk and can be opened, so that it lasts.
 
-    Whoever made them may not have flushed them, and nobody can tell.
+    Whoever created them may not have flushed them, and nothing shows that.
     """
     folder, device = os.path.realpath(path), os.stat(path).st_dev
     while (parent := os.path.dirname(folder)) != folder:

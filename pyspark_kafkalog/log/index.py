@@ -1,4 +1,4 @@
-"""The three indexes of a segment. They carry no checksum: each is a hint that its reader has to verify.
+"""The three indexes of a segment. They have no checksum: each is a hint that its reader must verify.
 
 ::
 
@@ -9,8 +9,8 @@
     .txnindex   34 bytes an entry:  int16 version, int64 producer id, int64 first offset,
                  int64 last offset (that of the abort marker), int64 last stable offset then
 
-All integers are big-endian. The first two are sparse and rise strictly; while
-they are written to, they are larger than that, with zeros at their end.
+All integers are big-endian. The first two are sparse and rise strictly. While they
+are in use they are preallocated, with zeros at their end.
 
 Sources: Kafka's ``OffsetIndex``, ``TimeIndex``, ``TransactionIndex``, ``AbortedTxn``.
 """
@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pyspark_kafkalog.log.filesystem import InputFile
+from pyspark_kafkalog.filesystem import InputFile
 
 _BLOCK_ENTRIES = 512
 """Entries that one read of a binary search fetches."""
@@ -85,8 +85,8 @@ def _around(
 ) -> tuple[np.void | None, np.void | None]:
     """The last entry with ``key`` <= ``wanted``, and the one after it.
 
-    Reads one block of entries at each step. The zeros at the end of a file that
-    is written to count as past the end; in a file of garbage any entry may be found.
+    Reads one block of entries at each step. The zeros at the end of a preallocated file
+    count as past the end. In a file of garbage this may find any entry.
     """
     low, high = 0, index.size // entry.itemsize
     floor = higher = None
@@ -110,7 +110,7 @@ def _around(
 
 
 def aborted_transactions(index: InputFile) -> np.ndarray:
-    """Every entry of a ``.txnindex``, of :data:`TXN_ENTRY`; none at all if the file is not a valid one."""
+    """Every entry of a ``.txnindex``, of :data:`TXN_ENTRY`; none if the file is invalid."""
     none = np.empty(0, TXN_ENTRY)
     if index.size % TXN_ENTRY.itemsize or index.size > _MAX_TXN_INDEX:
         return none

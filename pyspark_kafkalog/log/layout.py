@@ -34,7 +34,7 @@ SNAPSHOT_SUFFIX = ".snapshot"
 CLEANED_SUFFIX = ".cleaned"
 """Written by the cleaner, not yet valid."""
 SWAP_SUFFIX = ".swap"
-"""Valid, and about to take the place of the segments that it covers."""
+"""Valid, and about to replace the segments that it covers."""
 
 LOCK_FILE = ".lock"
 CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
@@ -55,7 +55,12 @@ ROOT_FILES = frozenset(
         CLEANER_CHECKPOINT,
     }
 )
-"""Files that lie beside the partitions; those whose name begins with a dot are not among them."""
+"""Files beside the partitions, without those whose names begin with a dot."""
+
+JOURNAL_FILE = ".kafkalog-publish"
+"""This package's journal of an unfinished publish."""
+JOURNAL_SEPARATOR = "\n\n"
+"""Ends the part of the journal that readers need. The rest grows with the data, and is for an undo."""
 
 METADATA_TOPIC = "__cluster_metadata"
 """KRaft's own log, which Kafka's LogManager does not count among the partitions."""
@@ -69,10 +74,10 @@ _NUMBER = re.compile(r"-?[0-9]{1,19}\Z", re.ASCII)
 
 
 def parse_partition_folder(name: str) -> TopicPartition | None:
-    """The partition whose live data the folder holds; None if ``name`` is not that of a partition.
+    """The partition whose live data the folder holds; None if ``name`` does not name a partition.
 
-    The name is split at its last ``-``, so that folders that are being deleted
-    or moved (``<topic>-<n>.<hex>-delete``, ``-future``, ``-stray``) are none.
+    The last ``-`` comes before the number. So folders that a broker deletes or moves
+    (``<topic>-<n>.<hex>-delete``, ``-future``, ``-stray``) don't count.
     """
     match = _PARTITION_FOLDER.match(name)
     if match is None or int(match["partition"]) > _MAX_PARTITION or match["topic"] == METADATA_TOPIC:
@@ -84,12 +89,12 @@ def parse_partition_folder(name: str) -> TopicPartition | None:
 
 
 def is_unused_folder(name: str) -> bool:
-    """Whether ``name`` is one that a broker gives to a partition that it deletes, moves or found stray."""
+    """Whether a broker gives this name to a partition that it deletes, moves or has found stray."""
     return _UNUSED_FOLDER.match(name) is not None or name == f"{METADATA_TOPIC}-0"
 
 
 def segment_file(base_offset: int, suffix: str) -> str:
-    """Name of a segment's file, or of a producer snapshot: 20 digits and ``suffix``."""
+    """Name of a segment's file or of a producer snapshot: 20 digits and ``suffix``."""
     return f"{base_offset:020d}{suffix}"
 
 
@@ -102,7 +107,7 @@ def parse_segment_file(name: str) -> tuple[int, str] | None:
 
 
 def parse_offset_checkpoint(data: bytes, file: str) -> dict[TopicPartition, int]:
-    """Read ``recovery-point-offset-checkpoint`` and its like; ``file`` is named in errors."""
+    """Read ``recovery-point-offset-checkpoint`` or a file like it; ``file`` is for errors."""
     return {
         TopicPartition(topic, _number(partition, file)): _number(offset, file)
         for topic, partition, offset in _parse_checkpoint(data, 3, file)
@@ -127,13 +132,13 @@ def format_leader_epoch_checkpoint(epochs: Iterable[tuple[int, int]]) -> bytes:
 
 
 def parse_partition_metadata(data: bytes, file: str) -> str:
-    """The topic id, 22 characters, in ``partition.metadata``; higher versions are read alike."""
+    """The topic id, 22 characters, in ``partition.metadata``; higher versions are read the same way."""
     fields = dict(line.partition(": ")[::2] for line in _text(data, file).splitlines())
     topic_id = fields.get("topic_id", "")
     if not fields.get("version", "").isdigit() or not re.fullmatch(r"[A-Za-z0-9_-]{22}", topic_id):
-        raise _malformed("no version and topic_id", file)
+        raise _malformed("expected version and topic_id", file)
     if not any(base64.urlsafe_b64decode(topic_id + "==")):
-        raise _malformed("a topic_id of zeros", file)
+        raise _malformed("topic_id is zero", file)
     return topic_id
 
 
@@ -147,15 +152,15 @@ def _parse_checkpoint(data: bytes, fields: int, file: str) -> list[list[str]]:
     if not lines:
         return []
     if lines[0].strip() != "0":
-        raise _malformed(f"version {lines[0][:50]!r}, not 0", file)
+        raise _malformed(f"expected version 0, got {lines[0][:50]!r}", file)
     if len(lines) < 2:
-        raise _malformed("no count of entries", file)
+        raise _malformed("expected a count of entries, got nothing", file)
     entries = [line.split() for line in lines[2:]]
     for number, entry in enumerate(entries, 3):
         if len(entry) != fields:
-            raise _malformed(f"{len(entry)} fields in line {number}, not {fields}", file)
+            raise _malformed(f"expected {fields} fields in line {number}, got {len(entry)}", file)
     if _number(lines[1].strip(), file) != len(entries):
-        raise _malformed(f"{len(entries)} entries, where it announces {lines[1][:50]}", file)
+        raise _malformed(f"expected {lines[1][:50]} entries, got {len(entries)}", file)
     return entries
 
 
@@ -168,18 +173,18 @@ def _text(data: bytes, file: str) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError:
-        raise _malformed("bytes that are not text", file) from None
+        raise _malformed("expected UTF-8 text", file) from None
 
 
 def _number(text: str, file: str) -> int:
     if not _NUMBER.match(text):
-        raise _malformed(f"{text[:50]!r} where a number belongs", file)
+        raise _malformed(f"expected a number, got {text[:50]!r}", file)
     return int(text)
 
 
-def _malformed(what: str, file: str) -> LogDirectoryError:
+def _malformed(fault: str, file: str) -> LogDirectoryError:
     return LogDirectoryError(
-        f"Malformed file: it has {what}",
+        f"Malformed file: {fault}",
         file=file,
-        hint="A broker writes it anew if it is deleted while no broker or writer uses the directory.",
+        hint="Delete it while no broker or writer uses the directory; a broker writes it again.",
     )

@@ -1,14 +1,14 @@
-"""The locks of a log directory: the one that brokers hold while they run, and the one of writers.
+"""The locks of a log directory: one that brokers hold while they run, and one for writers.
 
 A broker locks ``.lock`` in each of its log directories for as long as it runs
 (Kafka's ``LogManager.lockLogDirs``: ``FileChannel.tryLock``, a POSIX record lock
 on Linux and macOS). A writer of ours locks ``.kafkalog-lock`` first, and then
-``.lock``. So who finds the first one held waits for a writer, which will end, and who
-finds only ``.lock`` held has met a broker. Both go when their holder dies.
+``.lock``. If the first one is held, its holder is a writer, which will end. If only
+``.lock`` is held, its holder is a broker. The system drops both when the holder dies.
 
 ``.kafkalog-lock`` names its holder, which touches the file as it makes progress.
-Others look only at whether it changes, so that no clock has to agree with another.
-The files stay behind when the locks are released.
+Others only check whether it changes, so that clocks need not agree. The files stay
+when the locks are released.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ from pyspark_kafkalog.log.layout import LOCK_FILE
 
 WRITER_LOCK_FILE = ".kafkalog-lock"
 CHECK_SECONDS = 5
-"""How long a broker may be in the way of :func:`check_unlocked`: it may be about to stop."""
+"""How long :func:`check_unlocked` waits for a broker, which may be about to stop."""
 PATIENCE_SECONDS = 600
-"""How long a writer that holds the lock may go without progress: a flush of one large file to a slow disk."""
+"""How long the holder may be without progress: while it flushes one large file to a slow disk."""
 _RETRY_SECONDS = 0.02
 _PROGRESS_SECONDS = 1
-_TELL_SECONDS = 60
+_REPORT_SECONDS = 60
 
-logger = logging.getLogger("pyspark_kafkalog")
+_log = logging.getLogger("pyspark_kafkalog")
 
 
 @dataclass(slots=True)
 class _Threads:
-    """Excludes the threads of this process, and tells them of the one that holds the directory.
+    """Excludes the threads of this process, and shows them the progress of the one that holds the directory.
 
-    POSIX locks belong to the process, and closing any descriptor of the file gives them up: threads of
-    one process have to exclude each other before they open it.
+    POSIX locks belong to the process, and closing any descriptor of the file releases them: threads of
+    a process must exclude each other before they open it.
     """
 
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -63,12 +63,12 @@ def directory_lock(
 ) -> Iterator[Callable[[], None]]:
     """Hold the locks of the log directory ``root``, which must exist.
 
-    Gives a function to call as often as there is progress, from any thread; others wait for that.
+    Yields a function to call, from any thread, whenever there is progress: others wait as long as there is.
 
     :param timeout: seconds to wait for a broker.
-    :param patience: seconds that a writer may hold it without progress; with progress it is waited
-        for as long as it takes. None: ``timeout`` is for writers, too.
-    :raises LogDirectoryLockedError: if it is held by another all that time.
+    :param patience: seconds that a writer may hold it without progress; while it makes progress, this
+        waits for it. None: ``timeout`` is for writers, too.
+    :raises LogDirectoryLockedError: if another holds it all that time.
     :raises OSError: if a lock file can't be opened, or locked.
     """
     with _threads_guard:
@@ -80,7 +80,7 @@ def directory_lock(
     try:
         path = os.path.join(root, WRITER_LOCK_FILE)
         if not os.path.exists(path):
-            sync_parents(root)  # the file is there only where they are known to last
+            sync_parents(root)  # where the file exists, they have been flushed
         descriptors.append(_open(path))
         while not _try_lock(descriptors[0], path):
             status = os.fstat(descriptors[0])
@@ -101,9 +101,9 @@ def directory_lock(
 
 
 def check_unlocked(root: str) -> None:
-    """Refuse a log directory that a broker holds now, so that a job fails before it has done any work.
+    """Refuse a log directory that a broker holds, so that a job fails before it has done any work.
 
-    A writer that holds it is in nobody's way until there is something to publish.
+    A writer that holds it does not matter until there is something to publish.
 
     :raises LogDirectoryLockedError: if a broker holds the lock for more than a moment.
     :raises LogDirectoryError: if the lock files can't be opened, or locked.
@@ -119,23 +119,23 @@ def check_unlocked(root: str) -> None:
 
 
 class _HeldByWriterError(LogDirectoryLockedError):
-    """It is a writer of this package that holds it."""
+    """The holder is a writer of this package."""
 
 
 class _Wait:
-    """How long one waits for the locks, and what is told of it."""
+    """How long to wait for the locks, and what to log meanwhile."""
 
     def __init__(self, root: str, timeout: float, patience: float | None) -> None:
         self._root = root
         self._timeout = timeout
         self._patience = patience
         self._begun = self._progressed = time.monotonic()
-        self._told = self._begun
+        self._reported = self._begun
         self._progress: object = None
         self._free_of_writers: float | None = None
 
     def on_writer(self, holder: str, progress: object) -> None:
-        """:raises LogDirectoryLockedError: if the holder, a writer, was waited for long enough."""
+        """:raises LogDirectoryLockedError: if the wait for the holder, a writer, has been long enough."""
         now = time.monotonic()
         if progress != self._progress:
             self._progress, self._progressed = progress, now
@@ -145,32 +145,34 @@ class _Wait:
             waited, limit = now - self._progressed, self._patience
         if waited >= limit:
             raise _HeldByWriterError(
-                f"The log directory is in use: a writer, {holder}, held it for {limit:g} s"
+                f"The log directory is in use: a writer ({holder}) held it for {limit:g} s"
                 + ("" if self._patience is None else " without progress"),
                 file=os.path.join(self._root, WRITER_LOCK_FILE),
-                hint="End that process if it hangs; its lock goes with it.",
+                hint="If that process hangs, end it; this releases its lock.",
             )
-        if now - self._told >= _TELL_SECONDS:
-            self._told = now
-            logger.warning(
-                "For %.0f s waiting for %s, which writes to %s", now - self._begun, holder, self._root
+        if now - self._reported >= _REPORT_SECONDS:
+            self._reported = now
+            _log.warning(
+                "Still waiting for %s, which writes to %s, after %.0f s",
+                holder,
+                self._root,
+                now - self._begun,
             )
 
     def on_broker(self) -> None:
-        """:raises LogDirectoryLockedError: if it is held by others than writers for long enough."""
+        """:raises LogDirectoryLockedError: if no writer has held it for long enough, and it is still held."""
         now = time.monotonic()
         self._free_of_writers = self._free_of_writers or now
         if now - self._free_of_writers >= self._timeout:
             raise LogDirectoryLockedError(
                 f"The log directory is in use: another process held its lock for all of {self._timeout:g} s",
                 file=os.path.join(self._root, LOCK_FILE),
-                hint="A running broker holds it until it stops, a writer of an earlier version "
-                "of this package while it publishes.",
+                hint="Stop the broker that uses it. If it is a writer of an earlier version, wait for it.",
             )
 
 
 class _Progress:
-    """Shows others that the holder of the locks is not hung."""
+    """Shows others that the holder of the locks makes progress."""
 
     def __init__(self, threads: _Threads, descriptor: int) -> None:
         self._threads = threads
@@ -200,14 +202,14 @@ def _try_lock(descriptor: int, path: str) -> bool:
 
 
 def _introduce(descriptor: int) -> None:
-    """Say who holds the lock."""
-    with suppress(OSError):  # a full disk must not keep anybody from publishing what is small
+    """Write the holder of the lock into its file."""
+    with suppress(OSError):  # a full disk must not prevent a small publish
         os.ftruncate(descriptor, 0)
         write_all(descriptor, json.dumps({"pid": os.getpid(), "host": platform.node()}).encode(), 0)
 
 
 def _holder(descriptor: int) -> str:
-    """Who said so last; not known for a moment after the lock was taken."""
+    """The holder named in the file; out of date for a moment after the lock was taken."""
     try:
         holder = json.loads(os.pread(descriptor, 4096, 0))
         return f"process {holder['pid']} on {holder['host']}"

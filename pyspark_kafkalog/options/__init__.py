@@ -1,1 +1,1 @@
-"""User options: their names, values and JSON forms; the only reader of what users write."""
+"""User options: their names, values and JSON forms. Nothing else reads what users write."""

@@ -1,4 +1,4 @@
-"""Which columns a read may give, and which a write takes."""
+"""The columns that a read can produce, and those that a write takes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.model import DROPPED_FIELD, HEADERS_FIELD, ROW_FIELDS
-from pyspark_kafkalog.options.names import suggestion
+from pyspark_kafkalog.options.user_options import suggestion
 
 SINK_FIELDS: Mapping[str, tuple[str, ...]] = {
     "key": ("binary", "string"),
@@ -16,39 +16,39 @@ SINK_FIELDS: Mapping[str, tuple[str, ...]] = {
     "partition": ("int",),
     "timestamp": ("timestamp", "timestamp_ntz"),
 }
-"""Columns that a sink takes, by exact name, and the Spark types of each. Others are ignored, as by Spark."""
+"""The columns that a sink takes, by exact name, and their Spark types. Others are ignored, as in Spark."""
 
 
 RECORD_FIELDS: Mapping[str, str] = {**ROW_FIELDS, **dict([HEADERS_FIELD])}
 """All columns that a read of records may have."""
 DEAD_LETTER_FIELDS: Mapping[str, str] = {**RECORD_FIELDS, **dict([DROPPED_FIELD])}
-"""Those of a read that tells of dropped messages, too."""
+"""All columns of a read that also shows dropped messages."""
 _NEVER_NULL = frozenset(ROW_FIELDS) - {"key", "value"}
 
 
 def read_columns(
     fields: Iterable[tuple[str, str, bool]], allowed: Mapping[str, str] = RECORD_FIELDS
 ) -> tuple[str, ...]:
-    """The names of the columns to build, for the schema that a read has.
+    """The names of the columns to build for a schema.
 
     :param fields: name, type as ``simpleString`` writes it, and nullability.
-    :param allowed: the columns that there are; those of records or of a view.
-    :raises OptionError: for a column that does not exist, has another type or may hold nulls unexpectedly.
+    :param allowed: the columns that exist, of records or of a view.
+    :raises OptionError: for a column that does not exist, has another type, or should be nullable.
     """
     names = []
     for name, kind, nullable in fields:
         if name not in allowed:
             raise OptionError(f"Unknown column {name!r}", hint=suggestion(name, allowed))
         if kind != allowed[name]:
-            raise OptionError(f"Column {name!r} has type {kind}, and must be {allowed[name]}")
+            raise OptionError(f"Column {name!r} has type {kind}, expected {allowed[name]}")
         records = allowed is RECORD_FIELDS or allowed is DEAD_LETTER_FIELDS
         if not nullable and not (records and name in _NEVER_NULL):
-            raise OptionError(f"Column {name!r} must be nullable, because rows may lack it")
+            raise OptionError(f"Column {name!r} must be nullable, because it may be null")
         if name in names:
-            raise OptionError(f"Column {name!r} is named twice")
+            raise OptionError(f"Column {name!r} occurs twice")
         names.append(name)
     if not names:
-        raise OptionError("The schema has no column", hint=f"Name some of {', '.join(allowed)}.")
+        raise OptionError("The schema has no columns", hint=f"Use some of {', '.join(allowed)}.")
     return tuple(names)
 
 
@@ -56,22 +56,23 @@ def check_written_columns(columns: Mapping[str, str], *, topic: str | None) -> N
     """Refuse rows that cannot be records, before any work starts.
 
     :param columns: name -> Spark type, as ``simpleString`` writes it.
-    :param topic: the option ``topic``, which makes the column needless.
-    :raises OptionError: naming the column and the types that it may have.
+    :param topic: the option ``topic``; with it the column is not needed.
+    :raises OptionError: naming the column and its possible types.
     """
     if "value" not in columns:
         raise OptionError(
-            "Required column 'value' not found", hint="Name one: df.selectExpr('... AS value')."
+            "Required column 'value' not found",
+            hint="Add one, for example with df.selectExpr('... AS value').",
         )
     if topic is None and "topic" not in columns:
         raise OptionError(
-            "The option 'topic' is required where there is no column 'topic'",
+            "The option 'topic' is required if there is no column 'topic'",
             hint="Add .option('topic', 'name'), or a string column 'topic'.",
         )
     for name, kinds in SINK_FIELDS.items():
         kind = columns.get(name)
         if kind is not None and kind not in kinds:
             raise OptionError(
-                f"Column {name!r} has type {kind}, and must be {' or '.join(kinds)}",
-                hint=f"Convert it, e.g. with CAST({name} AS {kinds[0].upper()}).",
+                f"Column {name!r} has type {kind}, expected {' or '.join(kinds)}",
+                hint=f"Convert it, for example with CAST({name} AS {kinds[0].upper()}).",
             )

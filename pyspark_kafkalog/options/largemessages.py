@@ -1,98 +1,104 @@
-"""The options about large messages: LinkedIn's names, defaults and bounds for what assembles them.
+"""The options about large messages, with LinkedIn's names, defaults and bounds.
 
-The names are those of LiKafkaConsumerConfig of li-apache-kafka-clients 1.0.66, so that what was
-written for its consumer can be handed on; ``message.assembler.expiration.ms`` and the two that
-begin with ``large.message.`` besides ``enabled`` are ours.
+Settings of LinkedIn's consumer and producer can be used unchanged. Our own are
+``message.assembler.expiration.ms`` and, except ``enabled``, those that begin with ``large.message.``.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from pyspark_kafkalog.errors import OptionError
-from pyspark_kafkalog.model import AssemblerSettings
-from pyspark_kafkalog.options.given import GivenOptions
-from pyspark_kafkalog.options.names import Use, suggestion
-from pyspark_kafkalog.options.offsets_json import MAX_INT, MAX_LONG
-from pyspark_kafkalog.options.telling import tell_once
+from pyspark_kafkalog.model import AssemblerSettings, SplitterSettings
+from pyspark_kafkalog.options.table import from_option
+from pyspark_kafkalog.options.user_options import UserOptions, log_once
 
-_CAPACITY = "message.assembler.buffer.capacity"
-_GAP = "message.assembler.expiration.offset.gap"
-_TRACKED = "max.tracked.messages.per.partition"
-_RAISES = "exception.on.message.dropped"
-_EXPIRATION_MS = "message.assembler.expiration.ms"
-ASSEMBLER_OPTIONS = (_CAPACITY, _GAP, _TRACKED, _RAISES, _EXPIRATION_MS)
-"""The names of all settings of the assembler."""
+_ONLY_REASSEMBLE = ("exception.on.message.dropped", "message.assembler.expiration.ms")
+"""Without effect on a read: it evicts nothing, and its rows must not depend on the clock."""
 
-_NOT_IN_THE_SOURCE = (_RAISES, _EXPIRATION_MS)
-"""A split evicts nothing, and its rows must not depend on the clock."""
+_LEAST_OVERHEAD = 150
+"""Bytes of a record batch with one message segment, besides slice and key: headers and prefix."""
 
 
 @dataclass(frozen=True, slots=True)
 class LargeMessageOptions:
-    """What a reader does with message segments: nothing, unless it is asked.
+    """What a reader does with message segments; by default nothing.
 
-    ``dead_letters`` adds dropped messages to the rows; ``safe_offsets`` is set where safe
-    offsets are committed, be it that the reader reassembles or another step of the query.
+    ``dead_letters`` adds dropped messages to the rows. ``safe_offsets`` commits safe offsets,
+    whether the reader or another step of the query reassembles.
     """
 
-    enabled: bool = False
-    dead_letters: bool = False
+    enabled: bool = from_option("large.message.enabled")
+    dead_letters: bool = from_option("large.message.dead.letters")
     safe_offsets: bool = False
     settings: AssemblerSettings = field(default_factory=AssemblerSettings)
 
 
-def assembler_settings(
-    given: GivenOptions | Mapping[str, object], *, others: Collection[str] | None = None
-) -> AssemblerSettings:
-    """The settings of the assembler among ``given``, with LinkedIn's defaults.
+def assembler_settings(user: UserOptions) -> AssemblerSettings:
+    """The settings of the assembler, for a reader or for ``reassemble``.
 
-    :param given: options by name, in any case; values or their texts.
-    :param others: names that may also be given; any other is refused. None refuses none.
     :raises OptionError: for a value that is malformed or out of bounds.
     """
-    if not isinstance(given, GivenOptions):
-        if others is not None:
-            _check_names(given, (*ASSEMBLER_OPTIONS, *others))
-        given = GivenOptions(
-            {name: str(value) for name, value in given.items() if value is not None}, Use.READ
-        )
     return AssemblerSettings(
-        buffer_capacity=given.integer(_CAPACITY, 1, MAX_INT),
-        expiration_offset_gap=given.integer(_GAP, 1, MAX_INT),
-        max_tracked_messages=given.integer(_TRACKED, 1, MAX_INT),
-        exception_on_message_dropped=given.boolean(_RAISES),
-        expiration_ms=given.limit(_EXPIRATION_MS, MAX_LONG),
+        buffer_capacity=user.value("message.assembler.buffer.capacity"),
+        expiration_offset_gap=user.value("message.assembler.expiration.offset.gap"),
+        max_tracked_messages=user.value("max.tracked.messages.per.partition"),
+        exception_on_message_dropped=user.value("exception.on.message.dropped"),
+        expiration_ms=user.value("message.assembler.expiration.ms"),
     )
 
 
-def large_message_options(given: GivenOptions) -> LargeMessageOptions:
-    """What a reader is told of large messages.
+def large_message_options(user: UserOptions) -> LargeMessageOptions:
+    """What a reader does with large messages.
 
-    :raises OptionError: for what is malformed, and for dead letters of a reader that reassembles nothing.
+    :raises OptionError: for malformed values, and for dead letters without reassembly.
     """
-    enabled = given.boolean("large.message.enabled")
-    dead_letters = given.boolean("large.message.dead.letters")
-    if dead_letters and not enabled:
-        raise OptionError(
-            "Option 'large.message.dead.letters' is set, and the reader reassembles nothing",
-            hint="Set 'large.message.enabled' to true, too.",
-        )
-    safe_offsets = (
-        given.boolean("large.message.safe.offsets") if "large.message.safe.offsets" in given else enabled
+    enabled = user.value("large.message.enabled")
+    safe_offsets = user.value("large.message.safe.offsets")
+    large_messages = user.fill(
+        LargeMessageOptions,
+        safe_offsets=enabled if safe_offsets is None else safe_offsets,
+        settings=assembler_settings(user),
     )
-    for name in _NOT_IN_THE_SOURCE:
-        if enabled and name in given:
-            tell_once(
-                logging.WARNING, "Option %s has no effect on a reader, which drops nothing for it", name
-            )
-    return LargeMessageOptions(enabled, dead_letters, safe_offsets, assembler_settings(given))
+    if large_messages.dead_letters and not enabled:
+        raise OptionError(
+            "Option 'large.message.dead.letters' is set, but this reader does not reassemble messages",
+            hint="Set 'large.message.enabled' to true as well.",
+        )
+    for name in _ONLY_REASSEMBLE:
+        if enabled and name in user:
+            log_once(logging.WARNING, "Option %s has no effect on a reader: only reassemble uses it", name)
+    return large_messages
 
 
-def _check_names(given: Mapping[str, object], allowed: Collection[str]) -> None:
-    lower = {name.lower() for name in allowed}
-    for name in given:
-        if name.lower() not in lower:
-            raise OptionError(f"Unknown option {name!r}", hint=suggestion(name, allowed))
+def splitter_settings(
+    user: UserOptions, *, compression: str, largest_batch: int, limit: str
+) -> SplitterSettings | None:
+    """How a writer makes message segments of large values; None if it does not.
+
+    :param largest_batch: the value of the option ``limit``, bytes.
+    :raises OptionError: for malformed values, or if no message segment could fit.
+    """
+    name = "max.message.segment.bytes"
+    wanted = user.value(name)
+    size = min(wanted, largest_batch)
+    settings = SplitterSettings(
+        size,
+        timestamp_header=user.value("header.timestamp.enabled"),
+        header_only=user.value("li.record.header.enable"),
+        wrap=user.value("li.large.message.segment.wrapping.required"),
+    )
+    if not user.value("large.message.enabled"):
+        return None
+    most = largest_batch - _LEAST_OVERHEAD
+    if compression == "none" and size > most:
+        hint = f"Raise {limit!r}"
+        if most > 0:
+            hint += f", or lower {name!r} to at most {most} minus the size of the longest key and headers"
+        raise OptionError(
+            f"Option {name!r} is {wanted}: record batches with message segments of {size} bytes exceed"
+            f" {limit} = {largest_batch}",
+            hint=f"{hint}.",
+        )
+    return settings

@@ -1,8 +1,8 @@
 """Spark's JSON forms of partitions and offsets (its Kafka connector's JsonUtils).
 
 ``{"topicA":[0,1]}`` names partitions, ``{"topicA":{"0":23,"1":-1}}`` gives each
-an offset or a timestamp. What is written is canonical, topics by name and
-partitions by number, because Spark compares offsets as text.
+an offset or a timestamp. Written JSON is canonical, sorted by topic and partition
+number, because Spark compares offsets as text.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.model import TopicPartition, check_topic
 
 Offsets = dict[TopicPartition, int]
-"""For each partition an offset; where it stands for progress, the next one to read."""
+"""An offset for each partition; where it stands for progress, the next one to read."""
 
 MAX_INT = 2**31 - 1
 MAX_LONG = 2**63 - 1
@@ -27,14 +27,14 @@ _PARTITION = re.compile("0|[1-9][0-9]{0,9}")
 def parse_partitions(text: str, *, option: str) -> tuple[TopicPartition, ...]:
     """The partitions that ``{"topicA":[0,1]}`` names, sorted, each once.
 
-    :raises OptionError: naming ``option``, if ``text`` has another form.
+    :raises OptionError: naming ``option``, if ``text`` has a different form.
     """
     example = '{"topicA":[0,1],"topicB":[0,1]}'
     found: set[TopicPartition] = set()
     for topic, numbers in _object(text, option, example).items():
         check_topic(topic)
         if not isinstance(numbers, list) or not all(_is_integer(number, 0, MAX_INT) for number in numbers):
-            raise _unexpected(option, f"topic {topic!r} has no list of partition numbers", example)
+            raise _unexpected(option, f"expected a list of partition numbers for topic {topic!r}", example)
         found.update(TopicPartition(topic, number) for number in numbers)
     return tuple(sorted(found))
 
@@ -51,20 +51,24 @@ def parse_offsets(
     :param value: JSON text, or what ``json.loads`` made of it.
     :param option: the name that errors give to ``value``.
     :param lowest: the least number allowed.
-    :raises OptionError: if ``value`` has another form.
+    :raises OptionError: if ``value`` has a different form.
     """
     offsets = {}
     for topic, partitions in (_object(value, option, example) if isinstance(value, str) else value).items():
         check_topic(topic)
         if not isinstance(partitions, Mapping):
-            raise _unexpected(option, f"topic {topic!r} has no object of partitions", example)
+            raise _unexpected(option, f"expected an object of partitions for topic {topic!r}", example)
         for partition, number in partitions.items():
             if not _PARTITION.fullmatch(partition) or int(partition) > MAX_INT:
-                raise _unexpected(option, f"{partition!r} is no partition of topic {topic!r}", example)
+                raise _unexpected(
+                    option, f"expected a partition number for topic {topic!r}, got {partition!r}", example
+                )
             topic_partition = TopicPartition(topic, int(partition))
             if not _is_integer(number, lowest, MAX_LONG):
                 raise _unexpected(
-                    option, f"{number!r} for {topic_partition} is no whole number >= {lowest}", example
+                    option,
+                    f"expected a whole number of at least {lowest} for {topic_partition}, got {number!r}",
+                    example,
                 )
             offsets[topic_partition] = number
     return dict(sorted(offsets.items()))
@@ -105,4 +109,6 @@ def _is_integer(value: object, lowest: int, highest: int) -> bool:
 
 
 def _unexpected(option: str, reason: str, example: str) -> OptionError:
-    return OptionError(f"Cannot use the value of {option!r}: {reason}", hint=f"Expected e.g. {example}.")
+    return OptionError(
+        f"Cannot use the value of {option!r}: {reason}", hint=f"Write it as, for example, {example}."
+    )

@@ -14,7 +14,7 @@ _MEANING = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """The properties of a file, the last one where a key comes twice. Values may be secret: none is told.
+    """The properties in a file; of duplicates the last. No error shows a value, since it may be secret.
 
     :raises OptionError: for an escape that Java refuses.
     """
@@ -22,27 +22,30 @@ def parse_properties(text: str) -> dict[str, str]:
     for number, line in _logical_lines(text):
         match = _LINE.fullmatch(line)
         if match is None or re.search(r"(?<!\\)(?:\\\\)*\\u(?![0-9a-fA-F]{4})", line):
-            raise OptionError(f"Line {number} of the properties is none that Java reads")
+            raise OptionError(
+                f"Properties file, line {number}: expected four hexadecimal digits after \\u",
+                hint="Write a single backslash as two.",
+            )
         properties[_unescaped(match["key"])] = _unescaped(match["value"])
     return properties
 
 
 def _logical_lines(text: str) -> list[tuple[int, str]]:
-    """Lines that are neither empty nor comments, joined where one ends in an odd number of backslashes."""
+    """Lines that are neither empty nor comments; one that ends in an odd number of backslashes continues."""
     lines: list[tuple[int, str]] = []
     continued = False
     for number, natural in enumerate(re.split(r"\r\n|\r|\n", text), 1):
         line = natural.lstrip(" \t\f")
         if not continued and (not line or line[0] in "#!"):
             continue
-        goes_on = (len(line) - len(line.rstrip("\\"))) % 2 == 1
-        line = line[:-1] if goes_on else line
+        continues = (len(line) - len(line.rstrip("\\"))) % 2 == 1
+        line = line[:-1] if continues else line
         if continued:
             first, before = lines[-1]
             lines[-1] = first, before + line
         else:
             lines.append((number, line))
-        continued = goes_on
+        continued = continues
     return lines
 
 

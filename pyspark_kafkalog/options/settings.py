@@ -1,14 +1,12 @@
 """The only reader of user options: from Spark's strings to frozen dataclasses.
 
-Names, values, defaults, precedence and refusals are those of Spark's own
-``kafka`` source and sink (its KafkaSourceProvider) and of Kafka's topic
-configs; :data:`~pyspark_kafkalog.options.names.OPTIONS` lists them all. What is
-wrong is refused here, before any work starts.
+Precedence and refusals are those of Spark's own ``kafka`` source and sink (its
+KafkaSourceProvider); names, values and defaults are in :data:`.table.SECTIONS`.
+Wrong options are refused here, before any work starts.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 from collections.abc import Mapping
@@ -24,35 +22,32 @@ from pyspark_kafkalog.model import (
     HEADERS_FIELD,
     LATEST,
     ROW_FIELDS,
+    EncodeSettings,
+    LogSettings,
     SplitterSettings,
     TopicPartition,
-    check_topic,
 )
-from pyspark_kafkalog.options import values as option_values
-from pyspark_kafkalog.options.auditing import AuditOptions, audit_options
 from pyspark_kafkalog.options.brokers import (
     ConnectionOptions,
     FetchOptions,
     ProduceOptions,
     connection_options,
-    fetch_options,
     produce_options,
 )
-from pyspark_kafkalog.options.given import GivenOptions
-from pyspark_kafkalog.options.groups import GroupOptions, group_options
-from pyspark_kafkalog.options.kafka_names import SERVERS
-from pyspark_kafkalog.options.largemessages import LargeMessageOptions, large_message_options
-from pyspark_kafkalog.options.names import OPTIONS, Use, Where
-from pyspark_kafkalog.options.offsets_json import MAX_INT, MAX_LONG, Offsets, parse_offsets, parse_partitions
-from pyspark_kafkalog.options.splitting import splitter_settings
-from pyspark_kafkalog.options.telling import tell_once
+from pyspark_kafkalog.options.largemessages import (
+    LargeMessageOptions,
+    large_message_options,
+    splitter_settings,
+)
+from pyspark_kafkalog.options.offsets_json import Offsets
+from pyspark_kafkalog.options.table import SERVERS, Use, Where, from_option
+from pyspark_kafkalog.options.user_options import UserOptions, log_once
+from pyspark_kafkalog.options.values import COUNTING, group_id, paths
 
-_COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 _PRODUCER_PACKAGE = "org.apache.kafka.clients.producer."
 
-
 Distribution = Literal["key", "sticky", "round-robin"]
-"""By the key's hash, and in batches where it is null; in batches; one row here, the next one there."""
+"""``key``: by hash, null keys in batches; ``sticky``: all in batches; ``round-robin``: row by row."""
 
 _JAVA_PARTITIONERS: Mapping[str, Distribution] = {
     "internals.DefaultPartitioner": "key",
@@ -71,28 +66,28 @@ class PlaceOptions:
     paths: tuple[str, ...] = field(default=(), repr=False)
     brokers: ConnectionOptions | None = None
     fetch: FetchOptions | None = None
-    offsets_retention_minutes: int = 10080
+    offsets_retention_minutes: int = from_option("offsets.retention.minutes")
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which partitions to read. At most one is set; none means all topics that are not internal.
+    """Which partitions to read. At most one field is set; none means all topics that are not internal.
 
-    ``pattern`` is one for ``re.search`` with ``re.ASCII``.
+    ``pattern`` is for ``re.search`` with ``re.ASCII``.
     """
 
-    topics: tuple[str, ...] | None = None
-    pattern: str | None = None
-    partitions: tuple[TopicPartition, ...] | None = None
+    topics: tuple[str, ...] | None = from_option("subscribe")
+    pattern: str | None = from_option("subscribePattern")
+    partitions: tuple[TopicPartition, ...] | None = from_option("assign")
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetsOption:
-    """Where to start or to end: one value for all partitions, or one for each.
+    """Where to start or end: one value for all partitions, or one for each.
 
-    ``option`` is the user option that it came from. ``values`` are offsets,
-    with EARLIEST and LATEST allowed, or timestamps in milliseconds; or COMMITTED,
-    for all partitions, where a group starts.
+    ``option`` is the user option with the value. ``values`` are offsets, with
+    EARLIEST and LATEST allowed, or timestamps in milliseconds; COMMITTED, for all
+    partitions, starts at a group's committed offsets.
     """
 
     option: str
@@ -102,30 +97,56 @@ class OffsetsOption:
 
 @dataclass(frozen=True, slots=True)
 class TriggerLimits:
-    """How much a micro-batch may hold; None is no limit."""
+    """How much a micro-batch may hold; None means no limit."""
 
-    max_offsets: int | None = None
-    max_bytes: int | None = None
-    min_offsets: int | None = None
-    max_delay_ms: int = 900_000
+    max_offsets: int | None = from_option("maxOffsetsPerTrigger")
+    max_bytes: int | None = from_option("maxBytesPerTrigger")
+    min_offsets: int | None = from_option("minOffsetsPerTrigger")
+    max_delay_ms: int = from_option("maxTriggerDelay")
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOptions:
+    """The consumer group of a query, if it has one.
+
+    ``none_committed`` is where partitions without a committed offset start, EARLIEST
+    or LATEST; None makes them an error.
+    """
+
+    group_id: str | None = None
+    commits: bool = False
+    required: bool = False
+    none_committed: int | None = EARLIEST
+
+
+@dataclass(frozen=True, slots=True)
+class AuditOptions:
+    """``auditor`` is COUNTING or ``module:name``; without a ``location`` counts are only logged.
+
+    The location is not shown, because a URI may hold a secret.
+    """
+
+    auditor: str = COUNTING
+    location: str | None = field(default=None, repr=False)
+    bucket_ms: int = from_option("auditor.bucket.ms")
 
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """All that a reader is told besides its place; ``ending`` is for a batch, ``limits`` for a stream."""
+    """What a reader does, apart from its place; ``ending`` is for a batch, ``limits`` for a stream."""
 
     selection: Selection
     starting: OffsetsOption
     ending: OffsetsOption
-    no_match_is_latest: bool
-    include_headers: bool
-    fail_on_data_loss: bool
-    min_partitions: int | None
-    max_records_per_partition: int | None
     limits: TriggerLimits
-    read_committed: bool
-    check_crcs: bool
-    checkpoint_location: str | None
+    no_match_is_latest: bool = from_option("startingOffsetsByTimestampStrategy")
+    include_headers: bool = from_option("includeHeaders")
+    fail_on_data_loss: bool = from_option("failOnDataLoss")
+    min_partitions: int | None = from_option("minPartitions")
+    max_records_per_partition: int | None = from_option("maxRecordsPerPartition")
+    read_committed: bool = from_option("kafka.isolation.level")
+    check_crcs: bool = from_option("checkCrcs", "kafka.check.crcs")
+    checkpoint_location: str | None = from_option("checkpointLocation")
     group: GroupOptions = field(default_factory=GroupOptions)
     large_messages: LargeMessageOptions = field(default_factory=LargeMessageOptions)
     audit: AuditOptions | None = None
@@ -133,30 +154,42 @@ class ReadOptions:
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """All that a writer is told. ``partitioner`` is ``module:name``; sizes in bytes as Kafka counts them.
+    """What a writer does. ``partitioner`` is ``module:name``; sizes in bytes as Kafka counts them.
 
-    For brokers ``brokers`` and ``produce`` are set and ``root`` is empty; what is a
-    topic's own there (number of partitions, segments) stands at its default.
-    ``distribution`` says where rows go that neither a column nor a partitioner sends;
-    a ``splitter`` of None splits nothing.
+    For brokers ``brokers`` and ``produce`` are set and ``root`` is empty; settings that
+    the topic has there (number of partitions, segments) keep their defaults.
+    ``distribution`` places rows that neither a column nor a partitioner places; without
+    a ``splitter`` large values are written as they are.
     """
 
     root: str
-    topic: str | None
-    partitioner: str | None
-    num_partitions: int
-    compression: str
-    batch_size: int
-    max_message_bytes: int
-    log_append_time: bool
-    segment_bytes: int
-    segment_ms: int
-    index_interval_bytes: int
+    topic: str | None = from_option("topic")
+    partitioner: str | None = from_option("partitioner")
+    num_partitions: int = from_option("numPartitions")
+    compression: str = from_option("compression.type", "kafka.compression.type")
+    batch_size: int = from_option("batch.size", "kafka.batch.size")
+    max_message_bytes: int = from_option("max.message.bytes", "kafka.max.request.size")
+    log_append_time: bool = from_option("message.timestamp.type")
+    segment_bytes: int = from_option("segment.bytes")
+    segment_ms: int = from_option("segment.ms")
+    index_interval_bytes: int = from_option("index.interval.bytes")
     distribution: Distribution = "key"
     brokers: ConnectionOptions | None = None
     produce: ProduceOptions | None = None
     splitter: SplitterSettings | None = None
     audit: AuditOptions | None = None
+
+    @property
+    def encode_settings(self) -> EncodeSettings:
+        """How record batches are made."""
+        return EncodeSettings(self.compression, self.batch_size, self.max_message_bytes)
+
+    @property
+    def log_settings(self) -> LogSettings:
+        """How a log directory stores record batches."""
+        return LogSettings(
+            self.segment_bytes, self.segment_ms, self.index_interval_bytes, self.log_append_time
+        )
 
 
 def place_options(options: Mapping[str, str]) -> PlaceOptions:
@@ -164,173 +197,115 @@ def place_options(options: Mapping[str, str]) -> PlaceOptions:
 
     :raises OptionError: unless exactly one of ``path`` and ``kafka.bootstrap.servers`` is given.
     """
-    given = GivenOptions(options, Use.READ)
-    name = _place_name(given)
+    user = UserOptions(options, Use.READ)
+    name = _place_name(user)
     if name == SERVERS:
-        return PlaceOptions(brokers=connection_options(given), fetch=fetch_options(given))
-    retention = given.integer("offsets.retention.minutes", 1)
-    return PlaceOptions(_paths(given.text(name) or ""), offsets_retention_minutes=retention)
+        return PlaceOptions(brokers=connection_options(user), fetch=user.fill(FetchOptions))
+    return user.fill(PlaceOptions, paths=paths("path", user.text(name) or ""))
 
 
-def _place_name(given: GivenOptions) -> str:
-    """The one option that says where the records are."""
-    places = [name for name in ("path", "paths", SERVERS) if name in given]
+def _place_name(user: UserOptions) -> str:
+    """The name of the one option that gives the place."""
+    places = [name for name in ("path", "paths", SERVERS) if name in user]
     if not places:
-        given.check_names()
+        user.check_names()
         raise OptionError(
-            "No place of records is given",
-            hint="Give brokers as option 'kafka.bootstrap.servers', or a log directory as option 'path', or"
-            " to load() or save(). A table in the catalog hands no options to a Python data source: use"
-            " CREATE TEMPORARY VIEW .. USING kafkalog OPTIONS (..)",
+            f"Expected option 'path' or {SERVERS!r}, got neither",
+            hint=f"Give the brokers as option {SERVERS!r}, or a log directory as option 'path' or to load()"
+            " or save(). A table in the catalog passes no options to a Python data source: use"
+            " CREATE TEMPORARY VIEW .. USING kafkalog OPTIONS (..).",
         )
     if len(places) > 1:
-        raise OptionError(f"Only one of {' and '.join(map(repr, places))} can be given")
+        raise _only_one(places)
     return places[0]
 
 
-def _paths(given_text: str) -> tuple[str, ...]:
-    text = given_text.strip()
-    paths: Any = text.split(",")
-    if text.startswith("["):
-        try:
-            paths = json.loads(text)
-        except (ValueError, RecursionError) as e:
-            raise OptionError(f"Option 'path' starts with '[' and is no JSON array: {e}") from e
-    if not all(isinstance(path, str) and path.strip() for path in paths) or not paths:
-        raise OptionError(
-            "Option 'path' must be a path, a comma list or a JSON array of paths, none of them empty"
-        )
-    return tuple(path.strip() for path in paths)
+def _only_one(names: list[str]) -> OptionError:
+    return OptionError(f"Only one of {' and '.join(map(repr, names))} can be given")
 
 
 def default_columns(options: Mapping[str, str]) -> dict[str, str]:
-    """Name and Spark type of each column, where the user gives no schema of their own.
+    """Name and Spark type of each column, if the user gives no schema.
 
-    :raises OptionError: for options that are wrong in a batch and in a stream alike.
+    :raises OptionError: for options that are wrong in both a batch and a stream.
     """
     place_options(options)
-    given = GivenOptions(options, Use.READ)
-    given.check_names()
-    _offsets(given, "starting", EARLIEST)
-    _offsets(given, "ending", LATEST)
-    its = _read_in_any_mode(given)
-    added = [(HEADERS_FIELD, its["include_headers"]), (DROPPED_FIELD, its["large_messages"].dead_letters)]
-    return {**ROW_FIELDS, **dict(column for column, is_asked_for in added if is_asked_for)}
+    user = UserOptions(options, Use.READ)
+    user.check_names()
+    read = _read_in_any_mode(user, EARLIEST)
+    columns = dict(ROW_FIELDS)
+    if read.include_headers:
+        columns.update([HEADERS_FIELD])
+    if read.large_messages.dead_letters:
+        columns.update([DROPPED_FIELD])
+    return columns
 
 
 def read_options(options: Mapping[str, str], *, batch: bool) -> ReadOptions:
-    """What a batch reader, or a stream reader, is to do.
+    """What a batch reader or a stream reader does.
 
     :raises OptionError: for anything unknown, malformed or contradictory.
     """
-    given = GivenOptions(options, Use.READ)
-    given.check_names()
-    here, elsewhere = (Use.BATCH_READ, "stream") if batch else (Use.STREAM_READ, "batch")
-    for option in OPTIONS:
-        if option.name in given and here not in option.use:
-            if not batch:
-                raise OptionError(f"Option {option.name!r} is not valid in streaming queries")
-            tell_once(
-                logging.WARNING, "Option %s is ignored in a batch: it concerns a %s", option.name, elsewhere
-            )
-    starting = _offsets(given, "starting", EARLIEST if batch else LATEST)
-    ending = _offsets(given, "ending", LATEST)
+    user = UserOptions(options, Use.BATCH_READ if batch else Use.STREAM_READ)
+    user.check_names()
+    group = group_options(user, batch=batch)
+    read = _read_in_any_mode(user, EARLIEST if batch else LATEST, group=group)
     if batch:
-        _refuse_sentinel(starting, LATEST, "latest")
-        _refuse_sentinel(ending, EARLIEST, "earliest")
-        _check_order(starting, ending)
-    group = group_options(given, batch=batch)
-    if starting.values == COMMITTED and group.group_id is None:
+        _refuse_sentinel(read.starting, LATEST, "latest")
+        _refuse_sentinel(read.ending, EARLIEST, "earliest")
+        _check_order(read.starting, read.ending)
+    if read.starting.values == COMMITTED and group.group_id is None:
         raise OptionError(
-            "Option 'startingOffsets' is committed, and there is no group that has",
+            "Option 'startingOffsets' is 'committed', but no consumer group is given",
             hint="Give the group as option 'kafka.group.id'.",
         )
-    return ReadOptions(starting=starting, ending=ending, group=group, **_read_in_any_mode(given))
+    return read
 
 
-def _read_in_any_mode(given: GivenOptions) -> dict[str, Any]:
-    check_crcs = "checkCrcs" if "checkCrcs" in given else "kafka.check.crcs"
-    strategy = given.choice("startingOffsetsByTimestampStrategy", "error", "latest")
-    isolation = given.choice("kafka.isolation.level", "read_uncommitted", "read_committed")
-    return {
-        "selection": _selection(given),
-        "no_match_is_latest": strategy == "latest",
-        "include_headers": given.boolean("includeHeaders"),
-        "fail_on_data_loss": given.boolean("failOnDataLoss"),
-        "min_partitions": given.limit("minPartitions", MAX_INT),
-        "max_records_per_partition": given.limit("maxRecordsPerPartition"),
-        "limits": _limits(given),
-        "read_committed": isolation == "read_committed",
-        "check_crcs": given.boolean(check_crcs),
-        "checkpoint_location": given.text("checkpointLocation"),
-        "large_messages": large_message_options(given),
-        "audit": audit_options(given),
-    }
-
-
-def _limits(given: GivenOptions) -> TriggerLimits:
-    max_offsets, min_offsets = given.limit("maxOffsetsPerTrigger"), given.limit("minOffsetsPerTrigger")
-    if max_offsets is not None and min_offsets is not None and min_offsets > max_offsets:
-        raise OptionError(
-            f"The value of minOffsetsPerTrigger ({min_offsets}) is higher than"
-            f" the maxOffsetsPerTrigger ({max_offsets})"
-        )
-    max_bytes, max_delay = given.text("maxBytesPerTrigger"), given.text("maxTriggerDelay")
-    return TriggerLimits(
-        max_offsets=max_offsets,
-        max_bytes=None if max_bytes is None else option_values.size_in_bytes("maxBytesPerTrigger", max_bytes),
-        min_offsets=min_offsets,
-        max_delay_ms=option_values.milliseconds("maxTriggerDelay", max_delay or ""),
+def _read_in_any_mode(user: UserOptions, start: int, **others: Any) -> ReadOptions:
+    return user.fill(
+        ReadOptions,
+        selection=selection(user),
+        starting=_offsets(user, "starting", start),
+        ending=_offsets(user, "ending"),
+        limits=_limits(user),
+        large_messages=large_message_options(user),
+        audit=audit_options(user),
+        **others,
     )
 
 
-def _selection(given: GivenOptions) -> Selection:
-    named = [name for name in ("subscribe", "subscribePattern", "assign") if name in given]
-    if len(named) > 1:
-        raise OptionError(f"Only one of {' and '.join(map(repr, named))} can be given")
-    if not named and given.where is Where.BROKERS and "view" not in given:
-        raise OptionError("One of 'subscribe', 'subscribePattern' and 'assign' must be given for brokers")
-    if not named:
-        return Selection()
-    text = (given.text(named[0]) or "").strip()
-    if named == ["assign"]:
-        partitions = parse_partitions(text, option="assign")
-        if not partitions:
-            raise OptionError("Option 'assign' names no partition")
-        return Selection(partitions=partitions)
-    if named == ["subscribePattern"]:
-        if not text:
-            raise OptionError("Option 'subscribePattern' is empty")
-        return Selection(pattern=option_values.java_pattern("subscribePattern", text))
-    topics = [topic.strip() for topic in text.split(",") if topic.strip()]
-    if not topics:
-        raise OptionError("Option 'subscribe' names no topic")
-    return Selection(topics=tuple(dict.fromkeys(check_topic(topic) for topic in topics)))
-
-
-def _offsets(given: GivenOptions, side: str, default: int) -> OffsetsOption:
-    """Spark's three ranks: one timestamp, timestamps by partition, offsets; lower ones are not looked at."""
-    if (name := f"{side}Timestamp") in given:
-        return OffsetsOption(name, given.integer(name, 0, MAX_LONG), are_timestamps=True)
-    if (name := f"{side}OffsetsByTimestamp") in given:
-        example = '{"topicA":{"0":123456789,"1":123456789}}'
-        timestamps = parse_offsets(given.text(name) or "", option=name, example=example)
-        return OffsetsOption(name, timestamps, are_timestamps=True)
-    name = f"{side}Offsets"
-    text = given.text(name)
-    if text is None:
-        return OffsetsOption(name, default)
-    words = {"earliest": EARLIEST, "latest": LATEST}
-    if side == "starting":
-        words["committed"] = COMMITTED
-    if (word := text.strip().lower()) in words:
-        return OffsetsOption(name, words[word])
-    if word and not word.startswith(("{", "[", '"')):
+def _limits(user: UserOptions) -> TriggerLimits:
+    limits = user.fill(TriggerLimits)
+    most, least = limits.max_offsets, limits.min_offsets
+    if most is not None and least is not None and least > most:
         raise OptionError(
-            f"Option {name!r} must be {', '.join(words)} or JSON{option_values.shown(name, text)}",
-            hint='Expected JSON is e.g. {"topicA":{"0":23,"1":-1}}.',
+            f"Option minOffsetsPerTrigger ({least}) is higher than maxOffsetsPerTrigger ({most})"
         )
-    return OffsetsOption(name, parse_offsets(text, option=name, lowest=EARLIEST))
+    return limits
+
+
+def selection(user: UserOptions) -> Selection:
+    """Which partitions the options select.
+
+    :raises OptionError: for more than one selecting option, and for none when reading brokers.
+    """
+    named = [name for name in ("subscribe", "subscribePattern", "assign") if name in user]
+    if len(named) > 1:
+        raise _only_one(named)
+    if not named and user.where is Where.BROKERS and "view" not in user:
+        raise OptionError("One of 'subscribe', 'subscribePattern' and 'assign' must be given for brokers")
+    return user.fill(Selection)
+
+
+def _offsets(user: UserOptions, side: str, default: int = LATEST) -> OffsetsOption:
+    """In Spark's order of precedence: one timestamp, timestamps by partition, offsets."""
+    for name in (f"{side}Timestamp", f"{side}OffsetsByTimestamp"):
+        if name in user:
+            return OffsetsOption(name, user.value(name), are_timestamps=True)
+    name = f"{side}Offsets"
+    values = user.value(name)
+    return OffsetsOption(name, default if values is None else values)
 
 
 def _refuse_sentinel(offsets: OffsetsOption, sentinel: int, word: str) -> None:
@@ -341,7 +316,7 @@ def _refuse_sentinel(offsets: OffsetsOption, sentinel: int, word: str) -> None:
         if values == sentinel:
             raise OptionError(
                 f"Option {offsets.option!r} can't be {word} for batch queries",
-                hint="A batch starts at earliest or at offsets, and ends at latest or at offsets.",
+                hint="A batch starts at earliest or given offsets, and ends at latest or given offsets.",
             )
         return
     for topic_partition, offset in values.items():
@@ -352,7 +327,7 @@ def _refuse_sentinel(offsets: OffsetsOption, sentinel: int, word: str) -> None:
 
 
 def _check_order(starting: OffsetsOption, ending: OffsetsOption) -> None:
-    """Spark's cross-checks of two maps of the same kind; the rest shows when offsets are resolved."""
+    """Spark's cross-checks of two maps of the same kind; the rest is checked when offsets are resolved."""
     first, last = starting.values, ending.values
     if isinstance(first, int) or isinstance(last, int) or starting.are_timestamps != ending.are_timestamps:
         return
@@ -371,87 +346,103 @@ def _check_order(starting: OffsetsOption, ending: OffsetsOption) -> None:
             )
 
 
+def group_options(user: UserOptions, *, batch: bool) -> GroupOptions:
+    """The group in the options. A batch commits nothing.
+
+    :raises OptionError: for a group id that Kafka would refuse, and for ``commitOffsets`` without a group.
+    """
+    strategies = {
+        "auto": EARLIEST if batch else LATEST,
+        "earliest": EARLIEST,
+        "latest": LATEST,
+        "error": None,
+    }
+    none_committed = strategies[user.value("startingOffsetsByCommittedStrategy")]
+    group = user.value("kafka.group.id")
+    if group is not None and "groupIdPrefix" in user:
+        log_once(logging.WARNING, "Option groupIdPrefix is ignored, because kafka.group.id is set")
+    commits = user.value("commitOffsets") or ("false" if group is None else "true")
+    if batch or commits == "false":
+        return GroupOptions(group, none_committed=none_committed)
+    return GroupOptions(group or _generated_id(user), True, commits == "required", none_committed)
+
+
+def _generated_id(user: UserOptions) -> str:
+    name = user.value("queryName")
+    if name is None:
+        raise OptionError(
+            "Option 'commitOffsets' is set, but no consumer group is given",
+            hint="Give 'kafka.group.id', or give 'queryName' to this reader as well,"
+            " because Spark does not pass the name of a query to its source.",
+        )
+    return group_id("groupIdPrefix", f"{user.value('groupIdPrefix')}-{name}")
+
+
+def audit_options(user: UserOptions) -> AuditOptions | None:
+    """How messages are counted; None if they are not.
+
+    :raises OptionError: for malformed values.
+    """
+    audit = AuditOptions(
+        user.value("auditor.class") or COUNTING, user.value("auditLocation"), user.value("auditor.bucket.ms")
+    )
+    return audit if "auditor.class" in user or "auditLocation" in user else None
+
+
 def write_options(options: Mapping[str, str]) -> WriteOptions:
-    """What a writer is to do.
+    """What a writer does.
 
     :raises OptionError: for anything unknown, malformed or contradictory.
     """
-    given = GivenOptions(options, Use.WRITE)
-    place = _place_name(given)
-    given.check_names()
-    given.boolean("includeHeaders")
-    topic, partitioner = given.text("topic"), given.text("partitioner")
-    timestamp_type = given.choice("message.timestamp.type", "CreateTime", "LogAppendTime")
-    common = WriteOptions(
-        root="" if place == SERVERS else _local_root(_paths(given.text(place) or "")),
-        topic=None if topic is None else check_topic(topic.strip()),
-        partitioner=None if partitioner is None else option_values.import_path("partitioner", partitioner),
-        num_partitions=given.integer("numPartitions", 1),
-        compression=given.choice("compression.type", *_COMPRESSIONS),
-        batch_size=given.integer("batch.size", 0),
-        max_message_bytes=given.integer("max.message.bytes", 0),
-        log_append_time=timestamp_type == "LogAppendTime",
-        segment_bytes=given.integer("segment.bytes", 14),
-        segment_ms=given.integer("segment.ms", 1, MAX_LONG),
-        index_interval_bytes=given.integer("index.interval.bytes", 0),
-        audit=audit_options(given),
+    user = UserOptions(options, Use.WRITE)
+    place = _place_name(user)
+    user.check_names()
+    user.value("includeHeaders")
+    to_brokers = place == SERVERS
+    write = user.fill(
+        WriteOptions,
+        root="" if to_brokers else _local_root(paths("path", user.text(place) or "")),
+        brokers=connection_options(user) if to_brokers else None,
+        produce=produce_options(user) if to_brokers else None,
+        distribution=_distribution(user),
+        audit=audit_options(user),
     )
-    if place != SERVERS:
-        return replace(
-            common,
-            splitter=splitter_settings(
-                given,
-                compression=common.compression,
-                largest_batch=common.max_message_bytes,
-                limit="max.message.bytes",
-            ),
-        )
-    produce = produce_options(given)
-    compression = given.choice("kafka.compression.type", *_COMPRESSIONS)
-    return replace(
-        common,
-        compression=compression,
-        batch_size=given.integer("kafka.batch.size", 0),
-        max_message_bytes=produce.max_request_size,
-        distribution=_distribution(given),
-        brokers=connection_options(given),
-        produce=produce,
-        splitter=splitter_settings(
-            given,
-            compression=compression,
-            largest_batch=produce.max_request_size,
-            limit="kafka.max.request.size",
-        ),
+    splitter = splitter_settings(
+        user,
+        compression=write.compression,
+        largest_batch=write.max_message_bytes,
+        limit="kafka.max.request.size" if to_brokers else "max.message.bytes",
     )
+    return replace(write, splitter=splitter)
 
 
-def _distribution(given: GivenOptions) -> Distribution:
-    name = given.trimmed("kafka.partitioner.class")
-    ignores_keys = given.boolean("kafka.partitioner.ignore.keys")
+def _distribution(user: UserOptions) -> Distribution:
+    name = user.value("kafka.partitioner.class")
+    ignores_keys = user.value("kafka.partitioner.ignore.keys")
     if name is None:
         return "sticky" if ignores_keys else "key"
-    if "partitioner" in given:
-        raise OptionError("Only one of 'partitioner' and 'kafka.partitioner.class' can be given")
+    if "partitioner" in user:
+        raise _only_one(["partitioner", "kafka.partitioner.class"])
     known = _JAVA_PARTITIONERS.get(name.removeprefix("kafkashaded.").removeprefix(_PRODUCER_PACKAGE))
     if known is None:
         raise OptionError(
-            "Option 'kafka.partitioner.class' names a Java class that is not known here",
-            hint="Give the option 'partitioner' the import path package.module:callable of one in Python.",
+            "Option 'kafka.partitioner.class' names a Java class, which cannot be run here",
+            hint="Give a Python callable as the option 'partitioner', such as package.module:callable.",
         )
     return known
 
 
-def _local_root(paths: tuple[str, ...]) -> str:
-    if len(paths) > 1:
-        raise OptionError(f"A writer takes one path, not {len(paths)}")
-    path = paths[0]
+def _local_root(found: tuple[str, ...]) -> str:
+    if len(found) > 1:
+        raise OptionError(f"Option 'path': expected one path to write to, got {len(found)}")
+    path = found[0]
     scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):/", path)
     if scheme is None:
         return path
     local = re.fullmatch(r"file:(?://(?:localhost)?)?(/(?!/).*)", path)
     if local is None:
         raise OptionError(
-            f"A log directory at {scheme[1]}: can be read but not written, for it can't be appended to",
+            f"A log directory at {scheme[1]}: can be read but not written, as its files can't be appended to",
             hint="Write to a local or mounted folder.",
         )
     return unquote(local[1])

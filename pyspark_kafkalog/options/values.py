@@ -1,12 +1,25 @@
-"""What single option values may look like: whole numbers, booleans, times, sizes, Java patterns."""
+"""Parsers of option values: each takes the option's name, for errors, and its text."""
 
 from __future__ import annotations
 
+import json
 import re
-import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 from pyspark_kafkalog.errors import OptionError
+from pyspark_kafkalog.model import EARLIEST, TopicPartition, check_topic
+from pyspark_kafkalog.options.offsets_json import MAX_INT, Offsets, parse_offsets, parse_partitions
+
+_T = TypeVar("_T")
+Parser = Callable[[str, str], Any]
+"""From an option's name and text to its value.
+
+:raises OptionError: naming the option, and showing the text unless it may be a secret.
+"""
+
+COUNTING = "counting"
+"""The built-in auditor."""
 
 _TRUTH = {"true": True, "false": False}
 _MILLISECONDS = {
@@ -28,17 +41,49 @@ _BYTES = {
 _MAY_BE_SECRET = ("kafka.sasl.", "kafka.ssl.", "kafka.security.")
 _LOOKS_SECRET = re.compile("loginmodule|password|secret|token|-----begin", re.IGNORECASE)
 _AMOUNT = re.compile(r"(\d{1,18})\s*([a-z]*)", re.ASCII)
+_SERVER = re.compile(
+    r"(?:\w+://)?(?P<host>\[(?P<ipv6>[0-9a-fA-F:.]*:[0-9a-fA-F:.]*(?:%[\w.-]+)?)\]|[\w.-]+):(?P<port>[0-9]{1,5})",
+    re.ASCII,
+)
+_LONGEST_GROUP_ID = 32767
+"""Bytes: requests give the length of a group id in 16 bits."""
 
 
 def shown(name: str, text: str) -> str:
-    """What to put behind "must be ..." in an error: the value, unless it may be a secret.
+    """The value, to follow "expected ..." in an error, unless it may be a secret.
 
-    No value of the options that say who logs in is shown, nor one that looks like
-    theirs and was given to another option.
+    Values of login options are not shown, nor values of other options that look like
+    them.
     """
     if name.lower().startswith(_MAY_BE_SECRET) or _LOOKS_SECRET.search(text):
         return ""
-    return f", not {text!r}"
+    return f", got {text!r}"
+
+
+def as_given(name: str, text: str) -> str:
+    """The text itself."""
+    return text
+
+
+def stripped(name: str, text: str) -> str:
+    """The text without white space around it."""
+    return text.strip()
+
+
+def unless_blank(parser: Parser) -> Parser:
+    """Applies ``parser`` to the stripped text; None if it is blank."""
+    return lambda name, text: parser(name, text.strip()) if text.strip() else None
+
+
+def not_blank(parser: Parser) -> Parser:
+    """Applies ``parser`` to the stripped text, and refuses blank text."""
+
+    def parse(name: str, text: str) -> Any:
+        if not text.strip():
+            raise OptionError(f"Option {name!r} is empty", hint="Give it a value, or leave it out.")
+        return parser(name, text.strip())
+
+    return parse
 
 
 def boolean(name: str, text: str) -> bool:
@@ -46,23 +91,66 @@ def boolean(name: str, text: str) -> bool:
     try:
         return _TRUTH[text.strip().lower()]
     except KeyError:
-        raise OptionError(f"Option {name!r} must be true or false{shown(name, text)}") from None
+        raise OptionError(f"Option {name!r}: expected true or false{shown(name, text)}") from None
 
 
-def integer(name: str, text: str, lowest: int, highest: int) -> int:
-    """A decimal whole number in ``lowest..highest``."""
-    digits = text.strip()
-    if re.fullmatch(r"[+-]?[0-9]{1,19}", digits) and lowest <= int(digits) <= highest:
-        return int(digits)
-    raise OptionError(f"Option {name!r} must be a whole number from {lowest} to {highest}{shown(name, text)}")
+def integer(lowest: int, highest: int = MAX_INT, meaning: Mapping[int, Any] | None = None) -> Parser:
+    """A decimal whole number in ``lowest..highest``; ``meaning`` maps special numbers to other values."""
+
+    def parse(name: str, text: str) -> Any:
+        digits = text.strip()
+        if re.fullmatch(r"[+-]?[0-9]{1,19}", digits) and lowest <= int(digits) <= highest:
+            return (meaning or {}).get(int(digits), int(digits))
+        raise OptionError(
+            f"Option {name!r}: expected a whole number from {lowest} to {highest}{shown(name, text)}"
+        )
+
+    return parse
 
 
-def choice(name: str, text: str, allowed: Sequence[str]) -> str:
-    """The one of ``allowed`` that ``text`` is in any case."""
-    for value in allowed:
-        if text.strip().lower() == value.lower():
-            return value
-    raise OptionError(f"Option {name!r} must be one of {', '.join(allowed)}{shown(name, text)}")
+def one_of(*words: str) -> Parser:
+    """One of these words, in any case; returned as spelled here."""
+    return one_of_these({word: word for word in words})
+
+
+def one_of_these(values: Mapping[str, _T]) -> Callable[[str, str], _T]:
+    """The value of one of these words, in any case."""
+    by_lower = {word.lower(): value for word, value in values.items()}
+
+    def parse(name: str, text: str) -> _T:
+        try:
+            return by_lower[text.strip().lower()]
+        except KeyError:
+            raise OptionError(
+                f"Option {name!r}: expected one of"
+                f" {', '.join(word or 'nothing' for word in values)}{shown(name, text)}"
+            ) from None
+
+    return parse
+
+
+compression = one_of("none", "gzip", "snappy", "lz4", "zstd")
+"""A compression by Kafka's name."""
+
+
+def some_of(*words: str) -> Parser:
+    """Some of these words, separated by commas, at least one."""
+
+    def parse(name: str, text: str) -> tuple[str, ...]:
+        found = separated(name, text)
+        if not found or not set(found) <= set(words):
+            raise OptionError(
+                f"Option {name!r}: expected some of {', '.join(words)}, separated by commas"
+                f"{shown(name, text)}"
+            )
+        return found
+
+    return parse
+
+
+def separated(name: str, text: str) -> tuple[str, ...]:
+    """The items between the commas, stripped, without empty ones."""
+    return tuple(item.strip() for item in text.split(",") if item.strip())
 
 
 def milliseconds(name: str, text: str) -> int:
@@ -75,116 +163,117 @@ def size_in_bytes(name: str, text: str) -> int:
     """A Spark byte string such as ``64m`` or ``1gb`` (powers of 1024); a bare number is bytes. Not 0."""
     size = _amount(name, text, _BYTES, "a size such as 1048576, 64m or 1g")
     if size == 0:
-        raise OptionError(f"Option {name!r} must be above 0")
+        raise OptionError(f"Option {name!r}: expected a size above 0{shown(name, text)}")
     return size
 
 
+def _amount(name: str, text: str, units: Mapping[str, int], expected: str) -> int:
+    match = _AMOUNT.fullmatch(text.strip().lower())
+    if match is None or match[2] not in units:
+        raise OptionError(f"Option {name!r}: expected {expected}{shown(name, text)}")
+    return int(match[1]) * units[match[2]]
+
+
 def import_path(name: str, text: str) -> str:
-    """``package.module:callable``, also written with a dot for the colon."""
+    """``package.module:callable``, or with a dot instead of the colon."""
     module, _, last = text.strip().partition(":") if ":" in text else text.strip().rpartition(".")
     if not last.isidentifier() or not all(part.isidentifier() for part in module.split(".")):
         raise OptionError(
-            f"Option {name!r} must be an import path{shown(name, text)}",
-            hint="Expected e.g. package.module:callable.",
+            f"Option {name!r}: expected an import path such as package.module:callable{shown(name, text)}"
         )
     return f"{module}:{last}"
 
 
-def _amount(name: str, text: str, units: dict[str, int], expected: str) -> int:
-    match = _AMOUNT.fullmatch(text.strip().lower())
-    if match is None or match[2] not in units:
-        raise OptionError(f"Option {name!r} must be {expected}{shown(name, text)}")
-    return int(match[1]) * units[match[2]]
+def auditor(name: str, text: str) -> str:
+    """:data:`COUNTING` in any case, or an import path."""
+    return COUNTING if text.strip().lower() == COUNTING else import_path(name, text)
 
 
-_ASCII_CLASSES = {
-    "Lower": "a-z",
-    "Upper": "A-Z",
-    "Alpha": "a-zA-Z",
-    "Digit": "0-9",
-    "Alnum": "a-zA-Z0-9",
-    "Punct": r"!-/:-@\[-`{-~",
-    "XDigit": "0-9a-fA-F",
-    "L": "a-zA-Z",
-    "Lu": "A-Z",
-    "Ll": "a-z",
-    "N": "0-9",
-    "Nd": "0-9",
-    "IsAlphabetic": "a-zA-Z",
-    "IsDigit": "0-9",
-    "IsLowercase": "a-z",
-    "IsUppercase": "A-Z",
-}
-"""What Java's character properties hold among the characters of topic names, all of which are ASCII."""
-
-_JAVA_TOKEN = re.compile(
-    r"\\Q(?P<quoted>.*?)(?:\\E|\Z)"
-    r"|\\(?P<property>[pP])(?:\{(?P<named>\w+)\}|(?P<letter>[A-Z]))"
-    r"|\\k<(?P<reference>[a-zA-Z][a-zA-Z0-9]*)>"
-    r"|(?P<end>\\[zZ])"
-    r"|(?P<octal>\\0)"
-    r"|(?P<escape>\\.)"
-    r"|\(\?<(?P<group>[a-zA-Z][a-zA-Z0-9]*)>"
-    r"|(?P<python>\(\?[P(#]|\{(?!\d+(?:,\d*)?\}))"
-    r"|(?P<intersection>&&)"
-    r"|(?P<open>\[\^?\]?)"
-    r"|(?P<close>\])"
-    r"|(?P<other>.)",
-    re.DOTALL,
-)
+def paths(name: str, text: str) -> tuple[str, ...]:
+    """A path or URI, several separated by commas, or a JSON array of them. Errors show none of them."""
+    found: Any = text.strip().split(",")
+    if text.strip().startswith("["):
+        try:
+            found = json.loads(text)
+        except (ValueError, RecursionError) as e:
+            raise OptionError(f"Option {name!r} starts with '[' but is not a JSON array: {e}") from e
+    if not all(isinstance(path, str) and path.strip() for path in found) or not found:
+        raise OptionError(
+            f"Option {name!r}: expected a path, several separated by commas, or a JSON array of paths,"
+            " none of them empty"
+        )
+    return tuple(path.strip() for path in found)
 
 
-def java_pattern(name: str, pattern: str) -> str:
-    """A ``java.util.regex`` pattern as one for Python's ``re.ASCII`` that finds the same topic names.
+def servers(name: str, text: str) -> tuple[str, ...]:
+    """``host:port``, several separated by commas, as in Kafka's ClientUtils; without duplicates."""
+    found: dict[str, None] = {}
+    for number, item in enumerate((part.strip() for part in text.split(",")), 1):
+        if not item:
+            continue
+        match = _SERVER.fullmatch(item)
+        if match is None or not 0 < int(match["port"]) < 1 << 16:
+            # The text before an @ may be a password.
+            got = "" if "@" in item else shown(name, item)
+            raise OptionError(
+                f"Option {name!r}: expected host:port as server {number} in the list{got}",
+                hint="Write, for example, broker1:9092,broker2:9092 or [::1]:9092.",
+            )
+        found[f"{match['host']}:{int(match['port'])}"] = None
+    if not found:
+        raise OptionError(f"Option {name!r} is empty", hint="Write, for example, broker1:9092.")
+    return tuple(found)
 
-    Java's named groups, ``\\Q..\\E``, ``\\z`` and character properties are
-    rewritten. Refused are nested and intersected character classes, octal
-    escapes, flags amid the pattern, and whatever else Python's ``re`` does not
-    know (possessive quantifiers and atomic groups before Python 3.11).
 
-    :raises OptionError: for a pattern that is invalid or cannot be translated.
-    """
-    python = []
-    in_class = False
-    for token in _JAVA_TOKEN.finditer(pattern):
-        kind, text = token.lastgroup, token[0]
-        if token["quoted"] is not None:
-            python.append(re.escape(token["quoted"]))
-        elif token["property"] is not None:
-            python.append(_property(name, token, in_class=in_class))
-        elif token["reference"] is not None:
-            python.append(f"(?P={token['reference']})")
-        elif kind == "end":
-            python.append(r"\Z")
-        elif kind == "octal":
-            raise _untranslated(name, f"the octal escape at {token.start()}")
-        elif in_class:
-            if kind in ("intersection", "open"):
-                raise _untranslated(name, f"the character class within a character class at {token.start()}")
-            in_class = kind != "close"
-            python.append(text)
-        elif kind == "group":
-            python.append(f"(?P<{token['group']}>")
-        elif kind == "python":
-            raise _untranslated(name, f"{text!r} at {token.start()}, which is not Java's")
-        else:
-            in_class = kind == "open"
-            python.append(text)
+def group_id(name: str, text: str) -> str:
+    """A group id that Kafka accepts: 1 to 32,767 bytes of UTF-8."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            return re.compile("".join(python), re.ASCII).pattern
-    except (re.error, ValueError, Warning, OverflowError, RecursionError) as e:
-        raise OptionError(f"Option {name!r} has a pattern that is invalid or unknown to Python: {e}") from e
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        size = 0
+    if not 0 < size <= _LONGEST_GROUP_ID:
+        raise OptionError(f"Option {name!r}: expected 1 to {_LONGEST_GROUP_ID} bytes of UTF-8")
+    return text
 
 
-def _property(name: str, token: re.Match[str], *, in_class: bool) -> str:
-    members = _ASCII_CLASSES.get(token["named"] or token["letter"])
-    negated = token["property"] == "P"
-    if members is None or (negated and in_class):
-        raise _untranslated(name, f"{token[0]!r} at {token.start()}")
-    return members if in_class else f"[{'^' if negated else ''}{members}]"
+def topic(name: str, text: str) -> str:
+    """A topic name that Kafka allows."""
+    return check_topic(text.strip())
 
 
-def _untranslated(name: str, what: str) -> OptionError:
-    return OptionError(f"Option {name!r} has a pattern that cannot be translated to Python's: {what}")
+def topics(name: str, text: str) -> tuple[str, ...]:
+    """Topics separated by commas, each once."""
+    found = separated(name, text)
+    if not found:
+        raise OptionError(f"Option {name!r} names no topic", hint="Write, for example, orders,payments.")
+    return tuple(dict.fromkeys(check_topic(item) for item in found))
+
+
+def partitions(name: str, text: str) -> tuple[TopicPartition, ...]:
+    """Spark's JSON of partitions, at least one."""
+    found = parse_partitions(text, option=name)
+    if not found:
+        raise OptionError(f"Option {name!r} names no partition", hint='Write, for example, {"topicA":[0,1]}.')
+    return found
+
+
+def timestamps(name: str, text: str) -> Offsets:
+    """Spark's JSON of a timestamp for each partition, milliseconds."""
+    return parse_offsets(text, option=name, example='{"topicA":{"0":123456789,"1":123456789}}')
+
+
+def offsets_or(words: Mapping[str, int]) -> Callable[[str, str], int | Offsets]:
+    """What one of these words means, or Spark's JSON of an offset, -1 or -2 for each partition."""
+
+    def parse(name: str, text: str) -> int | Offsets:
+        word = text.strip().lower()
+        if word in words:
+            return words[word]
+        if word and not word.startswith(("{", "[", '"')):
+            raise OptionError(
+                f"Option {name!r}: expected {', '.join(words)} or JSON{shown(name, text)}",
+                hint='Write JSON as, for example, {"topicA":{"0":23,"1":-1}}.',
+            )
+        return parse_offsets(text, option=name, lowest=EARLIEST)
+
+    return parse

@@ -1,4 +1,4 @@
-"""The option ``view``: what a batch read shows instead of records, and by which columns."""
+"""The option ``view``: what a batch read shows instead of records, and in which columns."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pyspark_kafkalog.errors import OptionError
-from pyspark_kafkalog.options.given import GivenOptions
-from pyspark_kafkalog.options.names import OF_PLACES, OPTIONS, Use, Where
-from pyspark_kafkalog.options.settings import Selection, read_options
+from pyspark_kafkalog.options.settings import Selection, selection
+from pyspark_kafkalog.options.table import VIEW_USES, Use, Where
+from pyspark_kafkalog.options.user_options import UserOptions
+from pyspark_kafkalog.options.values import separated
 
 VIEWS: Mapping[str, Mapping[str, str]] = {
     "group-offsets": {
@@ -56,22 +57,14 @@ VIEWS: Mapping[str, Mapping[str, str]] = {
         "batch": "bigint",
     },
 }
-"""For each view its columns and their Spark types, in order, all nullable."""
+"""The columns of each view with their Spark types, in order, all nullable."""
 
-_SELECTING = ("subscribe", "subscribePattern", "assign")
 _GROUP = "kafka.group.id"
-_FILTERS: Mapping[str, tuple[str, ...]] = {
-    "group-offsets": (*_SELECTING, _GROUP),
-    "groups": (_GROUP,),
-    "topics": _SELECTING,
-    "audit": (),
-}
-_ALWAYS = ("view", *OF_PLACES)
 
 
 @dataclass(frozen=True, slots=True)
 class ViewOptions:
-    """What to show: a key of :data:`VIEWS`, which partitions and which groups; None is all groups."""
+    """What to show: a key of :data:`VIEWS`, which partitions, and which groups (None: all)."""
 
     view: str
     selection: Selection
@@ -79,30 +72,26 @@ class ViewOptions:
 
 
 def view_options(options: Mapping[str, str]) -> ViewOptions | None:
-    """The view that is asked for; None for records.
+    """The requested view; None for records.
 
-    :raises OptionError: for anything unknown, malformed, or of no use to the view.
+    :raises OptionError: for anything unknown, malformed, or not applicable to the view.
     """
-    given = GivenOptions(options, Use.BATCH_READ)
-    if "view" not in given:
+    view = UserOptions(options, Use.BATCH_READ).value("view")
+    if view is None:
         return None
-    view = given.choice("view", *VIEWS)
-    for option in OPTIONS:
-        if option.name in given and option.use & Use.READ and option.name not in (*_ALWAYS, *_FILTERS[view]):
-            raise OptionError(
-                f"Option {option.name!r} makes no sense with view={view}",
-                hint=f"What narrows it: {', '.join(_FILTERS[view])}." if _FILTERS[view] else None,
-            )
-    if view == "audit" and given.where is not Where.DIRECTORY:
-        raise OptionError("view=audit shows a folder", hint="Give load() the path that auditLocation named.")
-    selection = read_options(options, batch=True).selection
-    return ViewOptions(view, selection, _groups(given.text(_GROUP)))
+    user = UserOptions(options, VIEW_USES[view])
+    user.check_names()
+    if view == "audit" and user.where is not Where.DIRECTORY:
+        raise OptionError(
+            "view=audit reads a folder, not brokers", hint="Give load() the path of auditLocation."
+        )
+    return ViewOptions(view, selection(user), _groups(user.value(_GROUP)))
 
 
 def _groups(text: str | None) -> tuple[str, ...] | None:
     if text is None:
         return None
-    named = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
-    if not named:
+    groups = tuple(dict.fromkeys(separated(_GROUP, text)))
+    if not groups:
         raise OptionError(f"Option {_GROUP!r} names no group")
-    return named
+    return groups

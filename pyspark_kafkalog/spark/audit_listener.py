@@ -1,4 +1,4 @@
-"""What streaming queries wrote and read, told on the driver after every micro-batch."""
+"""Reports on the driver, after every micro-batch, what streaming queries wrote and read."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _log = logging.getLogger("pyspark_kafkalog")
 
 
 class AuditListener(StreamingQueryListener):
-    """Tells the counts of each micro-batch: ``spark.streams.addListener(AuditListener("/audit"))``.
+    """Reports the counts of each micro-batch: ``spark.streams.addListener(AuditListener("/audit"))``.
 
-    :param location: the queries' ``auditLocation``.
-    :param echo: is called with each count as one line, ``print`` for example; None logs it at INFO.
+    :param location: the ``auditLocation`` of the queries.
+    :param echo: called with each count as one line, for example ``print``; None logs it at INFO.
     """
 
     def __init__(self, location: str, *, echo: Callable[[str], object] | None = None) -> None:
@@ -33,25 +33,25 @@ class AuditListener(StreamingQueryListener):
         self._echo = echo
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
-        """Nothing to tell yet."""
+        """Nothing to report yet."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
-        """Tell what the tasks of the micro-batch have counted."""
-        from pyspark_kafkalog.transfer.auditing import CONSUMER, PRODUCER, told_of_batch
+        """Report what the tasks of the micro-batch counted."""
+        from pyspark_kafkalog.audit.counting import CONSUMER, PRODUCER, batch_report
 
         progress = event.progress
         try:
             for side in PRODUCER, CONSUMER:
-                for line in told_of_batch(self._location, side, str(progress.id), progress.batchId):
+                for line in batch_report(self._location, side, str(progress.id), progress.batchId):
                     if self._echo is None:
                         _log.info("%s", line)
                     else:
                         self._echo(line)
-        except (KafkaLogError, OSError, ValueError):  # of files that somebody else may have put there
+        except (KafkaLogError, OSError, ValueError):  # files that something else may have put there
             _log.warning("Cannot read the audit of query %s", progress.id, exc_info=True)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
         """No micro-batch, no counts."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
-        """What there was to tell has been told."""
+        """All counts have been reported already."""

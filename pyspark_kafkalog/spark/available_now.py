@@ -1,9 +1,9 @@
-"""Lets queries with ``Trigger.AvailableNow`` end although timers of processing time may be set in them.
+"""Lets queries with ``Trigger.AvailableNow`` end even if they may have processing-time timers.
 
-Where such timers are possible Spark's ``shouldRunAnotherBatch`` asks for one micro-batch without data
-after the other, whatever the trigger is, and a query with ``availableNow`` ends when nothing asks for
-another micro-batch. Spark's own conf against it has to be set before a query starts, and only there the
-trigger is known: in the listener that Spark calls while it starts a query, on the query's own session.
+With such timers Spark's ``shouldRunAnotherBatch`` asks for one micro-batch without data after
+another, whatever the trigger, and a query with ``availableNow`` ends only when nothing asks for another
+micro-batch. The conf that turns this off must be set before the query starts, but only the listener
+that Spark calls meanwhile knows the trigger. So the listener sets it, on the query's own session.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from pyspark_kafkalog.options.telling import tell_once
+from pyspark_kafkalog.options.user_options import log_once
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,15 +30,15 @@ _AVAILABLE_NOW = "AvailableNowTrigger"
 
 
 class _AvailableNow(StreamingQueryListener):
-    """For the queries of one session."""
+    """Watches the queries of one session."""
 
     def __init__(self, manager: Any) -> None:
         self._manager = manager
         self.metrics: set[str] = set()
-        """Names of the observed metrics in the plans of queries that have timers."""
+        """The names of observed metrics in the plans of queries that have timers."""
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
-        """Spark waits for this before it looks at the conf."""
+        """Set the conf; Spark reads it after this returns."""
         try:
             query = self._manager.get(str(event.id)).streamingQuery()
             if query.trigger().toString() != _AVAILABLE_NOW:
@@ -46,8 +46,8 @@ class _AvailableNow(StreamingQueryListener):
             plan = query.analyzedPlan().toString()
             if any(metric in plan for metric in self.metrics):
                 query.sparkSessionForStream().conf().set(_NO_DATA, "false")
-        except Exception as error:  # Of whatever release of Spark has these names no more.
-            _tell(logging.WARNING, f" ({error})")
+        except Exception as error:  # A release of Spark may lack these names.
+            _log_conf(logging.WARNING, f" ({error})")
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
         """Nothing."""
@@ -63,13 +63,13 @@ _listeners: WeakKeyDictionary[SparkSession, _AvailableNow] = WeakKeyDictionary()
 
 
 def end_with_data(spark: SparkSession, metric: str) -> None:
-    """Let queries in whose plan ``metric`` is observed end with their data, if that is their trigger.
+    """Let queries that observe ``metric`` end with their data, if their trigger is ``availableNow``.
 
-    Spark Connect has no way to do so: what to set is logged.
+    Under Spark Connect this is impossible, so the conf to set is logged.
     """
     session = getattr(spark, "_jsparkSession", None)
     if session is None:
-        _tell(logging.INFO)
+        _log_conf(logging.INFO)
         return
     if spark not in _listeners:
         _listeners[spark] = _AvailableNow(session.streams())
@@ -77,11 +77,10 @@ def end_with_data(spark: SparkSession, metric: str) -> None:
     _listeners[spark].metrics.add(metric)
 
 
-def _tell(level: int, why: str = "") -> None:
-    tell_once(
+def _log_conf(level: int, why: str = "") -> None:
+    log_once(
         level,
-        "Where large messages expire by time, a query with availableNow ends only if it was started with"
-        " %s=false%s",
+        "If large messages expire by time, a query with availableNow ends only if started with %s=false%s",
         _NO_DATA,
         why,
     )

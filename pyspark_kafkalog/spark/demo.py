@@ -1,7 +1,7 @@
-"""The main job in one go: ``python -m pyspark_kafkalog.spark.demo [DIRECTORY]``.
+"""A short demo: ``python -m pyspark_kafkalog.spark.demo [DIRECTORY]``.
 
 Writes a small stream of sensor readings to a log directory, then reads it back
-as a stream and as a batch. Without DIRECTORY it works in a temporary one.
+as a stream and as a batch. Without DIRECTORY it uses a temporary one.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from pyspark_kafkalog.spark.worker_python import worker_python
 
 TOPIC = "readings"
 _RUNS = 3
-"""Each run of the stream finds 1000 readings more."""
+"""Each run of the stream finds 1000 more readings."""
 
 
 def main() -> None:
-    """Run the demo on the command line's arguments."""
+    """Run the demo with the arguments of the command line."""
     parser = argparse.ArgumentParser(prog="python -m pyspark_kafkalog.spark.demo", description=__doc__)
-    parser.add_argument("directory", nargs="?", type=Path, help="where to put the log directory, and keep it")
-    asked: Path | None = parser.parse_args().directory
+    parser.add_argument("directory", nargs="?", type=Path, help="where to create and keep the log directory")
+    directory: Path | None = parser.parse_args().directory
     with tempfile.TemporaryDirectory(prefix="kafkalog-demo-") as scratch:
-        log_directory = (asked or Path(scratch, "kafka-logs")).resolve()
+        log_directory = (directory or Path(scratch, "kafka-logs")).resolve()
         spark = _session()
         try:
             _write_stream(spark, log_directory, Path(scratch))
@@ -39,7 +39,7 @@ def main() -> None:
 
 
 def _session() -> SparkSession:
-    # Without it Spark's workers run the python3 of PATH, which need not be this one.
+    # Without it Spark's workers run the python3 on PATH, which may be another one.
     os.environ["PYSPARK_PYTHON"] = worker_python()
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     spark = (

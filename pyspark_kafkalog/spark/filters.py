@@ -1,4 +1,4 @@
-"""PySpark's filters in plain values."""
+"""PySpark's filters as plain values."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from pyspark_kafkalog.planning.filters import Comparison
+from pyspark_kafkalog.reading.filters import Comparison
 
 _OPERATORS: dict[type[Filter], str] = {
     EqualTo: "=",
@@ -32,17 +32,17 @@ _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 
 
 def comparisons(filters: Iterable[Filter]) -> Iterator[Comparison]:
-    """Those of ``filters``, all of which hold for every wanted row, that compare a column with values."""
-    for its in filters:
-        operator = _OPERATORS.get(type(its))
-        if operator is not None and len(its.attribute) == 1:  # type: ignore[attr-defined]
-            value = its.value  # type: ignore[attr-defined]
+    """The comparisons of columns with values among ``filters``, all of which hold for every wanted row."""
+    for condition in filters:
+        operator = _OPERATORS.get(type(condition))
+        if operator is not None and len(condition.attribute) == 1:  # type: ignore[attr-defined]
+            value = condition.value  # type: ignore[attr-defined]
             plain = [_plain(item) for item in value] if operator == "in" else _plain(value)
-            yield Comparison(its.attribute[0], operator, plain)  # type: ignore[attr-defined]
+            yield Comparison(condition.attribute[0], operator, plain)  # type: ignore[attr-defined]
 
 
 def _plain(value: Any) -> Any:
-    """``value``, or a point in time as microseconds since the epoch."""
+    """``value``; a point in time as microseconds since the epoch."""
     if isinstance(value, datetime.datetime) and value.tzinfo is not None:
         return (value - _EPOCH) // datetime.timedelta(microseconds=1)
     return value

@@ -1,4 +1,4 @@
-"""Lag of streaming queries, which Spark's own progress does not tell of Python sources."""
+"""Lag of streaming queries, which Spark's own progress does not report for Python sources."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from pyspark_kafkalog.errors import KafkaLogError, OptionError
 from pyspark_kafkalog.model import Place, TopicPartition
 from pyspark_kafkalog.options.offsets_json import Offsets, parse_offsets
 from pyspark_kafkalog.options.settings import place_options
-from pyspark_kafkalog.planning.lag import SourceLag, source_lag
-from pyspark_kafkalog.spark.reassembly import DROPS_METRIC
-from pyspark_kafkalog.transfer.places import open_place
+from pyspark_kafkalog.places import open_place
+from pyspark_kafkalog.spark.reassemble import DROPS_METRIC
+from pyspark_kafkalog.streams.lag import SourceLag, source_lag
 
 if TYPE_CHECKING:
     from pyspark.sql import Row
@@ -34,12 +34,12 @@ _log = logging.getLogger("pyspark_kafkalog")
 
 _MAX_QUERIES = 1000
 _RECORD_BYTES_SECONDS = 60.0
-"""For how long mean sizes of records are good."""
+"""How long the mean sizes of records are kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueryLag:
-    """What one progress event tells of a query."""
+    """The state of a query at one progress event."""
 
     query_id: str
     run_id: str
@@ -51,9 +51,9 @@ class QueryLag:
     input_rows_per_second: float
     processed_rows_per_second: float
     bytes_per_second: float | None
-    """Bytes as stored, an estimate; None where the sizes of records are not known."""
+    """An estimate of the stored bytes; None if the sizes of records are not known."""
     sources: tuple[SourceLag | None, ...]
-    """One for each source, in Spark's order; None for one that is not of Kafka's offsets."""
+    """One for each source, in Spark's order; None for sources without Kafka's offsets."""
     dropped: Mapping[str, int] = field(default_factory=dict)
     """Large messages that ``reassemble`` has dropped, by reason."""
 
@@ -76,12 +76,12 @@ class QueryLag:
 class LagListener(StreamingQueryListener):
     """Collects the lag of streaming queries: ``spark.streams.addListener(LagListener())``.
 
-    Works for ``format("kafkalog")`` and for Spark's own ``kafka`` alike.
+    Works for ``format("kafkalog")`` and for Spark's own ``kafka``.
 
-    :param options: those of the reader. With them its place is asked, about once a minute, how
-        large records are, so that bytes can be told besides offsets.
-    :param keep: how many progress events of each query are kept.
-    :param echo: is called with each of them as one line; ``print``, for example.
+    :param options: the options of the reader. With them the listener asks the place about once a
+        minute how large records are, and also reports bytes.
+    :param keep: how many progress events to keep for each query.
+    :param echo: called with each event as one line, for example ``print``.
     """
 
     def __init__(
@@ -102,14 +102,14 @@ class LagListener(StreamingQueryListener):
         return {query_id: events[-1] for query_id, events in list(self._history.items())}
 
     def history(self, query_id: object) -> list[QueryLag]:
-        """What was kept of a query, oldest first; ``query_id`` is its ``StreamingQuery.id``."""
+        """The kept events of a query, oldest first; ``query_id`` is its ``StreamingQuery.id``."""
         return list(self._history.get(str(query_id), ()))
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
-        """Nothing to note yet."""
+        """Nothing to record yet."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
-        """Note what the trigger has done."""
+        """Record the progress of the query."""
         lag = self._query_lag(event.progress)
         self._history.setdefault(lag.query_id, deque(maxlen=self._keep)).append(lag)
         while len(self._history) > _MAX_QUERIES:
@@ -121,7 +121,7 @@ class LagListener(StreamingQueryListener):
         """Nothing has changed."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
-        """What was noted stays to be looked at."""
+        """The recorded events stay available."""
 
     def _query_lag(self, progress: StreamingQueryProgress) -> QueryLag:
         sources = tuple(self._source_lag(source) for source in progress.sources)
@@ -151,34 +151,34 @@ class LagListener(StreamingQueryListener):
 
 
 class _RecordSizes:
-    """Mean sizes of records, as the place last told them."""
+    """Mean sizes of records, as the place last reported them."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._options = place_options(options)
         self._place: Place | None = None
         self._sizes: dict[TopicPartition, float] = {}
-        self._asked_for: set[TopicPartition] = set()
-        self._asked_at = 0.0
+        self._requested: set[TopicPartition] = set()
+        self._looked_up_at = 0.0
 
     def of(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, float]:
-        """The mean bytes for each offset of those partitions of which the place knows them."""
+        """The mean bytes per offset of each partition, where the place knows them."""
         now = time.monotonic()
-        if not self._asked_for.issuperset(partitions) or now - self._asked_at > _RECORD_BYTES_SECONDS:
-            self._asked_for = set(partitions)
-            self._asked_at = now
+        if not self._requested.issuperset(partitions) or now - self._looked_up_at > _RECORD_BYTES_SECONDS:
+            self._requested = set(partitions)
+            self._looked_up_at = now
             try:
                 if self._place is None:
                     self._place = open_place(self._options)
                 self._sizes = self._place.mean_record_bytes(partitions)
             except KafkaLogError as e:
                 # A listener must not disturb the query.
-                _log.warning("How large records are is not known: %s", e)
+                _log.warning("Could not look up the mean size of records: %s", e)
                 self._sizes = {}
         return self._sizes
 
 
 def _dropped(observed: Mapping[str, Row]) -> dict[str, int]:
-    """The counts that are not 0, over all uses of ``reassemble`` in the query."""
+    """The non-zero counts, over all uses of ``reassemble`` in the query."""
     counts: Counter[str] = Counter()
     for name, metrics in observed.items():
         if name.startswith(DROPS_METRIC):
@@ -187,7 +187,7 @@ def _dropped(observed: Mapping[str, Row]) -> dict[str, int]:
 
 
 def _offsets(text: str) -> Offsets | None:
-    """Offsets as Kafka sources give them; None for those of other sources, or for none."""
+    """The offsets of a Kafka source; None for other sources, or without offsets."""
     try:
         return parse_offsets(text, option="offsets")
     except OptionError:

@@ -1,42 +1,42 @@
-"""What readers of batches and of streams share, and the batch reader."""
+"""The batch reader, and what it shares with the stream reader."""
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from pyspark_kafkalog.garbage import freeze_modules, loading
 from pyspark_kafkalog.model import CommittedOffsets, OffsetRange, Place, Seen, TopicPartition
 from pyspark_kafkalog.options.columns import DEAD_LETTER_FIELDS, RECORD_FIELDS, read_columns
 from pyspark_kafkalog.options.settings import place_options, read_options
-from pyspark_kafkalog.planning.filters import ALL_ROWS, bounds_of
-from pyspark_kafkalog.planning.offsets import plan_batch, start_from_group
-from pyspark_kafkalog.planning.splitting import Split
-from pyspark_kafkalog.spark.auditing import Plan
-from pyspark_kafkalog.spark.garbage import freeze_modules, loading
-from pyspark_kafkalog.transfer.places import open_groups, open_place
-from pyspark_kafkalog.transfer.seeking import check_start, cleanup_policies
+from pyspark_kafkalog.places import open_groups, open_place
+from pyspark_kafkalog.reading.compacted_start import check_start
+from pyspark_kafkalog.reading.filters import ALL_ROWS, bounds_of
+from pyspark_kafkalog.reading.offsets import plan_batch, start_from_group
+from pyspark_kafkalog.reading.splits import Split
+from pyspark_kafkalog.spark.task_audits import QueryRun
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.datasource import Filter
     from pyspark.sql.types import StructType
 
-    from pyspark_kafkalog.transfer.reading import ReadRules
+    from pyspark_kafkalog.audit.counting import ReadAudit
+    from pyspark_kafkalog.reading.ranges import ReadRules, SplitReader
 
 
 @dataclass(frozen=True)
 class LogInputPartition(InputPartition):
-    """One split: all that crosses to the task besides the reader."""
+    """One split, as it is sent to its task."""
 
     split: Split
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # In plain values: a topic of 2,000 partitions is planned a quarter faster so.
+        # Plain values plan a topic of 2,000 partitions a quarter faster.
         split = self.split
         return _input_partition, (*split.partition, *split.offsets, *split.within, *split.seen)
 
@@ -49,14 +49,14 @@ def _input_partition(
 
 
 class LogReader:
-    """What batch and stream share. Pickled to the tasks, so it opens nothing before it is asked."""
+    """What batch and stream readers share. Pickled to the tasks, so it opens nothing by itself."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType, *, batch: bool) -> None:
         from pyspark.sql.pandas.types import to_arrow_schema
 
         self._place_options = place_options(options)
         self._options = read_options(options, batch=batch)
-        self._plan = Plan(uuid.uuid4().hex, streaming=not batch)
+        self._run = QueryRun(uuid.uuid4().hex, streaming=not batch)
         allowed = DEAD_LETTER_FIELDS if self._options.large_messages.dead_letters else RECORD_FIELDS
         fields = ((field.name, field.dataType.simpleString(), field.nullable) for field in schema)
         read_columns(fields, allowed)
@@ -65,41 +65,47 @@ class LogReader:
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The rows of one split as arrow batches, in offset order."""
         if not isinstance(partition, LogInputPartition):
-            return  # Spark makes one empty partition of an empty plan
-        with loading():
-            from pyspark_kafkalog.transfer.reading import read_split
-        read = None
-        if self._options.large_messages.enabled:
-            from pyspark_kafkalog.transfer.reassembling import read_reassembled
-
-            read = partial(read_reassembled, options=self._options.large_messages)
-        audit = None
+            return  # for an empty plan Spark makes one empty partition
+        split, audit = partition.split, None
         if self._options.audit is not None:
-            from pyspark_kafkalog.spark.auditing import audit_of
+            from pyspark_kafkalog.spark.task_audits import audit_of
 
-            audit = audit_of(partition.split, self._options.audit, self._plan)
-            if read is not None:
-                read = partial(read, on_dropped=audit.dropped)
-        rows = read_split(self._open_place(reached=True), partition.split, self._rules(), read)
+            audit = audit_of(split, self._options.audit, self._run)
+        rows = self._split_reader(audit).read(split)
         yield from rows if audit is None else audit.passing(rows)
         freeze_modules()
+
+    def _split_reader(self, audit: ReadAudit | None) -> SplitReader:
+        """The reader of splits that the options ask for."""
+        with loading():
+            from pyspark_kafkalog.reading.ranges import RecordReader
+        place, rules, large_messages = (
+            self._open_place(reached=True),
+            self._rules(),
+            self._options.large_messages,
+        )
+        if not large_messages.enabled:
+            return RecordReader(place, rules)
+        from pyspark_kafkalog.reading.whole_messages import WholeMessageReader
+
+        return WholeMessageReader(place, rules, large_messages, None if audit is None else audit.dropped)
 
     def _open_place(self, *, reached: bool = False) -> Place:
         with loading():
             return open_place(self._place_options, reached=reached)
 
     def _open_committed(self) -> CommittedOffsets:
-        """What the groups of the place have committed, to start from it."""
+        """The committed offsets of the place's groups, to start from."""
         groups = open_groups(self._place_options)
         if not self._options.large_messages.enabled:
             return groups
-        from pyspark_kafkalog.transfer.safe_offsets import WantedOffsets
+        from pyspark_kafkalog.streams.safe_offsets import WantedOffsets
 
         return WantedOffsets(groups)
 
     def _rules(self) -> ReadRules:
         from pyspark_kafkalog.codec.decode import DecodeLimits
-        from pyspark_kafkalog.transfer.reading import ReadRules
+        from pyspark_kafkalog.reading.ranges import ReadRules
 
         return ReadRules(
             schema=self._schema,
@@ -117,9 +123,9 @@ class LogBatchReader(LogReader, DataSourceReader):
         self._bounds = ALL_ROWS
 
     def partitions(self) -> Sequence[InputPartition]:
-        """The splits; open ends stay open for the tasks to look up."""
+        """The splits; the tasks look up open ends."""
         place = self._open_place()
-        check_start(self._options, cleanup_policies(self._place_options))
+        check_start(self._options, place)
         options = start_from_group(self._options, place, self._open_committed)
         splits = [LogInputPartition(split) for split in plan_batch(place, options, self._bounds)]
         freeze_modules()
@@ -129,12 +135,12 @@ class LogBatchReader(LogReader, DataSourceReader):
 class FilteringLogBatchReader(LogBatchReader):
     """``spark.read`` where ``spark.sql.python.filterPushdown.enabled`` is true.
 
-    A class of its own, because where it is false, as by default, PySpark fails
-    a reader that has this method.
+    It is a class of its own, because PySpark fails a reader that has this method while
+    the conf is false, the default.
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
-        """Skip what the filters rule out, range by range. To apply them to each row stays with Spark."""
+        """Skip partitions and offsets that the filters rule out. Spark applies the filters to each row."""
         from pyspark_kafkalog.spark.filters import comparisons
 
         self._bounds = bounds_of(comparisons(filters))

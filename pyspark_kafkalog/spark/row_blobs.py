@@ -1,8 +1,8 @@
-"""Many rows as one binary: what lets PySpark shuffle them, and keep state by them, at the cost of one row.
+"""Packs many rows into one binary value, which PySpark shuffles and keeps as state at the cost of one row.
 
-PySpark hands the rows of a key to Python through pandas, some 20,000 a second. So the rows
-of a partition travel as *blobs*: arrow IPC streams without the columns ``topic`` and
-``partition``, which stand beside them.
+PySpark hands the rows of a key to Python through pandas, about 20,000 a second. So the rows
+of a partition travel as *blobs*: arrow IPC streams without ``topic`` and ``partition``, which
+are columns of their own.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyspark_kafkalog.errors import InvalidRecordError
+from pyspark_kafkalog.garbage import freeze_modules
 from pyspark_kafkalog.model import TopicPartition
-from pyspark_kafkalog.spark.garbage import freeze_modules
 
 BLOB_BYTES = 16 * 2**20
-"""Rows of more bytes make several blobs, and a single larger row one of its own."""
+"""The most bytes of rows in a blob. A larger single row gets a blob of its own."""
 
 PACKED = "topic string, partition int, firstOffset bigint, lastOffset bigint, rows binary"
 """The columns of packed rows, as Spark's DDL."""
@@ -37,7 +37,7 @@ _KEYS = ("topic", "partition")
 
 
 class Blob(NamedTuple):
-    """Rows of one partition in offset order, and which offsets they span."""
+    """Rows of one partition in offset order, and the offsets that they span."""
 
     first_offset: int
     last_offset: int
@@ -47,7 +47,7 @@ class Blob(NamedTuple):
 def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Cut each batch of rows into blobs, each of one partition and in offset order.
 
-    :raises InvalidRecordError: for a row that lacks topic, partition or offset, or is there twice.
+    :raises InvalidRecordError: for a row without topic, partition or offset, and for a duplicate.
     """
     for batch in batches:
         found = [(partition, encoded(rows)) for partition, rows in _by_partition(_with_small_types(batch))]
@@ -67,7 +67,7 @@ def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def encoded(rows: pa.RecordBatch) -> Blob:
-    """``rows``, at least one and in offset order, as a blob."""
+    """``rows``, at least one, in offset order, as a blob."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema) as writer:
         writer.write_batch(rows)
@@ -83,11 +83,11 @@ def decoded(rows: bytes | pa.Buffer) -> pa.RecordBatch:
 def in_offset_order(
     blobs: Iterable[Blob], partition: TopicPartition
 ) -> Iterator[tuple[pa.RecordBatch, bytes | None]]:
-    """The rows of all blobs of a partition, given by first offset: rows are merged where blobs overlap.
+    """The rows of all blobs of a partition, sorted by first offset; rows of overlapping blobs are merged.
 
-    With rows that are those of one blob comes that blob. No more is held than the blobs that overlap.
+    Rows that are those of a single blob come with that blob. Only overlapping blobs are held in memory.
 
-    :raises InvalidRecordError: for a row that is there twice.
+    :raises InvalidRecordError: for a duplicate row.
     """
     held: tuple[pa.RecordBatch, bytes | None] | None = None
     for blob in blobs:
@@ -108,7 +108,7 @@ def in_offset_order(
 
 
 def pieces(rows: pa.RecordBatch, most_bytes: int = BLOB_BYTES) -> Iterator[pa.RecordBatch]:
-    """``rows`` in slices of so many bytes at most, or of one row."""
+    """``rows`` in slices of at most ``most_bytes``, or of one row."""
     if rows.num_rows < 2 or rows.nbytes <= most_bytes:
         yield rows
         return
@@ -118,12 +118,12 @@ def pieces(rows: pa.RecordBatch, most_bytes: int = BLOB_BYTES) -> Iterator[pa.Re
 
 
 def _by_partition(batch: pa.RecordBatch) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
-    """The rows of each partition, in offset order and without ``topic`` and ``partition``, cut to size."""
+    """The rows of each partition, in offset order, without ``topic`` and ``partition``, cut to size."""
     if not batch.num_rows:
         return
     for name in (*_KEYS, "offset"):
         if batch.column(name).null_count:
-            raise InvalidRecordError(f"A row without {name} cannot be reassembled")
+            raise InvalidRecordError(f"A row has a null {name!r}, which reassemble needs")
     topics = batch.column("topic").dictionary_encode()
     numbers = batch.column("partition")
     rows = batch.drop_columns(list(_KEYS))
@@ -151,16 +151,17 @@ def _sorted(rows: pa.RecordBatch, partition: TopicPartition) -> pa.RecordBatch:
     twice = np.flatnonzero(np.diff(offsets) == 0)
     if twice.size:
         raise InvalidRecordError(
-            "A record is in the input twice",
+            "A record occurs twice in the input",
             topic_partition=partition,
             offset=int(offsets[twice[0]]),
-            hint="Give reassemble each record once, as the source reads it.",
+            hint="Pass each record to reassemble once, as the source reads it.",
         )
     return rows
 
 
 def _offsets(rows: pa.RecordBatch) -> np.ndarray:
-    return rows.column("offset").to_numpy()
+    offsets: np.ndarray = rows.column("offset").to_numpy()
+    return offsets
 
 
 def _last_offset(rows: pa.RecordBatch) -> int:
@@ -168,7 +169,7 @@ def _last_offset(rows: pa.RecordBatch) -> int:
 
 
 def _with_small_types(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """``batch`` as it is without ``spark.sql.execution.arrow.useLargeVarTypes``."""
+    """``batch`` with the types that it has without ``spark.sql.execution.arrow.useLargeVarTypes``."""
     small = pa.schema([(field.name, _small(field.type)) for field in batch.schema])
     return batch if small.types == batch.schema.types else batch.cast(small)
 

@@ -1,4 +1,4 @@
-"""The data source as Spark sees it: name, schema and four factories; no I/O."""
+"""The data source that Spark sees: its name, its schema and four factories; no I/O."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _FILTERING_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
 class KafkaLogDataSource(DataSource):
-    """``format("kafkalog")``: Kafka's records as rows, with no broker and no JARs.
+    """``format("kafkalog")``: Kafka's records as rows, without JARs.
 
-    Options bear the names, values and defaults of Spark's own ``kafka`` source
-    and sink; :mod:`pyspark_kafkalog.options` has the table. A user schema that
-    is a subset of the columns makes the reader build only those.
+    Options have the names, values and defaults of Spark's own ``kafka`` source
+    and sink; :mod:`pyspark_kafkalog.options.table` lists them. If the user's schema
+    names only some of the columns, the reader builds only those.
 
-    The halves are imported when they are first asked for, because Spark makes
-    an instance of this class in many short-lived Python workers.
+    Readers and writers are imported on first use, because Spark creates an
+    instance of this class in many short-lived Python workers.
     """
 
     @classmethod
@@ -37,9 +37,9 @@ class KafkaLogDataSource(DataSource):
         return "kafkalog"
 
     def schema(self) -> str:
-        """Spark's Kafka columns, ``headers`` among them with ``includeHeaders``; or those of a ``view``.
+        """The columns of Spark's Kafka source, with ``headers`` if asked for; or those of a ``view``.
 
-        :raises OptionError: for options that are wrong in a batch and in a stream alike.
+        :raises OptionError: for options that are wrong in both a batch and a stream.
         """
         from pyspark_kafkalog.options.settings import default_columns
         from pyspark_kafkalog.options.views import VIEWS, view_options
@@ -49,12 +49,12 @@ class KafkaLogDataSource(DataSource):
         return ", ".join(f"{name} {kind}" for name, kind in columns.items())
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """The batch reader; one that takes filters if the worker that asks is the one that pushes them."""
+        """The batch reader; in Spark's worker for filter pushdown, the one that takes filters."""
         from pyspark_kafkalog.options.views import view_options
 
         view = view_options(self.options)
         if view is not None:
-            from pyspark_kafkalog.spark.views import ViewReader
+            from pyspark_kafkalog.spark.view_reader import ViewReader
 
             return ViewReader(self.options, view, schema)
         from pyspark_kafkalog.spark.reader import FilteringLogBatchReader, LogBatchReader
@@ -75,13 +75,17 @@ class KafkaLogDataSource(DataSource):
         return batch_writer(self.options, schema, overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
-        """The micro-batch writer. In complete mode every result table is appended, as Spark's sink does."""
+        """The micro-batch writer. In complete mode it appends every result table, as Spark's sink does."""
         from pyspark_kafkalog.spark.writer import stream_writer
 
         return stream_writer(self.options, schema)
 
 
+DefaultSource = KafkaLogDataSource
+"""The name by which PySpark looks for a source in a package."""
+
+
 def _filters_are_pushed() -> bool:
-    """Whether this is PySpark's worker for it, forked by its daemon or, without one, started by itself."""
+    """Whether this is PySpark's worker for filter pushdown, forked by its daemon or started directly."""
     started = getattr(sys.modules.get("__main__"), "__spec__", None)
     return _FILTERING_WORKER in sys.modules or (started is not None and started.name == _FILTERING_WORKER)

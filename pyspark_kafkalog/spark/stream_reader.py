@@ -1,4 +1,4 @@
-"""The stream reader: one instance plans a whole run of a query, copies of it read."""
+"""The stream reader: one instance plans a whole run of a query, and copies of it read."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from pyspark_kafkalog.garbage import loading
 from pyspark_kafkalog.options.offsets_json import MAX_LONG, Offsets, parse_offsets, to_json
-from pyspark_kafkalog.planning.stream import StreamPlanner
-from pyspark_kafkalog.spark.garbage import loading
+from pyspark_kafkalog.places import import_reading, open_groups, open_place
+from pyspark_kafkalog.reading.compacted_start import check_start
 from pyspark_kafkalog.spark.reader import LogInputPartition, LogReader
-from pyspark_kafkalog.transfer.checkpoint import keep_topic_ids, kept_start_offsets, kept_topic_ids
-from pyspark_kafkalog.transfer.committing import TIMEOUT, CompletionWatch, OffsetCommitter
-from pyspark_kafkalog.transfer.places import open_groups, open_place
-from pyspark_kafkalog.transfer.query_log import QueryLog
-from pyspark_kafkalog.transfer.seeking import check_start, cleanup_policies
+from pyspark_kafkalog.streams.checkpoint import keep_topic_ids, kept_start_offsets, kept_topic_ids
+from pyspark_kafkalog.streams.committing import TIMEOUT, CompletionWatch, OffsetCommitter
+from pyspark_kafkalog.streams.planner import StreamPlanner
+from pyspark_kafkalog.streams.query_log import QueryLog
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from pyspark_kafkalog.transfer.safe_offsets import SafeOffsets
+    from pyspark_kafkalog.streams.safe_offsets import SafeOffsets
 
 _SHORTEST_PAUSE = 0.02
 _LONGEST_PAUSE = 0.1
 _PAUSE_PER_IDLE_SECOND = 0.05
 _PAUSE_PER_CPU_SECOND = 40
 _TOPICS_SECONDS = 1.0
-"""How late a new topic of a cluster may be noticed; metadata.max.age.ms can make it less."""
+"""The longest time until a new topic of a cluster is noticed; metadata.max.age.ms can shorten it."""
 
 
 class LogStreamReader(LogReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -44,8 +44,8 @@ class LogStreamReader(LogReader, DataSourceStreamReader, SupportsTriggerAvailabl
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         super().__init__(options, schema, batch=False)
         self._looked_up = self._changed = float("-inf")
-        self._looked_at = self._look_took = 0.0
-        """The thread's processor time when the last look began, and what it took, in seconds."""
+        self._lookup_began = self._lookup_took = 0.0
+        """The thread's CPU time when the last lookup began, and how much it took, in seconds."""
         self._start: tuple[dict[str, Any], Offsets] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -71,7 +71,7 @@ class LogStreamReader(LogReader, DataSourceStreamReader, SupportsTriggerAvailabl
         return kept_start_offsets(self._options.checkpoint_location, source, self._choose_start)
 
     def _choose_start(self) -> Offsets:
-        check_start(self._options, cleanup_policies(self._place_options))
+        check_start(self._options, self._open_place())
         return self._planner.initial_offsets()
 
     @cached_property
@@ -79,7 +79,7 @@ class LogStreamReader(LogReader, DataSourceStreamReader, SupportsTriggerAvailabl
         group = self._options.group
         if not group.commits or group.group_id is None:
             return None
-        # One that is required is worth the wait for a coordinator that fails over.
+        # A required commit waits for the failover of its coordinator.
         groups = open_groups(self._place_options, timeout=None if group.required else TIMEOUT)
         if not self._options.large_messages.safe_offsets:
             return OffsetCommitter(groups, group.group_id, required=group.required)
@@ -87,13 +87,12 @@ class LogStreamReader(LogReader, DataSourceStreamReader, SupportsTriggerAvailabl
         return OffsetCommitter(groups, group.group_id, required=group.required, as_committed=safe_offsets)
 
     def _safe_offsets(self) -> SafeOffsets:
-        """Imports all that the thread of commits will need: two threads that import can deadlock."""
+        """Imports everything that the committing thread needs, since imports in two threads can deadlock."""
         with loading():
-            from pyspark_kafkalog.transfer.open_messages import OpenMessages
-            from pyspark_kafkalog.transfer.safe_offsets import SafeOffsets
+            from pyspark_kafkalog.reading.open_messages import OpenMessages
+            from pyspark_kafkalog.streams.safe_offsets import SafeOffsets
 
-            if self._place_options.brokers is not None:
-                import pyspark_kafkalog.broker.fetch  # noqa: F401
+            import_reading(self._place_options)
         place, settings = partial(open_place, self._place_options), self._options.large_messages.settings
         return SafeOffsets(OpenMessages(place, self._rules(), settings))
 
@@ -105,26 +104,26 @@ class LogStreamReader(LogReader, DataSourceStreamReader, SupportsTriggerAvailabl
 
     @property
     def _source(self) -> tuple[object, ...]:
-        """Tells this source from others of the query; of a cluster only by its address, no secret."""
+        """Identifies this source among those of the query; for a cluster by address, without secrets."""
         brokers = self._place_options.brokers
         place = self._place_options.paths if brokers is None else brokers.bootstrap_servers
         return place, self._options.selection
 
     def initialOffset(self) -> dict[str, dict[str, int]]:  # noqa: N802
-        """Where a query without checkpoint starts. Spark asks more than once, so it is chosen once."""
+        """Where a query without a checkpoint starts. Spark asks more than once, so it is chosen once."""
         return to_json(self._initial)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """A limit that is none, so that ``Trigger.Once``, which asks for all, can be told apart."""
+        """Never "all available", so that this limit shows ``Trigger.Once``."""
         return ReadMaxRows(self._options.limits.max_offsets or MAX_LONG)
 
     def latestOffset(  # noqa: N802
         self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
     ) -> dict[str, Any]:
-        """Where the next micro-batch ends; ``start`` itself if there is to be none.
+        """Where the next micro-batch ends; ``start`` itself if there is none.
 
-        Up to ``start`` all micro-batches are complete. Of the last one this is the first
-        sign, since Spark calls :meth:`commit` no earlier than it plans another.
+        All micro-batches up to ``start`` are complete. This call is the first sign of it, since
+        Spark calls :meth:`commit` only when it plans the next one.
         """
         begin = self._initial if start is None else self._parsed(start)
         known = self._planner.latest
@@ -133,9 +132,9 @@ class LogStreamReader(LogReader, DataSourceStreamReader, SupportsTriggerAvailabl
         end = self._planner.next_offsets(begin, all_available=isinstance(limit, ReadAllAvailable))
         if self._planner.latest is not known and self._planner.latest != known:
             self._changed = self._looked_up
-        self._look_took = time.thread_time() - self._looked_at
+        self._lookup_took = time.thread_time() - self._lookup_began
         if end is begin or end == begin:
-            # No micro-batch follows, and this may be the last that is heard of Spark.
+            # No micro-batch follows, and this may be Spark's last call.
             self._commit(begin, wait=True)
             if start is not None:
                 return start
@@ -144,7 +143,7 @@ class LogStreamReader(LogReader, DataSourceStreamReader, SupportsTriggerAvailabl
         return to_json(end)
 
     def _parsed(self, start: dict[str, Any]) -> Offsets:
-        """The offsets that Spark gives, an idle stream the same again and again."""
+        """The offsets that Spark passes; for an idle stream they are the same each time."""
         if self._start is None or self._start[0] != start:
             self._start = start, parse_offsets(start, option="offsets")
         return self._start[1]
@@ -161,26 +160,26 @@ class LogStreamReader(LogReader, DataSourceStreamReader, SupportsTriggerAvailabl
             self._committer.finished(finished, wait=wait)
 
     def _wait_while_idle(self) -> None:
-        """Spark asks an idle stream 92 times a second; its place is asked more seldom the longer it is idle.
+        """Wait before the lookup: longer the longer the stream is idle, as Spark asks 92 times a second.
 
-        The pause is a twentieth of the time since records last came, within
-        bounds, so it adds little to the time that the next ones took to come. Of many
-        partitions it is so much more as keeps looks to a small share of a core.
+        The pause is a twentieth of the time since records last came, within bounds, so it
+        adds little to the wait for the next records. With many partitions it is longer, so
+        that lookups take only a small share of a core.
         """
         pause = _PAUSE_PER_IDLE_SECOND * (self._looked_up - self._changed)
-        longest = max(_LONGEST_PAUSE, min(_PAUSE_PER_CPU_SECOND * self._look_took, _TOPICS_SECONDS))
+        longest = max(_LONGEST_PAUSE, min(_PAUSE_PER_CPU_SECOND * self._lookup_took, _TOPICS_SECONDS))
         pause = min(max(pause, _SHORTEST_PAUSE), longest)
         wait = self._looked_up + pause - time.monotonic()
         if wait > 0:
             time.sleep(wait)
-        self._looked_up, self._looked_at = time.monotonic(), time.thread_time()
+        self._looked_up, self._lookup_began = time.monotonic(), time.thread_time()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """The ends of all partitions, for Spark's progress: what a lag is measured against."""
+        """The ends of all partitions, from which Spark's progress shows the lag."""
         return to_json(self._planner.latest) or None
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """The query reads what is there at the next look-up, and stops."""
+        """The query reads what exists at the next lookup, and stops."""
         self._planner.prepare_for_available_now()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:

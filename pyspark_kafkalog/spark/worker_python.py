@@ -1,9 +1,9 @@
-"""``kafkalog-python``: this interpreter, for Spark's Python processes, with PySpark from where pip put it.
+"""``kafkalog-python``: this interpreter for Spark's Python processes, with PySpark from site-packages.
 
 Spark starts a process for the plan of a source, for each stream and for the tasks, with ``pyspark.zip``
-first on its PYTHONPATH (PythonUtils.sparkPythonPath). The zip holds no byte code, so each
-process compiles PySpark anew, which takes half a second. If pip installed PySpark, the same
-modules lie in site-packages, compiled.
+first on its PYTHONPATH (PythonUtils.sparkPythonPath). The zip holds no byte code, so each process
+compiles PySpark again, which takes half a second. If pip installed PySpark, the same modules
+are in site-packages, compiled.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from importlib.machinery import PathFinder
 from typing import NoReturn
 
 _LIBRARIES = ("pyspark", "py4j")
-"""What the zips hold."""
+"""The packages in the zips."""
 
 
 def worker_python() -> str:
-    """What PYSPARK_PYTHON is best set to before a session starts: the path of an interpreter.
+    """The best value for PYSPARK_PYTHON, to be set before a session starts: the path of an interpreter.
 
-    It is ``kafkalog-python`` where that is installed, else the running interpreter itself.
+    That is ``kafkalog-python`` if it is installed, else the running interpreter.
     """
     installed = os.path.join(sysconfig.get_path("scripts"), "kafkalog-python")
     return installed if os.access(installed, os.X_OK) else sys.executable
 
 
 def main() -> NoReturn:
-    """Become the interpreter that runs this, with the same arguments."""
+    """Replace this process by its interpreter, with the same arguments."""
     given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     kept = without_duplicates(given, [entry for entry in sys.path if entry not in given])
     os.environ["PYTHONPATH"] = os.pathsep.join(kept)
@@ -37,9 +37,9 @@ def main() -> NoReturn:
 
 
 def without_duplicates(python_path: Sequence[str], others: Sequence[str]) -> list[str]:
-    """``python_path`` without what lies inside the installed PySpark itself: its zips, and jars.
+    """``python_path`` without the zips and jars that lie inside the installed PySpark.
 
-    All is kept unless PySpark and Py4J can be imported from ``others``, the rest of ``sys.path``.
+    Nothing is removed unless PySpark and Py4J can be imported from ``others``, the rest of ``sys.path``.
     """
     found = [PathFinder.find_spec(name, list(others)) for name in _LIBRARIES]
     pyspark = found[0]

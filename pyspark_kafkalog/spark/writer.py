@@ -1,19 +1,13 @@
-"""Batch and stream writers over one base, for log directories and for brokers.
-
-For a directory tasks stage, and the driver's commit publishes. For brokers
-tasks produce, at least once as Spark's own sink does, and the commit reports.
-"""
+"""Batch and stream writers: tasks write rows to a sink, and the driver commits or aborts them."""
 
 from __future__ import annotations
 
 import logging
-import os
 import uuid
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
@@ -23,50 +17,39 @@ from pyspark.sql.datasource import (
 )
 
 from pyspark_kafkalog.errors import KafkaLogError, OptionError
-from pyspark_kafkalog.log.lock import check_unlocked
+from pyspark_kafkalog.garbage import freeze_modules, loading
+from pyspark_kafkalog.model import QueryBatch, TaskAttempt
 from pyspark_kafkalog.options.columns import check_written_columns
 from pyspark_kafkalog.options.settings import WriteOptions, write_options
-from pyspark_kafkalog.spark.garbage import freeze_modules, loading
+from pyspark_kafkalog.places import open_sink
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from pyspark_kafkalog.codec.encode import EncodeSettings
-    from pyspark_kafkalog.log.staging import StagedFile
-    from pyspark_kafkalog.model import TopicPartition
-    from pyspark_kafkalog.transfer.auditing import WriteAudit
-    from pyspark_kafkalog.transfer.routing import Router
-    from pyspark_kafkalog.transfer.writing import RecordBatchSink
+    from pyspark_kafkalog.audit.counting import WriteAudit
 
 _log = logging.getLogger("pyspark_kafkalog")
-Finished = TypeVar("Finished")
 
 
-def batch_writer(
-    options: Mapping[str, str], schema: StructType, *, overwrite: bool
-) -> DirectoryBatchWriter | BrokerBatchWriter:
+def batch_writer(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> LogBatchWriter:
     """The writer of ``df.write``, for the place that the options name.
 
-    :raises OptionError: for wrong options or columns, and for any mode but append.
+    :raises OptionError: for invalid options or columns, and for any mode except append.
     """
     if overwrite:
         raise OptionError(
-            "mode('overwrite') is not supported: a log is only appended to", hint="Use mode('append')."
+            "mode('overwrite') is not supported: a log can only be appended to", hint="Use mode('append')."
         )
-    settings = _checked(options, schema)
-    return DirectoryBatchWriter(settings) if settings.brokers is None else BrokerBatchWriter(settings)
+    return LogBatchWriter(_checked(options, schema))
 
 
-def stream_writer(
-    options: Mapping[str, str], schema: StructType
-) -> DirectoryStreamWriter | BrokerStreamWriter:
-    """The writer of ``df.writeStream``, which Spark makes anew for every micro-batch.
+def stream_writer(options: Mapping[str, str], schema: StructType) -> LogStreamWriter:
+    """The writer of ``df.writeStream``, which Spark creates for every micro-batch.
 
-    :raises OptionError: for wrong options or columns.
+    :raises OptionError: for invalid options or columns.
     """
-    settings = _checked(options, schema)
-    return DirectoryStreamWriter(settings) if settings.brokers is None else BrokerStreamWriter(settings)
+    return LogStreamWriter(_checked(options, schema))
 
 
 def _checked(options: Mapping[str, str], schema: StructType) -> WriteOptions:
@@ -76,101 +59,135 @@ def _checked(options: Mapping[str, str], schema: StructType) -> WriteOptions:
     return settings
 
 
+@dataclass(frozen=True)
+class Written(WriterCommitMessage):
+    """The message of a task to the driver: its batch, and what the sink needs to commit its rows."""
+
+    batch: QueryBatch
+    finished: Any
+
+
 class _Writer:
-    """What all writers share. Made on the driver and pickled to the tasks, so it imports and opens little."""
+    """What both writers share. Created on the driver and pickled to the tasks, so it holds little."""
 
     def __init__(self, options: WriteOptions) -> None:
         self._options = options
+        self._sink = open_sink(options)
 
-    def _router(
-        self, partition_count: Callable[[str], int], has_partition: Callable[[TopicPartition], bool]
-    ) -> Router:
-        from pyspark_kafkalog.transfer.routing import Router, load_partitioner
+    def _write(self, batch: QueryBatch, rows: Iterator[pa.RecordBatch]) -> Written:
+        """Write all rows of a task to the sink and finish it, counting them for the audit."""
+        with loading():
+            from pyspark_kafkalog.writing.routing import Router, load_partitioner
+            from pyspark_kafkalog.writing.rows import make_splitter, write_rows
 
-        return Router(
-            topic=self._options.topic,
-            partition_count=partition_count,
-            has_partition=has_partition,
-            partitioner=load_partitioner(self._options.partitioner),
-            batch_size=self._options.batch_size,
-            distribution=self._options.distribution,
-            first=_task().taskAttemptId(),
-        )
+        options, context = self._options, _task()
+        attempt = TaskAttempt(context.stageId(), context.partitionId(), context.attemptNumber())
+        with self._sink.open(batch, attempt) as sink:
+            router = Router(
+                topic=options.topic,
+                partition_count=sink.partition_count,
+                has_partition=sink.has_partition,
+                partitioner=load_partitioner(options.partitioner),
+                batch_size=options.batch_size,
+                distribution=options.distribution,
+                first=context.taskAttemptId(),
+            )
+            splitter = make_splitter(options.splitter)
+            with self._audit(batch, attempt) as audit:
+                write_rows(rows, router, sink, splitter=splitter, audit=audit)
+                finished = sink.finish()
+        freeze_modules()
+        return Written(batch, finished)
 
-    def _write(
-        self,
-        rows: Iterator[pa.RecordBatch],
-        partition_count: Callable[[str], int],
-        sink: RecordBatchSink,
-        finish: Callable[[], Finished],
-        batch: _Batch,
-        has_partition: Callable[[TopicPartition], bool] = lambda _: False,
-    ) -> Finished:
-        """Put all rows of a task into the sink, and finish it; both are audited."""
-        from pyspark_kafkalog.transfer.writing import make_splitter, write_rows
+    def _commit(self, batch: QueryBatch, messages: list[WriterCommitMessage | None]) -> None:
+        """Commit what all tasks have written."""
+        written = [message for message in messages if isinstance(message, Written)]
+        missing = len(messages) - len(written)
+        if missing and self._sink.needs_commit:
+            raise KafkaLogError(
+                f"{missing} of {len(messages)} tasks sent no commit message, so nothing was published"
+            )
+        self._sink.commit(batch, [message.finished for message in written])
+        self._complete_audit(batch, len(messages))
+        freeze_modules()
 
-        router = self._router(partition_count, has_partition)
-        splitter = make_splitter(self._options.splitter)
-        with self._audit(batch) as audit:
-            write_rows(rows, router, sink, splitter=splitter, audit=audit)
-            return finish()
-
-    def _audit(self, batch: _Batch) -> AbstractContextManager[WriteAudit | None]:
+    def _audit(self, batch: QueryBatch, attempt: TaskAttempt) -> AbstractContextManager[WriteAudit | None]:
         if self._options.audit is None:
             return nullcontext()
-        from pyspark_kafkalog.transfer.auditing import PRODUCER, AuditedTask, WriteAudit
+        from pyspark_kafkalog.audit.counting import PRODUCER, AuditedTask, WriteAudit
 
-        task = AuditedTask(PRODUCER, *batch, f"{_task().partitionId():05d}")
         return WriteAudit(
             self._options.audit,
-            task,
-            attempt=_task().attemptNumber(),
-            awaits_commit=self._options.brokers is None,
+            AuditedTask(PRODUCER, *batch, f"{attempt.task:05d}"),
+            attempt=attempt.attempt,
+            awaits_commit=self._sink.needs_commit,
         )
 
-    def _complete_audit(self, batch: _Batch, tasks: int) -> None:
-        """Tell the audit that what so many tasks have told it of the batch has become visible.
+    def _complete_audit(self, batch: QueryBatch, tasks: int) -> None:
+        """Mark the batch, written by this many tasks, as visible in the audit.
 
-        Never raises: that would be no reason to write it all again.
+        Never raises: a failed audit is no reason to write all rows again.
         """
         if self._options.audit is None:
             return
         try:
-            from pyspark_kafkalog.transfer.auditing import PRODUCER, AuditedTask, committed
+            from pyspark_kafkalog.audit.counting import PRODUCER, AuditedTask, committed
 
             committed(self._options.audit, AuditedTask(PRODUCER, *batch, ""), tasks)
         except Exception:
-            _log.warning("%s is written, but its audit is not complete", batch.job, exc_info=True)
-
-    def _encode_settings(self) -> EncodeSettings:
-        from pyspark_kafkalog.codec.encode import EncodeSettings
-
-        return EncodeSettings(
-            compression=self._options.compression,
-            batch_size=self._options.batch_size,
-            max_message_bytes=self._options.max_message_bytes,
-        )
+            _log.warning("%s was written, but its audit is incomplete", batch.job, exc_info=True)
 
 
-class _Batch(NamedTuple):
-    """Whose rows are written: a query's micro-batch, or a job, which has no number."""
+class LogBatchWriter(_Writer, DataSourceArrowWriter):
+    """``df.write``."""
 
-    query: str
-    number: int | None = None
+    def __init__(self, options: WriteOptions) -> None:
+        super().__init__(options)
+        self._batch = QueryBatch(uuid.uuid4().hex)
 
-    @property
-    def job(self) -> str:
-        """Its name among what is staged."""
-        return self.query if self.number is None else f"{self.query}-{self.number}"
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """Write the rows of one task."""
+        return self._write(self._batch, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Commit what all tasks have written."""
+        self._commit(self._batch, messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Undo what was written, as far as possible; never raises, as that would hide the cause."""
+        self._sink.abort(self._batch)
 
 
-def _micro_batch() -> _Batch:
-    context = _task()
-    query_id = context.getLocalProperty("sql.streaming.queryId")
-    number = context.getLocalProperty("streaming.sql.batchId")
-    assert query_id is not None, "Spark tells a streaming task its query"
-    assert number is not None, "Spark tells a streaming task its batch"
-    return _Batch(query_id, int(number))
+class LogStreamWriter(_Writer, DataSourceStreamArrowWriter):
+    """``df.writeStream``.
+
+    Spark creates a new writer for every micro-batch and another for its commit, so the
+    query's id, which survives restarts, comes with the messages.
+    """
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """Write the rows of one task of a micro-batch."""
+        context = _task()
+        query_id = context.getLocalProperty("sql.streaming.queryId")
+        batch_id = context.getLocalProperty("streaming.sql.batchId")
+        assert query_id is not None, "Spark sets the query id in a streaming task"
+        assert batch_id is not None, "Spark sets the batch id in a streaming task"
+        return self._write(QueryBatch(query_id, int(batch_id)), iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Commit what all tasks of the micro-batch have written."""
+        queries = _queries(messages)
+        if len(queries) != 1:
+            raise KafkaLogError(f"Expected commit messages of one query, got {len(queries)}")
+        self._commit(QueryBatch(queries.pop(), batchId), messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Undo what was written, as far as possible; never raises, as that would hide the cause.
+
+        Killed tasks send no message; what they left is removed when the batch is committed.
+        """
+        for query_id in _queries(messages):
+            self._sink.abort(QueryBatch(query_id, batchId))
 
 
 def _task() -> TaskContext:
@@ -179,224 +196,5 @@ def _task() -> TaskContext:
     return context
 
 
-@dataclass(frozen=True)
-class Staged(WriterCommitMessage):
-    """What one task staged, if anything; ``query_id`` is None in a batch job."""
-
-    file: StagedFile | None
-    query_id: str | None
-
-
-class _DirectoryWriter(_Writer):
-    def __init__(self, options: WriteOptions) -> None:
-        super().__init__(options)
-        check_unlocked(options.root)
-
-    def _stage(self, batch: _Batch, rows: Iterator[pa.RecordBatch]) -> Staged:
-        with loading():
-            from pyspark_kafkalog.log.directory import LogDirectory
-            from pyspark_kafkalog.log.staging import Staging
-
-        options, context = self._options, _task()
-        existing = LogDirectory.open(options.root).topics() if os.path.isdir(options.root) else {}
-        task = f"{context.partitionId():05d}.{context.attemptNumber()}"
-        with Staging(options.root, batch.job, task, self._encode_settings()) as staging:
-            staged = self._write(
-                rows,
-                lambda topic: len(existing.get(topic, ())) or options.num_partitions,
-                staging,
-                staging.finish,
-                batch,
-            )
-        freeze_modules()
-        return Staged(staged, None if batch.number is None else batch.query)
-
-    def _publish(self, batch: _Batch, messages: list[WriterCommitMessage | None]) -> None:
-        with loading():
-            from pyspark_kafkalog.log.journal import PublishedBatch
-            from pyspark_kafkalog.log.publish import LogSettings, publish
-
-        staged = [message for message in messages if isinstance(message, Staged)]
-        if len(staged) != len(messages):
-            raise KafkaLogError(f"Only {len(staged)} of {len(messages)} tasks reported: nothing is published")
-        options = self._options
-        publish(
-            options.root,
-            [message.file for message in staged if message.file is not None],
-            job=batch.job,
-            settings=LogSettings(
-                segment_bytes=options.segment_bytes,
-                segment_ms=options.segment_ms,
-                index_interval_bytes=options.index_interval_bytes,
-                log_append_time=options.log_append_time,
-            ),
-            num_partitions=options.num_partitions,
-            batch=None if batch.number is None else PublishedBatch(batch.query, batch.number),
-        )
-        self._complete_audit(batch, len(messages))
-        freeze_modules()
-
-    def _discard(self, batch: _Batch) -> None:
-        from pyspark_kafkalog.log.sweeping import abort
-
-        abort(self._options.root, batch.job)
-
-
-class DirectoryBatchWriter(_DirectoryWriter, DataSourceArrowWriter):
-    """``df.write`` to a directory: all rows become visible at once, or none."""
-
-    def __init__(self, options: WriteOptions) -> None:
-        super().__init__(options)
-        self._job = _Batch(uuid.uuid4().hex)
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
-        """Stage the rows of one task."""
-        return self._stage(self._job, iterator)
-
-    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Publish what all tasks staged."""
-        self._publish(self._job, messages)
-
-    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Remove what was staged; never raises, for that would hide the cause."""
-        self._discard(self._job)
-
-
-class DirectoryStreamWriter(_DirectoryWriter, DataSourceStreamArrowWriter):
-    """``df.writeStream`` to a directory: a micro-batch is published once, however often Spark replays it.
-
-    Spark makes a new writer for every micro-batch and another for its commit, so
-    what they share comes with the messages: the query's id, which outlives restarts.
-    """
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
-        """Stage the rows of one task of a micro-batch."""
-        return self._stage(_micro_batch(), iterator)
-
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Publish the micro-batch, unless it was published before."""
-        queries = _queries(messages)
-        if len(queries) != 1:
-            raise KafkaLogError(f"One commit has to be of one query, not of {len(queries)}")
-        (query_id,) = queries
-        self._publish(_Batch(query_id, batchId), messages)
-
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Remove what was staged; never raises, for that would hide the cause.
-
-        Tasks that failed have removed theirs. What killed ones leave goes when the batch is published.
-        """
-        for query_id in _queries(messages):
-            self._discard(_Batch(query_id, batchId))
-
-
 def _queries(messages: list[WriterCommitMessage | None]) -> set[str]:
-    return {
-        message.query_id
-        for message in messages
-        if isinstance(message, (Staged, Produced)) and message.query_id
-    }
-
-
-class Written(NamedTuple):
-    """What one task wrote to one partition. Offsets are -1 where no broker told any."""
-
-    topic: str
-    partition: int
-    records: int
-    batches: int
-    first_offset: int
-    last_offset: int
-
-
-@dataclass(frozen=True)
-class Produced(WriterCommitMessage):
-    """What one task wrote. In plain values: to unpickle it loads no library.
-
-    ``query_id`` is None in a batch job.
-    """
-
-    written: tuple[Written, ...]
-    query_id: str | None = None
-
-
-class _BrokerWriter(_Writer):
-    """At least once: what a task has produced stands, whatever becomes of its job."""
-
-    def _produce(self, batch: _Batch, rows: Iterator[pa.RecordBatch]) -> Produced:
-        """Produce the rows of one task, and wait until they are acknowledged."""
-        with loading():
-            from pyspark_kafkalog.broker.cluster import cluster_of
-            from pyspark_kafkalog.broker.pool import note_reached
-            from pyspark_kafkalog.broker.produce import ProduceSink
-
-        options = self._options
-        assert options.brokers is not None, "This writer is for brokers"
-        assert options.produce is not None, "This writer is for brokers"
-        if batch.number:  # the micro-batches before it were written
-            note_reached(options.brokers)
-        with ProduceSink(cluster_of(options.brokers), options.produce, self._encode_settings()) as sink:
-            results = self._write(rows, sink.partition_count, sink, sink.finish, batch, sink.has_partition)
-        freeze_modules()
-        return Produced(
-            tuple(
-                Written(*partition, result.records, result.batches, result.first_offset, result.last_offset)
-                for partition, result in sorted(results.items())
-            ),
-            None if batch.number is None else batch.query,
-        )
-
-    def _report(self, messages: list[WriterCommitMessage | None], of: str) -> None:
-        by_topic: defaultdict[str, list[Written]] = defaultdict(list)
-        for message in messages:
-            if isinstance(message, Produced):
-                for written in message.written:
-                    by_topic[written.topic].append(written)
-        for topic, parts in sorted(by_topic.items()):
-            _log.info(
-                "%s wrote %d records in %d record batches to %d partitions of topic %s",
-                of,
-                sum(part.records for part in parts),
-                sum(part.batches for part in parts),
-                len({part.partition for part in parts}),
-                topic,
-            )
-
-
-class BrokerBatchWriter(_BrokerWriter, DataSourceArrowWriter):
-    """``df.write`` to brokers."""
-
-    def __init__(self, options: WriteOptions) -> None:
-        super().__init__(options)
-        self._job = _Batch(uuid.uuid4().hex)
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Produced:
-        """Produce the rows of one task."""
-        return self._produce(self._job, iterator)
-
-    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Log what was written."""
-        self._report(messages, "A batch")
-        self._complete_audit(self._job, len(messages))
-        freeze_modules()
-
-    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Nothing can be taken back."""
-
-
-class BrokerStreamWriter(_BrokerWriter, DataSourceStreamArrowWriter):
-    """``df.writeStream`` to brokers. A micro-batch that Spark replays is written again."""
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Produced:
-        """Produce the rows of one task of a micro-batch."""
-        return self._produce(_micro_batch(), iterator)
-
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Log what was written."""
-        self._report(messages, f"Micro-batch {batchId}")
-        for query_id in _queries(messages):
-            self._complete_audit(_Batch(query_id, batchId), len(messages))
-        freeze_modules()
-
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Nothing can be taken back."""
+    return {message.batch.query_id for message in messages if isinstance(message, Written)}

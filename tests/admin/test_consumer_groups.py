@@ -1,4 +1,4 @@
-"""What groups have committed, and how far behind that is."""
+"""The committed offsets of groups, and their lag."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from pyspark_kafkalog.admin.consumer_groups import (
 from pyspark_kafkalog.errors import GroupError
 from pyspark_kafkalog.model import CommittedOffset, Group, TopicPartition
 from pyspark_kafkalog.options.settings import Selection
-from tests.planning.fake_groups import FakeGroups
-from tests.planning.fake_place import FakePlace
+from tests.reading.fake_groups import FakeGroups
+from tests.reading.fake_place import FakePlace
 
 A0, A1, GONE = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("gone", 0)
 PLACE = FakePlace({A0: (0, 10), A1: (5, 7)})

@@ -1,4 +1,4 @@
-"""What dump tells of every log is what Kafka's DumpLogSegments tells, and the records of its consumer."""
+"""dump shows of every log what Kafka's DumpLogSegments shows, and the records of its consumer."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import pytest
 
 from pyspark_kafkalog.admin.dumping import DumpedBatch, dump
 from pyspark_kafkalog.errors import UnknownTopicOrPartitionError
-from pyspark_kafkalog.log.directory import LogDirectory
 from pyspark_kafkalog.log.layout import parse_partition_folder
+from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.model import OffsetRange, TopicPartition
 from tests.fixtures_dir import CASES, Case, case, same_bytes
 
 NAMES = {"compression": "compresscodec", "isValid": "isvalid"}
-UNDAMAGED = [one for one in CASES if not one.damaged and one.batches]
+UNDAMAGED = [fixture for fixture in CASES if not fixture.damaged and fixture.batches]
 
 
 def as_the_tool_says(batch: DumpedBatch) -> dict[str, object]:
@@ -41,26 +41,26 @@ def as_the_tool_says(batch: DumpedBatch) -> dict[str, object]:
     }
 
 
-@pytest.mark.parametrize("one", UNDAMAGED, ids=lambda one: one.name)
-def test_batches_are_those_of_the_dump_tool(one: Case) -> None:
-    place = LogDirectory.open(str(one.directory))
+@pytest.mark.parametrize("fixture", UNDAMAGED, ids=lambda fixture: fixture.name)
+def test_batches_are_those_of_the_dump_tool(fixture: Case) -> None:
+    place = LogDirectory.open(str(fixture.directory))
     found = {}
-    for folder in one.partitions:
+    for folder in fixture.partitions:
         partition = parse_partition_folder(folder)
         assert partition is not None
         for batch in dump(place, partition):
             says = as_the_tool_says(batch)
             found[says["file"], says["position"]] = says
-    for line in one.batches:
+    for line in fixture.batches:
         says = found.get((line["file"], line["position"]))
         if says is not None:  # batches below the log start offset lie there, and are not read
             assert {name: says[name] for name in line} == line
 
 
-@pytest.mark.parametrize("one", UNDAMAGED, ids=lambda one: one.name)
-def test_records_are_those_of_a_consumer(one: Case) -> None:
-    place = LogDirectory.open(str(one.directory))
-    for folder in one.partitions:
+@pytest.mark.parametrize("fixture", UNDAMAGED, ids=lambda fixture: fixture.name)
+def test_records_are_those_of_a_consumer(fixture: Case) -> None:
+    place = LogDirectory.open(str(fixture.directory))
+    for folder in fixture.partitions:
         partition = parse_partition_folder(folder)
         assert partition is not None
         found = {
@@ -69,13 +69,13 @@ def test_records_are_those_of_a_consumer(one: Case) -> None:
             for record in batch.records or ()
             if not batch.is_control
         }
-        for record in one.records:
+        for record in fixture.records:
             if (record["topic"], record["partition"]) == partition:
-                its = found.pop(record["offset"])
-                assert same_bytes(record, "key", its.key)
-                assert same_bytes(record, "value", its.value)
-                assert record["timestamp"] == its.timestamp
-                assert len(record["headers"]) == len(its.headers)
+                dumped = found.pop(record["offset"])
+                assert same_bytes(record, "key", dumped.key)
+                assert same_bytes(record, "value", dumped.value)
+                assert record["timestamp"] == dumped.timestamp
+                assert len(record["headers"]) == len(dumped.headers)
 
 
 def test_markers() -> None:

@@ -12,8 +12,8 @@ from pyspark_kafkalog.admin.consumer_groups import GroupOffset, group_offsets
 from pyspark_kafkalog.admin.exchange import export_csv, export_json, parse
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.model import CommittedOffset, TopicPartition
-from tests.planning.fake_groups import FakeGroups
-from tests.planning.fake_place import FakePlace
+from tests.reading.fake_groups import FakeGroups
+from tests.reading.fake_place import FakePlace
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 OFFSETS = {
@@ -35,15 +35,15 @@ def test_json_keeps_all() -> None:
 def test_csv_is_that_of_kafkas_tool() -> None:
     several = export_csv(rows(), with_group=True)
     assert several == 'g,t,0,23\ng,t,1,5\n"h,x",t,0,7\n'
-    assert {g: {p: o.offset for p, o in its.items()} for g, its in parse(several).items()} == {
+    assert {g: {p: o.offset for p, o in offsets.items()} for g, offsets in parse(several).items()} == {
         "g": {T0: 23, T1: 5},
         "h,x": {T0: 7},
     }
-    one = export_csv(rows()[:2], with_group=False)
-    assert one == "t,0,23\nt,1,5\n"
-    assert parse(one, group="z") == {"z": {T0: CommittedOffset(23), T1: CommittedOffset(5)}}
+    csv = export_csv(rows()[:2], with_group=False)
+    assert csv == "t,0,23\nt,1,5\n"
+    assert parse(csv, group="z") == {"z": {T0: CommittedOffset(23), T1: CommittedOffset(5)}}
     with pytest.raises(OptionError, match="names no group"):
-        parse(one)
+        parse(csv)
 
 
 def test_sparks_offsets() -> None:
@@ -53,17 +53,17 @@ def test_sparks_offsets() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("t,0", "line 1"),
-        ("t,0,1\n\nt,1,-1", "line 3"),
+        ("t,0", "Line 1 of the file: expected"),
+        ("t,0,1\n\nt,1,-1", "Line 3 of the file: expected"),
         ("t,x,1", "a partition and an offset"),
-        ("t,0,99999999999999999999999999", "line 1"),
+        ("t,0,99999999999999999999999999", "Line 1 of the file: expected"),
         ("a b,0,1", "Illegal topic name"),
-        ("t,0,1\nt,0,2", r"two offsets of group 'g' \(partition t-0\)"),
-        ("t,0,1\r2", "no CSV"),
-        ("[1]", "object 1"),
-        ('[{"topic":"t","partition":0,"offset":"1"}]', "object 1"),
-        ('[{"topic":"t","partition":0,"offset":1,"metadata":null}]', "texts"),
-        ("[", "no JSON"),
+        ("t,0,1\nt,0,2", r"two offsets for group 'g' \(partition t-0\)"),
+        ("t,0,1\r2", "not valid CSV"),
+        ("[1]", "Object 1 of the file: expected"),
+        ('[{"topic":"t","partition":0,"offset":"1"}]', "Object 1 of the file: expected"),
+        ('[{"topic":"t","partition":0,"offset":1,"metadata":null}]', "strings as group"),
+        ("[", "not valid JSON"),
         ("{", "not JSON"),
     ],
 )

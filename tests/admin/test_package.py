@@ -19,13 +19,13 @@ def test_all_that_is_offered_is_there() -> None:
 
 
 def test_places_are_opened_by_the_options_of_the_reader() -> None:
-    one = case("txn-basic")
-    place = admin.place_of({"path": str(one.directory)})
+    fixture = case("txn-basic")
+    place = admin.place_of({"path": str(fixture.directory)})
     assert {row.topic for row in admin.topics(place)} == {"txn-basic"}
     with pytest.raises(OptionError, match="Unknown option 'startingoffset'"):
-        admin.place_of({"path": str(one.directory), "startingOffset": "1"})
-    with pytest.raises(OptionError, match="'subscribe' says nothing of a place"):
-        admin.groups_of({"path": str(one.directory), "subscribe": "t"})
+        admin.place_of({"path": str(fixture.directory), "startingOffset": "1"})
+    with pytest.raises(OptionError, match="'subscribe' applies only to reading records"):
+        admin.groups_of({"path": str(fixture.directory), "subscribe": "t"})
 
 
 def test_groups_and_plans_load_neither_arrow_nor_numba() -> None:

@@ -8,11 +8,11 @@ import pytest
 
 from pyspark_kafkalog.admin.partitions import PartitionState, topics
 from pyspark_kafkalog.errors import UnknownTopicOrPartitionError
-from pyspark_kafkalog.log.directory import LogDirectory
+from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.options.settings import Selection
 from tests.fixtures_dir import case
-from tests.planning.fake_place import FakePlace
+from tests.reading.fake_place import FakePlace
 
 A0, A1, HIDDEN = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("__consumer_offsets", 0)
 
@@ -31,13 +31,13 @@ def test_each_partition_has_a_row() -> None:
 
 
 def test_bounds_and_sizes_of_a_brokers_directory() -> None:
-    one = case("txn-basic")
-    rows = topics(LogDirectory.open(str(one.directory)))
-    assert [f"{row.topic}-{row.partition}" for row in rows] == sorted(one.partitions)
+    fixture = case("txn-basic")
+    rows = topics(LogDirectory.open(str(fixture.directory)))
+    assert [f"{row.topic}-{row.partition}" for row in rows] == sorted(fixture.partitions)
     for row in rows:
         name = f"{row.topic}-{row.partition}"
-        times = [record["timestamp"] for record in one.records if record["partition"] == row.partition]
-        files = one.segments(name)
+        times = [record["timestamp"] for record in fixture.records if record["partition"] == row.partition]
+        files = fixture.segments(name)
         assert row.size_bytes == sum(Path(file).stat().st_size for file in files)
         assert row.segments == len(files)
         assert row.earliest_timestamp == times[0]

@@ -7,8 +7,8 @@ import pytest
 from pyspark_kafkalog.admin.reset import ResetStep, ResetTo, execute, plan_import, plan_reset
 from pyspark_kafkalog.errors import GroupError, OptionError, UnknownTopicOrPartitionError
 from pyspark_kafkalog.model import CommittedOffset, Group, GroupMember, TopicPartition
-from tests.planning.fake_groups import FakeGroups
-from tests.planning.fake_place import FakePlace
+from tests.reading.fake_groups import FakeGroups
+from tests.reading.fake_place import FakePlace
 
 A0, A1, GONE = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("gone", 0)
 PLACE = FakePlace({A0: (2, 10), A1: (5, 7)})
@@ -25,9 +25,9 @@ def some_groups() -> FakeGroups:
         (ResetTo.LATEST, 0, {A0: (10, ""), A1: (7, "")}),
         (ResetTo.CURRENT, 0, {A0: (4, ""), A1: (7, "nothing is committed")}),
         (ResetTo.TIMESTAMP, 6000, {A0: (6, ""), A1: (6, "")}),
-        (ResetTo.TIMESTAMP, 8500, {A0: (9, ""), A1: (7, "no record is as late")}),
+        (ResetTo.TIMESTAMP, 8500, {A0: (9, ""), A1: (7, "no record at or after this time")}),
         (ResetTo.OFFSET, 6, {A0: (6, ""), A1: (6, "")}),
-        (ResetTo.OFFSET, 3, {A0: (3, ""), A1: (5, "the log begins after 3")}),
+        (ResetTo.OFFSET, 3, {A0: (3, ""), A1: (5, "the log starts after 3")}),
         (ResetTo.OFFSET, 99, {A0: (10, "the log ends before 99"), A1: (7, "the log ends before 99")}),
     ],
 )
@@ -38,7 +38,7 @@ def test_named_partitions(to: ResetTo, value: int, goal: dict[TopicPartition, tu
 
 
 @pytest.mark.parametrize(
-    ("shift", "offset", "note"), [(2, 6, ""), (-3, 2, "the log begins after 1"), (6, 10, "")]
+    ("shift", "offset", "note"), [(2, 6, ""), (-3, 2, "the log starts after 1"), (6, 10, "")]
 )
 def test_all_that_is_committed_is_shifted_where_it_exists(shift: int, offset: int, note: str) -> None:
     steps = plan_reset(PLACE, some_groups(), "g", None, ResetTo.SHIFT, shift)
@@ -46,7 +46,7 @@ def test_all_that_is_committed_is_shifted_where_it_exists(shift: int, offset: in
 
 
 def test_nothing_is_shifted_from_nothing() -> None:
-    with pytest.raises(GroupError, match=r"nothing from which to shift .*a-1"):
+    with pytest.raises(GroupError, match=r"no committed offset to shift from .*a-1"):
         plan_reset(PLACE, some_groups(), "g", [A0, A1], ResetTo.SHIFT, 1)
 
 
@@ -72,7 +72,7 @@ class Busy(FakeGroups):
 
 def test_an_active_group_is_left_alone() -> None:
     groups = Busy(some_groups().offsets)
-    with pytest.raises(GroupError, match=r"'g' can only be changed while it is inactive, and it is Stable"):
+    with pytest.raises(GroupError, match=r"'g' can be changed only while it is inactive, but it is Stable"):
         plan_reset(PLACE, groups, "g", [A0], ResetTo.EARLIEST)
     with pytest.raises(GroupError, match="inactive"):
         plan_import(PLACE, groups, {"g": {A0: CommittedOffset(3)}})

@@ -10,7 +10,7 @@ import pytest
 
 from pyspark_kafkalog.admin.partitions import partitions_of
 from pyspark_kafkalog.admin.verifying import VerifiedPartition, verify
-from pyspark_kafkalog.log.directory import LogDirectory
+from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.model import TopicPartition
 from tests.fixtures_dir import CASES, Case, case
 from tests.log.partitions import copy
@@ -23,15 +23,15 @@ def verified(root: Path) -> list[VerifiedPartition]:
 
 
 @pytest.mark.parametrize(
-    "one",
-    [one for one in CASES if one.name.partition("-")[0] not in ("bad", "hurt")],
-    ids=lambda one: one.name,
+    "fixture",
+    [fixture for fixture in CASES if fixture.name.partition("-")[0] not in ("bad", "hurt")],
+    ids=lambda fixture: fixture.name,
 )
-def test_nothing_is_wrong_with_what_brokers_wrote(one: Case) -> None:
-    found = verified(one.directory)
-    assert not [damage for its in found for damage in its.damages]
-    if one.records:
-        assert sum(its.records for its in found) == len(one.records)
+def test_nothing_is_wrong_with_what_brokers_wrote(fixture: Case) -> None:
+    found = verified(fixture.directory)
+    assert not [damage for partition in found for damage in partition.damages]
+    if fixture.records:
+        assert sum(partition.records for partition in found) == len(fixture.records)
 
 
 @pytest.mark.parametrize(
@@ -62,15 +62,15 @@ def test_damage_is_told_with_its_place(name: str, damages: list[tuple[str, int |
 def test_after_damage_the_next_partition_is_looked_at(tmp_path: Path) -> None:
     for name in ("bad-flipped-byte", "txn-basic"):
         shutil.copytree(case(name).directory, tmp_path, dirs_exist_ok=True)
-    found = {(its.topic, len(its.damages)) for its in verified(tmp_path)}
+    found = {(partition.topic, len(partition.damages)) for partition in verified(tmp_path)}
     assert found >= {("bad-flipped-byte", 1), ("txn-basic", 0)}
 
 
 def test_a_broken_checkpoint_is_damage(tmp_path: Path) -> None:
     root = copy(case("txn-basic"), tmp_path / "root")
     (root / "log-start-offset-checkpoint").write_text("0\n1\n")
-    for its in verified(root):
-        (damage,) = its.damages
+    for partition in verified(root):
+        (damage,) = partition.damages
         assert "Malformed file" in damage.message
         assert str(damage.file).endswith("log-start-offset-checkpoint")
 
@@ -86,13 +86,13 @@ def test_whatever_is_in_the_files_is_told(name: str, tmp_path: Path) -> None:
         file.write_bytes(hurt(before, chance))
         verified(root)
         file.write_bytes(before)
-    assert not [damage for its in verified(root) for damage in its.damages]
+    assert not [damage for partition in verified(root) for damage in partition.damages]
 
 
 def test_progress_counts_bytes_and_what_is_gone_is_left_out() -> None:
-    one = case("txn-basic")
-    place = LogDirectory.open(str(one.directory))
+    fixture = case("txn-basic")
+    place = LogDirectory.open(str(fixture.directory))
     done: list[int] = []
-    asked = [TopicPartition("txn-basic", 0), TopicPartition("gone", 0)]
-    (found,) = verify(place, asked, progress=done.append)
-    assert sum(done) == found.size_bytes == place.stored_sizes(asked)[asked[0]].size_bytes
+    partitions = [TopicPartition("txn-basic", 0), TopicPartition("gone", 0)]
+    (found,) = verify(place, partitions, progress=done.append)
+    assert sum(done) == found.size_bytes == place.stored_sizes(partitions)[partitions[0]].size_bytes

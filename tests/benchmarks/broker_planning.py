@@ -15,15 +15,15 @@ BAR = 1.0
 
 
 def main() -> None:
-    asked = arguments(__doc__)
-    partitions = max(int(PARTITIONS * asked.scale), 2)
-    with scratch_folder(asked.folder) as folder, benchmark_session(folder) as spark:
+    args = arguments(__doc__)
+    partitions = max(int(PARTITIONS * args.scale), 2)
+    with scratch_folder(args.folder) as folder, benchmark_session(folder) as spark:
         broker = Broker(folder / "broker", {"log.index.size.max.bytes": 4096})
         broker.start()
         try:
             broker.create_topic("wide", partitions)
             plans = {name: _planner(spark, kind, broker, partitions) for name, kind in FORMATS.items()}
-            seconds = seconds_by_turns(plans, asked.rounds)
+            seconds = seconds_by_turns(plans, args.rounds)
         finally:
             broker.stop()
     ours, theirs = seconds["ours"], seconds["Spark's kafka"]

@@ -1,35 +1,40 @@
 """Batch read of a broker to ``noop``, against Spark's ``kafka`` on the same topics.
 
-The topics are a log directory that we wrote and the broker adopted.
+Topics that we wrote are a log directory that the broker adopted; the others are from Java's producer.
 """
 
 from __future__ import annotations
 
 from pyspark.sql import DataFrame, SparkSession
 
+from tests.benchmarks.java_producer import produce_with_java
 from tests.benchmarks.measure import PARTITIONS, arguments, print_rate, rows, seconds_by_turns, write_log
 from tests.benchmarks.session import FORMATS, benchmark_session, scratch_folder
 from tests.kafka import Broker
 
-# Size of a value, number of records, compression, bar against Spark's connector.
+US, JAVA = "us", "Java's producer"
+# Size of a value, number of records, compression, who wrote them, bar against Spark's connector.
 CASES = [
-    (100, 2_000_000, "none", 3.0),
-    (100, 2_000_000, "lz4", 2.5),
-    (100, 2_000_000, "zstd", 2.5),
-    (1000, 500_000, "none", 2.5),
-    (1000, 500_000, "lz4", 2.5),
-    (1000, 500_000, "zstd", 2.5),
+    (100, 2_000_000, "none", US, 3.0),
+    (100, 2_000_000, "lz4", US, 2.5),
+    (100, 2_000_000, "lz4", JAVA, 2.5),
+    (100, 2_000_000, "zstd", US, 2.5),
+    (100, 2_000_000, "zstd", JAVA, 2.5),
+    (1000, 500_000, "none", US, 2.5),
+    (1000, 500_000, "lz4", JAVA, 2.5),
+    (1000, 500_000, "zstd", JAVA, 2.5),
 ]
 
 
 def main() -> None:
-    asked = arguments(__doc__)
-    with scratch_folder(asked.folder) as folder, benchmark_session(folder) as spark:
+    args = arguments(__doc__)
+    with scratch_folder(args.folder) as folder, benchmark_session(folder) as spark:
         counts = {}
-        for size, full_count, compression, _ in CASES:
-            topic = f"{size}-{compression}"
-            counts[topic] = int(full_count * asked.scale)
-            write_log(rows(spark, counts[topic], size), folder / "kafka-logs", topic, compression)
+        for size, full_count, compression, writer, _ in CASES:
+            topic = _topic(size, compression, writer)
+            counts[topic] = int(full_count * args.scale)
+            if writer == US:
+                write_log(rows(spark, counts[topic], size), folder / "kafka-logs", topic, compression)
         broker = Broker(folder / "broker")
         broker.start()
         try:
@@ -38,8 +43,12 @@ def main() -> None:
             broker.stop()
             broker.plant(folder / "kafka-logs")
             broker.start()
-            for size, _, compression, bar in CASES:
-                topic = f"{size}-{compression}"
+            for size, _, compression, writer, _ in CASES:
+                topic = _topic(size, compression, writer)
+                if writer == JAVA:
+                    produce_with_java(broker, topic, counts[topic], size, compression, folder)
+            for size, _, compression, writer, bar in CASES:
+                topic = _topic(size, compression, writer)
                 frames = {name: _frame(spark, kind, topic, broker) for name, kind in FORMATS.items()}
                 for name, frame in frames.items():
                     assert frame.count() == counts[topic], name
@@ -48,11 +57,16 @@ def main() -> None:
                         name: frame.write.format("noop").mode("overwrite").save
                         for name, frame in frames.items()
                     },
-                    asked.rounds,
+                    args.rounds,
                 )
-                print_rate(f"read broker {topic}", counts[topic], seconds, "Spark's kafka", bar)
+                what = f"read broker {size}-{compression}, written by {writer}"
+                print_rate(what, counts[topic], seconds, "Spark's kafka", bar)
         finally:
             broker.stop()
+
+
+def _topic(size: int, compression: str, writer: str) -> str:
+    return f"{size}-{compression}-{'us' if writer == US else 'java'}"
 
 
 def _frame(spark: SparkSession, kind: str, topic: str, broker: Broker) -> DataFrame:

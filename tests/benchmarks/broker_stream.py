@@ -39,24 +39,24 @@ _FLOOR = "trivial"
 
 
 def main() -> None:
-    asked = arguments(__doc__)
-    count = int(COUNT * asked.scale)
-    with scratch_folder(asked.folder) as folder:
+    args = arguments(__doc__)
+    count = int(COUNT * args.scale)
+    with scratch_folder(args.folder) as folder:
         broker = Broker(folder / "broker")
         broker.start()
         try:
             with benchmark_session(folder) as spark:
                 _fill(spark, broker, count)
                 for limit, bar in TRIGGERS.items():
-                    limit = max(int(limit * asked.scale), 1)
+                    limit = max(int(limit * args.scale), 1)
                     runs = {
                         name: _available_now(spark, kind, broker, folder, limit)
                         for name, kind in FORMATS.items()
                     }
-                    seconds = seconds_by_turns(runs, asked.rounds)
+                    seconds = seconds_by_turns(runs, args.rounds)
                     print_rate(f"stream, {limit:,} rows a trigger", count, seconds, _PEER, bar)
-                _small_batches(spark, broker, folder, asked.rounds)
-            _first_row(broker, folder, asked.rounds)
+                _small_batches(spark, broker, folder, args.rounds)
+            _first_row(broker, folder, args.rounds)
         finally:
             broker.stop()
 

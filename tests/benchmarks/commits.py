@@ -18,9 +18,9 @@ BAR = 1.05
 
 
 def main() -> None:
-    asked = arguments(__doc__)
-    count, limit = int(COUNT * asked.scale), max(int(LIMIT * asked.scale), 1)
-    with scratch_folder(asked.folder) as folder, benchmark_session(folder) as spark:
+    args = arguments(__doc__)
+    count, limit = int(COUNT * args.scale), max(int(LIMIT * args.scale), 1)
+    with scratch_folder(args.folder) as folder, benchmark_session(folder) as spark:
         broker = Broker(folder / "broker")
         broker.start()
         try:
@@ -34,7 +34,7 @@ def main() -> None:
                 "a directory": {"path": str(folder / "log")},
             }
             for name, place in places.items():
-                _contest(spark, folder, name, {**place, "maxOffsetsPerTrigger": str(limit)}, asked.rounds)
+                _contest(spark, folder, name, {**place, "maxOffsetsPerTrigger": str(limit)}, args.rounds)
         finally:
             broker.stop()
 
@@ -59,8 +59,10 @@ def _contest(spark: SparkSession, folder: Path, name: str, options: dict[str, st
 
 def _times(spark: SparkSession, checkpoints: Path, options: dict[str, str]) -> Callable[[], list[float]]:
     """Reads all; gives the milliseconds of each micro-batch but the first."""
-    read_all = available_now(spark, "kafkalog", {**options, "subscribe": "rows"}, checkpoints, told=True)
-    return lambda: [its["durationMs"]["triggerExecution"] for its in read_all()[1:]]
+    read_all = available_now(
+        spark, "kafkalog", {**options, "subscribe": "rows"}, checkpoints, with_checkpoint=True
+    )
+    return lambda: [progress["durationMs"]["triggerExecution"] for progress in read_all()[1:]]
 
 
 if __name__ == "__main__":

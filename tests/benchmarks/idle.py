@@ -10,7 +10,7 @@ from kafka.protocol.metadata import MetadataRequest
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from pyspark_kafkalog import DefaultSource
-from pyspark_kafkalog.broker.connection import Connection
+from pyspark_kafkalog.broker.wire.connection import Connection
 from tests.benchmarks.measure import arguments, print_ratio
 from tests.benchmarks.session import scratch_folder
 from tests.kafka import Broker
@@ -24,13 +24,13 @@ _SPARKS_PAUSE = 0.01
 
 
 def main() -> None:
-    asked = arguments(__doc__)
-    with scratch_folder(asked.folder) as folder:
+    args = arguments(__doc__)
+    with scratch_folder(args.folder) as folder:
         broker = Broker(folder / "broker", {"log.index.size.max.bytes": 4096})
         broker.start()
         try:
             for partitions, bar in BARS.items():
-                _measure(broker, max(int(partitions * asked.scale), 2), bar, 4 * asked.rounds)
+                _measure(broker, max(int(partitions * args.scale), 2), bar, 4 * args.rounds)
         finally:
             broker.stop()
 

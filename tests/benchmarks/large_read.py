@@ -32,11 +32,11 @@ SAMPLES = 10
 
 
 def main() -> None:
-    asked = arguments(__doc__)
-    with scratch_folder(asked.folder) as folder:
+    args = arguments(__doc__)
+    with scratch_folder(args.folder) as folder:
         log_directory = folder / "kafka-logs"
-        small = max(PARTITIONS, int(SMALL_ROWS * asked.scale))
-        large = max(PARTITIONS, int(TOTAL_BYTES * asked.scale) // MESSAGE_BYTES)
+        small = max(PARTITIONS, int(SMALL_ROWS * args.scale))
+        large = max(PARTITIONS, int(TOTAL_BYTES * args.scale) // MESSAGE_BYTES)
         with benchmark_session(folder) as spark:
             write_log(rows(spark, small, SMALL_SIZE), log_directory, "small")
             writer = large_messages(spark, large).write.format("kafkalog").mode("append").options(**ON)
@@ -44,8 +44,8 @@ def main() -> None:
             writer.option("max.message.segment.bytes", SEGMENT_BYTES).save(str(log_directory))
         # A new session has new workers, which have not written anything.
         with benchmark_session(folder) as spark:
-            _large(spark, log_directory, large, asked.rounds)
-            _small(spark, folder, log_directory, small, asked.rounds, max(int(LIMIT * asked.scale), 1))
+            _large(spark, log_directory, large, args.rounds)
+            _small(spark, folder, log_directory, small, args.rounds, max(int(LIMIT * args.scale), 1))
 
 
 def _small(
@@ -78,7 +78,7 @@ def _large(spark: SparkSession, log_directory: Path, count: int, rounds: int) ->
     print_ratio(f"{what}, their message segments as they are {plain:.0f}", rate / plain)
     if samples:
         shown = samples[:: max(len(samples) // SAMPLES, 1)]
-        print("memory of the workers over time, MB: " + " ".join(f"{its / 1e6:.0f}" for its in shown))
+        print("memory of the workers over time, MB: " + " ".join(f"{size / 1e6:.0f}" for size in shown))
         half = len(samples) // 2
         print_ratio(
             "the second half's highest over the first's", max(samples[half:]) / max(samples[: half + 1])

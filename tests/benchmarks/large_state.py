@@ -36,10 +36,10 @@ class Stream:
 
 
 def main() -> None:
-    asked = arguments(__doc__)
+    args = arguments(__doc__)
 
     def scaled(number: float, least: int = PARTITIONS) -> int:
-        return max(int(number * asked.scale), least)
+        return max(int(number * args.scale), least)
 
     messages = scaled(TOTAL_BYTES / 4 / MESSAGE_BYTES)
     small, medium = scaled(2_000_000), scaled(50_000)
@@ -50,7 +50,7 @@ def main() -> None:
         # Micro-batches that no message fills evenly.
         Stream("5MB", segments, messages * MESSAGE_BYTES, scaled(103)),
     )
-    with scratch_folder(asked.folder) as folder:
+    with scratch_folder(args.folder) as folder:
         log_directory = folder / "kafka-logs"
         with benchmark_session(folder) as spark:
             write_log(rows(spark, small, 100), log_directory, "small")
@@ -62,7 +62,7 @@ def main() -> None:
             ).save(str(log_directory))
         with benchmark_session(folder) as spark:
             for stream in streams:
-                _contest(spark, stream, log_directory, folder, asked.rounds)
+                _contest(spark, stream, log_directory, folder, args.rounds)
 
 
 def _contest(spark: SparkSession, stream: Stream, log_directory: Path, folder: Path, rounds: int) -> None:

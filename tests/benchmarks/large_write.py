@@ -29,11 +29,11 @@ BAR = 150
 
 
 def main() -> None:
-    asked = arguments(__doc__)
-    with scratch_folder(asked.folder) as folder, benchmark_session(folder) as spark:
+    args = arguments(__doc__)
+    with scratch_folder(args.folder) as folder, benchmark_session(folder) as spark:
         spark.dataSource.register(Trivial)
-        _large(spark, folder, max(PARTITIONS, int(TOTAL_BYTES * asked.scale) // MESSAGE_BYTES), asked.rounds)
-        _small(spark, folder, int(SMALL_ROWS * asked.scale), asked.rounds)
+        _large(spark, folder, max(PARTITIONS, int(TOTAL_BYTES * args.scale) // MESSAGE_BYTES), args.rounds)
+        _small(spark, folder, int(SMALL_ROWS * args.scale), args.rounds)
 
 
 def large_messages(spark: SparkSession, count: int) -> DataFrame:

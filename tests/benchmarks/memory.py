@@ -20,9 +20,9 @@ TIME_BAR = 10.5
 
 
 def main() -> None:
-    asked = arguments(__doc__)
-    counts = {name: int(count * asked.scale) for name, count in COUNTS.items()}
-    with scratch_folder(asked.folder) as folder:
+    args = arguments(__doc__)
+    counts = {name: int(count * args.scale) for name, count in COUNTS.items()}
+    with scratch_folder(args.folder) as folder:
         with benchmark_session(folder) as spark:
             for name, count in counts.items():
                 write_log(rows(spark, count, SIZE), folder / "kafka-logs", name, partitions=1)
@@ -33,7 +33,7 @@ def main() -> None:
             for name, read in reads.items():
                 read()
                 peaks[name] = max(_peak_bytes())
-            seconds = seconds_by_turns(reads, asked.rounds)
+            seconds = seconds_by_turns(reads, args.rounds)
     large, small = (f"{counts[name] * SIZE / 1e6:.0f} MB" for name in ("large", "small"))
     print_ratio(
         f"peak worker memory, {large}: {peaks['large'] / 1e6:.1f} MB, {small}: {peaks['small'] / 1e6:.1f}",

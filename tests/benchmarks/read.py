@@ -29,12 +29,12 @@ CEILING_BAR = 0.8
 
 
 def main() -> None:
-    asked = arguments(__doc__)
-    with scratch_folder(asked.folder) as folder, benchmark_session(folder) as spark:
+    args = arguments(__doc__)
+    with scratch_folder(args.folder) as folder, benchmark_session(folder) as spark:
         spark.dataSource.register(Trivial)
         contests = [
             _Contest(
-                f"{size}-{compression}", int(full_count * asked.scale) // PARTITIONS * PARTITIONS, size, bar
+                f"{size}-{compression}", int(full_count * args.scale) // PARTITIONS * PARTITIONS, size, bar
             )
             for size, full_count, bar in CASES
             for compression in ("none", "lz4")
@@ -52,7 +52,7 @@ def main() -> None:
             broker.plant(log_directory)
             broker.start()
             for contest in contests:
-                contest.run(spark, log_directory, broker, asked.rounds)
+                contest.run(spark, log_directory, broker, args.rounds)
         finally:
             broker.stop()
 

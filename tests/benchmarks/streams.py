@@ -16,19 +16,19 @@ def available_now(
     options: Mapping[str, str],
     checkpoints: Path,
     *,
-    told: bool = False,
+    with_checkpoint: bool = False,
     step: Callable[[DataFrame], DataFrame] = lambda frame: frame,
 ) -> Callable[[], list[dict]]:
     """Reads all from the start, with a new checkpoint; gives the progress of micro-batches that had rows.
 
-    :param told: whether the reader is told the checkpoint, too.
+    :param with_checkpoint: whether the reader gets the checkpoint as an option, too.
     :param step: what is done with the rows.
     """
     numbers = itertools.count()
 
     def run() -> list[dict]:
         checkpoint = str(checkpoints / str(next(numbers)))
-        knows = {"checkpointLocation": checkpoint} if told else {}
+        knows = {"checkpointLocation": checkpoint} if with_checkpoint else {}
         reader = spark.readStream.format(kind)
         frame = reader.options(**{**options, "startingOffsets": "earliest", **knows}).load()
         query = (

@@ -11,7 +11,7 @@ import pytest
 from tests.benchmarks.run import BENCHMARKS
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.broker
 @pytest.mark.parametrize("name", BENCHMARKS)
 def test_it_runs(name: str, tmp_path: Path) -> None:

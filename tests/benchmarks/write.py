@@ -53,16 +53,16 @@ CASES = [
 
 
 def main() -> None:
-    asked = arguments(__doc__)
+    args = arguments(__doc__)
     # Spark keeps its JVM, and what that has compiled, for as long as the process lives.
     with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as processes:
         for case in CASES:
-            processes.apply(_contest, (case, asked))
+            processes.apply(_contest, (case, args))
 
 
-def _contest(case: Case, asked: argparse.Namespace) -> None:
-    count = int(1_000_000 * asked.scale)
-    with scratch_folder(asked.folder) as folder, benchmark_session(folder) as spark:
+def _contest(case: Case, args: argparse.Namespace) -> None:
+    count = int(1_000_000 * args.scale)
+    with scratch_folder(args.folder) as folder, benchmark_session(folder) as spark:
         spark.dataSource.register(Trivial)
         data = _cached_rows(spark, count, keys=case.keys)
         # Its topics are deleted at once.
@@ -76,8 +76,8 @@ def _contest(case: Case, asked: argparse.Namespace) -> None:
                 "ceiling": data.write.format("trivial").mode("append").save,
                 "Spark's kafka": _to_broker(data, "kafka", topic, case.compression),
             }
-            first = seconds_by_turns(contestants, asked.rounds, cold=True, after=topic.renew)
-            later = seconds_by_turns(contestants, asked.rounds, after=topic.renew)
+            first = seconds_by_turns(contestants, args.rounds, cold=True, after=topic.renew)
+            later = seconds_by_turns(contestants, args.rounds, after=topic.renew)
         finally:
             broker.stop()
     for name in ("a directory", "a broker"):
@@ -141,7 +141,7 @@ class _Topic:
     def _records(self, place: dict[str, str]) -> int:
         # Of all topics those before, which are deleted, would be asked for until that is certain.
         found = admin.topics(admin.place_of(place), Selection(topics=(self.name,)))
-        return sum(its.high_watermark for its in found)
+        return sum(watermarks.high_watermark for watermarks in found)
 
 
 if __name__ == "__main__":

@@ -1,20 +1,22 @@
-"""A broker of a few lines that answers as a test tells it, for what no real one does."""
+"""A small broker that responds as a test says, for what no real broker does; and its responses."""
 
 from __future__ import annotations
 
 import socket
 import struct
 import threading
-from collections.abc import Callable, Iterator
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
+from kafka.protocol.consumer import FetchResponse, ListOffsetsResponse
 from kafka.protocol.metadata import ApiVersionsResponse, MetadataResponse
 
-API_VERSIONS, FETCH, METADATA = 18, 1, 3
+FETCH, LIST_OFFSETS, METADATA, API_VERSIONS = 1, 2, 3, 18
 
 
-class Asked(NamedTuple):
+class Received(NamedTuple):
     """A request: its header, and the bytes from the header on."""
 
     api_key: int
@@ -23,8 +25,8 @@ class Asked(NamedTuple):
     frame: bytes
 
 
-Answer = Callable[[Asked], bytes | None]
-"""What to send for a request, None to close the connection, no bytes to send nothing."""
+Answer = Callable[[Received], bytes | None]
+"""The bytes to send for a request; None closes the connection, and b"" sends nothing."""
 
 
 def framed(correlation_id: int, body: bytes, *, flexible: bool = False) -> bytes:
@@ -32,7 +34,15 @@ def framed(correlation_id: int, body: bytes, *, flexible: bool = False) -> bytes
     return struct.pack(">i", len(payload)) + payload
 
 
-def api_versions(asked: Asked, versions: dict[int, tuple[int, int]] | None = None) -> bytes:
+def encoded(received: Received, response: Any) -> bytes:
+    """One of kafka-python's responses, encoded in the version of the request."""
+    flexible = response.API_KEY != API_VERSIONS and response.flexible_version_q(received.version)
+    return framed(
+        received.correlation_id, bytes(response.encode(version=received.version)), flexible=flexible
+    )
+
+
+def api_versions(received: Received, versions: dict[int, tuple[int, int]] | None = None) -> bytes:
     """The answer to ApiVersions in version 0 to 3; its header is never flexible."""
     known = {API_VERSIONS: (0, 3), METADATA: (0, 12), FETCH: (4, 13)} if versions is None else versions
     kind: Any = ApiVersionsResponse.ApiVersion
@@ -41,26 +51,92 @@ def api_versions(asked: Asked, versions: dict[int, tuple[int, int]] | None = Non
         api_keys=[kind(api_key=k, min_version=low, max_version=high) for k, (low, high) in known.items()],
         throttle_time_ms=0,
     )
-    return framed(asked.correlation_id, bytes(response.encode(version=asked.version)))
+    return encoded(received, response)
 
 
-def metadata(asked: Asked, *, throttle_time_ms: int = 0, cluster_id: str | None = None) -> bytes:
-    """A cluster of no brokers and no topics."""
-    response = MetadataResponse(
+def metadata(received: Received, *, throttle_time_ms: int = 0, cluster_id: str | None = None) -> bytes:
+    """The encoded response of a cluster without brokers and topics."""
+    return encoded(received, metadata_response({}, cluster_id=cluster_id, throttle_time_ms=throttle_time_ms))
+
+
+def metadata_response(
+    brokers: Mapping[int, str],
+    topics: Sequence[Any] = (),
+    *,
+    cluster_id: str | None = "c",
+    throttle_time_ms: int = 0,
+) -> Any:
+    """Brokers by node id, each with its ``host:port``, and topics as :func:`topic_metadata` makes them."""
+    kind = MetadataResponse.MetadataResponseBroker
+    addresses = {node_id: address.rpartition(":") for node_id, address in brokers.items()}
+    return MetadataResponse(
         throttle_time_ms=throttle_time_ms,
-        brokers=[],
+        brokers=[
+            kind(node_id=node_id, host=host, port=int(port), rack=None)
+            for node_id, (host, _, port) in addresses.items()
+        ],
         cluster_id=cluster_id,
         controller_id=-1,
-        topics=[],
+        topics=list(topics),
     )
-    return framed(asked.correlation_id, bytes(response.encode(version=asked.version)), flexible=True)
+
+
+def topic_metadata(
+    name: str,
+    leaders: Mapping[int, tuple[int, int]],
+    *,
+    topic_id: uuid.UUID | None = None,
+    error_code: int = 0,
+) -> Any:
+    """A topic; ``leaders`` are node id and epoch by partition."""
+    kind = MetadataResponse.MetadataResponseTopic
+    partitions = [
+        kind.MetadataResponsePartition(
+            error_code=0,
+            partition_index=number,
+            leader_id=node_id,
+            leader_epoch=epoch,
+            replica_nodes=[1],
+            isr_nodes=[1],
+            offline_replicas=[],
+        )
+        for number, (node_id, epoch) in leaders.items()
+    ]
+    return kind(error_code=error_code, name=name, topic_id=topic_id, is_internal=False, partitions=partitions)
+
+
+def offset_response(offset: int, *, error_code: int = 0, epoch: int = -1) -> Any:
+    """ListOffsets' answer for partition t-0."""
+    kind = ListOffsetsResponse.ListOffsetsTopicResponse
+    partition = kind.ListOffsetsPartitionResponse(
+        partition_index=0, error_code=error_code, timestamp=-1, offset=offset, leader_epoch=epoch
+    )
+    return ListOffsetsResponse(throttle_time_ms=0, topics=[kind(name="t", partitions=[partition])])
+
+
+def fetch_response(topic_id: uuid.UUID | None, partition: Mapping[str, Any] | None) -> Any:
+    """Fetch's answer for partition t-0, by default without records, ending at 100; None for none."""
+    kind = FetchResponse.FetchableTopicResponse
+    responses = []
+    if partition is not None:
+        fields = {
+            "partition_index": 0,
+            "error_code": 0,
+            "high_watermark": 100,
+            "last_stable_offset": 100,
+            "log_start_offset": 0,
+            "records": b"",
+            **partition,
+        }
+        responses = [kind(topic="t", topic_id=topic_id, partitions=[kind.PartitionData(**fields)])]
+    return FetchResponse(throttle_time_ms=0, error_code=0, session_id=0, responses=responses)
 
 
 class FakeBroker:
-    """Listens on loopback; ``asked`` holds what came, ``address`` where."""
+    """Listens on loopback at ``address``; ``requests`` holds what came."""
 
     def __init__(self, answer: Answer, port: int = 0) -> None:
-        self.asked: list[Asked] = []
+        self.requests: list[Received] = []
         self._answer = answer
         self._listener = socket.create_server(("127.0.0.1", port))
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
@@ -88,9 +164,9 @@ class FakeBroker:
             try:
                 while prefix := stream.read(4):
                     frame = stream.read(*struct.unpack(">i", prefix))
-                    asked = Asked(*struct.unpack_from(">hhi", frame), frame)
-                    self.asked.append(asked)
-                    answer = self._answer(asked)
+                    received = Received(*struct.unpack_from(">hhi", frame), frame)
+                    self.requests.append(received)
+                    answer = self._answer(received)
                     if answer is None:
                         return
                     connection.sendall(answer)
@@ -102,10 +178,10 @@ class FakeBroker:
 def serving(
     answer: Answer, versions: dict[int, tuple[int, int]] | None = None, port: int = 0
 ) -> Iterator[FakeBroker]:
-    """A broker that knows ApiVersions, and for the rest what the test says."""
+    """A broker that answers ApiVersions itself, and everything else as the test says."""
 
-    def answer_all(asked: Asked) -> bytes | None:
-        return api_versions(asked, versions) if asked.api_key == API_VERSIONS else answer(asked)
+    def answer_all(received: Received) -> bytes | None:
+        return api_versions(received, versions) if received.api_key == API_VERSIONS else answer(received)
 
     broker = FakeBroker(answer_all, port)
     try:

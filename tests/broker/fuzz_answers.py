@@ -1,4 +1,4 @@
-"""Broken answers to every request that we send: nothing but our errors, soon, and in little memory.
+"""Broken responses to every request that we send lead to our own errors only, soon, and in little memory.
 
     python -m tests.broker.fuzz_answers --count 100000 --seed 7
 
@@ -30,31 +30,34 @@ from unittest import mock
 from kafka.protocol import admin, consumer, producer, sasl
 from kafka.protocol import metadata as meta
 
-from pyspark_kafkalog.broker import cluster as cluster_module
-from pyspark_kafkalog.broker import pool, produce, produce_ids, sockets
-from pyspark_kafkalog.broker.cluster import cluster_of
-from pyspark_kafkalog.broker.connection import Connection
-from pyspark_kafkalog.broker.consumer_group_describe import (
+from pyspark_kafkalog.broker.cluster import cluster as cluster_module
+from pyspark_kafkalog.broker.cluster import pool
+from pyspark_kafkalog.broker.cluster.cluster import cluster_of
+from pyspark_kafkalog.broker.groups.describe_request import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
 )
-from pyspark_kafkalog.broker.groups import BrokerGroups
+from pyspark_kafkalog.broker.groups.groups import BrokerGroups
 from pyspark_kafkalog.broker.place import Brokers
-from pyspark_kafkalog.broker.sockets import Address
-from pyspark_kafkalog.codec.encode import EncodeSettings
+from pyspark_kafkalog.broker.produce import ids as produce_ids
+from pyspark_kafkalog.broker.produce import producer as produce
+from pyspark_kafkalog.broker.wire import sockets
+from pyspark_kafkalog.broker.wire.connection import Connection
+from pyspark_kafkalog.broker.wire.deadline import Deadline
+from pyspark_kafkalog.broker.wire.sockets import Address
 from pyspark_kafkalog.errors import KafkaLogError
-from pyspark_kafkalog.model import CommittedOffset, OffsetRange, TopicPartition
+from pyspark_kafkalog.model import CommittedOffset, EncodeSettings, OffsetRange, TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions, FetchOptions, ProduceOptions
-from pyspark_kafkalog.options.security import SecurityOptions
+from pyspark_kafkalog.options.security.protocol import SecurityOptions
 from tests.broker.producing import numbered, router_to
 from tests.log.partitions import batch
 
 LONGEST = 5.0
-"""Seconds that one input may take: some times the longest timeout, as machines are busy."""
+"""Seconds that one input may take: several times the longest timeout, as machines are busy."""
 MOST_MEMORY = 512 << 20
 """By how much the process may grow in a run."""
 _FITS = 150_000
-"""Bytes that a pair of sockets takes while nobody reads."""
+"""Bytes that fit into a pair of sockets while nobody reads."""
 TOPIC_ID = uuid.UUID(int=7)
 PARTITION = TopicPartition("t", 0)
 CONNECTION = ConnectionOptions(
@@ -76,12 +79,12 @@ def records() -> bytes:
     return b"".join(batch(offset) for offset in range(0, 30, 10))
 
 
-# What a sound broker says
+# What a healthy broker responds
 
 
 def _api_versions(request: Any, version: int) -> Any:
-    its = meta.ApiVersionsResponse.ApiVersion
-    keys = [its(api_key=key, min_version=0, max_version=highest) for key, highest in HIGHEST.items()]
+    kind = meta.ApiVersionsResponse.ApiVersion
+    keys = [kind(api_key=key, min_version=0, max_version=highest) for key, highest in HIGHEST.items()]
     feature = meta.ApiVersionsResponse.SupportedFeatureKey(name="f", min_version=1, max_version=2)
     return meta.ApiVersionsResponse(
         error_code=0, api_keys=keys, throttle_time_ms=0, supported_features=[feature]
@@ -111,22 +114,22 @@ def _metadata(request: Any, version: int) -> Any:
 
 
 def _list_offsets(request: Any, version: int) -> Any:
-    topic = consumer.ListOffsetsResponse.ListOffsetsTopicResponse
+    kind = consumer.ListOffsetsResponse.ListOffsetsTopicResponse
     answers = [
-        topic(
-            name=its.name,
+        kind(
+            name=requested.name,
             partitions=[
-                topic.ListOffsetsPartitionResponse(
+                kind.ListOffsetsPartitionResponse(
                     partition_index=partition.partition_index,
                     error_code=0,
                     timestamp=5,
                     offset=0 if partition.timestamp in (-2, -4) else 30,
                     leader_epoch=3,
                 )
-                for partition in its.partitions
+                for partition in requested.partitions
             ],
         )
-        for its in request.topics
+        for requested in request.topics
     ]
     return consumer.ListOffsetsResponse(throttle_time_ms=0, topics=answers)
 
@@ -149,11 +152,11 @@ def _fetch(request: Any, version: int) -> Any:
 
 
 def _find_coordinator(request: Any, version: int) -> Any:
-    its = meta.FindCoordinatorResponse.Coordinator
+    kind = meta.FindCoordinatorResponse.Coordinator
     found = {"node_id": 1, "host": "b1", "port": 9092, "error_code": 0, "error_message": None}
     keys = request.coordinator_keys or []
     return meta.FindCoordinatorResponse(
-        throttle_time_ms=0, coordinators=[its(key=key, **found) for key in keys], **found
+        throttle_time_ms=0, coordinators=[kind(key=key, **found) for key in keys], **found
     )
 
 
@@ -194,13 +197,13 @@ def _offset_delete(request: Any, version: int) -> Any:
 
 
 def _delete_groups(request: Any, version: int) -> Any:
-    its = admin.DeleteGroupsResponse.DeletableGroupResult(group_id="g", error_code=0)
-    return admin.DeleteGroupsResponse(throttle_time_ms=0, results=[its])
+    result = admin.DeleteGroupsResponse.DeletableGroupResult(group_id="g", error_code=0)
+    return admin.DeleteGroupsResponse(throttle_time_ms=0, results=[result])
 
 
 def _list_groups(request: Any, version: int) -> Any:
-    its = admin.ListGroupsResponse.ListedGroup
-    groups = [its(group_id="g", protocol_type="consumer", group_state="Empty", group_type="classic")]
+    kind = admin.ListGroupsResponse.ListedGroup
+    groups = [kind(group_id="g", protocol_type="consumer", group_state="Empty", group_type="classic")]
     return admin.ListGroupsResponse(throttle_time_ms=0, error_code=0, groups=groups)
 
 
@@ -230,10 +233,10 @@ def _describe_groups(request: Any, version: int) -> Any:
 
 def _describe_new_groups(request: Any, version: int) -> Any:
     group = ConsumerGroupDescribeResponse.DescribedGroup
-    member = group.Member
-    partitions = member.Assignment.TopicPartitions(topic_id=TOPIC_ID, topic_name="t", partitions=[0, 1])
-    assignment = member.Assignment(topic_partitions=[partitions])
-    its = member(
+    kind = group.Member
+    partitions = kind.Assignment.TopicPartitions(topic_id=TOPIC_ID, topic_name="t", partitions=[0, 1])
+    assignment = kind.Assignment(topic_partitions=[partitions])
+    member = kind(
         member_id="m",
         instance_id=None,
         rack_id=None,
@@ -254,7 +257,7 @@ def _describe_new_groups(request: Any, version: int) -> Any:
             group_epoch=1,
             assignment_epoch=1,
             assignor_name="uniform",
-            members=[its],
+            members=[member],
         )
         for name in request.group_ids
     ]
@@ -262,26 +265,26 @@ def _describe_new_groups(request: Any, version: int) -> Any:
 
 
 def _describe_configs(request: Any, version: int) -> Any:
-    result = admin.DescribeConfigsResponse.DescribeConfigsResult
+    kind = admin.DescribeConfigsResponse.DescribeConfigsResult
     values = {"cleanup.policy": "delete", "max.message.bytes": "1048588", "remote.storage.enable": None}
     configs = [
-        result.DescribeConfigsResourceResult(
+        kind.DescribeConfigsResourceResult(
             name=name, value=value, read_only=False, config_source=5, is_sensitive=False, synonyms=[]
         )
         for name, value in values.items()
     ]
-    its = result(error_code=0, error_message=None, resource_type=2, resource_name="t", configs=configs)
-    return admin.DescribeConfigsResponse(throttle_time_ms=0, results=[its])
+    result = kind(error_code=0, error_message=None, resource_type=2, resource_name="t", configs=configs)
+    return admin.DescribeConfigsResponse(throttle_time_ms=0, results=[result])
 
 
 def _describe_log_dirs(request: Any, version: int) -> Any:
-    result = admin.DescribeLogDirsResponse.DescribeLogDirsResult
-    topic = result.DescribeLogDirsTopic
+    kind = admin.DescribeLogDirsResponse.DescribeLogDirsResult
+    topic = kind.DescribeLogDirsTopic
     partition = topic.DescribeLogDirsPartition(
         partition_index=0, partition_size=100, offset_lag=0, is_future_key=False
     )
-    its = result(error_code=0, log_dir="/d", topics=[topic(name="t", partitions=[partition])])
-    return admin.DescribeLogDirsResponse(throttle_time_ms=0, error_code=0, results=[its])
+    result = kind(error_code=0, log_dir="/d", topics=[topic(name="t", partitions=[partition])])
+    return admin.DescribeLogDirsResponse(throttle_time_ms=0, error_code=0, results=[result])
 
 
 def _init_producer_id(request: Any, version: int) -> Any:
@@ -289,22 +292,22 @@ def _init_producer_id(request: Any, version: int) -> Any:
 
 
 def _produce(request: Any, version: int) -> Any:
-    topic = producer.ProduceResponse.TopicProduceResponse
+    kind = producer.ProduceResponse.TopicProduceResponse
     answers = [
-        topic(
-            name=its.name,
+        kind(
+            name=requested.name,
             partition_responses=[
-                topic.PartitionProduceResponse(
+                kind.PartitionProduceResponse(
                     index=partition.index,
                     error_code=0,
                     base_offset=0,
                     log_append_time_ms=-1,
                     log_start_offset=0,
                 )
-                for partition in its.partition_data
+                for partition in requested.partition_data
             ],
         )
-        for its in request.topic_data
+        for requested in request.topic_data
     ]
     return producer.ProduceResponse(responses=answers, throttle_time_ms=0)
 
@@ -345,23 +348,23 @@ SOUND: dict[int, tuple[Any, Callable[[Any, int], Any]]] = {
     47: (consumer.OffsetDeleteRequest, _offset_delete),
     69: (ConsumerGroupDescribeRequest, _describe_new_groups),
 }
-"""Each request that we send, and what makes the answer to it."""
+"""Each request that we send, and the function that makes its response."""
 LOWEST = {0: 3, 1: 4, 2: 1, 8: 2, 9: 2}
-"""Of versions, where it is not 0."""
+"""The lowest versions, where not 0."""
 HIGHEST: dict[int, int] = {}
-"""The newest that the broker knows; each input has its own."""
+"""The newest versions that the broker supports; each input has its own."""
 _NEWEST = {0: 12, 1: 13, 8: 9, 9: 9}
-"""Those that we ask for, where kafka-python knows newer ones."""
+"""The newest versions that we use, where kafka-python has newer ones."""
 
 
 def of_newest_versions() -> None:
-    """Let the broker know all that we may ask for."""
+    """Let the broker support all versions that we use."""
     for key, (request, _) in SOUND.items():
         HIGHEST[key] = min(request.max_version, _NEWEST.get(key, 99))
 
 
-def asked() -> Any:
-    """A request that names something, so that the answer to it holds something."""
+def new_request() -> Any:
+    """A request that names something, so that its response contains something."""
     partition = SimpleNamespace(partition_index=0, index=0, timestamp=-1, fetch_offset=0)
     topic = SimpleNamespace(name="t", partitions=[partition], partition_data=[partition])
     return SimpleNamespace(
@@ -379,8 +382,8 @@ def asked() -> Any:
 
 def _write(options: ConnectionOptions) -> None:
     acks = ProduceOptions(delivery_timeout_ms=500, request_timeout_ms=200)
-    with produce.ProduceSink(cluster_of(options), acks, EncodeSettings(batch_size=1 << 16)) as sink:
-        from pyspark_kafkalog.transfer.writing import write_rows
+    with produce.Producer(cluster_of(options), acks, EncodeSettings(batch_size=1 << 16)) as sink:
+        from pyspark_kafkalog.writing.rows import write_rows
 
         write_rows([numbered(5)], router_to(sink, "t"), sink)
         sink.finish()
@@ -391,7 +394,7 @@ def _log_in(security: SecurityOptions) -> Callable[[ConnectionOptions], None]:
         options = ConnectionOptions(
             options.bootstrap_servers, request_timeout_ms=options.request_timeout_ms, security=security
         )
-        Connection.open(Address("b", 9092), options, timeout=0.4).close()
+        Connection.open(Address("b", 9092), options, deadline=Deadline.after(0.4)).close()
 
     return call
 
@@ -434,7 +437,7 @@ CALLS: list[tuple[tuple[int, ...], Callable[[ConnectionOptions], None]]] = [
     ((17, 36, 18), _log_in(PLAIN)),
     ((36, 36, 17), _log_in(SCRAM)),
 ]
-"""The requests whose answers may be broken, and a call that sends them."""
+"""API keys whose responses may be broken, and a call that sends the requests."""
 
 
 # What breaks
@@ -473,20 +476,20 @@ def broken(body: bytes, rng: random.Random) -> bytes:
 
 
 def odd(response: Any, version: int, rng: random.Random) -> bytes:
-    """A response in which one to three values are odd, in a layout that is sound."""
+    """A response with one to three odd values in a valid layout."""
     values = list(_values(response, version))
     for _ in range(rng.choice((1, 1, 2, 3))):
-        its, name = rng.choice(values)
-        setattr(its, name, _odd(getattr(its, name), rng))
+        message, name = rng.choice(values)
+        setattr(message, name, _odd(getattr(message, name), rng))
     return bytes(response.encode(version=version))
 
 
-def _values(its: Any, version: int) -> Iterator[tuple[Any, str]]:
-    for name, layout in its.fields.items():
+def _values(message: Any, version: int) -> Iterator[tuple[Any, str]]:
+    for name, layout in message.fields.items():
         if not layout.for_version_q(version):
             continue
-        yield its, name
-        value = getattr(its, name)
+        yield message, name
+        value = getattr(message, name)
         for inner in value if isinstance(value, list) else [value]:
             if hasattr(inner, "to_dict"):
                 yield from _values(inner, version)
@@ -508,19 +511,19 @@ def _odd(value: Any, rng: random.Random) -> Any:
 
 @dataclass
 class Peer:
-    """The broker: answers soundly but for the ``breaks``-th answer to requests of one kind."""
+    """The broker: every response is valid except the ``breaks``-th one to requests of one kind."""
 
     rng: random.Random
     api_key: int
     breaks: int
     broke: bytes | None = None
-    asked: set[int] = field(default_factory=set)
+    requested: set[int] = field(default_factory=set)
 
     def answer(self, frame: bytes) -> tuple[bytes, bool]:
-        """The bytes to send for a request, and whether the connection ends then."""
+        """The bytes to send for a request, and whether the connection then ends."""
         api_key, version, correlation_id = struct.unpack_from(">hhi", frame)
         request_class, make = SOUND[api_key]
-        self.asked.add(api_key)
+        self.requested.add(api_key)
         request = request_class.decode(frame, version=version, header=True)
         flexible = api_key != 18 and request_class.flexible_version_q(version)
         header = struct.pack(">i", correlation_id) + b"\0" * flexible
@@ -529,7 +532,9 @@ class Peer:
         if api_key == self.api_key:
             self.breaks -= 1
             if self.breaks == 0 and self.rng.random() < 0.5:
-                with suppress(struct.error, TypeError, AttributeError):  # of odd values no layout can hold
+                with suppress(
+                    struct.error, TypeError, AttributeError
+                ):  # for values that the layout cannot hold
                     self.broke = header + odd(response, version, self.rng)
                     return struct.pack(">i", len(self.broke)) + self.broke, False
             if self.breaks == 0:
@@ -537,7 +542,7 @@ class Peer:
         return struct.pack(">i", len(sound)) + sound, False
 
     def _broken(self, payload: bytes) -> tuple[bytes, bool]:
-        keep = 0 if self.rng.random() < 0.05 else 4  # mostly it is the answer to the request that was sent
+        keep = 0 if self.rng.random() < 0.05 else 4  # mostly keep the correlation id
         payload = payload[:keep] + broken(payload[keep:], self.rng)
         size = len(payload)
         if self.rng.random() < 0.05:
@@ -547,13 +552,13 @@ class Peer:
 
 
 class Wire(socket.socket):
-    """The client's end of a pair of sockets, at whose other end the peer answers while we send."""
+    """The client's end of a socket pair; at the other end the peer responds while we send."""
 
     def __init__(self, peer: Peer) -> None:
         mine, self._other = socket.socketpair()
         super().__init__(fileno=mine.detach())
         self._peer = peer
-        self._asked = bytearray()
+        self._sent = bytearray()
         self._ended = False
         self._other.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 21)
 
@@ -565,13 +570,13 @@ class Wire(socket.socket):
         if self._ended:
             raise BrokenPipeError
         data = b"".join(bytes(piece) for piece in pieces)
-        self._asked += data
-        while len(self._asked) >= 4:
-            (size,) = struct.unpack_from(">i", self._asked)
-            if len(self._asked) < size + 4:
+        self._sent += data
+        while len(self._sent) >= 4:
+            (size,) = struct.unpack_from(">i", self._sent)
+            if len(self._sent) < size + 4:
                 break
-            frame = bytes(self._asked[4 : size + 4])
-            del self._asked[: size + 4]
+            frame = bytes(self._sent[4 : size + 4])
+            del self._sent[: size + 4]
             answer, self._ended = self._peer.answer(frame)
             self._ended = self._ended or len(answer) > _FITS
             self._other.sendall(answer[:_FITS])
@@ -586,7 +591,7 @@ class Wire(socket.socket):
 
 @contextmanager
 def listening(peer: Peer) -> Iterator[None]:
-    """Every address is that of the peer, and this process has never heard of it."""
+    """Every address leads to the peer, and this process has never connected to it."""
     cluster_module._clusters.by_options.clear()
     produce_ids._free.clear()
     produce._max_message_bytes.clear()
@@ -595,13 +600,13 @@ def listening(peer: Peer) -> Iterator[None]:
         try:
             yield
         finally:
-            for its in cluster_module._clusters.by_options.values():
-                its.close()
+            for cluster in cluster_module._clusters.by_options.values():
+                cluster.close()
 
 
 @dataclass
 class Report:
-    """What came of a run."""
+    """The result of a run."""
 
     outcomes: Counter[str] = field(default_factory=Counter)
     by_api: Counter[int] = field(default_factory=Counter)
@@ -621,14 +626,14 @@ class Report:
         )
 
 
-def one(seed: int, number: int, report: Report) -> None:
-    """The input of this number."""
+def run_input(seed: int, number: int, report: Report) -> None:
+    """Run the input with this number."""
     rng = random.Random(f"{seed}/{number}")
     keys, call = CALLS[number % len(CALLS)]
     peer = Peer(rng, rng.choice(keys), rng.choice((1, 1, 1, 1, 2)))
     of_newest_versions()
     for key, highest in HIGHEST.items():
-        if rng.random() < 0.4:  # one of old
+        if rng.random() < 0.4:  # an old broker
             HIGHEST[key] = rng.randint(LOWEST.get(key, 0), highest)
     begun = time.monotonic()
     try:
@@ -660,12 +665,12 @@ def traceback_of(error: BaseException) -> str:
 
 
 def run(seed: int, count: int, first: int = 0) -> Report:
-    """So many inputs from the ``first`` on."""
+    """Run ``count`` inputs from ``first`` on."""
     report = Report()
-    one(seed, first, Report())  # what is loaded and compiled for any
+    run_input(seed, first, Report())  # load and compile first
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for number in range(first, first + count):
-        one(seed, number, report)
+        run_input(seed, number, report)
     report.grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) << 10
     if report.grown > MOST_MEMORY:
         report.faults.append(f"the process has grown by {report.grown} bytes")

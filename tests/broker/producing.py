@@ -1,4 +1,4 @@
-"""Write rows to brokers and see what came there, by kafka-python's consumer and in the broker's files."""
+"""Write rows to brokers, and check them by kafka-python's consumer and in the broker's files."""
 
 from __future__ import annotations
 
@@ -12,19 +12,17 @@ import pyarrow as pa
 from kafka import KafkaConsumer
 from kafka import TopicPartition as KafkaTopicPartition
 
-from pyspark_kafkalog.broker.cluster import Cluster, cluster_of
-from pyspark_kafkalog.broker.produce import ProduceSink
-from pyspark_kafkalog.broker.produce_state import PartitionResult
-from pyspark_kafkalog.codec.encode import EncodeSettings
+from pyspark_kafkalog.broker.cluster.cluster import Cluster, cluster_of
+from pyspark_kafkalog.broker.produce.producer import Producer
 from pyspark_kafkalog.codec.walk import Batches, walk
-from pyspark_kafkalog.model import TopicPartition
+from pyspark_kafkalog.model import EncodeSettings, PartitionResult, TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions, ProduceOptions
-from pyspark_kafkalog.transfer.routing import Partitioner, Router
-from pyspark_kafkalog.transfer.writing import write_rows
+from pyspark_kafkalog.writing.routing import Partitioner, Router
+from pyspark_kafkalog.writing.rows import write_rows
 
 
 class Record(NamedTuple):
-    """What kafka-python's consumer gives of a record."""
+    """A record as kafka-python's consumer returns it."""
 
     partition: int
     offset: int
@@ -43,7 +41,7 @@ def rows(**columns: Any) -> pa.RecordBatch:
 
 
 def numbered(count: int, start: int = 0, size: int = 10) -> pa.RecordBatch:
-    """Rows with nothing but a value each, their number in so many digits."""
+    """Rows with only a value each, their number with leading zeros."""
     return rows(value=[b"%0*d" % (size, i) for i in range(start, start + count)])
 
 
@@ -53,13 +51,13 @@ def connected(bootstrap: str, **options: Any) -> Cluster:
 
 def sink_of(
     cluster: Cluster, *, compression: str = "none", batch_size: int = 256 << 10, **options: Any
-) -> ProduceSink:
+) -> Producer:
     encode = EncodeSettings(compression=compression, batch_size=batch_size)
-    return ProduceSink(cluster, ProduceOptions(**options), encode)
+    return Producer(cluster, ProduceOptions(**options), encode)
 
 
 def router_to(
-    sink: ProduceSink, topic: str | None, partitioner: Partitioner | None = None, batch_size: int = 256 << 10
+    sink: Producer, topic: str | None, partitioner: Partitioner | None = None, batch_size: int = 256 << 10
 ) -> Router:
     return Router(
         topic=topic,

@@ -1,4 +1,4 @@
-"""Read from brokers: by us, as rows of a schema, and by kafka-python's consumer."""
+"""Read from brokers: by this package, as rows of a schema, and by kafka-python's consumer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from pyspark_kafkalog.codec.decode import DecodeLimits
 from pyspark_kafkalog.codec.rows import ROW_TYPES
 from pyspark_kafkalog.model import EARLIEST, LATEST, OffsetRange, Place, TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions, FetchOptions
-from pyspark_kafkalog.transfer.reading import ReadRules, read_range
+from pyspark_kafkalog.reading.ranges import ReadRules, RecordReader
+from pyspark_kafkalog.reading.splits import Split
 
 ALL = OffsetRange(EARLIEST, LATEST)
 SCHEMA = pa.schema(
@@ -43,7 +44,7 @@ def batches(
     rules = ReadRules(
         schema, read_committed=read_committed, fail_on_data_loss=fail_on_data_loss, limits=limits
     )
-    return read_range(brokers, partition, offsets, rules)
+    return RecordReader(brokers, rules).read(Split(partition, offsets))
 
 
 def rows(brokers: Place, partition: TopicPartition, offsets: OffsetRange = ALL, **rules: Any) -> list[Row]:
@@ -69,19 +70,19 @@ def offsets_of(
 
 
 def rows_of_kafka_python(bootstrap: str, partition: TopicPartition, *, read_committed: bool) -> list[Row]:
-    """All that kafka-python's consumer delivers up to the end that it sees."""
+    """All that kafka-python's consumer returns up to the end that it sees."""
     consumer = KafkaConsumer(
         bootstrap_servers=bootstrap,
         isolation_level="read_committed" if read_committed else "read_uncommitted",
     )
-    its = KafkaTopicPartition(*partition)
+    kafka_partition = KafkaTopicPartition(*partition)
     try:
-        consumer.assign([its])
-        consumer.seek_to_beginning(its)
-        end = consumer.end_offsets([its])[its]
+        consumer.assign([kafka_partition])
+        consumer.seek_to_beginning(kafka_partition)
+        end = consumer.end_offsets([kafka_partition])[kafka_partition]
         found: list[Row] = []
-        while consumer.position(its) < end:
-            for record in consumer.poll(500).get(its, []):
+        while consumer.position(kafka_partition) < end:
+            for record in consumer.poll(500).get(kafka_partition, []):
                 found.append(
                     (record.offset, record.timestamp, record.key, record.value, list(record.headers))
                 )

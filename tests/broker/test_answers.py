@@ -1,4 +1,4 @@
-"""Our reader of answers sees what kafka-python wrote, and nothing in what is broken."""
+"""Our reader of responses reads what kafka-python wrote, and rejects what is broken."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from kafka.protocol.api_header import ResponseClassRegistry
 from kafka.protocol.consumer import ListOffsetsResponse, OffsetFetchResponse
 from kafka.protocol.metadata import ApiVersionsResponse, MetadataResponse
 
-from pyspark_kafkalog.broker.answers import UNREADABLE, read_body, read_header, read_varint
+from pyspark_kafkalog.broker.wire.answers import UNREADABLE, read_body, read_header, read_varint
 from tests.broker import fuzz_answers
 
 CALLED = {18: 3, 3: 12, 2: 9, 1: 13, 0: 12, 8: 9, 9: 9}
-"""The newest versions that we ask for, where that is not all that kafka-python knows."""
+"""The newest versions that we use, where kafka-python has newer ones."""
 
 
 def response_class(api_key: int) -> Any:
@@ -28,8 +28,8 @@ def response_class(api_key: int) -> Any:
 def assert_same(ours: Any, theirs: Any) -> None:
     if isinstance(theirs, list):
         assert len(ours) == len(theirs)
-        for one, other in zip(ours, theirs, strict=True):
-            assert_same(one, other)
+        for left, right in zip(ours, theirs, strict=True):
+            assert_same(left, right)
     elif hasattr(theirs, "to_dict"):
         for name in theirs.fields:
             if "authorized_operations" not in name:  # bits, which nobody asks for
@@ -51,15 +51,15 @@ VERSIONS = [
 def test_it_reads_what_kafka_python_wrote(api_key: int, version: int) -> None:
     rng = random.Random(api_key * 100 + version)
     (_, make), kind = fuzz_answers.SOUND[api_key], response_class(api_key)
-    asked = fuzz_answers.asked()
+    request = fuzz_answers.new_request()
     for _ in range(20):
-        data = bytes(make(asked, version).encode(version=version))
+        data = bytes(make(request, version).encode(version=version))
         assert_same(read_body(kind, version, data, 0), kind.decode(data, version=version))
         assert_same(read_body(kind, version, b"head" + data, 4), kind.decode(data, version=version))
         at = rng.randrange(len(data))
         with pytest.raises(UNREADABLE):
             read_body(kind, version, data[:at], 0)
-        with pytest.raises(ValueError, match="it ends at byte"):
+        with pytest.raises(ValueError, match="its layout ends at byte"):
             read_body(kind, version, data + b"\0", 0)
 
 
@@ -68,7 +68,7 @@ def test_headers() -> None:
     assert read_header(MetadataResponse, 9, struct.pack(">i", 7) + b"\0rest") == (7, 5)
     assert read_header(MetadataResponse, 9, struct.pack(">i", 7) + b"\1\5\2abrest") == (7, 9)
     assert read_header(ApiVersionsResponse, 3, struct.pack(">i", 7) + b"rest") == (7, 4)
-    with pytest.raises(ValueError, match="of 90 bytes, of which 2 are there"):
+    with pytest.raises(ValueError, match="has 90 bytes, but only 2 are left"):
         read_header(MetadataResponse, 9, struct.pack(">i", 7) + b"\1\5\x5aab")
 
 
@@ -77,10 +77,10 @@ def test_an_error_of_api_versions_is_in_the_first_layout() -> None:
 
 
 def test_fields_that_a_version_has_not() -> None:
-    its = read_body(OffsetFetchResponse, 1, struct.pack(">i", 0), 0)
-    assert (its.topics, its.groups, its.error_code, its.throttle_time_ms) == ([], (), 0, 0)
+    body = read_body(OffsetFetchResponse, 1, struct.pack(">i", 0), 0)
+    assert (body.topics, body.groups, body.error_code, body.throttle_time_ms) == ([], (), 0, 0)
     with pytest.raises(AttributeError):
-        its.no_such_field  # noqa: B018
+        body.no_such_field  # noqa: B018
 
 
 def test_varints() -> None:
@@ -105,10 +105,10 @@ def test_varints() -> None:
             ListOffsetsResponse,
             1,
             b"\x7f\xff\xff\xff" + bytes(50),
-            "topics has 2147483647 items, and 50 bytes",
+            "topics has 2147483647 items, but only 50 bytes",
         ),
-        (ListOffsetsResponse, 1, b"\0\0\0\1\0\x09ab", "name has 9 bytes, of which 2 are there"),
-        (ListOffsetsResponse, 6, b"\0\0\0\0\1\1\x09\x64abc", "a tagged field of 100 bytes, of which 3 are"),
+        (ListOffsetsResponse, 1, b"\0\0\0\1\0\x09ab", "name has 9 bytes, but only 2 are left"),
+        (ListOffsetsResponse, 6, b"\0\0\0\0\1\1\x09\x64abc", "a tagged field has 100 bytes, but only 3 are"),
         (ListOffsetsResponse, 6, b"\0\0\0\0" + b"\xff" * 500, "a varint of more than 5 bytes at byte 4"),
     ],
 )
@@ -122,13 +122,13 @@ def test_null_where_it_may_stand() -> None:
         error_code=100, name=None, topic_id=uuid.uuid4(), is_internal=False, partitions=[]
     )
     whole = MetadataResponse(brokers=[], cluster_id=None, controller_id=-1, topics=[topic])
-    its = read_body(MetadataResponse, 12, bytes(whole.encode(version=12)), 0)
-    assert its.cluster_id is None
-    assert its.topics[0].name is None
+    body = read_body(MetadataResponse, 12, bytes(whole.encode(version=12)), 0)
+    assert body.cluster_id is None
+    assert body.topics[0].name is None
 
 
 def test_an_answer_full_of_tagged_fields_is_read_in_one_pass() -> None:
-    """kafka-python copies what follows for each of them: 40 GB here."""
+    """kafka-python copies the rest of the response for each field: 40 GB here."""
     count = 100_000
     partition = struct.pack(">ihqqi", 0, 0, -1, 5, 1) + b"\1\x63\0"
     topic = b"\2t" + b"\xa1\x8d\x06" + partition * count + b"\0"
@@ -148,6 +148,6 @@ def test_a_tagged_field_that_is_known_is_as_long_as_it_says() -> None:
 
 
 def test_members_of_groups() -> None:
-    data = bytes(fuzz_answers.SOUND[15][1](fuzz_answers.asked(), 5).encode(version=5))
+    data = bytes(fuzz_answers.SOUND[15][1](fuzz_answers.new_request(), 5).encode(version=5))
     (group,) = read_body(DescribeGroupsResponse, 5, data, 0).groups
     assert isinstance(group.members[0].member_assignment, bytes)

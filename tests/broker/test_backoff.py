@@ -1,11 +1,12 @@
-"""When attempts end, and with what."""
+"""When retries end, and with which error."""
 
 from __future__ import annotations
 
 import pytest
 
-from pyspark_kafkalog.broker import backoff as module
-from pyspark_kafkalog.broker.backoff import Backoff
+from pyspark_kafkalog.broker.wire import backoff as module
+from pyspark_kafkalog.broker.wire.backoff import Backoff
+from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.errors import BrokerConnectionError, BrokerError
 from pyspark_kafkalog.options.brokers import ConnectionOptions
 
@@ -14,7 +15,7 @@ TIMED_OUT = BrokerConnectionError("The broker did not answer")
 
 
 class Clock:
-    """Time that passes by pauses and by what a test says; a pause is exactly as long as asked for."""
+    """A clock that pauses and tests move; a pause is exactly as long as requested."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 0.0
@@ -33,7 +34,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 def backoff_of(seconds: float) -> Backoff:
     options = ConnectionOptions(("b:1",), retry_backoff_ms=100, retry_backoff_max_ms=1000)
-    return Backoff(options, seconds)
+    return Backoff(options, Deadline.after(seconds))
 
 
 def test_pauses_double_until_no_other_fits(clock: Clock) -> None:
@@ -51,7 +52,7 @@ def test_an_attempt_that_had_no_time_does_not_hide_why_the_one_before_failed(clo
     backoff = backoff_of(0.35)
     backoff.pause(LOADING)
     backoff.pause(LOADING)
-    clock.attempt_of(backoff.remaining)
+    clock.attempt_of(backoff.deadline.left)
     with pytest.raises(BrokerError, match="loads"):
         backoff.pause(TIMED_OUT)
 
@@ -59,6 +60,6 @@ def test_an_attempt_that_had_no_time_does_not_hide_why_the_one_before_failed(clo
 def test_an_attempt_that_had_time_tells_why_it_failed(clock: Clock) -> None:
     backoff = backoff_of(0.35)
     backoff.pause(LOADING)
-    clock.attempt_of(backoff.remaining)
+    clock.attempt_of(backoff.deadline.left)
     with pytest.raises(BrokerConnectionError, match="did not answer"):
         backoff.pause(TIMED_OUT)

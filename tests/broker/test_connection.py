@@ -1,4 +1,4 @@
-"""A connection sends requests as they are meant, and believes no answer that isn't one."""
+"""A connection sends requests unchanged, and accepts only valid responses."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ import pytest
 from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
 from kafka.protocol.producer import ProduceRequest
 
-from pyspark_kafkalog.broker.connection import Connection, readable
-from pyspark_kafkalog.broker.sockets import Address
+from pyspark_kafkalog.broker.wire.connection import Connection, readable
+from pyspark_kafkalog.broker.wire.deadline import Deadline
+from pyspark_kafkalog.broker.wire.sockets import Address
 from pyspark_kafkalog.errors import (
     BrokerConnectionError,
     BrokerError,
@@ -26,8 +27,8 @@ from pyspark_kafkalog.options.brokers import ConnectionOptions
 from tests.broker.fake_broker import (
     API_VERSIONS,
     Answer,
-    Asked,
     FakeBroker,
+    Received,
     api_versions,
     framed,
     metadata,
@@ -48,7 +49,7 @@ def ask_metadata() -> MetadataRequest:
 
 
 def refused(answer: Answer, match: str) -> KafkaLogError:
-    """What a call raises that is answered so; the connection is of no use afterwards."""
+    """What a call raises for this response; the connection is closed afterwards."""
     with serving(answer) as broker:
         connection = connect(broker)
         with pytest.raises(BrokerError, match=match) as caught:
@@ -79,16 +80,16 @@ def test_several_requests_are_answered_in_their_order() -> None:
             assert connection.receive().brokers == []
         assert connection.in_flight == 0
         assert readable([connection], 0) == []
-        assert [asked.correlation_id for asked in broker.asked] == [1, 2, 3, 4]
-        assert b"client-7" in broker.asked[1].frame
+        assert [received.correlation_id for received in broker.requests] == [1, 2, 3, 4]
+        assert b"client-7" in broker.requests[1].frame
         connection.close()
 
 
 def test_a_broker_that_knows_no_newer_api_versions_is_asked_in_version_0() -> None:
-    def answer(asked: Asked) -> bytes:
-        if asked.version:  # with error 35, always in the layout of version 0 (KIP-511)
-            return framed(asked.correlation_id, struct.pack(">hi", 35, 0))
-        return api_versions(asked, {API_VERSIONS: (0, 0), 3: (0, 5)})
+    def answer(received: Received) -> bytes:
+        if received.version:  # with error 35, always in the layout of version 0 (KIP-511)
+            return framed(received.correlation_id, struct.pack(">hi", 35, 0))
+        return api_versions(received, {API_VERSIONS: (0, 0), 3: (0, 5)})
 
     broker = FakeBroker(answer)
     connection = connect(broker)
@@ -96,38 +97,40 @@ def test_a_broker_that_knows_no_newer_api_versions_is_asked_in_version_0() -> No
     assert connection.version_of(MetadataRequest) == 5
     assert connection.version_of(MetadataRequest, max_version=2) == 2
     with pytest.raises(
-        UnsupportedVersionError, match="MetadataRequest in versions 9 to 13: it has versions 0 to 5"
+        UnsupportedVersionError, match="MetadataRequest in one of versions 9 to 13, the broker has 0 to 5"
     ):
         connection.version_of(MetadataRequest, min_version=9)
-    with pytest.raises(UnsupportedVersionError, match="no such request"):
+    with pytest.raises(UnsupportedVersionError, match="the broker has none"):
         connection.version_of(ProduceRequest)
     connection.close()
     broker.close()
 
 
 def test_an_answer_to_another_request_is_refused() -> None:
-    refused(lambda asked: metadata(asked._replace(correlation_id=99)), "answered request 99 instead of 2")
+    refused(
+        lambda received: metadata(received._replace(correlation_id=99)), "answered request 99 instead of 2"
+    )
 
 
 def test_an_answer_that_makes_no_sense_is_refused() -> None:
-    refused(lambda asked: framed(asked.correlation_id, b"\x00\xff\xff\xff\xff"), "cannot be understood")
+    refused(lambda received: framed(received.correlation_id, b"\x00\xff\xff\xff\xff"), "cannot be read")
 
 
 @pytest.mark.parametrize("size", [-1, 0, 3, (100 << 20) + 1])
 def test_an_answer_of_an_impossible_size_is_refused(size: int) -> None:
-    refused(lambda asked: struct.pack(">i", size) + bytes(100), f"answers with {size} bytes")
+    refused(lambda received: struct.pack(">i", size) + bytes(100), f"sent a response of {size} bytes")
 
 
 def test_an_answer_that_breaks_off_is_a_lost_connection() -> None:
     error = refused(
-        lambda asked: metadata(asked)[:-1] if asked.api_key == 3 else None,
-        "bytes of an answer came, then nothing for 2000 ms",
+        lambda received: metadata(received)[:-1] if received.api_key == 3 else None,
+        "bytes of a response arrived, then nothing for 2000 ms",
     )
     assert isinstance(error, BrokerConnectionError)
 
 
 def test_a_connection_that_the_broker_closes_is_lost() -> None:
-    error = refused(lambda asked: None, "the broker closed it")
+    error = refused(lambda received: None, "closed by the broker")
     assert isinstance(error, BrokerConnectionError)
     assert error.hint is not None
     assert "kafka.sasl.mechanism" in error.hint
@@ -135,7 +138,7 @@ def test_a_connection_that_the_broker_closes_is_lost() -> None:
 
 def test_a_broker_that_keeps_silent_is_given_up() -> None:
     began = time.monotonic()
-    refused(lambda asked: b"", "did not answer within 2000 ms")
+    refused(lambda received: b"", "did not answer within 2000 ms")
     assert 1.9 < time.monotonic() - began < 10
 
 
@@ -144,7 +147,7 @@ def test_a_broker_that_takes_a_request_bit_by_bit_is_given_up() -> None:
         def _serve(self, connection: socket.socket) -> None:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 14)
             frame = connection.recv(1 << 14)[4:]
-            connection.sendall(api_versions(Asked(*struct.unpack_from(">hhi", frame), frame)))
+            connection.sendall(api_versions(Received(*struct.unpack_from(">hhi", frame), frame)))
             with contextlib.suppress(OSError):
                 while connection.recv(1 << 14):
                     time.sleep(0.05)
@@ -153,7 +156,7 @@ def test_a_broker_that_takes_a_request_bit_by_bit_is_given_up() -> None:
     connection = connect(broker, replace(OPTIONS, request_timeout_ms=500, send_buffer_bytes=1 << 14))
     began = time.monotonic()
     with pytest.raises(
-        BrokerConnectionError, match=r"did not take a request within 2000 ms but for 0\.\d of 3\.3 MB"
+        BrokerConnectionError, match=r"did not take a request within 2000 ms, only 0\.\d of 3\.3 MB"
     ):
         connection.send_body(MetadataRequest, 12, [bytes(1 << 14)] * 200)
     assert 1.9 < time.monotonic() - began < 6
@@ -166,7 +169,7 @@ def test_what_speaks_tls_is_told_from_what_speaks_something_else() -> None:
         (b"\x15\x03\x03\x00\x02\x02\x50", "answers in TLS", "SSL or SASL_SSL"),
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", "speaks HTTP, not Kafka's protocol", "kafka.bootstrap.servers"),
     ):
-        broker = FakeBroker(lambda asked, greeting=greeting: greeting)
+        broker = FakeBroker(lambda received, greeting=greeting: greeting)
         with pytest.raises(BrokerError, match=match) as caught:
             connect(broker)
         assert not isinstance(caught.value, BrokerConnectionError)
@@ -183,14 +186,14 @@ def test_nobody_listens(unused_port: int) -> None:
 
 @pytest.fixture
 def unused_port() -> Iterator[int]:
-    """One that nobody can take meanwhile: it is bound, and nobody listens there."""
+    """A port that no other process can take: it is bound, but nobody listens."""
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         yield sock.getsockname()[1]
 
 
 def test_a_throttled_client_sends_nothing_for_a_while() -> None:
-    with serving(lambda asked: metadata(asked, throttle_time_ms=300)) as broker:
+    with serving(lambda received: metadata(received, throttle_time_ms=300)) as broker:
         connection = connect(broker)
         connection.call(ask_metadata())
         began = time.monotonic()
@@ -201,25 +204,25 @@ def test_a_throttled_client_sends_nothing_for_a_while() -> None:
 
 @pytest.mark.parametrize("pause", [2**31 - 1, 5_000])
 def test_a_pause_that_nobody_can_keep_is_refused(pause: int) -> None:
-    with serving(lambda asked: metadata(asked, throttle_time_ms=pause)) as broker:
+    with serving(lambda received: metadata(received, throttle_time_ms=pause)) as broker:
         for timeout in (1.0, None):
             connection = connect(broker, replace(OPTIONS, request_timeout_ms=1_000))
             connection.call(ask_metadata())
             began = time.monotonic()
             with pytest.raises(
-                BrokerConnectionError, match=r"asks for a pause of \d+ s, and [14] s are left"
+                BrokerConnectionError, match=r"asks for a pause of \d+ s, but only [14] s are left"
             ):
-                connection.call(ask_metadata(), timeout=timeout)
+                connection.call(ask_metadata(), deadline=timeout and Deadline.after(timeout))
             assert time.monotonic() - began < 0.5
             assert connection.closed
 
 
 def test_a_body_in_pieces_is_sent_as_one_request() -> None:
-    seen: list[Asked] = []
+    seen: list[Received] = []
 
-    def answer(asked: Asked) -> bytes:
-        seen.append(asked)
-        return metadata(asked)
+    def answer(received: Received) -> bytes:
+        seen.append(received)
+        return metadata(received)
 
     with serving(answer) as broker:
         connection = connect(broker)
@@ -230,7 +233,7 @@ def test_a_body_in_pieces_is_sent_as_one_request() -> None:
         connection.send_body(MetadataRequest, 12, pieces)
         connection.receive()
         connection.call(request)
-        first, second = (asked.frame for asked in seen)
+        first, second = (received.frame for received in seen)
         assert first[:4] + first[8:] == second[:4] + second[8:]
         connection.send_body(MetadataRequest, 12, [bytes(20 << 20)], expect_response=False)
         assert connection.in_flight == 0
@@ -259,7 +262,7 @@ def test_a_real_broker(broker: Broker, caplog: pytest.LogCaptureFixture) -> None
     response = connection.call(ApiVersionsRequest(client_software_name="x", client_software_version="1"))
     assert response.error_code == 0
     connection.send(ask_metadata())
-    answer = connection.receive_frame(bytearray, timeout=5, stall=5, limit=1 << 20)
+    answer = connection.receive_frame(bytearray, deadline=Deadline.after(5), stall=5, limit=1 << 20)
     assert answer.body == 5
     assert answer.size == len(answer.buffer) > 5
     connection.close()

@@ -1,4 +1,4 @@
-"""A leader that was paused and goes on answers as if it still led: it costs no record, and no query."""
+"""A leader that was paused and resumes as if it still led costs no record and no query."""
 
 from __future__ import annotations
 
@@ -9,23 +9,25 @@ from typing import Any
 
 import pytest
 
-from pyspark_kafkalog.broker import metadata
+from pyspark_kafkalog.broker.cluster import metadata
 from pyspark_kafkalog.broker.place import Brokers
 from pyspark_kafkalog.codec.decode import DecodeLimits
 from pyspark_kafkalog.errors import DataLossError
 from pyspark_kafkalog.model import OffsetRange, Seen, TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions, FetchOptions
-from pyspark_kafkalog.planning.splitting import Split
-from pyspark_kafkalog.transfer.reading import ReadRules, read_split
+from pyspark_kafkalog.reading.ranges import ReadRules, RecordReader
+from pyspark_kafkalog.reading.splits import Split
 from tests.broker.reading import SCHEMA
 from tests.broker.scripted_cluster import Belief, ScriptedCluster, playing
+
+pytestmark = pytest.mark.slow
 
 PARTITION = TopicPartition("t", 0)
 DEPOSED = Belief(leader=1, epoch=5, end=50)
 LEADER = Belief(leader=2, epoch=6, end=100)
 AN_ID = "AAAAAAAAAAAAAAAAAAAABw"
 NO_EPOCHS = {18: (0, 3), 3: (0, 6), 1: (4, 8), 2: (1, 3)}
-"""As of brokers before Kafka 2.1."""
+"""Versions of brokers before Kafka 2.1."""
 NO_TOPIC_IDS = {18: (0, 3), 3: (0, 9), 1: (4, 12), 2: (1, 6)}
 
 
@@ -45,11 +47,11 @@ def count(place: Brokers, offsets: OffsetRange, seen: Seen, *, fail_on_data_loss
         SCHEMA, read_committed=False, fail_on_data_loss=fail_on_data_loss, limits=DecodeLimits()
     )
     split = Split(PARTITION, offsets, seen=seen)
-    return sum(rows.num_rows for rows in read_split(place, split, rules))
+    return sum(rows.num_rows for rows in RecordReader(place, rules).read(split))
 
 
 def told_by(cluster: ScriptedCluster, node: int) -> Brokers:
-    """A place whose worker has heard of the partition by this broker alone."""
+    """A place whose metadata comes from this broker only."""
     place = brokers(cluster)
     beliefs, cluster.beliefs = cluster.beliefs, dict.fromkeys((1, 2), cluster.beliefs[node])
     place.watermarks([PARTITION], read_committed=False)
@@ -78,7 +80,7 @@ def test_an_end_that_the_planner_saw_is_not_doubted_on_one_brokers_word(
 
 
 def test_an_end_that_stays_away_is_loss_when_patience_ends(caplog: pytest.LogCaptureFixture) -> None:
-    """As after an election of a leader that was not in sync."""
+    """As after the election of a leader that was not in sync."""
     truncated = replace(LEADER, end=50)
     with playing(ScriptedCluster({1: truncated, 2: truncated})) as cluster:
         seen = Seen(AN_ID, leader_epoch=6, end=100)
@@ -100,7 +102,7 @@ def test_an_end_that_nobody_saw_is_not_waited_for() -> None:
 
 @pytest.mark.parametrize("fail_on_data_loss", [True, False])
 def test_an_epoch_before_the_plans_is_never_evidence(fail_on_data_loss: bool) -> None:
-    """Where no broker knows of the plan's epoch, the read fails, and tells of no loss."""
+    """If no broker knows the plan's epoch, the read fails, but does not report loss."""
     with playing(ScriptedCluster({1: DEPOSED, 2: DEPOSED})) as cluster:
         place = brokers(cluster, num_retries=1)
         with pytest.raises(Exception, match="LEADER_NOT_AVAILABLE") as caught:
@@ -113,7 +115,7 @@ def test_an_epoch_before_the_plans_is_never_evidence(fail_on_data_loss: bool) ->
 def test_a_topic_that_one_broker_does_not_know_is_not_gone(
     fail_on_data_loss: bool, seconds: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As in ZooKeeper mode of a broker that has just started, for as long as nobody has told it."""
+    """Like a broker in ZooKeeper mode that has just started and has no metadata yet."""
     monkeypatch.setattr(metadata, "PROVEN_AFTER", seconds)
     unaware = replace(LEADER, exists=False)
     with playing(ScriptedCluster({1: unaware, 2: LEADER})) as cluster:
@@ -127,9 +129,9 @@ def test_a_topic_that_all_brokers_have_forgotten_is_gone(monkeypatch: pytest.Mon
     monkeypatch.setattr(metadata, "PROVEN_AFTER", 0.5)
     unaware = replace(LEADER, exists=False)
     with playing(ScriptedCluster({1: unaware, 2: unaware})) as cluster:
-        with pytest.raises(DataLossError, match="The partition is gone"):
+        with pytest.raises(DataLossError, match="The partition no longer exists"):
             count(brokers(cluster), OffsetRange(0, 100), Seen(AN_ID, 6, 100))
-        assert {node for node, _ in cluster.asked} == {1, 2}
+        assert {node for node, _ in cluster.requests} == {1, 2}
 
 
 def test_a_topic_made_anew_is_told_by_two_brokers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,4 +139,4 @@ def test_a_topic_made_anew_is_told_by_two_brokers(monkeypatch: pytest.MonkeyPatc
     with playing(ScriptedCluster({1: LEADER, 2: LEADER})) as cluster:
         with pytest.raises(DataLossError, match="TOPIC_RECREATED"):
             count(brokers(cluster), OffsetRange(0, 100), Seen("AAAAAAAAAAAAAAAAAAAACQ", 6, 100))
-        assert {node for node, _ in cluster.asked} == {1, 2}
+        assert {node for node, _ in cluster.requests} == {1, 2}

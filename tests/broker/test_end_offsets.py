@@ -1,4 +1,4 @@
-"""The ends of partitions that are asked for again and again: nothing is missed where little is done."""
+"""Repeated requests for the ends of partitions: little work, and no change missed."""
 
 from __future__ import annotations
 
@@ -10,18 +10,20 @@ from typing import Any
 
 import pytest
 
-from pyspark_kafkalog.broker import end_offsets, metadata
+from pyspark_kafkalog.broker.cluster import metadata
+from pyspark_kafkalog.broker.fetch import end_offsets
 from pyspark_kafkalog.broker.place import Brokers
 from pyspark_kafkalog.model import Seen, TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions, FetchOptions
-from tests.broker.scripted_cluster import LIST_OFFSETS, Belief, ScriptedCluster, playing
+from tests.broker.fake_broker import LIST_OFFSETS
+from tests.broker.scripted_cluster import Belief, ScriptedCluster, playing
 
 PARTITION = TopicPartition("t", 0)
 LEADER = Belief(leader=2, epoch=6, end=100)
 
 
 class Looking:
-    """Looks at the end of the partition."""
+    """Looks up the end of the partition."""
 
     def __init__(self, cluster: ScriptedCluster, **options: Any) -> None:
         connection = ConnectionOptions(
@@ -38,7 +40,7 @@ class Looking:
 
 @pytest.fixture
 def encoded(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The requests for ends that were made."""
+    """The requests for ends so far."""
     made: list[Any] = []
     original = end_offsets.list_offsets.ends_requests
 
@@ -55,7 +57,7 @@ def test_what_stays_as_it_is_costs_a_request_and_nothing_more(encoded: list[Any]
         look = Looking(cluster)
         assert [look() for _ in range(10)] == [100] * 10
         assert len(encoded) == 3, "twice in the long way, and once to be sent again and again"
-        assert cluster.asked.count((2, LIST_OFFSETS)) == 10
+        assert cluster.requests.count((2, LIST_OFFSETS)) == 10
         ends = look.place.end_offsets
         assert ends([PARTITION], read_committed=False) is ends([PARTITION], read_committed=False)
 

@@ -1,4 +1,4 @@
-"""Fetched records are those of kafka-python's consumer: compressions, transactions, gaps, sizes, ends."""
+"""Fetched records equal those of kafka-python's consumer: compressions, transactions, gaps, sizes, ends."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from kafka import KafkaProducer
 
-from pyspark_kafkalog.broker import fetch as fetch_module
+from pyspark_kafkalog.broker.fetch import fetcher as fetch_module
 from pyspark_kafkalog.broker.place import Brokers
 from pyspark_kafkalog.codec.format import DELETE_HORIZON_BIT
 from pyspark_kafkalog.codec.walk import walk
 from pyspark_kafkalog.errors import CorruptRecordError, DataLossError, KafkaLogError
-from pyspark_kafkalog.log.directory import LogDirectory
+from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.model import OffsetRange, TopicPartition, Watermarks
 from tests.broker.reading import batches, offsets_of, place, rows, rows_of_kafka_python
 from tests.codec.strategies import COMPRESSIONS
@@ -84,7 +84,7 @@ def test_every_compression(broker: Broker, brokers: Brokers, compression: str) -
 
 
 def transactions(broker: Broker, partition: TopicPartition, plan: str) -> None:
-    """Write as ``plan`` says, three records each time, by producers of transactions a, b, c.
+    """Write as ``plan`` says, three records each time, by the transactional producers a, b and c.
 
     A letter writes, and begins if need be; behind ``+`` it commits, behind ``-``
     it aborts; ``.`` writes without.
@@ -207,8 +207,8 @@ def test_a_range_that_compaction_emptied_to_its_end(broker: Broker, monkeypatch:
     partition = new_topic(broker, cleanup_policy="compact")
     write(broker, partition, numbers(10), key=lambda i: b"%d" % i)
     brokers = place(broker.bootstrap, fetch_max_wait_ms=50)
-    real = fetch_module._Fetching._nothing
-    monkeypatch.setattr(fetch_module._Fetching, "_nothing", lambda self, end: real(self, 20))
+    real = fetch_module._PartitionFetcher._check_empty
+    monkeypatch.setattr(fetch_module._PartitionFetcher, "_check_empty", lambda self, end: real(self, 20))
     monkeypatch.setattr(brokers, "watermarks", lambda partitions, **_: {partition: Watermarks(0, 20, 20)})
     assert offsets_of(brokers, partition) == list(range(10))
     other = new_topic(broker)
@@ -264,7 +264,7 @@ def test_a_topic_that_goes_while_it_is_read(broker: Broker, is_made_anew: bool) 
     if is_made_anew:
         broker.create_topic(partition.topic, 1)
         write(broker, partition, numbers(6_000))
-    why = "deleted and created anew" if is_made_anew else "the partition no longer exists"
+    why = "deleted and recreated" if is_made_anew else "the partition no longer exists"
     with pytest.raises(DataLossError, match=why):
         list(reading)
 
@@ -305,7 +305,7 @@ def test_a_patient_consumer_loses_no_time_for_its_own_pauses(broker: Broker) -> 
 
 
 def test_damage_in_the_log(new_broker: Callable[..., Broker], caplog: pytest.LogCaptureFixture) -> None:
-    """A record changed on disk fails its checksum; a header that makes no sense hides those behind it."""
+    """A record changed on disk fails its checksum; a corrupt header hides those behind it."""
     broker = new_broker()
     broker.start()
     for at, count in ((300, 1), (16, 1)):  # in the records of the first batch; its magic byte
@@ -332,7 +332,7 @@ def test_damage_in_the_log(new_broker: Callable[..., Broker], caplog: pytest.Log
         assert 0 not in set(range(3_000)) - set(left)
         assert left[-1] == 2_999
         assert len(left) >= 2_000
-        assert caplog.text.count("Left out, as failOnDataLoss=false asks") == count
+        assert caplog.text.count("Skipped, because failOnDataLoss=false") == count
 
 
 def test_a_reader_goes_where_the_leader_goes(cluster: Cluster) -> None:

@@ -1,4 +1,4 @@
-"""Our reader of fetch responses sees what kafka-python wrote, and nothing in what is broken."""
+"""Our reader of fetch responses reads what kafka-python wrote, and rejects what is broken."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.protocol.consumer import FetchResponse
 
-from pyspark_kafkalog.broker.fetch_response import MAX_VERSION, MIN_VERSION, Fetched, read_fetch_response
+from pyspark_kafkalog.broker.fetch.response import MAX_VERSION, MIN_VERSION, Fetched, read_fetch_response
 from pyspark_kafkalog.model import AbortedTransaction
 
 VERSIONS = range(MIN_VERSION, MAX_VERSION + 1)
@@ -24,14 +24,14 @@ def encoded(version: int, partition: dict[str, Any] | None, **response: Any) -> 
     topic = FetchResponse.FetchableTopicResponse
     responses = []
     if partition is not None:
-        its = {
+        fields = {
             "partition_index": 3,
             "error_code": 0,
             "high_watermark": 1,
             "last_stable_offset": 1,
             **partition,
         }
-        responses = [topic(topic="topic", topic_id=uuid.uuid4(), partitions=[topic.PartitionData(**its)])]
+        responses = [topic(topic="topic", topic_id=uuid.uuid4(), partitions=[topic.PartitionData(**fields)])]
     return bytes(FetchResponse(responses=responses, **response).encode(version=version))
 
 
@@ -116,7 +116,7 @@ def test_what_follows_the_response_is_not_left_unread(version: int) -> None:
 def test_more_aborted_transactions_than_bytes(version: int, count: int) -> None:
     data = bytearray(encoded(version, {"aborted_transactions": [], "records": b""}))
     struct.pack_into(">i", data, len(data) - 8, count)
-    with pytest.raises(ValueError, match=f"{count} aborted transactions, and 4 bytes"):
+    with pytest.raises(ValueError, match=f"{count} aborted transactions in 4 bytes"):
         read(version, bytes(data))
 
 

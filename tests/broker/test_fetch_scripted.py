@@ -1,4 +1,4 @@
-"""What a fetch does about each thing that a broker may say, by a broker that says it."""
+"""How a fetch reacts to each response that a broker may send, by a scripted broker."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from kafka.protocol.consumer import FetchRequest, FetchResponse, ListOffsetsResponse
-from kafka.protocol.metadata import MetadataResponse
+from kafka.protocol.consumer import FetchRequest
 
-from pyspark_kafkalog.broker import metadata
-from pyspark_kafkalog.broker.cluster import Cluster
-from pyspark_kafkalog.broker.fetch import fetch
+from pyspark_kafkalog.broker.cluster import metadata
+from pyspark_kafkalog.broker.cluster.cluster import Cluster
+from pyspark_kafkalog.broker.fetch.fetcher import fetch
 from pyspark_kafkalog.codec.walk import walk
 from pyspark_kafkalog.errors import (
     AuthorizationError,
@@ -26,10 +25,23 @@ from pyspark_kafkalog.errors import (
 )
 from pyspark_kafkalog.model import OffsetRange, TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions, FetchOptions
-from tests.broker.fake_broker import FETCH, METADATA, Asked, FakeBroker, framed, serving
+from tests.broker.fake_broker import (
+    FETCH,
+    LIST_OFFSETS,
+    METADATA,
+    FakeBroker,
+    Received,
+    encoded,
+    fetch_response,
+    framed,
+    metadata_response,
+    offset_response,
+    serving,
+    topic_metadata,
+)
+from tests.codec.raw import values
 from tests.log.partitions import batch
 
-LIST_OFFSETS = 2
 PARTITION = TopicPartition("t", 0)
 ALL = OffsetRange(0, 100)
 OTHER_ID = uuid.uuid4()
@@ -37,7 +49,7 @@ OTHER_ID = uuid.uuid4()
 
 @dataclass
 class Wish:
-    """What a fetch asked for."""
+    """What a fetch requested."""
 
     offset: int
     max_bytes: int
@@ -47,7 +59,10 @@ class Wish:
 
 @dataclass
 class Script:
-    """A partition of ten batches of ten records each; ``says`` may answer a fetch in its own way."""
+    """A partition of ten batches of ten records each.
+
+    ``says`` may answer a fetch differently: with fields of the partition, {} to leave it out, or bytes.
+    """
 
     says: Callable[[Wish], dict[str, Any] | bytes | None] = lambda wish: None
     log: list[bytes] = field(default_factory=lambda: [batch(offset) for offset in range(0, 100, 10)])
@@ -60,14 +75,14 @@ class Script:
     address: str = ""
     max_version: int = 13
 
-    def answer(self, asked: Asked) -> bytes | None:
-        if asked.api_key == METADATA:
+    def answer(self, received: Received) -> bytes | None:
+        if received.api_key == METADATA:
             self.lookups += 1
-            return self._metadata(asked)
-        if asked.api_key == LIST_OFFSETS:
-            return self._bounds(asked)
-        assert asked.api_key == FETCH
-        request = FetchRequest.decode(asked.frame, version=asked.version, header=True)
+            return encoded(received, self._metadata())
+        if received.api_key == LIST_OFFSETS:
+            return encoded(received, self._bounds(received))
+        assert received.api_key == FETCH
+        request = FetchRequest.decode(received.frame, version=received.version, header=True)
         (topic,) = request.topics
         (wanted,) = topic.partitions
         wish = Wish(
@@ -76,70 +91,22 @@ class Script:
         self.wishes.append(wish)
         said = self.says(wish)
         if isinstance(said, bytes):
-            return said and framed(asked.correlation_id, said, flexible=asked.version >= 12)
-        return self.response(asked, self.found(wish) if said is None else said)
+            return said and framed(received.correlation_id, said, flexible=received.version >= 12)
+        partition = self.found(wish) if said is None else said
+        return encoded(received, fetch_response(self.topic_id, partition or None))
 
     def found(self, wish: Wish, limit: int = 1 << 30) -> dict[str, Any]:
         """The batches from the offset on, cut off at ``limit`` bytes."""
         return {"records": b"".join(self.log[wish.offset // 10 :])[:limit]}
 
-    def response(self, asked: Asked, partition: dict[str, Any]) -> bytes:
-        kind = FetchResponse.FetchableTopicResponse
-        its = {
-            "partition_index": 0,
-            "error_code": 0,
-            "high_watermark": 100,
-            "last_stable_offset": 100,
-            "log_start_offset": 0,
-            "records": b"",
-            **partition,
-        }
-        responses = [kind(topic="t", topic_id=self.topic_id, partitions=[kind.PartitionData(**its)])]
-        if partition.get("absent"):
-            responses = []
-        body = FetchResponse(throttle_time_ms=0, error_code=0, session_id=0, responses=responses)
-        return framed(
-            asked.correlation_id, bytes(body.encode(version=asked.version)), flexible=asked.version >= 12
-        )
+    def _metadata(self) -> Any:
+        leaders = {} if self.topic_error else {0: (self.leader, self.epoch)}
+        topic = topic_metadata("t", leaders, topic_id=self.topic_id, error_code=self.topic_error)
+        return metadata_response({1: self.address}, [topic])
 
-    def _metadata(self, asked: Asked) -> bytes:
-        host, _, port = self.address.rpartition(":")
-        kind = MetadataResponse.MetadataResponseTopic
-        partition = kind.MetadataResponsePartition(
-            error_code=0,
-            partition_index=0,
-            leader_id=self.leader,
-            leader_epoch=self.epoch,
-            replica_nodes=[1],
-            isr_nodes=[1],
-            offline_replicas=[],
-        )
-        topic = kind(
-            error_code=self.topic_error,
-            name="t",
-            topic_id=self.topic_id,
-            is_internal=False,
-            partitions=[] if self.topic_error else [partition],
-        )
-        body = MetadataResponse(
-            throttle_time_ms=0,
-            brokers=[
-                MetadataResponse.MetadataResponseBroker(node_id=1, host=host, port=int(port), rack=None)
-            ],
-            cluster_id="c",
-            controller_id=1,
-            topics=[topic],
-        )
-        return framed(asked.correlation_id, bytes(body.encode(version=asked.version)), flexible=True)
-
-    def _bounds(self, asked: Asked) -> bytes:
-        kind = ListOffsetsResponse.ListOffsetsTopicResponse
-        offset = 50 if asked.frame.endswith(b"\xff" * 7 + b"\xfe\0\0\0") else 100
-        partition = kind.ListOffsetsPartitionResponse(
-            partition_index=0, error_code=0, timestamp=-1, offset=offset, leader_epoch=1
-        )
-        body = ListOffsetsResponse(throttle_time_ms=0, topics=[kind(name="t", partitions=[partition])])
-        return framed(asked.correlation_id, bytes(body.encode(version=asked.version)), flexible=True)
+    def _bounds(self, received: Received) -> Any:
+        is_earliest = received.frame.endswith(b"\xff" * 7 + b"\xfe\0\0\0")
+        return offset_response(50 if is_earliest else 100, epoch=1)
 
 
 @contextmanager
@@ -163,9 +130,11 @@ def read(
             (broker.address,), request_timeout_ms=2_000, retry_backoff_ms=1, retry_backoff_max_ms=5
         )
         cluster = Cluster(connection)
-        its = FetchOptions(**{"poll_timeout_ms": 1_000, **options})
+        fetch_options = FetchOptions(**{"poll_timeout_ms": 1_000, **options})
         try:
-            pieces = fetch(cluster, its, PARTITION, offsets, read_committed=False, on_corrupt=on_corrupt)
+            pieces = fetch(
+                cluster, fetch_options, PARTITION, offsets, read_committed=False, on_corrupt=on_corrupt
+            )
             return [offset for piece in pieces for offset in walk(piece.buffer).base_offset.tolist()]
         finally:
             cluster.close()
@@ -175,7 +144,7 @@ EVERYTHING = list(range(0, 100, 10))
 
 
 def once(partition: dict[str, Any] | bytes, at: int = 0) -> Callable[[Wish], dict[str, Any] | bytes | None]:
-    """Say it the first time that an offset from ``at`` on is asked for."""
+    """Respond so to the first fetch of an offset from ``at`` on."""
     left = [partition]
     return lambda wish: left.pop() if left and wish.offset >= at else None
 
@@ -194,6 +163,18 @@ def test_only_what_the_range_needs_is_handed_out() -> None:
     assert read(Script(), OffsetRange(30, 40)) == [30]
 
 
+def test_a_fetch_goes_on_behind_a_batch_whose_last_records_are_gone() -> None:
+    """Compaction took them, and the header has their offsets still."""
+    refused = {"error_code": 29}
+
+    def one_batch(wish: Wish) -> dict[str, Any]:
+        return {"records": script.log[wish.offset // 10]} if len(script.wishes) <= 10 else refused
+
+    script = Script(one_batch, [values(3, base_offset=at, last_offset_delta=9) for at in EVERYTHING])
+    assert read(script) == EVERYTHING
+    assert [wish.offset for wish in script.wishes] == EVERYTHING
+
+
 @pytest.mark.parametrize("code", [5, 6, 9, 13, 56, 74, 75, 100, 103, 3])
 def test_an_error_of_a_stale_leader_leads_to_a_lookup(code: int) -> None:
     script = Script(once({"error_code": code}))
@@ -206,9 +187,7 @@ def test_an_error_that_passes_is_waited_out(code: int) -> None:
     script = Script(once({"error_code": code}))
     assert read(script) == EVERYTHING
     assert script.lookups == 1
-    with pytest.raises(
-        KafkaLogError, match=r"pollTimeoutMs = 300.*The last trouble: Fetching records: "
-    ) as caught:
+    with pytest.raises(KafkaLogError, match=r"pollTimeoutMs = 300.*Last error: Fetching records: ") as caught:
         read(Script(lambda wish: {"error_code": code}), poll_timeout_ms=300)
     assert caught.value.topic_partition == "t-0"
 
@@ -234,12 +213,12 @@ def test_an_offset_out_of_range_is_data_loss() -> None:
 
 
 def test_an_offset_that_the_leader_has_is_asked_for_again() -> None:
-    """As where the fetch was refused by a replica that was behind, or by a leader that was deposed."""
+    """As when a lagging replica or a deposed leader refused the fetch."""
     assert read(Script(once({"error_code": 1}, at=60)), OffsetRange(60, 100)) == [60, 70, 80, 90]
 
 
 def test_a_replica_that_never_has_the_offset_is_not_asked_for_ever() -> None:
-    """The leader sends there, and there it is refused."""
+    """The leader names the replica, which refuses the offset."""
 
     def says(wish: Wish) -> dict[str, Any] | None:
         count = len(script.wishes)
@@ -262,9 +241,7 @@ def test_a_topic_with_another_id_is_not_read(monkeypatch: pytest.MonkeyPatch) ->
         return {"error_code": 100}
 
     script = Script(says)
-    with pytest.raises(
-        DataLossError, match="Offsets 10 to 99 are gone: the topic was deleted and created anew"
-    ):
+    with pytest.raises(DataLossError, match="Offsets 10 to 99 are gone: the topic was deleted and recreated"):
         read(script)
 
 
@@ -275,24 +252,24 @@ def test_a_topic_that_may_not_be_described() -> None:
 
 def test_a_partition_without_a_leader_is_waited_for() -> None:
     script = Script(leader=-1)
-    with pytest.raises(KafkaLogError, match="The last trouble: Fetching records: LEADER_NOT_AVAILABLE"):
+    with pytest.raises(KafkaLogError, match="Last error: Fetching records: LEADER_NOT_AVAILABLE"):
         read(script, poll_timeout_ms=200)
     assert script.lookups > 3
 
 
 def test_batches_that_come_in_part() -> None:
-    """Brokers before KIP-74, or those that convert, may send less than a batch: then more is asked for."""
+    """Brokers before KIP-74, or those that convert, may send less than a batch: then more is requested."""
     script = Script(lambda wish: script.found(wish, wish.max_bytes))
     size = len(script.log[0])
     assert read(script, max_partition_fetch_bytes=size // 2) == EVERYTHING
     assert {wish.max_bytes for wish in script.wishes} == {size // 2, size}
     script = Script(lambda wish: script.found(wish, size - 1))
-    with pytest.raises(CorruptRecordError, match="comes only in part"):
+    with pytest.raises(CorruptRecordError, match="Only part of a record batch"):
         read(script)
 
 
 def test_a_broker_that_throttles_says_nothing_of_the_partition() -> None:
-    assert read(Script(once({"absent": True}))) == EVERYTHING
+    assert read(Script(once({}))) == EVERYTHING
 
 
 def test_answers_that_make_no_sense() -> None:
@@ -315,12 +292,12 @@ def test_damage_of_which_the_broker_tells_is_stepped_over() -> None:
         return script.found(wish, limit=len(script.log[0]) + 5)
 
     script = Script(says)
-    with pytest.raises(CorruptRecordError, match="The broker finds damage there") as caught:
+    with pytest.raises(CorruptRecordError, match="The broker reports corrupt records") as caught:
         read(script)
     assert caught.value.offset == 30
-    told: list[CorruptRecordError] = []
-    assert read(script, on_corrupt=told.append) == [0, 10, 20, 60, 70, 80, 90]
-    assert len(told) == 1
+    reported: list[CorruptRecordError] = []
+    assert read(script, on_corrupt=reported.append) == [0, 10, 20, 60, 70, 80, 90]
+    assert len(reported) == 1
 
 
 def test_damage_between_batches_is_skipped() -> None:
@@ -329,19 +306,19 @@ def test_damage_between_batches_is_skipped() -> None:
     with pytest.raises(CorruptRecordError, match="No record batch can be read here") as caught:
         read(script)
     assert (caught.value.offset, caught.value.topic_partition) == (30, "t-0")
-    told: list[CorruptRecordError] = []
-    assert read(script, on_corrupt=told.append) == [o for o in EVERYTHING if o != 30]
-    assert len(told) == 1
+    reported: list[CorruptRecordError] = []
+    assert read(script, on_corrupt=reported.append) == [o for o in EVERYTHING if o != 30]
+    assert len(reported) == 1
 
 
 def test_less_is_asked_for_towards_the_end() -> None:
     script = Script(lambda wish: script.found(wish, limit=2 * len(script.log[0])))
     assert read(script, max_partition_fetch_bytes=1 << 20) == EVERYTHING
-    asked = [wish.max_bytes for wish in script.wishes]
+    sizes = [wish.max_bytes for wish in script.wishes]
     assert [wish.offset for wish in script.wishes] == [0, 20, 40, 60, 80]
-    assert asked[0] == 1 << 20
-    assert all(later < 100_000 for later in asked[1:])
-    assert asked[1:] == sorted(asked[1:], reverse=True)
+    assert sizes[0] == 1 << 20
+    assert all(later < 100_000 for later in sizes[1:])
+    assert sizes[1:] == sorted(sizes[1:], reverse=True)
 
 
 def test_the_form_of_topic_ids() -> None:

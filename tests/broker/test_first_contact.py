@@ -1,4 +1,4 @@
-"""Addresses where no broker has ever answered are told as such, and soon; others are waited for."""
+"""Addresses where no broker has ever answered fail soon and clearly; others are waited for."""
 
 from __future__ import annotations
 
@@ -11,20 +11,22 @@ from contextlib import contextmanager
 
 import pytest
 
-from pyspark_kafkalog.broker import pool
-from pyspark_kafkalog.broker.cluster import Cluster
-from pyspark_kafkalog.broker.groups import BrokerGroups
+from pyspark_kafkalog.broker.cluster import pool
+from pyspark_kafkalog.broker.cluster.cluster import Cluster
+from pyspark_kafkalog.broker.cluster.pool import ConnectionPool, note_reached
+from pyspark_kafkalog.broker.groups.groups import BrokerGroups
 from pyspark_kafkalog.broker.place import Brokers
-from pyspark_kafkalog.broker.pool import ConnectionPool, note_reached
-from pyspark_kafkalog.broker.sockets import Address
+from pyspark_kafkalog.broker.wire.sockets import Address
 from pyspark_kafkalog.errors import BrokerConnectionError, BrokerError
 from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions, FetchOptions
 from pyspark_kafkalog.options.settings import place_options
-from pyspark_kafkalog.transfer.places import open_place
-from tests.broker.fake_broker import Asked, FakeBroker, metadata, serving
+from pyspark_kafkalog.places import open_place
+from tests.broker.fake_broker import FakeBroker, Received, metadata, serving
 from tests.broker.test_fetch_scripted import Script, played
 from tests.kafka_process import free_ports
+
+pytestmark = pytest.mark.slow
 
 P = TopicPartition("t", 0)
 
@@ -36,22 +38,22 @@ def nothing_was_reached(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextmanager
 def closing_port() -> Iterator[str]:
-    """Takes connections and closes them at the first byte, as a broker's TLS listener does."""
-    broker = FakeBroker(lambda asked: None)
+    """Accepts connections and closes them at the first byte, as a broker's TLS listener does."""
+    broker = FakeBroker(lambda received: None)
     yield broker.address
     broker.close()
 
 
 @contextmanager
 def silent_port() -> Iterator[str]:
-    broker = FakeBroker(lambda asked: b"")
+    broker = FakeBroker(lambda received: b"")
     yield broker.address
     broker.close()
 
 
 @contextmanager
 def port_that_takes_nothing() -> Iterator[str]:
-    """Its queue of connections is full, so that a SYN is not answered."""
+    """Its backlog is full, so that a SYN is not answered."""
     with socket.socket() as listener, socket.socket() as first, socket.socket() as second:
         listener.bind(("127.0.0.1", 0))
         listener.listen(0)
@@ -78,7 +80,7 @@ def closed_port() -> Iterator[str]:
 
 
 def given_up(ask: Callable[[], object], match: str) -> float:
-    """Seconds until the error."""
+    """How many seconds the call took to fail."""
     began = time.monotonic()
     with pytest.raises(BrokerError, match=match):
         ask()
@@ -87,10 +89,10 @@ def given_up(ask: Callable[[], object], match: str) -> float:
 
 LISTENERS = [
     (closed_port, "Connection refused"),
-    (silent_port, r"did not answer within \d+ ms.*something else than a broker may listen there"),
-    (http_port, r"did not answer within \d+ ms.*something else than a broker may listen there"),
-    (port_that_takes_nothing, "No connection to the broker: timed out"),
-    (closing_port, "broke: the broker closed it.*kafka.security.protocol to SSL"),
+    (silent_port, r"did not answer within \d+ ms.*something other than a broker may listen there"),
+    (http_port, r"did not answer within \d+ ms.*something other than a broker may listen there"),
+    (port_that_takes_nothing, "Cannot connect to the broker: timed out"),
+    (closing_port, "broke: closed by the broker.*kafka.security.protocol to SSL"),
 ]
 
 
@@ -133,7 +135,7 @@ def test_a_silent_server_does_not_keep_the_others_from_being_asked() -> None:
 
 @contextmanager
 def started_after(seconds: float) -> Iterator[str]:
-    """The address of a broker that listens only then."""
+    """The address of a broker that starts to listen only later."""
     (port,) = free_ports(1)
     script, stop = Script(), threading.Event()
 
@@ -196,7 +198,7 @@ def test_connections_to_where_brokers_no_longer_listen_are_left() -> None:
 
 
 def test_a_connection_to_another_node_is_not_taken_up_at_its_address() -> None:
-    """As behind a proxy, or an address that went from one broker to another."""
+    """As behind a proxy, or after an address moved from one broker to another."""
     with serving(metadata) as here:
         pool_ = ConnectionPool(ConnectionOptions((here.address,)))
         (address,) = brokers_at(here.address)
@@ -212,12 +214,12 @@ def test_a_connection_to_another_node_is_not_taken_up_at_its_address() -> None:
 
 
 def test_advertised_listeners_that_change() -> None:
-    """The same broker under another port: the old one is left, though it still answers."""
-    script, asked = Script(), []
+    """The same broker on another port: the old port is left, although it still answers."""
+    script, requests = Script(), []
 
-    def answer(told: Asked) -> bytes | None:
-        asked.append(told)
-        return script.answer(told)
+    def answer(received: Received) -> bytes | None:
+        requests.append(received)
+        return script.answer(received)
 
     with serving(answer) as old, serving(script.answer) as new:
         script.address = old.address
@@ -229,8 +231,8 @@ def test_advertised_listeners_that_change() -> None:
         script.address = new.address
         cluster.topics()
         assert connection.closed
-        before = len(asked)
+        before = len(requests)
         for _ in range(3):
             cluster.topics()
             cluster.release(cluster.connection(1))
-        assert len(asked) == before
+        assert len(requests) == before

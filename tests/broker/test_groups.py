@@ -1,4 +1,4 @@
-"""Consumer groups on brokers: what we commit, Kafka's tools see, and what they commit, we see."""
+"""Consumer groups on brokers: Kafka's tools see what we commit, and we see what they commit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kafka import KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as KafkaTopicPartition
 from kafka.structs import OffsetAndMetadata
 
-from pyspark_kafkalog.broker.groups import BrokerGroups
+from pyspark_kafkalog.broker.groups.groups import BrokerGroups
 from pyspark_kafkalog.errors import GroupError, UnknownTopicOrPartitionError
 from pyspark_kafkalog.model import CommittedOffset, TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions
@@ -37,7 +37,7 @@ def groups(broker: Broker) -> BrokerGroups:
 
 @pytest.fixture
 def topic(broker: Broker) -> str:
-    """One of two partitions."""
+    """A topic with two partitions."""
     name = f"groups-{uuid.uuid4().hex[:12]}"
     broker.create_topic(name, 2)
     return name
@@ -64,7 +64,7 @@ def send(service: KafkaService, topic: str, count: int) -> None:
 def console_consumer(
     broker: Broker, group: str, topic: str, folder: Path, name: str = "ConsoleConsumer"
 ) -> Iterator[None]:
-    """Kafka's own, in a group of KIP-848, or of KIP-932."""
+    """Kafka's own consumer, in a group of KIP-848 or KIP-932."""
     options = {"bootstrap-server": broker.bootstrap, "topic": topic, "group": group}
     command = [java(), "-Xmx128m", "-cp", f"{kafka_jars()}/*"]
     command += [f"org.apache.kafka.tools.consumer.{name}"]
@@ -143,15 +143,17 @@ def test_a_group_with_live_members_is_described_and_takes_no_commit(
         described = groups.describe([group])[group]
         assert (described.state, described.protocol_type) == ("Stable", "consumer")
         assert described.protocol
-        (its,) = described.members
-        assert its.partitions == (partition, TopicPartition(topic, 1))
-        assert its.client_id.startswith("kafka-python")
-        assert its.host.strip("/") == "127.0.0.1"
-        with pytest.raises(GroupError, match=rf"{group}.*live members, UNKNOWN_MEMBER_ID.*kafka\.group\.id"):
+        (member,) = described.members
+        assert member.partitions == (partition, TopicPartition(topic, 1))
+        assert member.client_id.startswith("kafka-python")
+        assert member.host.strip("/") == "127.0.0.1"
+        with pytest.raises(
+            GroupError, match=rf"{group}.*live members \(UNKNOWN_MEMBER_ID\).*kafka\.group\.id"
+        ):
             groups.commit(group, {partition: CommittedOffset(1)})
-        with pytest.raises(GroupError, match="live members, GROUP_SUBSCRIBED_TO_TOPIC"):
+        with pytest.raises(GroupError, match=r"live members \(GROUP_SUBSCRIBED_TO_TOPIC\)"):
             groups.delete_offsets(group, [partition])
-        with pytest.raises(GroupError, match=f"Deleting group {group}: .*live members, NON_EMPTY_GROUP"):
+        with pytest.raises(GroupError, match=rf"Deleting group {group}: .*live members \(NON_EMPTY_GROUP\)"):
             groups.delete_group(group)
     groups.commit(group, {partition: CommittedOffset(1)})
     assert groups.committed(group) == {partition: CommittedOffset(1, 0)}
@@ -167,7 +169,7 @@ def test_offsets_and_groups_are_deleted(groups: BrokerGroups, topic: str) -> Non
     groups.delete_group(group)
     assert groups.committed(group) == {}
     assert group not in groups.group_ids()
-    with pytest.raises(GroupError, match=r"GROUP_ID_NOT_FOUND.*name is right"):
+    with pytest.raises(GroupError, match=r"GROUP_ID_NOT_FOUND.*Check its name"):
         groups.delete_group(group)
 
 
@@ -187,12 +189,12 @@ def test_an_error_names_what_is_not_committed(groups: BrokerGroups, topic: str) 
 
 
 def test_open_transactions_are_waited_for(broker: Broker, groups: BrokerGroups, topic: str) -> None:
-    group, its = new_group(), KafkaTopicPartition(topic, 0)
+    group, partition = new_group(), KafkaTopicPartition(topic, 0)
     groups.commit(group, {TopicPartition(topic, 0): CommittedOffset(1)})
     producer = KafkaProducer(bootstrap_servers=broker.bootstrap, transactional_id=uuid.uuid4().hex)
     producer.init_transactions()
     producer.begin_transaction()
-    producer.send_offsets_to_transaction({its: OffsetAndMetadata(4, "", -1)}, group)
+    producer.send_offsets_to_transaction({partition: OffsetAndMetadata(4, "", -1)}, group)
     impatient = groups_of(broker.bootstrap, timeout=0.5)
     with pytest.raises(Exception, match=f"{group}.*UNSTABLE_OFFSET_COMMIT"):
         impatient.committed(group)
@@ -213,7 +215,7 @@ def test_a_broker_of_old(old_broker: OldBroker) -> None:
     other = new_group()
     with old_broker.member(other, topic):
         described = groups.describe([group, other, "no-such-group"])
-        assert {name: its.state for name, its in described.items()} == {group: "Empty", other: "Stable"}
+        assert {name: found.state for name, found in described.items()} == {group: "Empty", other: "Stable"}
         assert described[other].members[0].partitions == (first, second)
         with pytest.raises(GroupError, match="live members"):
             groups.commit(other, {first: CommittedOffset(1)})
@@ -229,10 +231,14 @@ def test_a_group_whose_assignments_brokers_make(
     group, partition = new_group(), TopicPartition(topic, 0)
     with console_consumer(broker, group, topic, tmp_path):
         broker.wait_until(lambda: state_of(groups, group) == "Stable", f"{group} is not stable", 60)
-        its = groups.describe([group])[group]
-        assert (its.protocol_type, its.protocol, its.coordinator) == ("consumer", "uniform", 1)
-        assert [its.partitions for its in its.members] == [(partition, TopicPartition(topic, 1))]
-        assert its.members[0].client_id == "console-consumer"
+        described = groups.describe([group])[group]
+        assert (described.protocol_type, described.protocol, described.coordinator) == (
+            "consumer",
+            "uniform",
+            1,
+        )
+        assert [member.partitions for member in described.members] == [(partition, TopicPartition(topic, 1))]
+        assert described.members[0].client_id == "console-consumer"
         with pytest.raises(GroupError, match="live members"):
             groups.commit(group, {partition: CommittedOffset(1)})
         with pytest.raises(GroupError, match="live members"):
@@ -249,9 +255,9 @@ def test_a_share_group_is_known_by_name_and_takes_no_commit(
     group = new_group()
     with console_consumer(broker, group, topic, tmp_path, "ConsoleShareConsumer"):
         broker.wait_until(lambda: group in groups.describe([group]), "No share group", 60)
-        its = groups.describe([group])[group]
-        assert (its.protocol_type, its.members) == ("share", ())
+        described = groups.describe([group])[group]
+        assert (described.protocol_type, described.members) == ("share", ())
         assert group in groups.group_ids()
-        with pytest.raises(GroupError, match=f"{group}: GROUP_ID_NOT_FOUND.*group of consumers"):
+        with pytest.raises(GroupError, match=f"{group}: GROUP_ID_NOT_FOUND.*is a consumer group"):
             groups.commit(group, {TopicPartition(topic, 0): CommittedOffset(1)})
         assert groups.committed(group) == {}

@@ -1,4 +1,4 @@
-"""Coordinators that move, load, die, hang or answer nothing: a commit is made, or ends in time."""
+"""Coordinators that move, load, die, hang or keep silent: a commit succeeds, or fails in time."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from collections.abc import Callable
 import pytest
 from kafka.protocol.consumer import OffsetCommitResponse
 
-from pyspark_kafkalog.broker.groups import BrokerGroups
+from pyspark_kafkalog.broker.groups.groups import BrokerGroups
 from pyspark_kafkalog.errors import BrokerConnectionError, BrokerError
 from pyspark_kafkalog.model import CommittedOffset, TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions
-from tests.broker.fake_broker import API_VERSIONS, METADATA, Asked, framed, serving
+from tests.broker.fake_broker import API_VERSIONS, METADATA, Received, framed, serving
 from tests.kafka import Broker
 from tests.kafka_cluster import Cluster
 from tests.kafka_proxy import Fault, Link, Proxy, cut, delay, repeat, reset, swallow
@@ -26,12 +26,12 @@ pytestmark = [pytest.mark.broker, pytest.mark.slow]
 OFFSET_COMMIT, FIND_COORDINATOR = 8, 10
 LOADING, NOT_AVAILABLE, NOT_COORDINATOR = 14, 15, 16
 VERSION = 9
-"""Of OffsetCommit, that these brokers are asked in."""
+"""The version of OffsetCommit used with these brokers."""
 
 
 @pytest.fixture(scope="module")
 def topic(started_cluster: Cluster) -> str:
-    """One of two partitions, with a replica on every node."""
+    """A topic with two partitions and a replica on every node."""
     name = f"groups-{uuid.uuid4().hex[:12]}"
     started_cluster.create_topic(name, 2)
     return name
@@ -43,7 +43,7 @@ def group() -> str:
 
 
 def groups_of(cluster: Cluster, timeout: float | None = None, **options: object) -> BrokerGroups:
-    """Behind the proxies, over connections of its own."""
+    """Groups behind the proxies, over their own connections."""
     servers = tuple(cluster.proxied_bootstrap.split(","))
     connection = ConnectionOptions(servers, client_id=uuid.uuid4().hex, **options)  # type: ignore[arg-type]
     return BrokerGroups(connection, timeout=timeout)
@@ -54,18 +54,18 @@ def offsets_of(groups: BrokerGroups, group: str) -> dict[TopicPartition, int]:
 
 
 def coordinating(cluster: Cluster, groups: BrokerGroups, group: str) -> Proxy:
-    """The proxy before the group's coordinator, which has taken a commit already."""
+    """The proxy of the group's coordinator, which has already accepted a commit."""
     return cluster.proxies[groups.describe([group])[group].coordinator]
 
 
 def refuse(code: int) -> Fault:
-    """An error instead of what the coordinator has answered to OffsetCommit."""
+    """An error code in place of the coordinator's response to OffsetCommit."""
 
     def fault(link: Link, frame: bytes) -> None:
         (correlation_id,) = struct.unpack_from(">i", frame, 4)
         response = OffsetCommitResponse[VERSION].decode(frame[9:])
-        for its in response.topics:
-            for partition in its.partitions:
+        for topic in response.topics:
+            for partition in topic.partitions:
                 partition.error_code = code
         response._header = None  # which kafka-python leaves out when it decodes
         link.to_client(framed(correlation_id, bytes(response.encode(version=VERSION)), flexible=True))
@@ -105,11 +105,11 @@ def test_a_commit_is_repeated_until_it_is_made(
     partition = TopicPartition(topic, 0)
     groups.commit(group, {partition: CommittedOffset(1)})
     proxy = coordinating(cluster, groups, group)
-    before = sum(its.requests[FIND_COORDINATOR] for its in cluster.proxies.values())
+    before = sum(proxy.requests[FIND_COORDINATOR] for proxy in cluster.proxies.values())
     proxy.strike(OFFSET_COMMIT, fault, times=times)
     groups.commit(group, {partition: CommittedOffset(2)})
     assert proxy.pending == 0
-    assert sum(its.requests[FIND_COORDINATOR] for its in cluster.proxies.values()) - before == lookups
+    assert sum(proxy.requests[FIND_COORDINATOR] for proxy in cluster.proxies.values()) - before == lookups
     assert offsets_of(groups, group) == {partition: 2}
 
 
@@ -128,7 +128,7 @@ def test_a_coordinator_that_dies_is_replaced(cluster: Cluster, topic: str, group
 def test_a_coordinator_that_fails_is_outlived_within_the_request_timeout(
     cluster: Cluster, topic: str, group: str, paused: bool
 ) -> None:
-    """So a query whose commits are required goes on; 2 seconds are not enough."""
+    """A query with required commits continues; 2 seconds would not be enough."""
     groups, partition = groups_of(cluster, request_timeout_ms=20_000), TopicPartition(topic, 0)
     groups.commit(group, {partition: CommittedOffset(1)})
     failed = groups.describe([group])[group].coordinator
@@ -178,7 +178,7 @@ def test_no_epoch_is_committed_that_is_older_than_the_records(cluster: Cluster, 
             groups.commit(group, {partition: CommittedOffset(offset)})
             epochs.append(groups.committed(group)[partition].leader_epoch)
         cluster.move_leader(topic)
-    # At first nobody is known who can tell: metadata is of before the election.
+    # At first no leader is known: metadata is from before the election.
     assert epochs[::2] == [0, -1, -1]
     assert epochs[1] == 0 < epochs[3] < epochs[5]
 
@@ -190,7 +190,7 @@ def test_groups_of_several_coordinators_are_described_at_once(cluster: Cluster, 
         groups.commit(name, {TopicPartition(topic, 0): CommittedOffset(1)})
     described = groups.describe(names)
     assert described.keys() == names
-    assert {its.state for its in described.values()} == {"Empty"}
+    assert {group.state for group in described.values()} == {"Empty"}
     assert names <= set(groups.group_ids())
 
 
@@ -237,7 +237,7 @@ def test_a_commit_ends_in_time(
 
 
 def test_a_commit_ends_in_time_where_nothing_is_answered() -> None:
-    def silent(asked: Asked) -> bytes:
+    def silent(received: Received) -> bytes:
         return b""
 
     partition = TopicPartition("t", 0)

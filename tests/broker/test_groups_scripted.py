@@ -1,4 +1,4 @@
-"""Groups on brokers that answer as the test says: those of Kafka 0.11, and what no real one answers."""
+"""Groups on scripted brokers: Kafka 0.11, and responses that no real broker sends."""
 
 from __future__ import annotations
 
@@ -10,13 +10,21 @@ from typing import Any
 import pytest
 from kafka.protocol.admin import DescribeGroupsResponse, ListGroupsResponse
 from kafka.protocol.consumer import OffsetCommitRequest, OffsetCommitResponse, OffsetFetchResponse
-from kafka.protocol.metadata import FindCoordinatorResponse, MetadataResponse
+from kafka.protocol.metadata import FindCoordinatorResponse
 
-from pyspark_kafkalog.broker.groups import BrokerGroups
+from pyspark_kafkalog.broker.groups.groups import BrokerGroups
 from pyspark_kafkalog.errors import BrokerError, GroupError, UnsupportedVersionError
 from pyspark_kafkalog.model import CommittedOffset, Group, GroupMember, TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions
-from tests.broker.fake_broker import API_VERSIONS, METADATA, Asked, FakeBroker, framed, serving
+from tests.broker.fake_broker import (
+    API_VERSIONS,
+    METADATA,
+    FakeBroker,
+    Received,
+    encoded,
+    metadata_response,
+    serving,
+)
 
 OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR, DESCRIBE_GROUPS, LIST_GROUPS = 8, 9, 10, 15, 16
 KAFKA_0_11 = {
@@ -32,29 +40,26 @@ PARTITION = TopicPartition("t", 0)
 
 
 class Script:
-    """Answers by api key; of metadata and coordinators by itself: node 7 has all of them."""
+    """Responses by api key; metadata and coordinators are always node 7."""
 
     def __init__(self, answers: Mapping[int, list[Any]]) -> None:
         self.broker: FakeBroker | None = None
         self.answers = answers
 
-    def __call__(self, asked: Asked) -> bytes:
+    def __call__(self, received: Received) -> bytes:
         assert self.broker is not None
         host, port = self.broker.address.split(":")
         response: Any
-        if asked.api_key == METADATA:
-            node = MetadataResponse.MetadataResponseBroker(node_id=7, host=host, port=int(port), rack=None)
-            response = MetadataResponse(
-                throttle_time_ms=0, brokers=[node], cluster_id=None, controller_id=7, topics=[]
-            )
-        elif asked.api_key == FIND_COORDINATOR:
+        if received.api_key == METADATA:
+            response = metadata_response({7: self.broker.address}, cluster_id=None)
+        elif received.api_key == FIND_COORDINATOR:
             response = FindCoordinatorResponse(
                 throttle_time_ms=0, error_code=0, error_message=None, node_id=7, host=host, port=int(port)
             )
         else:
-            its = self.answers[asked.api_key]
-            response = its.pop(0) if len(its) > 1 else its[0]
-        return framed(asked.correlation_id, bytes(response.encode(version=asked.version)))
+            responses = self.answers[received.api_key]
+            response = responses.pop(0) if len(responses) > 1 else responses[0]
+        return encoded(received, response)
 
 
 def committing(code: int) -> OffsetCommitResponse:
@@ -72,7 +77,7 @@ def test_a_broker_of_kafka_0_11() -> None:
         throttle_time_ms=0, topics=[topic(name="t", partitions=[partition])], error_code=0
     )
     described = DescribeGroupsResponse.DescribedGroup
-    # What the leader of a group assigns is for consumers alone to understand.
+    # Only consumers understand what the leader of a group assigns.
     member = described.DescribedGroupMember(
         member_id="m", client_id="c", client_host="/h", member_metadata=b"", member_assignment=b"\0\1garbage"
     )
@@ -99,30 +104,30 @@ def test_a_broker_of_kafka_0_11() -> None:
         }
     )
     with serving(script, KAFKA_0_11) as script.broker:
-        its = BrokerGroups(ConnectionOptions((script.broker.address,)))
-        its.commit("g", {PARTITION: CommittedOffset(5, 3, "m")})
-        (asked,) = (asked for asked in script.broker.asked if asked.api_key == OFFSET_COMMIT)
-        sent = OffsetCommitRequest[3].decode(asked.frame, header=True)
+        groups = BrokerGroups(ConnectionOptions((script.broker.address,)))
+        groups.commit("g", {PARTITION: CommittedOffset(5, 3, "m")})
+        (received,) = (received for received in script.broker.requests if received.api_key == OFFSET_COMMIT)
+        sent = OffsetCommitRequest[3].decode(received.frame, header=True)
         assert (sent.group_id, sent.generation_id_or_member_epoch, sent.member_id) == ("g", -1, "")
         assert sent.retention_time_ms == -1
-        assert its.committed("g") == {PARTITION: CommittedOffset(5)}
-        assert its.group_ids() == ("g",)
-        assert its.describe(["g", "gone"]) == {
+        assert groups.committed("g") == {PARTITION: CommittedOffset(5)}
+        assert groups.group_ids() == ("g",)
+        assert groups.describe(["g", "gone"]) == {
             "g": Group("g", "Stable", "consumer", "range", (GroupMember("m", "c", "/h"),), 7)
         }
         with pytest.raises(UnsupportedVersionError, match=r"OffsetDelete.*Kafka 2\.4"):
-            its.delete_offsets("g", [PARTITION])
+            groups.delete_offsets("g", [PARTITION])
         with pytest.raises(UnsupportedVersionError, match="DeleteGroups"):
-            its.delete_group("g")
+            groups.delete_group("g")
 
 
 @pytest.mark.parametrize(
     ("code", "kind", "text"),
     [
-        (22, GroupError, "live members, ILLEGAL_GENERATION"),
-        (25, GroupError, "live members, UNKNOWN_MEMBER_ID"),
-        (27, GroupError, "live members, REBALANCE_IN_PROGRESS"),
-        (113, GroupError, "live members, STALE_MEMBER_EPOCH"),
+        (22, GroupError, r"live members \(ILLEGAL_GENERATION\)"),
+        (25, GroupError, r"live members \(UNKNOWN_MEMBER_ID\)"),
+        (27, GroupError, r"live members \(REBALANCE_IN_PROGRESS\)"),
+        (113, GroupError, r"live members \(STALE_MEMBER_EPOCH\)"),
         (28, GroupError, "INVALID_COMMIT_OFFSET_SIZE.*offset.metadata.max.bytes"),
         (87, BrokerError, "INVALID_RECORD"),
     ],
@@ -130,9 +135,9 @@ def test_a_broker_of_kafka_0_11() -> None:
 def test_what_coordinators_refuse(code: int, kind: type[Exception], text: str) -> None:
     script = Script({OFFSET_COMMIT: [committing(14), committing(code)]})
     with serving(script, KAFKA_0_11) as script.broker:
-        its = BrokerGroups(ConnectionOptions((script.broker.address,), retry_backoff_ms=1))
+        groups = BrokerGroups(ConnectionOptions((script.broker.address,), retry_backoff_ms=1))
         with pytest.raises(kind, match=f"group g: .*{text}"):
-            its.commit("g", {PARTITION: CommittedOffset(5)})
+            groups.commit("g", {PARTITION: CommittedOffset(5)})
 
 
 def test_a_pause_that_brokers_ask_for_does_not_outlast_a_commit() -> None:
@@ -140,9 +145,9 @@ def test_a_pause_that_brokers_ask_for_does_not_outlast_a_commit() -> None:
     throttled.throttle_time_ms = 60_000
     script = Script({OFFSET_COMMIT: [throttled]})
     with serving(script, KAFKA_0_11) as script.broker:
-        its = BrokerGroups(ConnectionOptions((script.broker.address,)), timeout=0.5)
-        its.commit("g", {PARTITION: CommittedOffset(5, 0)})
+        groups = BrokerGroups(ConnectionOptions((script.broker.address,)), timeout=0.5)
+        groups.commit("g", {PARTITION: CommittedOffset(5, 0)})
         begun = time.monotonic()
         with suppress(BrokerError):
-            its.commit("g", {PARTITION: CommittedOffset(6)})
+            groups.commit("g", {PARTITION: CommittedOffset(6)})
         assert time.monotonic() - begun < 0.8

@@ -1,13 +1,13 @@
-"""What a task asks of a topic before it writes is waited for as its records are."""
+"""Requests before a write are waited for as long as its records are."""
 
 from __future__ import annotations
 
 from kafka.protocol.admin import DescribeConfigsResponse
 
-from pyspark_kafkalog.broker import produce
-from pyspark_kafkalog.broker.cluster import Cluster
+from pyspark_kafkalog.broker.cluster.cluster import Cluster
+from pyspark_kafkalog.broker.produce import producer as produce
 from pyspark_kafkalog.options.brokers import ConnectionOptions
-from tests.broker.fake_broker import API_VERSIONS, METADATA, Asked, framed, metadata, serving
+from tests.broker.fake_broker import API_VERSIONS, METADATA, Received, encoded, metadata, serving
 
 DESCRIBE_CONFIGS = 32
 
@@ -15,10 +15,10 @@ DESCRIBE_CONFIGS = 32
 def test_a_broker_that_is_silent_for_longer_than_a_request_may_take() -> None:
     silent = 3
 
-    def answer(asked: Asked) -> bytes:
+    def answer(received: Received) -> bytes:
         nonlocal silent
-        if asked.api_key == METADATA:
-            return metadata(asked)
+        if received.api_key == METADATA:
+            return metadata(received)
         silent -= 1
         if silent >= 0:
             return b""
@@ -26,7 +26,7 @@ def test_a_broker_that_is_silent_for_longer_than_a_request_may_take() -> None:
         config = kind.DescribeConfigsResourceResult(name="max.message.bytes", value="4711", read_only=False)
         result = kind(error_code=0, error_message=None, resource_type=2, resource_name="t", configs=[config])
         body = DescribeConfigsResponse(throttle_time_ms=0, results=[result])
-        return framed(asked.correlation_id, bytes(body.encode(version=asked.version)))
+        return encoded(received, body)
 
     versions = {API_VERSIONS: (0, 3), METADATA: (0, 12), DESCRIBE_CONFIGS: (1, 1)}
     with serving(answer, versions) as broker:

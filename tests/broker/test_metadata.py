@@ -1,4 +1,4 @@
-"""What is known of a cluster never goes back: epochs only rise, and topics go only on good evidence."""
+"""Metadata never goes back: epochs only rise, and topics vanish only on good evidence."""
 
 from __future__ import annotations
 
@@ -7,84 +7,64 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from kafka.protocol.metadata import MetadataResponse
 
-from pyspark_kafkalog.broker.metadata import NOBODY, Leader, Metadata
+from pyspark_kafkalog.broker.cluster.metadata import NO_LEADER, Leader, Metadata
 from pyspark_kafkalog.model import TopicPartition
+from tests.broker.fake_broker import metadata_response, topic_metadata
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 AN_ID, ANOTHER_ID = uuid.UUID(int=1), uuid.UUID(int=2)
 UNKNOWN, LEADER_NOT_AVAILABLE, NOT_AUTHORIZED = 3, 5, 29
 
 
-def told(
+def response(
     leaders: Mapping[int, tuple[int, int]] | None, topic_id: uuid.UUID | None = AN_ID, *, code: int = 0
 ) -> Any:
-    """A response of a cluster of brokers 1, 2 and 3; without leaders, that there is no such topic."""
-    kind = MetadataResponse.MetadataResponseTopic
-    partitions = [
-        kind.MetadataResponsePartition(
-            error_code=0,
-            partition_index=number,
-            leader_id=node,
-            leader_epoch=epoch,
-            replica_nodes=[],
-            isr_nodes=[],
-            offline_replicas=[],
-        )
-        for number, (node, epoch) in (leaders or {}).items()
-    ]
-    topic = kind(
-        error_code=UNKNOWN if leaders is None else code,
-        name="t",
+    """A response of a cluster of brokers 1, 2 and 3; without leaders the topic does not exist."""
+    topic = topic_metadata(
+        "t",
+        leaders or {},
         topic_id=topic_id if leaders is not None else None,
-        is_internal=False,
-        partitions=partitions,
+        error_code=UNKNOWN if leaders is None else code,
     )
-    brokers = [
-        MetadataResponse.MetadataResponseBroker(node_id=node, host="h", port=node, rack=None)
-        for node in (1, 2, 3)
-    ]
-    return MetadataResponse(
-        throttle_time_ms=0, brokers=brokers, cluster_id="c", controller_id=1, topics=[topic]
-    )
+    return metadata_response({node: f"h:{node}" for node in (1, 2, 3)}, [topic])
 
 
 def knowing(leaders: Mapping[int, tuple[int, int]], topic_id: uuid.UUID | None = AN_ID) -> Metadata:
     metadata = Metadata()
-    metadata.learn(told(leaders, topic_id), ["t"], node_id=1, now=0)
+    metadata.learn(response(leaders, topic_id), ["t"], node_id=1, now=0)
     return metadata
 
 
 def test_a_leader_epoch_never_goes_back() -> None:
     metadata = knowing({0: (2, 6), 1: (3, 4)})
-    metadata.learn(told({0: (1, 5), 1: (1, 7)}), ["t"], node_id=1, now=1)
+    metadata.learn(response({0: (1, 5), 1: (1, 7)}), ["t"], node_id=1, now=1)
     assert metadata.leader(T0) == Leader(2, 6)
     assert metadata.leader(T1) == Leader(1, 7), "of each partition the newest counts"
-    assert metadata.doubtful(["t"]) == {1}, "who is behind is asked last"
-    metadata.learn(told({0: (2, 6), 1: (1, 7)}), ["t"], node_id=1, now=2)
-    assert metadata.doubtful(["t"]) == set()
+    assert metadata.contradicting_brokers(["t"]) == {1}, "who is behind is asked last"
+    metadata.learn(response({0: (2, 6), 1: (1, 7)}), ["t"], node_id=1, now=2)
+    assert metadata.contradicting_brokers(["t"]) == set()
 
 
 def test_a_leader_of_an_epoch_before_the_plans_leads_no_more() -> None:
     metadata = knowing({0: (1, 5)})
     metadata.expect(T0, leader_epoch=6)
-    assert metadata.leader(T0) == Leader(NOBODY, 6)
-    metadata.learn(told({0: (1, 5)}), ["t"], node_id=1, now=1)
-    assert metadata.leader(T0) == Leader(NOBODY, 6)
-    metadata.learn(told({0: (2, 6)}), ["t"], node_id=2, now=2)
+    assert metadata.leader(T0) == Leader(NO_LEADER, 6)
+    metadata.learn(response({0: (1, 5)}), ["t"], node_id=1, now=1)
+    assert metadata.leader(T0) == Leader(NO_LEADER, 6)
+    metadata.learn(response({0: (2, 6)}), ["t"], node_id=2, now=2)
     assert metadata.leader(T0) == Leader(2, 6)
 
 
 def test_epochs_that_brokers_do_not_tell_are_no_older_ones() -> None:
     metadata = knowing({0: (1, 5)})
-    metadata.learn(told({0: (2, -1)}), ["t"], node_id=1, now=1)
+    metadata.learn(response({0: (2, -1)}), ["t"], node_id=1, now=1)
     assert metadata.leader(T0) == Leader(2, -1)
 
 
 @pytest.mark.parametrize(
     "claim",
-    [told(None), told({0: (3, 0)}, ANOTHER_ID), told({1: (3, 9)})],
+    [response(None), response({0: (3, 0)}, ANOTHER_ID), response({1: (3, 9)})],
     ids=["gone", "made anew", "the partition is gone"],
 )
 class TestWhatContradicts:
@@ -103,12 +83,12 @@ class TestWhatContradicts:
         for now in range(1, 100):
             metadata.learn(claim, ["t"], node_id=1, now=now)
         assert (metadata.leader(T0), metadata.in_doubt(["t"])) == (Leader(2, 6), {"t"})
-        assert metadata.doubtful(None) == {1}
+        assert metadata.contradicting_brokers(None) == {1}
 
     def test_is_forgotten_when_another_broker_knows_better(self, claim: Any) -> None:
         metadata = knowing({0: (2, 6)})
         metadata.learn(claim, ["t"], node_id=1, now=1)
-        metadata.learn(told({0: (2, 6)}), ["t"], node_id=2, now=2)
+        metadata.learn(response({0: (2, 6)}), ["t"], node_id=2, now=2)
         assert not metadata.in_doubt(["t"])
         metadata.learn(claim, ["t"], node_id=1, now=20)
         metadata.learn(claim, ["t"], node_id=3, now=21)
@@ -118,44 +98,44 @@ class TestWhatContradicts:
 def test_a_topic_that_was_planned_for_is_missed_by_its_id() -> None:
     metadata = Metadata()
     metadata.expect(T0, "AAAAAAAAAAAAAAAAAAAAAQ", 3)
-    metadata.learn(told({0: (1, 8)}, ANOTHER_ID), ["t"], node_id=1, now=0)
+    metadata.learn(response({0: (1, 8)}, ANOTHER_ID), ["t"], node_id=1, now=0)
     assert metadata.leader(T0) is None
     assert not metadata.is_gone(T0)
-    metadata.learn(told({0: (1, 4)}), ["t"], node_id=2, now=1)
+    metadata.learn(response({0: (1, 4)}), ["t"], node_id=2, now=1)
     assert metadata.leader(T0) == Leader(1, 4)
 
 
 def test_a_topic_made_anew_begins_with_epochs_of_its_own() -> None:
     metadata = knowing({0: (2, 6)})
     for node, now in ((1, 1), (2, 7)):
-        metadata.learn(told({0: (3, 0)}, ANOTHER_ID), ["t"], node_id=node, now=now)
+        metadata.learn(response({0: (3, 0)}, ANOTHER_ID), ["t"], node_id=node, now=now)
     assert metadata.leader(T0) == Leader(3, 0)
 
 
 def test_without_topic_ids_an_older_epoch_is_a_topic_made_anew_or_a_deposed_leader() -> None:
     metadata = knowing({0: (2, 6)}, None)
-    metadata.learn(told({0: (1, 0)}, None), ["t"], node_id=1, now=1)
+    metadata.learn(response({0: (1, 0)}, None), ["t"], node_id=1, now=1)
     assert metadata.leader(T0) == Leader(2, 6)
-    metadata.learn(told({0: (1, 0)}, None), ["t"], node_id=3, now=7)
+    metadata.learn(response({0: (1, 0)}, None), ["t"], node_id=3, now=7)
     assert metadata.leader(T0) == Leader(1, 0)
 
 
 @pytest.mark.parametrize("code", [LEADER_NOT_AVAILABLE, UNKNOWN])
 def test_a_topic_that_a_broker_cannot_tell_of_stays_known(code: int) -> None:
     metadata = knowing({0: (2, 6)})
-    metadata.learn(told({}, code=code), ["t"], node_id=1, now=1)
+    metadata.learn(response({}, code=code), ["t"], node_id=1, now=1)
     assert metadata.leader(T0) == Leader(2, 6)
 
 
 def test_a_topic_that_may_not_be_seen_is_no_longer_known() -> None:
     metadata = knowing({0: (2, 6)})
-    metadata.learn(told({}, code=NOT_AUTHORIZED), ["t"], node_id=1, now=1)
+    metadata.learn(response({}, code=NOT_AUTHORIZED), ["t"], node_id=1, now=1)
     assert metadata.topics["t"].error_code == NOT_AUTHORIZED
 
 
 def test_all_topics_are_told_where_none_is_named() -> None:
     metadata = knowing({0: (2, 6)})
-    nothing = told({0: (2, 6)})
+    nothing = response({0: (2, 6)})
     nothing.topics = []
     metadata.learn(nothing, None, node_id=1, now=1)
     assert metadata.leader(T0) == Leader(2, 6)
@@ -165,7 +145,7 @@ def test_all_topics_are_told_where_none_is_named() -> None:
 
 def test_a_broker_that_knows_no_brokers_is_not_believed() -> None:
     metadata = knowing({0: (2, 6)})
-    nothing = told({0: (2, 6)})
+    nothing = response({0: (2, 6)})
     nothing.brokers = []
     metadata.learn(nothing, ["t"], node_id=1, now=1)
     assert sorted(metadata.brokers) == [1, 2, 3]
@@ -173,11 +153,11 @@ def test_a_broker_that_knows_no_brokers_is_not_believed() -> None:
 
 @pytest.mark.parametrize("node", [1, 2])
 def test_what_a_broker_said_long_ago_bears_out_no_other(node: int) -> None:
-    """Two brokers that restart one after the other don't know the topic each for a moment."""
+    """Two brokers restart one after the other, and each does not know the topic for a moment."""
     metadata = knowing({0: (2, 6)})
-    metadata.learn(told(None), ["t"], node_id=1, now=1)
-    metadata.learn(told(None), ["t"], node_id=node, now=100)
-    metadata.learn(told(None), ["t"], node_id=2, now=101)
+    metadata.learn(response(None), ["t"], node_id=1, now=1)
+    metadata.learn(response(None), ["t"], node_id=node, now=100)
+    metadata.learn(response(None), ["t"], node_id=2, now=101)
     assert (metadata.leader(T0), metadata.is_gone(T0)) == (Leader(2, 6), False)
 
 
@@ -185,13 +165,13 @@ def test_epochs_of_partitions_that_are_there_outlive_one_that_is_gone() -> None:
     metadata = knowing({0: (2, 6)})
     metadata.expect(T1)
     for node, now in ((1, 1), (3, 7)):
-        metadata.learn(told({0: (1, 5)}), ["t"], node_id=node, now=now)
+        metadata.learn(response({0: (1, 5)}), ["t"], node_id=node, now=now)
     assert metadata.is_gone(T1)
     assert metadata.leader(T0) == Leader(2, 6)
 
 
 def test_a_topic_that_may_not_be_seen_is_no_matter_of_doubt() -> None:
     metadata = knowing({0: (2, 6)})
-    metadata.learn(told(None), ["t"], node_id=1, now=1)
-    metadata.learn(told({}, code=NOT_AUTHORIZED), ["t"], node_id=2, now=2)
+    metadata.learn(response(None), ["t"], node_id=1, now=1)
+    metadata.learn(response({}, code=NOT_AUTHORIZED), ["t"], node_id=2, now=2)
     assert not metadata.in_doubt(["t"])

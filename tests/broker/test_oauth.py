@@ -1,4 +1,4 @@
-"""Tokens from each source, kept as long as they are good, and errors that show none of them."""
+"""Tokens from each source, kept while valid, and errors that reveal none of them."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from typing import Any
 
 import pytest
 
-from pyspark_kafkalog.broker import oauth
-from pyspark_kafkalog.broker.oauth import Tokens
+from pyspark_kafkalog.broker.wire import oauth
+from pyspark_kafkalog.broker.wire.oauth import Tokens
 from pyspark_kafkalog.errors import AuthenticationError
-from pyspark_kafkalog.options.oauth import OAuthOptions
+from pyspark_kafkalog.options.security.oauth import OAuthOptions
 
 SECRET = "client-secret-c41a"
 
 
 class Endpoint(HTTPServer):
-    """Gives the answers that it is told, then the last one again, and keeps what it was asked."""
+    """Gives its answers in turn, then the last one again, and keeps the requests."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.answers: list[tuple[int, str]] = []
-        self.asked: list[tuple[str, str, str]] = []
+        self.requests: list[tuple[str, str, str]] = []
         self.location = ""
         self.url = f"http://127.0.0.1:{self.server_port}/token"
 
@@ -40,7 +40,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"])).decode()
-        self.server.asked.append((self.headers["Authorization"], self.headers["Content-Type"], body))
+        self.server.requests.append((self.headers["Authorization"], self.headers["Content-Type"], body))
         answers = self.server.answers
         status, text = answers.pop(0) if len(answers) > 1 else answers[0]
         self.send_response(status)
@@ -72,8 +72,13 @@ def _nothing_kept() -> Iterator[None]:
 
 
 def options(url: str, **changes: Any) -> OAuthOptions:
-    its = {"client_id": "id", "client_secret": SECRET, "retry_backoff_ms": 1, "retry_backoff_max_ms": 5}
-    return OAuthOptions(endpoint=url, **{**its, **changes})
+    chosen = {
+        "client_id": "id",
+        "client_secret": SECRET,
+        "retry_backoff_ms": 1,
+        "retry_backoff_max_ms": 5,
+    }
+    return OAuthOptions(endpoint=url, **{**chosen, **changes})
 
 
 def granted(token: str, **more: Any) -> tuple[int, str]:
@@ -84,7 +89,7 @@ def test_client_credentials_are_exchanged_for_a_token(endpoint: Endpoint) -> Non
     endpoint.answers = [granted("t1", expires_in=60)]
     tokens = Tokens(options(endpoint.url, scope="a b", extensions=(("logicalCluster", "x"),)))
     assert tokens.token() == "t1"
-    ((authorization, kind, body),) = endpoint.asked
+    ((authorization, kind, body),) = endpoint.requests
     assert authorization == "Basic " + base64.b64encode(f"id:{SECRET}".encode()).decode()
     assert kind == "application/x-www-form-urlencoded"
     assert body == "grant_type=client_credentials&scope=a+b"
@@ -94,21 +99,21 @@ def test_client_credentials_are_exchanged_for_a_token(endpoint: Endpoint) -> Non
 def test_id_and_secret_are_encoded_if_asked_for(endpoint: Endpoint) -> None:
     endpoint.answers = [granted("t")]
     Tokens(options(endpoint.url, client_id="i d", client_secret="s:/", urlencode_header=True)).token()
-    assert endpoint.asked[0][0] == "Basic " + base64.b64encode(b"i+d:s%3A%2F").decode()
+    assert endpoint.requests[0][0] == "Basic " + base64.b64encode(b"i+d:s%3A%2F").decode()
 
 
 def test_a_token_is_kept_for_most_of_its_life(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     endpoint.answers = [granted("t1", expires_in=100), granted("t2", expires_in=100), granted("t3")]
-    its = options(endpoint.url)
-    assert [Tokens(its).token() for _ in range(3)] == ["t1"] * 3
+    chosen = options(endpoint.url)
+    assert [Tokens(chosen).token() for _ in range(3)] == ["t1"] * 3
     now = time.time()
     monkeypatch.setattr(time, "time", lambda: now + 79)
-    assert Tokens(its).token() == "t1"
+    assert Tokens(chosen).token() == "t1"
     monkeypatch.setattr(time, "time", lambda: now + 81)
-    assert Tokens(its).token() == "t2"
+    assert Tokens(chosen).token() == "t2"
     monkeypatch.setattr(time, "time", lambda: now + 200)
-    assert [Tokens(its).token() for _ in range(2)] == ["t3"] * 2
-    assert len(endpoint.asked) == 4, "one without a lifetime is asked for each time"
+    assert [Tokens(chosen).token() for _ in range(2)] == ["t3"] * 2
+    assert len(endpoint.requests) == 4, "one without a lifetime is asked for each time"
 
 
 def test_an_endpoint_that_is_busy_is_asked_again(endpoint: Endpoint) -> None:
@@ -117,14 +122,14 @@ def test_an_endpoint_that_is_busy_is_asked_again(endpoint: Endpoint) -> None:
     endpoint.answers = [(503, SECRET)]
     with pytest.raises(AuthenticationError, match="HTTP status 503"):
         Tokens(options(endpoint.url)).token()
-    assert len(endpoint.asked) == 3 + 5
+    assert len(endpoint.requests) == 3 + 5
 
 
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
         ((401, json.dumps({"error": SECRET})), "HTTP status 401"),
-        ((200, f"<html>{SECRET}"), "the answer is no JSON"),
+        ((200, f"<html>{SECRET}"), "expected an answer in JSON"),
         ((200, json.dumps({"token": SECRET})), "the answer has no access_token"),
         ((200, json.dumps([SECRET])), "the answer has no access_token"),
         ((200, json.dumps({"access_token": 5})), "the answer has no access_token"),
@@ -134,7 +139,7 @@ def test_an_endpoint_that_gives_no_token(endpoint: Endpoint, answer: tuple[int, 
     endpoint.answers = [answer]
     with pytest.raises(AuthenticationError, match=why) as caught:
         Tokens(options(endpoint.url + f"?key={SECRET}")).token()
-    assert len(endpoint.asked) == 1
+    assert len(endpoint.requests) == 1
     assert SECRET not in str(caught.value)
     assert "kafka.sasl.oauthbearer.token.endpoint.url" in str(caught.value)
 
@@ -166,8 +171,8 @@ def test_a_redirect_is_not_followed(endpoint: Endpoint) -> None:
             endpoint.answers = [(status, "")]
             with pytest.raises(AuthenticationError, match=f"status {status}, a redirect.*origin only"):
                 Tokens(options(endpoint.url)).token()
-        assert len(endpoint.asked) == 5, "each was asked once"
-        assert other.asked == []
+        assert len(endpoint.requests) == 5, "each was asked once"
+        assert other.requests == []
     finally:
         other.shutdown()
         thread.join()
@@ -182,7 +187,7 @@ def test_no_proxy_sees_the_secret(endpoint: Endpoint, monkeypatch: pytest.Monkey
         monkeypatch.delenv("no_proxy", raising=False)
         endpoint.answers = [granted("t")]
         assert Tokens(options(endpoint.url)).token() == "t"
-        assert proxy.asked == []
+        assert proxy.requests == []
     finally:
         proxy.server_close()
 
@@ -206,7 +211,7 @@ def test_a_proxy_only_passes_tls_through(monkeypatch: pytest.MonkeyPatch) -> Non
             Tokens(options("https://idp.example/token")).token()
         thread.join()
     assert heard[0].startswith(b"CONNECT idp.example:443")
-    assert not any(b"uthorization" in asked for asked in heard)
+    assert not any(b"uthorization" in request for request in heard)
 
 
 def test_what_is_not_http_shows_nothing() -> None:
@@ -231,15 +236,15 @@ def test_what_is_not_http_shows_nothing() -> None:
 def test_a_lifetime_that_is_none(endpoint: Endpoint, lifetime: str) -> None:
     """A token is kept for a day at most, whatever the endpoint says."""
     endpoint.answers = [(200, f'{{"access_token":"t","expires_in":{lifetime}}}')]
-    its = options(endpoint.url)
-    assert Tokens(its).token() == "t"
-    assert oauth._fetched[its][1] <= time.time() + 86_400
+    chosen = options(endpoint.url)
+    assert Tokens(chosen).token() == "t"
+    assert oauth._fetched[chosen][1] <= time.time() + 86_400
 
 
 def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "token")
     begun = time.monotonic()
-    with pytest.raises(AuthenticationError, match="not a regular file"):
+    with pytest.raises(AuthenticationError, match="expected a regular file"):
         Tokens(OAuthOptions(endpoint=(tmp_path / "token").as_uri())).token()
     assert time.monotonic() - begun < 1
 
@@ -256,7 +261,7 @@ def test_only_a_regular_file_is_read(path: str) -> None:
 def test_a_file_that_holds_no_token_is_not_sent(tmp_path: Path, content: str) -> None:
     file = tmp_path / "token"
     file.write_text(content + " " * (len(content) == 1 << 20))
-    with pytest.raises(AuthenticationError, match=r"token alone|more than 1048576 bytes"):
+    with pytest.raises(AuthenticationError, match=r"nothing but a token|more than 1048576 bytes"):
         Tokens(OAuthOptions(endpoint=file.as_uri())).token()
 
 
@@ -289,10 +294,10 @@ def test_a_callable_of_the_user() -> None:
 
 
 def test_an_unsecured_token_claims_what_it_is_told() -> None:
-    its = OAuthOptions(
+    chosen = OAuthOptions(
         unsecured_claims=(("sub", "alice"), ("n", 1.5), ("groups", ("a", "b"))), unsecured_lifetime_seconds=77
     )
-    header, claims, signature = Tokens(its).token().split(".")
+    header, claims, signature = Tokens(chosen).token().split(".")
     assert signature == ""
     decoded = [json.loads(base64.urlsafe_b64decode(part + "==")) for part in (header, claims)]
     assert decoded[0] == {"alg": "none"}

@@ -1,4 +1,4 @@
-"""Brokers as a place: bounds, offsets by time and size, told as kafka-python sees them, in few requests."""
+"""Brokers as a place: bounds, offsets by time and size, equal to kafka-python's, in few requests."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 from kafka import KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as KafkaTopicPartition
 
+from pyspark_kafkalog.broker.cluster.pool import note_reached
 from pyspark_kafkalog.broker.place import Brokers
-from pyspark_kafkalog.broker.pool import note_reached
 from pyspark_kafkalog.errors import BrokerConnectionError, UnknownTopicOrPartitionError
 from pyspark_kafkalog.model import OffsetRange, StoredSize, TopicPartition, Watermarks
 from tests.broker.reading import place
@@ -33,7 +33,7 @@ def brokers(broker: Broker) -> Brokers:
 
 @pytest.fixture
 def topic(broker: Broker) -> str:
-    """One of three partitions."""
+    """A topic with three partitions."""
     name = f"place-{uuid.uuid4().hex[:12]}"
     broker.create_topic(name, 3)
     return name

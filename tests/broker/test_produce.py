@@ -14,10 +14,9 @@ import pytest
 from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.partitioner.default import murmur2
 
-from pyspark_kafkalog.broker import produce as produce_module
-from pyspark_kafkalog.broker import produce_ids
-from pyspark_kafkalog.broker.cluster import Cluster
-from pyspark_kafkalog.broker.produce_state import PartitionResult
+from pyspark_kafkalog.broker.cluster.cluster import Cluster
+from pyspark_kafkalog.broker.produce import ids as produce_ids
+from pyspark_kafkalog.broker.produce import producer as produce_module
 from pyspark_kafkalog.codec.encode import encode
 from pyspark_kafkalog.codec.walk import walk
 from pyspark_kafkalog.errors import (
@@ -26,7 +25,7 @@ from pyspark_kafkalog.errors import (
     RecordTooLargeError,
     UnknownTopicOrPartitionError,
 )
-from pyspark_kafkalog.model import TopicPartition
+from pyspark_kafkalog.model import PartitionResult, TopicPartition
 from tests.broker.producing import (
     Record,
     connected,
@@ -56,14 +55,14 @@ def cluster(broker: Broker) -> Cluster:
 
 @pytest.fixture
 def topic(broker: Broker) -> str:
-    """One of three partitions."""
+    """A topic with three partitions."""
     name = unused_topic()
     broker.create_topic(name, 3)
     return name
 
 
 def all_kinds(count: int) -> pa.RecordBatch:
-    """Rows with and without keys, values, headers, timestamps, and for partitions of three."""
+    """Rows with and without keys, values, headers and timestamps, for three partitions."""
     chance = random.Random(1)
     some = [{"key": "h", "value": b"x"}, {"key": "h", "value": None}, {"key": "", "value": b""}]
     return rows(
@@ -78,7 +77,7 @@ def all_kinds(count: int) -> pa.RecordBatch:
 
 
 def as_records(batch: pa.RecordBatch) -> list[tuple[Any, ...]]:
-    """What a consumer is to get, without offsets, partition by partition."""
+    """What a consumer should get, without offsets, by partition."""
     found = [
         (
             row["partition"],
@@ -134,7 +133,7 @@ def test_a_topic_in_an_old_format_takes_no_idempotent_writes(old_broker: OldBrok
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)
 def test_brokers_store_our_bytes(broker: Broker, cluster: Cluster, topic: str, compression: str) -> None:
-    """Theirs would have other checksums: to compress records anew is the dearest thing a broker can do."""
+    """Recompressed batches would have other checksums, and cost a broker more than anything else."""
     sent: list[np.ndarray] = []
     with sink_of(cluster, compression=compression, batch_size=1000) as sink:
         for batch in (numbered(1000), numbered(1000, 1000)):
@@ -258,7 +257,7 @@ def test_a_record_too_large_is_refused_before_any_is_sent(
     topic = unused_topic()
     broker.create_topic(topic, configs=configs)
     batch = rows(value=["fits", "x" * 4000])
-    with pytest.raises(RecordTooLargeError, match=rf"over {limit}.*{topic}-0.*Raise"):
+    with pytest.raises(RecordTooLargeError, match=rf"exceeds {limit}.*{topic}-0.*Raise"):
         produce(cluster, topic, [batch], **options)
     assert values_of(broker.bootstrap, topic) == []
     produce(cluster, topic, [batch], compression="zstd", **options)
@@ -278,7 +277,7 @@ def test_a_limit_that_was_lowered_behind_our_back(broker: Broker, cluster: Clust
 
 
 def test_a_quota_is_heeded(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
-    """The broker lets 1 MB pass, the bytes of ten seconds. From then on it pauses after each request."""
+    """The broker lets 1 MB pass, the quota of ten seconds, and then throttles after each request."""
     topic = unused_topic()
     broker.create_topic(topic)
     at = ["--bootstrap-server", broker.bootstrap, "--entity-type", "clients", "--entity-name", topic]
@@ -307,8 +306,8 @@ def test_rows_may_name_a_partition_that_has_just_come(
         (0, b"third"),
         (2, b"second"),
     ]
-    monkeypatch.setattr(produce_module, "_APPEARS_WITHIN", 0.3)
-    with pytest.raises(InvalidRecordError, match=r"partition 3 of .*, which has 3"):
+    monkeypatch.setattr(produce_module, "_CREATION_TIMEOUT", 0.3)
+    with pytest.raises(InvalidRecordError, match=r"partition 3, but topic .* has 3"):
         produce(cluster, topic, [rows(value=["x"], partition=pa.array([3], pa.int32()))])
 
 

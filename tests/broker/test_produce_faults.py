@@ -1,4 +1,4 @@
-"""Brokers that die, leaders that move, connections that break: every row is written, once if idempotent."""
+"""Brokers die, leaders move, connections break: every row is written, once if idempotent."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ from typing import Any
 
 import pytest
 
-from pyspark_kafkalog.broker import produce
-from pyspark_kafkalog.broker.cluster import Cluster
-from pyspark_kafkalog.broker.produce_state import PartitionResult
+from pyspark_kafkalog.broker.cluster.cluster import Cluster
+from pyspark_kafkalog.broker.produce import producer as produce
 from pyspark_kafkalog.errors import BrokerError
-from pyspark_kafkalog.model import TopicPartition
-from pyspark_kafkalog.transfer.writing import write_rows
+from pyspark_kafkalog.model import PartitionResult, TopicPartition
+from pyspark_kafkalog.writing.rows import write_rows
 from tests.broker.producing import (
     connected,
     consume,
@@ -33,7 +32,7 @@ from tests.broker.producing import (
 from tests.broker.producing import (
     produce as produce_rows,
 )
-from tests.kafka import Broker, new_cluster_id
+from tests.kafka import Broker, new_id
 from tests.kafka_cluster import Cluster as Brokers
 from tests.kafka_proxy import PRODUCE, Fault, cut, delay, repeat, reset, send_twice, swallow
 
@@ -45,14 +44,14 @@ COUNT = STEPS * ROWS_A_STEP
 
 @pytest.fixture(autouse=True)
 def small_requests(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many of them, so that each fault meets some in flight."""
-    monkeypatch.setattr(produce, "_WORTH_SENDING", 1)
+    """Many requests, so that each fault hits some in flight."""
+    monkeypatch.setattr(produce, "_MIN_SEND_BYTES", 1)
 
 
 def produce_in_steps(
     cluster: Cluster, topic: str, before: Mapping[int, Callable[[], Any]], **options: Any
 ) -> dict[TopicPartition, PartitionResult]:
-    """Write COUNT rows, doing things before some of the steps."""
+    """Write COUNT rows, with actions before some of the steps."""
     with sink_of(cluster, batch_size=2000, max_request_size=10_000, **options) as sink:
         router = router_to(sink, topic, batch_size=2000)
         for step in range(STEPS):
@@ -66,9 +65,9 @@ def check_once_and_in_order(bootstrap: str, topic: str, results: dict[TopicParti
     for record in consume(bootstrap, topic):
         values.setdefault(record.partition, []).append(record.value or b"")
     assert sorted(chain.from_iterable(values.values())) == digits(COUNT)
-    assert all(its == sorted(its) for its in values.values())
+    assert all(written == sorted(written) for written in values.values())
     assert {p.partition: result.records for p, result in results.items()} == {
-        partition: len(its) for partition, its in values.items()
+        partition: len(written) for partition, written in values.items()
     }
 
 
@@ -128,7 +127,7 @@ def test_too_few_replicas_in_sync(cluster: Brokers) -> None:
 
 
 def test_the_active_controller_is_paused(cluster: Brokers) -> None:
-    """A broker that was just started must ask it for producer ids; another has some left."""
+    """A broker that has just started must ask the controller for producer ids; others have some left."""
     topic = unused_topic()
     cluster.create_topic(topic)
     controller = cluster.active_controller()
@@ -213,7 +212,7 @@ def test_a_network_that_is_dead_for_a_while(cluster: Brokers) -> None:
 
 @pytest.mark.parametrize("same_cluster_id", [False, True], ids=["another id", "the same id"])
 def test_a_cluster_that_is_set_up_anew(new_broker: Callable[..., Broker], same_cluster_id: bool) -> None:
-    """Producer ids begin at 0 again, and nobody's records are taken for a repetition of somebody else's."""
+    """Producer ids begin at 0 again, and no records are taken for duplicates of another producer's."""
     broker = new_broker()
     broker.start()
     topic = unused_topic()
@@ -221,7 +220,7 @@ def test_a_cluster_that_is_set_up_anew(new_broker: Callable[..., Broker], same_c
     workers = [connected(broker.bootstrap, client_id=f"worker-{number}") for number in range(2)]
     produce_rows(workers[0], topic, [numbered(10)])
     broker.stop(kill=True)
-    broker.format(broker.cluster_id if same_cluster_id else new_cluster_id())
+    broker.format(broker.cluster_id if same_cluster_id else new_id())
     broker.start()
     other = unused_topic()
     for name in (other, topic):
@@ -239,12 +238,12 @@ def test_a_cluster_that_is_set_up_anew_during_a_write(new_broker: Callable[..., 
 
     def replace() -> None:
         broker.stop(kill=True)
-        broker.format(new_cluster_id())
+        broker.format(new_id())
         broker.start()
         broker.create_topic(topic)
 
     was = broker.cluster_id
-    with pytest.raises(BrokerError, match=f"its id was {was}, and is (?!{was})"):
+    with pytest.raises(BrokerError, match=f"expected cluster id {was}, got (?!{was})"):
         produce_in_steps(connected(broker.bootstrap), topic, {10: replace})
     assert values_of(broker.bootstrap, topic) == []
     results = produce_in_steps(connected(broker.bootstrap), topic, {})
@@ -297,18 +296,18 @@ def test_delivery_ends_in_time_where_a_broker_hangs(new_broker: Callable[..., Br
 def test_delivery_ends_in_time_on_a_dead_network(
     cluster: Brokers, size: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Nothing comes back, and of large requests not even all gets into the sockets' buffers."""
+    """No response comes, and large requests do not even fit into the sockets' buffers."""
     topic = unused_topic()
     cluster.create_topic(topic)
     options = {"request_timeout_ms": 1000, "delivery_timeout_ms": 3000}
     ours = connected(cluster.proxied_bootstrap, request_timeout_ms=1000, send_buffer_bytes=1 << 16)
     caplog.set_level(logging.DEBUG, "pyspark_kafkalog")
-    with sink_of(ours) as sink:  # a leader that does not know yet that it leads may refuse the first request
+    with sink_of(ours) as sink:  # a leader that does not know its role yet may refuse the first request
         write_rows([numbered(1)], router_to(sink, topic), sink)
         sink.finish()
     with sink_of(ours, batch_size=1 << 20, max_in_flight=20, **options) as sink:
         router = router_to(sink, topic)
-        for count in (2, 3, 4):  # from the first answer on, requests are sent one behind the other
+        for count in (2, 3, 4):  # after the first response, requests are pipelined
             write_rows([numbered(1, size=size)], router, sink)
             while len(values_of(cluster.bootstrap, topic)) < count:
                 time.sleep(0.1)
@@ -329,13 +328,13 @@ def test_no_answer_to_any_request(cluster: Brokers) -> None:
         proxy.strike(PRODUCE, swallow, times=1000)
     options = {"request_timeout_ms": 1000, "delivery_timeout_ms": 3000}
     begun = time.monotonic()
-    with pytest.raises(BrokerError, match=r"delivery\.timeout\.ms = 3000.*no answer"):
+    with pytest.raises(BrokerError, match=r"delivery\.timeout\.ms = 3000.*no response"):
         produce_in_steps(connected(cluster.proxied_bootstrap, request_timeout_ms=1000), topic, {}, **options)
     assert time.monotonic() - begun < 6
 
 
 def test_slow_rows_are_no_slow_broker(cluster: Brokers, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(produce, "_WORTH_SENDING", 1 << 20)
+    monkeypatch.setattr(produce, "_MIN_SEND_BYTES", 1 << 20)
     topic = unused_topic()
     cluster.create_topic(topic)
     options = {"request_timeout_ms": 1000, "delivery_timeout_ms": 1000}

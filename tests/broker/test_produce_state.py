@@ -1,4 +1,4 @@
-"""Which requests a producer sends and what it makes of the answers: by example, and against a model."""
+"""Which requests a producer sends, and how it handles responses: by example, and against a model."""
 
 from __future__ import annotations
 
@@ -18,15 +18,9 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from pyspark_kafkalog.broker.produce_state import (
-    Answer,
-    PartitionResult,
-    ProduceLimits,
-    ProduceState,
-    Request,
-)
+from pyspark_kafkalog.broker.produce.state import Answer, ProduceLimits, ProduceState, Request
 from pyspark_kafkalog.errors import AuthorizationError, KafkaLogError, RecordTooLargeError
-from pyspark_kafkalog.model import TopicPartition
+from pyspark_kafkalog.model import PartitionResult, TopicPartition
 
 A, B, C = (TopicPartition("t", number) for number in range(3))
 OK, TIMED_OUT, NOT_LEADER, TOO_LARGE, NOT_ENOUGH, NOT_ENOUGH_AFTER = 0, 7, 6, 10, 19, 20
@@ -38,7 +32,7 @@ def batch(text: str, records: int = 1) -> tuple[memoryview, int]:
 
 
 def producer(leaders: dict[TopicPartition, int] | None = None, **limits: Any) -> ProduceState:
-    """One with the batches a1 to a4, b1 to b3, c1."""
+    """A producer with the batches a1 to a4, b1 to b3, c1."""
     state = ProduceState(ProduceLimits(**limits))
     state.append(A, [batch(f"a{i}") for i in range(1, 5)], 0.0)
     state.append(B, [batch(f"b{i}") for i in range(1, 4)], 0.0)
@@ -61,7 +55,7 @@ def sent(state: ProduceState, now: float = 0.0) -> list[list[str]]:
 
 
 def answer(state: ProduceState, now: float = 0.0, node: int = 1, **codes: int) -> None:
-    """Answer the oldest request: OK, but for the partitions ``a``, ``b``, ``c`` that are given."""
+    """Answer the oldest request: success, except for error codes given as ``a``, ``b``, ``c``."""
     answers = {p: Answer(codes.get(name, OK)) for name, p in (("a", A), ("b", B), ("c", C))}
     state.answered(node, answers, now)
 
@@ -205,7 +199,7 @@ def test_look_ups_that_find_no_leader_back_off_and_ever_more() -> None:
         assert state.leaderless(now) == [C]
     state.set_leaders({C: 1})
     assert sent(state, now) == [["c1"]]
-    with pytest.raises(KafkaLogError, match="no answer came"):
+    with pytest.raises(KafkaLogError, match="no response came"):
         state.check_expired(1000.0)
 
 
@@ -299,7 +293,7 @@ def test_a_single_record_that_is_too_large_is_helped_by_no_other_batch_size() ->
 def test_a_partition_without_an_answer_is_an_error() -> None:
     state = producer()
     sent(state)
-    with pytest.raises(KafkaLogError, match=r"not for one of its partitions.*t-1"):
+    with pytest.raises(KafkaLogError, match=r"lacks a partition of its request.*t-1"):
         state.answered(1, {A: Answer(OK), C: Answer(OK)}, 0.0)
 
 
@@ -344,16 +338,16 @@ def test_nothing_waits_once_all_is_done() -> None:
     state.check_expired(1e9)
 
 
-# The model: brokers as Kafka's ReplicaManager and ProducerStateManager see producers, on a network that
-# loses connections, and processes what it was sent before or after that, or never.
+# The model: brokers like Kafka's ReplicaManager and ProducerStateManager, on a network that
+# loses connections, and delivers what was sent before or after that, or never.
 
 CACHED_BATCHES = 5
-"""The batches of a producer that a broker knows again (ProducerStateEntry.NUM_BATCHES_TO_RETAIN)."""
+"""How many batches of a producer a broker recognizes (ProducerStateEntry.NUM_BATCHES_TO_RETAIN)."""
 
 
 @dataclass
 class Sent:
-    """A batch as it was put on the wire: the bytes are its name."""
+    """A batch as sent: the bytes are its name."""
 
     partition: TopicPartition
     name: bytes
@@ -373,7 +367,7 @@ class ModelCluster:
         self.idempotent = idempotent
         self.partitions = {partition: ModelPartition(partition.partition % 2) for partition in partitions}
         self.fault = OK
-        """What the next batch is answered, whether or not it is appended."""
+        """The error code for the next batch, whether or not it is appended."""
 
     def append(self, node: int, sent: Sent) -> Answer:
         partition = self.partitions[sent.partition]
@@ -386,7 +380,7 @@ class ModelCluster:
             for number, offset in partition.known:
                 if number == sent.number:
                     return Answer(fault, offset)
-            # A broker that knows nothing of the producer takes any number.
+            # A broker that does not know the producer accepts any number.
             if partition.known and partition.known[-1][0] + 1 != sent.number:
                 return Answer(OUT_OF_ORDER)
         partition.known.append((sent.number, len(partition.log)))
@@ -408,10 +402,10 @@ class ProducerAndBrokers(RuleBasedStateMachine):
         self.appended: defaultdict[TopicPartition, list[bytes]] = defaultdict(list)
         self.cluster = ModelCluster(PARTITIONS, idempotent=self.idempotent)
         self.requests: defaultdict[int, deque[list[Sent]]] = defaultdict(deque)
-        """Sent by the connection that is open now, and not processed yet."""
+        """Sent on the open connection, and not processed yet."""
         self.answers: defaultdict[int, deque[dict[TopicPartition, Answer]]] = defaultdict(deque)
         self.orphans: list[tuple[int, deque[list[Sent]]]] = []
-        """What brokers have received by connections that are gone, and will process in time."""
+        """What brokers have received on closed connections, and will process later."""
 
     @initialize(in_flight=st.integers(1, 5), request_size=st.sampled_from([1, 12, 1000]))
     def begin(self, in_flight: int, request_size: int) -> None:

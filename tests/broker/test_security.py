@@ -1,4 +1,4 @@
-"""Security options as TLS and the SASL mechanisms get them, and connections that live on under them."""
+"""Security options as passed to TLS and the SASL mechanisms, and connections that outlive sessions."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 from kafka.protocol.metadata import MetadataRequest
 
-from pyspark_kafkalog.broker.connection import Connection
-from pyspark_kafkalog.broker.security import sasl_configs, tls_context
-from pyspark_kafkalog.broker.sockets import Address
+from pyspark_kafkalog.broker.wire.connection import Connection
+from pyspark_kafkalog.broker.wire.sockets import Address
+from pyspark_kafkalog.broker.wire.tls import sasl_configs, tls_context
 from pyspark_kafkalog.errors import BrokerConnectionError, BrokerError, OptionError
 from pyspark_kafkalog.options.brokers import ConnectionOptions
-from pyspark_kafkalog.options.security import KerberosOptions, SecurityOptions
-from pyspark_kafkalog.options.tls import TlsOptions
+from pyspark_kafkalog.options.security.protocol import KerberosOptions, SecurityOptions
+from pyspark_kafkalog.options.security.tls import TlsOptions
 from tests.broker.fake_broker import FakeBroker
 from tests.kafka import Broker, Listener
 from tests.kafka_certificates import Certificates
@@ -33,7 +33,7 @@ WRONG = "wrong-pass-5e0c"
 
 @pytest.mark.broker
 def test_large_answers_through_tls(secure_broker: SecureBroker) -> None:
-    """More than a TLS record, and several requests on the way at once."""
+    """More than a TLS record, and several requests in flight."""
     for number in range(5):
         secure_broker.make_topic(f"wide-{number}-{'x' * 100}", 100)
     tls = TlsOptions(truststore_certificates=secure_broker.certificates.authority)
@@ -53,7 +53,7 @@ def test_large_answers_through_tls(secure_broker: SecureBroker) -> None:
 
 @pytest.mark.broker
 def test_a_session_is_renewed_before_it_ends(tmp_path: Path) -> None:
-    """Brokers close a connection whose session has ended at its next request (KIP-368)."""
+    """Brokers close a connection at the first request after its session has ended (KIP-368)."""
     (port,) = free_ports(1)
     jaas = f'org.apache.kafka.common.security.plain.PlainLoginModule required user_{USER}="{PASSWORD}";'
     broker = Broker(
@@ -72,10 +72,10 @@ def test_a_session_is_renewed_before_it_ends(tmp_path: Path) -> None:
         connection = Connection.open(Address("127.0.0.1", port), options)
         request = MetadataRequest(topics=[], allow_auto_topic_creation=False)
         deadline = time.monotonic() + 5
-        asked = answered = 0
-        while time.monotonic() < deadline:  # with two in flight all the time
+        sent = answered = 0
+        while time.monotonic() < deadline:  # always with two in flight
             connection.send(request)
-            asked += 1
+            sent += 1
             if connection.in_flight > 2:
                 assert connection.receive().topics == []
                 answered += 1
@@ -83,7 +83,7 @@ def test_a_session_is_renewed_before_it_ends(tmp_path: Path) -> None:
         for _ in range(connection.in_flight):
             connection.receive()
             answered += 1
-        assert asked == answered
+        assert sent == answered
         connection.close()
     finally:
         broker.stop(kill=True)
@@ -126,7 +126,7 @@ def test_certificates_and_keys_that_cannot_be_used(change: dict[str, str]) -> No
     tls = TlsOptions(
         keystore_certificate_chain=CERTIFICATES.client_chain, keystore_key=CERTIFICATES.client_key
     )
-    with pytest.raises(OptionError, match=r"kafka\.ssl\.(key|trust)store\.\* give cannot be used") as caught:
+    with pytest.raises(OptionError, match=r"kafka\.ssl\.(key|trust)store\.\* cannot be used") as caught:
         tls_context(SecurityOptions("SSL", tls=replace(tls, **change)))
     for secret in (WRONG, CERTIFICATES.client_key.splitlines()[1]):
         assert secret not in str(caught.value)
@@ -147,7 +147,7 @@ def test_versions_of_tls() -> None:
 @pytest.mark.skipif(ssl.OPENSSL_VERSION_INFO < (3,), reason="older ones have other security levels")
 def test_versions_of_tls_that_this_machine_does_not_offer() -> None:
     security = SecurityOptions("SSL", tls=TlsOptions(minimum_version="TLSv1", maximum_version="TLSv1"))
-    broker = FakeBroker(lambda asked: None)
+    broker = FakeBroker(lambda received: None)
     with pytest.raises(BrokerError, match=r"name TLSv1\.2 or TLSv1\.3") as caught:
         Connection.open(Address.parse(broker.address), ConnectionOptions(("b:1",)), tls=tls_context(security))
     assert not isinstance(caught.value, BrokerConnectionError)

@@ -1,4 +1,4 @@
-"""Links that are slow, stand still or end in the middle of an answer: what has come of it is not lost."""
+"""Links that are slow, stall or break inside a response: what has arrived is not lost."""
 
 from __future__ import annotations
 
@@ -10,18 +10,21 @@ from dataclasses import replace
 import pytest
 from kafka.protocol.metadata import MetadataRequest
 
-from pyspark_kafkalog.broker.cluster import Cluster
-from pyspark_kafkalog.broker.connection import Connection
-from pyspark_kafkalog.broker.fetch import fetch
-from pyspark_kafkalog.broker.sockets import Address
+from pyspark_kafkalog.broker.cluster.cluster import Cluster
+from pyspark_kafkalog.broker.fetch.fetcher import fetch
+from pyspark_kafkalog.broker.wire.connection import Connection
+from pyspark_kafkalog.broker.wire.deadline import Deadline
+from pyspark_kafkalog.broker.wire.sockets import Address
 from pyspark_kafkalog.codec.walk import walk
 from pyspark_kafkalog.errors import BrokerConnectionError, KafkaLogError
 from pyspark_kafkalog.model import OffsetRange
 from pyspark_kafkalog.options.brokers import ConnectionOptions, FetchOptions
-from tests.broker.fake_broker import Asked, FakeBroker, metadata, serving
+from tests.broker.fake_broker import FakeBroker, Received, metadata, serving
 from tests.broker.test_fetch_scripted import PARTITION, Script, Wish, played
 from tests.kafka_proxy import FETCH, METADATA, Fault, Proxy, cut, reset, trickle, vanish
 from tests.log.partitions import batch
+
+pytestmark = pytest.mark.slow
 
 RECORDS = list(range(0, 320, 10))
 CONNECTION = ConnectionOptions(
@@ -41,7 +44,7 @@ def proxied(broker: FakeBroker) -> Iterator[Proxy]:
 
 
 class Link:
-    """A log of 32 batches behind a link, by default of 780 kB, and what of it a fetch of all reads."""
+    """A log of 32 batches behind a link, by default 780 kB, and a fetch of all of it."""
 
     def __init__(self, fault: Fault, *, times: int = FOR_EVER, value_size: int = 2_430) -> None:
         log = [batch(offset, size=value_size) for offset in RECORDS]
@@ -52,7 +55,7 @@ class Link:
         self.sent = 0
 
     def _says(self, wish: Wish) -> dict[str, object]:
-        """As brokers do: whole batches first, then what fits."""
+        """Like brokers: at least one whole batch, then whatever fits."""
         records = b"".join(self.script.log[wish.offset // 10 :])[: max(wish.max_bytes, self.batch)]
         return {"records": records, "high_watermark": 320, "last_stable_offset": 320}
 
@@ -61,9 +64,9 @@ class Link:
             self.script.address = proxy.address
             proxy.strike(FETCH, self._fault, times=self._times)
             cluster = Cluster(replace(connection, bootstrap_servers=(proxy.address,)))
-            its = FetchOptions(**{"poll_timeout_ms": 5_000, "fetch_max_wait_ms": 0, **options})
+            fetch_options = FetchOptions(**{"poll_timeout_ms": 5_000, "fetch_max_wait_ms": 0, **options})
             try:
-                pieces = fetch(cluster, its, PARTITION, OffsetRange(0, 320), read_committed=False)
+                pieces = fetch(cluster, fetch_options, PARTITION, OffsetRange(0, 320), read_committed=False)
                 return [offset for piece in pieces for offset in walk(piece.buffer).base_offset.tolist()]
             finally:
                 cluster.close()
@@ -71,7 +74,7 @@ class Link:
 
 
 def test_a_slow_link_brings_all_of_a_log_and_none_of_it_twice() -> None:
-    """200 kB/s, where an answer with all of the log takes ten times request.timeout.ms."""
+    """At 200 kB/s a response with the whole log takes ten times request.timeout.ms."""
     link = Link(trickle(200_000))
     assert link.read() == RECORDS
     assert link.sent < 1.02 * link.size
@@ -100,7 +103,7 @@ def test_an_answer_that_ends_half_way_is_used_as_far_as_it_came(end: object, at:
     assert link.read() == RECORDS
     offsets = [wish.offset for wish in link.script.wishes]
     came = at // link.batch * 10  # the header and the sizes are such that it makes no batch less
-    if end is reset:  # a reset may overtake what came before it
+    if end is reset:  # a reset may overtake the data before it
         assert offsets[1] <= came
     else:
         assert offsets[1] == came
@@ -110,9 +113,9 @@ def test_an_answer_that_ends_half_way_is_used_as_far_as_it_came(end: object, at:
 def test_less_is_asked_for_on_a_slow_link_and_more_when_it_has_recovered() -> None:
     link = Link(trickle(500_000), times=4)
     assert link.read(max_partition_fetch_bytes=200_000) == RECORDS
-    asked = [wish.max_bytes for wish in link.script.wishes]
-    assert asked[0] == 200_000
-    assert min(asked) < 200_000
+    sizes = [wish.max_bytes for wish in link.script.wishes]
+    assert sizes[0] == 200_000
+    assert min(sizes) < 200_000
 
 
 def test_a_link_on_which_no_batch_comes_in_time_is_given_up_with_what_came_of_it() -> None:
@@ -120,7 +123,7 @@ def test_a_link_on_which_no_batch_comes_in_time_is_given_up_with_what_came_of_it
     began = time.monotonic()
     with pytest.raises(
         KafkaLogError,
-        match=r"pollTimeoutMs = 1000.*The last trouble: Only \d+\.\d of 782.5 kB of an answer came"
+        match=r"pollTimeoutMs = 1000.*Last error: Only \d+\.\d of 782.5 kB of a response arrived"
         r" within 1000 ms",
     ):
         link.read(poll_timeout_ms=1_000)
@@ -130,13 +133,15 @@ def test_a_link_on_which_no_batch_comes_in_time_is_given_up_with_what_came_of_it
 def test_a_peer_that_is_gone_in_the_middle_of_an_answer_is_not_waited_for_any_longer() -> None:
     link = Link(vanish(10_000))
     began = time.monotonic()
-    with pytest.raises(KafkaLogError, match=r"10\.0 of 782.5 kB of an answer came, then nothing for 400 ms"):
+    with pytest.raises(
+        KafkaLogError, match=r"10\.0 of 782.5 kB of a response arrived, then nothing for 400 ms"
+    ):
         link.read(poll_timeout_ms=1_000)
     assert time.monotonic() - began < 5
 
 
-def large_metadata(asked: Asked) -> bytes:
-    return metadata(asked, cluster_id="c" * 30_000)
+def large_metadata(received: Received) -> bytes:
+    return metadata(received, cluster_id="c" * 30_000)
 
 
 def test_an_answer_of_the_control_plane_may_be_slow() -> None:
@@ -148,7 +153,7 @@ def test_an_answer_of_the_control_plane_may_be_slow() -> None:
         assert len(connection.call(request).cluster_id) == 30_000
         proxy.strike(METADATA, trickle(15_000, at_once=1_000))
         with pytest.raises(BrokerConnectionError, match=r"Only 1\d\.\d of 30\.0 kB .* within \d+ ms"):
-            connection.call(request, timeout=1)
+            connection.call(request, deadline=Deadline.after(1))
         connection = Connection.open(Address.parse(proxy.address), options)
         proxy.strike(METADATA, trickle(1_000, at_once=100))
         with pytest.raises(BrokerConnectionError, match=r"Only [34]\.\d of 30\.0 kB .* within 4000 ms"):

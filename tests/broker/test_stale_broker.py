@@ -1,4 +1,4 @@
-"""A broker that is cut off from the others, and answers: what it tells leads nowhere, so another is asked."""
+"""A broker that is cut off from the others and answers: its metadata leads nowhere, so another is asked."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ DEAD = 3
 STALE = Belief(leader=DEAD, epoch=5)
 LEADER = Belief(leader=2, epoch=6)
 NO_EPOCHS = {18: (0, 3), 3: (0, 6), 1: (4, 8), 2: (1, 3)}
-"""As of brokers before Kafka 2.1."""
+"""Versions of brokers before Kafka 2.1."""
 
 
 @pytest.fixture(params=[None, NO_EPOCHS], ids=["epochs", "no epochs"])
 def place(request: pytest.FixtureRequest) -> Iterator[Brokers]:
-    """Of broker 1, the only one that it is connected to."""
+    """The metadata of broker 1, the only one connected."""
     versions = {"versions": request.param} if request.param else {}
-    cluster = ScriptedCluster({1: STALE, 2: LEADER}, **versions, dead={DEAD: ("127.0.0.1", 1)})
+    cluster = ScriptedCluster({1: STALE, 2: LEADER}, **versions, dead={DEAD: "127.0.0.1:1"})
     with playing(cluster):
         options = ConnectionOptions(
             (cluster.brokers[1].address,),
@@ -32,9 +32,9 @@ def place(request: pytest.FixtureRequest) -> Iterator[Brokers]:
             retry_backoff_max_ms=50,
             reconnect_backoff_ms=5,
         )
-        its = Brokers(options, FetchOptions(poll_timeout_ms=1_500, num_retries=1))
-        assert its.topics(["t"]) == {"t": (0,)}
-        yield its
+        place = Brokers(options, FetchOptions(poll_timeout_ms=1_500, num_retries=1))
+        assert place.topics(["t"]) == {"t": (0,)}
+        yield place
 
 
 def test_bounds_are_looked_up(place: Brokers) -> None:

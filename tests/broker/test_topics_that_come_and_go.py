@@ -1,4 +1,4 @@
-"""Topics of others that come and go hold up nobody; those of a query do so no longer than one of them."""
+"""Other users' topics that come and go delay nobody; a query's own delay it no longer than one of them."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
-from kafka.protocol.metadata import MetadataRequest, MetadataResponse
+from kafka.protocol.metadata import MetadataRequest
 
-from pyspark_kafkalog.broker import metadata
-from pyspark_kafkalog.broker.cluster import Cluster
+from pyspark_kafkalog.broker.cluster import metadata
+from pyspark_kafkalog.broker.cluster.cluster import Cluster
 from pyspark_kafkalog.broker.place import Brokers
 from pyspark_kafkalog.model import Seen, TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions, FetchOptions
-from tests.broker.fake_broker import METADATA, Asked, framed, serving
+from tests.broker.fake_broker import METADATA, Received, encoded, metadata_response, serving, topic_metadata
+
+pytestmark = pytest.mark.slow
 
 UNKNOWN_TOPIC = 3
 
@@ -24,35 +26,16 @@ UNKNOWN_TOPIC = 3
 def having(names: Callable[[], set[str]]) -> Iterator[Cluster]:
     """A cluster of one broker with a topic of one partition for each of ``names``."""
 
-    def answer(asked: Asked) -> bytes:
-        request = MetadataRequest.decode(asked.frame, version=asked.version, header=True)
+    def answer(received: Received) -> bytes:
+        request = MetadataRequest.decode(received.frame, version=received.version, header=True)
         there = names()
-        kind = MetadataResponse.MetadataResponseTopic
-        partition = kind.MetadataResponsePartition(
-            error_code=0,
-            partition_index=0,
-            leader_id=1,
-            leader_epoch=0,
-            replica_nodes=[1],
-            isr_nodes=[1],
-            offline_replicas=[],
-        )
         topics = [
-            kind(
-                error_code=0 if name in there else UNKNOWN_TOPIC,
-                name=name,
-                topic_id=uuid.uuid5(uuid.NAMESPACE_DNS, name) if name in there else None,
-                is_internal=False,
-                partitions=[partition] if name in there else [],
-            )
+            topic_metadata(name, {0: (1, 0)}, topic_id=uuid.uuid5(uuid.NAMESPACE_DNS, name))
+            if name in there
+            else topic_metadata(name, {}, error_code=UNKNOWN_TOPIC)
             for name in (there if request.topics is None else [topic.name for topic in request.topics])
         ]
-        host, _, port = broker.address.partition(":")
-        its = MetadataResponse.MetadataResponseBroker(node_id=1, host=host, port=int(port), rack=None)
-        response = MetadataResponse(
-            throttle_time_ms=0, brokers=[its], cluster_id="c", controller_id=1, topics=topics
-        )
-        return framed(asked.correlation_id, bytes(response.encode(version=asked.version)), flexible=True)
+        return encoded(received, metadata_response({1: broker.address}, topics))
 
     with serving(answer, {18: (0, 3), METADATA: (9, 12)}) as broker:
         options = ConnectionOptions(
@@ -66,9 +49,12 @@ def test_a_place_waits_for_brokers_to_agree_as_long_as_it_does_for_records(
 ) -> None:
     """Longer than request.timeout.ms for each attempt, as other brokers may be down."""
     monkeypatch.setattr(metadata, "PROVEN_AFTER", 4.0)
-    with having(set) as its:
+    with having(set) as cluster:
         impatient = ConnectionOptions(
-            its.options.bootstrap_servers, request_timeout_ms=300, retry_backoff_ms=5, retry_backoff_max_ms=50
+            cluster.options.bootstrap_servers,
+            request_timeout_ms=300,
+            retry_backoff_ms=5,
+            retry_backoff_max_ms=50,
         )
         place = Brokers(impatient, FetchOptions(poll_timeout_ms=20_000))
         place.expect(TopicPartition("t", 0), Seen("an id"))
@@ -76,22 +62,22 @@ def test_a_place_waits_for_brokers_to_agree_as_long_as_it_does_for_records(
 
 
 def churning() -> set[str]:
-    """Every 0.2 seconds one goes and another comes."""
+    """Every 0.2 seconds one topic goes and another comes."""
     now = int(time.monotonic() * 5)
     return {"t", f"x{now}", f"x{now + 1}", f"x{now + 2}"}
 
 
 def test_those_of_others_hold_up_no_list(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata, "PROVEN_AFTER", 0.5)
-    with having(churning) as its:
+    with having(churning) as cluster:
         begun = time.monotonic()
         while time.monotonic() < begun + 3:
             listed = time.monotonic()
-            assert its.topics()["t"] == (0,)
-            assert its.topic_ids(["t"])
+            assert cluster.topics()["t"] == (0,)
+            assert cluster.topic_ids(["t"])
             assert time.monotonic() - listed < 0.4
             time.sleep(0.05)
-        assert len(its.topics()) < 10, "what is gone is forgotten"
+        assert len(cluster.topics()) < 10, "what is gone is forgotten"
 
 
 def test_one_after_the_other_is_found_to_be_gone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,9 +87,9 @@ def test_one_after_the_other_is_found_to_be_gone(monkeypatch: pytest.MonkeyPatch
     def fewer() -> set[str]:
         return {f"x{number}" for number in range(int((time.monotonic() - begun) * 5), 50)}
 
-    with having(fewer) as its:
-        names = sorted(its.topics())
+    with having(fewer) as cluster:
+        names = sorted(cluster.topics())
         for _ in range(3):
             time.sleep(0.25)
             there = fewer()
-            assert its.topic_ids(names).keys() >= there & fewer()
+            assert cluster.topic_ids(names).keys() >= there & fewer()

@@ -43,41 +43,41 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=75, help="of faults in each round (75)")
     parser.add_argument("--faults", nargs="+", choices=FAULTS, default=FAULTS, help="only these")
     parser.add_argument("--folder", type=Path, help="where logs are kept (a new one in the temporary folder)")
-    told = parser.parse_args()
-    folder = told.folder or Path(tempfile.mkdtemp(prefix="kafkalog-campaign-"))
-    for its in (signal.SIGTERM, signal.SIGINT):
+    args = parser.parse_args()
+    folder = args.folder or Path(tempfile.mkdtemp(prefix="kafkalog-campaign-"))
+    for signal_number in (signal.SIGTERM, signal.SIGINT):
         # Brokers and Spark end with it, also where a shell has it in the background.
-        signal.signal(its, lambda number, frame: sys.exit(128 + number))
+        signal.signal(signal_number, lambda number, frame: sys.exit(128 + number))
     os.environ.setdefault("JAVA_TOOL_OPTIONS", " ".join(OF_SHORT_LIVED_JVMS))
-    print(f"seed {told.seed}, logs in {folder}", flush=True)
+    print(f"seed {args.seed}, logs in {folder}", flush=True)
     total: Counter[str] = Counter()
-    number = told.round
+    number = args.round
     with (
         running(Cluster(folder / "cluster", SETTINGS)) as cluster,
         contextlib.closing(Driver(folder)) as driver,
     ):
-        deadline = time.monotonic() + 60 * told.minutes
+        deadline = time.monotonic() + 60 * args.minutes
         while time.monotonic() < deadline:
-            its = plan(told.seed, number, told.seconds, told.faults)
-            print(f"round {number}: {its}", flush=True)
-            report = run_round(cluster, driver, its, folder / f"round-{number}")
+            planned = plan(args.seed, number, args.seconds, args.faults)
+            print(f"round {number}: {planned}", flush=True)
+            report = run_round(cluster, driver, planned, folder / f"round-{number}")
             total += report.counts
             total["rounds"] += 1
             total["findings"] += len(report.findings)
             print(f"round {number} is over: {len(report.findings)} findings", flush=True)
             if report.findings:
-                show(told.seed, its, report, folder)
+                show(args.seed, planned, report, folder)
             number += 1
     print("\n".join(f"{name:32} {count:10,}" for name, count in sorted(total.items())))
-    if not total["findings"] and told.folder is None:
+    if not total["findings"] and args.folder is None:
         shutil.rmtree(folder)
     return 1 if total["findings"] else 0
 
 
-def run_round(cluster: Cluster, driver: Driver, its: Round, folder: Path) -> Report:
+def run_round(cluster: Cluster, driver: Driver, planned: Round, folder: Path) -> Report:
     """A round, whose folder goes if it found nothing."""
     folder.mkdir(parents=True)
-    running_round = Running(cluster, driver, its, folder)
+    running_round = Running(cluster, driver, planned, folder)
     try:
         report = running_round.run()
     except Exception as error:
@@ -91,9 +91,9 @@ def run_round(cluster: Cluster, driver: Driver, its: Round, folder: Path) -> Rep
     return report
 
 
-def show(seed: int, its: Round, report: Report, folder: Path) -> None:
+def show(seed: int, planned: Round, report: Report, folder: Path) -> None:
     """Print what is needed to look into the findings of a round."""
-    print(f"FINDINGS of seed {seed}, round {its.number}; logs in {folder}")
+    print(f"FINDINGS of seed {seed}, round {planned.number}; logs in {folder}")
     print("\n".join(report.done))
     print("\n".join(f"* {finding}" for finding in report.findings), flush=True)
 

@@ -21,7 +21,7 @@ from pyspark.sql.streaming import StreamingQuery
 from tests.sessions import local_session
 
 Stream = dict[str, Any]
-"""A dictionary as :meth:`tests.campaign.driver.Stream.told` makes it."""
+"""A dictionary as :meth:`tests.campaign.driver.Stream.settings` makes it."""
 
 FIRST_BATCH = 60
 """Seconds for the first micro-batch of a query, which may wait for a broker."""

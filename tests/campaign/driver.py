@@ -14,9 +14,9 @@ from pyspark_kafkalog.options.offsets_json import parse_offsets
 from tests.faults.application import Application
 
 ROW = "concat_ws(' ', topic, partition, offset, string(value)) AS value"
-"""A copy tells where its record was."""
+"""A copy names the place of its original."""
 _ANSWER = 400
-"""Seconds for an answer: to start all streams amid faults takes long."""
+"""Seconds for an answer: starting all streams during faults takes long."""
 _KNOWN_RACE = "Illegal size of collection"
 """Queries that start at one moment in one session may end so in Spark: see the README."""
 _KILLED_WORKER = "Python worker exited unexpectedly"
@@ -48,8 +48,8 @@ class Stream:
     def group(self) -> str:
         return self.source["kafka.group.id"]
 
-    def told(self) -> dict[str, Any]:
-        """What the application is told of it."""
+    def settings(self) -> dict[str, Any]:
+        """What the application needs to know of it."""
         return {
             "name": self.name,
             "source": self.source,
@@ -68,13 +68,13 @@ class Stream:
 
     def _end_of_last(self, log: str) -> dict[tuple[str, int], int]:
         batches = [
-            int(its.name) for its in (self.folder / "checkpoint" / log).glob("*") if its.name.isdecimal()
+            int(file.name) for file in (self.folder / "checkpoint" / log).glob("*") if file.name.isdecimal()
         ]
         if not batches:
             return {}
         lines = (self.folder / "checkpoint" / "offsets" / str(max(batches))).read_text().splitlines()
         parsed = parse_offsets(lines[2], option="the offset log")
-        return {(its.topic, its.partition): offset for its, offset in parsed.items()}
+        return {(partition.topic, partition.partition): offset for partition, offset in parsed.items()}
 
 
 class Driver:
@@ -116,13 +116,13 @@ class Driver:
                 elif not self._excused(stream, why):
                     needless.append(f"{name} died: {why}")
                 if not stream.over:
-                    self._call("start", [stream.told()])
+                    self._call("start", [stream.settings()])
             return needless
 
     def finish(self, stream: Stream, seconds: float) -> str | None:
         """Run a stream that was stopped to its end; why it did not come there."""
         with self._lock:
-            return self._call("finish", stream.told(), seconds)
+            return self._call("finish", stream.settings(), seconds)
 
     def stop(self) -> None:
         """Stop all streams."""
@@ -147,7 +147,7 @@ class Driver:
             self._start()
 
     def kill_planner(self, choice: float) -> bool:
-        """Kill the Python process that plans a query, which does not outlive it. False if there is none."""
+        """Kill the Python process that plans a query, which dies with it. False without such a process."""
         planners = self._application.planners()
         if planners:
             self._planners_killed += 1
@@ -201,7 +201,7 @@ class Driver:
         return application
 
     def _start(self) -> None:
-        self._call("start", [its.told() for its in self.streams.values() if not its.over])
+        self._call("start", [stream.settings() for stream in self.streams.values() if not stream.over])
         self._call("read_batches", *self._batches)
 
     def _call(self, name: str, *arguments: Any) -> Any:

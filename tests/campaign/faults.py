@@ -35,7 +35,7 @@ _T = TypeVar("_T")
 
 
 class NotDone(Exception):  # noqa: N818 - a fault that was not possible then
-    """There was nothing to hit, or the cluster did not do it amid other faults."""
+    """There was nothing to hit, or the cluster could not do it because of other faults."""
 
 
 class Faults:
@@ -159,7 +159,7 @@ class Faults:
         return self._disturbed(node, swallow_some, step)
 
     def remake_topic(self, step: Step) -> str:
-        """A topic is deleted and made anew."""
+        """A topic is deleted and recreated."""
         topic = self._topics.remade
         with self._workload.making_anew(topic):
             self._attempt(lambda: self._exists(topic) and self._cluster.delete_topic(topic), 90)
@@ -182,8 +182,10 @@ class Faults:
     def delete_records(self, step: Step) -> str:
         """Records go that every stream has finished: nobody loses any."""
         self._workload.shrunk.add(self._topics.expiring)
-        streams = [its for its in self._driver.streams.values() if self._topics.expiring in its.topics]
-        return self._delete(lambda place: min(its.finished().get(place, 0) for its in streams))
+        streams = [
+            stream for stream in self._driver.streams.values() if self._topics.expiring in stream.topics
+        ]
+        return self._delete(lambda place: min(stream.finished().get(place, 0) for stream in streams))
 
     def delete_unread(self, step: Step) -> str:
         """All records go, also those that streams have not read."""
@@ -231,7 +233,7 @@ class Faults:
         """A topic's setting differs for a while, long enough for what runs every second or two."""
         for setting, seconds in ((value, step.seconds + 4), (usual, 0)):
             resource = ConfigResource(ConfigResourceType.TOPIC, topic, {name: str(setting)})
-            self._admin(lambda admin, its=resource: admin.alter_configs([its]))
+            self._admin(lambda admin, config=resource: admin.alter_configs([config]))
             time.sleep(seconds)
         return f"{topic} by {name}"
 
@@ -263,10 +265,10 @@ class Faults:
         with self._cluster.admin() as admin:
             described = admin.describe_topics(list(self._topics.safe))
         return [
-            (topic["name"], its["partition_index"])
+            (topic["name"], partition["partition_index"])
             for topic in described
-            for its in topic["partitions"]
-            if its["leader_id"] == node
+            for partition in topic["partitions"]
+            if partition["leader_id"] == node
         ]
 
     def _planned_beyond(self, ends: Mapping[tuple[str, int], int]) -> bool:

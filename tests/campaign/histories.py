@@ -13,7 +13,7 @@ _SHOWN = 10
 
 
 class Record(NamedTuple):
-    """A record where it was written. Each number is written once; a topic made anew has another name here."""
+    """A record where it was written. Each number is written once; a recreated topic has another name here."""
 
     topic: str
     partition: int
@@ -71,7 +71,9 @@ def check(
     verdict.duplicates = counts.total() - len(counts)
     if exactly_once:
         verdict.find("records came twice", (record for record, count in counts.items() if count > 1))
-    verdict.find("records of topics that are not read", (its for its in counts if its.topic not in topics))
+    verdict.find(
+        "records of topics that are not read", (place for place in counts if place.topic not in topics)
+    )
     for name, topic in topics.items():
         delivered = {record for record in counts if record.topic == name}
         if complete:
@@ -83,7 +85,7 @@ def check(
         if topic.whole:
             invented = delivered - topic.stored
             verdict.find(f"records of {name} came and are not in the log", invented)
-        places = Counter((its.partition, its.offset) for its in delivered | topic.stored)
+        places = Counter((record.partition, record.offset) for record in delivered | topic.stored)
         two = (place for place, count in places.items() if count > 1)
         verdict.find(f"offsets of {name} have two records", two)
     verdict.find("records came out of order", _out_of_order(history))

@@ -42,14 +42,14 @@ class Report:
 class Running:
     """A round on its way."""
 
-    def __init__(self, cluster: Cluster, driver: Driver, its: Round, folder: Path) -> None:
+    def __init__(self, cluster: Cluster, driver: Driver, planned: Round, folder: Path) -> None:
         self._cluster = cluster
         self._driver = driver
-        self._round = its
+        self._round = planned
         self._folder = folder
-        self._topics = Topics(its.number)
+        self._topics = Topics(planned.number)
         self._workload = Workload(cluster, self._topics)
-        self._faults = Faults(cluster, driver, self._workload, self._topics, topic_ids=its.topic_ids)
+        self._faults = Faults(cluster, driver, self._workload, self._topics, topic_ids=planned.topic_ids)
         self._streams = self._make_streams()
         self._committed: dict[str, dict[tuple[str, int], int]] = {}
         """What was committed when it was looked at last, by stream."""
@@ -134,15 +134,15 @@ class Running:
             if self._over.wait(step.wait):
                 return
             try:
-                told = self._faults.do(step)
+                outcome = self._faults.do(step)
                 self.report.counts[f"fault {step.fault}"] += 1
             except NotDone as reason:
-                told = f"{step.fault} was not done: {reason}"
+                outcome = f"{step.fault} was not done: {reason}"
                 self.report.counts[f"not done {step.fault}"] += 1
             except Exception as error:
-                told = f"{step.fault} failed: {error!r}"
-                self._find(f"the campaign itself: {told}")
-            self._tell(told)
+                outcome = f"{step.fault} failed: {error!r}"
+                self._find(f"the campaign itself: {outcome}")
+            self._print(outcome)
             if step.fault in BROKER_FAULTS:
                 # One at a time: any two acknowledge only if both are in sync.
                 with contextlib.suppress(KafkaError, OSError, TimeoutError):
@@ -168,7 +168,7 @@ class Running:
         return True
 
     def _look_at_group(self, stream: Stream, group: Mapping[Any, Any]) -> None:
-        committed = {(its.topic, its.partition): at.offset for its, at in group.items()}
+        committed = {(partition.topic, partition.partition): at.offset for partition, at in group.items()}
         if not stream.over and self._topics.remade in self._workload.lossy:
             # The new topic begins at 0, and what was committed in the old one stands until it is passed.
             committed = {place: at for place, at in committed.items() if place[0] != self._topics.remade}
@@ -200,7 +200,7 @@ class Running:
                 why = self._driver.finish(stream, DRAIN)
                 self._find(*filter(None, [why]), of=f"{stream.name} run to the end")
                 self._cluster.wait_until(
-                    lambda its=stream: self._look_at_groups([its]), "Groups are not told"
+                    lambda watched=stream: self._look_at_groups([watched]), "The groups did not follow"
                 )
                 self._check_last_commit(stream, ends)
 
@@ -222,7 +222,7 @@ class Running:
         self.report.counts["records sent"] += self._workload.sent
         for stream in self._streams:
             if stream.over and not self._workload.lossy:
-                self._find(*stream.deaths, of=f"{stream.name} died of a loss that is none")
+                self._find(*stream.deaths, of=f"{stream.name} died of data loss that did not happen")
             topics = {n: t for n, t in known.items() if n.split("#")[0] in stream.topics}
             if stream.may_die and not stream.over:
                 # It lives, so it says that nothing was lost.
@@ -252,7 +252,7 @@ class Running:
             if "error" in seen:
                 self._find(seen["error"], of=name)
                 continue
-            counts = {(s.split()[0], int(s.split()[1])): its for s, its in seen["rows"].items()}
+            counts = {(s.split()[0], int(s.split()[1])): rows for s, rows in seen["rows"].items()}
             of_topics = seen["name"] == "topics"
             least = self._workload.acknowledged_before(seen["began"] - SETTLED) if of_topics else {}
             self._find(*check_batch(counts, least).findings, of=name)
@@ -272,10 +272,10 @@ class Running:
     def _find(self, *findings: str, of: str = "") -> None:
         for finding in findings:
             text = f"{of}: {finding}" if of else finding
-            self._tell(f"FOUND {text}")
+            self._print(f"FOUND {text}")
             self.report.findings.append(text)
 
-    def _tell(self, what: str) -> None:
+    def _print(self, what: str) -> None:
         self.report.done.append(f"{time.monotonic() - self._began:6.1f} s  {what}")
 
 

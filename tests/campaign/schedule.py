@@ -36,7 +36,7 @@ _BROKER_SECONDS = {
 }
 """How long a broker stands still or is away: longer than its session of 6 s.
 
-A stream has finished what it began before a pause, and planned anew, after some 15 s.
+After about 15 s a stream has finished what it began before a pause, and planned again.
 """
 _OTHER_SECONDS = (2.0, 8.0)
 _WAIT = (1.0, 6.0)
@@ -49,7 +49,7 @@ class Step(NamedTuple):
     fault: str
     seconds: float
     choice: float
-    """From 0 to 1: which of those that there are then is hit."""
+    """From 0 to 1: which of the then existing ones is hit."""
 
     def __str__(self) -> str:
         return f"+{self.wait} s {self.fault} ({self.seconds} s, {self.choice})"
@@ -67,9 +67,9 @@ class Round(NamedTuple):
     lanes: tuple[tuple[Step, ...], ...]
 
     def __str__(self) -> str:
-        told = f"topic_ids={self.topic_ids} failOnDataLoss={self.fail_on_data_loss}"
-        told += f" read_committed={self.read_committed}"
-        return "\n".join([told, *("  " + ", ".join(map(str, lane)) for lane in self.lanes)])
+        settings = f"topic_ids={self.topic_ids} failOnDataLoss={self.fail_on_data_loss}"
+        settings += f" read_committed={self.read_committed}"
+        return "\n".join([settings, *("  " + ", ".join(map(str, lane)) for lane in self.lanes)])
 
 
 def plan(seed: int, number: int, seconds: float, faults: Collection[str] = FAULTS) -> Round:

@@ -15,9 +15,9 @@ def test_a_seed_and_a_number_make_a_round() -> None:
 
 def test_each_fault_comes_within_some_rounds() -> None:
     rounds = [plan(7, number, 90) for number in range(10)]
-    assert {step.fault for its in rounds for lane in its.lanes for step in lane} == set(FAULTS)
+    assert {step.fault for planned in rounds for lane in planned.lanes for step in lane} == set(FAULTS)
     for setting in ("topic_ids", "fail_on_data_loss", "read_committed"):
-        assert {getattr(its, setting) for its in rounds} == {True, False}
+        assert {getattr(planned, setting) for planned in rounds} == {True, False}
 
 
 def test_brokers_suffer_one_at_a_time_and_longer_than_their_session() -> None:
@@ -27,10 +27,10 @@ def test_brokers_suffer_one_at_a_time_and_longer_than_their_session() -> None:
     assert all(step.seconds > 6 for step in brokers)
 
 
-def test_a_topic_is_not_made_anew_where_nobody_could_tell() -> None:
-    blind = [its for its in (plan(5, number, 120) for number in range(20)) if not its.topic_ids]
+def test_a_topic_is_not_recreated_where_nobody_could_notice() -> None:
+    blind = [planned for planned in (plan(5, number, 120) for number in range(20)) if not planned.topic_ids]
     assert blind
-    assert not [step for its in blind for step in its.lanes[1] if step.fault == "remake_topic"]
+    assert not [step for planned in blind for step in planned.lanes[1] if step.fault == "remake_topic"]
 
 
 def test_faults_can_be_chosen() -> None:

@@ -203,6 +203,9 @@ def end_offsets(bootstrap: str, topics: list[str]) -> dict[tuple[str, int], int]
             for topic in topics
             for number in consumer.partitions_for_topic(topic) or ()
         ]
-        return {(its.topic, its.partition): end for its, end in consumer.end_offsets(partitions).items()}
+        return {
+            (partition.topic, partition.partition): end
+            for partition, end in consumer.end_offsets(partitions).items()
+        }
     finally:
         consumer.close()

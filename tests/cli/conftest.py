@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_kafkalog.log.groups import DirectoryGroups
+from pyspark_kafkalog.log.groups.groups import DirectoryGroups
 from pyspark_kafkalog.model import CommittedOffset, TopicPartition
 from tests.log.writing import values, write
 

@@ -12,7 +12,7 @@ import pytest
 
 from pyspark_kafkalog.cli.output import printable, size_text, time_text
 from pyspark_kafkalog.cli.place import options_for
-from pyspark_kafkalog.log.groups import DirectoryGroups
+from pyspark_kafkalog.log.groups.groups import DirectoryGroups
 from pyspark_kafkalog.model import CommittedOffset
 from tests.cli.conftest import U0
 from tests.cli.running import run
@@ -45,10 +45,10 @@ def test_settings_of_clients() -> None:
         (["topics"], "Missing argument 'PLACE'"),
         (["topic", "h:1"], "No such command 'topic'"),
         (["topics", "h:1", "--foo"], "No such option"),
-        (["topics", "h:1", "-o", "secret"], "it is no NAME=VALUE"),
+        (["topics", "h:1", "-o", "secret"], "expected NAME=VALUE"),
         (["topics", "h:1", "-o", "startingOffset=secret"], "Unknown option 'startingoffset'"),
         (["topics", "h:1", "-o", "kafka.security.protocol=secret"], "'kafka.security.protocol'"),
-        (["topics", "/", "-o", "kafka.ssl.key.password=secret"], "concerns brokers"),
+        (["topics", "/", "-o", "kafka.ssl.key.password=secret"], "is for brokers"),
         (["lag", "h:1", "--max-lag", "-1"], "--max-lag"),
     ],
 )
@@ -76,9 +76,9 @@ def test_secrets_are_not_shown(tmp_path: Path) -> None:
     config.write_text("sasl.jaas.config=hush hush")
     more = run("topics", "127.0.0.1:1", "--config", config, "-o", "kafka.security.protocol=SASL_SSL")
     uri = run("topics", "s3://key:hush@bucket.invalid/x?secret=hush")
-    for its in (done, more, uri):
-        assert its.code in (2, 3)
-        assert "hush" not in its.out + its.err
+    for result in (done, more, uri):
+        assert result.code in (2, 3)
+        assert "hush" not in result.out + result.err
 
 
 def test_names_cannot_command_a_terminal(root: Path, groups: DirectoryGroups) -> None:
@@ -99,6 +99,7 @@ def test_times_and_sizes() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_a_pipe_gets_no_escape_codes_and_needs_no_active_environment(root: Path) -> None:
     environment = {"HOME": str(root), "TERM": "xterm-256color", "PATH": "/usr/bin:/bin", "COLUMNS": "20"}
     script = Path(sys.executable).with_name("kafkalog")  # where pip puts it
@@ -109,6 +110,7 @@ def test_a_pipe_gets_no_escape_codes_and_needs_no_active_environment(root: Path)
     assert [len(line.split()) for line in done.stdout.decode().splitlines()] == [6, 7, 7, 7, 7, 7]
 
 
+@pytest.mark.slow
 def test_a_terminal_gets_a_bar_on_stderr(root: Path) -> None:
     controller, terminal = pty.openpty()
     done = subprocess.run(
@@ -131,6 +133,7 @@ def test_a_terminal_gets_a_bar_on_stderr(root: Path) -> None:
     assert b"\x1b" not in done.stdout
 
 
+@pytest.mark.slow
 def test_a_reader_that_has_enough_is_no_error(root: Path) -> None:
     script = f"{sys.executable} -m pyspark_kafkalog.cli dump {root} t-0 --records | head -n 1"
     done = subprocess.run(

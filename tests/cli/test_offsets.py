@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from pyspark_kafkalog.cli.offsets import parse_time
-from pyspark_kafkalog.log.groups import DirectoryGroups
+from pyspark_kafkalog.log.groups.groups import DirectoryGroups
 from tests.cli.conftest import T0, T1
 from tests.cli.running import run
 from tests.fixtures_dir import SMALL_FIXTURES
 
 
 def offsets(groups: DirectoryGroups, group: str = "g") -> list[int]:
-    return [its.offset for _, its in sorted(groups.committed(group).items())]
+    return [offset.offset for _, offset in sorted(groups.committed(group).items())]
 
 
 @pytest.mark.parametrize(
@@ -46,8 +46,8 @@ def test_reset_for_large_messages(tmp_path: Path) -> None:
     groups = DirectoryGroups.open([str(tmp_path)])
     words = ["offsets", "reset", tmp_path, "--group", "g", "--topic", "t", "--to-offset", "3"]
     done = run(*words, "--large-messages", "--execute")
-    assert done.lines[1:] == [["g", "t", "0", "-", "0", "for", "messages", "from", "3", "on"]]
-    assert {(its.offset, its.metadata) for its in groups.committed("g").values()} == {(0, "3,")}
+    assert done.lines[1:] == [["g", "t", "0", "-", "0", "for", "messages", "from", "offset", "3", "on"]]
+    assert {(offset.offset, offset.metadata) for offset in groups.committed("g").values()} == {(0, "3,")}
 
 
 def test_reset_from_a_file_of_kafkas_tool(root: Path, groups: DirectoryGroups) -> None:
@@ -76,8 +76,8 @@ def test_what_is_exported_can_be_imported(root: Path, groups: DirectoryGroups, t
     assert run("offsets", "import", root, file, "--execute").code == 0
     for group, committed in before.items():
         again = groups.committed(group)
-        assert {p: (its.offset, its.metadata) for p, its in again.items()} == {
-            p: (its.offset, its.metadata) for p, its in committed.items()
+        assert {p: (offset.offset, offset.metadata) for p, offset in again.items()} == {
+            p: (offset.offset, offset.metadata) for p, offset in committed.items()
         }
 
 
@@ -98,21 +98,21 @@ def test_a_file_that_is_no_text(root: Path, tmp_path: Path) -> None:
     file.write_bytes(b"t,0,\xff")
     done = run("offsets", "import", root, file, "--group", "g")
     assert (done.code, done.out) == (2, "")
-    assert "not UTF-8" in done.err
+    assert "not valid UTF-8" in done.err
 
 
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (["--all-topics"], 2, "Give one of --to-earliest, --to-latest"),
-        (["--all-topics", "--to-earliest", "--shift-by", "0"], 2, "Give one of"),
+        (["--all-topics"], 2, "Give exactly one of --to-earliest, --to-latest"),
+        (["--all-topics", "--to-earliest", "--shift-by", "0"], 2, "Give exactly one of"),
         (["--to-earliest"], 2, "Give either --topic or --all-topics"),
         (["--all-topics", "--topic", "t", "--to-earliest"], 2, "Give either"),
-        (["--all-topics", "--to-datetime", "soon"], 2, "'soon' is no time"),
-        (["--topic", "t:x", "--to-earliest"], 2, "not 't:x'"),
+        (["--all-topics", "--to-datetime", "soon"], 2, "got 'soon'"),
+        (["--topic", "t:x", "--to-earliest"], 2, "got 't:x'"),
         (["--topic", "t:9", "--to-earliest"], 3, "The partition does not exist (partition t-9)"),
-        (["--topic", "u", "--shift-by", "1"], 3, "committed nothing from which to shift"),
-        (["--from-file", "-"], 2, "line 1"),
+        (["--topic", "u", "--shift-by", "1"], 3, "no committed offset to shift from"),
+        (["--from-file", "-"], 2, "Line 1"),
     ],
 )
 def test_what_is_refused(root: Path, words: list[str], code: int, said: str) -> None:

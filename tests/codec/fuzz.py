@@ -1,4 +1,4 @@
-"""Hostile bytes for all that reads the bytes of others: accepted, or CorruptRecordError, and nothing else.
+"""Hostile bytes for everything that reads foreign bytes: accepted, or CorruptRecordError, and nothing else.
 
 ``python -m tests.codec.fuzz --count 1000000 --seed 7`` tells what came of each kind of input. Input ``n``
 of a seed is always the same one: ``--first n --count 1`` repeats it alone.
@@ -39,9 +39,9 @@ from pyspark_kafkalog.codec.offsets_topic import (
 )
 from pyspark_kafkalog.codec.walk import find_batch, walk
 from pyspark_kafkalog.errors import CorruptRecordError
+from pyspark_kafkalog.filesystem import InputFile
 from pyspark_kafkalog.largemessage.segments import find
 from pyspark_kafkalog.log import index
-from pyspark_kafkalog.log.filesystem import InputFile
 from pyspark_kafkalog.model import AbortedTransaction, CommittedOffset, OffsetRange, TopicPartition
 from tests.codec.decoding import ALL_COLUMNS, FOREVER
 from tests.codec.raw import batch as batch_of
@@ -49,7 +49,7 @@ from tests.codec.raw import marker, message, record, values, wrapper
 from tests.fixtures_dir import CASES
 
 CANARY = b"\xee" * 24
-"""Stands before and after every buffer, and in none."""
+"""Surrounds every buffer, and is in none."""
 
 PARTITION = TopicPartition("topic", 0)
 MAX_BATCH = 8_000
@@ -67,7 +67,7 @@ Outcome = Counter[str]
 
 @cache
 def seeds() -> list[bytes]:
-    """Batches of every format and compression, of all the logs that there are."""
+    """Batches of every format and compression, from all logs of the fixtures."""
     headers = [(b"key", b"value"), (b"", None), (b"_lm", bytes(29))]
     made = [
         values(5),
@@ -128,7 +128,7 @@ def _put(out: bytearray, at: int, size: int, value: int) -> None:
 
 
 def recompressed(data: bytes, rng: random.Random) -> bytes:
-    """The batch with its compressed part mutated before compression, or as it was if it has none."""
+    """The batch, its compressed part, if any, mutated before compression."""
     attributes = data[22] if data[16] == 2 else data[17]
     compression, magic = attributes & 7, data[16]
     at = {0: 22, 1: 30, 2: 61}[magic]
@@ -143,7 +143,7 @@ def recompressed(data: bytes, rng: random.Random) -> bytes:
 
 
 def with_checksums(data: bytes) -> bytes:
-    """``data`` with the size of a single batch, and the checksums of all batches in it, made right."""
+    """``data`` with the size of a single batch and the checksums of all its batches corrected."""
     out = bytearray(data)
     batches = walk(out)
     for row in range(len(batches)):
@@ -185,7 +185,7 @@ def between_canaries(data: bytes) -> np.ndarray:
 
 
 def check_decode(rng: random.Random, outcome: Outcome) -> None:
-    """Decode hostile batches, and check all that must hold of what comes out."""
+    """Decode hostile batches, and check everything that must hold for the result."""
     data = hostile(rng)
     start = rng.choice([0, 0, 3])
     skip = rng.random() < 0.3
@@ -224,7 +224,7 @@ def check_decode(rng: random.Random, outcome: Outcome) -> None:
 
 
 def check_lookups(data: bytes, rng: random.Random, outcome: Outcome) -> None:
-    """What else looks into batches: for the next valid one, for transactions, for a time."""
+    """The other readers of batches: for the next valid one, for transactions, for a time."""
     buffer = between_canaries(data)
     position = find_batch(buffer, rng.randrange(len(data) + 1))
     assert position is None or 0 <= position < len(data)
@@ -292,7 +292,7 @@ def check_coordinator_records(rng: random.Random, outcome: Outcome) -> None:
 
 
 def check_message_segments(rng: random.Random, outcome: Outcome) -> None:
-    """Values and headers that may be those of message segments."""
+    """Values and headers that may belong to message segments."""
     half = struct.pack(">qq", rng.getrandbits(63), rng.getrandbits(63))
     check = (int.from_bytes(half[:4], "big") + int.from_bytes(half[8:12], "big")) % (1 << 32)
     number, count, length = (rng.choice([0, 1, 5, *INTERESTING]) for _ in range(3))
@@ -301,10 +301,10 @@ def check_message_segments(rng: random.Random, outcome: Outcome) -> None:
     lm = struct.pack(">b", rng.choice([0, 1, 2, 3, -1])) + half + fields
     rows = []
     for _ in range(rng.randrange(1, 6)):
-        its = rng.choice([value, mutated(value, rng), None, b""])
+        chosen = rng.choice([value, mutated(value, rng), None, b""])
         names = rng.choices(["_lm", "_l", "", "_t"], k=rng.randrange(4))
         headers = [{"key": name, "value": rng.choice([lm, mutated(lm, rng), None])} for name in names]
-        rows.append({"value": its, "headers": rng.choice([headers, headers or None])})
+        rows.append({"value": chosen, "headers": rng.choice([headers, headers or None])})
     schema = pa.schema([ALL_COLUMNS.field("value"), ALL_COLUMNS.field("headers")])
     arrow_batch = pa.RecordBatch.from_pylist(rows, schema=schema)
     found = find(arrow_batch.slice(rng.randrange(arrow_batch.num_rows)))
@@ -315,7 +315,7 @@ def check_message_segments(rng: random.Random, outcome: Outcome) -> None:
 
 
 def check_indexes(rng: random.Random, outcome: Outcome) -> None:
-    """The three indexes: anything may be found, but soon, and without errors."""
+    """The three indexes: any result will do, but soon and without errors."""
     entries = [struct.pack(">ii", 10 * i, 100 * i) for i in range(1, 30)]
     times = [struct.pack(">qi", 1000 * i, 10 * i) for i in range(1, 30)]
     aborted = [struct.pack(">hqqqq", 0, i, 10 * i, 10 * i + 5, 10 * i) for i in range(1, 30)]
@@ -338,7 +338,7 @@ _CHECKS = {
 
 
 def run(seed: int, count: int, *, first: int = 0) -> dict[str, Outcome]:
-    """What came of the inputs from the ``first`` on.
+    """The outcome of the inputs from the ``first`` on.
 
     :raises AssertionError: that names seed and number of an input for which something does not hold.
     """

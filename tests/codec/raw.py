@@ -54,7 +54,7 @@ def batch(
     compression: int = 0,
     body: bytes | None = None,
 ) -> bytes:
-    """A v2 batch with the right size and CRC, whatever it holds."""
+    """A v2 batch with the right size and CRC around any content."""
     if body is None:
         body = compress(compression, np.frombuffer(b"".join(records), np.uint8))
     tail = (
@@ -75,7 +75,7 @@ def batch(
 
 
 def values(count: int, *, base_offset: int = 0, size: int = 10, **fields: int) -> bytes:
-    """A v2 batch of that many records of some value."""
+    """A v2 batch of this many records."""
     records = [record(b"%0*d" % (size, base_offset + i), delta=i) for i in range(count)]
     return batch(records, base_offset=base_offset, **fields)
 

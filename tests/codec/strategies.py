@@ -1,4 +1,4 @@
-"""Rows of every shape and bytes to compress, as hypothesis strategies; rows as the encoder takes them."""
+"""Hypothesis strategies: rows of every shape, as the encoder takes them, and bytes to compress."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ rows = st.builds(Row, st.none() | _blobs, st.none() | _blobs, st.none() | _heade
 
 
 runs = st.lists(st.tuples(st.binary(max_size=40), st.integers(1, 300)), max_size=20)
-"""Pieces of bytes, and how often each stands in what is to be compressed."""
+"""Pieces of bytes to compress, and how often each is repeated."""
 
 
 def plain(runs: list[tuple[bytes, int]]) -> np.ndarray:

@@ -111,7 +111,7 @@ def test_members_of_gzip_are_one_stream() -> None:
 
 
 def each(compressions: list[int], parts: list[bytes]) -> Iterator[bytes]:
-    """What is staged for each of ``parts``, which lie between other bytes."""
+    """The staged bytes of each of ``parts``, which lie between other bytes."""
     bounds = np.cumsum([3, *(size for part in parts for size in (len(part), 3))])
     stage, before = Stage(), 0
     for size in decompress_each(
@@ -202,5 +202,5 @@ def test_compressions_that_a_format_lacks_are_corrupt() -> None:
     data = compress(ZSTD, text(10))
     assert decompressed(ZSTD, data, magic=2)
     for compression, magic in [(ZSTD, 0), (ZSTD, 1), (5, 2), (6, 2), (7, 1)]:
-        with pytest.raises(CorruptRecordError, match="Unknown compression"):
+        with pytest.raises(CorruptRecordError, match=r"Compression .* is unknown"):
             decompressed(compression, data, magic=magic)

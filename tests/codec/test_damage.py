@@ -88,7 +88,7 @@ def test_a_log_cut_at_every_byte_gives_its_whole_batches() -> None:
 
 
 def test_a_flipped_bit_at_every_byte_never_gives_other_rows() -> None:
-    """But for the offsets of a batch, which no checksum covers: then other offsets, or an error."""
+    """Except in the offsets of a batch, which no checksum covers: then other offsets, or an error."""
     whole = rows(SMALL)
     starts = [0, *ENDS]
     for position in range(len(SMALL)):

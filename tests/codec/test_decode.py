@@ -91,11 +91,11 @@ def test_any_buffer_is_read(buffer: Any) -> None:
 def test_the_columns_asked_for_are_built_in_their_order(columns: list[str]) -> None:
     schema = pa.schema([pa.field(name, ROW_TYPES[name], nullable=name != "offset") for name in columns])
     data = values(3, base_offset=5) + values(2, base_offset=8, compression=3)
-    (one,) = decoded(data, schema=schema)
-    assert one.arrow_batch.schema.equals(schema, check_metadata=True)
-    one.arrow_batch.validate(full=True)
+    (found,) = decoded(data, schema=schema)
+    assert found.arrow_batch.schema.equals(schema, check_metadata=True)
+    found.arrow_batch.validate(full=True)
     whole = decoded(data, schema=ALL_COLUMNS)[0].arrow_batch
-    assert all(one.arrow_batch.column(name).equals(whole.column(name)) for name in columns)
+    assert all(found.arrow_batch.column(name).equals(whole.column(name)) for name in columns)
 
 
 def test_a_column_that_cannot_be_built_is_refused() -> None:
@@ -185,8 +185,8 @@ def test_timestamps_that_spark_cannot_hold_are_an_error_where_they_are_asked_for
         assert (e.value.offset, e.value.position) == (2, len(first))
         assert len(rows(data, schema=WITHOUT_TIMESTAMP)) == 3
     for timestamp in (most, -most):
-        (one,) = decoded(batch([record(b"")], base_timestamp=timestamp), schema=ALL_COLUMNS)
-        assert one.arrow_batch.column("timestamp").cast(pa.int64()).to_pylist() == [timestamp * 1000]
+        (found,) = decoded(batch([record(b"")], base_timestamp=timestamp), schema=ALL_COLUMNS)
+        assert found.arrow_batch.column("timestamp").cast(pa.int64()).to_pylist() == [timestamp * 1000]
 
 
 # Bodies that Kafka's DefaultRecord and DefaultRecordBatch refuse, in batches whose CRC is right.
@@ -249,7 +249,7 @@ def test_invalid_records_are_refused_with_their_place(data: bytes, max_rows: int
     batches = decoded(data + after, on_corrupt=left_out.append)
     assert flat(batches) == [0, 1, 2, 20, 21]
     assert [error.position for error in left_out] == [len(before)]
-    assert f"Left out {len(data) - len(before)} bytes" in str(left_out[0])
+    assert f"Skipped {len(data) - len(before)} bytes" in str(left_out[0])
 
 
 def test_checksums_are_verified_unless_told_otherwise() -> None:
@@ -260,7 +260,7 @@ def test_checksums_are_verified_unless_told_otherwise() -> None:
     assert offsets_of(decoded(data, limits=DecodeLimits(check_crcs=False))) == [[0, 1, 2]]
 
 
-def test_bytes_that_are_no_batch_are_refused_or_left_out() -> None:
+def test_bytes_that_are_not_a_batch_are_refused_or_left_out() -> None:
     data = values(3) + b"\7" * 100 + values(2, base_offset=9)
     with pytest.raises(CorruptRecordError) as e:
         decoded(data)
@@ -285,7 +285,7 @@ def test_every_other_batch_may_be_left_out() -> None:
     assert flat(batches) == [4 * i + j for i in range(300) for j in range(2)]
     size = len(good[0])
     assert [error.position for error in left_out] == [size * (2 * i + 1) for i in range(300)]
-    assert f"Left out {3 * size} bytes" in str(left_out[-1])
+    assert f"Skipped {3 * size} bytes" in str(left_out[-1])
 
 
 def test_a_batch_inside_the_value_of_a_damaged_one_is_not_resurrected() -> None:

@@ -8,10 +8,10 @@ import pytest
 from kafka.record import MemoryRecords
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
-from pyspark_kafkalog.codec.encode import Encoded, EncodeSettings, encode
+from pyspark_kafkalog.codec.encode import encode
 from pyspark_kafkalog.codec.walk import Batches, check_batch, walk
 from pyspark_kafkalog.errors import InvalidRecordError, RecordTooLargeError
-from pyspark_kafkalog.model import TopicPartition
+from pyspark_kafkalog.model import Encoded, EncodeSettings, TopicPartition
 from tests.codec.strategies import COMPRESSIONS, HEADERS, Row, arrow_batch
 
 HERE = TopicPartition("here", 3)
@@ -143,7 +143,7 @@ def test_compression_is_in_the_attributes_and_pays(compression):
 
 @pytest.mark.parametrize("timestamp", [-2, -(2**63)])
 def test_negative_timestamp(timestamp):
-    with pytest.raises(InvalidRecordError, match=r"Negative timestamp -.*here-3"):
+    with pytest.raises(InvalidRecordError, match=r"Timestamp -.* is negative.*here-3"):
         encoded([*plain(1), Row(None, b"", None, timestamp)])
 
 

@@ -20,7 +20,7 @@ _HEADERS = pa.schema([("headers", ROW_TYPES["headers"])])
 
 
 def record_of(headers: int, *, delta: int = 0) -> bytes:
-    """A record of so many empty headers, 2 bytes each."""
+    """A record of ``count`` empty headers, 2 bytes each."""
     body = b"\0\0" + varint(delta) + b"\1\1" + varint(headers) + bytes(2 * headers)
     return varint(len(body)) + body
 
@@ -30,11 +30,11 @@ def test_a_record_has_a_million_headers_at_most(schema: pa.Schema) -> None:
     (row,) = rows(batch([record_of(MAX_HEADERS)], compression=ZSTD), schema=schema)
     assert len(row.get("headers", range(MAX_HEADERS))) == MAX_HEADERS
     bomb = batch([record(b"before"), record_of(MAX_HEADERS + 1, delta=1)], compression=ZSTD)
-    told: list[CorruptRecordError] = []
+    left_out: list[CorruptRecordError] = []
     after = batch([record(b"after")], base_offset=2)
-    (row,) = rows(bomb + after, schema=schema, on_corrupt=told.append)
+    (row,) = rows(bomb + after, schema=schema, on_corrupt=left_out.append)
     assert row["offset"] == 2
-    assert [error.offset for error in told] == [0]
+    assert [error.offset for error in left_out] == [0]
     with pytest.raises(CorruptRecordError, match=r"Record 1 .* has more than 1048576 headers"):
         rows(bomb, schema=schema)
 

@@ -1,6 +1,6 @@
 """Bytes are accepted, or CorruptRecordError with a position: never another exception, a hang or a crash.
 
-A slice of what :mod:`tests.codec.fuzz` makes, of a new seed each time. Once more with numba's bounds checks.
+A slice of what :mod:`tests.codec.fuzz` makes. Once more with numba's bounds checks.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ from pyspark_kafkalog.errors import CorruptRecordError
 from tests.codec import fuzz
 from tests.codec.decoding import ALL_COLUMNS, FOREVER
 
+pytestmark = pytest.mark.slow
 
-def test_hostile_bytes_are_accepted_or_corrupt() -> None:
-    seed = random.SystemRandom().getrandbits(32)
-    print("seed", seed)
+
+def test_hostile_bytes_are_accepted_or_corrupt(seed: int, soak: bool) -> None:
+    count = 250_000 if soak else 25_000
     before = pa.total_allocated_bytes()
-    outcomes = fuzz.run(seed, 25_000)
+    outcomes = fuzz.run(seed, count)
     assert pa.total_allocated_bytes() - before < 32 << 20
-    assert sum(outcome["inputs"] for outcome in outcomes.values()) == 25_000
+    assert sum(outcome["inputs"] for outcome in outcomes.values()) == count
     assert all(outcome["rows"] for outcome in outcomes.values())
 
 
@@ -36,7 +37,7 @@ def test_a_wrapper_of_offset_0_may_hold_offsets_above_those_of_the_next_batch() 
 
 
 def test_mutations_reach_the_parsers() -> None:
-    """That the property above is not about checksums alone: a good share is accepted or fails deep inside."""
+    """The property above tests more than checksums: many inputs are accepted or fail deep inside."""
     rng = random.Random(1)
     accepted, messages = 0, set()
     for _ in range(2000):
@@ -57,7 +58,6 @@ def test_mutations_reach_the_parsers() -> None:
     assert len(messages) > 10
 
 
-@pytest.mark.slow
 def test_hostile_bytes_with_bounds_checks() -> None:
     environment = {**os.environ, "NUMBA_BOUNDSCHECK": "1"}
     command = [sys.executable, "-m", "tests.codec.fuzz", "--count", "3000"]

@@ -30,7 +30,7 @@ def test_a_transaction_without_a_last_offset_ends_at_a_marker() -> None:
     assert not visible.hides(1, 21, 22)
 
 
-def test_transactions_may_be_told_again_and_later() -> None:
+def test_transactions_may_be_given_again_and_later() -> None:
     visible = Visibility()
     for _ in range(2):
         visible.expect([AbortedTransaction(1, 50), AbortedTransaction(1, 10)])
@@ -53,7 +53,7 @@ def test_transactions_may_be_told_again_and_later() -> None:
     )
 )
 def test_a_scan_finds_what_visibility_hides(steps: list[tuple[int, str, int]]) -> None:
-    """Against the plainest of models: the fate of a batch is that of the next marker of its producer."""
+    """Compared with a plain model: the next marker of its producer decides the fate of a batch."""
     buffers, offset, plan = [], 0, []
     for producer_id, kind, count in steps:
         if kind == "data":
@@ -83,7 +83,7 @@ def test_a_scan_finds_what_visibility_hides(steps: list[tuple[int, str, int]]) -
     assert scan.first_open_offset == min(undecided, default=None)
 
 
-def test_a_scan_knows_no_transaction_where_there_is_none() -> None:
+def test_a_scan_without_transactions_finds_none() -> None:
     scan = TransactionScan()
     batches = scan.add(
         values(3, producer_id=5)

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ from pyspark_kafkalog.codec.jit import BYTES, INT64S, kernel
 
 
 def test_a_kernel_compiles_where_nothing_can_be_cached() -> None:
-    """Code without a file has no place for a cache, as an installation that nobody may write to."""
+    """Code without a file cannot be cached, like code in a read-only installation."""
     names: dict = {}
     exec("def total(data):\n    return data.sum()", names)
     total = kernel(types.uint64(BYTES))(names["total"])
@@ -21,7 +23,7 @@ def test_a_kernel_compiles_where_nothing_can_be_cached() -> None:
 
 
 def test_no_references_are_counted() -> None:
-    """Each look at an array in a tuple would be a locked instruction or two."""
+    """With it, each access to an array in a tuple would take a locked instruction or two."""
     names: dict = {}
     exec(
         "def total(pair, at):\n    first, second = pair\n    sum = 0\n    for i in range(at.size):\n"
@@ -41,15 +43,18 @@ def test_what_allocates_does_not_compile() -> None:
         kernel(types.int64(BYTES))(names["copied"])
 
 
-def test_bounds_checks_turn_the_cache_off() -> None:
-    """Else code that was compiled without them would be loaded."""
-    code = (
-        "from pyspark_kafkalog.codec import read_kernels as k; print(k.walk_batches.stats.cache_path is None)"
+def test_bounds_checks_turn_the_cache_off(tmp_path: Path) -> None:
+    """Otherwise code compiled without them would be loaded."""
+    module = tmp_path / "with_a_kernel.py"
+    module.write_text(
+        "from numba import types\nfrom pyspark_kafkalog.codec.jit import BYTES, kernel\n"
+        "@kernel(types.uint64(BYTES))\ndef first(data):\n    return data[0]\n"
+        "print(first.stats.cache_path is None)"
     )
     for switch, uncached in (("1", "True"), ("0", "False")):
         run = subprocess.run(
-            [sys.executable, "-c", code],
-            env={"NUMBA_BOUNDSCHECK": switch},
+            [sys.executable, module],
+            env={"NUMBA_BOUNDSCHECK": switch, "PYTHONPATH": os.getcwd()},
             capture_output=True,
             text=True,
             check=True,

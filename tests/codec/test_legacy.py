@@ -83,7 +83,7 @@ def test_wrappers_and_messages_together_within_limits() -> None:
 
 
 def crc_of(data: bytes) -> bytes:
-    """The message with its CRC made right."""
+    """The message with the right CRC."""
     return data[:12] + struct.pack(">I", zlib.crc32(data[16:])) + data[16:]
 
 
@@ -127,7 +127,7 @@ def test_what_kafka_refuses_is_refused(data: bytes, max_rows: int) -> None:
 
 def test_offsets_in_a_wrapper_are_above_those_before_it() -> None:
     for below in (wrapper(inner(0, 4, 9), offset=9, magic=0), wrapper(inner(1, 0, 5), offset=9)):
-        with pytest.raises(CorruptRecordError, match="not above"):
+        with pytest.raises(CorruptRecordError, match="overlap those before"):
             read(message(b"", offset=4, magic=below[16]) + below)
 
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from kafka.record import MemoryRecords
 
 from pyspark_kafkalog.codec.decode import decode
-from pyspark_kafkalog.codec.encode import Encoded, EncodeSettings, encode
+from pyspark_kafkalog.codec.encode import encode
 from pyspark_kafkalog.codec.walk import walk
-from pyspark_kafkalog.model import OffsetRange, TopicPartition
+from pyspark_kafkalog.model import Encoded, EncodeSettings, OffsetRange, TopicPartition
 from tests.codec.strategies import COMPRESSIONS, HEADERS, Row, arrow_batch, as_stored, rows
 
 HERE = TopicPartition("here", 0)

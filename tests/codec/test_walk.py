@@ -17,12 +17,12 @@ def test_an_empty_buffer_has_no_batches() -> None:
 
 @pytest.mark.parametrize("cut", range(1, 2 * 83))
 def test_a_partial_batch_is_left_unread(cut: int) -> None:
-    one = values(2)
-    whole, part = divmod(2 * len(one) - cut, len(one))
-    batches = walk((one + values(2, base_offset=2))[:-cut])
-    assert (len(batches), batches.end) == (whole, whole * len(one))
+    single = values(2)
+    whole, part = divmod(2 * len(single) - cut, len(single))
+    batches = walk((single + values(2, base_offset=2))[:-cut])
+    assert (len(batches), batches.end) == (whole, whole * len(single))
     assert batches.status == (WalkStatus.INCOMPLETE if part else WalkStatus.END)
-    assert batches.needed == (len(one) if part >= 17 else 0)
+    assert batches.needed == (len(single) if part >= 17 else 0)
 
 
 def with_bytes(data: bytes, position: int, new: bytes) -> bytes:
@@ -105,7 +105,7 @@ def test_the_search_gives_up_on_bytes_made_to_waste_time() -> None:
     data = b"".join(with_bytes(header, 8, lie) for lie in lies) + valid
     assert find_batch(data, 39_000 * len(header)) == 40_000 * len(header)
     assert find_batch(data, 0) is None
-    with pytest.raises(CorruptRecordError, match="Too much looks like record batches") as caught:
+    with pytest.raises(CorruptRecordError, match="Gave up the search for a valid record batch") as caught:
         find_batch(data, 0, strict=True)
     assert 0 < (caught.value.position or 0) < len(data)
 
@@ -119,7 +119,7 @@ def test_small_batches_with_wrong_checksums_cost_more_than_their_bytes() -> None
 
 
 def test_bytes_that_only_begin_like_messages_are_passed_over_fast() -> None:
-    """Every sixth place looks like a v0 message of 60 bytes, but for what is in it."""
+    """Every sixth position looks like a v0 message of 60 bytes, except for its content."""
     data = bytes.fromhex("00003020ff00") * (2 << 20)
     begun = time.process_time()
     assert find_batch(data + values(1), 0, strict=True) == len(data)

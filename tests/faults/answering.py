@@ -1,4 +1,4 @@
-"""How the applications that tests kill tell what has become of their queries."""
+"""How applications that tests kill report the end of their queries."""
 
 from __future__ import annotations
 

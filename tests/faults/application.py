@@ -1,4 +1,4 @@
-"""Spark applications in processes of their own, for tests to kill, whole or in part."""
+"""Spark applications in separate processes, for tests to kill, whole or in part."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ROOT = HERE.parents[1]
 
 
 class Application:
-    """A module run in a session of its own, which answers each line that it is sent with a line."""
+    """A module run in its own session, which answers each line that it is sent with a line."""
 
     def __init__(
         self,
@@ -46,12 +46,12 @@ class Application:
         print(line, file=self._process.stdin, flush=True)
 
     def receive(self) -> str:
-        """The answer; empty of an application that died."""
+        """The answer; empty if the application died."""
         assert self._process.stdout is not None
         return self._process.stdout.readline().strip()
 
     def has_answered(self) -> bool:
-        """Whether there is something to :meth:`receive`, be it the end of an application that died."""
+        """Whether there is something to :meth:`receive`, even if it is the end of a dead application."""
         return bool(select.select([self._process.stdout], [], [], 0)[0])
 
     def exit_code(self) -> int:
@@ -63,10 +63,10 @@ class Application:
     def planners(self) -> list[psutil.Process]:
         """The Python processes of the driver that plan streams, one for each query."""
         everything = psutil.Process(self._process.pid).children(recursive=True)
-        return [its for its in everything if _runs(its, "python_streaming_source_runner")]
+        return [process for process in everything if _runs(process, "python_streaming_source_runner")]
 
     def python_below_spark(self) -> list[psutil.Process]:
-        """The Python processes that do Spark's work, but for the daemons which fork them."""
+        """The Python processes that do Spark's work, without the daemons that fork them."""
         below = []
         for spark in psutil.Process(self._process.pid).children(recursive=True):
             with contextlib.suppress(psutil.Error):
@@ -79,22 +79,24 @@ class Application:
     def executors(self) -> list[psutil.Process]:
         """The JVMs that run tasks, other than the driver's."""
         everything = psutil.Process(self._process.pid).children(recursive=True)
-        return [its for its in everything if _runs(its, "CoarseGrainedExecutorBackend")]
+        return [process for process in everything if _runs(process, "CoarseGrainedExecutorBackend")]
 
     def python_workers(self) -> list[psutil.Process]:
         """The Python processes that run tasks in executors; each is a fork of a daemon."""
-        below = [its for executor in self.executors() for its in executor.children(recursive=True)]
+        below = [process for executor in self.executors() for process in executor.children(recursive=True)]
         return [
-            its for its in below if _runs(its, "pyspark.worker") and _runs(its.parent(), "pyspark.daemon")
+            process
+            for process in below
+            if _runs(process, "pyspark.worker") and _runs(process.parent(), "pyspark.daemon")
         ]
 
     def task_workers(self) -> list[psutil.Process]:
         """The Python processes that run tasks of a local session; each is a fork of a daemon."""
         everything = psutil.Process(self._process.pid).children(recursive=True)
         return [
-            its
-            for its in everything
-            if _runs(its, "pyspark.worker") and _runs(_parent(its), "pyspark.daemon")
+            process
+            for process in everything
+            if _runs(process, "pyspark.worker") and _runs(_parent(process), "pyspark.daemon")
         ]
 
     def kill(self) -> None:

@@ -1,4 +1,4 @@
-"""A Spark application with executors of its own, whose parts tests kill: it reads and writes topics.
+"""A Spark application with its own executors, whose parts tests kill: it reads and writes topics.
 
 Usage: broker_application.py MASTER. Each line that it reads is JSON, a call of one of
 the functions below by name; it answers with a line of JSON, the result or {"error": text}.
@@ -27,13 +27,13 @@ def read(spark: SparkSession, options: Options) -> list[int]:
 
 
 def write(spark: SparkSession, options: Options, count: int, tasks: int) -> None:
-    """The numbers below ``count`` to a topic."""
+    """Write the numbers below ``count`` to a topic."""
     numbers = spark.range(0, count, 1, tasks).selectExpr("CAST(id AS STRING) AS value")
     numbers.write.format("kafkalog").options(**options).mode("append").save()
 
 
 def stream(spark: SparkSession, options: Options, folder: str) -> list[int]:
-    """What the file sink has of a topic, after all of it was streamed there."""
+    """The content of the file sink after all of a topic was streamed there."""
     query = (
         spark.readStream.format("kafkalog")
         .options(**options)
@@ -57,7 +57,7 @@ def main(master: str) -> None:
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
-        # Executors come back at once, and tasks are not refused where others failed.
+        # Executors come back at once, and take tasks although others failed there.
         .config("spark.excludeOnFailure.enabled", "false")
         .getOrCreate()
     )

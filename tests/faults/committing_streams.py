@@ -35,7 +35,7 @@ def start(spark: SparkSession, stream: dict[str, Any], *, small: bool) -> Stream
 
 
 def start_all(spark: SparkSession, streams: list[dict[str, Any]], *, small: bool) -> list[StreamingQuery]:
-    """The first one alone at first: what queries share in Spark changes while their first tasks are sent.
+    """The first one starts alone: state that queries share in Spark changes while their first tasks are sent.
 
     Spark's own map of a data source's environment gets its entries then, and a task of
     another query that is being serialised would end with "Illegal size of collection".

@@ -1,4 +1,4 @@
-"""Record each call that changes a folder, and make what a kill or a loss of power would have left of it.
+"""Record each call that changes a folder, and restore what a kill or a loss of power would leave of it.
 
 A model of a disk, stricter than any real one: nothing lasts but what was flushed. A file's bytes last
 when the file was flushed, its name when its folder was, and each by itself. Of all else any part may have
@@ -21,7 +21,7 @@ RECORDED = ("open", "close", "pwrite", "fsync", "ftruncate", "replace", "unlink"
 
 @dataclass
 class File:
-    """Its bytes as of the last flush, and each change since: position and bytes, or a size and None."""
+    """Its bytes at the last flush, and each change since: position and bytes, or a size and None."""
 
     flushed: bytes = b""
     changes: list[tuple[int, bytes | None]] = field(default_factory=list)
@@ -40,7 +40,7 @@ class File:
 
 @dataclass
 class Folder:
-    """Its entries as of the last flush, and now; and each change since, as the entries that it sets."""
+    """Its entries at the last flush and now, and each change since, as the entries that it sets."""
 
     flushed: dict[str, File | Folder] = field(default_factory=dict)
     entries: dict[str, File | Folder] = field(default_factory=dict)
@@ -60,7 +60,7 @@ def _apply(to: dict[str, File | Folder], entries: dict[str, File | Folder | None
 
 
 class Disk:
-    """A folder, and what lies in it, as calls change it; the state at the beginning is flushed."""
+    """A folder and its content as calls change it; its first state is flushed."""
 
     def __init__(self, top: Path) -> None:
         self._top = str(top)
@@ -68,15 +68,15 @@ class Disk:
         self._opened: dict[int, File | Folder] = {}
 
     def replay(self, call: str, args: tuple[Any, ...], result: Any) -> None:
-        """Do what a call of the system did."""
+        """Repeat a system call."""
         getattr(self, f"_{call}")(*args, result)
 
     def after_kill(self, to: Path) -> None:
-        """All that was done is there."""
+        """Write the state with all changes."""
         _store(self.root, to, lambda folder: folder.entries, lambda file: file.content(lambda change: change))
 
     def after_power_loss(self, to: Path, chance: random.Random) -> None:
-        """What was flushed is there, and of the rest what ``chance`` keeps."""
+        """Write the flushed state, and the other changes that ``chance`` keeps."""
         often = chance.choice([0.0, 0.1, 0.5, 0.9, 1.0])
 
         def entries(folder: Folder) -> dict[str, File | Folder]:
@@ -86,12 +86,12 @@ class Disk:
                     _apply(kept, change)
             return kept
 
-        def change(its: tuple[int, bytes | None]) -> tuple[int, bytes | None] | None:
+        def change(write: tuple[int, bytes | None]) -> tuple[int, bytes | None] | None:
             if chance.random() >= often:
                 return None
-            position, data = its
+            position, data = write
             if data is None or chance.random() < 0.6:
-                return its
+                return write
             half, zeros = data[: len(data) // 2], bytes(len(data))
             return position, chance.choice([half, zeros, half + zeros[len(half) :]])
 
@@ -104,9 +104,9 @@ class Disk:
         *parents, name = path[len(self._top) + 1 :].split(os.sep)
         folder = self.root
         for parent in parents:
-            its = folder.entries[parent]
-            assert isinstance(its, Folder)
-            folder = its
+            node = folder.entries[parent]
+            assert isinstance(node, Folder)
+            folder = node
         return folder, name
 
     def _open(self, path: Any, flags: int, *more: Any) -> None:
@@ -120,32 +120,32 @@ class Disk:
         folder, name = found
         if name not in folder.entries:
             folder.change({name: File()})
-        its = folder.entries[name]
-        if isinstance(its, File) and flags & os.O_TRUNC:
-            its.changes.append((0, None))
-        self._opened[descriptor] = its
+        node = folder.entries[name]
+        if isinstance(node, File) and flags & os.O_TRUNC:
+            node.changes.append((0, None))
+        self._opened[descriptor] = node
 
     def _close(self, descriptor: int, _: Any) -> None:
         self._opened.pop(descriptor, None)
 
     def _pwrite(self, descriptor: int, data: bytes, position: int, written: int) -> None:
-        if (its := self._opened.get(descriptor)) is not None:
-            assert isinstance(its, File)
-            its.changes.append((position, data[:written]))
+        if (node := self._opened.get(descriptor)) is not None:
+            assert isinstance(node, File)
+            node.changes.append((position, data[:written]))
 
     def _ftruncate(self, descriptor: int, size: int, _: Any) -> None:
-        if (its := self._opened.get(descriptor)) is not None:
-            assert isinstance(its, File)
-            its.changes.append((size, None))
+        if (node := self._opened.get(descriptor)) is not None:
+            assert isinstance(node, File)
+            node.changes.append((size, None))
 
     def _fsync(self, descriptor: int, _: Any) -> None:
-        its = self._opened.get(descriptor)
-        if isinstance(its, File):
-            its.flushed = its.content(lambda change: change)
-            its.changes.clear()
-        elif its is not None:
-            its.flushed = dict(its.entries)
-            its.changes.clear()
+        node = self._opened.get(descriptor)
+        if isinstance(node, File):
+            node.flushed = node.content(lambda change: change)
+            node.changes.clear()
+        elif node is not None:
+            node.flushed = dict(node.entries)
+            node.changes.clear()
 
     def _replace(self, source: Any, target: Any, _: Any) -> None:
         found, wanted = self._find(source), self._find(target)
@@ -191,7 +191,7 @@ Call = tuple[str, tuple[Any, ...], Any]
 
 @contextmanager
 def recorded() -> Iterator[list[Call]]:
-    """The calls of this process that change a disk, in their order; nothing is flushed meanwhile."""
+    """The calls of this process that change the disk, in order; nothing is flushed meanwhile."""
     calls: list[Call] = []
     guard = threading.RLock()
     real = {name: getattr(os, name) for name in RECORDED}

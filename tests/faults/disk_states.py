@@ -1,4 +1,4 @@
-"""Streams and batch jobs into a directory, and all that a kill or a loss of power may leave of it.
+"""Streams and batch jobs into a directory, and everything that a kill or a loss of power may leave.
 
 ``python -m tests.faults.disk_states [--seed N] [--power N]`` tries a kill after each call that changes the
 disk, and so many losses of power after each; the tests try some of them.
@@ -20,9 +20,9 @@ from pathlib import Path
 import pyarrow as pa
 
 from pyspark_kafkalog.codec.decode import decode
-from pyspark_kafkalog.log.directory import LogDirectory
-from pyspark_kafkalog.log.journal import JOURNAL_FILE, PublishedBatch
-from pyspark_kafkalog.model import OffsetRange, TopicPartition
+from pyspark_kafkalog.log.layout import JOURNAL_FILE
+from pyspark_kafkalog.log.read.directory import LogDirectory
+from pyspark_kafkalog.model import OffsetRange, QueryBatch, TopicPartition
 from tests.faults.disk import Call, Disk, recorded
 from tests.faults.publisher import QUERY, records
 from tests.fixtures_dir import SMALL_FIXTURES
@@ -34,15 +34,15 @@ _SCHEMA = pa.schema([("offset", pa.int64()), ("value", pa.binary())])
 
 @dataclass(frozen=True)
 class Scenario:
-    """What is done in which directory."""
+    """The jobs to run, and the directory to run them in."""
 
     name: str
     stream: bool
     root: str
-    """``fresh``: made by the first job; ``ours``: with a topic; ``broker``: one left it, transactions too."""
+    """``fresh``: created by the first job; ``ours``: with a topic; ``broker``: a broker's."""
 
     def make(self, top: Path) -> Path:
-        """The directory before; what it returns need not exist."""
+        """Prepare the directory; the returned one need not exist."""
         root = top / "made" / "log"
         if self.root == "ours":
             root.mkdir(parents=True)
@@ -62,19 +62,18 @@ class Scenario:
 
     def run(self, root: Path, number: int, tasks: int) -> None:
         """A job. Its rows are the same however many tasks it has."""
-        job = f"{QUERY}-{number}" if self.stream else f"job.{number}"
+        batch = QueryBatch(QUERY, number) if self.stream else QueryBatch(f"job.{number}")
         rows = records(number % 2, tasks) if number < 2 else records(0, tasks)
         marked = [
-            {partition: [b"%d:" % number + value for value in its] for partition, its in task.items()}
+            {partition: [b"%d:" % number + value for value in values] for partition, values in task.items()}
             for task in rows
         ]
-        staged = [file for its in marked for file in stage(root, job, its, batch_size=300)]
-        batch = PublishedBatch(QUERY, number) if self.stream else None
-        publish_staged(root, staged, job, batch, segment_bytes=2000)
+        staged = [file for task in marked for file in stage(root, batch.job, task, batch_size=300)]
+        publish_staged(root, staged, batch, segment_bytes=2000)
 
     def rows(self, number: int) -> Counter[bytes]:
         (task,) = records(number % 2 if number < 2 else 0, 1)
-        return Counter(b"%d:" % number + value for its in task.values() for value in its)
+        return Counter(b"%d:" % number + value for values in task.values() for value in values)
 
 
 SCENARIOS = [
@@ -96,15 +95,15 @@ def visible(root: Path) -> Counter[bytes]:
     for partition, bounds in place.watermarks(partitions, read_committed=False).items():
         offsets = OffsetRange(bounds.log_start_offset, bounds.high_watermark)
         for piece in place.fetch(partition, offsets, read_committed=False):
-            for its in decode(
+            for decoded in decode(
                 piece.buffer, topic_partition=partition, offsets=offsets, visible=None, schema=_SCHEMA
             ):
-                found.update(its.arrow_batch.column("value").to_pylist())
+                found.update(decoded.arrow_batch.column("value").to_pylist())
     return found
 
 
 class Recording:
-    """The calls of a scenario's jobs, and how many jobs were done before which call."""
+    """The calls of a scenario's jobs, and how many jobs were done before each."""
 
     def __init__(self, scenario: Scenario, folder: Path) -> None:
         self.scenario = scenario
@@ -128,7 +127,7 @@ class Recording:
         self.calls = calls
 
     def states(self, power: int, chance: random.Random) -> Iterator[tuple[str, int, Disk]]:
-        """Each call's number, and the disk after it: once for a kill, some times for a loss of power."""
+        """Each call's number, and the disk after it: once for a kill, several times for losses of power."""
         disk = Disk(self._top)
         disk.root = Disk(self._begin).root
         for number, call in enumerate([None, *self.calls]):
@@ -140,7 +139,7 @@ class Recording:
                     yield "power", number, disk
 
     def check(self, how: str, number: int, disk: Disk, to: Path, chance: random.Random) -> None:
-        """A reader sees whole jobs. Those not reported done are run again; then all is there, once."""
+        """A reader sees whole jobs. Jobs not reported done run again; then all rows are there, once."""
         if how == "kill":
             disk.after_kill(to)
         else:

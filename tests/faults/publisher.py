@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from pyspark_kafkalog.log.publish import PublishedBatch
-from pyspark_kafkalog.model import TopicPartition
+from pyspark_kafkalog.model import QueryBatch, TopicPartition
 from tests.faults.steps import count_steps, serve
 from tests.log.writing import Values, publish_staged, stage, values
 
@@ -15,7 +14,7 @@ QUERY = "query"
 
 
 def records(batch_id: int, tasks: int) -> list[Values]:
-    """The rows of a micro-batch as each of its tasks has them; the same rows, whatever the number of tasks.
+    """The rows of each task of a micro-batch; together the same rows, whatever the number of tasks.
 
     The first makes topic ``t``, the second makes ``new`` and appends to ``t``; segments roll.
     """
@@ -23,17 +22,19 @@ def records(batch_id: int, tasks: int) -> list[Values]:
     topics = ("t", "new")[: batch_id + 1]
     split: list[dict[TopicPartition, list[bytes]]] = [{} for _ in range(tasks)]
     for i, value in enumerate(numbered):
-        # Neither the task nor the partition of a row is the same if there are more tasks.
+        # With more tasks neither the task nor the partition of a row is the same.
         partition = TopicPartition(topics[value[-1] % len(topics)], i // tasks % 2)
         split[i % tasks].setdefault(partition, []).append(value)
     return split  # type: ignore[return-value]
 
 
 def publish_batch(root: Path, batch_id: int, tasks: int) -> None:
-    """Stage and publish a micro-batch as Spark does it."""
-    job = f"{QUERY}-{batch_id}"
-    staged = [file for its in records(batch_id, tasks) for file in stage(root, job, its, batch_size=300)]
-    publish_staged(root, staged, job, PublishedBatch(QUERY, batch_id), segment_bytes=2000)
+    """Stage and publish a micro-batch like Spark."""
+    batch = QueryBatch(QUERY, batch_id)
+    staged = [
+        file for task in records(batch_id, tasks) for file in stage(root, batch.job, task, batch_size=300)
+    ]
+    publish_staged(root, staged, batch, segment_bytes=2000)
 
 
 def run(folder: Path, kill_at: int) -> None:

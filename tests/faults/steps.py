@@ -1,4 +1,4 @@
-"""Processes that end by SIGKILL at a chosen step; each is a fork of one that serves, so it costs little.
+"""Processes that end by SIGKILL at a chosen step; each is a cheap fork of a server process.
 
 A step is a call that changes the file system. Before the one of the given number
 the process kills itself; of a write, half is done. Step 0 is never reached. Nothing is
@@ -57,7 +57,7 @@ def serve(run: Callable[[Path, int], None]) -> None:
 
 
 def count_steps(report: Path, kill_at: int) -> None:
-    """List the steps of this process in ``report``, a line each, and end it at number ``kill_at``."""
+    """List the steps of this process in ``report``, one per line, and end it at number ``kill_at``."""
     os.fsync = lambda descriptor: None
     lock = threading.Lock()
     numbers = itertools.count(1)

@@ -20,8 +20,8 @@ from typing import Any
 import pytest
 from kafka import KafkaProducer
 
-from pyspark_kafkalog.broker.groups import BrokerGroups
-from pyspark_kafkalog.log.groups import DirectoryGroups
+from pyspark_kafkalog.broker.groups.groups import BrokerGroups
+from pyspark_kafkalog.log.groups.groups import DirectoryGroups
 from pyspark_kafkalog.model import GroupOffsets, TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions
 from pyspark_kafkalog.options.offsets_json import Offsets, parse_offsets
@@ -33,16 +33,16 @@ from tests.log.writing import write
 pytestmark = [pytest.mark.slow, pytest.mark.broker, pytest.mark.timeout(900)]
 
 KINDS = ("brokers", "directory", "brokers")
-WHOLE = 10
-"""Rounds that kill the application, JVM and all; each is a random moment in every stream, 30 in all."""
-PLANNERS = 4
-"""Rounds before those that kill only the Python processes which plan and commit."""
+WHOLE, SOAK_WHOLE = 3, 10
+"""Rounds that kill the whole application, each at a random moment of every stream."""
+PLANNERS, SOAK_PLANNERS = 2, 4
+"""Earlier rounds, which kill only the Python processes that plan and commit."""
 RECORDS = 20_000
 
 
 @dataclass
 class Stream:
-    """A query from a topic with the numbers from 0, of two partitions, to the directory ``folder/log``."""
+    """A query from a topic of two partitions with the numbers from 0 to the directory ``folder/log``."""
 
     folder: Path
     topic: str
@@ -59,10 +59,12 @@ class Stream:
         return {"source": source, "checkpoint": str(self.folder / "c"), "path": str(self.folder / "log")}
 
     def committed(self) -> Offsets:
-        return {partition: its.offset for partition, its in self.groups.committed(self.topic).items()}
+        return {
+            partition: committed.offset for partition, committed in self.groups.committed(self.topic).items()
+        }
 
     def finished(self) -> Offsets:
-        """Where the last micro-batch ends that Spark has noted as complete."""
+        """The end of the last micro-batch that Spark has noted as complete."""
         logs = [self.folder / "c" / name for name in ("commits", "offsets")]
         done = [int(path.name) for path in logs[0].glob("*") if path.name.isdecimal()]
         if not done:
@@ -79,11 +81,11 @@ def streams(broker: Broker, tmp_path: Path) -> list[Stream]:
 def _stream(broker: Broker, folder: Path, kind: str) -> Stream:
     folder.mkdir()
     topic = f"kills-{uuid.uuid4().hex[:8]}"
-    told = {"checkpointLocation": str(folder / "c")}
+    options = {"checkpointLocation": str(folder / "c")}
     if kind == "directory":
         root = folder / "source"
         write(root, {TopicPartition(topic, k): [b"%d" % n for n in range(k, RECORDS, 2)] for k in range(2)})
-        return Stream(folder, topic, DirectoryGroups.open([str(root)]), {"path": str(root), **told})
+        return Stream(folder, topic, DirectoryGroups.open([str(root)]), {"path": str(root), **options})
     broker.create_topic(topic, 2)
     producer = KafkaProducer(bootstrap_servers=broker.bootstrap)
     for n in range(RECORDS):
@@ -91,18 +93,18 @@ def _stream(broker: Broker, folder: Path, kind: str) -> Stream:
     producer.flush()
     producer.close()
     groups = BrokerGroups(ConnectionOptions((broker.bootstrap,)))
-    return Stream(folder, topic, groups, {"kafka.bootstrap.servers": broker.bootstrap, **told})
+    return Stream(folder, topic, groups, {"kafka.bootstrap.servers": broker.bootstrap, **options})
 
 
 class Killed:
-    """The application, its streams, and what their groups had committed when they died last."""
+    """The application, its streams, and the commits of their groups at the last kill."""
 
-    def __init__(self, streams: list[Stream], folder: Path) -> None:
+    def __init__(self, streams: list[Stream], folder: Path, chance: random.Random) -> None:
         self.streams = streams
         self._folder = folder
         self._plan = folder / "streams.json"
         self._plan.write_text(json.dumps([stream.plan() for stream in streams]))
-        self._moments = random.Random(1)
+        self._chance = chance
         self._seen: list[Offsets] = [{} for _ in streams]
         self.rounds = 0
 
@@ -119,7 +121,7 @@ class Killed:
         while any(stream.committed() == before for stream, before in self._pairs()):
             assert time.monotonic() < deadline, application.output_tail()
             time.sleep(0.02)
-        time.sleep(self._moments.uniform(0, 1))
+        time.sleep(self._chance.uniform(0, 1))
         kill(application)
         for number, (stream, before) in enumerate(self._pairs()):
             committed, finished = stream.committed(), stream.finished()
@@ -139,13 +141,15 @@ def _kill_planners(application: Application) -> None:
     assert application.receive() == "failed", application.output_tail()
 
 
-def test_no_group_is_ahead_of_its_query(streams: list[Stream], tmp_path: Path) -> None:
-    killed = Killed(streams, tmp_path)
+def test_no_group_is_ahead_of_its_query(
+    streams: list[Stream], tmp_path: Path, chance: random.Random, soak: bool
+) -> None:
+    killed = Killed(streams, tmp_path, chance)
     with contextlib.closing(killed.application()) as application:
-        for _ in range(PLANNERS):
+        for _ in range(SOAK_PLANNERS if soak else PLANNERS):
             killed.round(application, _kill_planners)
         killed.round(application, Application.kill)
-    for _ in range(WHOLE - 1):
+    for _ in range((SOAK_WHOLE if soak else WHOLE) - 1):
         with contextlib.closing(killed.application()) as application:
             killed.round(application, Application.kill)
     with contextlib.closing(killed.application()) as application:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 
 import pytest
 
@@ -11,11 +10,9 @@ from tests.faults.disk_states import SCENARIOS, Scenario, check_states
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda its: its.name)
-def test_states_of_the_disk(tmp_path, monkeypatch, scenario: Scenario):
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
+def test_states_of_the_disk(tmp_path, monkeypatch, seed, soak, scenario: Scenario):
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
-    seed = random.randrange(10**6)
-    print(f"seed {seed}")
-    checked = check_states(scenario, tmp_path, seed, power=2, share=0.06)
+    checked = check_states(scenario, tmp_path, seed, power=2, share=1 if soak else 0.06)
     assert checked["kill"] > 5
     assert checked["power"] > 10

@@ -1,4 +1,4 @@
-"""Python workers and executors killed -9 amid their tasks: Spark tries again, and rows come out right.
+"""Python workers and executors killed -9 during their tasks: Spark tries again, and the rows are right.
 
 What is read comes once. What is written comes at least once: a task that died may have written some.
 """
@@ -28,7 +28,7 @@ Victims = Callable[[Application], list[psutil.Process]]
 
 @pytest.fixture(scope="module")
 def application(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Application]:
-    """Two executors of one core each, in JVMs of their own."""
+    """Two executors of one core each, in separate JVMs."""
     output = tmp_path_factory.mktemp("application") / "output"
     arguments = "tests.faults.broker_application", "local-cluster[2,1,1024]"
     with contextlib.closing(Application(*arguments, output=output)) as application:
@@ -43,7 +43,7 @@ def victims(request: pytest.FixtureRequest) -> Victims:
 
 @pytest.fixture
 def slowly(cluster: Cluster) -> dict[str, str]:
-    """The options for an exchange of many small pieces, each of which takes its time."""
+    """Options for an exchange of many small, slow pieces."""
     for proxy in cluster.proxies.values():
         proxy.strike(FETCH, delay(0.1), times=1_000_000)
         proxy.strike(PRODUCE, delay(0.1), times=1_000_000)
@@ -67,7 +67,7 @@ def killed_amid(
         time.sleep(0.01)
     found = victims(application)
     assert found, "there is nothing to kill"
-    # One executor of two lives on, for one that is lost takes seconds to come back.
+    # One of the two executors survives, as a lost one takes seconds to come back.
     for process in found[:1] if victims is Application.executors else found:
         process.kill()
     result = json.loads(application.receive())

@@ -1,8 +1,8 @@
-"""A leader that is paused past its session goes on as if it still led, and nothing is lost by that.
+"""A leader that is paused past its session goes on as if it still led, and nothing is lost.
 
 It stands still (SIGSTOP) until another has taken over and acknowledged more, and
 until the stream has planned for that. Then it goes on (SIGCONT): what lies in its
-sockets it answers in the epoch that is over. ``--pauses`` says how often.
+sockets it answers in the epoch that is over. The soak does so ten times in each test.
 """
 
 from __future__ import annotations
@@ -41,13 +41,19 @@ def started_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluste
 
 @pytest.fixture(params=[True, False], ids=["with topic ids", "without"])
 def brokers(request: pytest.FixtureRequest, cluster: Cluster) -> dict[str, str]:
-    """The options for the cluster, which can hide that it has topic ids, as brokers before 2.8 have none."""
+    """Options for the cluster, which can hide its topic ids, as brokers before 2.8 have none."""
     for proxy in cluster.proxies.values():
         if not request.param:
             proxy.strike(API_VERSIONS, WITHOUT_TOPIC_IDS, times=FOR_EVER)
         # Spark's workers keep connections from test to test: new ones learn what the brokers can do.
         proxy.reset_all()
     return {"kafka.bootstrap.servers": cluster.proxied_bootstrap, "kafka.request.timeout.ms": "6000"}
+
+
+@pytest.fixture
+def pauses(soak: bool) -> int:
+    """How often the leader is paused."""
+    return 10 if soak else 1
 
 
 @pytest.fixture
@@ -66,7 +72,7 @@ class Numbers:
         self._topic = topic
 
     def add(self, count: int) -> None:
-        # A new one each time, as one that lives waits for the paused broker.
+        # A new one each time, as an existing one waits for the paused broker.
         producer = KafkaProducer(bootstrap_servers=self._cluster.bootstrap, acks="all", linger_ms=20)
         try:
             values = range(self.count, self.count + count)
@@ -97,7 +103,7 @@ class Copy:
         self._offsets = folder / self._name / "offsets"
 
     def wait_until_planned(self, end: int) -> None:
-        """Wait until a micro-batch is logged that goes up to this offset of the only partition."""
+        """Wait until Spark has logged a micro-batch up to this offset of the only partition."""
         self._wait(lambda: any(f'"0":{end}' in line for line in self._last_plan()), f"no plan up to {end}")
 
     def wait_until_copied(self, count: int) -> None:
@@ -127,7 +133,7 @@ class Copy:
 
 @contextlib.contextmanager
 def paused(cluster: Cluster, topic: str) -> Iterator[None]:
-    """The leader is paused; within, another leads. The old one goes on at the end, and is in sync then."""
+    """Within, the leader is paused and another leads; at the end the old one goes on, in sync."""
     old = cluster.leader(topic)
     cluster.pause(old)
     try:
@@ -138,7 +144,7 @@ def paused(cluster: Cluster, topic: str) -> Iterator[None]:
 
 
 def _leader(cluster: Cluster, topic: str) -> int:
-    """As the cluster says it, -1 while it can't."""
+    """According to the cluster; -1 while it can't say."""
     try:
         return cluster.leader(topic)
     except KafkaError:
@@ -175,7 +181,7 @@ def test_a_task_writes_each_row_once(
     spark: SparkSession, cluster: Cluster, brokers: dict[str, str], topic: str, pauses: int
 ) -> None:
     count = 10_000
-    # Many small requests, each of which takes its time, so that a pause comes amid the task.
+    # Many small, slow requests, so that a pause comes during the task.
     small = {"kafka.max.request.size": "4000", "kafka.batch.size": "2000"}
     small["kafka.max.in.flight.requests.per.connection"] = "1"
     for proxy in cluster.proxies.values():

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_kafkalog.log.journal import JOURNAL_FILE, ledger_file
+from pyspark_kafkalog.log.layout import JOURNAL_FILE
+from pyspark_kafkalog.log.write.journal import ledger_file
 from tests.faults.publisher import BATCHES, QUERY, publish_batch, records
 from tests.faults.steps import KILLED, Runner, step_runner
 from tests.log.writing import files_beside_partitions, read
@@ -30,15 +31,17 @@ def nothing_is_flushed(monkeypatch):
 
 
 def visible(root: Path) -> Counter[bytes]:
-    return Counter(value for its in read(root).values() for value in its) if root.exists() else Counter()
+    return (
+        Counter(value for values in read(root).values() for value in values) if root.exists() else Counter()
+    )
 
 
 def batch(number: int) -> Counter[bytes]:
-    return Counter(value for task in records(number, 1) for its in task.values() for value in its)
+    return Counter(value for task in records(number, 1) for values in task.values() for value in values)
 
 
 def check_whole_or_absent(folder: Path) -> int:
-    """A reader sees whole batches: all that were reported done, and maybe the next. How many?"""
+    """A reader sees whole batches: all reported ones, and maybe the next; returns how many."""
     done = committed(folder)
     found = visible(folder / "log")
     expected: Counter[bytes] = sum((batch(n) for n in range(done + 1)), Counter())
@@ -54,7 +57,7 @@ def committed(folder: Path) -> int:
 
 
 def check_replay_completes(folder: Path) -> None:
-    """The same batches again, their rows split otherwise: then each row is there once, and nothing else."""
+    """Run the same batches again with other tasks: then each row is there once, and nothing else."""
     root = folder / "log"
     for number in range(committed(folder) + 1, BATCHES):
         publish_batch(root, number, tasks=3)
@@ -82,7 +85,7 @@ def test_kill_at_every_step(publisher, tmp_path):
 
 @pytest.mark.slow
 def test_kill_at_every_step_of_undoing(publisher, tmp_path):
-    """One dies when a batch is all appended; the next, at each step that undoes it; a third completes it."""
+    """One dies when a batch is appended, the next at each step of its undo; a third completes it."""
     whole, unfinished = tmp_path / "whole", tmp_path / "unfinished"
     for folder in (whole, unfinished):
         folder.mkdir()

@@ -1,4 +1,4 @@
-"""Streams that reassemble large messages are killed -9, 50 times: every message comes once, none early.
+"""Streams that reassemble large messages are killed -9 again and again: every message comes once, none early.
 
 Messages of several producers lie interleaved in two partitions, and small
 micro-batches cut most of them. Most rounds kill Python processes, at a random
@@ -26,26 +26,26 @@ from tests.log.writing import read, write
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 WAYS = ("transformWithStateInPandas", "applyInPandasWithState", "source")
-ROUNDS = 50
-WHOLE = 10
-"""Every so many rounds, it is the whole application."""
+ROUNDS, SOAK_ROUNDS = 8, 50
+WHOLE = 5
+"""One in this many rounds kills the whole application."""
 RECORDS = 6000
-"""In each of two partitions."""
+"""Records in each of two partitions."""
 LIMIT = 60
-"""Offsets to a micro-batch, of both partitions."""
+"""Offsets of a micro-batch, in both partitions."""
 
 
 @dataclass
 class Stream:
-    """A query that copies whole messages from ``folder/source`` to ``folder/log``, and what they are."""
+    """A query that copies whole messages from ``folder/source`` to ``folder/log``, and these messages."""
 
     folder: Path
     way: str
     written: dict[int, Written]
 
     def batches(self) -> dict[int, dict[int, int]]:
-        """Where each micro-batch ends that Spark has planned: by its number, offsets by partition."""
-        planned = {int(its.name): its for its in (self.folder / "checkpoint/offsets").glob("[0-9]*")}
+        """The ends of planned micro-batches: by number, offsets by partition."""
+        planned = {int(file.name): file for file in (self.folder / "checkpoint/offsets").glob("[0-9]*")}
         # A file that was being written when Spark died has no third line.
         lines = {number: path.read_text().splitlines()[2:3] for number, path in planned.items()}
         return {
@@ -66,7 +66,7 @@ class Stream:
         return {number: found.get(TopicPartition("messages", number), []) for number in self.written}
 
     def check(self, when: str) -> None:
-        """What is published are the messages that end before some micro-batch does, all, in order."""
+        """The published messages are all those that end before some micro-batch, in order."""
         published = self.published()
         for number, values in published.items():
             expected = [value for _, value in self.written[number].messages]
@@ -81,7 +81,7 @@ class Stream:
 
 def _stream(folder: Path, way: str) -> Stream:
     written = {number: interleaved(f"{way}-{number}", RECORDS) for number in range(2)}
-    write(folder / "source", {TopicPartition("t", n): its.records for n, its in written.items()})
+    write(folder / "source", {TopicPartition("t", n): log.records for n, log in written.items()})
     return Stream(folder, way, written)
 
 
@@ -124,34 +124,35 @@ def applications(tmp_path: Path) -> Iterator[_Applications]:
         yield applications
 
 
-def _round(number: int, stream: Stream, applications: _Applications, moments: random.Random) -> None:
+def _round(number: int, stream: Stream, applications: _Applications, chance: random.Random) -> None:
     application = applications.running()
     before = stream.committed()
     deadline = time.monotonic() + 60
     while stream.committed() == before:
         assert time.monotonic() < deadline, application.output_tail()
-        # A query may meet a Python process that was killed with another one.
+        # A query may meet a Python process that was killed with another query.
         application.send(f"{stream.folder} {stream.way} {LIMIT}")
         assert application.receive() == "started", application.output_tail()
         while stream.committed() == before and not application.has_answered():
             time.sleep(0.02)
         if stream.committed() == before:
             assert application.receive() == "failed", application.output_tail()
-    time.sleep(moments.uniform(0, 1))
+    time.sleep(chance.uniform(0, 1))
     if number % WHOLE == 0:
         applications.kill()
         return
-    planners_only = moments.random() < 0.5
-    for its in application.planners() if planners_only else application.python_below_spark():
-        its.kill()
+    planners_only = chance.random() < 0.5
+    for process in application.planners() if planners_only else application.python_below_spark():
+        process.kill()
     assert application.receive() == "failed", application.output_tail()
 
 
-def test_every_message_once_and_none_early(streams: list[Stream], applications: _Applications) -> None:
-    moments = random.Random(6)
-    for number in range(1, ROUNDS + 1):
+def test_every_message_once_and_none_early(
+    streams: list[Stream], applications: _Applications, chance: random.Random, soak: bool
+) -> None:
+    for number in range(1, (SOAK_ROUNDS if soak else ROUNDS) + 1):
         stream = streams[number % len(streams)]
-        _round(number, stream, applications, moments)
+        _round(number, stream, applications, chance)
         stream.check(f"round {number}, {stream.way}")
     for stream in streams:
         assert stream.committed() < 2 * RECORDS / LIMIT, "it was killed on its way"

@@ -1,11 +1,11 @@
 """A streaming write is killed -9 at the steps of a commit; the restart completes every batch, once.
 
 The process that commits a micro-batch is a Python worker of Spark's driver: it
-alone changes the log directory. So that worker is killed, at some 40 steps, and with
-it, in most rounds, all Python of this package that Spark would run next: nothing
-more is written, as if the driver had died whole, and no JVM need start. Some
-rounds do kill the whole application, Spark's JVM too. The restart is a new query,
-which has nothing but the checkpoint.
+alone changes the log directory. So that worker is killed, at some of its steps (the
+soak takes nearly all), and with it, in most rounds, all Python of this package that
+Spark would run next: nothing more is written, as if the driver had died whole, and no
+JVM need start. One round does kill the whole application, Spark's JVM too. The restart
+is a new query, which has nothing but the checkpoint.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ import pyarrow as pa
 import pytest
 
 from pyspark_kafkalog.codec.decode import DecodeLimits
-from pyspark_kafkalog.log.directory import LogDirectory
+from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.model import EARLIEST, LATEST, OffsetRange, TopicPartition
-from pyspark_kafkalog.transfer.reading import ReadRules, read_range
+from pyspark_kafkalog.reading.ranges import ReadRules, RecordReader
+from pyspark_kafkalog.reading.splits import Split
 from tests.faults.application import HERE, Application
 
 BATCH = 100
@@ -57,7 +58,7 @@ class Numbers:
         return self._application.receive() or str(self._application.exit_code())
 
     def complete(self, folder: Path, *, tasks: int) -> None:
-        """A run that nobody kills."""
+        """A run without a kill."""
         assert self.run(folder, tasks=tasks) == "done", self._application.output_tail()
 
     def close(self) -> None:
@@ -71,7 +72,7 @@ def application(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Numbers]:
 
 
 def numbers(folder: Path) -> list[int]:
-    """What a reader that opens the directory now sees, in order."""
+    """What a new reader of the directory sees, in order."""
     place = LogDirectory.open(str(folder / "log"))
     rules = ReadRules(
         schema=pa.schema([pa.field("value", pa.binary())]),
@@ -82,8 +83,8 @@ def numbers(folder: Path) -> list[int]:
     return sorted(
         int(value)
         for number in place.topics().get("numbers", ())
-        for batch in read_range(
-            place, TopicPartition("numbers", number), OffsetRange(EARLIEST, LATEST), rules
+        for batch in RecordReader(place, rules).read(
+            Split(TopicPartition("numbers", number), OffsetRange(EARLIEST, LATEST))
         )
         for value in batch.column("value").to_pylist()
     )
@@ -102,12 +103,12 @@ def check_completed(folder: Path, count: int, killed: str) -> None:
     assert ours == {"sink", "lock"}, f"restart after {killed}: staged files or a journal were left behind"
 
 
-def test_killed_at_every_other_step_of_the_first_commit(application: Numbers, tmp_path: Path) -> None:
-    """It makes partitions. Every other time Spark survives, and lets another worker abort."""
-    for step in itertools.count(1, 2):
+def test_killed_at_steps_of_the_first_commit(application: Numbers, tmp_path: Path, soak: bool) -> None:
+    """It creates partitions. Every other time Spark survives, and another worker aborts."""
+    for number, step in enumerate(itertools.count(1, 2 if soak else 8)):
         folder = tmp_path / str(step)
-        killed = f"{step} {('driver', 'worker')[step // 2 % 2]}"
-        if application.run(folder, tasks=2 + step // 2 % 2, order=killed) == "done":
+        killed = f"{step} {('driver', 'worker')[number % 2]}"
+        if application.run(folder, tasks=2 + number % 2, order=killed) == "done":
             break
         check_whole_batches(folder, {0, BATCH}, killed)
         application.complete(folder, tasks=1 + step % 3)
@@ -115,10 +116,10 @@ def test_killed_at_every_other_step_of_the_first_commit(application: Numbers, tm
     assert step > 30
 
 
-def test_killed_at_each_step_of_a_later_commit(application: Numbers, tmp_path: Path) -> None:
+def test_killed_at_steps_of_a_later_commit(application: Numbers, tmp_path: Path, soak: bool) -> None:
     """It appends to partitions that readers know."""
     application.complete(tmp_path, tasks=2)
-    for step in itertools.count(1):
+    for step in itertools.count(1, 1 if soak else 4):
         count = len(numbers(tmp_path))
         killed = f"{step} driver"
         if application.run(tmp_path, tasks=2 + step % 2, order=killed) == "done":
@@ -129,7 +130,7 @@ def test_killed_at_each_step_of_a_later_commit(application: Numbers, tmp_path: P
     assert step > 15
 
 
-@pytest.mark.parametrize("step", [6, 24])
+@pytest.mark.parametrize("step", [6, pytest.param(24, marks=pytest.mark.soak)])
 def test_whole_application_killed(application: Numbers, tmp_path: Path, step: int) -> None:
     killed = f"{step} application"
     with contextlib.closing(Numbers(tmp_path / "killer")) as victim:

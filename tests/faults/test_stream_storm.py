@@ -1,4 +1,4 @@
-"""A stream from topic to topic, while all that a cluster can suffer happens one after the other."""
+"""A stream from topic to topic while a cluster suffers one fault after another."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from tests.broker.producing import connected, consume, produce, rows, unused_topic
 from tests.kafka_cluster import Cluster
 
-pytestmark = [pytest.mark.broker, pytest.mark.slow]
+pytestmark = [pytest.mark.broker, pytest.mark.soak]
 
 STEP = 500
 
@@ -53,7 +53,7 @@ class Source:
 
 
 def storm(cluster: Cluster, topics: tuple[str, str]) -> Iterator[str]:
-    """Each step does some harm, and says what; what it broke is whole again by the next."""
+    """Each step does some harm, and names it; all is repaired before the next."""
     for topic in topics:
         for partition in range(3):
             cluster.move_leader(topic, partition)

@@ -1,4 +1,4 @@
-"""What LinkedIn's consumer made of topics with large messages: ``large-messages`` of the fixtures."""
+"""The results of LinkedIn's consumer for topics with large messages: ``large-messages`` of the fixtures."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ import pyarrow as pa
 
 from pyspark_kafkalog.codec.decode import DecodeLimits
 from pyspark_kafkalog.codec.rows import ROW_TYPES
-from pyspark_kafkalog.log.directory import LogDirectory
+from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.model import EARLIEST, LATEST, AssemblerSettings, OffsetRange, TopicPartition
-from pyspark_kafkalog.transfer.reading import ReadRules, read_range
+from pyspark_kafkalog.reading.ranges import ReadRules, RecordReader
+from pyspark_kafkalog.reading.splits import Split
 from tests.fixtures_dir import FIXTURES, SMALL_FIXTURES
 
 SCHEMA = pa.schema(list(ROW_TYPES.items()))
@@ -30,7 +31,7 @@ _SETTINGS = {
 
 @dataclass(frozen=True)
 class Scenario:
-    """One partition of a case as a consumer of some configuration read it."""
+    """One partition of a case as read by a consumer with some configuration."""
 
     case: str
     partition: int
@@ -74,16 +75,17 @@ class Scenario:
     def rows(self) -> pa.RecordBatch:
         """All records, as this package decodes them."""
         rules = ReadRules(SCHEMA, self.read_committed, True, DecodeLimits())
-        batches = read_range(self.place, self.topic_partition, OffsetRange(EARLIEST, LATEST), rules)
+        split = Split(self.topic_partition, OffsetRange(EARLIEST, LATEST))
+        batches = RecordReader(self.place, rules).read(split)
         return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
 
     @cached_property
     def delivered(self) -> list[dict[str, Any]]:
-        """The rows, in the form of :func:`as_delivered`, without what was asked about them."""
-        asked = ("starting_offset", "safe_offset_of_message")
+        """The rows in the form of :func:`as_delivered`, without the fields computed for them."""
+        computed = ("starting_offset", "safe_offset_of_message")
         return [
-            {name: value for name, value in row.items() if name not in asked}
-            for row in self.told("delivered")
+            {name: value for name, value in row.items() if name not in computed}
+            for row in self.expected("delivered")
         ]
 
     def table(self, name: str) -> list[list[Any]]:
@@ -93,18 +95,18 @@ class Scenario:
             row for row in rows if (row[0] if isinstance(row, list) else partition_of(row)) == self.partition
         ]
 
-    def told(self, name: str) -> list[dict[str, Any]]:
+    def expected(self, name: str) -> list[dict[str, Any]]:
         """The entries of the list ``delivered`` or ``exceptions`` for this partition."""
-        return [one for one in self.entry[name] if one["partition"] == self.partition]
+        return [row for row in self.entry[name] if row["partition"] == self.partition]
 
     def end(self, name: str) -> Any:
-        """What the consumer had in the end."""
+        """The consumer's final state."""
         return self.entry["end"][name].get(str(self.partition))
 
 
 @dataclass(frozen=True)
 class InMemory:
-    """Records of a partition from offset 0 on, to be read with some settings; None: no record there."""
+    """Records of a partition from offset 0 on, to be read with some settings; None for no record."""
 
     values: Sequence[bytes | None]
     settings: AssemblerSettings
@@ -119,7 +121,7 @@ class InMemory:
 
     @cached_property
     def rows(self) -> pa.RecordBatch:
-        """As this package decodes them, without what is the same in all."""
+        """The rows as this package decodes them, without constant columns."""
         offsets = [offset for offset, value in enumerate(self.values) if value is not None]
         values = [self.values[offset] for offset in offsets]
         schema = pa.schema([(name, ROW_TYPES[name]) for name in ("offset", "value", "headers")])
@@ -141,13 +143,16 @@ def as_delivered(row: dict[str, Any]) -> dict[str, Any]:
         "key_hex": _hex(key),
         "value_sha256": None if value is None else hashlib.sha256(value).hexdigest(),
         "value_length": None if value is None else len(value),
-        "headers_hex": [[one["key"], _hex(one["value"])] for one in row["headers"] or ()],
+        "headers_hex": [[header["key"], _hex(header["value"])] for header in row["headers"] or ()],
     }
 
 
 def without_safe_offset(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows in that form without ``_so``, which tells of earlier rows."""
-    return [{**row, "headers_hex": [its for its in row["headers_hex"] if its[0] != "_so"]} for row in rows]
+    """Rows in that form without ``_so``, which depends on earlier rows."""
+    return [
+        {**row, "headers_hex": [header for header in row["headers_hex"] if header[0] != "_so"]}
+        for row in rows
+    ]
 
 
 def _hex(value: bytes | None) -> str | None:
@@ -168,4 +173,4 @@ def _scenarios(folder: Path) -> list[Scenario]:
 
 
 SCENARIOS = _scenarios(FIXTURES / "large-messages") or _scenarios(SMALL_FIXTURES / "large-messages")
-"""All of the collection, or the small copies where it is not there."""
+"""The whole collection, or the small copies if it is missing."""

@@ -1,4 +1,4 @@
-"""Values of records as several producers write them at once, message segments among them; what they mean."""
+"""Record values of several producers at once, with message segments among them, and their messages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class Written(NamedTuple):
-    """What stands in a partition from offset 0 on, and the offset and value of each message in it."""
+    """The content of a partition from offset 0 on, and the offset and value of each message in it."""
 
     records: list[bytes]
     messages: list[tuple[int, bytes]]
@@ -20,8 +20,8 @@ def segment_values(message_id: int, value: bytes, size: int) -> list[bytes]:
     high, low = message_id, message_id * 7 + 1
     check = (high + low) % 2**32
     return [
-        struct.pack(">bIQQiii", 0, check, high, low, number, len(slices), len(value)) + its
-        for number, its in enumerate(slices)
+        struct.pack(">bIQQiii", 0, check, high, low, number, len(slices), len(value)) + data
+        for number, data in enumerate(slices)
     ]
 
 

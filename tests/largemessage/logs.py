@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pyspark_kafkalog.log.directory import LogDirectory
+from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.model import OffsetRange, TopicPartition
 from tests.codec.decoding import ALL_COLUMNS
 from tests.largemessage.records import Record

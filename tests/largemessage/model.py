@@ -1,4 +1,4 @@
-"""LinkedIn's consumer for one partition, record by record, written from the description of the format alone.
+"""LinkedIn's consumer for one partition, record by record, written only from the description of the format.
 
 Two rules differ, as ours do: an id of which nothing was accepted is forgotten after the gap, and
 the capacity also bounds what is really held, which theirs loses count of after a length that lied.
@@ -21,7 +21,7 @@ class Record:
 
 @dataclass
 class Message:
-    """A delivered message, or what else became of a record."""
+    """The result of a record: a delivered message, or something else."""
 
     offset: int
     value: bytes | None
@@ -70,10 +70,10 @@ class Model:
 
     @property
     def held(self) -> int:
-        return sum(one.bytes for one in self.buffer.values() if len(one.slices) < one.count)
+        return sum(message.bytes for message in self.buffer.values() if len(message.slices) < message.count)
 
     def record(self, record: Record) -> Message | None:
-        """What is delivered; None for a message segment that completes nothing."""
+        """The delivered message; None for a message segment that completes nothing."""
         lm = [value for name, value in record.headers if name == "_lm"]
         value, start, count = record.value, record.offset, 1
         if record.value is not None:
@@ -92,7 +92,7 @@ class Model:
                 return None
             start, value = assembled
         safe = self.safe(record.offset)
-        headers = [one for one in record.headers if one[0] != "_lm"]
+        headers = [header for header in record.headers if header[0] != "_lm"]
         if lm:
             if lm[-1] is None or len(lm[-1]) < 25:
                 raise SegmentError
@@ -133,7 +133,7 @@ class Model:
         if len(entry.slices) == count:
             if entry.bytes != length:
                 raise SegmentError
-            self.used -= sum(len(one) for n, one in entry.slices.items() if n != number)
+            self.used -= sum(len(part) for n, part in entry.slices.items() if n != number)
             del self.buffer[key]
             self.expire(offset)
             return entry.start, b"".join(entry.slices[i] for i in range(count))

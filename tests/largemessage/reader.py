@@ -1,4 +1,4 @@
-"""A consumer of one partition that behaves as LinkedIn's, around our reassembly and tracking."""
+"""A consumer of one partition that behaves like LinkedIn's, around our reassembly and tracking."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from pyspark_kafkalog.errors import LargeMessageDroppedError
 from pyspark_kafkalog.largemessage.dropped import INCOMPLETE
 from pyspark_kafkalog.largemessage.metadata import commit_metadata, consumer_high_watermark, parse_metadata
-from pyspark_kafkalog.largemessage.reassembly import Reassembler
+from pyspark_kafkalog.largemessage.reassembler import Reassembler
 from tests.largemessage.cases import InMemory, Scenario
 from tests.largemessage.tracker import DeliveredMessages
 
@@ -21,7 +21,7 @@ class NegativeWatermarkError(Exception):
 
 
 class Reader:
-    """Reads one record at a time; ``committed`` is what its group has."""
+    """Reads one record at a time; ``committed`` is its group's commit."""
 
     def __init__(self, scenario: Scenario | InMemory, committed: Committed | None = None) -> None:
         self.scenario = scenario
@@ -43,7 +43,7 @@ class Reader:
         self.position = max(self.position, self.scenario.log_end_offset)
 
     def read_offsets(self) -> str:
-        """Offsets of what :meth:`read` delivers, as the tables tell them."""
+        """Offsets of the rows that :meth:`read` delivers, as in the tables."""
         return "[" + ",".join(str(row["offset"]) for row in self.read()) + "]"
 
     def commit(self) -> Committed | None:
@@ -122,7 +122,7 @@ class Reader:
         except LargeMessageDroppedError:
             self.errors.append(offset)
             return
-        in_error = any(one.reason not in INCOMPLETE for one in reassembled.dropped)
+        in_error = any(drop.reason not in INCOMPLETE for drop in reassembled.dropped)
         if in_error:
             self.errors.append(offset)
             if not null:

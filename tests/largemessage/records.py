@@ -10,7 +10,7 @@ Headers = list[tuple[str, bytes | None]]
 
 
 class Record(NamedTuple):
-    """A record of a log; ``partition`` only tells those of several partitions apart."""
+    """A record of a log; ``partition`` tells those of several partitions apart."""
 
     key: bytes | None
     value: bytes | None
@@ -20,7 +20,7 @@ class Record(NamedTuple):
 
 
 class Segment(NamedTuple):
-    """What a record says of itself that holds a slice of a message. ``kind`` is that of its last ``_lm``."""
+    """The fields of a record that holds a slice of a message. ``kind`` is the type of its last ``_lm``."""
 
     id: bytes
     number: int

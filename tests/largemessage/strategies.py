@@ -13,7 +13,7 @@ from tests.codec.strategies import HEADERS
 from tests.largemessage.model import Headers, Record
 
 IDS = [bytes(range(n, n + 16)) for n in (0, 100, 240)]
-"""Few, so that messages meet of the same one; with high bytes, so that check values wrap."""
+"""Few, so that messages share an id; with high bytes, so that check values wrap."""
 
 _INT32 = st.sampled_from([-(2**31), -1, 0, 1, 2, 3, 10, 2**31 - 1])
 
@@ -88,14 +88,16 @@ def broken(draw: st.DrawFn, whole: tuple[bytes, Headers]) -> tuple[bytes | None,
 
 @st.composite
 def partitions(draw: st.DrawFn, *, hostile: bool = False) -> list[Record]:
-    """Records in the order of their offsets, between which some are missing."""
+    """Records in the order of their offsets, with gaps."""
     messages = draw(st.lists(message(), min_size=1, max_size=5))
-    pieces = [piece for one in messages for piece in one]
-    one = st.sampled_from(pieces)
+    pieces = [piece for message in messages for piece in message]
+    sampled = st.sampled_from(pieces)
     if hostile:
-        one = one | one.flatmap(broken)
+        sampled = sampled | sampled.flatmap(broken)
     records: Any = draw(
-        st.lists(one | one | ordinary, max_size=30) | st.permutations(pieces) | st.just(pieces + pieces)
+        st.lists(sampled | sampled | ordinary, max_size=30)
+        | st.permutations(pieces)
+        | st.just(pieces + pieces)
     )
     offset, found = draw(st.sampled_from([0, 7, 2**40])), []
     for value, headers in records:
@@ -105,13 +107,13 @@ def partitions(draw: st.DrawFn, *, hostile: bool = False) -> list[Record]:
 
 
 def arrow_batch(records: Sequence[Record]) -> pa.RecordBatch:
-    """The records as columns offset, value, headers and one that is carried along."""
-    headers = [[{"key": k, "value": v} for k, v in one.headers] or None for one in records]
+    """The records as columns offset, value, headers and one extra."""
+    headers = [[{"key": k, "value": v} for k, v in record.headers] or None for record in records]
     return pa.RecordBatch.from_pydict(
         {
-            "offset": pa.array([one.offset for one in records], pa.int64()),
+            "offset": pa.array([record.offset for record in records], pa.int64()),
             "headers": pa.array(headers, HEADERS),
-            "value": pa.array([one.value for one in records], pa.binary()),
+            "value": pa.array([record.value for record in records], pa.binary()),
             "row": pa.array(range(len(records)), pa.int32()),
         }
     )

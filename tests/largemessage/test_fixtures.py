@@ -12,6 +12,8 @@ from tests.largemessage.model import Model, Record, SegmentError
 from tests.largemessage.reader import NegativeWatermarkError, Reader
 from tests.largemessage.tracker import OffsetNotTrackedError
 
+pytestmark = pytest.mark.slow
+
 each_scenario = pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
 
 _THEIR_NAMES = {
@@ -20,8 +22,8 @@ _THEIR_NAMES = {
 }
 
 
-def asked(question: Callable[[], Any]) -> Any:
-    """The answer, or the name that their exception has."""
+def outcome(question: Callable[[], Any]) -> Any:
+    """The answer, or the name of their exception."""
     try:
         return question()
     except tuple(_THEIR_NAMES) as e:
@@ -35,10 +37,10 @@ def test_delivered_rows_and_errors(scenario: Scenario) -> None:
     tracker = reader.tracker
     assert tracker is not None
     for row in rows:
-        row["starting_offset"] = asked(lambda: tracker.message(row["offset"]).starting_offset)  # noqa: B023
-        row["safe_offset_of_message"] = asked(lambda: tracker.message(row["offset"]).safe_offset)  # noqa: B023
-    assert rows == scenario.told("delivered")
-    assert reader.errors == [one["offset"] for one in scenario.told("exceptions")]
+        row["starting_offset"] = outcome(lambda: tracker.message(row["offset"]).starting_offset)  # noqa: B023
+        row["safe_offset_of_message"] = outcome(lambda: tracker.message(row["offset"]).safe_offset)  # noqa: B023
+    assert rows == scenario.expected("delivered")
+    assert reader.errors == [row["offset"] for row in scenario.expected("exceptions")]
 
 
 @each_scenario
@@ -73,11 +75,11 @@ def test_commit_after_each_message(scenario: Scenario) -> None:
             }
         )
     rows += [{"exception": offset} for offset in reader.errors]
-    told = [
+    expected = [
         {"exception": row["exception"]["offset"]} if "exception" in row else row
         for row in scenario.table("commit_each")
     ]
-    assert rows == told
+    assert rows == expected
 
 
 @each_scenario
@@ -85,23 +87,21 @@ def test_commit_of_any_offset(scenario: Scenario) -> None:
     reader = Reader(scenario)
     reader.read_offsets()
     for _, offset, committed, metadata in scenario.table("commit_map"):
-        answer = asked(lambda: reader.commit_at(offset, f"u{offset}"))  # noqa: B023
+        answer = outcome(lambda: reader.commit_at(offset, f"u{offset}"))  # noqa: B023
         assert answer == (committed if metadata is None else (committed, metadata)), offset
 
 
-@pytest.mark.slow
 @each_scenario
 def test_seek(scenario: Scenario) -> None:
     for _, offset, position, delivered in scenario.table("seek"):
         reader = Reader(scenario)
         reader.read_offsets()
-        failed = asked(lambda: reader.seek(offset))  # noqa: B023
+        failed = outcome(lambda: reader.seek(offset))  # noqa: B023
         assert (failed or reader.position) == position, offset
         if delivered is not None:
             assert reader.read_offsets() == delivered, offset
 
 
-@pytest.mark.slow
 @each_scenario
 def test_start_anywhere(scenario: Scenario) -> None:
     for _, offset, delivered, safe_offset, committed, metadata in scenario.table("start_at"):
@@ -118,7 +118,7 @@ def test_restart_in_the_group(scenario: Scenario) -> None:
     for _, last, committed, metadata, delivered, *after in scenario.table("resume"):
         first = Reader(scenario)
         for row in first.read():
-            if row["offset"] == last != previous:  # twice the same one: it looked for another, to the end
+            if row["offset"] == last != previous:  # the same offset twice: it read to the end for another
                 break
         previous = last
         assert first.commit() == (committed, metadata), last
@@ -132,7 +132,7 @@ def test_restart_in_the_group(scenario: Scenario) -> None:
 def test_take_over_from_any_commit(scenario: Scenario) -> None:
     for _, offset, metadata, api_offset, api_metadata, delivered, *after in scenario.table("resume_from"):
         reader = Reader(scenario, (offset, metadata))
-        answer = asked(reader.api_committed)
+        answer = outcome(reader.api_committed)
         assert answer == (api_offset if api_metadata is None else (api_offset, api_metadata)), metadata
         assert reader.read_offsets() == delivered, (offset, metadata)
         reader.commit()
@@ -141,7 +141,7 @@ def test_take_over_from_any_commit(scenario: Scenario) -> None:
 
 @each_scenario
 def test_seek_to_what_is_committed(scenario: Scenario) -> None:
-    for _, offset, metadata, sought, position, *told in scenario.table("seek_to_committed"):
+    for _, offset, metadata, sought, position, *expected in scenario.table("seek_to_committed"):
         seeker = Reader(scenario, (offset, metadata))
         seeker.seek(seeker.api_committed()[0])
         assert seeker.position == sought, (offset, metadata)
@@ -150,28 +150,28 @@ def test_seek_to_what_is_committed(scenario: Scenario) -> None:
         assert reader.position == position, (offset, metadata)
         first = reader.commit() or (None, None)
         delivered = reader.read_offsets()
-        assert [*first, delivered, *(reader.commit() or ())] == told, (offset, metadata)
+        assert [*first, delivered, *(reader.commit() or ())] == expected, (offset, metadata)
 
 
 @each_scenario
 def test_the_model_is_right(scenario: Scenario) -> None:
-    """The one that :mod:`.test_reassembly` compares with."""
+    """The model with which :mod:`.test_reassembly` compares."""
     model = Model(scenario.settings.buffer_capacity, scenario.settings.expiration_offset_gap)
     delivered, errors = [], []
     for row in scenario.rows.to_pylist():
-        headers = [(one["key"], one["value"]) for one in row["headers"] or ()]
+        headers = [(header["key"], header["value"]) for header in row["headers"] or ()]
         try:
             message = model.record(Record(row["offset"], row["value"], headers))
         except SegmentError:
             errors.append(row["offset"])
             continue
         if message is not None:
-            told = [{"key": name, "value": value} for name, value in message.headers]
-            delivered.append(as_delivered({**row, "value": message.value, "headers": told}))
+            header_rows = [{"key": name, "value": value} for name, value in message.headers]
+            delivered.append(as_delivered({**row, "value": message.value, "headers": header_rows}))
     wanted = [
-        {name: one[name] for name in one if name not in ("starting_offset", "safe_offset_of_message")}
-        for one in scenario.told("delivered")
+        {name: row[name] for name in row if name not in ("starting_offset", "safe_offset_of_message")}
+        for row in scenario.expected("delivered")
     ]
     assert delivered == wanted
     if not scenario.settings.exception_on_message_dropped:
-        assert errors == [one["offset"] for one in scenario.told("exceptions")]
+        assert errors == [row["offset"] for row in scenario.expected("exceptions")]

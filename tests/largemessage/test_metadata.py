@@ -29,7 +29,7 @@ from pyspark_kafkalog.largemessage.metadata import commit_metadata, consumer_hig
     ],
 )
 def test_consumer_high_watermark(metadata: str | None, watermark: int | None) -> None:
-    """As Java's Long.parseLong; -1 stands for none."""
+    """Like Java's Long.parseLong; -1 stands for none."""
     assert consumer_high_watermark(metadata) == watermark
 
 

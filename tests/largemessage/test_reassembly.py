@@ -1,4 +1,4 @@
-"""Whatever happens to message segments on their way, what is delivered is what a plain model delivers."""
+"""Whatever happens to message segments on their way, the same is delivered as by a plain model."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pyspark_kafkalog.largemessage.dropped import INCOMPLETE, Dropped
-from pyspark_kafkalog.largemessage.reassembly import Reassembler
+from pyspark_kafkalog.largemessage.reassembler import Reassembler
 from pyspark_kafkalog.model import AssemblerSettings, TopicPartition
 from tests.largemessage.model import Message, Model, Record, SegmentError
 from tests.largemessage.strategies import IDS, arrow_batch, lm, partitions, prefixed
+
+pytestmark = pytest.mark.slow
 
 PARTITION = TopicPartition("t", 0)
 INFINITE = 1 << 40
@@ -24,7 +26,7 @@ many = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCh
 def modelled(
     records: Sequence[Record], capacity: int, gap: int
 ) -> tuple[list[Message], list[int], list[bytes]]:
-    """Messages, offsets in error and ids that were given up."""
+    """Messages, offsets in error and ids of dropped messages."""
     model = Model(capacity, gap)
     delivered, errors = [], []
     for record in records:
@@ -40,7 +42,7 @@ def modelled(
 def fed(
     records: Sequence[Record], cuts: Sequence[int], capacity: int, gap: int
 ) -> tuple[list[Message], list[Dropped]]:
-    """What batches of those sizes become, each fed to a reassembler with the state of the one before."""
+    """The results of batches of these sizes, each fed to a reassembler with the state of the one before."""
     rows = arrow_batch(records)
     state: bytes | None = None
     out: list[pa.RecordBatch] = []
@@ -65,13 +67,13 @@ def fed(
 
 def held(reassembler: Reassembler) -> int:
     """Bytes of the slices that are kept."""
-    pieces = [piece for one in reassembler.open_messages() for piece in one.pieces.values()]
+    pieces = [piece for message in reassembler.open_messages() for piece in message.pieces.values()]
     return sum(piece.slice.size for piece in pieces if piece.slice is not None)
 
 
 def _message(row: dict, records: Sequence[Record]) -> Message:  # type: ignore[type-arg]
     assert records[row["row"]].offset == row["offset"]
-    headers = [(one["key"], one["value"]) for one in row["headers"] or ()]
+    headers = [(header["key"], header["value"]) for header in row["headers"] or ()]
     return Message(row["offset"], row["value"], headers, row["startingOffset"], row["segmentCount"])
 
 
@@ -87,8 +89,8 @@ def test_any_order_loss_and_repetition(
     delivered, errors, lost = modelled(records, capacity, gap)
     ours, dropped = fed(records, cuts, capacity, gap)
     assert ours == delivered
-    assert [one.offset for one in dropped if one.reason not in INCOMPLETE] == errors
-    assert sorted(one.message_id for one in dropped if one.reason in INCOMPLETE) == sorted(lost)
+    assert [drop.offset for drop in dropped if drop.reason not in INCOMPLETE] == errors
+    assert sorted(drop.message_id for drop in dropped if drop.reason in INCOMPLETE) == sorted(lost)
 
 
 @many
@@ -98,16 +100,16 @@ def test_broken_segments(records: list[Record], cuts: list[int], capacity: int, 
     delivered, errors, lost = modelled(records, capacity, gap)
     ours, dropped = fed(records, cuts, capacity, gap)
     assert ours == delivered
-    assert [one.offset for one in dropped if one.reason not in INCOMPLETE] == errors
-    assert sorted(one.message_id for one in dropped if one.reason in INCOMPLETE) == sorted(lost)
+    assert [drop.offset for drop in dropped if drop.reason not in INCOMPLETE] == errors
+    assert sorted(drop.message_id for drop in dropped if drop.reason in INCOMPLETE) == sorted(lost)
 
 
 @many
 @given(partitions(hostile=True), cuts, st.integers(0, 30), st.integers(1, 20), gaps, st.integers(0, 30))
 def test_slices_are_forgotten_and_read_again(
-    records: list[Record], cuts: list[int], adopted: int, capacity: int, gap: int, most_bytes: int
+    records: list[Record], cuts: list[int], adopted: int, capacity: int, gap: int, max_bytes: int
 ) -> None:
-    """Where nothing is evicted, memory is bounded and the rows are those of a buffer without bounds.
+    """Without eviction, memory is bounded and the rows are those of an unbounded buffer.
 
     Also if from some row on another reassembler goes on, which is told what is open there.
     """
@@ -128,19 +130,19 @@ def test_slices_are_forgotten_and_read_again(
         if first is not second and start >= adopted:
             second.adopt(first.open_messages())
             first = second
-        for part in first.feed_in_parts(rows.slice(start, size), most_bytes=most_bytes):
+        for part in first.feed_in_parts(rows.slice(start, size), max_bytes=max_bytes):
             out += [_message(row, records) for row in part.rows.to_pylist()]
             dropped += part.dropped
         assert held(first) <= capacity
         start += size
     delivered, errors, _ = modelled(records, INFINITE, gap)
     assert out == delivered
-    assert [one.offset for one in dropped if one.reason not in INCOMPLETE] == errors
+    assert [drop.offset for drop in dropped if drop.reason not in INCOMPLETE] == errors
 
 
 @pytest.mark.parametrize("evict", [True, False])
 def test_claims_cost_nothing(evict: bool) -> None:
-    """Message segments that claim 2**31 - 1 of them, and as many bytes."""
+    """Message segments that claim to be 2**31 - 1, of as many bytes."""
     records = [
         Record(n, prefixed(n.to_bytes(16, "big"), 2**31 - 2, 2**31 - 1, 2**31 - 1, b"x")) for n in range(900)
     ]
@@ -167,7 +169,7 @@ def test_what_cannot_be_read_again_is_dropped() -> None:
     )
     reassembled = reassembler.feed(rows)
     assert reassembled.rows.num_rows == 0
-    assert [(one.reason.value, one.offset) for one in reassembled.dropped] == [("not_read_again", 2)]
+    assert [(drop.reason.value, drop.offset) for drop in reassembled.dropped] == [("not_read_again", 2)]
     assert reassembler.state() is None
 
 

@@ -1,4 +1,4 @@
-"""Which rows are message segments; more are among the fixtures, and odd ones in the tests with the model."""
+"""Which rows are message segments; the fixtures have more, and the tests with the model odd ones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.largemessage.strategies import arrow_batch, lm, prefixed
 _ID = bytes.fromhex("00112233445566778899aabbccddeeff")
 _VALUE = bytes.fromhex("001133557600112233445566778899aabbccddeeff00000000000000030000000a61626364")
 _LM = bytes.fromhex("018899aabbccddeeff001122334455667700000000000000030000000a")
-"""Of the first of three message segments of ``abcdefghij`` as LinkedIn's producer writes it."""
+"""The first of three message segments of ``abcdefghij``, as LinkedIn's producer writes it."""
 
 
 def test_example() -> None:

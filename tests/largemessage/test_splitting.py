@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_kafkalog.errors import RecordTooLargeError
-from pyspark_kafkalog.largemessage.splitting import Splitter
+from pyspark_kafkalog.largemessage.splitter import Splitter
 from pyspark_kafkalog.model import SplitterSettings
 from tests.fixtures_dir import FIXTURES
 from tests.largemessage.logs import stored
@@ -30,7 +30,7 @@ _KINDS = {"key": pa.binary(), "value": pa.binary(), "headers": _HEADERS, "timest
 
 
 def arrow(records: Iterable[Record]) -> pa.RecordBatch:
-    """As the encoder takes them; empty headers are null in every other row."""
+    """Records for the encoder; empty headers are null in every other row."""
     columns: dict[str, list[Any]] = {name: [] for name in _KINDS}
     for number, record in enumerate(records):
         headers = [{"key": name, "value": value} for name, value in record.headers]
@@ -153,16 +153,16 @@ MESSAGES = st.lists(
 @given(
     messages_=MESSAGES,
     settings=st.builds(SplitterSettings, st.integers(1, 50), st.booleans(), st.booleans(), st.booleans()),
-    most_bytes=st.integers(1, 1500),
+    max_bytes=st.integers(1, 1500),
     data=st.data(),
 )
 def test_the_chosen_messages_come_back_in_order_whatever_the_sizes(
-    messages_: list[Record], settings: SplitterSettings, most_bytes: int, data: st.DataObject
+    messages_: list[Record], settings: SplitterSettings, max_bytes: int, data: st.DataObject
 ) -> None:
     chosen = data.draw(
         st.none() | st.lists(st.integers(0, len(messages_) - 1), min_size=1, unique=True).map(sorted)
     )
-    found = split(messages_, settings, chosen=chosen, most_bytes=most_bytes)
+    found = split(messages_, settings, chosen=chosen, max_bytes=max_bytes)
     expected = []
     for i in range(len(messages_)) if chosen is None else chosen:
         message = messages_[i]
@@ -175,13 +175,13 @@ def test_the_chosen_messages_come_back_in_order_whatever_the_sizes(
         elif settings.timestamp_header and "_t" not in dict(headers):
             headers = [*headers, ("_t", message.timestamp.to_bytes(8, "big"))]
         expected.append(message._replace(headers=headers))
-    # A header of the user's that is no message segment's stays, and a reader would stumble over it.
+    # A user's header that belongs to no message segment stays, and would mislead a reader.
     theirs = [("_lm", b"x"), ("_lm", None)]
     readable = [r._replace(headers=[h for h in r.headers if h not in theirs]) for r in found]
     expected = [r._replace(headers=[h for h in r.headers if h not in theirs]) for r in expected]
     assert messages(readable) == expected
-    found_segments = [one for one in map(segment, readable) if one is not None]
-    assert all(0 < len(one.slice) <= settings.segment_bytes for one in found_segments)
+    found_segments = [piece for piece in map(segment, readable) if piece is not None]
+    assert all(0 < len(piece.slice) <= settings.segment_bytes for piece in found_segments)
 
 
 def test_a_slice_of_longer_columns_is_split_like_any() -> None:
@@ -194,7 +194,7 @@ def test_a_slice_of_longer_columns_is_split_like_any() -> None:
 
 
 def test_a_message_above_the_bytes_made_at_a_time_is_made_in_parts() -> None:
-    found = Splitter(SplitterSettings(1000), lambda _: ID, most_bytes=10_000).split(
+    found = Splitter(SplitterSettings(1000), lambda _: ID, max_bytes=10_000).split(
         arrow([Record(b"k", bytes(100_500), [], AT)])
     )
     parts = list(found.of(None))
@@ -205,7 +205,7 @@ def test_a_message_above_the_bytes_made_at_a_time_is_made_in_parts() -> None:
 
 def test_what_no_column_can_hold_is_refused() -> None:
     size = 2**31 - 10
-    data = pa.py_buffer(mmap.mmap(-1, size))  # takes no memory as long as nobody looks
+    data = pa.py_buffer(mmap.mmap(-1, size))  # takes no memory until it is read
     offsets = pa.py_buffer(np.array([0, size], np.int32))
     huge = pa.Array.from_buffers(pa.binary(), 1, [None, offsets, data])
     given = arrow([Record(b"k", b"v", [], AT)]).set_column(1, "value", huge)
@@ -223,21 +223,21 @@ def cases() -> list[dict[str, Any]]:
 
 
 def given_headers(record: Record) -> Headers:
-    """What the application gave: without what a producer appended."""
+    """The application's headers, without those that a producer appends."""
     headers = [header for header in record.headers if segment(record) is None or header[0] != "_lm"]
     time = ("_t", record.timestamp.to_bytes(8, "big"))
     return headers[:-1] if headers[-1:] == [time] else headers
 
 
 def split_anew(records: list[Record]) -> list[Record]:
-    """The records of a message, of which these are some, as we write it. Missing slices are of zeros."""
-    found = [one for one in map(segment, records) if one is not None]
+    """All records of a message as we write it, given some of them. Missing slices are zeros."""
+    found = [piece for piece in map(segment, records) if piece is not None]
     _, _, count, length, _, _, header_only = found[0]
-    inner = [len(one.slice) for one in found if one.number < count - 1]
+    inner = [len(piece.slice) for piece in found if piece.number < count - 1]
     size = inner[0] if inner else (length - len(found[0].slice)) // max(count - 1, 1) or length
     value = bytearray(length)
-    for one in found:
-        value[one.number * size : one.number * size + len(one.slice)] = one.slice
+    for piece in found:
+        value[piece.number * size : piece.number * size + len(piece.slice)] = piece.slice
     last = records[-1]
     key = None if last.key == found[0].id else last.key
     given = Record(key, bytes(value), given_headers(last), last.timestamp)

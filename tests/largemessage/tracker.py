@@ -1,4 +1,4 @@
-"""What was delivered from a partition, and so what may be committed and where a seek back must begin.
+"""The messages delivered from a partition; so what may be committed and where a seek back must begin.
 
 Written from the format page: DeliveredMessageOffsetTracker and LiKafkaConsumerImpl of
 li-apache-kafka-clients. A query needs none of it, since its checkpoint knows where it is.
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 SafeOffset = Callable[[int], "int | None"]
-"""What ``Reassembler.safe_offset`` answers for a current offset."""
+"""The result of ``Reassembler.safe_offset`` for a current offset."""
 
 
 class OffsetNotTrackedError(Exception):
@@ -26,7 +26,7 @@ class Delivered:
 
 
 class DeliveredMessages:
-    """The offsets of one partition that were read, from ``first_offset`` on.
+    """The offsets read from one partition, from ``first_offset`` on.
 
     Only messages of several records, or delivered while another one was open, are remembered, the last
     ``max_tracked_messages`` of them; any other offset is its message's.
@@ -38,9 +38,9 @@ class DeliveredMessages:
         self._messages: dict[int, Delivered] = {}
         self.first_offset = first_offset
         self.safe_offset = first_offset
-        """Where a restart after the last message that was complete begins."""
+        """Where a restart after the last complete message begins."""
         self.last_offset: int | None = None
-        """That of the last delivered message."""
+        """Offset of the last delivered message."""
 
     def read_segment(self, offset: int) -> None:
         """A message segment was read that completes no message."""
@@ -64,7 +64,7 @@ class DeliveredMessages:
             oldest = next(iter(self._messages))
             del self._messages[oldest]
             self.first_offset = oldest + 1
-            self._segments = {one for one in self._segments if one >= oldest}
+            self._segments = {offset for offset in self._segments if offset >= oldest}
 
     def message(self, offset: int) -> Delivered:
         """The delivered message at ``offset``.
@@ -89,7 +89,7 @@ class DeliveredMessages:
         return offset if offset >= self.first_offset else None
 
     def offset_to_commit(self, wanted: int, oldest_open: SafeOffset) -> int:
-        """What to commit so that a restart goes on at message ``wanted`` and misses no message segment.
+        """The commit after which a restart goes on at message ``wanted`` and misses no message segment.
 
         :raises OffsetNotTrackedError: see :meth:`closest`.
         """
@@ -103,7 +103,7 @@ class DeliveredMessages:
         return wanted if safe is None else min(safe, wanted)
 
     def seek_target(self, wanted: int) -> int:
-        """Where to read from for message ``wanted`` and all that follow; earlier ones are to be skipped.
+        """Where to read from for message ``wanted`` and later ones; skip those before it.
 
         :raises OffsetNotTrackedError: see :meth:`closest`.
         """

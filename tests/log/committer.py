@@ -9,19 +9,19 @@ from pathlib import Path
 
 import pandas  # noqa: F401 - pyarrow imports it with the first array, which each fork would pay for
 
-from pyspark_kafkalog.log import groups as groups_module
-from pyspark_kafkalog.log.groups import DirectoryGroups
+from pyspark_kafkalog.log.groups import groups as groups_module
+from pyspark_kafkalog.log.groups.groups import DirectoryGroups
 from pyspark_kafkalog.model import CommittedOffset, TopicPartition
 from tests.faults.steps import count_steps, serve
 
 COMMITS = 14
 OTHER = "other"
-"""A group with one old commit, which compaction has to keep."""
+"""A group with one old commit, which compaction must keep."""
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 def compact_early() -> None:
-    """Compact logs of a kilobyte, and roll segments that are smaller still."""
+    """Compact logs of a kilobyte, and roll even smaller segments."""
     groups_module._CLEAN_BYTES = 1000
     groups_module._SETTINGS = groups_module.replace(groups_module._SETTINGS, segment_bytes=600)
 

@@ -1,4 +1,4 @@
-"""Partitions made of given record batches, copies of real ones, and reading them with nothing in between."""
+"""Partitions made of given record batches, copies of real ones, and direct reads of them."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ import pyarrow as pa
 
 from pyspark_kafkalog.codec.checksum import crc32c
 from pyspark_kafkalog.codec.decode import decode
-from pyspark_kafkalog.codec.encode import EncodeSettings, encode
+from pyspark_kafkalog.codec.encode import encode
 from pyspark_kafkalog.codec.isolation import Visibility
-from pyspark_kafkalog.log.directory import LogDirectory
-from pyspark_kafkalog.model import OffsetRange, OnCorrupt, Slice, TopicPartition
+from pyspark_kafkalog.log.read.directory import LogDirectory
+from pyspark_kafkalog.model import EncodeSettings, OffsetRange, OnCorrupt, Slice, TopicPartition
 from tests.codec.decoding import ALL_COLUMNS
 from tests.codec.strategies import Row, arrow_batch
 from tests.fixtures_dir import Case

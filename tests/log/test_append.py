@@ -1,4 +1,4 @@
-"""Segments and their indexes, byte for byte as a broker's recovery would have them."""
+"""Segments and their indexes, byte for byte as a broker's recovery would write them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ import pytest
 
 from pyspark_kafkalog.codec.walk import Batches, WalkStatus, check_batch, walk
 from pyspark_kafkalog.errors import CorruptRecordError, LogDirectoryError, RecordTooLargeError
-from pyspark_kafkalog.log.active_segment import OFFSET_ENTRY, TIME_ENTRY
-from pyspark_kafkalog.log.directory import LogDirectory
-from pyspark_kafkalog.model import OffsetRange, TopicPartition
+from pyspark_kafkalog.log.read.directory import LogDirectory
+from pyspark_kafkalog.log.write.active_segment import OFFSET_ENTRY, TIME_ENTRY
+from pyspark_kafkalog.model import OffsetRange, QueryBatch, TopicPartition
 from tests.fixtures_dir import CASES, Case, requires_fixtures
 from tests.log.writing import T0, T1, publish_staged, read, stage, values, write
+
+pytestmark = pytest.mark.slow
 
 
 def segments(root: Path) -> list[tuple[int, Batches, np.ndarray, np.ndarray]]:
@@ -93,7 +95,7 @@ def test_indexes_are_those_of_recovery(tmp_path, interval):
         staged = stage(
             tmp_path, "job", {T0: values(500, 100, start)}, batch_size=1500, timestamp=10_000 - start
         )
-        publish_staged(tmp_path, staged, "job", index_interval_bytes=interval)
+        publish_staged(tmp_path, staged, QueryBatch("job"), index_interval_bytes=interval)
     ((base, batches, offsets, times),) = segments(tmp_path)
     # A publish ends as a closed segment does, with an entry for the largest timestamp:
     # what follows has none above it, so the entries are those of one uninterrupted append.
@@ -112,7 +114,7 @@ def test_each_publish_closes_the_time_index(tmp_path):
 
 def test_rolls_by_size(tmp_path):
     staged = stage(tmp_path, "job", {T0: values(2000, 100)}, batch_size=1000)
-    publish_staged(tmp_path, staged, "job", segment_bytes=20_000)
+    publish_staged(tmp_path, staged, QueryBatch("job"), segment_bytes=20_000)
     found = segments(tmp_path)
     assert len(found) > 10
     for (base, batches, offsets, times), following in zip(found, [*found[1:], None], strict=True):
@@ -127,13 +129,13 @@ def test_rolls_by_size(tmp_path):
 
 @pytest.mark.parametrize("chunk", [1, 3000, 10_000])
 def test_copied_in_chunks(tmp_path, monkeypatch, chunk):
-    monkeypatch.setattr("pyspark_kafkalog.log.appender._CHUNK_BYTES", chunk)
+    monkeypatch.setattr("pyspark_kafkalog.log.write.appender._CHUNK_BYTES", chunk)
     long = [b"l" * 20_000]
     staged = [
         stage(tmp_path, "job", {T0: [*values(200, 100, 200 * i), *long], T1: values(9)}, batch_size=1000)[0]
         for i in range(3)
     ]
-    publish_staged(tmp_path, staged, "job", segment_bytes=50_000)
+    publish_staged(tmp_path, staged, QueryBatch("job"), segment_bytes=50_000)
     assert read(tmp_path)[T0] == [v for i in range(3) for v in [*values(200, 100, 200 * i), *long]]
     assert read(tmp_path)[T1] == values(9) * 3
 
@@ -226,7 +228,7 @@ def test_torn_tail_is_cut(tmp_path, tail, indexed, caplog):
 @pytest.mark.parametrize("indexed", [True, False])
 @pytest.mark.parametrize("damage", ["flipped", "zeros", "falling offsets"])
 def test_last_batch_that_is_whole_is_not_cut_off(tmp_path, damage, indexed, caplog):
-    """It may have been acknowledged, and readers tell of it."""
+    """It may have been acknowledged, and readers report it."""
     write(tmp_path, {T0: values(1000, 100)}, index_interval_bytes=4096 if indexed else 1 << 30)
     log = tmp_path / "t-0" / f"{0:020d}.log"
     whole = bytearray(log.read_bytes())
@@ -255,7 +257,7 @@ def test_tail_that_looks_like_batches_everywhere_is_refused(tmp_path):
     sizes = [(left * 61 - 12).to_bytes(4, "big") for left in range(2000, 0, -1)]
     headers = [(1000).to_bytes(8, "big") + size + whole[12:61] for size in sizes]
     log.write_bytes(whole + b"torn" * 20 + b"".join(headers))
-    with pytest.raises(CorruptRecordError, match=rf"Too much looks.*t-0.*truncate -s {len(whole)} ") as e:
+    with pytest.raises(CorruptRecordError, match=rf"Gave up the search.*t-0.*truncate -s {len(whole)} ") as e:
         write(tmp_path, {T0: values(3)})
     assert (e.value.offset, e.value.file, e.value.position) == (3, str(log), len(whole))
     os.truncate(log, len(whole))
@@ -294,7 +296,7 @@ def test_torn_tail_and_an_index_beyond_it(tmp_path):
 
 
 def test_damaged_first_batch(tmp_path):
-    """Found by readers; it is not in the way of those who append."""
+    """Readers report it; it does not prevent an append."""
     write(tmp_path, {T0: values(1000, 100)})
     log = tmp_path / "t-0" / f"{0:020d}.log"
     with log.open("r+b") as file:

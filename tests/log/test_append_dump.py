@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from pyspark_kafkalog.model import QueryBatch
 from tests.codec.strategies import COMPRESSIONS
 from tests.kafka import dump_log_segments
 from tests.log.writing import T0, T1, publish_staged, stage, values, write
@@ -25,7 +26,7 @@ def test_segments_and_indexes(tmp_path, sanity):
             staged = stage(
                 tmp_path, "job", records, timestamp=int(times[i]), compression=compression, batch_size=2000
             )
-            publish_staged(tmp_path, staged, "job", segment_bytes=30_000, log_append_time=i >= 5)
+            publish_staged(tmp_path, staged, QueryBatch("job"), segment_bytes=30_000, log_append_time=i >= 5)
     write(tmp_path, {T0: values(3000, 100)}, index_interval_bytes=0)
     assert len(files(tmp_path, ".log")) > 6
     assert sum(path.stat().st_size for path in files(tmp_path, ".index")) > 50 * 8

@@ -1,4 +1,4 @@
-"""Layouts that brokers leave and others make up: which files count, what is refused, what is read anyway."""
+"""Layouts that brokers or others leave: which files count, what is refused, what is read anyway."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ import pytest
 from fsspec.implementations.local import LocalFileSystem
 from pyarrow import fs
 
+from pyspark_kafkalog import filesystem
 from pyspark_kafkalog.errors import (
     CorruptRecordError,
     DataLossError,
     LogDirectoryError,
     UnknownTopicOrPartitionError,
 )
-from pyspark_kafkalog.log import filesystem
-from pyspark_kafkalog.log.directory import LogDirectory
-from pyspark_kafkalog.log.filesystem import Folder
+from pyspark_kafkalog.filesystem import Folder
 from pyspark_kafkalog.log.layout import format_offset_checkpoint, format_partition_metadata
-from pyspark_kafkalog.log.root import LogRoot
+from pyspark_kafkalog.log.read.directory import LogDirectory
+from pyspark_kafkalog.log.read.root import LogRoot
 from pyspark_kafkalog.model import OffsetRange, StoredSize, TopicPartition, Watermarks
 from tests.codec.raw import message
 from tests.fixtures_dir import case
@@ -130,7 +130,7 @@ def test_a_partition_may_be_empty(tmp_path: Path) -> None:
         (lambda path: write_segment(path, [batch(0)]), "holds segments but is not named after a partition"),
     ],
 )
-def test_what_is_no_log_directory_is_refused_with_a_hint(tmp_path: Path, make, message: str) -> None:
+def test_other_folders_are_refused_with_a_hint(tmp_path: Path, make, message: str) -> None:
     path = tmp_path / "place"
     make(path)
     with pytest.raises(LogDirectoryError, match=message) as caught:
@@ -222,7 +222,7 @@ def test_a_filesystem_of_fsspec_is_read_like_a_folder(root: Path) -> None:
 # Files that don't count
 
 
-def test_leftovers_of_brokers_are_no_data(root: Path) -> None:
+def test_leftovers_of_brokers_are_not_read(root: Path) -> None:
     for name in ("00000000000000000040.log.deleted", "00000000000000000050.log.cleaned", "x.log", "30.log"):
         (root / "t-0" / name).write_bytes(batch(40))
     write_segment(root / f"u-0.{'0' * 32}-delete", [batch(0)])
@@ -232,14 +232,14 @@ def test_leftovers_of_brokers_are_no_data(root: Path) -> None:
 
 
 def test_a_swap_file_replaces_the_segments_that_it_spans(root: Path) -> None:
-    """The cleaner had merged two segments into one, when the broker died."""
+    """The cleaner had merged two segments into one when the broker died."""
     write_segment(root / "t-0", [batch(2, 1), batch(15, 3)], base_offset=0, suffix=".swap")
     place = LogDirectory.open(str(root))
     assert offsets_read(place, T0, ALL) == [2, 15, 16, 17, *range(20, 30)]
     assert bounds(place) == Watermarks(0, 30, 30)
 
 
-def test_a_swap_file_of_an_unfinished_split_is_no_data(root: Path) -> None:
+def test_a_swap_file_of_an_unfinished_replacement_is_not_read(root: Path) -> None:
     write_segment(root / "t-0", [batch(10, 1)], suffix=".swap")
     segment(root, 10, ".cleaned").touch()
     assert offsets_read(LogDirectory.open(str(root)), T0, ALL) == list(range(30))
@@ -277,20 +277,20 @@ def test_links_may_lead_about_inside_the_root_only(root: Path, tmp_path: Path) -
     os.symlink(tmp_path / "secret-0" / "00000000000000000030.log", segment(root, 30))
     place = LogDirectory.open(str(root))
     for ask in (lambda: bounds(place), lambda: offsets_read(place, T0, OffsetRange(0, 40))):
-        with pytest.raises(LogDirectoryError, match="symbolic link that leads out") as caught:
+        with pytest.raises(LogDirectoryError, match="symbolic link leads out") as caught:
             ask()
         assert caught.value.file == str(segment(root, 30))
 
     os.symlink(tmp_path / "secret-0", root / "secret-0")
     for ask in (place.topics, lambda: bounds(place, TopicPartition("secret", 0))):
-        with pytest.raises(LogDirectoryError, match="symbolic link that leads out"):
+        with pytest.raises(LogDirectoryError, match="symbolic link leads out"):
             ask()
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
 @pytest.mark.parametrize("name", ["t-0/00000000000000000030.log", "t-0/00000000000000000020.index"])
 def test_only_regular_files_are_opened(root: Path, make, name: str) -> None:
-    write_segment(root / "t-0", [batch(20, 10, size=10_000)])  # of a smaller one no index is opened
+    write_segment(root / "t-0", [batch(20, 10, size=10_000)])  # the indexes of a smaller one are not opened
     make(root / name)
     with pytest.raises(LogDirectoryError, match="Not a regular file") as caught:
         fetched(LogDirectory.open(str(root)), T0, OffsetRange(20, 30))
@@ -333,7 +333,7 @@ def test_what_the_disk_refuses_is_named_with_a_remedy(
     assert caught.value.hint
 
 
-def test_a_file_that_a_server_has_deleted_is_looked_for_anew(
+def test_a_file_that_a_server_has_deleted_is_looked_for_again(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     really_read, stale = filesystem._read, []
@@ -443,7 +443,7 @@ def test_an_unfinished_publish_is_hidden(root: Path) -> None:
 # Damage
 
 
-def test_damage_is_an_error_or_is_told_and_left_out(root: Path) -> None:
+def test_damage_is_an_error_or_is_reported_and_left_out(root: Path) -> None:
     path = segment(root, 10)
     data = bytearray(path.read_bytes())
     data[16] = 9
@@ -456,31 +456,31 @@ def test_damage_is_an_error_or_is_told_and_left_out(root: Path) -> None:
     assert (error.topic_partition, error.offset, error.file, error.position) == ("t-0", 10, str(path), 0)
     assert offsets_read(place, T0, OffsetRange(0, 10)) == list(range(10))
     assert offsets_read(place, T0, OffsetRange(15, 30)) == list(range(15, 30))
-    told: list[CorruptRecordError] = []
-    assert offsets_read(place, T0, ALL, on_corrupt=told.append) == [*range(10), *range(15, 30)]
-    assert [(e.offset, e.position) for e in told] == [(10, 0)]
+    left_out: list[CorruptRecordError] = []
+    assert offsets_read(place, T0, ALL, on_corrupt=left_out.append) == [*range(10), *range(15, 30)]
+    assert [(e.offset, e.position) for e in left_out] == [(10, 0)]
 
 
 def test_a_segment_that_is_not_the_last_has_no_torn_tail(root: Path) -> None:
     os.truncate(segment(root, 10), len(batch(10, 5)) + 30)
     place = LogDirectory.open(str(root))
-    with pytest.raises(CorruptRecordError, match="reach past the end of the file") as caught:
+    with pytest.raises(CorruptRecordError, match="reaches past the end of the file") as caught:
         offsets_read(place, T0, ALL)
     assert (caught.value.offset, caught.value.position) == (15, len(batch(10, 5)))
-    told: list[CorruptRecordError] = []
-    assert offsets_read(place, T0, ALL, on_corrupt=told.append) == [*range(15), *range(20, 30)]
-    assert len(told) == 1
+    left_out: list[CorruptRecordError] = []
+    assert offsets_read(place, T0, ALL, on_corrupt=left_out.append) == [*range(15), *range(20, 30)]
+    assert len(left_out) == 1
 
 
 def test_offsets_that_go_back_are_damage(root: Path) -> None:
     segment(root, 10).write_bytes(batch(10, 2) + batch(14, 2) + batch(12, 2) + batch(18, 2))
     place = LogDirectory.open(str(root))
-    with pytest.raises(CorruptRecordError, match="offsets are not those that follow") as caught:
+    with pytest.raises(CorruptRecordError, match="offsets are out of order") as caught:
         offsets_read(place, T0, ALL)
     assert caught.value.offset == 12, "of two batches the one that is ahead of what follows is at fault"
-    told: list[CorruptRecordError] = []
+    left_out: list[CorruptRecordError] = []
     expected = [*range(10), 10, 11, 12, 13, 18, 19, *range(20, 30)]
-    assert offsets_read(place, T0, ALL, on_corrupt=told.append) == expected
+    assert offsets_read(place, T0, ALL, on_corrupt=left_out.append) == expected
 
 
 def test_any_cut_of_the_last_segment_leaves_the_whole_batches(root: Path) -> None:
@@ -495,35 +495,35 @@ def test_any_cut_of_the_last_segment_leaves_the_whole_batches(root: Path) -> Non
 
 
 def test_any_wrong_byte_gives_the_rows_before_it_and_an_error(root: Path) -> None:
-    """Or the rows and no error, where the leader epoch is wrong, which no CRC covers."""
+    """Or the rows without an error if the leader epoch is wrong, which no CRC covers."""
     path = segment(root, 10)
     data = path.read_bytes()
     half = len(batch(10, 5))
     for at in range(len(data)):
         path.write_bytes(data[:at] + bytes([data[at] ^ 0x41]) + data[at + 1 :])
         place = LogDirectory.open(str(root))
-        told: list[CorruptRecordError] = []
-        found = offsets_read(place, T0, ALL, on_corrupt=told.append)
+        left_out: list[CorruptRecordError] = []
+        found = offsets_read(place, T0, ALL, on_corrupt=left_out.append)
         if at % half in range(12, 16):
             assert found == list(range(30))
             continue
         lost = range(10, 15) if at < half else range(15, 20)
         assert found == [offset for offset in range(30) if offset not in lost], at
-        assert [e.offset for e in told] == [lost.start], at
+        assert [e.offset for e in left_out] == [lost.start], at
         with pytest.raises(CorruptRecordError):
             offsets_read(place, T0, ALL)
 
 
 def test_batches_are_found_again_after_much_damage(tmp_path: Path) -> None:
-    """Longer than the window of the search, and with a batch across its border."""
+    """Longer than the search window, with a batch across its border."""
     big = batch(5, 900, size=10_000)
     assert len(big) > 8 << 20
     junk = os.urandom(12 << 20).replace(b"\2", b"\3")
     write_segment(tmp_path / "t-0", [batch(0, 5), junk, big[: 4 << 20], batch(905, 5)], base_offset=0)
     write_segment(tmp_path / "t-0", [batch(1000, 5)])
     place = LogDirectory.open(str(tmp_path))
-    told: list[CorruptRecordError] = []
-    found = offsets_read(place, T0, OffsetRange(0, 1005), on_corrupt=told.append)
+    left_out: list[CorruptRecordError] = []
+    found = offsets_read(place, T0, OffsetRange(0, 1005), on_corrupt=left_out.append)
     assert found == [*range(5), *range(905, 910), *range(1000, 1005)]
 
 
@@ -539,22 +539,22 @@ def test_a_size_of_two_gigabytes_costs_nothing(root: Path) -> None:
 
 
 def test_bytes_made_to_waste_time_are_an_error_and_not_the_end_of_the_log(root: Path) -> None:
-    """A valid batch may follow what is too costly to search, so nobody may take the log to end there."""
+    """A valid batch may follow bytes that take too long to search, so the log must not end there."""
     bait = message(b"x", offset=100, magic=0)[:-1] + b"y"
     for base_offset in (10, 20):
         with segment(root, base_offset).open("ab") as log:
             log.write(b"?" + bait * ((20 << 20) // len(bait)) + batch(base_offset + 9, 1))
     place = LogDirectory.open(str(root))
     begun = time.process_time()
-    with pytest.raises(CorruptRecordError, match="to find whether a valid one follows") as caught:
+    with pytest.raises(CorruptRecordError, match="Gave up the search for a valid record batch") as caught:
         bounds(place)
     assert caught.value.file == str(segment(root, 20))
     assert caught.value.hint
     with pytest.raises(CorruptRecordError):
         fetched(place, T0, OffsetRange(10, 25))
-    told: list[CorruptRecordError] = []
-    assert offsets_read(place, T0, OffsetRange(0, 25), on_corrupt=told.append) == list(range(25))
-    assert [error.file for error in told] == [str(segment(root, 10))]
+    left_out: list[CorruptRecordError] = []
+    assert offsets_read(place, T0, OffsetRange(0, 25), on_corrupt=left_out.append) == list(range(25))
+    assert [error.file for error in left_out] == [str(segment(root, 10))]
     assert time.process_time() - begun < 12
 
 
@@ -735,14 +735,17 @@ def test_a_broken_marker_hides_its_transaction_and_is_reported(tmp_path: Path) -
     assert bounds(place, read_committed=True) == Watermarks(0, 4, 4)
     with pytest.raises(CorruptRecordError):
         offsets_read(place, T0, OffsetRange(0, 4), read_committed=True)
-    told: list[CorruptRecordError] = []
-    assert offsets_read(place, T0, OffsetRange(0, 4), read_committed=True, on_corrupt=told.append) == [1, 3]
-    assert [e.offset for e in told] == [2]
+    left_out: list[CorruptRecordError] = []
+    assert offsets_read(place, T0, OffsetRange(0, 4), read_committed=True, on_corrupt=left_out.append) == [
+        1,
+        3,
+    ]
+    assert [e.offset for e in left_out] == [2]
 
 
 def test_a_wrong_txnindex_or_snapshot_changes_nothing(tmp_path: Path) -> None:
-    one = case("txn-basic")
-    root = copy(one, tmp_path / "root")
+    fixture = case("txn-basic")
+    root = copy(fixture, tmp_path / "root")
     for file in root.rglob("*.txnindex"):
         entries = bytearray(file.read_bytes())
         entries[9] ^= 3  # another producer
@@ -751,11 +754,11 @@ def test_a_wrong_txnindex_or_snapshot_changes_nothing(tmp_path: Path) -> None:
         data = bytearray(file.read_bytes())
         data[-1] ^= 1
         file.write_bytes(data)
-    for line in one.offsets:
+    for line in fixture.offsets:
         partition = TopicPartition(line["topic"], line["partition"])
         place = LogDirectory.open(str(root), slice_bytes=500)
         assert bounds(place, partition, read_committed=True).last_stable_offset == line["last_stable_offset"]
-        committed = [r["offset"] for r in one.committed if r["partition"] == partition.partition]
+        committed = [r["offset"] for r in fixture.committed if r["partition"] == partition.partition]
         range_ = OffsetRange(0, line["last_stable_offset"])
         assert offsets_read(place, partition, range_, read_committed=True) == committed
 
@@ -770,7 +773,7 @@ def test_nothing_is_changed_and_nothing_logged(root: Path, caplog: pytest.LogCap
     assert not caplog.records
 
 
-# What is told of topics and partitions besides their bounds
+# Topics and partitions besides their bounds
 
 
 def test_topic_ids_are_those_of_the_first_partition_there_is(root: Path) -> None:
@@ -817,7 +820,7 @@ def test_sizes(root: Path) -> None:
 
 
 def test_the_topic_id_is_asked_of_one_folder(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that a split of a root with many partitions lists none of the others."""
+    """So a split in a root with many partitions does not list the others."""
     (root / "t-0" / "partition.metadata").write_bytes(format_partition_metadata("A" * 21 + "g"))
     place = LogDirectory.open(str(root))
     with monkeypatch.context() as patch:

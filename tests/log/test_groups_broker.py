@@ -1,4 +1,4 @@
-"""A real broker takes over the ``__consumer_offsets`` that we wrote, and we take over what it left."""
+"""A real broker takes over the ``__consumer_offsets`` that we wrote, and we take over the broker's."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from kafka.structs import OffsetAndMetadata
 
 from pyspark_kafkalog.codec.offsets_topic import OFFSETS_TOPIC, offsets_partition
 from pyspark_kafkalog.errors import LogDirectoryLockedError
-from pyspark_kafkalog.log import groups as groups_module
-from pyspark_kafkalog.log.groups import DirectoryGroups
+from pyspark_kafkalog.log.groups import groups as groups_module
+from pyspark_kafkalog.log.groups.groups import DirectoryGroups
 from pyspark_kafkalog.model import CommittedOffset, TopicPartition
 from tests.kafka import Broker, dump_log_segments, run_kafka_class
 from tests.log.writing import T0, T1, values, write
@@ -31,13 +31,13 @@ GROUPS = ("group", "query", "überall 😀")
 
 def ours(groups: DirectoryGroups, group: str) -> Offsets:
     return {
-        partition: (its.offset, its.leader_epoch, its.metadata)
-        for partition, its in groups.committed(group).items()
+        partition: (committed.offset, committed.leader_epoch, committed.metadata)
+        for partition, committed in groups.committed(group).items()
     }
 
 
-def asked(broker: Broker, question: Callable[[KafkaAdminClient], Any]) -> Any:
-    """What kafka-python's admin client says, asked again while the coordinator is made or loads."""
+def ask(broker: Broker, question: Callable[[KafkaAdminClient], Any]) -> Any:
+    """The answer of kafka-python's admin client, asked again while the coordinator is created or loads."""
     answers: list[Any] = []
 
     def answered() -> bool:
@@ -53,21 +53,21 @@ def asked(broker: Broker, question: Callable[[KafkaAdminClient], Any]) -> Any:
 
 
 def served(broker: Broker, group: str) -> Offsets:
-    """What the broker answers to OffsetFetch."""
-    found = asked(broker, lambda admin: admin.list_group_offsets({group: None}))[group]
+    """The broker's answer to OffsetFetch."""
+    found = ask(broker, lambda admin: admin.list_group_offsets({group: None}))[group]
     return {
-        TopicPartition(*partition): (its.offset, its.leader_epoch, its.metadata)
-        for partition, its in found.items()
+        TopicPartition(*partition): (entry.offset, entry.leader_epoch, entry.metadata)
+        for partition, entry in found.items()
     }
 
 
 def commit_to(broker: Broker, group: str, offset: int, metadata: str, epoch: int) -> None:
     committed = {KafkaTopicPartition("t", 0): OffsetAndMetadata(offset, metadata, epoch)}
-    asked(broker, lambda admin: admin.alter_group_offsets(group, committed))
+    ask(broker, lambda admin: admin.alter_group_offsets(group, committed))
 
 
 def group_ids(broker: Broker) -> set[str]:
-    return {group["group_id"] for group in asked(broker, lambda admin: admin.list_groups())}
+    return {group["group_id"] for group in ask(broker, lambda admin: admin.list_groups())}
 
 
 def described(broker: Broker, group: str) -> list[list[str]]:
@@ -80,14 +80,14 @@ def described(broker: Broker, group: str) -> list[list[str]]:
 
 
 def commit_many(groups: DirectoryGroups, upto: int) -> None:
-    """Commits enough for a compaction or two."""
+    """Enough commits for a compaction or two."""
     for number in range(60):
         for group in GROUPS:
             groups.commit(group, {T0: CommittedOffset(upto - 60 + number, metadata="m")})
 
 
 def adopting(broker: Broker, root: Path) -> None:
-    """Let the broker have the directory's files under topics of its own."""
+    """Copy the directory's files to the broker under the names of its own topics."""
     broker.start()
     broker.create_topic("t", 2)
     commit_to(broker, "anyone", 0, "", -1)
@@ -97,7 +97,7 @@ def adopting(broker: Broker, root: Path) -> None:
 
 
 def killed_while_compacting(root: Path) -> None:
-    """Leave the files as a process that dies amid compaction: the log is new, its indexes are to come."""
+    """Leave the files like a process that dies during compaction: the log is new, its indexes are missing."""
     for log in list(root.glob(f"{OFFSETS_TOPIC}-*/*.log")):
         for suffix in (".index", ".timeindex"):
             log.with_suffix(suffix).rename(log.with_suffix(f"{suffix}.cleaned"))

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_kafkalog.log import groups as groups_module
-from pyspark_kafkalog.log.groups import DirectoryGroups
+from pyspark_kafkalog.log.groups import groups as groups_module
+from pyspark_kafkalog.log.groups.groups import DirectoryGroups
 from pyspark_kafkalog.model import CommittedOffset
 from tests.faults.steps import KILLED, Runner, step_runner
 from tests.log.committer import COMMITS, OTHER, T0, T1, compact_early
@@ -32,12 +32,12 @@ def as_the_committer(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def check(folder: Path) -> int:
-    """What is committed, if it is the last that was reported done or the one after it."""
+    """The committed offset, which must be the last reported one or the next."""
     root = str(folder / "log")
     done = int((folder / "done").read_text()) if (folder / "done").exists() else -1
     groups = DirectoryGroups.open([root], num_partitions=1)
     committed = groups.committed("query")
-    offsets = {its.offset for its in committed.values()} or {-1}
+    offsets = {commit.offset for commit in committed.values()} or {-1}
     assert len(committed) in (0, 2), "Half a commit"
     assert len(offsets) == 1, "Half a commit"
     found = offsets.pop()
@@ -48,9 +48,9 @@ def check(folder: Path) -> int:
     for number in range(3):
         groups.commit("query", {T0: CommittedOffset(100 + number), T1: CommittedOffset(100)})
         others = DirectoryGroups.open([root], num_partitions=1)
-        for one in (groups, others):
-            assert [its.offset for its in one.committed("query").values()] == [100 + number, 100]
-            assert done < 2 or one.committed(OTHER)[T0].offset == 7
+        for reader in (groups, others):
+            assert [commit.offset for commit in reader.committed("query").values()] == [100 + number, 100]
+            assert done < 2 or reader.committed(OTHER)[T0].offset == 7
     return found
 
 
@@ -74,7 +74,7 @@ def test_kill_at_every_step(committer: Runner, tmp_path: Path) -> None:
 
     assert run(0) == 0
     steps = (tmp_path / "steps").read_text().splitlines()
-    # Nothing is flushed, so that to die before it is to die before what follows.
+    # Nothing is flushed, so dying before a flush equals dying before the next step.
     numbers = [number for number, step in enumerate(steps, 1) if not step.startswith("fsync")]
     assert {run(number) for number in numbers} == {KILLED}
     assert set(seen) == set(range(-1, COMMITS))

@@ -1,14 +1,13 @@
-"""A loss of power amid a group's commit, which has no journal, leaves the old offsets or the new ones."""
+"""A loss of power during a group's commit, which has no journal, leaves the old offsets or the new ones."""
 
 from __future__ import annotations
 
 import os
-import random
 import shutil
 
 import pytest
 
-from pyspark_kafkalog.log.groups import DirectoryGroups
+from pyspark_kafkalog.log.groups.groups import DirectoryGroups
 from pyspark_kafkalog.model import CommittedOffset
 from tests.faults.disk import Disk, recorded
 from tests.log.writing import T0, values, write
@@ -21,7 +20,7 @@ def _groups(root) -> DirectoryGroups:
 
 
 @pytest.mark.slow
-def test_power_loss_amid_commits(tmp_path, monkeypatch):
+def test_power_loss_amid_commits(tmp_path, monkeypatch, chance, soak):
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
     top, begin, state = (tmp_path / name for name in ("top", "begin", "state"))
     write_to = top / "log"
@@ -34,13 +33,13 @@ def test_power_loss_amid_commits(tmp_path, monkeypatch):
         for offset in range(1, _COMMITS):
             _groups(write_to).commit("group", {T0: CommittedOffset(offset)})
             ends.append(len(calls))
-    disk, chance = Disk(top), random.Random()
+    disk = Disk(top)
     disk.root = Disk(begin).root
     for number, call in enumerate(calls, 1):
         disk.replay(*call)
         if call[0] == "close":
             continue
-        for _ in range(6):
+        for _ in range(60 if soak else 6):
             disk.after_power_loss(state, chance)
             done = sum(end <= number for end in ends)
             groups = _groups(state / "log")

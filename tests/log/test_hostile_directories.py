@@ -1,4 +1,4 @@
-"""Any bytes in any file of a real directory: read, or refused by an error of the package, and soon."""
+"""Any bytes in any file of a real directory are read, or refused with an error of the package, and soon."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pyspark_kafkalog.errors import CorruptRecordError, DataLossError, KafkaLogError, LogDirectoryError
-from pyspark_kafkalog.log.directory import LogDirectory
+from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.model import OffsetRange, TopicPartition
 from tests.fixtures_dir import CASES, Case
 from tests.log.partitions import copy, offsets_read
@@ -25,12 +25,12 @@ _NAMES = [
     "txn-basic",
     "txn-lat",
 ]
-_SAMPLE = [one for one in CASES if one.name in _NAMES]
-_TOLD = (CorruptRecordError, DataLossError, LogDirectoryError)
+_SAMPLE = [fixture for fixture in CASES if fixture.name in _NAMES]
+_EXPECTED_ERRORS = (CorruptRecordError, DataLossError, LogDirectoryError)
 
 
 def hurt(data: bytes, chance: random.Random) -> bytes:
-    """``data`` with some damage of one of the usual kinds."""
+    """``data`` with damage of one of the usual kinds."""
     at, size = chance.randrange(len(data) + 1), chance.choice([1, 1, 4, 8, 40, 400])
     return chance.choice(
         [
@@ -46,31 +46,31 @@ def hurt(data: bytes, chance: random.Random) -> bytes:
     )()
 
 
-@pytest.mark.parametrize("one", _SAMPLE, ids=lambda one: one.name)
-def test_hurt_files_are_read_or_refused(one: Case, tmp_path: Path) -> None:
-    root = copy(one, tmp_path / "root")
-    chance = random.Random(one.name)
+@pytest.mark.parametrize("fixture", _SAMPLE, ids=lambda fixture: fixture.name)
+def test_hurt_files_are_read_or_refused(fixture: Case, tmp_path: Path) -> None:
+    root = copy(fixture, tmp_path / "root")
+    chance = random.Random(fixture.name)
     files = [file for file in sorted(root.rglob("*")) if file.is_file() and file.stat().st_size]
     for _ in range(_ROUNDS):
         chosen = {file: file.read_bytes() for file in chance.sample(files, chance.choice([1, 1, 2, 5]))}
         for file, data in chosen.items():
             file.write_bytes(hurt(data, chance))
         begun = time.monotonic()
-        outcome = read_all(root, one, slice_bytes=chance.choice([100, 3000, 8 << 20]))
+        outcome = read_all(root, fixture, slice_bytes=chance.choice([100, 3000, 8 << 20]))
         assert outcome, [str(file.relative_to(root)) for file in chosen]
         assert time.monotonic() - begun < 20
         for file, data in chosen.items():
             file.write_bytes(data)
 
 
-def read_all(root: Path, one: Case, *, slice_bytes: int) -> int:
-    """Ask everything of every partition; the number of answers and refusals."""
+def read_all(root: Path, fixture: Case, *, slice_bytes: int) -> int:
+    """Ask every question about every partition; returns the number of answers and refusals."""
     answers = 0
-    for name in one.partitions:
+    for name in fixture.partitions:
         topic, _, number = name.rpartition("-")
         partition = TopicPartition(topic, int(number))
         for read_committed in (False, True):
-            told: list[KafkaLogError] = []
+            errors: list[KafkaLogError] = []
             try:
                 place = LogDirectory.open(str(root), slice_bytes=slice_bytes)
                 bounds = place.watermarks([partition], read_committed=read_committed)[partition]
@@ -82,12 +82,12 @@ def read_all(root: Path, one: Case, *, slice_bytes: int) -> int:
                     end = place.offset_after_bytes(partition, offsets, 3000)
                     assert offsets.start < end <= offsets.end
                 found = offsets_read(
-                    place, partition, offsets, read_committed=read_committed, on_corrupt=told.append
+                    place, partition, offsets, read_committed=read_committed, on_corrupt=errors.append
                 )
                 assert found == sorted(set(found))
                 assert all(offsets.start <= offset < offsets.end for offset in found)
-            except _TOLD as e:
-                told.append(e)
-            assert all(isinstance(e, LogDirectoryError) or e.topic_partition == name for e in told)
+            except _EXPECTED_ERRORS as e:
+                errors.append(e)
+            assert all(isinstance(e, LogDirectoryError) or e.topic_partition == name for e in errors)
             answers += 1
     return answers

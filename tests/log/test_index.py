@@ -1,4 +1,4 @@
-"""Binary searches in index files against the plain definition of what they shall find."""
+"""Binary searches in index files, compared with a plain definition of their results."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pyspark_kafkalog.filesystem import InputFile, open_folder
 from pyspark_kafkalog.log import index
-from pyspark_kafkalog.log.filesystem import InputFile, open_folder
 
 ENTRIES = st.integers(0, 3000).flatmap(
     lambda count: st.tuples(st.just(count), st.integers(1, 5), st.integers(1, 4000))

@@ -1,4 +1,4 @@
-"""Indexes that say something else than the record batches beside them."""
+"""Indexes that contradict their record batches."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_kafkalog.log.directory import LogDirectory
+from pyspark_kafkalog.log.read.directory import LogDirectory
 from tests.log.partitions import FIRST_TIMESTAMP, T0, batch, write_index, write_segment, write_time_index
 
 SIZE = len(batch(0, 10))
@@ -20,7 +20,7 @@ def log(tmp_path: Path) -> Path:
 
 
 def faults(log: Path) -> list[tuple[str, int | None]]:
-    """Suffix and position of each."""
+    """Suffix and position of each fault."""
     found = LogDirectory.open(str(log.parent.parent)).file_faults(T0)
     assert all(fault.topic_partition == "t-0" for fault in found)
     return [(Path(str(fault.file)).suffix, fault.position) for fault in found]

@@ -77,7 +77,7 @@ def test_names_are_split_at_the_last_hyphen(name: str, partition: tuple[str, int
         "__cluster_metadata-0",
     ],
 )
-def test_other_names_are_no_partition(name: str) -> None:
+def test_other_names_are_not_partitions(name: str) -> None:
     assert parse_partition_folder(name) is None
 
 
@@ -137,16 +137,16 @@ def test_an_empty_checkpoint_has_no_entries() -> None:
 @pytest.mark.parametrize(
     ("data", "what"),
     [
-        (b"1\n0\n", "version '1', not 0"),
-        (b"0\n", "no count"),
-        (b"0\nx\n", "'x' where a number belongs"),
-        (b"0\n2\na 0 1\n", "1 entries, where it announces 2"),
-        (b"0\n0\na 0 1\n", "1 entries, where it announces 0"),
-        (b"0\n1\na 0\n", "2 fields in line 3"),
-        (b"0\n1\na 0 1 2\n", "4 fields in line 3"),
-        (b"0\n1\na 0 one\n", "'one' where a number belongs"),
-        (b"0\n1\na 0 " + b"9" * 5000, "where a number belongs"),
-        (b"\xff\xfe", "bytes that are not text"),
+        (b"1\n0\n", "expected version 0, got '1'"),
+        (b"0\n", "expected a count"),
+        (b"0\nx\n", "expected a number, got 'x'"),
+        (b"0\n2\na 0 1\n", "expected 2 entries, got 1"),
+        (b"0\n0\na 0 1\n", "expected 0 entries, got 1"),
+        (b"0\n1\na 0\n", "in line 3, got 2"),
+        (b"0\n1\na 0 1 2\n", "in line 3, got 4"),
+        (b"0\n1\na 0 one\n", "expected a number, got 'one'"),
+        (b"0\n1\na 0 " + b"9" * 5000, "expected a number, got"),
+        (b"\xff\xfe", "expected UTF-8 text"),
         (bytes(100), "version"),
     ],
 )

@@ -14,9 +14,13 @@ import time
 import pytest
 
 from pyspark_kafkalog.errors import LogDirectoryError, LogDirectoryLockedError
-from pyspark_kafkalog.log import lock, publish
+from pyspark_kafkalog.log import lock
 from pyspark_kafkalog.log.lock import check_unlocked, directory_lock
+from pyspark_kafkalog.log.write import publish
+from pyspark_kafkalog.model import QueryBatch
 from tests.log.writing import T0, publish_staged, read, stage, values, write
+
+pytestmark = pytest.mark.slow
 
 HOLD = """
 import fcntl, sys
@@ -56,7 +60,7 @@ def held(tmp_path):
 
 @pytest.fixture
 def writer(tmp_path):
-    """A process that holds the directory as we do, and makes progress at each line that it gets."""
+    """A process that holds the directory like a writer, and makes progress with each line that it gets."""
     command = [sys.executable, "-c", WRITER, str(tmp_path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         assert holder.stdout.readline() == b"held\n"
@@ -67,8 +71,8 @@ def writer(tmp_path):
 def test_held_by_another_process(held):
     staged = stage(held, "job", {T0: [b"v"]})
     start = time.monotonic()
-    with pytest.raises(LogDirectoryLockedError, match=r"in use.*0\.2 s.*\.lock.*running broker"):
-        publish_staged(held, staged, "job", lock_timeout=0.2)
+    with pytest.raises(LogDirectoryLockedError, match=r"in use.*0\.2 s.*\.lock.*Stop the broker"):
+        publish_staged(held, staged, QueryBatch("job"), lock_timeout=0.2)
     assert 0.2 <= time.monotonic() - start < 2
     assert not (held / "t-0").exists()
 
@@ -109,9 +113,9 @@ def test_is_given_up_after_an_error(tmp_path):
 
 
 def test_writer_is_waited_for_while_it_makes_progress(tmp_path, writer, monkeypatch, caplog):
-    """However long, and whatever its clock says; the log names it."""
+    """However long it takes, and whatever its clock says; the log names it."""
     monkeypatch.setattr(publish, "PATIENCE_SECONDS", 3)
-    monkeypatch.setattr(lock, "_TELL_SECONDS", 1)
+    monkeypatch.setattr(lock, "_REPORT_SECONDS", 1)
     done = []
     waiting = threading.Thread(target=lambda: done.append(write(tmp_path, {T0: values(3)}, lock_timeout=0.1)))
     waiting.start()
@@ -133,7 +137,7 @@ def test_writer_that_hangs_is_waited_for_in_vain(tmp_path, writer, monkeypatch):
     monkeypatch.setattr(publish, "PATIENCE_SECONDS", 1)
     start = time.monotonic()
     with pytest.raises(
-        LogDirectoryLockedError, match=rf"process {writer.pid} on .*1 s without progress.*End that"
+        LogDirectoryLockedError, match=rf"process {writer.pid} on .*1 s without progress.*end it"
     ):
         write(tmp_path, {T0: values(3)}, lock_timeout=0.1)
     assert time.monotonic() - start >= 1
@@ -167,15 +171,15 @@ def test_threads_wait_for_each_other(tmp_path, monkeypatch):
 
 
 def test_short_waits_stay_short(tmp_path, writer):
-    """As of a group's commit, which must not hold a query up."""
+    """As for a group's commit, which must not hold up a query."""
     start = time.monotonic()
     with pytest.raises(LogDirectoryLockedError, match=r"0\.3 s"), directory_lock(str(tmp_path), 0.3):
         pass
     assert time.monotonic() - start < 5
 
 
-def test_writer_is_no_reason_not_to_begin(tmp_path, writer):
-    """What a job stages is in nobody's way."""
+def test_a_writer_does_not_keep_a_job_from_beginning(tmp_path, writer):
+    """Staged files are in nobody's way."""
     start = time.monotonic()
     check_unlocked(str(tmp_path))
     assert time.monotonic() - start < 1
@@ -201,7 +205,7 @@ def test_lock_that_the_mount_does_not_know(tmp_path, monkeypatch):
     with pytest.raises(
         LogDirectoryError, match=r"No locks available.*kafkalog-lock.*Mount it with POSIX locks"
     ):
-        publish_staged(tmp_path, staged, "job")
+        publish_staged(tmp_path, staged, QueryBatch("job"))
 
 
 def test_check_unlocked(held, monkeypatch, tmp_path_factory):

@@ -1,4 +1,4 @@
-"""All or nothing, and once: what publish does when all goes well, and when something does not."""
+"""All or nothing, and once: a publish that succeeds, and one that fails."""
 
 from __future__ import annotations
 
@@ -18,18 +18,20 @@ from typing import Any
 
 import pytest
 
+from pyspark_kafkalog import filesystem
 from pyspark_kafkalog.errors import (
     LogDirectoryError,
     OptionError,
     UnknownTopicOrPartitionError,
 )
-from pyspark_kafkalog.log import filesystem, journal, lock
-from pyspark_kafkalog.log import publish as publish_module
-from pyspark_kafkalog.log.directory import LogDirectory
-from pyspark_kafkalog.log.journal import JOURNAL_FILE, PublishedBatch
-from pyspark_kafkalog.log.staging import Section, StagedFile
-from pyspark_kafkalog.log.undo import PartitionEnd, Undo
-from pyspark_kafkalog.model import OffsetRange, TopicPartition
+from pyspark_kafkalog.log import lock
+from pyspark_kafkalog.log.layout import JOURNAL_FILE, JOURNAL_SEPARATOR
+from pyspark_kafkalog.log.read.directory import LogDirectory
+from pyspark_kafkalog.log.write import journal
+from pyspark_kafkalog.log.write import publish as publish_module
+from pyspark_kafkalog.log.write.staging import Section, StagedFile
+from pyspark_kafkalog.log.write.undo import PartitionEnd, Undo
+from pyspark_kafkalog.model import OffsetRange, QueryBatch, TopicPartition
 from tests.log.writing import (
     T0,
     T1,
@@ -46,7 +48,7 @@ LEDGER = journal.ledger_file("query")
 
 
 def snapshot(root: Path) -> dict[str, bytes]:
-    """All files and what is in them, but for the locks and staged files."""
+    """All files and their contents, without the locks and staged files."""
     return {
         str(path.relative_to(root)): path.read_bytes()
         for path in root.rglob("*")
@@ -74,16 +76,16 @@ def test_order_of_tasks_and_calls(tmp_path):
     staged = [
         stage(tmp_path, "job", {T0: values(10, start=10 * i), T1: values(1, start=i)})[0] for i in range(5)
     ]
-    publish_staged(tmp_path, staged, "job")
+    publish_staged(tmp_path, staged, QueryBatch("job"))
     assert read(tmp_path) == {T0: values(50), T1: values(5)}
 
 
 def test_several_sections_of_one_partition(tmp_path):
-    one, two = (stage(tmp_path, "job", {T0: values(10, start=10 * i)})[0] for i in range(2))
-    whole = b"".join((tmp_path / file.name).read_bytes() for file in (one, two))
-    (tmp_path / one.name).write_bytes(whole)
-    second = two.sections[0]._replace(position=one.sections[0].size)
-    publish_staged(tmp_path, [StagedFile(one.name, (*one.sections, second))], "job")
+    first, other = (stage(tmp_path, "job", {T0: values(10, start=10 * i)})[0] for i in range(2))
+    whole = b"".join((tmp_path / file.name).read_bytes() for file in (first, other))
+    (tmp_path / first.name).write_bytes(whole)
+    second = other.sections[0]._replace(position=first.sections[0].size)
+    publish_staged(tmp_path, [StagedFile(first.name, (*first.sections, second))], QueryBatch("job"))
     assert read(tmp_path)[T0] == values(20)
 
 
@@ -97,7 +99,7 @@ def test_micro_batches(tmp_path):
         published = write_batch(tmp_path, i, {T0: values(4, start=4 * i)})
         assert (published.skipped, published.offsets) == (False, {T0: OffsetRange(4 * i, 4 * i + 4)})
     assert files_beside_partitions(tmp_path) == {LEDGER}
-    ledger = json.loads((tmp_path / LEDGER).read_text().partition(journal.BEFORE_BATCHES)[0])
+    ledger = json.loads((tmp_path / LEDGER).read_text().partition(JOURNAL_SEPARATOR)[0])
     assert (ledger["query_id"], ledger["batch_id"]) == ("query", 2)
 
 
@@ -129,7 +131,8 @@ def test_checkpoint_older_than_the_directory(tmp_path):
     write_batch(tmp_path, 7, {T0: values(1)})
     before = snapshot(tmp_path)
     with pytest.raises(
-        LogDirectoryError, match=rf"batch 3 of query query comes after its 7.*{LEDGER}.*checkpoint"
+        LogDirectoryError,
+        match=rf"Expected micro-batch 7 or later of query query, got 3.*{LEDGER}.*checkpoint",
     ):
         write_batch(tmp_path, 3, {T0: values(1)})
     assert snapshot(tmp_path) == before
@@ -139,7 +142,7 @@ CALLS = "close fsync ftruncate lstat open pwrite rename replace rmdir scandir st
 
 
 def fail_after_the_commit(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
-    """Let each call of the system fail from the moment on when ``how`` has taken the journal away."""
+    """Let each system call fail once ``how`` has removed the journal."""
     really, close = getattr(os, how), os.close
 
     def fail(*_, **__):
@@ -163,13 +166,13 @@ def test_what_fails_after_the_commit_does_not_unsay_it(tmp_path, monkeypatch, ca
     staged = stage(tmp_path, "job", {T0: values(3)})
     with monkeypatch.context() as patch:
         fail_after_the_commit(patch, "unlink")
-        publish_staged(tmp_path, staged, "job")
+        publish_staged(tmp_path, staged, QueryBatch("job"))
         with pytest.raises(OSError, match="planted"):
             os.scandir(tmp_path)
     staged = stage(tmp_path, "query-0", {T0: values(3, start=3)})
     with monkeypatch.context() as patch:
         fail_after_the_commit(patch, "replace")
-        publish_staged(tmp_path, staged, "query-0", PublishedBatch("query", 0))
+        publish_staged(tmp_path, staged, QueryBatch("query", 0))
         with pytest.raises(OSError, match="planted"):
             os.scandir(tmp_path)
     assert "Published, but" in caplog.text
@@ -178,7 +181,7 @@ def test_what_fails_after_the_commit_does_not_unsay_it(tmp_path, monkeypatch, ca
 
 
 def test_commit_that_was_done_although_it_failed(tmp_path, monkeypatch):
-    """As a network mount may say when it asks its server again."""
+    """As a network mount may report when it asks its server again."""
     replace, unlink = os.replace, os.unlink
 
     def twice(call):
@@ -228,7 +231,7 @@ def test_illegal_topics(tmp_path, topic):
     (file,) = stage(root, "job", {T0: values(1)})
     section = Section(topic, *file.sections[0][1:])
     with pytest.raises(OptionError, match="Illegal topic"):
-        publish_staged(root, [StagedFile(file.name, (section,))], "job")
+        publish_staged(root, [StagedFile(file.name, (section,))], QueryBatch("job"))
     assert {path.name for path in tmp_path.iterdir()} == {"root"}
     assert not any(path.is_dir() for path in root.iterdir())
 
@@ -255,7 +258,7 @@ def test_folder_that_leads_out_of_the_root(tmp_path):
     ("name", "kind"),
     [("t-0", "file"), ("t-1", "file"), ("t-0", "link"), ("t-1", "link"), ("__cluster_metadata-0", "folder")],
 )
-def test_what_is_no_partition_is_left_alone(tmp_path, name, kind):
+def test_what_is_not_a_partition_is_left_alone(tmp_path, name, kind):
     path = tmp_path / name
     make = {"file": path.touch, "link": lambda: path.symlink_to("nowhere"), "folder": path.mkdir}
     make[kind]()
@@ -290,12 +293,12 @@ def test_clean_shutdown_is_gone_while_publishing(tmp_path, monkeypatch):
 
 
 class Crash(BaseException):
-    """Stands for the end of the process: what it interrupts cannot tidy up."""
+    """Stands for the end of the process: the interrupted code cannot clean up."""
 
 
 @pytest.fixture
 def interrupted(tmp_path, monkeypatch):
-    """A directory where a publish ended after appending, its journal still there."""
+    """A directory where a publish ended after appending, with its journal."""
     write(tmp_path, {T0: values(3)})
     (tmp_path / ".kafka_cleanshutdown").write_text("old")
     (tmp_path / "replication-offset-checkpoint").write_text("0\n1\nt 0 3\n")
@@ -323,7 +326,7 @@ def test_unfinished_publish_is_hidden(interrupted):
 
 
 def test_unfinished_publish_is_undone(interrupted):
-    """All is as it was, but nobody vouches for it any more: a broker that starts recovers the log."""
+    """All is as before, but without a clean shutdown: a broker that starts recovers the log."""
     root, before = interrupted
     del before[".kafka_cleanshutdown"]
     journal.recover(str(root))
@@ -359,7 +362,7 @@ def test_records_of_a_broker_are_not_undone(interrupted, name, content):
     (root / name).write_text(content)
     before = snapshot(root)
     with pytest.raises(
-        LogDirectoryError, match=r"cannot be undone.*\.kafkalog-publish.*broker has used.*delete"
+        LogDirectoryError, match=r"Cannot undo.*\.kafkalog-publish.*broker or something.*delete"
     ):
         write(root, {T0: values(1)})
     assert snapshot(root) == before
@@ -380,18 +383,20 @@ def test_foreign_journal_or_ledger(tmp_path, name, text):
     write_batch(tmp_path, 0, {T0: values(3)})
     (tmp_path / name).write_text(text)
     before = snapshot(tmp_path)
-    with pytest.raises(LogDirectoryError, match=f"Not a file that this version.*{name}"):
+    with pytest.raises(LogDirectoryError, match=f"Cannot read the file, which another version.*{name}"):
         write_batch(tmp_path, 1, {T0: values(3)})
     assert snapshot(tmp_path) == before
 
 
 def test_opening_of_each_partition_is_progress(tmp_path, monkeypatch):
-    """That of one that a broker left without a stop reads all of its last segment."""
+    """Opening one that a broker left without a shutdown reads its whole last segment."""
     write(tmp_path, {T0: values(1), T1: values(1)})
     seen = []
     opened = publish_module.open_partition
     monkeypatch.setattr(lock._Progress, "__call__", lambda self: seen.append("progress"))
-    monkeypatch.setattr(publish_module, "open_partition", lambda *its: (seen.append("open"), opened(*its))[1])
+    monkeypatch.setattr(
+        publish_module, "open_partition", lambda *arguments: (seen.append("open"), opened(*arguments))[1]
+    )
     write(tmp_path, {T0: values(1, start=1), T1: values(1, start=1)})
     assert "open progress open progress" in " ".join(seen)
 
@@ -409,7 +414,7 @@ def test_journal_of_many_batches(tmp_path, monkeypatch):
     committed = journal.commit
     monkeypatch.setattr(journal, "commit", commit)
     staged = stage(tmp_path, "job", {T0: values(2000, start=1)}, batch_size=0)
-    publish_staged(tmp_path, staged, "job")
+    publish_staged(tmp_path, staged, QueryBatch("job"))
     ((size, before),) = seen
     assert size > 3 * 8000
     assert before == {T0: values(1), T1: []}
@@ -439,7 +444,7 @@ ANYTHING = [
 
 
 def _places(value: Any, *path: Any) -> Iterator[tuple[Any, ...]]:
-    """The way to each value in a document of JSON."""
+    """The path to each value in a JSON document."""
     yield path
     named = value.items() if isinstance(value, dict) else ()
     entries = enumerate(value) if isinstance(value, list) else named
@@ -450,13 +455,13 @@ def _places(value: Any, *path: Any) -> Iterator[tuple[Any, ...]]:
 def test_journals_of_anything(interrupted):
     root, _ = interrupted
     path = root / JOURNAL_FILE
-    documents = [json.loads(text) for text in path.read_text().split(journal.BEFORE_BATCHES)]
+    documents = [json.loads(text) for text in path.read_text().split(JOURNAL_SEPARATOR)]
     texts = ["[" * 100_000, '{"version": 2, "partitions": ' + "[" * 100_000]
     for *way, last in filter(None, _places(documents)):
         for value in ANYTHING:
             changed = json.loads(json.dumps(documents))
             functools.reduce(operator.getitem, way, changed)[last] = value
-            texts.append(journal.BEFORE_BATCHES.join(map(json.dumps, changed)))
+            texts.append(JOURNAL_SEPARATOR.join(map(json.dumps, changed)))
     undone = []
     for text in texts:
         path.write_text(text)
@@ -474,7 +479,9 @@ def test_journal_does_not_lead_out_of_the_root(tmp_path):
     root, elsewhere = tmp_path / "root", tmp_path / "elsewhere-0"
     write(root, {T0: values(3)})
     elsewhere.mkdir()
-    journal.begin(str(root), {TopicPartition("../elsewhere", 0): PartitionEnd(0, True)}, {}, None)
+    journal.begin(
+        str(root), {TopicPartition("../elsewhere", 0): PartitionEnd(0, True)}, {}, QueryBatch("job")
+    )
     with pytest.raises(LogDirectoryError):
         journal.recover(str(root))
     assert elsewhere.exists()
@@ -506,13 +513,13 @@ root = Path(sys.argv[1])
 staged = [stage(root, "job", {T0: values(500, 100, 500 * i), T1: values(500, 100)})[0] for i in range(2)]
 limit = int(sys.argv[2])
 resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-publish_staged(root, staged, "job")
+publish_staged(root, staged, QueryBatch("job"))
 """
 
 
 @pytest.mark.parametrize("limit", [50, 300, 8_000, 60_000, 100_000])
 def test_file_too_large(tmp_path, limit):
-    """EFBIG in the journal, in the first file, in the middle of a segment: nothing of it is seen."""
+    """EFBIG in the journal, in the first file, in the middle of a segment: readers see nothing of it."""
     write(tmp_path, {T0: values(5)})
     before = snapshot(tmp_path)
     done = subprocess.run(

@@ -12,11 +12,12 @@ from dataclasses import asdict
 
 import pytest
 
-from pyspark_kafkalog.codec.encode import EncodeSettings, encode
+from pyspark_kafkalog.codec.encode import encode
 from pyspark_kafkalog.errors import LogDirectoryError
-from pyspark_kafkalog.log import staging, sweeping
-from pyspark_kafkalog.log.publish import abort
-from pyspark_kafkalog.log.staging import Section, StagedFile, Staging
+from pyspark_kafkalog.log.write import staging, sweeping
+from pyspark_kafkalog.log.write.staging import Section, StagedFile, Staging
+from pyspark_kafkalog.log.write.sweeping import abort
+from pyspark_kafkalog.model import EncodeSettings, QueryBatch
 from tests.codec.strategies import Row, arrow_batch
 from tests.log.writing import (
     T0,
@@ -80,7 +81,7 @@ def test_failed_task_leaves_no_file(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "..//", "a b", "é", "x" * 81, "a\0", "a\n"])
-def test_names_that_are_no_file_names(tmp_path, name):
+def test_names_that_cannot_be_file_names(tmp_path, name):
     with pytest.raises(ValueError, match="file name"):
         Staging(str(tmp_path), name, "0")
     with pytest.raises(ValueError, match="file name"):
@@ -133,7 +134,7 @@ def test_what_a_killed_job_staged_goes_after_a_day(tmp_path, monkeypatch):
 
 
 def test_what_a_job_stages_for_days_stays(tmp_path, monkeypatch):
-    """As long as it stages anything within a day, all that it has staged is needed."""
+    """While a job stages anything within a day, all its staged files are needed."""
     now = 1000.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
     staged = []
@@ -141,13 +142,13 @@ def test_what_a_job_stages_for_days_stays(tmp_path, monkeypatch):
         staged += stage(tmp_path, "long", {T0: values(1)})
         write(tmp_path, {T1: values(1)})
         now += DAY - 1
-    publish_staged(tmp_path, staged, "long")
+    publish_staged(tmp_path, staged, QueryBatch("long"))
     assert len(read(tmp_path)[T0]) == 4
 
 
 @pytest.mark.parametrize("days", [2, 400, -2])
 def test_clocks_that_jump_sweep_nothing(tmp_path, monkeypatch, days):
-    """Neither a machine's clock, nor that by which files are dated."""
+    """Neither the machine's clock nor the one that dates files."""
     staged = stage(tmp_path, "live", {T0: values(1)})
     write(tmp_path, {T1: values(1)})
     really = time.time
@@ -157,21 +158,21 @@ def test_clocks_that_jump_sweep_nothing(tmp_path, monkeypatch, days):
     os.utime(tmp_path / staged[0].name, (dated, dated))
     for _ in range(3):
         write(tmp_path, {T1: values(1)})
-    publish_staged(tmp_path, staged, "live")
+    publish_staged(tmp_path, staged, QueryBatch("live"))
     assert len(read(tmp_path)[T0]) == 1
 
 
 def test_machines_tell_times_of_their_own(tmp_path, monkeypatch):
-    """One that has run for a year has not seen for a year what another has seen on its first day."""
+    """A machine up for a year has not watched a file for a year that another saw on its first day."""
     staged = stage(tmp_path, "live", {T0: values(1)})
     for number in range(20):
         for machine, uptime in (("new", 10.0), ("old", 400.0 * DAY)):
             monkeypatch.setattr(sweeping, "_machine", lambda machine=machine: machine)
             monkeypatch.setattr(time, "monotonic", lambda uptime=uptime: uptime + number)  # noqa: B023
             write(tmp_path, {T1: values(1)})
-    monkeypatch.setattr(time, "monotonic", lambda: 5.0)  # started anew
+    monkeypatch.setattr(time, "monotonic", lambda: 5.0)  # restarted
     write(tmp_path, {T1: values(1)})
-    publish_staged(tmp_path, staged, "live")
+    publish_staged(tmp_path, staged, QueryBatch("live"))
     assert len(read(tmp_path)[T0]) == 1
 
 
@@ -185,7 +186,7 @@ def test_notes_that_make_no_sense(tmp_path, text):
 
 
 def test_staged_file_that_cannot_be_removed(tmp_path, monkeypatch, caplog):
-    """As another user's, in a folder where nobody may remove what is not theirs."""
+    """Like another user's file in a folder where users may only remove their own."""
     stage(tmp_path, "query-4", {T0: values(1)})
     (theirs,) = stage(tmp_path, "query-3", {T0: values(1)})
     unlink = os.unlink
@@ -205,7 +206,7 @@ def test_staged_file_that_cannot_be_removed(tmp_path, monkeypatch, caplog):
 
 @pytest.mark.parametrize("tasks", [200, 1100])
 def test_more_tasks_than_files_may_be_open(tmp_path, tasks):
-    """Interleaved, so that every file is read in several partitions."""
+    """Interleaved, so that every file is read for several partitions."""
     staged = []
     for task in range(tasks):
         staged += stage(tmp_path, "job", {T0: [b"%d" % task], T1: [b"%d" % task]})
@@ -213,10 +214,10 @@ def test_more_tasks_than_files_may_be_open(tmp_path, tasks):
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(64, ours + 16), limits[1]))
-        publish_staged(tmp_path, staged, "job")
+        publish_staged(tmp_path, staged, QueryBatch("job"))
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-    assert read(tmp_path) == {its: [b"%d" % task for task in range(tasks)] for its in (T0, T1)}
+    assert read(tmp_path) == {partition: [b"%d" % task for task in range(tasks)] for partition in (T0, T1)}
 
 
 @pytest.mark.parametrize(
@@ -231,24 +232,24 @@ def test_more_tasks_than_files_may_be_open(tmp_path, tasks):
 )
 @pytest.mark.parametrize("how", ["open", "preadv"])
 def test_staged_file_that_cannot_be_read(tmp_path, monkeypatch, number, remedy, how):
-    """Only one that is not there is gone."""
+    """Only a missing file counts as gone."""
     staged = stage(tmp_path, "job", {T0: values(5)})
     path = str(tmp_path / staged[0].name)
     really = getattr(os, how)
 
-    def fail(its, *more):
-        if how == "preadv" or its == path:
-            raise OSError(number, os.strerror(number), *([its] if how == "open" else []))
-        return really(its, *more)
+    def fail(target, *more):
+        if how == "preadv" or target == path:
+            raise OSError(number, os.strerror(number), *([target] if how == "open" else []))
+        return really(target, *more)
 
     with monkeypatch.context() as patch:
-        patch.setattr(staging, "_MOST_MAPS", 0)
+        patch.setattr(staging, "_MAX_MAPS", 0)
         patch.setattr(os, how, fail)
         with pytest.raises(LogDirectoryError, match=remedy) as e:
-            publish_staged(tmp_path, staged, "job")
+            publish_staged(tmp_path, staged, QueryBatch("job"))
         assert e.value.file == path
         assert os.strerror(number) in e.value.message
-    publish_staged(tmp_path, staged, "job")
+    publish_staged(tmp_path, staged, QueryBatch("job"))
     assert read(tmp_path)[T0] == values(5)
 
 
@@ -296,7 +297,7 @@ def test_changed_between_task_and_commit(tmp_path, damage):
     staged = stage(tmp_path, "job", {T0: values(5), T1: values(5)})
     damage(tmp_path / staged[0].name)
     with pytest.raises(LogDirectoryError):
-        publish_staged(tmp_path, staged, "job")
+        publish_staged(tmp_path, staged, QueryBatch("job"))
     assert read(tmp_path) == {T0: values(3), T1: []}
     assert not (tmp_path / ".kafkalog-publish").exists()
 
@@ -305,4 +306,4 @@ def test_changed_between_task_and_commit(tmp_path, damage):
 def test_only_staged_files_are_published(tmp_path, name):
     (file,) = stage(tmp_path, "job", {T0: values(5)})
     with pytest.raises(LogDirectoryError, match="staged"):
-        publish_staged(tmp_path, [StagedFile(name, file.sections)], "job")
+        publish_staged(tmp_path, [StagedFile(name, file.sections)], QueryBatch("job"))

@@ -1,4 +1,4 @@
-"""Undoing a publish takes away what it made, to the byte, and never anything else."""
+"""Undoing a publish removes what it wrote, to the byte, and nothing else."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ import pytest
 
 from pyspark_kafkalog.codec.walk import walk
 from pyspark_kafkalog.errors import LogDirectoryError
-from pyspark_kafkalog.log import journal
-from pyspark_kafkalog.log import publish as publish_module
-from pyspark_kafkalog.log.directory import LogDirectory
-from pyspark_kafkalog.log.journal import JOURNAL_FILE, ledger_file
-from pyspark_kafkalog.log.partition import Partition
-from pyspark_kafkalog.log.root import LogRoot
-from pyspark_kafkalog.log.segment import Segment
+from pyspark_kafkalog.log.layout import JOURNAL_FILE, JOURNAL_SEPARATOR
+from pyspark_kafkalog.log.read.directory import LogDirectory
+from pyspark_kafkalog.log.read.partition import Partition
+from pyspark_kafkalog.log.read.root import LogRoot
+from pyspark_kafkalog.log.read.segment import Segment
+from pyspark_kafkalog.log.write import journal
+from pyspark_kafkalog.log.write import publish as publish_module
+from pyspark_kafkalog.log.write.journal import ledger_file
 from pyspark_kafkalog.model import TopicPartition
 from tests.log.writing import T0, T1, files_beside_partitions, read, values, write, write_batch
 
@@ -44,16 +45,16 @@ OF_A_BROKER = [
 
 
 class Crash(BaseException):
-    """Stands for the end of the process: what it interrupts cannot tidy up."""
+    """Stands for the end of the process: the interrupted code cannot clean up."""
 
 
 def files(root: Path) -> dict[str, bytes]:
-    """All files of the partitions, and what is in them."""
+    """All files of the partitions, and their contents."""
     return {str(path.relative_to(root)): path.read_bytes() for path in root.glob("*/*")}
 
 
 def publish_and_die(root: Path, monkeypatch: pytest.MonkeyPatch, **settings: object) -> None:
-    """Append all, and leave it so, as a process that is killed before its commit."""
+    """Append all, and stop there like a process that is killed before its commit."""
 
     def crash(*_: object) -> None:
         raise Crash
@@ -173,7 +174,7 @@ def test_index_that_is_gone(tmp_path, monkeypatch, suffix):
 
 
 def foreign_batch(root: Path) -> bytes:
-    """A batch as somebody would append behind all that was published, in the same epoch."""
+    """A batch that another writer would append after the publish, in the same epoch."""
     data = bytearray((root / "t-1" / f"{0:020d}.log").read_bytes())
     data[:8] = (503).to_bytes(8, "big")
     return bytes(data)
@@ -226,14 +227,14 @@ def test_what_others_may_have_appended_is_not_undone(tmp_path, monkeypatch, chan
     publish_and_die(tmp_path, monkeypatch, log_append_time=log_append_time)
     FOREIGN[change](tmp_path)
     before = files(tmp_path)
-    with pytest.raises(LogDirectoryError, match=rf"cannot be undone: .*{JOURNAL_FILE}.*delete") as e:
+    with pytest.raises(LogDirectoryError, match=rf"Cannot undo .*: .*{JOURNAL_FILE}.*delete") as e:
         write(tmp_path, {T0: values(1)})
     assert re.search(r"(t|new)-[01]/", e.value.message), "It names the file"
     assert files(tmp_path) == before
 
 
 def test_records_that_were_made_to_look_like_batches(tmp_path, monkeypatch):
-    """A value that holds a record batch is no batch of somebody else's."""
+    """A value that holds a record batch is not a foreign batch."""
     write(tmp_path, {T0: values(3), T1: values(3)})
     batch = foreign_batch(tmp_path)
     monkeypatch.setitem(RECORDS, T1, [batch, batch])
@@ -243,8 +244,8 @@ def test_records_that_were_made_to_look_like_batches(tmp_path, monkeypatch):
 
 
 def as_version_1(path: Path) -> None:
-    """Let a journal or ledger be as the first version of the format has it."""
-    entries = json.loads(path.read_text().partition(journal.BEFORE_BATCHES)[0])
+    """Turn a journal or ledger into version 1 of the format."""
+    entries = json.loads(path.read_text().partition(JOURNAL_SEPARATOR)[0])
     entries["version"] = 1
     del entries["append_time"]
     for name, end in entries["partitions"].items():
@@ -260,7 +261,7 @@ def test_journal_of_version_1_is_refused(tmp_path, monkeypatch):
     publish_and_die(tmp_path, monkeypatch)
     as_version_1(tmp_path / JOURNAL_FILE)
     before = files(tmp_path)
-    with pytest.raises(LogDirectoryError, match="cannot be undone"):
+    with pytest.raises(LogDirectoryError, match="Cannot undo an unfinished publish"):
         write(tmp_path, {T0: values(1)})
     assert files(tmp_path) == before
     assert read(tmp_path) == {T0: values(3), T1: []}
@@ -292,13 +293,13 @@ def test_ledger_of_version_1(tmp_path):
 def ends(
     root: Path, monkeypatch: pytest.MonkeyPatch, *steps: Callable[[], object]
 ) -> dict[TopicPartition, int]:
-    """What a reader takes for the ends; a step happens after each of the first looks at a partition."""
+    """The ends that a reader sees; a step happens after each of the first looks at a partition."""
     end_of, left = Partition.log_end_offset, iter(steps)
 
     def log_end_offset(self: Partition, segments: list[Segment]) -> int:
         found = end_of(self, segments)
         for step in itertools.islice(left, 1):
-            time.sleep(0.02)  # more than the resolution of the times of files
+            time.sleep(0.02)  # more than the resolution of file times
             step()
         return found
 

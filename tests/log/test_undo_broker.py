@@ -14,9 +14,9 @@ from kafka import KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as KafkaTopicPartition
 
 from pyspark_kafkalog.errors import LogDirectoryError
-from pyspark_kafkalog.log import journal
-from pyspark_kafkalog.log import publish as publish_module
-from pyspark_kafkalog.log.journal import JOURNAL_FILE
+from pyspark_kafkalog.log.layout import JOURNAL_FILE
+from pyspark_kafkalog.log.write import journal
+from pyspark_kafkalog.log.write import publish as publish_module
 from tests.kafka import Broker
 from tests.log.test_undo import Crash
 from tests.log.writing import T0, read, values, write
@@ -27,7 +27,7 @@ KAFKA_T0 = KafkaTopicPartition("t", 0)
 
 
 def committed(broker: Broker) -> list[bytes]:
-    """What a read_committed consumer gets of the partition now."""
+    """The records of the partition that a read_committed consumer gets."""
     consumer = KafkaConsumer(
         bootstrap_servers=broker.bootstrap, isolation_level="read_committed", auto_offset_reset="earliest"
     )
@@ -125,14 +125,14 @@ def test_open_transaction_stays_invisible(
     broker.start()
     assert committed(broker) == values(5), "The transaction is still open"
     ending = KafkaProducer(bootstrap_servers=broker.bootstrap, transactional_id=transactional_id)
-    ending.init_transactions()  # aborts what its predecessor left open
+    ending.init_transactions()  # aborts its predecessor's open transaction
     ending.close()
     produce(broker, [b"after"])
     assert committed(broker) == [*expected, b"after"]
 
 
 def test_publish_beside_an_open_transaction_and_a_clean_start(new_broker: Callable[[], Broker]) -> None:
-    """What was published is there, and the broker has skipped its recovery for good reason."""
+    """The published records are there, and the broker rightly skipped its recovery."""
     broker = new_broker()
     transactional_id = broker_with_open_transaction(broker)
     write(broker.log_dir, {T0: values(3, start=500)})
@@ -161,7 +161,7 @@ def test_what_a_broker_acknowledged_over_a_journal_is_kept(
     produce(broker, acknowledged)
     broker.stop(kill=True)
     print(f"killed {time.monotonic() - begun:.1f} s after the first record")
-    with pytest.raises(LogDirectoryError, match="cannot be undone"):
+    with pytest.raises(LogDirectoryError, match="Cannot undo an unfinished publish"):
         write(broker.log_dir, {T0: values(1)})
     assert read(broker.log_dir)[T0] == values(10), "The journal still hides what follows"
     (broker.log_dir / JOURNAL_FILE).unlink()  # as the error says

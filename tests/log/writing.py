@@ -11,11 +11,11 @@ from typing import Any
 import pyarrow as pa
 
 from pyspark_kafkalog.codec.decode import decode
-from pyspark_kafkalog.codec.encode import EncodeSettings, encode
-from pyspark_kafkalog.log.directory import LogDirectory
-from pyspark_kafkalog.log.publish import LogSettings, Published, PublishedBatch, publish
-from pyspark_kafkalog.log.staging import StagedFile, Staging
-from pyspark_kafkalog.model import OffsetRange, TopicPartition
+from pyspark_kafkalog.codec.encode import encode
+from pyspark_kafkalog.log.read.directory import LogDirectory
+from pyspark_kafkalog.log.write.publish import Published, publish
+from pyspark_kafkalog.log.write.staging import StagedFile, Staging
+from pyspark_kafkalog.model import EncodeSettings, LogSettings, OffsetRange, QueryBatch, TopicPartition
 from tests.codec.strategies import Row, arrow_batch
 
 Values = Mapping[TopicPartition, Sequence[bytes]]
@@ -36,8 +36,8 @@ def stage(
 ) -> list[StagedFile]:
     """Stage the values as one task; timestamps rise by 1 ms from ``timestamp`` on in each partition."""
     with Staging(str(root), job, "0") as staging:
-        for partition, its in records.items():
-            rows = [Row(None, value, None, timestamp + i) for i, value in enumerate(its)]
+        for partition, values in records.items():
+            rows = [Row(None, value, None, timestamp + i) for i, value in enumerate(values)]
             staging.append(
                 partition,
                 encode(arrow_batch(rows), None, EncodeSettings(**settings), topic_partition=partition),
@@ -49,8 +49,7 @@ def stage(
 def publish_staged(
     root: Path,
     staged: Sequence[StagedFile],
-    job: str,
-    batch: PublishedBatch | None = None,
+    batch: QueryBatch,
     *,
     num_partitions: int = 2,
     lock_timeout: float = 10,
@@ -59,30 +58,29 @@ def publish_staged(
     return publish(
         str(root),
         staged,
-        job=job,
-        settings=LogSettings(**settings),
+        batch,
+        LogSettings(**settings),
         num_partitions=num_partitions,
-        batch=batch,
         lock_timeout=lock_timeout,
     )
 
 
 def write(root: Path, records: Values, *, timestamp: int = 1_600_000_000_000, **settings: Any) -> Published:
     """Stage and publish as a batch job."""
-    job = uuid.uuid4().hex
-    return publish_staged(root, stage(root, job, records, timestamp=timestamp), job, **settings)
+    batch = QueryBatch(uuid.uuid4().hex)
+    return publish_staged(root, stage(root, batch.job, records, timestamp=timestamp), batch, **settings)
 
 
 def write_batch(
     root: Path, batch_id: int, records: Values, query: str = "query", **settings: Any
 ) -> Published:
     """Stage and publish as a micro-batch."""
-    job = f"{query}-{batch_id}"
-    return publish_staged(root, stage(root, job, records), job, PublishedBatch(query, batch_id), **settings)
+    batch = QueryBatch(query, batch_id)
+    return publish_staged(root, stage(root, batch.job, records), batch, **settings)
 
 
 def read(root: Path) -> dict[TopicPartition, list[bytes]]:
-    """Values of all records that a reader sees, by partition; offsets are checked to have no gap."""
+    """Values of all records that a reader sees, by partition; checks that offsets have no gaps."""
     place = LogDirectory.open(str(root))
     partitions = [TopicPartition(t, p) for t, numbers in place.topics().items() for p in numbers]
     found: dict[TopicPartition, list[bytes]] = {}
@@ -102,5 +100,5 @@ def read(root: Path) -> dict[TopicPartition, list[bytes]]:
 
 
 def files_beside_partitions(root: Path) -> set[str]:
-    """Names of what lies in the root and is no folder, but for the locks."""
+    """Names of the files in the root, without the locks."""
     return {entry.name for entry in os.scandir(root) if not entry.is_dir()} - {".lock", ".kafkalog-lock"}

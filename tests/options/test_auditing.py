@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pyspark_kafkalog.errors import OptionError
-from pyspark_kafkalog.options.auditing import AuditOptions
-from pyspark_kafkalog.options.settings import read_options, write_options
+from pyspark_kafkalog.options.settings import AuditOptions, read_options, write_options
 
 PLACE = {"path": "/log"}
 
@@ -37,10 +36,10 @@ def test_a_place_or_an_auditor_is_enough() -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"auditor__class": ""}, "'auditor.class' must be an import path"),
-        ({"auditor__class": "com.linkedin:Logging Auditor"}, "'auditor.class' must be an import path"),
+        ({"auditor__class": ""}, "'auditor.class': expected an import path"),
+        ({"auditor__class": "com.linkedin:Logging Auditor"}, "'auditor.class': expected an import path"),
         ({"auditLocation": " "}, "'auditLocation' is empty"),
-        ({"auditor__bucket__ms": "0"}, "'auditor.bucket.ms' must be a whole number from 1"),
+        ({"auditor__bucket__ms": "0"}, "'auditor.bucket.ms': expected a whole number from 1"),
     ],
 )
 def test_what_is_refused(given: dict[str, str], said: str) -> None:

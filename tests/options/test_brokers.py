@@ -76,13 +76,13 @@ class TestServers:
     )
     def test_other_forms_are_refused(self, text: str) -> None:
         with pytest.raises(
-            OptionError, match=r"'kafka\.bootstrap\.servers' must have host:port as its 2\. item"
+            OptionError, match=r"'kafka\.bootstrap\.servers': expected host:port as server 2 in the list"
         ):
             place_options({"kafka.bootstrap.servers": f"a:1,{text}"})
 
     @pytest.mark.parametrize("text", ["", " ", ",", " , "])
     def test_at_least_one(self, text: str) -> None:
-        with pytest.raises(OptionError, match=r"'kafka\.bootstrap\.servers' names no broker"):
+        with pytest.raises(OptionError, match=r"'kafka\.bootstrap\.servers' is empty"):
             place_options({"kafka.bootstrap.servers": text})
 
     def test_what_may_be_a_password_is_not_shown(self) -> None:
@@ -255,7 +255,9 @@ class TestWriting:
     def test_the_delivery_timeout_covers_a_request(self) -> None:
         assert producing(kafka__request__timeout__ms="200000").delivery_timeout_ms == 200_000
         assert producing(kafka__linger__ms=str(MAX_LONG)).delivery_timeout_ms == 2**31 - 1
-        with pytest.raises(OptionError, match=r"'kafka\.delivery\.timeout\.ms' should be equal .* 30000"):
+        with pytest.raises(
+            OptionError, match=r"'kafka\.delivery\.timeout\.ms': expected at least .* 30000, got 29999"
+        ):
             producing(kafka__delivery__timeout__ms="29999")
         assert producing(kafka__delivery__timeout__ms="30000").delivery_timeout_ms == 30_000
 
@@ -273,7 +275,7 @@ class TestWriting:
         assert writing(kafka__partitioner__class=name).distribution == distribution
 
     def test_other_partitioners_are_pythons(self) -> None:
-        with pytest.raises(OptionError, match=r"Java class that is not known.*'partitioner'"):
+        with pytest.raises(OptionError, match=r"Java class, which cannot be run here.*'partitioner'"):
             writing(kafka__partitioner__class="com.example.MyPartitioner")
         with pytest.raises(OptionError, match="Only one of 'partitioner'"):
             writing(

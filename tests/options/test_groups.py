@@ -6,8 +6,7 @@ import pytest
 
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.model import COMMITTED, EARLIEST, LATEST
-from pyspark_kafkalog.options.groups import GroupOptions
-from pyspark_kafkalog.options.settings import ReadOptions, read_options
+from pyspark_kafkalog.options.settings import GroupOptions, ReadOptions, read_options
 
 PLACES = [{"path": "/log"}, {"kafka.bootstrap.servers": "h:1", "subscribe": "t"}]
 
@@ -41,15 +40,17 @@ def test_the_querys_name_makes_a_group(place: dict[str, str]) -> None:
 
 
 def test_a_commit_to_no_group_is_refused(place: dict[str, str]) -> None:
-    with pytest.raises(OptionError, match=r"no group to commit to\. Give 'kafka\.group\.id', or 'queryName'"):
+    with pytest.raises(
+        OptionError, match=r"no consumer group is given\. Give 'kafka\.group\.id', or give 'queryName'"
+    ):
         stream(place, commitOffsets="true")
-    with pytest.raises(OptionError, match="'commitOffsets' must be one of true, false, required"):
+    with pytest.raises(OptionError, match="'commitOffsets': expected one of true, false, required"):
         stream(place, commitOffsets="maybe")
 
 
 @pytest.mark.parametrize("group_id", ["", "g" * 32768])
 def test_an_id_that_kafka_would_refuse_is_refused(place: dict[str, str], group_id: str) -> None:
-    with pytest.raises(OptionError, match=r"'kafka\.group\.id' must have 1 to 32767 bytes"):
+    with pytest.raises(OptionError, match=r"'kafka\.group\.id': expected 1 to 32767 bytes"):
         stream(place, kafka__group__id=group_id)
 
 
@@ -68,7 +69,7 @@ def test_where_nothing_is_committed(place: dict[str, str], strategy: str, start:
 
 def test_committed_offsets_need_a_group(place: dict[str, str]) -> None:
     for batch in True, False:
-        with pytest.raises(OptionError, match="is committed, and there is no group that has"):
+        with pytest.raises(OptionError, match="is 'committed', but no consumer group is given"):
             read_options({**place, "startingOffsets": "committed"}, batch=batch)
     with pytest.raises(OptionError, match="'endingOffsets'"):
         read_options({**place, "endingOffsets": "committed", "kafka.group.id": "g"}, batch=True)

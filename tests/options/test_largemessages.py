@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 
 import pytest
 
 from pyspark_kafkalog.errors import OptionError
-from pyspark_kafkalog.model import AssemblerSettings
+from pyspark_kafkalog.model import AssemblerSettings, SplitterSettings
 from pyspark_kafkalog.options.largemessages import LargeMessageOptions, assembler_settings
-from pyspark_kafkalog.options.settings import default_columns, read_options
+from pyspark_kafkalog.options.settings import default_columns, read_options, write_options
+from pyspark_kafkalog.options.table import Use
+from pyspark_kafkalog.options.user_options import UserOptions
 
 PLACE = {"path": "/log"}
 
@@ -20,8 +23,14 @@ def options(**given: str) -> LargeMessageOptions:
     ).large_messages
 
 
+def reassemble(given: Mapping[str, object] | None = None) -> AssemblerSettings:
+    user = UserOptions(given or {}, Use.REASSEMBLE)
+    user.check_names()
+    return assembler_settings(user)
+
+
 def test_the_defaults_are_linkedins() -> None:
-    assert assembler_settings({}) == AssemblerSettings(32_000_000, 1000, 500, False, None)
+    assert reassemble() == AssemblerSettings(32_000_000, 1000, 500, False, None)
     assert options() == LargeMessageOptions()
 
 
@@ -33,7 +42,7 @@ def test_values_and_their_texts_are_taken_in_any_case_of_the_name() -> None:
         "exception.on.message.dropped": True,
         "message.assembler.expiration.ms": "60000",
     }
-    assert assembler_settings(given) == AssemblerSettings(5, 7, 9, True, 60000)
+    assert reassemble(given) == AssemblerSettings(5, 7, 9, True, 60000)
 
 
 @pytest.mark.parametrize(
@@ -46,17 +55,24 @@ def test_values_and_their_texts_are_taken_in_any_case_of_the_name() -> None:
 )
 def test_what_is_below_1_or_above_31_bits_is_refused(name: str) -> None:
     for value in (0, -1, 2**31, "many"):
-        with pytest.raises(OptionError, match=f"'{name}' must be a whole number from 1 to 2147483647"):
-            assembler_settings({name: value})
+        with pytest.raises(OptionError, match=f"'{name}': expected a whole number from 1 to 2147483647"):
+            reassemble({name: value})
 
 
-def test_other_names_are_refused_where_all_are_known() -> None:
-    assert assembler_settings({"sort": 1}) == AssemblerSettings()
-    assert assembler_settings({"sort": 1}, others=["sort"]) == AssemblerSettings()
+def test_reassemble_takes_its_own_options_only() -> None:
+    taken = {
+        "large.message.dead.letters": True,
+        "auditLocation": "/a",
+        "message.assembler.expiration.ms": None,
+    }
+    assert reassemble(taken) == AssemblerSettings()
     with pytest.raises(
         OptionError, match=r"Unknown option 'message.assembler.buffer.capcity'\. Did you mean"
     ):
-        assembler_settings({"message.assembler.buffer.capcity": 1}, others=())
+        reassemble({"message.assembler.buffer.capcity": 1})
+    for name in ("subscribe", "path", "kafka.bootstrap.servers", "queryName", "kafka.key.deserializer"):
+        with pytest.raises(OptionError, match=f"Unknown option '{name.lower()}'"):
+            reassemble({name: "x"})
 
 
 def test_a_reader_that_reassembles_commits_safe_offsets() -> None:
@@ -68,9 +84,13 @@ def test_a_reader_that_reassembles_commits_safe_offsets() -> None:
 
 def test_dead_letters_are_a_column() -> None:
     assert "dropped" not in default_columns({**PLACE, "large.message.enabled": "true"})
-    asked = {"large.message.enabled": "true", "large.message.dead.letters": "true", "includeHeaders": "true"}
-    assert list(default_columns({**PLACE, **asked}))[-2:] == ["headers", "dropped"]
-    with pytest.raises(OptionError, match="the reader reassembles nothing"):
+    letters = {
+        "large.message.enabled": "true",
+        "large.message.dead.letters": "true",
+        "includeHeaders": "true",
+    }
+    assert list(default_columns({**PLACE, **letters}))[-2:] == ["headers", "dropped"]
+    with pytest.raises(OptionError, match="this reader does not reassemble messages"):
         options(large__message__dead__letters="true")
 
 
@@ -78,3 +98,71 @@ def test_what_has_no_effect_in_the_source_is_told(caplog: pytest.LogCaptureFixtu
     with caplog.at_level(logging.WARNING):
         options(large__message__enabled="true", exception__on__message__dropped="true")
     assert "exception.on.message.dropped has no effect on a reader" in caplog.text
+
+
+DIRECTORY = {"path": "/log"}
+BROKERS = {"kafka.bootstrap.servers": "host:9092"}
+ON = {"large.message.enabled": "true"}
+
+
+@pytest.mark.parametrize("place", [DIRECTORY, BROKERS])
+def test_nothing_is_split_unless_it_is_asked_and_then_the_defaults_are_linkedins(
+    place: dict[str, str],
+) -> None:
+    assert write_options({**place, "max.message.segment.bytes": "7"}).splitter is None
+    assert write_options({**place, **ON}).splitter == SplitterSettings(800_000, True, False, False)
+
+
+def test_names_are_taken_in_any_case() -> None:
+    options = {
+        **BROKERS,
+        "LARGE.message.enabled": "TRUE",
+        "Max.Message.Segment.Bytes": " 10 ",
+        "header.timestamp.enabled": "false",
+        "li.record.header.enable": "true",
+        "li.large.message.segment.wrapping.required": "true",
+    }
+    assert write_options(options).splitter == SplitterSettings(10, False, True, True)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("large.message.enabled", "1"),
+        ("max.message.segment.bytes", "0"),
+        ("max.message.segment.bytes", "2147483648"),
+        ("header.timestamp.enabled", "maybe"),
+        ("li.record.header.enable", ""),
+        ("li.large.message.segment.wrapping.required", "yes"),
+    ],
+)
+def test_bad_values_are_refused_also_where_nothing_is_split(name: str, value: str) -> None:
+    with pytest.raises(OptionError, match=f"'{name}': expected"):
+        write_options({**DIRECTORY, name: value})
+
+
+@pytest.mark.parametrize(
+    ("place", "limit"), [(DIRECTORY, "max.message.bytes"), (BROKERS, "kafka.max.request.size")]
+)
+def test_message_segments_that_no_record_batch_can_hold_are_refused(
+    place: dict[str, str], limit: str
+) -> None:
+    def options(size: int, **more: str) -> dict[str, str]:
+        return {**place, **ON, limit: "1000", "max.message.segment.bytes": str(size), **more}
+
+    with pytest.raises(
+        OptionError,
+        match=f"message segments of 1000 bytes exceed {limit} = 1000. Raise '{limit}', or lower"
+        " 'max.message.segment.bytes' to at most 850 minus",
+    ):
+        write_options(options(5000))
+    fits = write_options(options(850)).splitter
+    assert fits is not None
+    compressed = "compression.type" if place is DIRECTORY else "kafka.compression.type"
+    smallest = write_options(options(5000, **{compressed: "zstd"})).splitter
+    assert smallest == SplitterSettings(1000), "the smaller of both; compressed it may fit"
+
+
+def test_a_limit_below_what_any_record_batch_takes_cannot_be_met_by_smaller_ones() -> None:
+    with pytest.raises(OptionError, match=r"Raise 'max.message.bytes'\.$"):
+        write_options({**DIRECTORY, **ON, "max.message.bytes": "100"})

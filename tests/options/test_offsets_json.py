@@ -42,7 +42,7 @@ def test_parsing_partitions() -> None:
     ],
 )
 def test_partitions_of_another_form_are_refused(text: str) -> None:
-    with pytest.raises(OptionError, match=r"'assign'.*Expected e\.g\. \{\"topicA\":\[0,1\]"):
+    with pytest.raises(OptionError, match=r"'assign'.*Write it as, for example, \{\"topicA\":\[0,1\]"):
         parse_partitions(text, option="assign")
 
 

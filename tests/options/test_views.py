@@ -9,18 +9,20 @@ from pyspark_kafkalog.options.settings import Selection, read_options
 from pyspark_kafkalog.options.views import ViewOptions, view_options
 
 
-def asked(**options: str) -> ViewOptions | None:
+def parsed(**options: str) -> ViewOptions | None:
     return view_options({"path": "/log", **{name.replace("__", "."): text for name, text in options.items()}})
 
 
 def test_records_are_no_view() -> None:
-    assert asked(subscribe="t") is None
+    assert parsed(subscribe="t") is None
 
 
 def test_what_narrows_a_view() -> None:
-    assert asked(view="topics", subscribe="a,b") == ViewOptions("topics", Selection(topics=("a", "b")), None)
-    assert asked(view="Groups", kafka__group__id=" a, b,a ") == ViewOptions("groups", Selection(), ("a", "b"))
-    assert asked(view="group-offsets", subscribePattern="a.", kafka__group__id="g") == ViewOptions(
+    assert parsed(view="topics", subscribe="a,b") == ViewOptions("topics", Selection(topics=("a", "b")), None)
+    assert parsed(view="Groups", kafka__group__id=" a, b,a ") == ViewOptions(
+        "groups", Selection(), ("a", "b")
+    )
+    assert parsed(view="group-offsets", subscribePattern="a.", kafka__group__id="g") == ViewOptions(
         "group-offsets", Selection(pattern="a."), ("g",)
     )
 
@@ -33,23 +35,23 @@ def test_settings_of_clients_stay() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"view": "offsets"}, "'view' must be one of group-offsets, groups, topics"),
+        ({"view": "offsets"}, "'view': expected one of group-offsets, groups, topics"),
         (
             {"view": "topics", "startingOffsets": "earliest"},
-            "'startingOffsets' makes no sense with view=topics",
+            "'startingOffsets' does not apply to view=topics",
         ),
-        ({"view": "topics", "kafka__group__id": "g"}, "'kafka.group.id' makes no sense with view=topics"),
-        ({"view": "groups", "subscribe": "t"}, "'subscribe' makes no sense with view=groups.*kafka.group.id"),
-        ({"view": "groups", "commitOffsets": "true"}, "'commitOffsets' makes no sense"),
+        ({"view": "topics", "kafka__group__id": "g"}, "'kafka.group.id' does not apply to view=topics"),
+        ({"view": "groups", "subscribe": "t"}, "'subscribe' does not apply to view=groups.*kafka.group.id"),
+        ({"view": "groups", "commitOffsets": "true"}, "'commitOffsets' does not apply to view="),
         ({"view": "groups", "kafka__group__id": ", "}, "names no group"),
         ({"view": "topics", "viewe": "x"}, "Unknown option 'viewe'.*view"),
         ({"view": "topics", "topic": "t"}, "'topic' is for writing only"),
-        ({"view": "audit", "subscribe": "t"}, r"'subscribe' makes no sense with view=audit$"),
+        ({"view": "audit", "subscribe": "t"}, r"'subscribe' does not apply to view=audit$"),
     ],
 )
 def test_what_is_refused(options: dict[str, str], said: str) -> None:
     with pytest.raises(OptionError, match=said):
-        asked(**options)
+        parsed(**options)
 
 
 def test_no_stream_has_a_view() -> None:
@@ -58,6 +60,6 @@ def test_no_stream_has_a_view() -> None:
 
 
 def test_an_audit_is_shown_of_a_folder() -> None:
-    assert asked(view="audit") == ViewOptions("audit", Selection(), None)
-    with pytest.raises(OptionError, match="view=audit shows a folder"):
+    assert parsed(view="audit") == ViewOptions("audit", Selection(), None)
+    with pytest.raises(OptionError, match="view=audit reads a folder"):
         view_options({"kafka.bootstrap.servers": "host:9092", "view": "audit"})

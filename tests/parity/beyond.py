@@ -61,7 +61,7 @@ def _register_lag(name: str, given: Options, lags: list[tuple[float, ...]]) -> N
         f"test custom metrics - {name}",
         peer={"Spark's metrics": lags, "LagListener": lags},
         ours={"Spark's metrics": []},
-        note="Spark takes no metrics from Python sources. `LagListener` tells the same, for both formats.",
+        note="Spark takes no metrics from Python sources. `LagListener` reports the same, for both formats.",
     )
     def lag(lab: Lab) -> Outcome:
         return _lag(lab, given)
@@ -74,27 +74,29 @@ _register_lag("no rate limit", {}, [(0, 0, 0)])
 @case(
     BEYOND,
     "a query that starts at latest dies in its first micro-batch",
-    peer={"reader not told the checkpoint": [1, 2, 3], "reader told the checkpoint": [1, 2, 3]},
-    ours={"reader not told the checkpoint": "PARTITION_OFFSET_CHANGED"},
-    note="Spark asks a Python source for its start again then, and gives it no place in the checkpoint. A "
-    "reader that is told `checkpointLocation` as an option, too, keeps its start there.",
+    peer={"reader without the checkpoint": [1, 2, 3], "reader with the checkpoint": [1, 2, 3]},
+    ours={"reader without the checkpoint": "PARTITION_OFFSET_CHANGED"},
+    note="Spark then asks a Python source for its start again, and gives it no place in the checkpoint. A "
+    "reader with `checkpointLocation` as an option, too, stores its start there.",
 )
 def start_kept(lab: Lab) -> Outcome:
     def fail(batch: DataFrame) -> list[object]:
         raise RuntimeError("error in the first micro-batch")
 
-    def restarted(told: bool) -> object:
+    def restarted(with_checkpoint: bool) -> object:
         topic = lab.topic()
         checkpoint = lab.folder()
-        frame = lab.read_stream({"subscribe": topic, **({"checkpointLocation": checkpoint} if told else {})})
+        frame = lab.read_stream(
+            {"subscribe": topic, **({"checkpointLocation": checkpoint} if with_checkpoint else {})}
+        )
         error_of(lab.start(frame, checkpoint=checkpoint, take=fail).process)
         lab.send(topic, [1, 2, 3])
         again = lab.start(frame, checkpoint=checkpoint)
         return attempt(again.process, PARTITION_OFFSET_CHANGED="PARTITION_OFFSET_CHANGED")
 
     return {
-        "reader not told the checkpoint": restarted(told=False),
-        "reader told the checkpoint": restarted(told=True),
+        "reader without the checkpoint": restarted(with_checkpoint=False),
+        "reader with the checkpoint": restarted(with_checkpoint=True),
     }
 
 
@@ -165,11 +167,11 @@ def added_partition_starts_late(lab: Lab) -> Outcome:
 
 @case(
     BEYOND,
-    "a topic is made anew, and grows longer than what was read",
+    "a topic is recreated, and grows longer than what was read",
     peer={"true": [7, 8], "false": [7, 8]},
     ours={"true": "TOPIC_RECREATED", "false": [5, 6, 7, 8]},
-    note="Topics have ids since Kafka 2.8. The peer does not look at them, and takes the new records from "
-    "where it stood in the old topic.",
+    note="Topics have ids since Kafka 2.8. The peer ignores them, and reads the new topic from the "
+    "offset where it stood in the old one.",
 )
 def recreated_longer(lab: Lab) -> Outcome:
     def run(flag: str) -> object:
@@ -237,7 +239,7 @@ def timestamps_written(lab: Lab) -> Outcome:
     "endingTimestamp in a stream",
     peer={"error": "none"},
     ours={"error": "not in streams"},
-    note="The peer refuses the two other ending options, and overlooks this one.",
+    note="The peer refuses the two other ending options, but overlooks this one.",
 )
 def ending_timestamp_in_stream(lab: Lab) -> Outcome:
     topic = lab.topic()
@@ -259,7 +261,7 @@ def ending_timestamp_in_stream(lab: Lab) -> Outcome:
         "maxOffsetsPerTrigger=-1": "refused",
         "startingOffsets with -3": "refused",
     },
-    note="With the peer 0 reads nothing for ever, -1 steps back, and -3 fails in a task.",
+    note="With the peer 0 never reads anything, -1 goes backwards, and -3 fails in a task.",
 )
 def impossible_numbers(lab: Lab) -> Outcome:
     topic = lab.topic()

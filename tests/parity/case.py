@@ -37,7 +37,7 @@ class Elsewhere:
     suite: str
     names: tuple[str, ...]
     reason: str
-    """Why there is no such case in Python, or where it is tested."""
+    """Why the case does not exist in Python, or where it is tested."""
 
 
 REGISTERED: list[Case] = []

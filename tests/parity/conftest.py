@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from tests.kafka import Broker
 from tests.parity.case import Case, Outcome
-from tests.parity.lab import FORMATS, Bench, Lab
+from tests.parity.lab import Bench, Lab
 
 OutcomeOf = Callable[[Case, str], Outcome]
 _AT_A_TIME = 2
@@ -40,11 +40,10 @@ def outcome_of(
 
 
 def _pairs(item: pytest.Item) -> list[tuple[Case, str]]:
-    """The cases and formats that a test asks for."""
+    """The case and the format that a test asks for, if it does."""
     params = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
     case = params.get("case")
-    formats = (str(params["format"]),) if "format" in params else FORMATS
-    return [(case, format) for format in formats] if isinstance(case, Case) else []
+    return [(case, str(params["format"]))] if isinstance(case, Case) else []
 
 
 class _Runs:

@@ -7,11 +7,11 @@ from tests.parity.suites import DATA_LOSS, MICRO_BATCH_V2, PROVIDER, READER, REL
 
 _CONTINUOUS = "Spark has no continuous mode for Python sources and sinks."
 _REAL_TIME = "Spark has no real-time mode for Python sources."
-_V1 = "Spark has one way for Python sources, its V2; the peer's V1 and V2 are not told apart here."
-_POOLS = "About objects that the peer keeps in the JVM; `tests/broker` tests how ours keeps connections."
-_SPLITTING = "`tests/planning/test_splitting.py`"
+_V1 = "Spark has only V2 for Python sources; the peer's V1 and V2 are not distinguished here."
+_POOLS = "Concerns objects that the peer keeps in the JVM; `tests/broker` tests how ours keeps connections."
+_SPLITTING = "`tests/reading/test_splits.py`"
 _OFFSETS_JSON = "`tests/options/test_offsets_json.py`"
-_LISTENER = "`tests/planning/test_lag.py`, for what `LagListener` tells."
+_LISTENER = "`tests/streams/test_lag.py`, for what `LagListener` reports."
 
 ELSEWHERE = [
     Elsewhere("KafkaMicroBatchV1SourceSuite", ("V1 Source is used when disabled through SQLConf",), _V1),
@@ -80,7 +80,7 @@ ELSEWHERE = [
     Elsewhere(
         "KafkaOffsetRangeCalculatorSuite",
         ("min 3: N TopicPartitions to N offset ranges with executors",),
-        f"The sizes in {_SPLITTING}. Python sources have no say in where a task runs.",
+        f"The sizes in {_SPLITTING}. Python sources can't choose where a task runs.",
     ),
     Elsewhere(
         READER,
@@ -100,7 +100,7 @@ ELSEWHERE = [
     Elsewhere(
         "KafkaSourceOffsetSuite",
         ("OffsetSeqLog serialization - deserialization",),
-        "The log is Spark's for Python sources too; its lines are compared below, between the formats.",
+        "For Python sources, too, Spark writes the log; its lines are compared below, between the formats.",
     ),
     Elsewhere(
         PROVIDER,
@@ -156,7 +156,7 @@ ELSEWHERE = [
     Elsewhere(
         "KafkaDelegationTokenSuite",
         ("Roundtrip",),
-        "Spark hands delegation tokens to its JVM sources only.",
+        "Spark passes delegation tokens only to its JVM sources.",
     ),
 ]
 """In the order of the table."""

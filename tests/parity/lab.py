@@ -72,7 +72,7 @@ class Lab:
     # Topics
 
     def new_name(self) -> str:
-        """A name that is no part of any other case's topics."""
+        """A name that no topic of another case contains."""
         return f"t{next(_topic_numbers)}x"
 
     def topic(self, partitions: int = 1, *, name: str | None = None, configs: Options | None = None) -> str:
@@ -121,7 +121,7 @@ class Lab:
     def send(
         self, topic: str, values: Iterable[object], partition: int | None = None, **record: object
     ) -> None:
-        """Write one record for each value, a partition's at once; to each in turn, unless told to which.
+        """Write one record for each value, all of a partition at once, to the partitions in turn by default.
 
         :param record: ``key``, ``headers``, ``timestamp_ms``.
         """

@@ -36,7 +36,7 @@ def _recreated_during_available_now(lab: Lab, partitions: int, records: int, fla
     )
 
 
-_RECREATED = "Ours notices first that the topic is another one, by its id."
+_RECREATED = "Ours first notices, by its id, that the topic is another one."
 
 
 @case(
@@ -129,9 +129,9 @@ def recreated_between_batches(lab: Lab) -> Outcome:
 
 
 _NO_INITIAL_OFFSETS = (
-    "Spark gives Python sources no place in the checkpoint. Told `checkpointLocation` as an option of the "
-    "reader too, ours keeps its start offsets there, in a file of its own. Spark's own `sources/0/0` it does "
-    "not read."
+    "Spark gives Python sources no place in the checkpoint. With `checkpointLocation` as an option of the "
+    "reader, too, ours stores its start offsets there, in a file of its own. It does not read Spark's own "
+    "`sources/0/0`."
 )
 
 
@@ -196,7 +196,7 @@ def initial_offset_of_the_future(lab: Lab) -> Outcome:
     MICRO_BATCH,
     "delete a topic when a Spark job is running",
     peer={"values": [], "exception": None},
-    note="Deleted and made anew in `foreachBatch`, after the micro-batch is planned and before it is read.",
+    note="Deleted and recreated in `foreachBatch`, after the micro-batch is planned and before it is read.",
 )
 def deleted_while_running(lab: Lab) -> Outcome:
     topic = lab.topic()
@@ -285,7 +285,8 @@ def batch_without_failing(lab: Lab) -> Outcome:
     DATA_LOSS,
     "KafkaSourceStressForDontFailOnDataLossSuite: stress test for failOnDataLoss=false",
     peer={"exception": None, "read twice": []},
-    note="25 steps with a fixed seed: topics are made, deleted, made anew and written, and records deleted. "
+    note="25 steps with a fixed seed: topics are created, deleted, recreated and written, and records are "
+    "deleted. "
     "Spark's test gives tasks three tries; with one, no topic may be deleted while the peer reads it.",
 )
 def stress_without_failing(lab: Lab) -> Outcome:

@@ -256,8 +256,8 @@ def min_offsets(lab: Lab) -> Outcome:
         "20 more": [[2, *range(16, 25), *range(113, 123)]],
         "after the delay": [[*range(25, 31), *range(123, 129)]],
     },
-    note="kafkalog uses the limit up, also what rounding leaves (20 rows, not 19), so that a backlog of some"
-    " times the limit does not end in a micro-batch of a few rows.",
+    note="kafkalog uses the whole limit, including the remainder of rounding (20 rows, not 19), so that a"
+    " backlog of a multiple of the limit does not end in a micro-batch of a few rows.",
 )
 def composite_limit(lab: Lab) -> Outcome:
     topic = lab.topic(3)
@@ -360,7 +360,7 @@ def _group_id(name: str, option: str, note: str, **ours: Outcome) -> None:
 _group_id(
     "allow group.id prefix",
     "groupIdPrefix",
-    "Taken without effect, as by Spark since it reads offsets with the admin client.",
+    "Accepted without effect, as in Spark since it looks up offsets with the admin client.",
 )
 _group_id(
     "allow group.id override",
@@ -431,7 +431,7 @@ def read_committed(lab: Lab) -> Outcome:
         "12-16 committed": [[12, 13, 14], [15, 16]],
         "18, 20, 22-23 committed": [[18, 20], [22, 23], []],
     },
-    note="The first marker makes a micro-batch of its own here: all that is there is read before it comes.",
+    note="The first marker makes a micro-batch of its own here, because everything before it has been read.",
 )
 def read_uncommitted(lab: Lab) -> Outcome:
     return _transactions(lab, "read_uncommitted")

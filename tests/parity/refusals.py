@@ -52,7 +52,7 @@ _STREAM_RULES: dict[str, tuple[Options, str, str]] = {
     ),
 }
 _ONLY_LATER = (
-    "PySpark hands a stream's options over when the query starts, so that rules for streams alone speak then."
+    "PySpark passes a stream's options when the query starts, so rules for streams alone apply only then."
 )
 
 
@@ -99,8 +99,8 @@ _BATCH_OFFSETS: dict[str, tuple[Options, str, str]] = {
     "bad batch query options",
     peer={name: f"{kind}, by load" for name, (_, kind, _) in {**_SELECTIONS, **_BATCH_OFFSETS}.items()},
     ours={name: f"{kind}, by the query" for name, (_, kind, _) in _BATCH_OFFSETS.items()},
-    note="PySpark asks for a schema before it tells batch from stream, so that rules for batches alone speak "
-    "when the query starts.",
+    note="PySpark asks for a schema before it says whether this is a batch or a stream, so rules for batches "
+    "alone apply only when the query starts.",
 )
 def bad_batch_options(lab: Lab) -> Outcome:
     return {

@@ -164,7 +164,7 @@ def serializers(lab: Lab) -> Outcome:
     "micro-batch only: streaming - sink progress is produced",
     peer={"update": 3, "append": 3},
     ours={"update": "refused"},
-    note="PySpark refuses update mode for every Python sink; `foreachBatch` with the batch writer does it.",
+    note="PySpark refuses update mode for every Python sink; use `foreachBatch` with the batch writer.",
 )
 def sink_progress(lab: Lab) -> Outcome:
     topic = lab.topic()

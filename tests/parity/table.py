@@ -14,9 +14,9 @@ from tests.parity.suites import IN_ORDER
 PATH = Path(__file__).with_name("PARITY.md")
 _HEAD = f"""# `{PEER}` and `{OURS}`, case by case
 
-Every case of the test suites of Spark's Kafka connector (4.2.0), and some of our own. Those with a ✓ are run
-for both formats in one Spark session by `pytest tests/parity`, which holds the two to one outcome but for
-what is written here. `python -m tests.parity.table` writes this file.
+All cases of the test suites of Spark's Kafka connector (4.2.0), and some of our own. `pytest tests/parity`
+runs those with a ✓ for both formats in one Spark session, and expects the same outcome except for the
+differences shown here. `python -m tests.parity.table` writes this file.
 """
 
 
@@ -25,8 +25,8 @@ def table() -> str:
     differing = sum(bool(case.ours) for case in CASES)
     elsewhere = sum(len(cases.names) for cases in ELSEWHERE)
     counts = (
-        f"{len(CASES)} cases are run: {len(CASES) - differing} have one outcome, {differing} differ as told. "
-        f"{elsewhere} have no counterpart in Python, or are tested elsewhere.\n"
+        f"{len(CASES)} cases are run: {len(CASES) - differing} have the same outcome, {differing} differ as "
+        f"shown. {elsewhere} have no counterpart in Python, or are tested elsewhere.\n"
     )
     suites = dict.fromkeys([*IN_ORDER, *(cases.suite for cases in ELSEWHERE)])
     return "\n".join([_HEAD, counts, *("\n".join(_section(suite)) for suite in suites)])

@@ -1,4 +1,4 @@
-"""Both formats show what Spark's own suites ask for, and the same, but for what is told beside a case."""
+"""Both formats behave as Spark's own suites require; what the peer does is checked by the soak only."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from tests.parity.case import Case
 from tests.parity.cases import CASES
 from tests.parity.conftest import OutcomeOf
-from tests.parity.lab import FORMATS, OURS, PEER
+from tests.parity.lab import OURS, PEER
 
 pytestmark = pytest.mark.broker
 
@@ -16,15 +16,7 @@ def _id(case: Case) -> str:
     return f"{case.suite}: {case.name}"
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", [OURS, pytest.param(PEER, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("case", CASES, ids=_id)
 def test_case(case: Case, format: str, outcome_of: OutcomeOf) -> None:
     assert outcome_of(case, format) == case.expected(format)
-
-
-@pytest.mark.parametrize("case", CASES, ids=_id)
-def test_formats_differ_only_as_told(case: Case, outcome_of: OutcomeOf) -> None:
-    peer, ours = (outcome_of(case, format) for format in (PEER, OURS))
-    different = {name for name in peer.keys() | ours.keys() if peer.get(name) != ours.get(name)}
-    assert different == case.ours.keys()
-    assert case.note or not different

@@ -6,12 +6,13 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
-from pyspark_kafkalog.broker.cluster import cluster_of
+from pyspark_kafkalog.broker.cluster.cluster import cluster_of
 from pyspark_kafkalog.codec.decode import DecodeLimits
 from pyspark_kafkalog.model import EARLIEST, LATEST, OffsetRange, TopicPartition
 from pyspark_kafkalog.options.settings import place_options
-from pyspark_kafkalog.transfer.places import open_place
-from pyspark_kafkalog.transfer.reading import ReadRules, read_range
+from pyspark_kafkalog.places import open_place
+from pyspark_kafkalog.reading.ranges import ReadRules, RecordReader
+from pyspark_kafkalog.reading.splits import Split
 from tests.broker.producing import produce
 from tests.security.logins import Options
 
@@ -36,8 +37,8 @@ def read(options: Options, topic: str) -> list[bytes]:
     return [
         value
         for number in place.topics()[topic]
-        for arrow_batch in read_range(
-            place, TopicPartition(topic, number), OffsetRange(EARLIEST, LATEST), RULES
+        for arrow_batch in RecordReader(place, RULES).read(
+            Split(TopicPartition(topic, number), OffsetRange(EARLIEST, LATEST))
         )
         for value in arrow_batch.column("value").to_pylist()
     ]

@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterator
 import pytest
 from kafka.admin import ACL, ACLOperation, ACLPermissionType, ResourcePattern, ResourceType
 
-from pyspark_kafkalog.broker.groups import BrokerGroups
+from pyspark_kafkalog.broker.groups.groups import BrokerGroups
 from pyspark_kafkalog.errors import AuthorizationError, KafkaLogError
 from pyspark_kafkalog.model import EARLIEST, LATEST, CommittedOffset, OffsetRange, TopicPartition
 from pyspark_kafkalog.options.settings import place_options
-from pyspark_kafkalog.transfer.places import open_place
-from pyspark_kafkalog.transfer.reading import read_range
+from pyspark_kafkalog.places import open_place
+from pyspark_kafkalog.reading.ranges import RecordReader
+from pyspark_kafkalog.reading.splits import Split
 from tests.broker.producing import digits, numbered, unused_topic
 from tests.kafka_secure import USER, SecureBroker
 from tests.kafka_service import running
@@ -104,7 +105,7 @@ def test_groups_and_the_topics_that_they_commit(guarded: SecureBroker, alice: Op
         match=rf"TOPIC_AUTHORIZATION_FAILED; the other 1 are committed \(partition {theirs}\)\. Grant",
     ):
         groups.commit(group, offsets)
-    assert [(p, its.offset) for p, its in groups.committed(group).items()] == [(mine, 1)]
+    assert [(p, offset.offset) for p, offset in groups.committed(group).items()] == [(mine, 1)]
     with pytest.raises(AuthorizationError, match=f"TOPIC_AUTHORIZATION_FAILED .partition {theirs}"):
         groups.committed(group, [mine, theirs])
     assert groups.group_ids() == (group,)
@@ -127,7 +128,7 @@ def test_topics_that_are_read_and_written(guarded: SecureBroker, alice: Options,
     once_granted(lambda: open_place(place_options(alice)).topics([topic]))
     place = open_place(place_options(alice))
     with pytest.raises(AuthorizationError, match=rf"TOPIC_AUTHORIZATION_FAILED.*{topic}-0.*Grant"):
-        list(read_range(place, TopicPartition(topic, 0), OffsetRange(EARLIEST, LATEST), RULES))
+        list(RecordReader(place, RULES).read(Split(TopicPartition(topic, 0), OffsetRange(EARLIEST, LATEST))))
     with pytest.raises(
         AuthorizationError, match=r"producer id: CLUSTER_AUTHORIZATION_FAILED.*Write on the topic"
     ):

@@ -9,23 +9,24 @@ import base64
 import logging
 import traceback
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from kafka.protocol.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
 
 from pyspark_kafkalog.errors import KafkaLogError
-from pyspark_kafkalog.options.kafka_names import (
-    KAFKA_OPTIONS,
+from pyspark_kafkalog.options.client_settings import (
     REFUSED_READING,
     REFUSED_WRITING,
     STORE_PASSWORDS,
     WITHOUT_EFFECT,
 )
 from pyspark_kafkalog.options.settings import PlaceOptions, place_options, read_options, write_options
-from pyspark_kafkalog.options.telling import forget_told
-from pyspark_kafkalog.transfer.places import open_place
-from tests.broker.fake_broker import API_VERSIONS, METADATA, Asked, FakeBroker, framed, serving
+from pyspark_kafkalog.options.table import BY_NAME, Where
+from pyspark_kafkalog.options.user_options import forget_logged
+from pyspark_kafkalog.places import open_place
+from tests.broker.fake_broker import API_VERSIONS, METADATA, FakeBroker, Received, encoded, serving
+
+pytestmark = pytest.mark.slow
 
 HUSH = "Hush7"
 PACKAGE = "org.apache.kafka.common.security"
@@ -44,7 +45,7 @@ SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
 NAMES = sorted(
     name
     for name in {
-        *(option.name for option in KAFKA_OPTIONS),
+        *(option.name for option in BY_NAME.values() if option.where is Where.BROKERS),
         *WITHOUT_EFFECT,
         *REFUSED_READING,
         *REFUSED_WRITING,
@@ -93,21 +94,19 @@ QUICK = {
 }
 
 
-def echoing(asked: Asked) -> bytes | None:
+def echoing(received: Received) -> bytes | None:
     """Offers every mechanism, and refuses each login with what came, which a broker may well repeat."""
-    if asked.api_key == SASL_HANDSHAKE:
+    if received.api_key == SASL_HANDSHAKE:
         response = SaslHandshakeResponse(
             error_code=0, mechanisms=["PLAIN", "SCRAM-SHA-256", "OAUTHBEARER", "GSSAPI"]
         )
-        return framed(asked.correlation_id, bytes(response.encode(version=asked.version)))
-    if asked.api_key == SASL_AUTHENTICATE:
-        said = asked.frame[asked.frame.find(b"\0", 12) :].decode("latin-1")
+        return encoded(received, response)
+    if received.api_key == SASL_AUTHENTICATE:
+        said = received.frame[received.frame.find(b"\0", 12) :].decode("latin-1")
         response = SaslAuthenticateResponse(
             error_code=58, error_message=f"Refused: {said}", auth_bytes=b"", session_lifetime_ms=0
         )
-        return framed(
-            asked.correlation_id, bytes(response.encode(version=asked.version)), flexible=asked.version > 1
-        )
+        return encoded(received, response)
     return None
 
 
@@ -131,8 +130,8 @@ def connect(options: PlaceOptions) -> None:
 
 def told_of(options: dict[str, str]) -> list[str]:
     """All that the driver, and then a worker, say of these options."""
-    forget_told()
-    told = []
+    forget_logged()
+    shown = []
     for use in (
         lambda: read_options({**options, "subscribe": "t"}, batch=True),
         lambda: write_options({**options, "topic": "t"}),
@@ -140,24 +139,26 @@ def told_of(options: dict[str, str]) -> list[str]:
     ):
         try:
             result = use()
-            told += [repr(result), str(result)]
+            shown += [repr(result), str(result)]
         except KafkaLogError as e:
-            told += [*traceback.format_exception(e), repr(e), str(e.hint)]
-    return told
+            shown += [*traceback.format_exception(e), repr(e), str(e.hint)]
+    return shown
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_of_any_option(name: str, server: FakeBroker, caplog: pytest.LogCaptureFixture) -> None:
+def test_of_any_option(name: str, server: FakeBroker, caplog: pytest.LogCaptureFixture, soak: bool) -> None:
+    """With all logins and values; each login with both protocols only in the soak."""
     caplog.set_level(logging.DEBUG)
-    told, tried = [], 0
-    for login in LOGINS.values():
-        for protocol in ("SASL_PLAINTEXT", "SASL_SSL") if MECHANISM in login else ("SSL", "PLAINTEXT"):
+    shown, tried = [], 0
+    for number, login in enumerate(LOGINS.values(), NAMES.index(name)):
+        protocols = ["SASL_PLAINTEXT", "SASL_SSL"] if MECHANISM in login else ["SSL", "PLAINTEXT"]
+        for protocol in protocols if soak else [protocols[number % 2]]:
             options = {"kafka.bootstrap.servers": server.address, PROTOCOL: protocol, **QUICK, **login}
             for value in VALUES:
-                told += told_of({**options, name: value})
+                shown += told_of({**options, name: value})
                 tried += 1
-    assert tried == 2 * len(LOGINS) * len(VALUES)
-    texts = [*told, *(f"{line.getMessage()} {line.exc_text}" for line in caplog.records)]
+    assert tried == (2 if soak else 1) * len(LOGINS) * len(VALUES)
+    texts = [*shown, *(f"{line.getMessage()} {line.exc_text}" for line in caplog.records)]
     hidden = (HUSH, base64.b64encode(HUSH.encode()).decode()[:6])
     assert not {text for text in texts if any(word in text for word in hidden)}
 
@@ -182,13 +183,6 @@ def test_of_a_login_in_another_option(name: str) -> None:
 
 
 def test_every_option_is_tried() -> None:
-    """None of the families is missing that the README tells of."""
-    readme = (Path(__file__).parents[2] / "README.md").read_text()
-    listed = {
-        word.strip("`")
-        for line in readme.splitlines()
-        if line.startswith("| `kafka.s")
-        for word in line.split()[1:2]
-    }
-    assert {name for name in listed if name.startswith(("kafka.sasl.", "kafka.ssl."))} <= set(NAMES)
+    families = ("kafka.sasl.", "kafka.ssl.", "kafka.security.")
+    assert {option.name for option in BY_NAME.values() if option.name.startswith(families)} <= set(NAMES)
     assert len(NAMES) > 60

@@ -9,7 +9,7 @@ import pytest
 
 from pyspark_kafkalog.errors import AuthenticationError, BrokerError, OptionError
 from pyspark_kafkalog.options.settings import place_options
-from pyspark_kafkalog.transfer.places import open_place
+from pyspark_kafkalog.places import open_place
 from tests.broker.producing import numbered
 from tests.kafka_certificates import KEY_PASSWORD
 from tests.kafka_secure import PASSWORD, SecureBroker, unsecured_token
@@ -48,84 +48,90 @@ def without(options: Options, *names: str) -> Options:
 
 REFUSED: dict[str, tuple[Login, type[Exception], str]] = {
     "a wrong password of PLAIN": (
-        lambda its: password_login(its, "SASL_SSL", "PLAIN", password=WRONG),
+        lambda broker: password_login(broker, "SASL_SSL", "PLAIN", password=WRONG),
         AuthenticationError,
-        "PLAIN fails.*Invalid username or password.*password",
+        "PLAIN failed.*Invalid username or password.*password",
     ),
     "a wrong password of SCRAM-SHA-256": (
-        lambda its: password_login(its, "SASL_PLAINTEXT", "SCRAM-SHA-256", password=WRONG),
+        lambda broker: password_login(broker, "SASL_PLAINTEXT", "SCRAM-SHA-256", password=WRONG),
         AuthenticationError,
-        "SCRAM-SHA-256 fails.*invalid credentials.*password",
+        "SCRAM-SHA-256 failed.*invalid credentials.*password",
     ),
     "a wrong password of SCRAM-SHA-512": (
-        lambda its: password_login(its, "SASL_SSL", "SCRAM-SHA-512", password=WRONG),
+        lambda broker: password_login(broker, "SASL_SSL", "SCRAM-SHA-512", password=WRONG),
         AuthenticationError,
-        "SCRAM-SHA-512 fails.*invalid credentials.*password",
+        "SCRAM-SHA-512 failed.*invalid credentials.*password",
     ),
     "an unknown user": (
-        lambda its: password_login(its, "SASL_SSL", "SCRAM-SHA-512", user="mallory"),
+        lambda broker: password_login(broker, "SASL_SSL", "SCRAM-SHA-512", user="mallory"),
         AuthenticationError,
-        "SCRAM-SHA-512 fails.*invalid credentials",
+        "SCRAM-SHA-512 failed.*invalid credentials",
     ),
     "an expired token": (
-        lambda its: oauth_login(its, "SASL_SSL", f'oauth.access.token="{unsecured_token(seconds=-100)}"'),
+        lambda broker: oauth_login(
+            broker, "SASL_SSL", f'oauth.access.token="{unsecured_token(seconds=-100)}"'
+        ),
         AuthenticationError,
-        "OAUTHBEARER fails.*invalid_token",
+        "OAUTHBEARER failed.*invalid_token",
     ),
     "an authority that did not sign": (
-        lambda its: with_other_authority(its, password_login(its, "SASL_SSL", "PLAIN")),
+        lambda broker: with_other_authority(broker, password_login(broker, "SASL_SSL", "PLAIN")),
         AuthenticationError,
         "certificate is not accepted.*kafka.ssl.truststore",
     ),
     "the system's authorities": (
-        lambda its: without(certificate_login(its), "kafka.ssl.truststore.certificates"),
+        lambda broker: without(certificate_login(broker), "kafka.ssl.truststore.certificates"),
         AuthenticationError,
         "certificate is not accepted.*kafka.ssl.truststore",
     ),
     "another host name": (
-        lambda its: by_another_name(password_login(its, "SASL_SSL", "PLAIN")),
+        lambda broker: by_another_name(password_login(broker, "SASL_SSL", "PLAIN")),
         AuthenticationError,
         "certificate is not accepted.*localhost.*identification.algorithm",
     ),
     "no certificate of the client": (
-        lambda its: at(its, "SSL"),
+        lambda broker: at(broker, "SSL"),
         AuthenticationError,
-        "refuses the TLS connection.*kafka.ssl.keystore",
+        "refused the TLS connection.*kafka.ssl.keystore",
     ),
     "a wrong password of the key": (
-        lambda its: certificate_login(its, encrypted=True) | {"kafka.ssl.key.password": WRONG},
+        lambda broker: certificate_login(broker, encrypted=True) | {"kafka.ssl.key.password": WRONG},
         OptionError,
         "kafka.ssl.keystore.*kafka.ssl.key.password",
     ),
     "no TLS towards TLS": (
-        lambda its: plain(its.address("SSL")),
+        lambda broker: plain(broker.address("SSL")),
         BrokerError,
         "TLS.*kafka.security.protocol",
     ),
     "SASL without TLS towards TLS": (
-        lambda its: elsewhere(password_login(its, "SASL_PLAINTEXT", "PLAIN"), its.address("SASL_SSL")),
+        lambda broker: elsewhere(
+            password_login(broker, "SASL_PLAINTEXT", "PLAIN"), broker.address("SASL_SSL")
+        ),
         BrokerError,
         "TLS.*kafka.security.protocol",
     ),
     "TLS towards a plain listener": (
-        lambda its: elsewhere(certificate_login(its), its.bootstrap),
+        lambda broker: elsewhere(certificate_login(broker), broker.bootstrap),
         BrokerError,
-        "TLS fails.*kafka.security.protocol",
+        "TLS failed.*kafka.security.protocol",
     ),
     "SASL over TLS towards SASL without": (
-        lambda its: elsewhere(password_login(its, "SASL_SSL", "PLAIN"), its.address("SASL_PLAINTEXT")),
+        lambda broker: elsewhere(
+            password_login(broker, "SASL_SSL", "PLAIN"), broker.address("SASL_PLAINTEXT")
+        ),
         BrokerError,
-        "TLS fails.*kafka.security.protocol",
+        "TLS failed.*kafka.security.protocol",
     ),
     "no SASL towards SASL": (
-        lambda its: plain(its.address("SASL_PLAINTEXT")),
+        lambda broker: plain(broker.address("SASL_PLAINTEXT")),
         BrokerError,
         "SASL.*kafka.security.protocol",
     ),
     "SASL towards a listener without": (
-        lambda its: elsewhere(password_login(its, "SASL_PLAINTEXT", "PLAIN"), its.bootstrap),
+        lambda broker: elsewhere(password_login(broker, "SASL_PLAINTEXT", "PLAIN"), broker.bootstrap),
         AuthenticationError,
-        "does not ask for SASL.*kafka.security.protocol",
+        "does not use SASL.*kafka.security.protocol",
     ),
 }
 

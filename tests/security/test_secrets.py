@@ -90,7 +90,7 @@ def secrets(broker: SecureBroker, token: str) -> Iterator[tuple[str, bytes]]:
 
 
 def test_everything_was_logged(written: Path) -> None:
-    """What is searched below has the lines of who could have told: they do log at DEBUG."""
+    """The loggers that might leak secrets do log at DEBUG, so that the search below covers them."""
     log = (written / "stderr").read_text(errors="replace")
     assert log.count("DEBUG root: this process logs all") > 2, "the driver, the daemon, a worker"
     assert " INFO pyspark_kafkalog" in log

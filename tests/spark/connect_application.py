@@ -10,12 +10,9 @@ import os
 import sys
 import time
 
-os.environ["PYSPARK_PYTHON"] = sys.executable
-os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-
 from pyspark.sql import SparkSession
 
-from pyspark_kafkalog import DefaultSource, LagListener, reassemble
+from pyspark_kafkalog import DefaultSource, LagListener, reassemble, worker_python
 from tests.largemessage.state_stores import PROVIDER, STORES
 
 COUNT = 1000
@@ -61,7 +58,7 @@ def reassembled(spark: SparkSession, path: str, state_api: str | None = None) ->
         rows.write.format("kafkalog").option("topic", whole).mode("append").save(path)
     else:
         spark.conf.set(PROVIDER, STORES[state_api])
-        reader = spark.readStream.format("kafkalog").options(**given, maxOffsetsPerTrigger="77")
+        reader = spark.readStream.format("kafkalog").options(**given, maxOffsetsPerTrigger="377")
         query = (
             reassemble(reader.load(path), state_api=state_api)
             .select("key", "value")
@@ -78,8 +75,11 @@ def reassembled(spark: SparkSession, path: str, state_api: str | None = None) ->
 
 
 def main(folder: str, bootstrap: str, topic: str) -> None:
+    os.environ["PYSPARK_PYTHON"] = worker_python()
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     spark = (
         SparkSession.builder.remote("local[2]")
+        .config("spark.python.unix.domain.socket.enabled", "true")
         .config("spark.ui.enabled", "false")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.warehouse.dir", f"{folder}/warehouse")

@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pyspark_kafkalog import AuditListener
 from pyspark_kafkalog.codec.walk import walk
-from pyspark_kafkalog.spark.reassembly import reassemble
+from pyspark_kafkalog.spark.reassemble import reassemble
 from tests.broker.producing import unused_topic
 from tests.kafka import Broker
 
@@ -106,15 +106,15 @@ def test_both_sides_of_streams_agree_and_replays_do_not_double(
     lines: list[str] = []
     listener = AuditListener(auditing["auditLocation"], echo=lines.append)
     second = "Thu Jan 01 00:00:01 UTC 2026 - Thu Jan 01 00:00:02 UTC 2026"
-    told = f"[{second}] : (t,1767225601,SUCCESS), (4 messages, "
+    line_start = f"[{second}] : (t,1767225601,SUCCESS), (4 messages, "
     spark.streams.addListener(listener)
     try:
         stream(spark, tmp_path / "source", log, writing, **ON, **auditing)
         read()
-        wait_for(lambda: sum(told in line for line in lines) == 2)
+        wait_for(lambda: sum(line_start in line for line in lines) == 2)
     finally:
         spark.streams.removeListener(listener)
-    assert {line.partition(" ")[0] for line in lines if told in line} == {"producer", "consumer"}
+    assert {line.partition(" ")[0] for line in lines if line_start in line} == {"producer", "consumer"}
     written = sums(audit(), "producer")
     assert sum(count for count, _ in written.values()) == 40
     assert len(written) == 10, "buckets"

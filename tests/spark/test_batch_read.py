@@ -59,55 +59,13 @@ def test_a_schema_with_other_columns_is_refused(spark, write, schema):
         spark.read.format("kafkalog").schema(schema).load(path).collect()
 
 
-def test_topics_are_chosen_by_name_pattern_and_partition(write, read):
+def test_internal_topics_are_chosen_by_name_alone(write, read):
     path = write(numbered(2), topic="orders", numPartitions=2)
     write(numbered(2, 10), topic="orders-old")
     write(numbered(2, 20), topic="__consumer_offsets")
     assert {row.topic for row in read(path).collect()} == {"orders", "orders-old"}
-    assert values(read(path, subscribe=" orders ,")) == ["0", "1"]
     assert values(read(path, subscribe="__consumer_offsets")) == ["20", "21"]
     assert {row.topic for row in read(path, subscribePattern="old$|_offsets").collect()} == {"orders-old"}
-    assert values(read(path, assign='{"orders-old":[0,7]}')) == ["10", "11"]
-    with pytest.raises(PySparkException, match=r"No such topic: nothing.*orders"):
-        read(path, subscribe="nothing").collect()
-
-
-def test_offsets_bound_what_is_read(write, read):
-    path = write(numbered(10))
-    start, end = (json.dumps({"t": {"0": offset}}) for offset in (3, 5))
-    assert values(read(path, subscribe="t", startingOffsets=start)) == list("3456789")
-    assert values(read(path, subscribe="t", startingOffsets=start, endingOffsets=end)) == list("34")
-    assert values(read(path, subscribe="t", startingOffsets="earliest", endingOffsets=end)) == list("01234")
-
-
-def test_timestamps_bound_what_is_read(write, read):
-    times = [datetime.datetime(2026, 1, 1, 0, 0, second, tzinfo=UTC) for second in range(10)]
-    path = write([(str(i), time) for i, time in enumerate(times)], "value string, timestamp timestamp")
-    third, sixth = (int(times[i].timestamp() * 1000) for i in (3, 6))
-    assert values(read(path, startingTimestamp=third, endingTimestamp=sixth)) == list("345")
-    by_partition = json.dumps({"t": {"0": sixth}})
-    assert values(read(path, startingOffsetsByTimestamp=by_partition)) == list("6789")
-    assert values(read(path, endingOffsetsByTimestamp=by_partition)) == list("012345")
-    late = third + 1_000_000
-    with pytest.raises(PySparkException, match="startingOffsetsByTimestampStrategy"):
-        read(path, startingTimestamp=late).collect()
-    assert values(read(path, startingTimestamp=late, startingOffsetsByTimestampStrategy="latest")) == []
-
-
-def test_the_same_dataframe_sees_what_has_come_since(write, read):
-    frame = read(write(numbered(3)))
-    assert frame.count() == 3
-    write(numbered(4))
-    assert frame.count() == 7
-
-
-@pytest.mark.parametrize(
-    ("options", "tasks"), [({}, 1), ({"minPartitions": 4}, 4), ({"maxRecordsPerPartition": 25}, 4)]
-)
-def test_partitions_are_split_on_request(write, read, options, tasks):
-    frame = read(write(numbered(100)), **options)
-    assert frame.rdd.getNumPartitions() == tasks
-    assert values(frame) == [str(i) for i in range(100)]
 
 
 def test_several_roots_and_one_partition_folder(write, read, tmp_path):
@@ -132,14 +90,6 @@ def test_unknown_options_are_refused_and_near_names_suggested(write, read):
         read(path, startingOffset="earliest")
     with pytest.raises(PySparkException, match="latest for batch"):
         read(path, subscribe="t", startingOffsets="latest").collect()
-
-
-def test_records_that_are_gone_are_data_loss_or_left_out(write, read):
-    path = write(numbered(5))
-    beyond = json.dumps({"t": {"0": 9}})
-    with pytest.raises(PySparkException, match="COULD_NOT_READ_OFFSET_RANGE"):
-        read(path, subscribe="t", endingOffsets=beyond).collect()
-    assert len(values(read(path, subscribe="t", endingOffsets=beyond, failOnDataLoss="false"))) == 5
 
 
 def test_sql_reads_a_directory(spark, write):

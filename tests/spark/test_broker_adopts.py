@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import Row as SparkRow
 from pyspark.sql import functions as F  # noqa: N812
 
-from pyspark_kafkalog.log.directory import LogDirectory
+from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.model import TopicPartition
 from tests.kafka import Broker, dump_log_segments, run_kafka_class
 

@@ -18,7 +18,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StringType, StructField, StructType
 
-from pyspark_kafkalog.spark.writer import BrokerStreamWriter, Produced, Written, batch_writer, stream_writer
+from pyspark_kafkalog.model import PartitionResult, QueryBatch, TopicPartition
+from pyspark_kafkalog.spark.writer import Written, batch_writer, stream_writer
 from tests.broker.producing import consume, unused_topic, values_of
 from tests.codec.strategies import COMPRESSIONS
 from tests.kafka import Broker
@@ -163,7 +164,7 @@ def test_a_record_too_large(
     spark: SparkSession, broker: Broker, write: Callable[..., None], topic: str
 ) -> None:
     frame = spark.createDataFrame([("x" * 5000,)], "value string")
-    with pytest.raises(PySparkException, match=rf"over kafka\.max\.request\.size = 4000.*{topic}-"):
+    with pytest.raises(PySparkException, match=rf"exceeds kafka\.max\.request\.size = 4000.*{topic}-"):
         write(frame, topic=topic, **{"kafka.max.request.size": 4000})
     assert values_of(broker.bootstrap, topic) == []
 
@@ -176,7 +177,7 @@ def test_a_topic_that_does_not_exist(spark: SparkSession, write: Callable[..., N
 
 def test_a_partition_that_does_not_exist(spark: SparkSession, write: Callable[..., None], topic: str) -> None:
     frame = spark.createDataFrame([("v", 3)], "value string, partition int")
-    with pytest.raises(PySparkException, match=f"partition 3 of '{topic}', which has 3"):
+    with pytest.raises(PySparkException, match=f"partition 3, but topic '{topic}' has 3"):
         write(frame, topic=topic)
 
 
@@ -238,13 +239,14 @@ def test_writers_open_nothing_and_can_be_sent_to_tasks() -> None:
 
 def test_the_commit_tells_what_was_written(caplog: pytest.LogCaptureFixture) -> None:
     writer = stream_writer({"kafka.bootstrap.servers": "192.0.2.1:9092", "topic": "t"}, VALUES)
-    assert isinstance(writer, BrokerStreamWriter)
     with caplog.at_level(logging.INFO, "pyspark_kafkalog"):
-        messages = [
-            Produced((Written("a", 0, 10, 2, 0, 9), Written("b", 0, 1, 1, -1, -1))),
-            Produced((Written("a", 0, 5, 1, 10, 14), Written("a", 1, 5, 1, 0, 4))),
-            Produced(()),
+        a, b = TopicPartition("a", 0), TopicPartition("b", 0)
+        finished = [
+            {a: PartitionResult(10, 2, 0, 9), b: PartitionResult(1, 1, -1, -1)},
+            {a: PartitionResult(5, 1, 10, 14), TopicPartition("a", 1): PartitionResult(5, 1, 0, 4)},
+            {},
         ]
+        messages = [Written(QueryBatch("query", 7), results) for results in finished]
         writer.commit([*messages, None], 7)
     assert [record.message for record in caplog.records] == [
         "Micro-batch 7 wrote 20 records in 4 record batches to 2 partitions of topic a",

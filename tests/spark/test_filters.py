@@ -137,7 +137,7 @@ def test_streams_do_not_mind(spark, path, push_down, tmp_path):
 
 
 def test_workers_without_a_daemon_know_too(monkeypatch, path):
-    """Where PySpark has no daemon, as on Windows, its worker for this is the main module of its process."""
+    """Where PySpark has no daemon, its worker for this is the main module of its process."""
     options, schema = {"path": path}, StructType.fromDDL("offset bigint")
     assert not isinstance(KafkaLogDataSource(options).reader(schema), FilteringLogBatchReader)
     worker = importlib.util.find_spec("pyspark.sql.worker.data_source_pushdown_filters")

@@ -12,65 +12,66 @@ from pyspark.sql import SparkSession
 from tests.codec.decoding import differences
 from tests.fixtures_dir import CASES, Case, case
 
-WHOLE = [one for one in CASES if not one.damaged]
-DAMAGED = [one for one in CASES if one.damaged]
+WHOLE = [fixture for fixture in CASES if not fixture.damaged]
+DAMAGED = [fixture for fixture in CASES if fixture.damaged]
 each_isolation = pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
 
 
-def read(spark: SparkSession, one: Case, isolation: str, **options: str) -> list[dict[str, Any]]:
+def read(spark: SparkSession, fixture: Case, isolation: str, **options: str) -> list[dict[str, Any]]:
     """All rows of a case with their headers, by topic, partition and offset."""
     reader = (
         spark.read.format("kafkalog")
-        .option("subscribe", ",".join(one.entry["topics"]))
+        .option("subscribe", ",".join(fixture.entry["topics"]))
         .option("kafka.isolation.level", isolation)
         .option("includeHeaders", "true")
     )
-    if one.name == "v2-times":
+    if fixture.name == "v2-times":
         reader = reader.schema(
             "key binary, value binary, topic string, partition int, offset bigint, timestampType int,"
             " headers array<struct<key:string,value:binary>>"
         )
-    frame = reader.options(**options).load(str(one.directory))
+    frame = reader.options(**options).load(str(fixture.directory))
     return in_order(frame.toArrow().to_pylist())
 
 
-def expected(one: Case, isolation: str) -> list[dict[str, Any]]:
-    return in_order(one.committed if isolation == "read_committed" else one.records)
+def expected(fixture: Case, isolation: str) -> list[dict[str, Any]]:
+    return in_order(fixture.committed if isolation == "read_committed" else fixture.records)
 
 
 def in_order(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(records, key=lambda record: (record["topic"], record["partition"], record["offset"]))
 
 
-@pytest.mark.parametrize("one", WHOLE, ids=lambda one: one.name)
+@pytest.mark.parametrize("fixture", WHOLE, ids=lambda fixture: fixture.name)
 @each_isolation
-def test_rows_are_those_of_the_consumer(spark: SparkSession, one: Case, isolation: str) -> None:
-    assert not differences(expected(one, isolation), read(spark, one, isolation))
+def test_rows_are_those_of_the_consumer(spark: SparkSession, fixture: Case, isolation: str) -> None:
+    assert not differences(expected(fixture, isolation), read(spark, fixture, isolation))
 
 
-@pytest.mark.parametrize("one", DAMAGED, ids=lambda one: one.name)
+@pytest.mark.parametrize("fixture", DAMAGED, ids=lambda fixture: fixture.name)
 @each_isolation
 def test_damaged_logs_end_as_the_broker_left_them_or_are_refused(
-    spark: SparkSession, one: Case, isolation: str
+    spark: SparkSession, fixture: Case, isolation: str
 ) -> None:
     """And with failOnDataLoss=false no row is lost that the broker's recovery kept."""
-    kept = expected(one, isolation)
+    kept = expected(fixture, isolation)
     refused = rows = None
     try:
-        rows = read(spark, one, isolation)
+        rows = read(spark, fixture, isolation)
     except PySparkException as e:
         refused = str(e)
     if refused is None:
         assert not differences(kept, rows)
     else:
-        place = f"(partition {one.partitions[0]}, offset \\d+, file {one.directory}/{one.partitions[0]}/"
+        partition = fixture.partitions[0]
+        place = f"(partition {partition}, offset \\d+, file {fixture.directory}/{partition}/"
         assert re.search(place.replace("(", "\\("), refused)
-    tolerant = read(spark, one, isolation, failOnDataLoss="false")
+    tolerant = read(spark, fixture, isolation, failOnDataLoss="false")
     assert not differences(kept, tolerant[: len(kept)])
 
 
 def test_a_timestamp_beyond_sparks_range_is_named_if_it_is_asked_for(spark: SparkSession) -> None:
-    one = case("v2-times")
-    frame = spark.read.format("kafkalog").load(str(one.directory))
+    fixture = case("v2-times")
+    frame = spark.read.format("kafkalog").load(str(fixture.directory))
     with pytest.raises(PySparkException, match="KAFKA_MALFORMED_RECORD_TIMESTAMP"):
         frame.collect()

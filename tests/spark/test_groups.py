@@ -15,11 +15,11 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from pyspark_kafkalog.broker.groups import BrokerGroups
-from pyspark_kafkalog.log.groups import DirectoryGroups
+from pyspark_kafkalog.broker.groups.groups import BrokerGroups
+from pyspark_kafkalog.log.groups.groups import DirectoryGroups
 from pyspark_kafkalog.model import CommittedOffset, GroupOffsets, TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions
-from pyspark_kafkalog.transfer.committing import METADATA
+from pyspark_kafkalog.streams.committing import METADATA
 from tests.kafka import Broker, run_kafka_class
 from tests.kafka_cluster import Cluster
 from tests.kafka_proxy import delay
@@ -64,7 +64,7 @@ class Orders:
 
     def committed(self, group: str | None = None) -> list[int]:
         """By partition."""
-        return [its.offset for _, its in sorted(self.groups.committed(group or self.group).items())]
+        return [offset.offset for _, offset in sorted(self.groups.committed(group or self.group).items())]
 
     def wait_for_committed(self, *offsets: int) -> None:
         deadline = time.monotonic() + 30
@@ -102,7 +102,7 @@ def run(frame: DataFrame, checkpoint: Path) -> StreamingQuery:
 
 
 def described(broker: Broker, group: str) -> dict[int, tuple[int, int, int]]:
-    """For each partition current offset, log end offset and lag, as Kafka's own tool tells them."""
+    """The current offset, log end offset and lag of each partition, from Kafka's own tool."""
     done = run_kafka_class(_TOOL, "--bootstrap-server", broker.bootstrap, "--describe", "--group", group)
     rows = [line.split() for line in done.stdout.splitlines() if line.startswith(group)]
     return {int(row[2]): (int(row[3]), int(row[4]), int(row[5])) for row in rows}
@@ -200,7 +200,9 @@ def test_a_query_that_is_stopped_under_load_has_committed_all_but_what_it_planne
         planned = max(int(file.name) for file in (checkpoint / "offsets").glob("[0-9]*"))
         before = (checkpoint / "offsets" / str(planned - 1)).read_text().splitlines()[-1]
         ends = json.loads(before)[orders.topic].values()
-        behind.append([end - its for end, its in zip(ends, orders.committed() or [0, 0], strict=True)])
+        behind.append(
+            [end - committed for end, committed in zip(ends, orders.committed() or [0, 0], strict=True)]
+        )
     assert max(chain(*behind)) <= 0
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from py4j.protocol import Py4JJavaError
 
 from pyspark_kafkalog.errors import OptionError
-from pyspark_kafkalog.options.values import java_pattern
+from pyspark_kafkalog.options.java_pattern import java_pattern
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

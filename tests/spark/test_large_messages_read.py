@@ -13,8 +13,8 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from pyspark_kafkalog.broker.groups import BrokerGroups
-from pyspark_kafkalog.log.groups import DirectoryGroups
+from pyspark_kafkalog.broker.groups.groups import BrokerGroups
+from pyspark_kafkalog.log.groups.groups import DirectoryGroups
 from pyspark_kafkalog.model import CommittedOffset, GroupOffsets, TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions
 from tests.fixtures_dir import requires_fixtures
@@ -32,11 +32,11 @@ Case = list[Scenario]
 
 
 def case(name: str, scenario: str = "default") -> Case:
-    return [its for its in SCENARIOS if (its.case, its.entry["scenario"]) == (name, scenario)]
+    return [found for found in SCENARIOS if (found.case, found.entry["scenario"]) == (name, scenario)]
 
 
 class Copies:
-    """Topics into which records of the fixtures are written anew, and the groups of their place."""
+    """Topics with rewritten records of the fixtures, and the groups of their place."""
 
     def __init__(self, spark: SparkSession, place: dict[str, str], groups: GroupOffsets) -> None:
         self.place = place
@@ -44,14 +44,15 @@ class Copies:
         self.topic = f"large-{uuid.uuid4().hex[:8]}"
         self._spark = spark
 
-    def write(self, its: Case, first: int = 0, end: int = 1 << 30, *, where: str = "true") -> None:
+    def write(self, scenarios: Case, first: int = 0, end: int = 1 << 30, *, where: str = "true") -> None:
         """Append the records of the offsets, as they are, to partitions of the same numbers."""
-        raw = self._spark.read.format("kafkalog").options(subscribe=its[0].case, includeHeaders="true")
-        frame = raw.load(str(its[0].folder)).where(f"offset >= {first} AND offset < {end} AND {where}")
+        raw = self._spark.read.format("kafkalog").options(subscribe=scenarios[0].case, includeHeaders="true")
+        frame = raw.load(str(scenarios[0].folder))
+        frame = frame.where(f"offset >= {first} AND offset < {end} AND {where}")
         frame = frame.coalesce(1).sortWithinPartitions("partition", "offset").drop("topic")
         options = {**self.place, "topic": self.topic}
         if "path" in self.place:
-            options["numPartitions"] = str(len(its))
+            options["numPartitions"] = str(len(scenarios))
         frame.write.format("kafkalog").mode("append").options(**options).save()
 
     def options(self, **options: str) -> dict[str, str]:
@@ -63,10 +64,10 @@ class Copies:
     def stream(self, checkpoint: Path, **options: str) -> list[list[Row]]:
         """The rows of each micro-batch until all is read."""
         found: list[list[Row]] = []
-        its = self.options(**{"startingOffsets": "earliest", **options})
+        options = self.options(**{"startingOffsets": "earliest", **options})
         query = (
             self._spark.readStream.format("kafkalog")
-            .options(**its)
+            .options(**options)
             .load()
             .writeStream.foreachBatch(lambda frame, _: found.append(frame.collect()))
             .option("checkpointLocation", str(checkpoint))
@@ -79,7 +80,7 @@ class Copies:
 
 @pytest.fixture(params=["broker", "directory"])
 def copies(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Callable[[Case], Copies]:
-    def make(its: Case) -> Copies:
+    def make(scenarios: Case) -> Copies:
         if request.param == "directory":
             root = tmp_path / "log"
             root.mkdir()
@@ -87,7 +88,7 @@ def copies(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) 
         broker: Broker = request.getfixturevalue("broker")
         groups = BrokerGroups(ConnectionOptions((broker.bootstrap,)))
         made = Copies(spark, {"kafka.bootstrap.servers": broker.bootstrap}, groups)
-        broker.create_topic(made.topic, len(its))
+        broker.create_topic(made.topic, len(scenarios))
         return made
 
     return make
@@ -107,19 +108,25 @@ def flat(batches: list[list[Row]]) -> list[Row]:
     return list(chain.from_iterable(batches))
 
 
-def theirs(its: Case) -> list[dict[str, Any]]:
-    return _comparable([row for one in sorted(its, key=lambda one: one.partition) for row in one.delivered])
+def theirs(scenarios: Case) -> list[dict[str, Any]]:
+    return _comparable(
+        [
+            row
+            for scenario in sorted(scenarios, key=lambda scenario: scenario.partition)
+            for row in scenario.delivered
+        ]
+    )
 
 
 def test_a_batch_however_it_is_split(copies: Callable[[Case], Copies]) -> None:
-    its = case("li_s13_parts")
-    topic = copies(its)
-    topic.write(its)
+    scenarios = case("li_s13_parts")
+    topic = copies(scenarios)
+    topic.write(scenarios)
     for options in {}, {"minPartitions": "9"}, {"maxRecordsPerPartition": "2"}:
-        assert shown(topic.read(**options).collect()) == theirs(its)
-    assert shown(topic.read(maxRecordsPerPartition="3").coalesce(1).collect()) == theirs(its)
+        assert shown(topic.read(**options).collect()) == theirs(scenarios)
+    assert shown(topic.read(maxRecordsPerPartition="3").coalesce(1).collect()) == theirs(scenarios)
     assert topic.read().where("offset >= 5").select("offset").count() == sum(
-        row["offset"] >= 5 for row in theirs(its)
+        row["offset"] >= 5 for row in theirs(scenarios)
     )
 
 
@@ -127,15 +134,15 @@ def test_a_batch_however_it_is_split(copies: Callable[[Case], Copies]) -> None:
 def test_messages_across_micro_batches_and_a_restart(
     copies: Callable[[Case], Copies], tmp_path: Path, name: str
 ) -> None:
-    its = case(name)
-    topic, checkpoint = copies(its), tmp_path / "c"
+    scenarios = case(name)
+    topic, checkpoint = copies(scenarios), tmp_path / "c"
     limit = {"maxOffsetsPerTrigger": "7"}
-    topic.write(its, 0, 10)
+    topic.write(scenarios, 0, 10)
     batches = topic.stream(checkpoint, **limit)
-    topic.write(its, 10)
+    topic.write(scenarios, 10)
     batches += topic.stream(checkpoint, **limit)
     assert len(batches) > 4
-    assert shown(flat(batches)) == theirs(its)
+    assert shown(flat(batches)) == theirs(scenarios)
     for before, after in pairwise(batches):
         last = {row.partition: row.offset for row in sorted(before, key=lambda row: row.offset)}
         assert all(row.offset > last.get(row.partition, -1) for row in after)
@@ -168,15 +175,15 @@ def test_partitions_that_come_between_micro_batches(
 def test_a_stream_and_their_consumer_take_a_group_over_from_each_other(
     copies: Callable[[Case], Copies], tmp_path: Path
 ) -> None:
-    its = case("li_s20_mix")
-    topic, partition = copies(its), TopicPartition
-    topic.write(its)
+    scenarios = case("li_s20_mix")
+    topic, partition = copies(scenarios), TopicPartition
+    topic.write(scenarios)
     group = f"group-{uuid.uuid4().hex[:8]}"
     topic.stream(tmp_path / "c", **{"kafka.group.id": group, "maxOffsetsPerTrigger": "9"})
     committed = topic.groups.committed(group)[partition(topic.topic, 0)]
-    expected = its[0].end("committed_raw")
+    expected = scenarios[0].end("committed_raw")
     assert (committed.offset, committed.metadata) == (expected["offset"], "76,")
-    for _, _, offset, metadata, delivered, *_ in its[0].table("resume")[::6]:
+    for _, _, offset, metadata, delivered, *_ in scenarios[0].table("resume")[::6]:
         other = f"group-{uuid.uuid4().hex[:8]}"
         topic.groups.commit(other, {partition(topic.topic, 0): CommittedOffset(offset, metadata=metadata)})
         frame = topic.read(**{"kafka.group.id": other, "startingOffsets": "committed"})
@@ -186,9 +193,9 @@ def test_a_stream_and_their_consumer_take_a_group_over_from_each_other(
 def test_a_query_that_reassembles_elsewhere_commits_safe_offsets(
     copies: Callable[[Case], Copies], tmp_path: Path
 ) -> None:
-    its = case("li_s20_mix")
-    topic = copies(its)
-    topic.write(its)
+    scenarios = case("li_s20_mix")
+    topic = copies(scenarios)
+    topic.write(scenarios)
     group = f"group-{uuid.uuid4().hex[:8]}"
     options = {
         "large.message.enabled": "false",
@@ -202,22 +209,22 @@ def test_a_query_that_reassembles_elsewhere_commits_safe_offsets(
 
 
 def test_dropped_messages_are_rows_on_request(copies: Callable[[Case], Copies], tmp_path: Path) -> None:
-    its = case("li_s20_mix", "gap20")
-    topic = copies(its)
-    topic.write(its)
+    scenarios = case("li_s20_mix", "gap20")
+    topic = copies(scenarios)
+    topic.write(scenarios)
     options = {GAP: "20", "large.message.dead.letters": "true"}
     whole = topic.read(**options).collect()
-    assert shown([row for row in whole if row.dropped is None]) == theirs(its)
+    assert shown([row for row in whole if row.dropped is None]) == theirs(scenarios)
     letters = [row for row in whole if row.dropped is not None]
     assert {row.dropped.reason for row in letters} == {"expired_by_offset"}
     assert all(row.key is row.value is row.headers is None for row in letters)
-    assert all(one.value for row in letters for one in row.dropped.segments)
+    assert all(segment.value for row in letters for segment in row.dropped.segments)
     for parts in (
         topic.read(**options, maxRecordsPerPartition="5").collect(),
         flat(topic.stream(tmp_path / "c", **options, maxOffsetsPerTrigger="6")),
     ):
         assert sorted(row.dropped for row in parts if row.dropped) == sorted(row.dropped for row in letters)
-        assert shown([row for row in parts if row.dropped is None]) == theirs(its)
+        assert shown([row for row in parts if row.dropped is None]) == theirs(scenarios)
 
 
 def test_an_offset_amid_a_compacted_topic_is_refused(

@@ -48,7 +48,7 @@ def in_log(log: str | Path, topic: str = "t") -> dict[int, list[Record]]:
 
 
 def fields(records: list[Record]) -> list[tuple[Any, ...]]:
-    """Key, value and headers, without the header that tells the time."""
+    """Key, value and headers, without the header with the time."""
     return [
         (r.key, r.value, [header for header in r.headers if header[0] != "_t"]) for r in messages(records)
     ]
@@ -72,9 +72,9 @@ def test_every_message_comes_back_from_a_directory_in_order(
         assert all(dict(r.headers)["_t"] == r.timestamp.to_bytes(8, "big") for r in records)
         keyed = [order[k, v] for k, v, _ in fields(records) if v]
         assert keyed == sorted(keyed)
-        ids = [one.id if one else None for one in map(segment, records)]
+        ids = [found.id if found else None for found in map(segment, records)]
         assert len(set(ids) - {None}) == sum(
-            1 for i, one in enumerate(ids) if one is not None and ids[i - 1 : i] != [one]
+            1 for i, found in enumerate(ids) if found is not None and ids[i - 1 : i] != [found]
         ), "the message segments of each stand together"
 
 
@@ -86,10 +86,10 @@ def test_keys_are_generated_where_there_are_none_and_place_the_message(write: Ca
     assert all(found.values())
     for number, records in found.items():
         for record in records:
-            one = segment(record)
-            assert one is not None
-            assert record.key == one.id
-            assert one.id[6] >> 4 == 4, "a random UUID"
+            found = segment(record)
+            assert found is not None
+            assert record.key == found.id
+            assert found.id[6] >> 4 == 4, "a random UUID"
             assert (murmur2(record.key) & 0x7FFFFFFF) % 4 == number
 
 

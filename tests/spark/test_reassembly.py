@@ -57,20 +57,20 @@ def state_rows(query: StreamingQuery) -> int:
 
 
 @pytest.mark.parametrize(
-    ("columns", "told"),
+    ("columns", "message"),
     [
-        (["topic", "partition", "offset"], "'value' is missing"),
-        (["topic", "partition", "value", "cast(offset as int) offset"], "has type int, and must be bigint"),
-        (["*", "'x' headers"], "has type string, and must be array"),
-        (["*", "value"], "'value' is there twice"),
-        (["*", "1 startingOffset"], "'startingOffset' is there, and reassemble was asked to add it"),
+        (["topic", "partition", "offset"], "'value', which reassemble needs, is missing"),
+        (["topic", "partition", "value", "cast(offset as int) offset"], "has type int, expected bigint"),
+        (["*", "'x' headers"], "has type string, expected array"),
+        (["*", "value"], "'value' exists twice"),
+        (["*", "1 startingOffset"], "'startingOffset' exists already, but reassemble adds it"),
     ],
 )
 def test_columns_are_checked_first(
-    spark: SparkSession, tmp_path: Path, columns: list[str], told: str
+    spark: SparkSession, tmp_path: Path, columns: list[str], message: str
 ) -> None:
     write(tmp_path, {T0: [b"v"]})
-    with pytest.raises(OptionError, match=told):
+    with pytest.raises(OptionError, match=message):
         reassemble(batch(spark, tmp_path).selectExpr(*columns), extra_columns=True)
 
 
@@ -81,7 +81,7 @@ def test_options_are_checked_first(spark: SparkSession, tmp_path: Path) -> None:
         reassemble(frame, {"message.assembler.buffer.capacty": 1})
     with pytest.raises(OptionError, match=GAP):
         reassemble(frame, {GAP: 0})
-    with pytest.raises(OptionError, match="Known are transformWithStateInPandas and applyInPandasWithState"):
+    with pytest.raises(OptionError, match="Use transformWithStateInPandas or applyInPandasWithState"):
         reassemble(stream(spark, tmp_path), state_api="mapGroupsWithState")
 
 
@@ -98,22 +98,26 @@ def test_what_transform_with_state_needs(
             reassemble(frame, state_api="transformWithStateInPandas")
     monkeypatch.setitem(sys.modules, "pyspark.sql.streaming.proto.StateMessage_pb2", None)
     if store == "transformWithStateInPandas":
-        with pytest.raises(OptionError, match=r"protobuf.*pip install pyspark-kafkalog\[stateful\]"):
+        with pytest.raises(OptionError, match=r"protobuf.*pip install 'pyspark-kafkalog\[stateful\]"):
             reassemble(frame, state_api="transformWithStateInPandas")
     assert "FlatMapGroupsInPandas" in reassemble(frame)._jdf.queryExecution().logical().toString()
 
 
 def test_other_columns_come_along_in_any_order_of_rows(spark: SparkSession, tmp_path: Path) -> None:
     written = {number: interleaved(str(number), 200) for number in range(3)}
-    write(tmp_path, {TopicPartition("t", n): its.records for n, its in written.items()}, num_partitions=3)
+    write(
+        tmp_path,
+        {TopicPartition("t", n): content.records for n, content in written.items()},
+        num_partitions=3,
+    )
     frame = batch(spark, tmp_path).repartition(4, "offset").selectExpr("offset + 1 AS next", "*")
     whole = reassemble(frame)
     assert whole.schema == frame.schema
     rows = in_order(whole)
     assert all(row.next == row.offset + 1 for row in rows)
-    for number, its in written.items():
+    for number, content in written.items():
         found = [(row.offset, bytes(row.value)) for row in rows if row.partition == number]
-        assert found == its.messages
+        assert found == content.messages
 
 
 def test_without_message_segments_all_is_as_it_was(spark: SparkSession, tmp_path: Path, store: str) -> None:

@@ -21,8 +21,8 @@ def _config(scenario: Scenario) -> str:
 
 def _by_config() -> list[list[Scenario]]:
     """The scenarios that can be read at once. Those that raise on eviction end a query of ours."""
-    usable = [its for its in SCENARIOS if not its.settings.exception_on_message_dropped]
-    return [list(its) for _, its in groupby(sorted(usable, key=_config), key=_config)]
+    usable = [scenario for scenario in SCENARIOS if not scenario.settings.exception_on_message_dropped]
+    return [list(group) for _, group in groupby(sorted(usable, key=_config), key=_config)]
 
 
 def _options(scenarios: list[Scenario]) -> tuple[dict[str, str], dict[str, Any]]:
@@ -30,7 +30,7 @@ def _options(scenarios: list[Scenario]) -> tuple[dict[str, str], dict[str, Any]]
     config = dict(scenarios[0].entry["consumer_config"])
     source = {
         "path": str(scenarios[0].folder),
-        "subscribe": ",".join(sorted({its.case for its in scenarios})),
+        "subscribe": ",".join(sorted({scenario.case for scenario in scenarios})),
         "startingOffsets": "earliest",
         "includeHeaders": "true",
         "kafka.isolation.level": config.pop("isolation.level", "read_uncommitted"),
@@ -43,19 +43,19 @@ def _check(frame: DataFrame, scenarios: list[Scenario]) -> None:
     for scenario in scenarios:
         ours = [row.asDict(recursive=True) for row in rows if row.topic == scenario.case]
         of_partition = [row for row in ours if row["partition"] == scenario.partition]
-        # A safe offset that is not tracked any more is not told.
-        told = [
+        # A safe offset that is no longer tracked is not shown.
+        delivered = [
             {name: value for name, value in row.items() if name != "safe_offset_of_message"}
-            for row in scenario.told("delivered")
+            for row in scenario.expected("delivered")
         ]
-        for row in told:
+        for row in delivered:
             if not isinstance(row["starting_offset"], int):
                 del row["starting_offset"]
         found = [{**as_delivered(row), "starting_offset": row["startingOffset"]} for row in of_partition]
-        assert [{name: row[name] for name in its} for row, its in zip(found, told, strict=False)] == told, (
-            str(scenario)
-        )
-        assert len(found) == len(told), str(scenario)
+        assert [
+            {name: row[name] for name in wanted} for row, wanted in zip(found, delivered, strict=False)
+        ] == delivered, str(scenario)
+        assert len(found) == len(delivered), str(scenario)
 
 
 def _id(scenarios: list[Scenario]) -> str:
@@ -72,12 +72,12 @@ def test_batch(spark: SparkSession, scenarios: list[Scenario]) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "scenarios",
-    [its for its in _by_config() if _id(its) in ("default", "gap20", "cap1500")],
+    [scenarios for scenarios in _by_config() if _id(scenarios) in ("default", "gap20", "cap1500")],
     ids=_id,
 )
 def test_stream(spark: SparkSession, scenarios: list[Scenario], store: str, tmp_path: Path) -> None:
     source, options = _options(scenarios)
-    partitions = len({its.topic_partition for its in scenarios})
+    partitions = len({scenario.topic_partition for scenario in scenarios})
     frame = spark.readStream.format("kafkalog").options(**source, maxOffsetsPerTrigger=partitions * 9).load()
     whole = reassemble(frame, options, extra_columns=True)
     query = (

@@ -9,12 +9,14 @@ from kafka import KafkaProducer
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from pyspark_kafkalog import DefaultSource
-from pyspark_kafkalog.broker.groups import BrokerGroups
+from pyspark_kafkalog.broker.groups.groups import BrokerGroups
 from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions
 from tests.kafka_cluster import Cluster
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
+
+TIMEOUT_MS = 10_000
 
 
 @pytest.mark.parametrize("is_paused", [False, True], ids=["killed", "paused"])
@@ -24,6 +26,8 @@ def test_a_coordinator_that_goes(cluster: Cluster, is_paused: bool) -> None:
     source = DefaultSource(
         {
             "kafka.bootstrap.servers": cluster.proxied_bootstrap,
+            # A coordinator that is silent for half of that is looked up again.
+            "kafka.request.timeout.ms": str(TIMEOUT_MS),
             "subscribe": topic,
             "startingOffsets": "earliest",
             "kafka.group.id": group,
@@ -32,7 +36,8 @@ def test_a_coordinator_that_goes(cluster: Cluster, is_paused: bool) -> None:
     )
     reader = source.streamReader(StructType([StructField("value", BinaryType())]))
     start, limit = reader.initialOffset(), reader.getDefaultReadLimit()
-    groups = BrokerGroups(ConnectionOptions(tuple(cluster.proxied_bootstrap.split(","))))
+    bootstrap = tuple(cluster.proxied_bootstrap.split(","))
+    groups = BrokerGroups(ConnectionOptions(bootstrap, request_timeout_ms=TIMEOUT_MS))
 
     def finish(start: dict, end: int) -> dict:
         with KafkaProducer(bootstrap_servers=cluster.bootstrap, acks="all") as producer:

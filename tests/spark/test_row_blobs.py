@@ -44,16 +44,19 @@ def offsets_of(batch):
 def test_each_partition_becomes_a_row_in_offset_order():
     batch = rows([7, 3, 5, 4, 1], ["u", "t", "t", "t", "u"], [0, 1, 0, 1, 0])
     found = packed(batch, batch.slice(0, 0))
-    assert {(topic, number): offsets_of(its) for topic, number, _, _, its in found} == {
+    assert {(topic, number): offsets_of(rows) for topic, number, _, _, rows in found} == {
         ("t", 0): [5],
         ("t", 1): [3, 4],
         ("u", 0): [1, 7],
     }
-    assert [(first, last) for *_, first, last, its in found] == [
-        (offsets_of(its)[0], offsets_of(its)[-1]) for *_, its in found
+    assert [(first, last) for *_, first, last, rows in found] == [
+        (offsets_of(rows)[0], offsets_of(rows)[-1]) for *_, rows in found
     ]
-    assert {name for *_, its in found for name in its.schema.names} == {"value", "offset", "more"}
-    assert [its.column("more").to_pylist() for *_, its in found if len(its) == 2] == [["1", "7"], ["3", "4"]]
+    assert {name for *_, rows in found for name in rows.schema.names} == {"value", "offset", "more"}
+    assert [rows.column("more").to_pylist() for *_, rows in found if len(rows) == 2] == [
+        ["1", "7"],
+        ["3", "4"],
+    ]
 
 
 def test_blobs_have_a_bounded_size_but_for_a_single_row():
@@ -78,14 +81,14 @@ def test_rows_have_a_place(name):
     batch = rows([1])
     index = batch.schema.get_field_index(name)
     null = batch.set_column(index, name, pa.nulls(1, batch.schema.field(name).type))
-    with pytest.raises(InvalidRecordError, match=f"without {name}"):
+    with pytest.raises(InvalidRecordError, match=f"null .{name}."):
         list(pack([null]))
 
 
 def test_a_record_that_is_there_twice_is_told():
-    with pytest.raises(InvalidRecordError, match=r"twice \(partition t-0, offset 4\)"):
+    with pytest.raises(InvalidRecordError, match=r"twice .*\(partition t-0, offset 4\)"):
         list(pack([rows([5, 4, 4])]))
-    with pytest.raises(InvalidRecordError, match=r"twice \(partition t-0, offset 3\)"):
+    with pytest.raises(InvalidRecordError, match=r"twice .*\(partition t-0, offset 3\)"):
         list(in_offset_order([blob(1, 2, 3), blob(3, 4)], T0))
 
 
@@ -93,7 +96,7 @@ def test_blobs_that_overlap_are_merged_and_others_pass():
     blobs = [blob(1, 2), blob(4, 9), blob(5, 7), blob(8, 12), blob(13)]
     found = list(in_offset_order(blobs, T0))
     assert [offsets_of(batch) for batch, _ in found] == [[1, 2], [4], [5, 7], [8, 9, 12], [13]]
-    assert [its for _, its in found] == [blobs[0].rows, None, None, None, blobs[4].rows]
+    assert [blob for _, blob in found] == [blobs[0].rows, None, None, None, blobs[4].rows]
     assert list(in_offset_order([], T0)) == []
 
 

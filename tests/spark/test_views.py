@@ -8,8 +8,8 @@ from kafka import KafkaProducer
 from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 
-from pyspark_kafkalog.broker.groups import BrokerGroups
-from pyspark_kafkalog.log.groups import DirectoryGroups
+from pyspark_kafkalog.broker.groups.groups import BrokerGroups
+from pyspark_kafkalog.log.groups.groups import DirectoryGroups
 from pyspark_kafkalog.model import CommittedOffset, TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions
 from pyspark_kafkalog.options.views import VIEWS
@@ -65,7 +65,7 @@ def test_views_stand_filters_that_are_pushed(spark, write, read):
 
 def test_what_is_refused(spark, write, read):
     path = write(numbered(1))
-    with pytest.raises(PySparkException, match="'endingOffsets' makes no sense with view=topics"):
+    with pytest.raises(PySparkException, match="'endingOffsets' does not apply to view=topics"):
         read(path, view="topics", endingOffsets="latest").collect()
     stream = spark.readStream.format("kafkalog").option("view", "topics")
     with pytest.raises(PySparkException, match="'view' is not valid in streaming queries"):

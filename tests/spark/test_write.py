@@ -9,7 +9,17 @@ import pytest
 from kafka.partitioner.default import murmur2
 from pyspark.errors import PySparkException
 
+from pyspark_kafkalog.log.write.sink import _existing_topics
 from tests.spark.conftest import in_order, numbered
+
+
+def test_the_tasks_of_a_stage_list_the_directory_once(tmp_path):
+    (tmp_path / "t-0").mkdir()
+    assert _existing_topics(str(tmp_path), 1) == {"t": (0,)}
+    (tmp_path / "t-1").mkdir()
+    assert _existing_topics(str(tmp_path), 1) == {"t": (0,)}
+    assert _existing_topics(str(tmp_path), 2) == {"t": (0, 1)}
+    assert _existing_topics(str(tmp_path / "none"), 2) == {}
 
 
 def staged(path):
@@ -103,7 +113,7 @@ def test_log_append_time(write, read):
     ("rows", "schema", "topic", "message"),
     [
         ([("a",)], "key string", "t", "'value' not found"),
-        ([(1,)], "value int", "t", "'value' has type int, and must be binary or string"),
+        ([(1,)], "value int", "t", "'value' has type int, expected binary or string"),
         ([("a", "1")], "value string, partition string", "t", "'partition' has type string"),
         ([("a",)], "value string", None, "'topic' is required"),
         ([("a",)], "value string", "no/such", "Illegal topic name"),

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
 
+from pyspark_kafkalog.audit import counting as auditing
 from pyspark_kafkalog.errors import LogDirectoryError
+from pyspark_kafkalog.model import QueryBatch
 from pyspark_kafkalog.spark import writer as writer_module
-from pyspark_kafkalog.spark.writer import Staged, batch_writer, stream_writer
-from pyspark_kafkalog.transfer import auditing
+from pyspark_kafkalog.spark.writer import Written, batch_writer, stream_writer
 from tests.log.writing import T0, read, stage, values
 
 SCHEMA = StructType([StructField("value", BinaryType())])
@@ -37,13 +38,13 @@ def test_audit_that_cannot_be_completed(
 
         monkeypatch.setattr(auditing, "committed", fail)
     job = batch_writer(options, SCHEMA, overwrite=False)
-    (file,) = stage(tmp_path / "log", job._job.job, {T0: values(3)})
-    job.commit([Staged(file, None)])
-    assert "is written, but its audit is not complete" in caplog.text
+    (file,) = stage(tmp_path / "log", job._batch.job, {T0: values(3)})
+    job.commit([Written(job._batch, file)])
+    assert "was written, but its audit is incomplete" in caplog.text
     query = stream_writer(options, SCHEMA)
     (file,) = stage(tmp_path / "log", "query-0", {T0: values(3, start=3)})
-    query.commit([Staged(file, "query")], 0)
-    query.commit([Staged(file, "query")], 0)
+    query.commit([Written(QueryBatch("query", 0), file)], 0)
+    query.commit([Written(QueryBatch("query", 0), file)], 0)
     assert read(tmp_path / "log")[T0] == values(6)
 
 
@@ -51,8 +52,8 @@ def test_commit_that_fails_before_says_so(
     tmp_path: Path, options: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = batch_writer(options, SCHEMA, overwrite=False)
-    (file,) = stage(tmp_path / "log", job._job.job, {T0: values(3)})
+    (file,) = stage(tmp_path / "log", job._batch.job, {T0: values(3)})
     (tmp_path / "log" / file.name).unlink()
-    monkeypatch.setattr(writer_module.DirectoryBatchWriter, "_complete_audit", None)
+    monkeypatch.setattr(writer_module.LogBatchWriter, "_complete_audit", None)
     with pytest.raises(LogDirectoryError, match="staged file is gone"):
-        job.commit([Staged(file, None)])
+        job.commit([Written(job._batch, file)])

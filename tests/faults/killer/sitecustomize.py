@@ -19,7 +19,7 @@ import signal
 import sys
 
 _STEPS = ("replace", "fsync", "unlink", "ftruncate", "truncate", "mkdir", "write", "pwrite", "sendfile")
-_PUBLISHING = {f"pyspark_kafkalog.log.{name}" for name in ("publish", "journal", "appender")}
+_PUBLISHING = {f"pyspark_kafkalog.log.write.{name}" for name in ("publish", "journal", "appender")}
 
 
 def _modules():
@@ -32,7 +32,7 @@ def _modules():
 
 
 def _kill_session():
-    """Every process of the session: the driver, its JVM, the Python daemon and workers; this one last."""
+    """Every process of the session: the driver, its JVM, the Python daemon and workers, and last this one."""
     session, me = os.getsid(0), os.getpid()
     for entry in os.listdir("/proc"):
         if entry.isdigit() and int(entry) != me:
@@ -50,7 +50,7 @@ def _file(name):
 
 def _step(name):
     with open(_file("steps"), "a+") as steps:
-        # Threads publish side by side.
+        # Threads publish in parallel.
         fcntl.flock(steps, fcntl.LOCK_EX)
         steps.seek(0)
         number = len(steps.readlines()) + 1
@@ -84,5 +84,5 @@ if "KAFKALOG_KILLER" in os.environ:
         setattr(os, _name, _wrapped(_name, getattr(os, _name)))
     if "pyspark.daemon" in sys.orig_argv:
         # Workers are forks of the daemon: one that replaces a killed one need not import for a second.
-        for _name in ("log.publish", "spark.writer", "transfer.writing"):
+        for _name in ("log.write.publish", "spark.writer", "writing.rows"):
             importlib.import_module(f"pyspark_kafkalog.{_name}")

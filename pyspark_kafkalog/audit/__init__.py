@@ -1,0 +1,1 @@
+"""Counts messages per task, and stores the counts in files."""

@@ -1,0 +1,399 @@
+"""The control plane of one cluster: connections, metadata, and calls that survive the failure of a broker.
+
+How failures are handled follows Kafka's NetworkClient and Fetcher: metadata is
+looked up again when a leader has moved, and a request is retried after growing
+pauses (retry.backoff.ms to retry.backoff.max.ms), for request.timeout.ms at most.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any, NamedTuple
+
+from kafka.protocol.admin import DescribeConfigsRequest
+from kafka.protocol.producer import InitProducerIdRequest
+
+from pyspark_kafkalog.broker.cluster.identity import Identity, identity_in
+from pyspark_kafkalog.broker.cluster.metadata import MAX_VERSION, Leader, Metadata, metadata_request
+from pyspark_kafkalog.broker.cluster.pool import ConnectionPool
+from pyspark_kafkalog.broker.wire.backoff import Backoff
+from pyspark_kafkalog.broker.wire.connection import Connection
+from pyspark_kafkalog.broker.wire.deadline import Deadline
+from pyspark_kafkalog.broker.wire.error_codes import (
+    UNKNOWN_TOPIC_OR_PARTITION,
+    error_of,
+    is_retriable,
+)
+from pyspark_kafkalog.broker.wire.sockets import Address
+from pyspark_kafkalog.errors import (
+    AuthorizationError,
+    BrokerConnectionError,
+    KafkaLogError,
+    UnknownTopicOrPartitionError,
+)
+from pyspark_kafkalog.model import TopicPartition
+from pyspark_kafkalog.options.brokers import ConnectionOptions
+
+_TOPIC = 2
+"""The resource type of a topic in DescribeConfigs."""
+_TO_GET_PRODUCER_IDS = (
+    "Grant the principal Write on the topic in the cluster's ACLs (before Kafka 2.8 IdempotentWrite on the"
+    " cluster, too), or set kafka.enable.idempotence to false."
+)
+"""KIP-679."""
+
+
+class Coordinator(NamedTuple):
+    """The broker that coordinates a group."""
+
+    node_id: int
+    address: Address
+
+
+class Cluster:
+    """Brokers of one cluster. For one thread; see :func:`cluster_of`."""
+
+    def __init__(self, options: ConnectionOptions) -> None:
+        self.options = options
+        self.metadata = Metadata()
+        self.bytes_per_offset: dict[TopicPartition, float] = {}
+        """What an offset of each partition took in its last fetch."""
+        self._refreshed: dict[str, float] = {}
+        """When each topic was last looked up."""
+        self.coordinators: dict[str, Coordinator] = {}
+        """The last known coordinator of each group."""
+        self._answered_by: int | None = None
+        """The broker that :meth:`call` last asked; None for a bootstrap server."""
+        self._stale: set[int | None] = set()
+        """The broker that repeated metadata which had proved wrong; empty after an answer with news."""
+        self._pool = ConnectionPool(options)
+
+    # Connections
+
+    def connection(self, node_id: int, *, deadline: Deadline | None = None) -> Connection:
+        """A connection to a broker, for the caller alone until :meth:`release`. One attempt.
+
+        :param deadline: for the attempt; by default each step has the timeout of its option.
+        :raises BrokerConnectionError: if it fails; :meth:`refresh` before another attempt.
+        :raises AuthenticationError: if credentials or certificates are not accepted.
+        """
+        address = self.metadata.brokers.get(node_id)
+        if address is None:
+            raise BrokerConnectionError(f"The cluster's metadata has no broker {node_id} now")
+        return self._pool.take(address, node_id, deadline=deadline)
+
+    def coordinator_connection(self, coordinator: Coordinator, *, deadline: Deadline) -> Connection:
+        """Like :meth:`connection`, to a broker that metadata need not know yet."""
+        return self._pool.take(coordinator.address, coordinator.node_id, deadline=deadline)
+
+    def any_connection(self, *, deadline: Deadline | None = None, last: Sequence[Address] = ()) -> Connection:
+        """A connection to any broker, for the caller alone until :meth:`release`.
+
+        Known brokers and the bootstrap servers are tried in turn, for request.timeout.ms at most.
+
+        :param deadline: for everything, instead of request.timeout.ms.
+        :param last: addresses to try after all others, in this order.
+        :raises BrokerConnectionError: if none can be reached.
+        :raises AuthenticationError: if credentials or certificates are not accepted.
+        """
+        return self._pool.take_any(self.metadata.brokers, deadline=deadline, last=last)
+
+    def release(self, connection: Connection) -> None:
+        """Return a connection; one with requests in flight is closed."""
+        self._pool.release(connection)
+
+    def close(self) -> None:
+        """Close the idle connections."""
+        self._pool.close()
+
+    # Metadata
+
+    def refresh(
+        self,
+        topics: Collection[str] | None = None,
+        *,
+        create: bool = False,
+        avoid: Collection[int | None] = (),
+        deadline: Deadline | None = None,
+    ) -> None:
+        """Look up brokers and the leaders of these topics' partitions, or of all topics'.
+
+        Brokers that contradict what is known about a topic are asked last, see :class:`Metadata`.
+
+        :param create: whether brokers may create missing topics, if they are configured to.
+        :param avoid: brokers to ask after the others, but before those that contradict.
+        :param deadline: as in :meth:`call`.
+        """
+        contradicting = self.metadata.contradicting_brokers(topics)
+        response = self.call(
+            metadata_request(topics, create=create),
+            doing="Looking up metadata",
+            max_version=MAX_VERSION,
+            avoid=[*set(avoid) - contradicting, *contradicting],
+            deadline=deadline,
+        )
+        now = time.monotonic()
+        self.metadata.learn(response, topics, node_id=self._answered_by, now=now)
+        self._drop_old_addresses()
+        if topics is None:
+            self._refreshed = dict.fromkeys(self.metadata.topics, now)
+        else:
+            self._refreshed.update(dict.fromkeys(topics, now))
+
+    def _drop_old_addresses(self) -> None:
+        """Close connections to addresses where brokers no longer listen."""
+        brokers = self.metadata.brokers
+        self._pool.retain(brokers.values())
+        for group, (node_id, address) in list(self.coordinators.items()):
+            if brokers.get(node_id, address) != address:
+                del self.coordinators[group]
+
+    def leader(self, partition: TopicPartition, *, deadline: Deadline | None = None) -> Leader | None:
+        """The leader of a partition, None if it does not exist; not older than metadata.max.age.ms.
+
+        :param deadline: as in :meth:`call`.
+        """
+        self.look_up([partition.topic], deadline=deadline)
+        return self.metadata.leader(partition)
+
+    def forget(self, topics: Iterable[str]) -> None:
+        """Discard what is known about these topics: they are looked up before the next use."""
+        for topic in topics:
+            self._refreshed.pop(topic, None)
+
+    def topics(
+        self, names: Collection[str] | None = None, *, agreement: float | None = None
+    ) -> dict[str, tuple[int, ...]]:
+        """The partition numbers of every topic, internal ones included, or of ``names``; looked up now.
+
+        Without ``names`` the result may include deleted topics until the deletion is certain: other
+        users' topics come and go all the time, and topics that matter are requested by name.
+
+        :param agreement: seconds for brokers to agree on ``names``; by default request.timeout.ms.
+        :raises KafkaLogError: if the brokers refuse to describe one of ``names``, for example by ACLs.
+        """
+        if names is None:
+            self.refresh()
+        else:
+            self._refresh_until_agreed(names, agreement)
+        known = sorted(self.metadata.topics.items())
+        for name, topic in known:
+            if (
+                names is not None
+                and name in names
+                and topic.error_code
+                and not is_retriable(topic.error_code)
+            ):
+                raise error_of(topic.error_code, f"Looking up topic {name}")
+        return {name: tuple(topic.leaders) for name, topic in known if names is None or name in names}
+
+    def topic_ids(self, topics: Collection[str], *, agreement: float | None = None) -> dict[str, str]:
+        """The ids of those topics that exist, looked up now; empty strings before Kafka 2.8.
+
+        :param agreement: as in :meth:`topics`.
+        """
+        self._refresh_until_agreed(topics, agreement)
+        known = self.metadata.topics
+        return {name: known[name].topic_id for name in topics if name in known}
+
+    def _refresh_until_agreed(self, topics: Collection[str], agreement: float | None) -> None:
+        """Repeat :meth:`refresh` while brokers contradict what is known about these topics.
+
+        A contradiction that arises only later does not matter: the topic was as known when this began.
+        """
+        backoff = self.new_backoff(None if agreement is None else Deadline.after(agreement))
+        self.refresh(topics)
+        while topics := self.metadata.in_doubt(topics):
+            backoff.pause(
+                BrokerConnectionError(
+                    "A broker reports that a topic was deleted or recreated, but no other broker confirms it",
+                    hint="Check that the other brokers are up and reachable.",
+                )
+            )
+            self.refresh(topics)
+
+    def new_backoff(self, deadline: Deadline | None = None) -> Backoff:
+        """Pauses between attempts until a deadline, by default for request.timeout.ms."""
+        return Backoff(self.options, deadline or Deadline.after_ms(self.options.request_timeout_ms))
+
+    def look_up(self, topics: Iterable[str], *, deadline: Deadline | None = None) -> None:
+        """Look up the topics that are forgotten, or were last looked up before metadata.max.age.ms.
+
+        A broker that is cut off from the others repeats the same metadata forever: if that was wrong,
+        another broker is asked.
+        """
+        oldest = time.monotonic() - self.options.metadata_max_age_ms / 1000
+        stale = {topic for topic in topics if self._refreshed.get(topic, -1e9) < oldest}
+        if stale:
+            known, was_wrong = self.metadata.generation, not stale <= self._refreshed.keys()
+            self.refresh(stale, avoid=self._stale, deadline=deadline)
+            is_repeated = was_wrong and known == self.metadata.generation
+            self._stale = {self._answered_by} if is_repeated else set()
+
+    # Calls
+
+    def call(
+        self,
+        request: Any,
+        *,
+        doing: str,
+        error_code: Callable[[Any], int] = lambda response: 0,
+        max_version: int | None = None,
+        avoid: Collection[int | None] = (),
+        deadline: Deadline | None = None,
+    ) -> Any:
+        """Ask any broker, and another one if it fails, is silent or responds with a retriable error.
+
+        While there are other brokers, a silent one gets half of the time that is left.
+
+        :param doing: what the request is for: an error's message begins with it.
+        :param error_code: finds the error code in a response.
+        :param avoid: brokers to ask last, in this order.
+        :param deadline: for everything; by default each step has request.timeout.ms.
+        """
+        backoff = self.new_backoff(deadline)
+        brokers = self.metadata.brokers
+        last = [brokers[node] for node in avoid if node in brokers]
+        while True:
+            connection = self.any_connection(deadline=deadline, last=last)
+            last = [*(address for address in last if address != connection.address), connection.address]
+            self._answered_by = connection.node_id
+            longest = self.options.request_timeout_ms / 1000
+            patience = min(longest, backoff.deadline.left)
+            if set(self.metadata.brokers.values()) - set(last):
+                patience /= 2
+            # A connection that was slow to open is worth the wait for a response.
+            patience = max(patience, longest / 4)
+            error: KafkaLogError
+            try:
+                response = connection.call(
+                    request, max_version=max_version, deadline=deadline, stall=patience
+                )
+                with connection.reading():
+                    code = error_code(response)
+                if not code:
+                    return response
+                error = error_of(code, doing, broker=str(connection.address))
+                if not is_retriable(code) or code == UNKNOWN_TOPIC_OR_PARTITION:
+                    raise error
+            except BrokerConnectionError as e:
+                error = e
+            finally:
+                self.release(connection)
+            backoff.pause(error, first_contact=not self.metadata.brokers)
+
+    def call_brokers(
+        self, request: Any, *, doing: str, error_code: Callable[[Any], int], deadline: Deadline
+    ) -> dict[int, Any]:
+        """Ask every broker, and repeat for those that fail or respond with an error; responses by node.
+
+        :param deadline: for everything.
+        """
+        backoff = self.new_backoff(deadline)
+        answers: dict[int, Any] = {}
+        while True:
+            error: KafkaLogError | None = None
+            self.refresh([], deadline=deadline)
+            for node_id in self.metadata.brokers.keys() - answers.keys():
+                try:
+                    response = self._call_broker(node_id, request, deadline)
+                except BrokerConnectionError as e:
+                    error = e
+                    continue
+                code = error_code(response)
+                if not code:
+                    answers[node_id] = response
+                    continue
+                error = error_of(code, doing, broker=str(self.metadata.brokers[node_id]))
+                if not is_retriable(code):
+                    raise error
+            if error is None:
+                return answers
+            backoff.pause(error)
+
+    def _call_broker(self, node_id: int, request: Any, deadline: Deadline) -> Any:
+        connection = self.connection(node_id, deadline=deadline)
+        try:
+            return connection.call(request, deadline=deadline)
+        finally:
+            self.release(connection)
+
+    def identity(self, topics: Collection[str], *, deadline: Deadline) -> Identity:
+        """The cluster's identity now, with those of these topics that exist.
+
+        :param deadline: for everything.
+        """
+        response = self.call(
+            metadata_request(topics, create=False),
+            doing="Looking up the cluster id",
+            max_version=MAX_VERSION,
+            deadline=deadline,
+        )
+        return identity_in(response, topics)
+
+    def producer_id(self, *, deadline: Deadline | None = None) -> tuple[int, int]:
+        """A new id and its epoch, for an idempotent producer without transactions (InitProducerId).
+
+        :param deadline: as in :meth:`call`.
+        """
+        try:
+            response = self.call(
+                InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=2147483647),
+                doing="Getting a producer id",
+                error_code=lambda response: int(response.error_code),
+                max_version=4,
+                deadline=deadline,
+            )
+        except AuthorizationError as e:
+            raise AuthorizationError(e.message, broker=e.broker, hint=_TO_GET_PRODUCER_IDS) from None
+        return response.producer_id, response.producer_epoch
+
+    def topic_config(self, topic: str, *, deadline: Deadline | None = None) -> dict[str, str] | None:
+        """A topic's configs, inherited ones included; None if the broker does not give them.
+
+        That happens if ACLs hide them, or if the broker does not know of a new topic yet.
+
+        :param deadline: as in :meth:`call`.
+        """
+        resource = DescribeConfigsRequest.DescribeConfigsResource
+        try:
+            response = self.call(
+                DescribeConfigsRequest(
+                    resources=[resource(resource_type=_TOPIC, resource_name=topic, configuration_keys=None)]
+                ),
+                doing=f"Looking up the configs of topic {topic}",
+                error_code=lambda response: int(response.results[0].error_code),
+                deadline=deadline,
+            )
+        except (AuthorizationError, UnknownTopicOrPartitionError):
+            return None
+        return {
+            config.name: config.value for config in response.results[0].configs if config.value is not None
+        }
+
+
+class _Clusters(threading.local):
+    def __init__(self) -> None:
+        self.by_options: dict[ConnectionOptions, Cluster] = {}
+
+
+_clusters = _Clusters()
+
+
+def cluster_of(options: ConnectionOptions) -> Cluster:
+    """This thread's cluster for these options, with its open connections."""
+    cluster = _clusters.by_options.get(options)
+    if cluster is None:
+        cluster = _clusters.by_options[options] = Cluster(options)
+    return cluster
+
+
+def _forget() -> None:
+    _clusters.by_options.clear()
+
+
+# A forked process must not use its parent's sockets.
+os.register_at_fork(after_in_child=_forget)

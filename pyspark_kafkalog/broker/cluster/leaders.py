@@ -1,0 +1,171 @@
+"""Requests to the leaders of partitions: one round per broker, all sent before any response is awaited."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from pyspark_kafkalog.broker.cluster.cluster import Cluster
+from pyspark_kafkalog.broker.wire.connection import Connection
+from pyspark_kafkalog.broker.wire.deadline import Deadline
+from pyspark_kafkalog.broker.wire.error_codes import (
+    LEADER_NOT_AVAILABLE,
+    UNKNOWN_TOPIC_OR_PARTITION,
+    Refused,
+    error_of,
+    is_retriable,
+    wants_refresh,
+)
+from pyspark_kafkalog.errors import BrokerConnectionError, KafkaLogError
+from pyspark_kafkalog.model import TopicPartition
+
+Answer = TypeVar("Answer")
+
+
+_MISSING = Refused(UNKNOWN_TOPIC_OR_PARTITION)
+
+
+def call_leaders(
+    cluster: Cluster,
+    partitions: Iterable[TopicPartition],
+    make_requests: Callable[[Mapping[TopicPartition, int]], Sequence[Any]],
+    read: Callable[[Sequence[Any]], Mapping[TopicPartition, Answer | Refused]],
+    *,
+    doing: str,
+    min_version: int = 0,
+    max_version: int | None = None,
+    default: Answer | Refused = _MISSING,
+) -> dict[TopicPartition, Answer]:
+    """Ask the leaders of partitions, in one round per broker; all are asked before any response is awaited.
+
+    Partitions whose leader moved, or whose broker fails, are retried.
+
+    :param make_requests: makes the requests to one broker, from partitions and their leader epochs
+        (-1: unknown).
+    :param read: finds each partition's answer, or its error code, in the responses.
+    :param min_version: of the requests, as ``max_version``.
+    :param default: the answer for a partition that the responses leave out.
+    :returns: the answers, without partitions that do not exist.
+    :raises UnsupportedVersionError: if a broker has the requests in none of these versions.
+    :raises KafkaLogError: for an error that no retry cures within request.timeout.ms.
+    """
+    backoff = cluster.new_backoff()
+    answers: dict[TopicPartition, Answer] = {}
+    remaining = sorted(set(partitions))
+    for partition in remaining:
+        cluster.metadata.expect(partition)
+    while remaining:
+        error: KafkaLogError | None = None
+        by_node, leaderless = leaders_of(cluster, remaining)
+        gone = set(filter(cluster.metadata.is_gone, leaderless))
+        for partition in leaderless:
+            if partition not in gone:
+                error = _no_leader(cluster, partition, doing)
+        outcomes = _call_each(cluster, by_node, make_requests, read, min_version, max_version)
+        for partition in [p for epochs in by_node.values() for p in epochs]:
+            outcome = outcomes.get(partition, default)
+            if isinstance(outcome, Refused):
+                error = error_of(outcome.error_code, doing, topic_partition=partition)
+                if not is_retriable(outcome.error_code):
+                    raise error
+                if wants_refresh(outcome.error_code):
+                    cluster.forget([partition.topic])
+            elif isinstance(outcome, BrokerConnectionError):
+                error = outcome
+                cluster.forget([partition.topic])
+            else:
+                answers[partition] = outcome
+        remaining = [p for p in remaining if p not in answers and p not in gone]
+        if remaining and error is not None:
+            backoff.pause(error)
+    return answers
+
+
+def call_leaders_once(
+    cluster: Cluster,
+    partitions: Collection[TopicPartition],
+    make_requests: Callable[[Mapping[TopicPartition, int]], Sequence[Any]],
+    read: Callable[[Sequence[Any]], Mapping[TopicPartition, Answer | Refused]],
+    *,
+    deadline: Deadline,
+    min_version: int = 0,
+    max_version: int | None = None,
+) -> dict[TopicPartition, Answer]:
+    """Like :func:`call_leaders` without retries: partitions without an answer are left out.
+
+    :param deadline: for everything.
+    """
+    by_node, _ = leaders_of(cluster, partitions, deadline=deadline)
+    outcomes = _call_each(cluster, by_node, make_requests, read, min_version, max_version, deadline)
+    answers: dict[TopicPartition, Answer] = {}
+    for partition, outcome in outcomes.items():
+        if isinstance(outcome, (Refused, BrokerConnectionError)):
+            cluster.forget([partition.topic])
+        else:
+            answers[partition] = outcome
+    return answers
+
+
+def leaders_of(
+    cluster: Cluster, partitions: Collection[TopicPartition], *, deadline: Deadline | None = None
+) -> tuple[dict[int, dict[TopicPartition, int]], list[TopicPartition]]:
+    """The partitions that each node leads, with their epochs, and those without a known leader."""
+    by_node: dict[int, dict[TopicPartition, int]] = {}
+    leaderless = []
+    cluster.look_up({partition.topic for partition in partitions}, deadline=deadline)
+    for partition in partitions:
+        leader = cluster.metadata.leader(partition)
+        if leader is not None and leader.node_id in cluster.metadata.brokers:
+            by_node.setdefault(leader.node_id, {})[partition] = leader.epoch
+        else:
+            leaderless.append(partition)
+    cluster.forget({partition.topic for partition in leaderless})
+    return by_node, leaderless
+
+
+def _no_leader(cluster: Cluster, partition: TopicPartition, doing: str) -> KafkaLogError:
+    topic = cluster.metadata.topics.get(partition.topic)
+    if topic is None or partition.partition not in topic.leaders:
+        code = topic.error_code if topic is not None else 0
+        error = error_of(code or UNKNOWN_TOPIC_OR_PARTITION, doing, topic_partition=partition)
+        if code and not is_retriable(code):
+            raise error
+        return error
+    return error_of(LEADER_NOT_AVAILABLE, doing, topic_partition=partition)
+
+
+def _call_each(
+    cluster: Cluster,
+    by_node: Mapping[int, Mapping[TopicPartition, int]],
+    make_requests: Callable[[Mapping[TopicPartition, int]], Sequence[Any]],
+    read: Callable[[Sequence[Any]], Mapping[TopicPartition, Answer | Refused]],
+    min_version: int,
+    max_version: int | None,
+    deadline: Deadline | None = None,
+) -> dict[TopicPartition, Answer | Refused | BrokerConnectionError]:
+    outcomes: dict[TopicPartition, Answer | Refused | BrokerConnectionError] = {}
+    taken: list[tuple[Connection, Mapping[TopicPartition, int]]] = []
+    try:
+        for node_id, epochs in by_node.items():
+            try:
+                connection = cluster.connection(node_id, deadline=deadline)
+                taken.append((connection, epochs))
+                for request in make_requests(epochs):
+                    connection.send(
+                        request, min_version=min_version, max_version=max_version, deadline=deadline
+                    )
+            except BrokerConnectionError as e:
+                outcomes.update(dict.fromkeys(epochs, e))
+        for connection, epochs in taken:
+            if connection.closed:  # failed above
+                continue
+            try:
+                responses = [connection.receive(deadline=deadline) for _ in range(connection.in_flight)]
+                with connection.reading():
+                    outcomes.update(read(responses))
+            except BrokerConnectionError as e:
+                outcomes.update(dict.fromkeys(epochs, e))
+    finally:
+        for connection, _ in taken:
+            cluster.release(connection)
+    return outcomes

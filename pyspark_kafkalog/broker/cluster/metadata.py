@@ -1,0 +1,257 @@
+"""A cluster's metadata: brokers, topics, and the leader of each partition (Kafka's Metadata)."""
+
+from __future__ import annotations
+
+import base64
+import uuid
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from kafka.protocol.metadata import MetadataRequest
+
+from pyspark_kafkalog.broker.wire.error_codes import UNKNOWN_TOPIC_OR_PARTITION, is_retriable
+from pyspark_kafkalog.broker.wire.sockets import Address
+from pyspark_kafkalog.model import TopicPartition
+
+MAX_VERSION = 12
+NO_LEADER = -1
+"""The node id of a partition that has no leader."""
+PROVEN_AFTER = 5.0
+"""Seconds for which brokers must contradict what is known about a topic or partition to be believed."""
+_FORGOTTEN_AFTER = 30.0
+"""Seconds after which a contradiction that nobody repeats no longer counts.
+
+A silent broker delays the next answer for half of request.timeout.ms.
+"""
+
+
+class Leader(NamedTuple):
+    """The leader of a partition and its epoch; -1 for an unknown epoch."""
+
+    node_id: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic as brokers describe it. ``topic_id`` has Kafka's base64 form; empty before Kafka 2.8."""
+
+    topic_id: str
+    leaders: dict[int, Leader]
+    """By partition number, in order."""
+    error_code: int
+    """Not 0 if the brokers cannot describe the topic, or refuse to."""
+
+
+@dataclass(slots=True)
+class _Seen:
+    """The newest known state of a topic, from a response or a plan: later states cannot be older."""
+
+    topic_id: str = ""
+    epochs: dict[int, int] = field(default_factory=dict)
+    """The newest leader epoch of each partition, -1 if unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Doubt:
+    """A claim of brokers that contradicts what is known: that a topic does not exist, or was recreated."""
+
+    claim: object
+    since: float
+    last: float
+    """When the claim was last made."""
+    nodes: frozenset[int | None]
+    """The brokers that have made the claim."""
+
+
+@dataclass(slots=True)
+class Metadata:
+    """What is known about a cluster.
+
+    It never goes back. A broker that was paused, cut off or has just started answers with old
+    metadata. So leader epochs only rise (KIP-320), and a topic counts as deleted or recreated only
+    after brokers have said nothing else for some seconds, two brokers if there are two. Until then
+    the known state stands.
+    """
+
+    brokers: dict[int, Address] = field(default_factory=dict)
+    topics: dict[str, Topic] = field(default_factory=dict)
+    _seen: dict[str, _Seen] = field(default_factory=dict)
+    _doubts: dict[str, _Doubt] = field(default_factory=dict)
+    _behind: set[int | None] = field(default_factory=set)
+    """The brokers whose last response had a leader epoch older than the known one."""
+    generation: int = 0
+    """Rises with each response that changes the known state."""
+    _last: tuple[Any, Collection[str] | None] = (None, None)
+    """The last response that changed nothing, and the topics requested."""
+
+    def leader(self, partition: TopicPartition) -> Leader | None:
+        """The leader; None for an unknown partition.
+
+        It is :data:`NO_LEADER` if a newer epoch was seen than that of the last response.
+        """
+        topic = self.topics.get(partition.topic)
+        leader = None if topic is None else topic.leaders.get(partition.partition)
+        seen = self._newest_epoch(partition)
+        return (
+            leader if leader is None or leader.epoch < 0 or leader.epoch >= seen else Leader(NO_LEADER, seen)
+        )
+
+    def expect(self, partition: TopicPartition, topic_id: str = "", leader_epoch: int = -1) -> None:
+        """From now on, a missing partition, another topic id or an older epoch needs proof."""
+        seen = self._seen.get(partition.topic)
+        if seen is None or _differ(seen.topic_id, topic_id):
+            self.topics.pop(partition.topic, None)
+            seen = self._seen[partition.topic] = _Seen(topic_id)
+        seen.topic_id = seen.topic_id or topic_id
+        if seen.epochs.get(partition.partition, -2) < leader_epoch:
+            seen.epochs[partition.partition] = leader_epoch
+            self._last = None, None
+
+    def is_gone(self, partition: TopicPartition) -> bool:
+        """Whether an expected partition has proved not to exist."""
+        seen = self._seen.get(partition.topic)
+        return seen is None or partition.partition not in seen.epochs
+
+    def is_recreated(self, topic: str, topic_id: str) -> bool:
+        """Whether the topic of this name is known to have another id than this one."""
+        known = self.topics.get(topic)
+        return known is not None and _differ(topic_id, known.topic_id)
+
+    def in_doubt(self, topics: Collection[str]) -> set[str]:
+        """Those of these topics about which brokers contradict the known state."""
+        return self._doubts.keys() & set(topics)
+
+    def contradicting_brokers(self, topics: Collection[str] | None) -> set[int | None]:
+        """The brokers that contradict the known state of these topics, or of any topic."""
+        names = self._doubts.keys() if topics is None else self._doubts.keys() & topics
+        return self._behind.union(*(self._doubts[name].nodes for name in names))
+
+    def learn(
+        self,
+        response: Any,
+        requested: Collection[str] | None,
+        *,
+        node_id: int | None = None,
+        now: float = 0.0,
+    ) -> None:
+        """Take in a response to :func:`metadata_request`.
+
+        :param requested: the topics that were requested, None for all.
+        :param node_id: the broker that responded, None if unknown.
+        :param now: seconds of a monotonic clock.
+        """
+        if response is self._last[0] and requested == self._last[1]:
+            return
+        before = dict(self.topics), self.brokers
+        if response.brokers:  # a broker that has just started may know none (Java ignores that, too)
+            self.brokers = {broker.node_id: Address(broker.host, broker.port) for broker in response.brokers}
+        self._behind.discard(node_id)
+        described = {topic.name: _topic(topic) for topic in response.topics if topic.name}
+        known = self._seen.keys() | self.topics.keys()
+        for name in known | described.keys() if requested is None else requested:
+            topic = described.get(name)
+            if topic is not None and topic.error_code == UNKNOWN_TOPIC_OR_PARTITION:
+                topic = None
+            self._learn(name, topic, node_id, now)
+        is_news = before != (self.topics, self.brokers)
+        self.generation += is_news
+        is_settled = not (is_news or self._doubts or node_id in self._behind)
+        self._last = (response, requested) if is_settled else (None, None)
+
+    def _learn(self, name: str, topic: Topic | None, node_id: int | None, now: float) -> None:
+        if topic is not None and topic.error_code and not topic.leaders:
+            # The error says nothing about the topic itself.
+            if name not in self.topics or not is_retriable(topic.error_code):
+                self.topics[name] = topic
+                self._doubts.pop(name, None)
+            return
+        claim = self._contradiction(name, topic)
+        if claim is not None:
+            if not self._is_proven(name, claim, node_id, now):
+                if topic is not None and isinstance(claim, frozenset) and name not in self.topics:
+                    self.topics[name] = self._newest(name, topic, node_id)  # the other partitions exist
+                return
+            if isinstance(claim, frozenset):
+                for number in claim:
+                    del self._seen[name].epochs[number]
+            else:
+                del self._seen[name]
+        self._doubts.pop(name, None)
+        if topic is None:
+            self.topics.pop(name, None)
+        else:
+            self.topics[name] = self._newest(name, topic, node_id)
+
+    def _contradiction(self, name: str, topic: Topic | None) -> object | None:
+        """What in a response contradicts the known state; None if nothing does."""
+        seen = self._seen.get(name)
+        if seen is None:
+            return None
+        if topic is None:
+            return "gone"
+        if _differ(seen.topic_id, topic.topic_id):
+            return topic.topic_id
+        missing = seen.epochs.keys() - topic.leaders.keys()
+        if missing:
+            return frozenset(missing)
+        newest = seen.epochs
+        if not seen.topic_id and any(
+            -1 < leader.epoch < newest.get(p, -1) for p, leader in topic.leaders.items()
+        ):
+            return "older"  # or recreated: only topic ids could tell
+        return None
+
+    def _is_proven(self, name: str, claim: object, node_id: int | None, now: float) -> bool:
+        doubt = self._doubts.get(name)
+        if doubt is None or doubt.claim != claim or now - doubt.last > _FORGOTTEN_AFTER:
+            doubt = _Doubt(claim, now, now, frozenset())
+        doubt = self._doubts[name] = _Doubt(claim, doubt.since, now, doubt.nodes | {node_id})
+        # A broker known only by its bootstrap address may be one of the others.
+        brokers = max(len(doubt.nodes - {None}), 1)
+        return now - doubt.since >= PROVEN_AFTER and brokers >= min(len(self.brokers), 2)
+
+    def _newest(self, name: str, topic: Topic, node_id: int | None) -> Topic:
+        """The topic, with the known leader in place of any older one, partition by partition."""
+        seen = self._seen.setdefault(name, _Seen())
+        seen.topic_id = topic.topic_id or seen.topic_id
+        known = self.topics.get(name)
+        leaders = {}
+        for number, leader in topic.leaders.items():
+            newest = seen.epochs.get(number, -1)
+            if -1 < leader.epoch < newest:
+                self._behind.add(node_id)
+                leader = known.leaders.get(number, leader) if known is not None else leader
+            seen.epochs[number] = max(newest, leader.epoch)
+            leaders[number] = leader
+        return replace(topic, leaders=leaders)
+
+    def _newest_epoch(self, partition: TopicPartition) -> int:
+        seen = self._seen.get(partition.topic)
+        return -1 if seen is None else seen.epochs.get(partition.partition, -1)
+
+
+def _differ(known: str, reported: str) -> bool:
+    """Whether these are the ids of two topics; an empty id is unknown."""
+    return bool(known and reported) and known != reported
+
+
+def metadata_request(topics: Collection[str] | None, *, create: bool) -> Any:
+    """A request for these topics, or for all; with ``create``, brokers may create missing ones."""
+    requested = None
+    if topics is not None:
+        requested = [
+            MetadataRequest.MetadataRequestTopic(topic_id=None, name=name) for name in sorted(topics)
+        ]
+    return MetadataRequest(topics=requested, allow_auto_topic_creation=create)
+
+
+def _topic(topic: Any) -> Topic:
+    leaders = {p.partition_index: Leader(p.leader_id, p.leader_epoch) for p in topic.partitions}
+    return Topic(_base64(topic.topic_id), dict(sorted(leaders.items())), topic.error_code)
+
+
+def _base64(topic_id: uuid.UUID | None) -> str:
+    """As Kafka's Uuid prints it: URL-safe, without padding."""
+    return "" if topic_id is None else base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")

@@ -1,0 +1,1 @@
+"""Offsets and record batches from the leaders of partitions."""

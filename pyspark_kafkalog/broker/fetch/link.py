@@ -1,0 +1,258 @@
+"""Fetches from a partition's leader or a nearby replica (KIP-392), by topic id (KIP-516)."""
+
+from __future__ import annotations
+
+import base64
+import logging
+import struct
+import time
+import uuid
+from dataclasses import dataclass
+
+import pyarrow as pa
+from kafka.protocol.consumer import FetchRequest
+
+from pyspark_kafkalog.broker.cluster.cluster import Cluster
+from pyspark_kafkalog.broker.cluster.metadata import Leader
+from pyspark_kafkalog.broker.fetch.response import (
+    FIRST_WITH_TOPIC_ID,
+    MAX_VERSION,
+    MIN_VERSION,
+    Fetched,
+    read_fetch_response,
+)
+from pyspark_kafkalog.broker.wire.connection import Connection
+from pyspark_kafkalog.broker.wire.deadline import Deadline
+from pyspark_kafkalog.broker.wire.error_codes import (
+    LEADER_NOT_AVAILABLE,
+    UNKNOWN_TOPIC_OR_PARTITION,
+    error_of,
+    is_retriable,
+)
+from pyspark_kafkalog.errors import BrokerConnectionError, KafkaLogError
+from pyspark_kafkalog.model import TopicPartition
+from pyspark_kafkalog.options.brokers import FetchOptions
+
+_log = logging.getLogger("pyspark_kafkalog")
+
+_BATCH_SIZE = struct.Struct(">8xi")
+_MIN_FETCH_BYTES = 64 << 10
+"""Bytes to request even on the slowest link: a record batch comes whole, however large (KIP-74)."""
+MAX_FETCH_BYTES = (1 << 31) - 1 - (64 << 20)
+_FRAME_SLACK = 64 << 20
+"""By how much a response may exceed the request: a first batch comes whole, however large (KIP-74)."""
+
+
+class RetryFetch(Exception):  # noqa: N818 - not an error, but the normal course
+    """Nothing can be fetched now; ``error`` says why, and ``refresh`` whether to look up metadata first."""
+
+    def __init__(self, error: KafkaLogError, *, refresh: bool = True) -> None:
+        self.error = error
+        self.refresh = refresh
+
+
+class PartitionGone(Exception):  # noqa: N818
+    """The partition or its topic no longer exists; the text says which."""
+
+
+@dataclass(frozen=True, slots=True)
+class FetchParams:
+    """What to request next."""
+
+    offset: int
+    max_bytes: int
+    read_committed: bool
+    max_wait_ms: int
+    """How long the broker may wait for records if it has none."""
+
+
+class FetchLink:
+    """Fetches one partition's records, one request at a time, without retries.
+
+    :param topic_id: the id of its topic; by default the first one found.
+    """
+
+    def __init__(
+        self, cluster: Cluster, options: FetchOptions, partition: TopicPartition, topic_id: str = ""
+    ) -> None:
+        self._cluster = cluster
+        self._options = options
+        self._partition = partition
+        self._connection: Connection | None = None
+        self._address: str | None = None
+        self._version = MAX_VERSION
+        self._leader = Leader(-1, -1)
+        self._topic_id = topic_id
+        self._replica: int | None = None
+        self._replica_until = 0.0
+        self._largest = 0
+        cluster.metadata.expect(partition)
+        self.max_bytes = options.max_partition_fetch_bytes
+        """How many bytes to request at most, adapted to how long responses take."""
+
+    @property
+    def broker(self) -> str | None:
+        """``host:port`` of the broker asked last."""
+        return self._address
+
+    def error(self, code: int) -> KafkaLogError:
+        """The error for a code of this partition."""
+        return error_of(code, "Fetching records", broker=self.broker, topic_partition=self._partition)
+
+    def connect(self) -> bool:
+        """Connect to a broker; whether it accepts topic ids, as brokers since Kafka 3.1 do.
+
+        :raises RetryFetch: like all other exceptions, as in :meth:`receive`.
+        """
+        self._connected()
+        return self._version >= FIRST_WITH_TOPIC_ID
+
+    def prefetch(self, params: FetchParams) -> None:
+        """Send a request if there is a connection; if that fails, :meth:`receive` finds out."""
+        if self._connection is not None and not self._connection.closed:
+            try:
+                self._send(self._connection, params)
+            except BrokerConnectionError:
+                self.release()
+
+    def receive(self, params: FetchParams) -> tuple[pa.Buffer, Fetched]:
+        """The response to the request in flight, or to one that is sent now.
+
+        :raises RetryFetch: if no broker can be asked now.
+        :raises PartitionGone: if the partition no longer exists.
+        :raises BrokerConnectionError: if no response came.
+        """
+        connection = self._connected()
+        if not connection.in_flight:
+            self._send(connection, params)
+        started = time.monotonic()
+        stall_ms = self._cluster.options.request_timeout_ms + self._options.fetch_max_wait_ms
+        answer = connection.receive_frame(
+            pa.allocate_buffer,
+            deadline=Deadline.after_ms(max(self._options.poll_timeout_ms, stall_ms)),
+            stall=stall_ms / 1000,
+            limit=self._largest + _FRAME_SLACK,
+        )
+        try:
+            with connection.reading():
+                frame = memoryview(answer.buffer).cast("B")
+                fetched = read_fetch_response(frame[: answer.size], answer.body, self._version, len(frame))
+        except BrokerConnectionError:
+            if answer.broken is not None:
+                raise answer.broken from None
+            raise
+        self._fit_to_link(time.monotonic() - started, fetched, is_part=answer.broken is not None)
+        if answer.broken is None:
+            connection.throttle(fetched.throttle_time_ms)
+        else:
+            self.release()
+            if not _begins_with_batch(frame, fetched):
+                raise answer.broken
+            _log.info("Continuing with part of a response: %s", answer.broken)
+        return answer.buffer, fetched
+
+    def _fit_to_link(self, seconds: float, fetched: Fetched, *, is_part: bool) -> None:
+        """Request less if responses are slow, and more again if they are quick."""
+        seconds += fetched.throttle_time_ms / 1000
+        share = seconds / (self._cluster.options.request_timeout_ms / 1000)
+        if is_part or share > 1 / 2:
+            self.max_bytes = max(self.max_bytes // 2, min(_MIN_FETCH_BYTES, self.max_bytes))
+        elif share < 1 / 8:
+            self.max_bytes = min(self.max_bytes * 2, self._options.max_partition_fetch_bytes)
+
+    def go_to_replica(self, node_id: int) -> None:
+        """Fetch from this broker for metadata.max.age.ms (as Java does)."""
+        self.release()
+        self._replica = node_id
+        self._replica_until = time.monotonic() + self._cluster.options.metadata_max_age_ms / 1000
+
+    def go_to_leader(self) -> bool:
+        """Fetch from the leader from now on; whether a replica was used before."""
+        was_replica = self._replica is not None
+        self._replica = None
+        self.release()
+        return was_replica
+
+    def release(self) -> None:
+        """Return the connection; one that owes a response is closed."""
+        if self._connection is not None:
+            self._cluster.release(self._connection)
+            self._connection = None
+
+    def _connected(self) -> Connection:
+        if self._replica is not None and time.monotonic() > self._replica_until:
+            self.go_to_leader()
+        if self._connection is None:
+            self._leader = self._find_leader()
+            node_id = self._leader.node_id if self._replica is None else self._replica
+            if node_id not in self._cluster.metadata.brokers:
+                raise RetryFetch(self.error(LEADER_NOT_AVAILABLE))
+            self._connection = self._cluster.connection(node_id)
+            self._address = str(self._connection.address)
+            self._version = self._connection.version_of(
+                FetchRequest,
+                min_version=MIN_VERSION,
+                max_version=MAX_VERSION if self._topic_id else FIRST_WITH_TOPIC_ID - 1,
+            )
+        return self._connection
+
+    def _find_leader(self) -> Leader:
+        leader = self._cluster.leader(self._partition)
+        topic = self._cluster.metadata.topics.get(self._partition.topic)
+        if leader is None or topic is None:
+            code = topic.error_code if topic is not None else 0
+            error = self.error(code or UNKNOWN_TOPIC_OR_PARTITION)
+            if code and not is_retriable(code):
+                raise error
+            if self._cluster.metadata.is_gone(self._partition):
+                raise PartitionGone("the partition no longer exists")
+            raise RetryFetch(error)
+        if self._cluster.metadata.is_recreated(self._partition.topic, self._topic_id):
+            raise PartitionGone("the topic was deleted and recreated")
+        self._topic_id = self._topic_id or topic.topic_id
+        return leader
+
+    def _send(self, connection: Connection, params: FetchParams) -> None:
+        options, topic = self._options, FetchRequest.FetchTopic
+        self._largest = max(options.fetch_max_bytes, params.max_bytes)
+        partition = topic.FetchPartition(
+            partition=self._partition.partition,
+            current_leader_epoch=self._leader.epoch,
+            fetch_offset=params.offset,
+            last_fetched_epoch=-1,
+            log_start_offset=-1,
+            partition_max_bytes=params.max_bytes,
+        )
+        request = FetchRequest(
+            replica_id=-1,
+            max_wait_ms=params.max_wait_ms,
+            min_bytes=max(options.fetch_min_bytes, 1),
+            max_bytes=self._largest,
+            isolation_level=int(params.read_committed),
+            session_id=0,
+            session_epoch=-1,
+            topics=[
+                topic(topic=self._partition.topic, topic_id=_uuid(self._topic_id), partitions=[partition])
+            ],
+            forgotten_topics_data=[],
+            rack_id=options.client_rack,
+        )
+        deadline = Deadline.after_ms(
+            self._options.poll_timeout_ms
+        )  # includes a pause that the broker asks for
+        connection.send(request, max_version=self._version, deadline=deadline)
+
+
+def _begins_with_batch(frame: memoryview, fetched: Fetched) -> bool:
+    """Whether the first record batch (base offset int64, size int32, ...) is complete, or none will come."""
+    found = fetched.partition
+    if found is None or found.error_code:
+        return True
+    if found.size < _BATCH_SIZE.size:
+        return False
+    (size,) = _BATCH_SIZE.unpack_from(frame, found.position)
+    return bool(0 <= size <= found.size - _BATCH_SIZE.size)
+
+
+def _uuid(topic_id: str) -> uuid.UUID | None:
+    return uuid.UUID(bytes=base64.urlsafe_b64decode(topic_id + "==")) if topic_id else None

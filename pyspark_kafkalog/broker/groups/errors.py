@@ -1,0 +1,100 @@
+"""What coordinators' error codes mean to a client that commits (Kafka's Errors and ConsumerCoordinator)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark_kafkalog.broker.wire.error_codes import UNKNOWN_TOPIC_OR_PARTITION, error_of, name_of
+from pyspark_kafkalog.errors import (
+    AuthorizationError,
+    GroupError,
+    KafkaLogError,
+    UnknownTopicOrPartitionError,
+)
+from pyspark_kafkalog.model import TopicPartition, listed
+
+GROUP_ID_NOT_FOUND = 69
+_TOPIC_AUTHORIZATION_FAILED = 29
+_GROUP_AUTHORIZATION_FAILED = 30
+_STOP_THEM = (
+    "Stop its members, or give the query its own kafka.group.id:"
+    " while a group has members, only they may commit."
+)
+_LIVE_MEMBERS = {
+    22: "ILLEGAL_GENERATION",
+    25: "UNKNOWN_MEMBER_ID",
+    27: "REBALANCE_IN_PROGRESS",
+    68: "NON_EMPTY_GROUP",
+    82: "FENCED_INSTANCE_ID",
+    86: "GROUP_SUBSCRIBED_TO_TOPIC",
+    110: "FENCED_MEMBER_EPOCH",
+    113: "STALE_MEMBER_EPOCH",
+}
+_HINTS = {
+    12: "The brokers' offset.metadata.max.bytes limits the metadata.",
+    24: "Choose another kafka.group.id.",
+    28: "Brokers cannot write the commit: check offset.metadata.max.bytes, and message.max.bytes"
+    " of __consumer_offsets.",
+    GROUP_ID_NOT_FOUND: "Check its name, and that it is a consumer group.",
+    _TOPIC_AUTHORIZATION_FAILED: "Grant the principal Read on the topic (to see offsets: Describe)"
+    " in the cluster's ACLs.",
+    _GROUP_AUTHORIZATION_FAILED: "Grant the principal Read on the group (to see it: Describe, to delete it:"
+    " Delete) in the cluster's ACLs.",
+}
+_NAMED = 10
+"""How many partitions an error lists."""
+
+
+def group_error(
+    code: int, doing: str, group: str, partition: TopicPartition | None = None, *, rest: str = ""
+) -> KafkaLogError:
+    """The error for a code that no retry cures.
+
+    :param doing: the action, with the group's name.
+    :param rest: what happened to the other partitions.
+    """
+    where = "" if group in doing else f" (group {group})"
+    message = f"{doing}{where}: {name_of(code)}{rest}"
+    if code in _LIVE_MEMBERS:
+        return GroupError(
+            f"{doing}{where}: the group has live members ({name_of(code)}){rest}",
+            topic_partition=partition,
+            hint=_STOP_THEM,
+        )
+    if code in (_TOPIC_AUTHORIZATION_FAILED, _GROUP_AUTHORIZATION_FAILED):
+        return AuthorizationError(message, topic_partition=partition, hint=_HINTS[code])
+    if code == UNKNOWN_TOPIC_OR_PARTITION:
+        return UnknownTopicOrPartitionError(message, topic_partition=partition)
+    if code in _HINTS:
+        return GroupError(message, topic_partition=partition, hint=_HINTS[code])
+    return error_of(code, f"{doing}{where}", topic_partition=partition)
+
+
+def commit_error(group: str, failed: Mapping[TopicPartition, int], total: int) -> KafkaLogError:
+    """The error for a commit that brokers refused for these partitions, each with its error code."""
+    return _partial(f"Committing offsets of group {group}", group, failed, total, "committed")
+
+
+def deletion_error(group: str, failed: Mapping[TopicPartition, int], total: int) -> KafkaLogError:
+    """The same for a deletion of offsets."""
+    return _partial(f"Deleting offsets of group {group}", group, failed, total, "deleted")
+
+
+def _partial(
+    doing: str, group: str, failed: Mapping[TopicPartition, int], total: int, done: str
+) -> KafkaLogError:
+    # The message names all codes; the hint is about the first.
+    by_code: dict[int, list[TopicPartition]] = {}
+    for partition, code in sorted(failed.items()):
+        by_code.setdefault(code, []).append(partition)
+    (code, first), *others = by_code.items()
+    if len(failed) == 1:
+        rest = ""
+    else:
+        rest = f" for {listed(first, _NAMED)}"
+        rest += "".join(
+            f", {name_of(other)} for {listed(partitions, _NAMED)}" for other, partitions in others
+        )
+    if total > len(failed):
+        rest += f"; the other {total - len(failed)} are {done}"
+    return group_error(code, doing, group, first[0] if len(failed) == 1 else None, rest=rest)

@@ -1,0 +1,411 @@
+"""The consumer groups of a cluster: see :class:`pyspark_kafkalog.model.GroupOffsets`.
+
+A commit is made as for a group without members (generation -1, no member id), like
+that of Kafka's AdminClient.alterConsumerGroupOffsets: brokers accept it while the
+group is empty.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from kafka.protocol.admin import DeleteGroupsRequest, DescribeGroupsRequest, ListGroupsRequest
+from kafka.protocol.consumer import OffsetCommitRequest, OffsetDeleteRequest, OffsetFetchRequest
+from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolType
+
+from pyspark_kafkalog.broker.cluster import metadata
+from pyspark_kafkalog.broker.cluster.cluster import Cluster, cluster_of
+from pyspark_kafkalog.broker.cluster.coordinator import call_coordinators
+from pyspark_kafkalog.broker.cluster.leaders import call_leaders_once
+from pyspark_kafkalog.broker.fetch import list_offsets
+from pyspark_kafkalog.broker.groups.describe_request import ConsumerGroupDescribeRequest
+from pyspark_kafkalog.broker.groups.errors import (
+    GROUP_ID_NOT_FOUND,
+    commit_error,
+    deletion_error,
+    group_error,
+)
+from pyspark_kafkalog.broker.wire.answers import UNREADABLE
+from pyspark_kafkalog.broker.wire.deadline import Deadline
+from pyspark_kafkalog.broker.wire.error_codes import UNKNOWN_TOPIC_OR_PARTITION, Refused, is_retriable
+from pyspark_kafkalog.errors import KafkaLogError, UnsupportedVersionError
+from pyspark_kafkalog.model import CommittedOffset, Group, GroupMember, TopicPartition
+from pyspark_kafkalog.options.brokers import ConnectionOptions
+
+_BEFORE_TOPIC_IDS = 9
+"""The last version of OffsetCommit and OffsetFetch that names topics."""
+_FIRST_WITH_ALL = 2
+"""The first version of OffsetFetch that returns all partitions, and of OffsetCommit with a member id."""
+_DEAD = "Dead"
+_EPOCHS_WITHIN = 1.0
+"""Seconds that leaders have to give their epochs, or half the time for the commit if that is less."""
+
+_log = logging.getLogger("pyspark_kafkalog")
+
+Answer = TypeVar("Answer")
+
+
+class BrokerGroups:
+    """The groups of a cluster, over the calling thread's connections to it.
+
+    :param timeout: seconds for a request with all retries, by default request.timeout.ms.
+    """
+
+    def __init__(self, connection: ConnectionOptions, *, timeout: float | None = None) -> None:
+        self._options = connection
+        self._timeout = connection.request_timeout_ms / 1000 if timeout is None else timeout
+
+    @property
+    def _cluster(self) -> Cluster:
+        return cluster_of(self._options)
+
+    def group_ids(self) -> tuple[str, ...]:
+        """All groups of every type, sorted; ACLs may hide some."""
+        return tuple(sorted(self._listed()))
+
+    def describe(self, groups: Collection[str]) -> dict[str, Group]:
+        """Those of ``groups`` that exist; members are left out of groups that are not consumer groups."""
+        found = self._described(
+            groups, lambda ids: DescribeGroupsRequest(groups=list(ids), include_authorized_operations=False)
+        )
+        missing = set(groups) - found.keys()
+        if missing:
+            try:
+                found |= self._described(
+                    missing,
+                    lambda ids: ConsumerGroupDescribeRequest(
+                        group_ids=list(ids), include_authorized_operations=False
+                    ),
+                )
+            except UnsupportedVersionError:
+                return found  # such brokers have no other groups either
+        missing -= found.keys()
+        if missing:
+            found |= {
+                name: group
+                for name, group in self._listed().items()
+                if name in missing and group.state != _DEAD
+            }
+        return found
+
+    def committed(
+        self, group: str, partitions: Collection[TopicPartition] | None = None
+    ) -> dict[TopicPartition, CommittedOffset]:
+        """The offsets that ``group`` has committed, for all partitions or for these.
+
+        Open transactions are waited for (require_stable, KIP-447; since Kafka 2.5).
+        """
+        if partitions is not None and not partitions:
+            return {}
+        doing = f"Reading the committed offsets of group {group}"
+        answer = self._call(
+            group, _fetch_request(group, partitions), _read_fetched, doing, _FIRST_WITH_ALL, _BEFORE_TOPIC_IDS
+        )
+        if isinstance(answer, Refused):
+            if answer.error_code == GROUP_ID_NOT_FOUND:
+                return {}
+            raise group_error(answer.error_code, doing, group)
+        for partition, offset in answer.items():
+            if isinstance(offset, Refused):
+                raise group_error(offset.error_code, doing, group, partition)
+        return {p: offset for p, offset in answer.items() if isinstance(offset, CommittedOffset)}
+
+    def commit(self, group: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+        """Commit as a group without members. If an error names partitions, the others are committed.
+
+        :raises GroupError: if the group has live members, or if brokers refuse an offset.
+        :raises AuthorizationError: if the ACLs deny the group or a topic.
+        """
+        if not offsets:
+            return
+        started = time.monotonic()
+        deadline = Deadline.after(self._timeout)
+        request = _commit_request(group, self._with_epochs(offsets))
+
+        def read(response: Any) -> dict[TopicPartition, int] | Refused:
+            is_proven = time.monotonic() - started >= metadata.PROVEN_AFTER
+            codes = {
+                TopicPartition(topic.name, answer.partition_index): answer.error_code
+                for topic in response.topics
+                for answer in topic.partitions
+            }
+            for code in codes.values():
+                # Brokers learn of a new partition one after the other.
+                if is_retriable(code) and not (code == UNKNOWN_TOPIC_OR_PARTITION and is_proven):
+                    return Refused(code)
+            return codes
+
+        doing = f"Committing offsets of group {group}"
+        codes = self._call(group, request, read, doing, _FIRST_WITH_ALL, _BEFORE_TOPIC_IDS, deadline)
+        if isinstance(codes, Refused):
+            raise group_error(codes.error_code, doing, group)
+        failed = {partition: codes.get(partition, -1) for partition in offsets if codes.get(partition, -1)}
+        if failed:
+            raise commit_error(group, failed, len(offsets))
+
+    def delete_offsets(self, group: str, partitions: Collection[TopicPartition]) -> None:
+        """Delete the offsets that ``group`` has committed for these partitions; missing ones are no error.
+
+        :raises GroupError: if a live member is subscribed to their topics.
+        :raises UnsupportedVersionError: if the brokers are older than Kafka 2.4.
+        """
+        if not partitions:
+            return
+        kind = OffsetDeleteRequest.OffsetDeleteRequestTopic
+        topics = [
+            kind(
+                name=topic,
+                partitions=[kind.OffsetDeleteRequestPartition(partition_index=number) for number in numbers],
+            )
+            for topic, numbers in _by_topic(partitions).items()
+        ]
+        doing = f"Deleting offsets of group {group}"
+        try:
+            codes = self._call(
+                group, OffsetDeleteRequest(group_id=group, topics=topics), _read_deleted, doing
+            )
+        except UnsupportedVersionError as e:
+            hint = "OffsetDelete needs Kafka 2.4. To delete all of its offsets, delete the group."
+            raise UnsupportedVersionError(e.message, broker=e.broker, hint=hint) from None
+        if isinstance(codes, Refused):
+            if codes.error_code != GROUP_ID_NOT_FOUND:
+                raise group_error(codes.error_code, doing, group)
+            return
+        failed = {p: code for p, code in codes.items() if code not in (0, UNKNOWN_TOPIC_OR_PARTITION)}
+        if failed:
+            raise deletion_error(group, failed, len(partitions))
+
+    def delete_group(self, group: str) -> None:
+        """Delete a group with all of its offsets.
+
+        :raises GroupError: if it has live members, or does not exist.
+        """
+        doing = f"Deleting group {group}"
+        code = self._call(
+            group,
+            DeleteGroupsRequest(groups_names=[group]),
+            lambda response: Refused(response.results[0].error_code),
+            doing,
+        ).error_code
+        if code:
+            raise group_error(code, doing, group)
+
+    def _listed(self) -> dict[str, Group]:
+        # The first versions give no states.
+        responses = self._cluster.call_brokers(
+            ListGroupsRequest(states_filter=[], types_filter=[]),
+            doing="Listing groups",
+            error_code=lambda response: int(response.error_code),
+            deadline=Deadline.after(self._timeout),
+        )
+        return {
+            group.group_id: Group(
+                group.group_id, group.group_state or "", group.protocol_type, coordinator=node_id
+            )
+            for node_id, response in responses.items()
+            for group in response.groups
+        }
+
+    def _described(
+        self, groups: Collection[str], make_request: Callable[[Sequence[str]], Any]
+    ) -> dict[str, Group]:
+        doing = "Describing groups"
+        answers: dict[str, Group | Refused] = call_coordinators(
+            self._cluster,
+            groups,
+            make_request,
+            _read_described,
+            doing=doing,
+            deadline=Deadline.after(self._timeout),
+        )
+        found: dict[str, Group] = {}
+        for name, answer in answers.items():
+            if isinstance(answer, Refused):
+                if answer.error_code != GROUP_ID_NOT_FOUND:
+                    raise group_error(answer.error_code, doing, name)
+            elif answer.state != _DEAD:  # also the state of a group that does not exist
+                coordinator = self._cluster.coordinators.get(name)
+                found[name] = replace(answer, coordinator=-1 if coordinator is None else coordinator.node_id)
+        return found
+
+    def _with_epochs(
+        self, offsets: Mapping[TopicPartition, CommittedOffset]
+    ) -> dict[TopicPartition, CommittedOffset]:
+        """The offsets, with the newest epochs of the leaders' logs where they have none.
+
+        With an epoch older than that of the last record, such as metadata has after an election,
+        consumers would see a truncated log (KIP-320); a newer one does no harm.
+        """
+        unknown = [partition for partition, offset in offsets.items() if offset.leader_epoch < 0]
+        epochs: Mapping[TopicPartition, int] = {}
+        try:
+            epochs = call_leaders_once(
+                self._cluster,
+                unknown,
+                list_offsets.epoch_requests,
+                list_offsets.read_epochs,
+                deadline=Deadline.after(min(self._timeout / 2, _EPOCHS_WITHIN)),
+                min_version=list_offsets.FIRST_WITH_EPOCH,
+                max_version=list_offsets.MAX_VERSION,
+            )
+        except KafkaLogError as e:  # a commit without epochs is valid, too
+            _log.debug("Committing without leader epochs: %s", e)
+        return {
+            partition: replace(offset, leader_epoch=epochs.get(partition, offset.leader_epoch))
+            for partition, offset in offsets.items()
+        }
+
+    def _call(
+        self,
+        group: str,
+        request: Any,
+        read: Callable[[Any], Answer | Refused],
+        doing: str,
+        min_version: int = 0,
+        max_version: int | None = None,
+        deadline: Deadline | None = None,
+    ) -> Answer | Refused:
+        return call_coordinators(
+            self._cluster,
+            [group],
+            lambda _: request,
+            lambda response: {group: read(response)},
+            doing=doing,
+            deadline=deadline or Deadline.after(self._timeout),
+            min_version=min_version,
+            max_version=max_version,
+        )[group]
+
+
+def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    numbers: defaultdict[str, list[int]] = defaultdict(list)
+    for topic, number in sorted(partitions):
+        numbers[topic].append(number)
+    return numbers
+
+
+def _commit_request(group: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> Any:
+    kind = OffsetCommitRequest.OffsetCommitRequestTopic
+    topics = [
+        kind(
+            name=topic,
+            partitions=[
+                kind.OffsetCommitRequestPartition(
+                    partition_index=number,
+                    committed_offset=offset.offset,
+                    committed_leader_epoch=offset.leader_epoch,
+                    committed_metadata=offset.metadata,
+                )
+                for number in numbers
+                for offset in [offsets[TopicPartition(topic, number)]]
+            ],
+        )
+        for topic, numbers in _by_topic(offsets).items()
+    ]
+    return OffsetCommitRequest(
+        group_id=group,
+        generation_id_or_member_epoch=-1,
+        member_id="",
+        group_instance_id=None,
+        topics=topics,
+    )
+
+
+def _fetch_request(group: str, partitions: Collection[TopicPartition] | None) -> Any:
+    """With the fields of one group (until version 7) and with those of several groups."""
+    kind = OffsetFetchRequest.OffsetFetchRequestGroup
+    topics, topics_of_group = None, None
+    if partitions is not None:
+        by_topic = _by_topic(partitions)
+        topics = [
+            OffsetFetchRequest.OffsetFetchRequestTopic(name=topic, partition_indexes=numbers)
+            for topic, numbers in by_topic.items()
+        ]
+        topics_of_group = [
+            kind.OffsetFetchRequestTopics(name=topic, partition_indexes=numbers)
+            for topic, numbers in by_topic.items()
+        ]
+    groups = [kind(group_id=group, member_id=None, member_epoch=-1, topics=topics_of_group)]
+    return OffsetFetchRequest(group_id=group, topics=topics, groups=groups, require_stable=True)
+
+
+def _read_fetched(response: Any) -> dict[TopicPartition, CommittedOffset | Refused | None] | Refused:
+    group = response.groups[0] if response.groups else response
+    if group.error_code:
+        return Refused(group.error_code)
+    found: dict[TopicPartition, CommittedOffset | Refused | None] = {}
+    for topic in group.topics:
+        for answer in topic.partitions:
+            partition = TopicPartition(topic.name, answer.partition_index)
+            if answer.error_code and answer.error_code != UNKNOWN_TOPIC_OR_PARTITION:
+                if is_retriable(answer.error_code):
+                    return Refused(answer.error_code)
+                found[partition] = Refused(answer.error_code)
+            elif answer.committed_offset < 0:
+                found[partition] = None
+            else:
+                found[partition] = CommittedOffset(
+                    answer.committed_offset, answer.committed_leader_epoch, answer.metadata or ""
+                )
+    return found
+
+
+def _read_deleted(response: Any) -> dict[TopicPartition, int] | Refused:
+    if response.error_code:
+        return Refused(response.error_code)
+    return {
+        TopicPartition(topic.name, answer.partition_index): answer.error_code
+        for topic in response.topics
+        for answer in topic.partitions
+    }
+
+
+def _read_described(response: Any) -> dict[str, Group | Refused]:
+    """From a response to DescribeGroups or ConsumerGroupDescribe."""
+    return {
+        group.group_id: Refused(group.error_code) if group.error_code else _group(group)
+        for group in response.groups
+    }
+
+
+def _group(group: Any) -> Group:
+    of_consumers = hasattr(group, "assignor_name")
+    members = tuple(
+        GroupMember(
+            member.member_id,
+            member.client_id,
+            member.client_host,
+            tuple(sorted(_assigned(member) if of_consumers else _decoded(member, group.protocol_type))),
+        )
+        for member in group.members
+    )
+    if of_consumers:
+        protocol_type, protocol = ConsumerProtocolType, group.assignor_name
+    else:
+        protocol_type, protocol = group.protocol_type, group.protocol_data
+    return Group(group.group_id, group.group_state, protocol_type, protocol, members)
+
+
+def _assigned(member: Any) -> Iterable[TopicPartition]:
+    for topic in member.assignment.topic_partitions:
+        yield from (TopicPartition(topic.topic_name, number) for number in topic.partitions)
+
+
+def _decoded(member: Any, protocol_type: str) -> list[TopicPartition]:
+    """The assignment by the leader of a classic consumer group: bytes that brokers do not interpret."""
+    if protocol_type != ConsumerProtocolType or not member.member_assignment:
+        return []
+    try:
+        assignment = ConsumerProtocolAssignment.decode(bytes(member.member_assignment))
+        return [
+            TopicPartition(assigned.topic, number)
+            for assigned in assignment.assigned_partitions
+            for number in assigned.partitions
+        ]
+    except UNREADABLE:
+        return []

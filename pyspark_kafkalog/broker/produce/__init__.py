@@ -1,0 +1,1 @@
+"""Record batches to the leaders of partitions."""

@@ -1,0 +1,442 @@
+"""Sends record batches to the leaders of their partitions: acknowledged, in order, and once if idempotent.
+
+:class:`~pyspark_kafkalog.broker.produce.state.ProduceState` decides; this module
+moves the bytes. Nothing runs in the background: while rows are encoded, requests
+and responses wait in the sockets' buffers, and each :meth:`Producer.advance`
+takes the responses that have arrived and sends what may follow. Only an append
+beyond ``buffer.memory`` and :meth:`Producer.finish` wait.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import re
+import time
+from collections import defaultdict, deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from types import TracebackType
+
+import numpy as np
+from kafka.protocol.producer import InitProducerIdRequest, ProduceRequest
+
+from pyspark_kafkalog.broker.cluster.cluster import Cluster
+from pyspark_kafkalog.broker.cluster.identity import cluster_id_at
+from pyspark_kafkalog.broker.cluster.metadata import MAX_VERSION as METADATA_VERSION
+from pyspark_kafkalog.broker.cluster.metadata import metadata_request
+from pyspark_kafkalog.broker.produce import ids as produce_ids
+from pyspark_kafkalog.broker.produce.request import (
+    MAX_VERSION,
+    MIN_VERSION,
+    produce_request,
+)
+from pyspark_kafkalog.broker.produce.state import Answer, ProduceLimits, ProduceState, Request
+from pyspark_kafkalog.broker.wire.connection import Connection, readable
+from pyspark_kafkalog.broker.wire.deadline import SHORTEST_WAIT, Deadline
+from pyspark_kafkalog.broker.wire.error_codes import (
+    LEADER_NOT_AVAILABLE,
+    UNKNOWN_TOPIC_OR_PARTITION,
+    error_of,
+    is_retriable,
+)
+from pyspark_kafkalog.codec import write_kernels
+from pyspark_kafkalog.codec.format import OFFSET
+from pyspark_kafkalog.codec.walk import walk
+from pyspark_kafkalog.errors import BrokerConnectionError, BrokerError, RecordTooLargeError
+from pyspark_kafkalog.model import Encoded, EncodeSettings, PartitionResult, TopicPartition
+from pyspark_kafkalog.options.brokers import ConnectionOptions, ProduceOptions
+
+_MIN_SEND_BYTES = 256 << 10
+"""Bytes to collect before sending while more may follow, so that small batches share requests."""
+_KIP_360 = 3
+"""Since this version of InitProducerId, a broker accepts any sequence number of an unknown producer."""
+
+_CREATION_TIMEOUT = 10.0
+"""Seconds within which an automatically created topic, or a new partition, has to appear."""
+
+_max_message_bytes: dict[tuple[ConnectionOptions, str], tuple[float, int | None]] = {}
+"""When each topic's max.message.bytes was looked up, and its value."""
+
+_log = logging.getLogger("pyspark_kafkalog")
+
+
+class _Clock:
+    """Seconds of work with brokers. It stands still while rows are computed, which is no broker's fault."""
+
+    def __init__(self) -> None:
+        self._stopped = self._stopped_at = time.monotonic()
+
+    def now(self) -> float:
+        return time.monotonic() - self._stopped
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        self._stopped += time.monotonic() - self._stopped_at
+        yield
+        self._stopped_at = time.monotonic()
+
+
+class Producer:
+    """Writes the record batches of one task. It is a context manager: without :meth:`finish`, leaving it
+    drops what is not acknowledged yet.
+
+    :param settings: how to encode, before a topic and a producer id are known.
+    """
+
+    def __init__(self, cluster: Cluster, options: ProduceOptions, settings: EncodeSettings) -> None:
+        self._cluster = cluster
+        self._options = options
+        self._settings = settings
+        self._delivery_timeout = options.delivery_timeout_ms / 1000
+        self._partition_counts: dict[str, int] = {}
+        self._by_topic: dict[str, EncodeSettings] = {}
+        self._producer_id: produce_ids.ProducerId | None = None
+        self._connections: dict[int, Connection] = {}
+        self._clock = _Clock()
+        self._deadlines: defaultdict[int, deque[Deadline]] = defaultdict(deque)
+        """When responses to the requests in flight are due, by broker."""
+        self._state = ProduceState(
+            ProduceLimits(
+                max_in_flight=options.max_in_flight,
+                max_request_size=options.max_request_size,
+                retries=options.retries,
+                delivery_timeout=self._delivery_timeout,
+                retry_backoff=cluster.options.retry_backoff_ms / 1000,
+                retry_backoff_max=cluster.options.retry_backoff_max_ms / 1000,
+            )
+        )
+
+    def __enter__(self) -> Producer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for connection in self._connections.values():
+            self._cluster.release(connection)
+        self._connections.clear()
+
+    def partition_count(self, topic: str) -> int:
+        """How many partitions a topic had at the first call: so equal keys stay in one partition.
+
+        :raises UnknownTopicOrPartitionError: if there is no such topic.
+        """
+        count = self._partition_counts.get(topic)
+        if count is None:
+            count = self._partition_counts[topic] = partition_count(
+                self._cluster, topic, timeout=self._delivery_timeout
+            )
+        return count
+
+    def has_partition(self, partition: TopicPartition) -> bool:
+        """Whether a partition has been added since they were counted; it gets some seconds to appear.
+
+        Kafka's producer waits for it, too (KafkaProducer.waitOnMetadata).
+        """
+        topic, number = partition
+        deadline = Deadline.after(_CREATION_TIMEOUT)
+        pause = self._cluster.options.retry_backoff_ms / 1000
+        while True:
+            self._cluster.refresh([topic], deadline=Deadline.after(self._delivery_timeout))
+            if number < partition_count(self._cluster, topic, timeout=self._delivery_timeout):
+                return True
+            if deadline.left < pause:
+                return False
+            time.sleep(pause)
+
+    def settings(self, partition: TopicPartition) -> EncodeSettings:
+        """How to encode the next records for a partition: its sequence numbers, its topic's limits."""
+        settings = self._by_topic.get(partition.topic)
+        if settings is None:
+            settings = self._by_topic[partition.topic] = self._topic_settings(partition.topic)
+        if not self._options.enable_idempotence:
+            return settings
+        producer_id = self._producer_id
+        if producer_id is None:
+            cluster, timeout = self._cluster, self._delivery_timeout
+            producer_id = produce_ids.borrow(
+                cluster.options,
+                lambda topics: cluster.identity(topics, deadline=Deadline.after(timeout)),
+                lambda: cluster.producer_id(deadline=Deadline.after(timeout)),
+            )
+            self._producer_id = producer_id
+        return replace(
+            settings,
+            producer_id=producer_id.id,
+            producer_epoch=producer_id.epoch,
+            base_sequence=producer_id.sequences[partition],
+        )
+
+    def _topic_settings(self, topic: str) -> EncodeSettings:
+        """Lowers the batch size to the topic's limit, so that brokers do not refuse batches needlessly."""
+        size, limit = self._options.max_request_size, "kafka.max.request.size"
+        topic_limit = max_message_bytes(self._cluster, topic, timeout=self._delivery_timeout)
+        if topic_limit is not None and topic_limit < size:
+            size, limit = topic_limit, "the topic's max.message.bytes"
+        settings = self._settings
+        return replace(
+            settings, batch_size=min(settings.batch_size, size), max_message_bytes=size, limit=limit
+        )
+
+    def append(self, partition: TopicPartition, encoded: Encoded) -> None:
+        """Queue record batches; those of one partition are written in the order of the calls.
+
+        :raises KafkaLogError: if a batch appended earlier cannot be written.
+        """
+        batches = walk(encoded.data)
+        # Brokers recompress a compressed batch whose base offset is not 0.
+        write_kernels.put_ints(encoded.data, batches.position + OFFSET, np.zeros_like(batches.position), 8)
+        data = encoded.data.data
+        rows = zip(batches.position.tolist(), batches.size.tolist(), batches.count.tolist(), strict=True)
+        pieces = [(data[position : position + size], count) for position, size, count in rows]
+        if self._producer_id is not None:
+            self._producer_id.advance(partition, encoded.records)
+        with self._clock.running():
+            self._state.append(partition, pieces, self._clock.now())
+            while self._state.unacknowledged_bytes > self._options.buffer_memory:
+                self._pump(wait=True)
+
+    def advance(self) -> None:
+        """If enough is queued, send what may be sent, and take the responses that have arrived.
+
+        :raises KafkaLogError: if a batch cannot be written.
+        """
+        if self._state.waiting_bytes >= _MIN_SEND_BYTES:
+            with self._clock.running():
+                self._pump(wait=False)
+
+    def finish(self) -> dict[TopicPartition, PartitionResult]:
+        """Wait until all is acknowledged, or with acks=0 read by the brokers; returns what was written.
+
+        :raises KafkaLogError: if a batch cannot be written.
+        """
+        with self._clock.running():
+            while not self._state.is_idle:
+                self._pump(wait=True)
+        if self._options.acks == 0:
+            self._wait_until_read()
+        if self._producer_id is not None and self._can_reuse_producer_id():
+            known = self._cluster.metadata.topics
+            topics = {partition.topic for partition in self._producer_id.sequences} & known.keys()
+            self._producer_id.topic_ids = {topic: known[topic].topic_id for topic in topics}
+            produce_ids.give_back(self._cluster.options, self._producer_id)
+        self._producer_id = None
+        return self._state.results()
+
+    def _pump(self, *, wait: bool) -> None:
+        """Take the responses that have arrived and send what may be sent; then ``wait`` for more to do."""
+        self._receive(0)
+        self._state.check_expired(self._clock.now())
+        self._look_up_leaders()
+        while (request := self._state.next_request(self._clock.now())) is not None:
+            self._send(request)
+        if wait and not self._state.is_idle:
+            self._wait()
+
+    def _wait(self) -> None:
+        wake_at = self._state.wake_at()
+        pauses = [deadlines[0].left for deadlines in self._deadlines.values() if deadlines]
+        if wake_at is not None:
+            pauses.append(wake_at - self._clock.now())
+        pause = max(min(pauses), 0)
+        if self._state.in_flight():
+            self._receive(pause)
+        else:
+            time.sleep(pause)
+
+    def _look_up_leaders(self) -> None:
+        partitions = self._state.leaderless(self._clock.now())
+        if not partitions:
+            return
+        try:
+            found = {p: self._cluster.leader(p, deadline=self._deadline()) for p in partitions}
+        except BrokerConnectionError as e:
+            self._state.no_leader(partitions, _reason(e), self._clock.now())
+            return
+        brokers = self._cluster.metadata.brokers
+        leaders = {p: leader.node_id for p, leader in found.items() if leader and leader.node_id in brokers}
+        self._state.set_leaders(leaders)
+        leaderless = found.keys() - leaders.keys()
+        self._cluster.forget({partition.topic for partition in leaderless})
+        self._state.no_leader(leaderless, "the partition has no leader", self._clock.now())
+
+    def _send(self, request: Request) -> None:
+        node, options = request.node, self._options
+        try:
+            connection = self._connections.get(node)
+            if connection is None:
+                connection = self._cluster.connection(node, deadline=self._deadline())
+                self._connections[node] = connection
+        except BrokerConnectionError as e:
+            self._lost(node, _reason(e), unsent=request)
+            return
+        try:
+            self._check_cluster(connection)
+        except BrokerConnectionError as e:
+            self._lost(node, _reason(e), unsent=request)
+            return
+        version = _version(connection)
+        batches = [(batch.partition, batch.data) for batch in request.batches]
+        body = produce_request(version, options.acks, options.request_timeout_ms, batches)
+        try:
+            connection.send_body(
+                ProduceRequest,
+                version,
+                body,
+                expect_response=options.acks != 0,
+                deadline=self._deadline(),
+            )
+        except BrokerConnectionError as e:
+            self._lost(node, _reason(e))
+            return
+        if options.acks == 0:
+            self._state.delivered(node)
+        else:
+            self._deadlines[node].append(Deadline.after_ms(options.request_timeout_ms))
+
+    def _check_cluster(self, connection: Connection) -> None:
+        """Another cluster may have given the producer id to another producer.
+
+        :raises BrokerError: if the connection leads to a cluster other than the one that gave the id.
+        """
+        if self._producer_id is None:
+            return
+        cluster_id = cluster_id_at(connection, deadline=self._deadline())
+        if cluster_id != self._producer_id.cluster_id:
+            raise BrokerError(
+                f"The cluster was replaced during the write: expected cluster id"
+                f" {self._producer_id.cluster_id}, got {cluster_id}",
+                broker=str(connection.address),
+                hint="Earlier records are in the old cluster only. Run the write again.",
+            )
+
+    def _deadline(self) -> Deadline:
+        """The deadline of the next step, by the delivery timeout."""
+        return Deadline.after(max(self._state.time_left(self._clock.now()), SHORTEST_WAIT))
+
+    def _receive(self, timeout: float) -> None:
+        """Take all responses that have arrived, waiting up to ``timeout`` seconds for the first."""
+        while nodes := {self._connections[node]: node for node in self._state.nodes_in_flight()}:
+            ready = readable(nodes, timeout)
+            for connection in ready:
+                self._take_answer(nodes[connection], connection)
+            if not ready:
+                break
+            timeout = 0
+        for node, deadlines in list(self._deadlines.items()):
+            if deadlines and deadlines[0].expired:
+                self._lost(
+                    node, f"no response within request.timeout.ms = {self._options.request_timeout_ms}"
+                )
+
+    def _take_answer(self, node: int, connection: Connection) -> None:
+        try:
+            answered_by = Deadline.after_ms(self._options.request_timeout_ms)
+            response = connection.receive(deadline=self._deadline().bounded_by(answered_by))
+        except BrokerConnectionError as e:
+            self._lost(node, _reason(e))
+            return
+        self._deadlines[node].popleft()
+        answers = {
+            TopicPartition(topic.name, answer.index): Answer(
+                answer.error_code, answer.base_offset, answer.error_message
+            )
+            for topic in response.responses
+            for answer in topic.partition_responses
+        }
+        try:
+            self._state.answered(node, answers, self._clock.now())
+            self._apply_throttle(node, response.throttle_time_ms / 1000)
+        except RecordTooLargeError:
+            for partition in answers:
+                _max_message_bytes.pop((self._cluster.options, partition.topic), None)
+            raise
+        self._forget_leaders()
+
+    def _apply_throttle(self, node: int, seconds: float) -> None:
+        """For so long the broker reads none of our requests, not even those in flight (KIP-219)."""
+        if seconds > 0:
+            self._state.throttled(node, self._clock.now() + seconds)
+            self._deadlines[node] = deque(Deadline(due.at + seconds) for due in self._deadlines[node])
+
+    def _lost(self, node: int, reason: str, *, unsent: Request | None = None) -> None:
+        _log.debug("Lost the connection to broker %d: %s", node, reason)
+        connection = self._connections.pop(node, None)
+        if connection is not None:
+            connection.close()
+        self._deadlines.pop(node, None)
+        self._state.lost(node, reason, self._clock.now(), unsent=unsent)
+        self._forget_leaders()
+
+    def _forget_leaders(self) -> None:
+        self._cluster.forget({partition.topic for partition in self._state.leaderless(math.inf)})
+
+    def _wait_until_read(self) -> None:
+        """A broker processes a connection's requests in order: this response covers all before."""
+        for connection in self._connections.values():
+            try:
+                connection.call(metadata_request([], create=False), max_version=METADATA_VERSION)
+            except BrokerConnectionError as e:
+                _log.warning("With acks=0, some records may not have been written: %s", e)
+
+    def _can_reuse_producer_id(self) -> bool:
+        api = InitProducerIdRequest.API_KEY
+        versions = [connection.versions.get(api, (0, 0)) for connection in self._connections.values()]
+        return all(highest >= _KIP_360 for _, highest in versions)
+
+
+def partition_count(cluster: Cluster, topic: str, *, timeout: float) -> int:
+    """How many partitions a topic has. Brokers create it if auto.create.topics.enable is set.
+
+    :param timeout: seconds to wait for brokers that do not respond.
+    :raises UnknownTopicOrPartitionError: if the topic still does not exist after some seconds.
+    """
+    cluster.leader(TopicPartition(topic, 0), deadline=Deadline.after(timeout))
+    appearance = min(cluster.options.request_timeout_ms / 1000, _CREATION_TIMEOUT)
+    backoff = cluster.new_backoff(Deadline.after(appearance))
+    while True:
+        known = cluster.metadata.topics.get(topic)
+        if known is not None and not known.error_code and known.leaders:
+            return len(known.leaders)
+        code = UNKNOWN_TOPIC_OR_PARTITION if known is None else known.error_code or LEADER_NOT_AVAILABLE
+        error = error_of(
+            code,
+            f"Looking up the topic {topic!r} to write to",
+            hint="Create it, or set the brokers' auto.create.topics.enable.",
+        )
+        if not is_retriable(code):
+            raise error
+        backoff.pause(error)
+        cluster.refresh([topic], create=True, deadline=Deadline.after(timeout))
+
+
+def max_message_bytes(cluster: Cluster, topic: str, *, timeout: float) -> int | None:
+    """A topic's max.message.bytes, not older than metadata.max.age.ms; None if unknown.
+
+    :param timeout: seconds to wait for brokers that do not respond.
+    """
+    key = cluster.options, topic
+    looked_up_at, known = _max_message_bytes.get(key, (-math.inf, None))
+    if time.monotonic() - looked_up_at > cluster.options.metadata_max_age_ms / 1000:
+        text = (cluster.topic_config(topic, deadline=Deadline.after(timeout)) or {}).get(
+            "max.message.bytes", ""
+        )
+        known = int(text) if re.fullmatch(r"[0-9]{1,10}", text) else None
+        _max_message_bytes[key] = time.monotonic(), known
+    return known
+
+
+def _version(connection: Connection) -> int:
+    version = connection.version_of(ProduceRequest, max_version=MAX_VERSION)
+    if version < MIN_VERSION:
+        raise BrokerError(
+            "Expected Kafka 0.11 or newer, whose record batches have format v2; the broker is older",
+            broker=str(connection.address),
+        )
+    return version
+
+
+def _reason(error: BrokerConnectionError) -> str:
+    return error.message if error.broker is None else f"{error.message} (broker {error.broker})"

@@ -1,0 +1,385 @@
+"""The state of a producer: which record batches to send where, and what responses mean. It does no I/O.
+
+The rules are those of Kafka's RecordAccumulator and Sender, with KIP-98 and
+KIP-360 for the order of idempotent batches:
+
+- A request carries one record batch per partition, as brokers allow no more.
+- The batches of a partition are sent in order, and several in a row only after
+  the partition has acknowledged one since the start or its last failure. For a
+  broker that does not know a producer accepts any first sequence number, so no
+  batch may overtake the first one; and a batch that failed has to be in the log
+  before those behind it.
+- A failed batch is sent again, byte for byte, so that a broker that already has it
+  recognizes it. No other batch is sent twice.
+
+Times are seconds of one monotonic clock. The caller passes them in, and may stop
+the clock while it cannot send.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from pyspark_kafkalog.broker.produce.errors import DENIED, TOO_LARGE, Reaction, hint_for, reaction_to
+from pyspark_kafkalog.broker.wire.error_codes import name_of
+from pyspark_kafkalog.errors import AuthorizationError, BrokerError, KafkaLogError, RecordTooLargeError
+from pyspark_kafkalog.model import PartitionResult, TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class ProduceLimits:
+    """The limits of a producer, named like Kafka's producer configs; times in seconds."""
+
+    max_in_flight: int = 5
+    max_request_size: int = 1048576
+    retries: int = 2147483647
+    delivery_timeout: float = 120.0
+    retry_backoff: float = 0.1
+    retry_backoff_max: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A broker's answer for one partition of a request."""
+
+    error_code: int
+    base_offset: int = -1
+    message: str | None = None
+
+    @property
+    def reason(self) -> str:
+        return name_of(self.error_code) + (f" ({self.message})" if self.message else "")
+
+
+@dataclass(slots=True, eq=False)
+class Batch:
+    """One record batch. ``number`` is its place among the batches of its partition."""
+
+    partition: TopicPartition
+    data: memoryview
+    records: int
+    number: int
+    created: float
+    attempts: int = 0
+    last_error: str = "not sent yet"
+    done: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Request:
+    """What to send to a broker at once: one batch each of several partitions."""
+
+    node: int
+    batches: Sequence[Batch]
+
+
+@dataclass(slots=True, eq=False)
+class _Partition:
+    waiting: deque[Batch]
+    """In the order of their numbers, so failed batches come before those never sent."""
+    leader: int | None = None
+    in_flight: int = 0
+    in_flight_node: int | None = None
+    acknowledges: bool = False
+    """Whether the last answer, if any, was a success."""
+    not_before: float = 0.0
+    """Before this time nothing is sent, and the leader is not looked up."""
+    look_ups: int = 0
+    """How many look-ups in a row found no leader."""
+    appended: int = 0
+    records: int = 0
+    batches: int = 0
+    first_offset: int = -1
+    last_offset: int = -1
+
+    def may_follow(self, node: int) -> bool:
+        """Whether the next batch may be sent, from ``not_before`` on, without waiting for an answer."""
+        return self.in_flight == 0 or (self.acknowledges and self.in_flight_node == node)
+
+
+class ProduceState:
+    """The queues of one producer.
+
+    The caller appends, looks up the leaders of :meth:`leaderless` partitions, takes
+    requests and sends them, reports their outcomes, for each broker in the order in
+    which it sent them, and calls :meth:`check_expired` before it waits.
+    """
+
+    def __init__(self, limits: ProduceLimits) -> None:
+        self.waiting_bytes = 0
+        self.unacknowledged_bytes = 0
+        self._limits = limits
+        self._partitions: dict[TopicPartition, _Partition] = {}
+        self._ready: defaultdict[int, dict[TopicPartition, _Partition]] = defaultdict(dict)
+        """By leader, the partitions with batches to send, in the order in which they are served."""
+        self._leaderless: dict[TopicPartition, _Partition] = {}
+        """Partitions with batches to send and no known leader."""
+        self._in_flight: defaultdict[int, deque[Request]] = defaultdict(deque)
+        self._held_until: dict[int, float] = {}
+        """Until when a broker that throttles us must not be sent anything."""
+        self._by_age: deque[Batch] = deque()
+
+    def append(
+        self, partition: TopicPartition, batches: Iterable[tuple[memoryview, int]], now: float
+    ) -> None:
+        """Queue record batches, each with its number of records, behind the partition's earlier ones."""
+        state = self._partitions.get(partition)
+        if state is None:
+            state = self._partitions[partition] = _Partition(deque())
+        for data, records in batches:
+            batch = Batch(partition, data, records, state.appended, now)
+            state.appended += 1
+            state.waiting.append(batch)
+            self._by_age.append(batch)
+            self.waiting_bytes += len(data)
+            self.unacknowledged_bytes += len(data)
+        if state.waiting:
+            self._queue(state.leader).setdefault(partition, state)
+
+    def leaderless(self, now: float) -> list[TopicPartition]:
+        """Partitions with batches to send whose leader should be looked up now."""
+        return [partition for partition, state in self._leaderless.items() if now >= state.not_before]
+
+    def set_leaders(self, leaders: Mapping[TopicPartition, int]) -> None:
+        """Note the leaders of partitions."""
+        for partition, leader in leaders.items():
+            state = self._partitions.get(partition)
+            if state is not None and state.leader != leader:
+                self._move(partition, state, leader)
+
+    def no_leader(self, partitions: Iterable[TopicPartition], reason: str, now: float) -> None:
+        """Note that a look-up did not find these leaders: the next look-up has to wait."""
+        for partition in partitions:
+            state = self._partitions[partition]
+            self._move(partition, state, None)
+            state.not_before = now + self._backoff(state.look_ups)
+            state.look_ups += 1
+            if state.waiting:
+                state.waiting[0].last_error = reason
+
+    def _backoff(self, earlier: int) -> float:
+        """The pause before another attempt, after ``earlier`` attempts (KIP-580)."""
+        return min(self._limits.retry_backoff * 2.0 ** min(earlier, 30), self._limits.retry_backoff_max)
+
+    def next_request(self, now: float) -> Request | None:
+        """A request to send now, if there is one; call again until there is none."""
+        for node, ready in self._ready.items():
+            if ready and self._has_room(node) and now >= self._held_until.get(node, 0.0):
+                batches = self._take(node, ready, now)
+                if batches:
+                    request = Request(node, batches)
+                    self._in_flight[node].append(request)
+                    return request
+        return None
+
+    def _take(self, node: int, ready: dict[TopicPartition, _Partition], now: float) -> list[Batch]:
+        batches: list[Batch] = []
+        size = 0
+        for partition in list(ready):
+            state = ready[partition]
+            if now < state.not_before or not state.may_follow(node):
+                continue
+            next_size = size + len(state.waiting[0].data)
+            if batches and next_size > self._limits.max_request_size:
+                break
+            size = next_size
+            batch = state.waiting.popleft()
+            batch.attempts += 1
+            batch.last_error = "no response came"
+            batches.append(batch)
+            state.in_flight += 1
+            state.in_flight_node = node
+            del ready[partition]
+            if state.waiting:
+                ready[partition] = state
+        self.waiting_bytes -= size
+        return batches
+
+    def throttled(self, node: int, until: float) -> None:
+        """Note that the broker wants no requests before then (KIP-219)."""
+        self._held_until[node] = until
+        for state in self._ready[node].values():
+            state.waiting[0].last_error = "a quota of the cluster throttles this client"
+
+    def in_flight(self, node: int | None = None) -> int:
+        """How many requests wait for a response, from one broker or from all."""
+        if node is not None:
+            return len(self._in_flight[node])
+        return sum(map(len, self._in_flight.values()))
+
+    def nodes_in_flight(self) -> list[int]:
+        """The brokers that owe a response."""
+        return [node for node, requests in self._in_flight.items() if requests]
+
+    def answered(self, node: int, answers: Mapping[TopicPartition, Answer], now: float) -> None:
+        """Note the broker's response to the oldest of its requests in flight.
+
+        :raises KafkaLogError: if a batch cannot be written.
+        """
+        for batch in self._in_flight[node].popleft().batches:
+            answer = answers.get(batch.partition)
+            if answer is None:
+                raise BrokerError(
+                    f"A response of broker {node} lacks a partition of its request",
+                    topic_partition=batch.partition,
+                )
+            self._handle_answer(batch, answer, now)
+
+    def delivered(self, node: int) -> None:
+        """Note that the oldest request to the broker was sent, and gets no response (acks=0)."""
+        for batch in self._in_flight[node].popleft().batches:
+            self._handle_answer(batch, Answer(0), 0.0)
+
+    def lost(self, node: int, reason: str, now: float, *, unsent: Request | None = None) -> None:
+        """Note that the connection broke: what is in flight may or may not have been written.
+
+        :param unsent: the request that could not be sent for lack of a connection.
+        :raises KafkaLogError: if a batch has no retry left.
+        """
+        for request in self._in_flight.pop(node, ()):
+            for batch in request.batches:
+                if request is unsent:
+                    batch.attempts -= 1
+                    self._put_back(batch)
+                else:
+                    self._retry(batch, reason, now, refresh=True)
+        if unsent is not None:  # the broker's other partitions cannot be sent either
+            self.no_leader(list(self._ready[node]), reason, now)
+
+    def _handle_answer(self, batch: Batch, answer: Answer, now: float) -> None:
+        state = self._partitions[batch.partition]
+        reaction = reaction_to(answer.error_code)
+        if reaction is Reaction.DONE:
+            state.in_flight -= 1
+            state.acknowledges = True
+            state.look_ups = 0
+            state.records += batch.records
+            state.batches += 1
+            if answer.base_offset >= 0:
+                state.last_offset = answer.base_offset + batch.records - 1
+                if state.first_offset < 0:
+                    state.first_offset = answer.base_offset
+            batch.done = True
+            self.unacknowledged_bytes -= len(batch.data)
+            batch.data = memoryview(b"")
+        elif reaction is Reaction.FAIL or (
+            reaction is Reaction.RETRY_BEHIND and not self._waits_for_earlier(batch, state)
+        ):
+            raise _refused(batch, answer)
+        else:
+            self._retry(batch, answer.reason, now, refresh=reaction is Reaction.REFRESH)
+
+    @staticmethod
+    def _waits_for_earlier(batch: Batch, state: _Partition) -> bool:
+        """Whether an earlier batch has yet to be written; answers come in order, so it is already waiting."""
+        return bool(state.waiting) and state.waiting[0].number < batch.number
+
+    def _retry(self, batch: Batch, reason: str, now: float, *, refresh: bool) -> None:
+        batch.last_error = reason
+        if batch.attempts > self._limits.retries:
+            raise BrokerError(
+                f"A record batch was not written in {batch.attempts} attempts: {reason}",
+                topic_partition=batch.partition,
+                hint="Raise kafka.retries, or omit it: kafka.delivery.timeout.ms also limits the attempts.",
+            )
+        state = self._put_back(batch)
+        state.not_before = now + self._backoff(batch.attempts - 1)
+        self._move(batch.partition, state, None if refresh else state.leader)
+
+    def _put_back(self, batch: Batch) -> _Partition:
+        """Queue a batch again, in its place."""
+        state = self._partitions[batch.partition]
+        state.in_flight -= 1
+        state.acknowledges = False
+        place = next(
+            (i for i, other in enumerate(state.waiting) if other.number > batch.number), len(state.waiting)
+        )
+        state.waiting.insert(place, batch)
+        self.waiting_bytes += len(batch.data)
+        self._move(batch.partition, state, state.leader)
+        return state
+
+    def _move(self, partition: TopicPartition, state: _Partition, leader: int | None) -> None:
+        """Note the partition's leader, and move it, if it has anything to send, to that leader's queue."""
+        self._queue(state.leader).pop(partition, None)
+        state.leader = leader
+        if state.waiting:
+            self._queue(leader)[partition] = state
+
+    def _queue(self, leader: int | None) -> dict[TopicPartition, _Partition]:
+        return self._leaderless if leader is None else self._ready[leader]
+
+    def check_expired(self, now: float) -> None:
+        """Fail if any batch has waited longer than the delivery timeout.
+
+        :raises KafkaLogError: with the partition of the oldest such batch.
+        """
+        oldest = self._oldest()
+        if oldest is not None and now >= oldest.created + self._limits.delivery_timeout:
+            raise BrokerError(
+                f"A record batch was not acknowledged within delivery.timeout.ms ="
+                f" {round(self._limits.delivery_timeout * 1000)}, in {oldest.attempts} attempts."
+                f" Last error: {oldest.last_error}",
+                topic_partition=oldest.partition,
+                hint="Check that the partition's leader is up and reachable, or raise"
+                " kafka.delivery.timeout.ms, or lower kafka.buffer.memory if the cluster is slow."
+                " Records acknowledged before stay written.",
+            )
+
+    def time_left(self, now: float) -> float:
+        """Seconds until the delivery timeout of the oldest batch."""
+        oldest = self._oldest()
+        return self._limits.delivery_timeout - (0.0 if oldest is None else max(now - oldest.created, 0.0))
+
+    def wake_at(self) -> float | None:
+        """When there may be something to do without a response from a broker; None if nothing waits.
+
+        It may lie in the past: a pause may end while something else is sent.
+        """
+        oldest = self._oldest()
+        if oldest is None:
+            return None
+        times = [oldest.created + self._limits.delivery_timeout]
+        times += [state.not_before for state in self._leaderless.values()]
+        for node, ready in self._ready.items():
+            if self._has_room(node):
+                held_until = self._held_until.get(node, 0.0)
+                times += [max(s.not_before, held_until) for s in ready.values() if s.may_follow(node)]
+        return min(times)
+
+    def _has_room(self, node: int) -> bool:
+        return len(self._in_flight[node]) < self._limits.max_in_flight
+
+    def _oldest(self) -> Batch | None:
+        while self._by_age and self._by_age[0].done:
+            self._by_age.popleft()
+        return self._by_age[0] if self._by_age else None
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether everything appended is acknowledged."""
+        return self._oldest() is None
+
+    def results(self) -> dict[TopicPartition, PartitionResult]:
+        """What was written so far, by partition."""
+        return {
+            partition: PartitionResult(state.records, state.batches, state.first_offset, state.last_offset)
+            for partition, state in self._partitions.items()
+        }
+
+
+def _refused(batch: Batch, answer: Answer) -> KafkaLogError:
+    code = answer.error_code
+    kind: type[KafkaLogError] = BrokerError
+    if code in TOO_LARGE:
+        kind = RecordTooLargeError
+    elif code in DENIED:
+        kind = AuthorizationError
+    return kind(
+        f"A broker refused a record batch of {batch.records} records, {len(batch.data)} bytes:"
+        f" {answer.reason}",
+        topic_partition=batch.partition,
+        hint=hint_for(code, batch.records),
+    )

@@ -1,0 +1,1 @@
+"""One connection: frames, strict reading of responses, login, deadlines and error codes."""

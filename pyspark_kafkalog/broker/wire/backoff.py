@@ -1,0 +1,72 @@
+"""Pauses between attempts."""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+
+from pyspark_kafkalog.broker.wire.deadline import Deadline
+from pyspark_kafkalog.broker.wire.sockets import (
+    BrokenHandshakeError,
+    ClosedPortError,
+    NeverReachedError,
+    UnknownHostError,
+)
+from pyspark_kafkalog.options.brokers import ConnectionOptions
+
+_log = logging.getLogger("pyspark_kafkalog")
+
+_QUIET_SECONDS = 2.0
+"""How long attempts may fail before a warning is logged: an ordinary leader election takes less."""
+
+
+class Backoff:
+    """Pauses until a deadline that double up to a maximum, with a jitter of a fifth (KIP-580).
+
+    They follow retry.backoff.ms or, if ``reconnecting``, reconnect.backoff.ms.
+    """
+
+    def __init__(self, options: ConnectionOptions, deadline: Deadline, *, reconnecting: bool = False) -> None:
+        first, maximum = options.retry_backoff_ms, options.retry_backoff_max_ms
+        if reconnecting:
+            first, maximum = options.reconnect_backoff_ms, options.reconnect_backoff_max_ms
+        self._next = first / 1000
+        self._maximum = maximum / 1000
+        self._started = time.monotonic()
+        self.deadline = deadline
+        """When attempts must end."""
+        self._connection_setup = options.socket_connection_setup_timeout_ms / 1000
+        self._has_warned = False
+        self._before_last: Exception | None = None
+
+    def pause(self, error: Exception, *, first_contact: bool = False) -> None:
+        """Wait before another attempt, or raise ``error`` if no time for one is left.
+
+        An attempt that had less time than the pause before it may have failed for that reason alone:
+        then the error of the attempt before it is raised.
+
+        :param error: why the last attempt failed.
+        :param first_contact: whether no broker has answered so far: what looks like a wrong option
+            is then tried for at most socket.connection.setup.timeout.ms, and a port on which nobody
+            listens for at most half as long.
+        """
+        deadline = self.deadline
+        if isinstance(error, NeverReachedError) or (first_contact and isinstance(error, UnknownHostError)):
+            deadline = Deadline(self._started)
+        elif first_contact and isinstance(error, ClosedPortError):
+            deadline = Deadline(self._started + self._connection_setup / 2).bounded_by(deadline)
+        elif first_contact and isinstance(error, BrokenHandshakeError):
+            deadline = Deadline(self._started + self._connection_setup).bounded_by(deadline)
+        pause = self._next * random.uniform(0.8, 1.2)
+        now = time.monotonic()
+        if now + pause > deadline.at:
+            raise self._before_last or error
+        if now - self._started > _QUIET_SECONDS and not self._has_warned:
+            self._has_warned = True
+            _log.warning("Retrying for up to %d s: %s", deadline.at - now, error)
+        else:
+            _log.debug("Retrying in %d ms: %s", pause * 1000, error)
+        time.sleep(pause)
+        self._before_last = error if self.deadline.left < pause else None
+        self._next = min(self._next * 2, self._maximum)

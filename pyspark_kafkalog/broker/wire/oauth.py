@@ -1,0 +1,231 @@
+"""OAuth tokens: fixed, unsecured, from a callable or an endpoint (Kafka's OAuthBearerLoginModule).
+
+The endpoint receives a client credentials grant (RFC 6749, 4.4), like that of
+Kafka's HttpAccessTokenRetriever. The client's secret goes only to that origin. An
+endpoint's tokens are kept for most of their lifetime; the other sources are used
+anew for each login.
+
+Errors name options and never quote their values: a value may be a secret given to
+the wrong option.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import importlib
+import json
+import os
+import ssl
+import stat
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from typing import Any
+
+from kafka.net.sasl.oauth import AbstractTokenProvider
+
+from pyspark_kafkalog.errors import AuthenticationError
+from pyspark_kafkalog.options.security.oauth import ENDPOINT, HANDLER, OAuthOptions, is_token
+
+_ATTEMPTS = 5
+_USE_FOR = 0.8
+"""The share of its lifetime during which a token is used (Kafka's sasl.login.refresh.window.factor)."""
+_LONGEST_LIFETIME = 86_400
+"""Seconds after which an endpoint is asked again, whatever lifetime it gave."""
+_LARGEST_ANSWER = 1 << 20
+"""Bytes of an answer or of a token file."""
+
+_fetched: dict[OAuthOptions, tuple[str, float]] = {}
+"""The token of each endpoint, and the time until which it is used."""
+
+
+class Tokens(AbstractTokenProvider):  # type: ignore[misc]
+    """The source of tokens for kafka-python's mechanism."""
+
+    def __init__(self, options: OAuthOptions) -> None:
+        self._options = options
+
+    def token(self) -> str:
+        """A token that is valid now.
+
+        :raises AuthenticationError: if there is none; the error contains no part of a secret.
+        """
+        options = self._options
+        if options.token is not None:
+            return options.token
+        if options.provider is not None:
+            return _from_callable(options.provider)
+        if options.unsecured_claims:
+            return _unsecured(options)
+        token, until = _fetched.get(options, ("", 0.0))
+        if time.time() >= until:
+            token, until = _from_endpoint(options)
+            _fetched[options] = token, until
+        return token
+
+    def extensions(self) -> dict[str, str]:
+        """SASL extensions to send with the token (KIP-342)."""
+        return dict(self._options.extensions)
+
+
+def _from_callable(path: str) -> str:
+    provider = _imported(path)
+    try:
+        result = provider()
+    except Exception as e:  # from the user's code
+        raise AuthenticationError(f"{HANDLER} failed: {type(e).__name__}: {e}") from e
+    token = result[0] if isinstance(result, tuple) and result else result
+    if not isinstance(token, str) or not is_token(token):
+        raise AuthenticationError(
+            f"{HANDLER} returned a {type(result).__name__} that is not a token",
+            hint="Expected a str of visible ASCII characters, or a tuple that begins with one.",
+        )
+    return token
+
+
+def _imported(path: str) -> Any:
+    name, _, attribute = path.partition(":")
+    try:
+        module = importlib.import_module(name)
+    except ModuleNotFoundError as e:
+        if e.name is not None and not f"{name}.".startswith(f"{e.name}."):
+            raise AuthenticationError(f"{HANDLER} cannot be imported: {e}") from e
+        reason = "there is no such module"
+    except Exception as e:  # from the user's code
+        raise AuthenticationError(f"{HANDLER} cannot be imported: {type(e).__name__}: {e}") from e
+    else:
+        if callable(provider := getattr(module, attribute, None)):
+            return provider
+        reason = "its module has no such callable"
+    raise AuthenticationError(
+        f"{HANDLER} cannot be imported: {reason}",
+        hint="Give package.module:callable, importable by Spark's Python workers.",
+    )
+
+
+def _unsecured(options: OAuthOptions) -> str:
+    now = int(time.time())
+    claims: dict[str, Any] = {"iat": now, "exp": now + options.unsecured_lifetime_seconds}
+    claims.update(
+        (name, list(value) if isinstance(value, tuple) else value) for name, value in options.unsecured_claims
+    )
+    return f"{_base64(json.dumps({'alg': 'none'}))}.{_base64(json.dumps(claims))}."
+
+
+def _base64(text: str) -> str:
+    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+class _NoTokenError(Exception):
+    """An answer without a token, and why; asking again would not help."""
+
+
+def _from_endpoint(options: OAuthOptions) -> tuple[str, float]:
+    """A token, and the time until which to use it; a file's token may change at any time."""
+    assert options.endpoint is not None
+    url = urllib.parse.urlsplit(options.endpoint)
+    pause = options.retry_backoff_ms / 1000
+    for attempt in range(_ATTEMPTS):
+        try:
+            if url.scheme == "file":
+                return _from_file(urllib.request.url2pathname(url.path)), 0.0
+            with _opener().open(_request(options), timeout=_timeout(options)) as response:
+                return _read(response.read(_LARGEST_ANSWER))
+        except urllib.error.HTTPError as e:
+            e.close()
+            reason = f"HTTP status {e.code}"
+            if e.code in range(300, 400):
+                reason += ", a redirect, but the client's secret goes to the named origin only"
+            if e.code < 500:
+                break
+        except http.client.HTTPException:
+            reason = "the answer is not HTTP"
+        except OSError as e:
+            reason = _reason(e)
+        except _NoTokenError as e:
+            reason = str(e)
+            break
+        if attempt < _ATTEMPTS - 1:
+            time.sleep(pause)
+            pause = min(pause * 2, options.retry_backoff_max_ms / 1000)
+    raise AuthenticationError(
+        f"{ENDPOINT} gave no token: {reason}",
+        hint="Check the endpoint, and the client's id, secret and scope.",
+    )
+
+
+def _reason(error: OSError) -> str:
+    """The reason without the host or file that some error texts contain."""
+    reason = getattr(error, "reason", error)
+    if isinstance(reason, ssl.SSLCertVerificationError):
+        wrong_name = reason.verify_message.startswith(("Hostname mismatch", "IP address mismatch"))
+        return "its certificate names another host" if wrong_name else reason.verify_message
+    return getattr(reason, "strerror", None) or type(reason).__name__
+
+
+def _opener() -> urllib.request.OpenerDirector:
+    """An opener that talks to the named origin only: no redirects, and a proxy may only tunnel TLS."""
+    tunnels = {scheme: proxy for scheme, proxy in urllib.request.getproxies().items() if scheme == "https"}
+    opener = urllib.request.OpenerDirector()
+    for handler in (
+        urllib.request.ProxyHandler(tunnels),
+        urllib.request.HTTPHandler(),
+        urllib.request.HTTPSHandler(),
+        urllib.request.HTTPDefaultErrorHandler(),
+        urllib.request.HTTPErrorProcessor(),
+    ):
+        opener.add_handler(handler)
+    return opener
+
+
+def _from_file(path: str) -> str:
+    # Opening a pipe would wait for its writer.
+    without_waiting = getattr(os, "O_NONBLOCK", 0)
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | without_waiting)) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise _NoTokenError("expected a regular file")
+        content = file.read(_LARGEST_ANSWER + 1)
+    if len(content) > _LARGEST_ANSWER:
+        raise _NoTokenError(f"the file has more than {_LARGEST_ANSWER} bytes")
+    token = content.decode("latin-1").strip()
+    if not is_token(token):
+        raise _NoTokenError("expected a file with nothing but a token")
+    return token
+
+
+def _timeout(options: OAuthOptions) -> float:
+    return max(options.connect_timeout_ms, options.read_timeout_ms) / 1000
+
+
+def _request(options: OAuthOptions) -> urllib.request.Request:
+    assert options.endpoint is not None
+    parts = [options.client_id or "", options.client_secret or ""]
+    if options.urlencode_header:
+        parts = [urllib.parse.quote_plus(part) for part in parts]
+    form = {"grant_type": "client_credentials"}
+    if options.scope:
+        form["scope"] = options.scope
+    return urllib.request.Request(
+        options.endpoint,
+        urllib.parse.urlencode(form).encode(),
+        {
+            "Authorization": "Basic " + base64.b64encode(":".join(parts).encode()).decode(),
+            "Content-Type": "application/x-www-form-urlencoded",
+            "Accept": "application/json",
+        },
+    )
+
+
+def _read(content: bytes) -> tuple[str, float]:
+    try:
+        answer = json.loads(content.decode())
+    except (ValueError, RecursionError):
+        raise _NoTokenError("expected an answer in JSON") from None
+    token = answer.get("access_token") if isinstance(answer, dict) else None
+    if not isinstance(token, str) or not is_token(token):
+        raise _NoTokenError("the answer has no access_token")
+    lifetime = answer.get("expires_in")
+    is_number = isinstance(lifetime, int | float) and not isinstance(lifetime, bool) and lifetime > 0
+    return token, time.time() + _USE_FOR * (min(lifetime, _LONGEST_LIFETIME) if is_number else 0)

@@ -1,0 +1,119 @@
+"""SASL on a new connection, or on one whose session ends soon (KIP-152, KIP-368).
+
+The mechanisms are kafka-python's; GSSAPI also needs the package ``gssapi``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from kafka.net.sasl import get_sasl_mechanism
+from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
+
+from pyspark_kafkalog.broker.wire.error_codes import name_of
+from pyspark_kafkalog.broker.wire.sockets import Address
+from pyspark_kafkalog.broker.wire.tls import sasl_configs, without_values
+from pyspark_kafkalog.errors import AuthenticationError, KafkaLogError
+from pyspark_kafkalog.options.security.protocol import SecurityOptions
+
+_UNSUPPORTED_MECHANISM = 33
+_ILLEGAL_STATE = 34
+_HINTS = {
+    "GSSAPI": "Check the Kerberos ticket of this process, and kafka.sasl.kerberos.service.name.",
+    "OAUTHBEARER": "Check the token in kafka.sasl.jaas.config, or the endpoint and client it comes from.",
+}
+_MOST_ROUNDS = 16
+"""More than any mechanism needs."""
+_ITERATIONS = range(4096, 1_000_001)
+"""What SCRAM may ask for: from the minimum of Kafka's ScramMechanism to about a second's work."""
+_DETAIL = 200
+"""How many characters an error quotes from a broker."""
+_NAME_AND_PASSWORD = (
+    "Check username and password in kafka.sasl.jaas.config, and that they belong to this mechanism."
+)
+
+
+def authenticate(call: Callable[[Any, int], Any], address: Address, security: SecurityOptions) -> int:
+    """Authenticate, if the security protocol uses SASL.
+
+    :param call: sends a request in at most the given version, and returns the response.
+    :returns: milliseconds until the broker ends the session, 0 if it does not.
+    :raises AuthenticationError: if the broker or the mechanism rejects the other side.
+    """
+    name = security.mechanism
+    if not security.protocol.startswith("SASL_") or name is None:
+        return 0
+    broker = str(address)
+    answer = call(SaslHandshakeRequest(mechanism=name), 1)
+    if answer.error_code == _UNSUPPORTED_MECHANISM:
+        raise AuthenticationError(
+            f"Expected SASL {name}, the broker offers {', '.join(answer.mechanisms)[:_DETAIL] or 'none'}",
+            broker=broker,
+            hint="Check kafka.sasl.mechanism.",
+        )
+    if answer.error_code == _ILLEGAL_STATE:
+        raise AuthenticationError(
+            "The listener does not use SASL",
+            broker=broker,
+            hint="Set kafka.security.protocol to PLAINTEXT or SSL, or check the port.",
+        )
+    hint = _HINTS.get(name, _NAME_AND_PASSWORD)
+    if answer.error_code:
+        raise AuthenticationError(
+            f"SASL {name} failed: {name_of(answer.error_code)}", broker=broker, hint=hint
+        )
+
+    def make() -> Any:
+        return get_sasl_mechanism(name)(host=address.host, **sasl_configs(security))
+
+    step = partial(_step, security=security, broker=broker, hint=hint)
+    mechanism = step(make)
+    for number in range(_MOST_ROUNDS):
+        if mechanism.is_done():
+            break
+        answer = call(SaslAuthenticateRequest(auth_bytes=step(mechanism.auth_bytes)), 2)
+        if answer.error_code:
+            detail = without_values(answer.error_message or name_of(answer.error_code), security)[:_DETAIL]
+            raise AuthenticationError(f"SASL {name} failed: {detail}", broker=broker, hint=hint)
+        if name.startswith("SCRAM"):
+            step(partial(_check_scram, answer.auth_bytes, number))
+        step(partial(mechanism.receive, answer.auth_bytes))
+    if not mechanism.is_done():
+        raise AuthenticationError(f"SASL {name} did not end after {_MOST_ROUNDS} rounds", broker=broker)
+    if not mechanism.is_authenticated():
+        raise AuthenticationError(f"SASL {name} failed", broker=broker, hint=hint)
+    return max(int(answer.session_lifetime_ms), 0)
+
+
+def _check_scram(message: bytes, number: int) -> None:
+    """Refuse a server's message that kafka-python's mechanism would trust or misread (RFC 5802, 5.1).
+
+    :param number: the message's number, from 0.
+    :raises ValueError: with the reason.
+    """
+    attributes = dict(part.partition("=")[::2] for part in message.decode().split(","))
+    if "e" in attributes:
+        raise ValueError(f"the broker says {attributes['e'][:_DETAIL]!r}")
+    expected = ("v",) if number else ("r", "s", "i")
+    if missing := [f"{name}=" for name in expected if name not in attributes]:
+        raise ValueError(f"the broker's message {number + 1} lacks {', '.join(missing)}")
+    if number:
+        return
+    iterations = attributes["i"]
+    if not (iterations.isdecimal() and len(iterations) < 10 and int(iterations) in _ITERATIONS):
+        raise ValueError(
+            f"expected {_ITERATIONS[0]} to {_ITERATIONS[-1]} iterations, the broker asks for"
+            f" {iterations[:_DETAIL]}: fewer would let it guess the password"
+        )
+
+
+def _step(step: Callable[[], Any], *, security: SecurityOptions, broker: str, hint: str) -> Any:
+    try:
+        return step()
+    except KafkaLogError:
+        raise
+    except Exception as e:  # mechanisms raise all kinds, gssapi's included
+        detail = without_values(str(e), security)
+    raise AuthenticationError(f"SASL {security.mechanism} failed: {detail}", broker=broker, hint=hint)

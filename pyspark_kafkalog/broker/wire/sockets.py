@@ -1,0 +1,162 @@
+"""TCP and TLS sockets to a broker, and what their failures mean."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+from typing import Any, NamedTuple
+
+from pyspark_kafkalog.broker.wire.deadline import SHORTEST_WAIT, Deadline
+from pyspark_kafkalog.errors import AuthenticationError, BrokerConnectionError, BrokerError
+from pyspark_kafkalog.options.brokers import ConnectionOptions
+
+NO_TLS_THERE = (
+    "The listener does not seem to speak TLS: check the port, or set kafka.security.protocol to PLAINTEXT"
+    " or SASL_PLAINTEXT."
+)
+_TOO_OLD = (
+    "This machine's OpenSSL offers none of kafka.ssl.enabled.protocols: name TLSv1.2 or TLSv1.3, as"
+    " TLSv1 and TLSv1.1 need a lower security level of OpenSSL."
+)
+
+
+class UnknownHostError(BrokerConnectionError):
+    """A host name that cannot be resolved."""
+
+
+class ClosedPortError(BrokerConnectionError):
+    """A port on which nobody listens."""
+
+
+class NeverReachedError(BrokerConnectionError):
+    """No broker has ever answered, and each bootstrap server had its chance: waiting longer is useless."""
+
+
+class BrokenHandshakeError(BrokerConnectionError):
+    """A connection that broke before the first responses, as when client and listener differ in protocol."""
+
+
+class Address(NamedTuple):
+    """Where a broker listens."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @classmethod
+    def parse(cls, text: str) -> Address:
+        """From ``host:port``, with an IPv6 address in brackets."""
+        host, _, port = text.rpartition(":")
+        return cls(host.removeprefix("[").removesuffix("]"), int(port))
+
+
+def open_socket(
+    address: Address, options: ConnectionOptions, tls: ssl.SSLContext | None, deadline: Deadline
+) -> socket.socket:
+    """A connected socket, with TLS if a context is given.
+
+    Every address of the host name is tried (client.dns.lookup=use_all_dns_ips). Each of several
+    gets its share of the time left.
+
+    :raises BrokerConnectionError: if the broker cannot be reached now.
+    :raises AuthenticationError: if a certificate is not accepted.
+    """
+    try:
+        found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+    except (OSError, ValueError, OverflowError) as e:  # impossible names and ports raise others
+        raise UnknownHostError(
+            f"The host name cannot be resolved: {e}",
+            broker=str(address),
+            hint="Check kafka.bootstrap.servers, and the broker's advertised.listeners.",
+        ) from e
+    errors: list[Exception] = []
+    for number, (family, kind, protocol, _, where) in enumerate(found):
+        share = deadline.left / (len(found) - number)
+        try:
+            sock = _connected(
+                socket.socket(family, kind, protocol), where, options, max(share, SHORTEST_WAIT)
+            )
+        except (OSError, OverflowError) as e:
+            errors.append(e)
+            continue
+        sock.settimeout(max(deadline.left, SHORTEST_WAIT))
+        return sock if tls is None else _with_tls(sock, address, tls)
+    refused = all(isinstance(error, ConnectionRefusedError) for error in errors)
+    raise (ClosedPortError if refused else BrokerConnectionError)(
+        f"Cannot connect to the broker: {errors[-1]}",
+        broker=str(address),
+        hint="Check that it runs, and that its advertised host and port can be reached from here.",
+    ) from errors[-1]
+
+
+def _connected(
+    sock: socket.socket, where: tuple[Any, ...], options: ConnectionOptions, timeout: float
+) -> socket.socket:
+    try:
+        _set_options(sock, options)
+        sock.settimeout(timeout)
+        sock.connect(where)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def _set_options(sock: socket.socket, options: ConnectionOptions) -> None:
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, size in (
+        (socket.SO_RCVBUF, options.receive_buffer_bytes),
+        (socket.SO_SNDBUF, options.send_buffer_bytes),
+    ):
+        if size is not None and size >= 0:
+            sock.setsockopt(socket.SOL_SOCKET, option, size)
+
+
+def _with_tls(sock: socket.socket, address: Address, tls: ssl.SSLContext) -> socket.socket:
+    try:
+        return tls.wrap_socket(sock, server_hostname=address.host.rstrip("."))
+    except ssl.SSLCertVerificationError as e:
+        sock.close()
+        raise AuthenticationError(
+            f"The broker's certificate is not accepted: {e.verify_message}",
+            broker=str(address),
+            hint="Check that kafka.ssl.truststore.certificates (or .location) holds the authority that"
+            " signed it, and that it names the host;"
+            " kafka.ssl.endpoint.identification.algorithm='' skips the host name check.",
+        ) from e
+    except ssl.SSLError as e:
+        sock.close()
+        if e.reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST"):
+            raise BrokerError(f"TLS failed: {e.reason}", broker=str(address), hint=NO_TLS_THERE) from e
+        if e.reason in ("NO_CIPHERS_AVAILABLE", "NO_PROTOCOLS_AVAILABLE"):
+            raise BrokerError(f"TLS failed: {e.reason}", broker=str(address), hint=_TOO_OLD) from e
+        if e.reason is not None and "ALERT" in e.reason:
+            raise refused_by_tls(address, e) from e
+        raise BrokenHandshakeError(f"TLS failed: {e}", broker=str(address), hint=NO_TLS_THERE) from e
+    except OSError as e:
+        sock.close()
+        raise BrokenHandshakeError(f"TLS failed: {e}", broker=str(address), hint=NO_TLS_THERE) from e
+
+
+def refused_by_tls(address: Address, error: ssl.SSLError) -> AuthenticationError:
+    """The error for an alert that the broker sent."""
+    return AuthenticationError(
+        f"The broker refused the TLS connection: {error.reason}",
+        broker=str(address),
+        hint="Check kafka.ssl.keystore.* (the broker may require a client certificate) and"
+        " kafka.ssl.enabled.protocols.",
+    )
+
+
+def has_pending(sock: socket.socket) -> bool:
+    """Whether a TLS socket holds bytes that are already decrypted, which select does not see."""
+    return isinstance(sock, ssl.SSLSocket) and sock.pending() > 0
+
+
+def close(sock: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        sock.close()

@@ -1,0 +1,472 @@
+"""Folders and files of a log directory, on any file system that pyarrow or fsspec opens.
+
+A :class:`Folder` lists and opens only regular files in it, and no symbolic link that
+leads out of the place that the user named. Log files are read by ranges, never whole
+and never mapped into memory.
+
+A listing takes a while on every file system. If a file is renamed meanwhile, the
+listing may miss it although it was there all the time: see :func:`settled`.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import re
+import stat
+import time
+import uuid
+from collections.abc import Callable, Collection, Iterable, Iterator, Set
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Any, NamedTuple, TypeVar
+
+import pyarrow as pa
+from pyarrow import fs
+
+from pyspark_kafkalog.errors import LogDirectoryError
+
+_SCHEME = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+)(?P<rest>:.*)\Z", re.DOTALL)
+_ARROW_SCHEMES = frozenset({"file", "s3", "gs", "gcs", "hdfs", "viewfs", "abfs", "abfss"})
+_ALIASES = {"s3a": "s3", "s3n": "s3"}
+"""Hadoop's names for file systems of pyarrow."""
+_STORES = frozenset({"s3", "gcs", "abfs"})
+"""Object stores: a file appears whole when its stream is closed."""
+NEW_SUFFIX = ".new"
+"""Ends the name of a whole file that is about to replace the one it is named after."""
+_SECRETS = re.compile(r"(?<=://)[^/@]*@|[?].*", re.DOTALL)
+"""The parts of a URI that may hold credentials."""
+_MAX_TEXT_FILE = 64 << 20
+_FIRST_READ = 64 << 10
+_ATTEMPTS = 60
+"""How often to look again at files that keep changing, over 4 seconds in all."""
+_OPEN_FLAGS = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+_NO_FIFO = getattr(os, "O_NONBLOCK", 0)
+"""Opening a FIFO would wait for a writer."""
+_NO_LINK = getattr(os, "O_NOFOLLOW", 0)
+_HINTS = {
+    errno.EIO: "The disk cannot read it: see the system's log, and restore it from a replica or a backup.",
+    errno.EACCES: "Let the user that runs Spark's driver and workers read it.",
+    errno.EPERM: "Let the user that runs Spark's driver and workers read it.",
+    errno.EMFILE: "Raise the limit of open files (ulimit -n) of Spark's processes.",
+    errno.ENFILE: "Raise the system's limit of open files.",
+    errno.ENOMEM: "Give the process more memory, or let fewer tasks run at once.",
+    errno.ENOTCONN: "Mount the file system again.",
+    errno.ETIMEDOUT: "Check whether the file system is reachable, then run the query again.",
+}
+_Seen = TypeVar("_Seen")
+
+
+class Entry(NamedTuple):
+    """A name in a listing."""
+
+    type: fs.FileType
+    size: int = 0
+    """Bytes of a file."""
+    mtime_ns: int = 0
+
+
+_NOT_FOUND = Entry(fs.FileType.NotFound)
+
+
+class InputFile:
+    """A file opened for reads by range. Use it as a context manager."""
+
+    def __init__(
+        self, stream: pa.NativeFile | io.FileIO, name: str, size: int, mtime_ns: int | None = None
+    ) -> None:
+        self._stream = stream
+        self.name = name
+        """Path or URI, for error messages."""
+        self.size = size
+        """Bytes of the file when it was opened."""
+        self.mtime_ns = mtime_ns
+        """Time of its last change when it was opened; None if the file system has none."""
+
+    def read(self, position: int, size: int) -> pa.Buffer:
+        """The bytes from ``position``: ``size`` of them, fewer at the end of the file.
+
+        :raises FileNotFoundError: if a file server has deleted the file.
+        """
+        with _named(self.name):
+            self._stream.seek(position)
+            if isinstance(self._stream, io.FileIO):
+                return _read(self._stream, size)
+            return self._stream.read_buffer(size)
+
+    def __enter__(self) -> InputFile:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stream.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """A folder of a file system. If it is missing, using it raises FileNotFoundError."""
+
+    filesystem: fs.FileSystem
+    path: str
+    """Path in ``filesystem``, with no slash at its end unless it is the root of the file system."""
+    top: str
+    """Real path of the folder that no link may lead out of."""
+    prefix: str = ""
+    """Stands before paths in error messages, such as ``s3://``."""
+
+    @property
+    def name(self) -> str:
+        """The last part of the path."""
+        return self.path.rpartition("/")[2]
+
+    def child(self, name: str) -> Folder:
+        """The folder ``name`` in this one."""
+        return replace(self, path=self._join(name))
+
+    def parent(self) -> Folder:
+        """The folder that holds this one."""
+        path = self.path.rpartition("/")[0] or ("/" if self.path.startswith("/") else "")
+        return replace(self, path=path, top=os.path.realpath(path) if self._is_local else path)
+
+    def label(self, name: str = "") -> str:
+        """This folder, or the file ``name`` in it, for error messages."""
+        return self.prefix + (self._join(name) if name else self.path)
+
+    def list(
+        self,
+        wanted: Callable[[str], object] = bool,
+        key: Callable[[Collection[str]], Set[Any]] = frozenset,
+    ) -> dict[str, Entry]:
+        """The names in the folder, with the type, size and time of their targets, :func:`settled`.
+
+        The type is NotFound where the target had vanished after the listing.
+
+        :param wanted: says whether to include a name.
+        :param key: makes of the wanted names what must not be missing; by default all of them.
+        :raises FileNotFoundError: if the folder is gone.
+        :raises LogDirectoryError: if it keeps changing.
+        """
+        names = [name for name in self._names() if wanted(name)]
+        return settled(key(names), lambda: self._entries(wanted), key, self.label())
+
+    def look(self, name: str) -> Entry:
+        """The entry of ``name`` as in :meth:`list`; its type is NotFound if there is none."""
+        with _named(self.label(name)):
+            if self._is_local:
+                return _local_entry(self._join(name))
+            self._forget()
+            return _entry(self.filesystem.get_file_info(self._join(name)))
+
+    def exists(self) -> bool:
+        """Whether the folder is there."""
+        with _named(self.label()):
+            self._forget()
+            return bool(self.filesystem.get_file_info(self.path).type == fs.FileType.Directory)
+
+    def changed(self) -> tuple[int, ...] | None:
+        """A value that changes when a name in the folder comes or goes; None if the file system has none.
+
+        A second change within the clock's resolution, some milliseconds on local disks, may not change it.
+        """
+        if not self._is_local:
+            return None
+        with _named(self.label()):
+            now = os.stat(self.path)
+        return now.st_dev, now.st_ino, now.st_mtime_ns
+
+    def open(self, name: str) -> InputFile:
+        """Open the file ``name``.
+
+        :raises FileNotFoundError: if it is gone.
+        :raises LogDirectoryError: if it is not a regular file, or is a link that leads out of ``top``.
+        """
+        path, label = self._join(name), self.label(name)
+        with _named(label):
+            if not self._is_local:
+                stream = self.filesystem.open_input_file(path)
+                return InputFile(stream, label, stream.size())
+            try:
+                descriptor = os.open(path, _OPEN_FLAGS | _NO_FIFO | _NO_LINK)
+            except OSError as e:
+                if e.errno != errno.ELOOP:
+                    raise
+                self.check_inside(name)
+                descriptor = os.open(path, _OPEN_FLAGS | _NO_FIFO)
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                os.close(descriptor)
+                raise LogDirectoryError("Not a regular file", file=label)
+            return InputFile(io.FileIO(descriptor), label, status.st_size, status.st_mtime_ns)
+
+    def read(self, name: str, *, before: bytes | None = None) -> bytes | None:
+        """The bytes of the small file ``name``; None if there is none.
+
+        :param before: read only up to these bytes; the file may be large then.
+        """
+        try:
+            with self.open(name) as file:
+                size = file.size if before is None else _FIRST_READ
+                while size <= _MAX_TEXT_FILE:
+                    data: bytes = file.read(0, min(size, file.size)).to_pybytes()
+                    if before is not None and before in data:
+                        return data[: data.index(before)]
+                    if size >= file.size:
+                        return data
+                    size *= 4
+                raise LogDirectoryError(f"Expected a small text file, got {file.size} bytes", file=file.name)
+        except FileNotFoundError:
+            return None
+
+    def replace(self, name: str, data: bytes) -> None:
+        """Put a whole new file ``name`` in place of the old one, if any; the folder is made if it is missing.
+
+        HDFS and some file systems of fsspec rename to new names only. There the old file is deleted once
+        the new one is whole under a name of its own, where :meth:`read_replaced` finds it after a kill.
+        Nothing is flushed: what must outlast a loss of power goes through :mod:`.log.durable`.
+
+        :raises OSError: if it cannot be written.
+        """
+        self.filesystem.create_dir(self.path, recursive=True)
+        path, new = self._join(name), self._join(name + NEW_SUFFIX)
+        if self.filesystem.type_name in _STORES:
+            self._write(path, data)
+            return
+        temporary = self._join(f".{name}.{uuid.uuid4().hex}")
+        self._write(temporary, data)
+        try:
+            self.filesystem.move(temporary, path)
+        except OSError:
+            if not self._is_file(path):
+                raise
+            if self._is_file(new):  # left by a kill, and the file itself is good
+                self.filesystem.delete_file(new)
+            self.filesystem.move(temporary, new)
+            self.filesystem.delete_file(path)
+            self.filesystem.move(new, path)
+
+    def read_replaced(self, name: str) -> bytes | None:
+        """What :meth:`replace` put into the file ``name``; None if there is none.
+
+        :raises OSError: if it cannot be read.
+        """
+        for candidate in (name, name + NEW_SUFFIX, name):  # renamed between the first look and the second
+            with (
+                suppress(FileNotFoundError),
+                self.filesystem.open_input_file(self._join(candidate)) as file,
+            ):
+                data: bytes = file.read()
+                return data
+        return None
+
+    def _write(self, path: str, data: bytes) -> None:
+        with self.filesystem.open_output_stream(path) as stream:
+            stream.write(data)
+
+    def _is_file(self, path: str) -> bool:
+        self._forget()
+        return bool(self.filesystem.get_file_info(path).type == fs.FileType.File)
+
+    def check_inside(self, name: str) -> None:
+        """:class:`LogDirectoryError` if ``name`` is a link that leads out of ``top`` (local file systems)."""
+        path = self._join(name)
+        if not self._is_local or not os.path.islink(path):
+            return
+        target = os.path.realpath(path)
+        if os.path.commonpath([self.top, target]) != self.top:
+            raise LogDirectoryError(
+                "A symbolic link leads out of the log directory",
+                file=self.label(name),
+                hint="Give its target as a path of its own.",
+            )
+
+    @property
+    def _is_local(self) -> bool:
+        return isinstance(self.filesystem, fs.LocalFileSystem)
+
+    def _names(self) -> Iterable[str]:
+        """The names in the folder, in one listing."""
+        if not self._is_local:
+            return self._entries(bool)
+        with _named(self.label()):
+            return os.listdir(self.path)
+
+    def _entries(self, wanted: Callable[[str], object]) -> dict[str, Entry]:
+        """The wanted names in one listing, each with its target just after the listing."""
+        with _named(self.label()):
+            if self._is_local:
+                with os.scandir(self.path) as listed:
+                    entries = [entry for entry in listed if wanted(entry.name)]
+                return {entry.name: _local_entry(entry.path, entry) for entry in entries}
+            self._forget()
+            infos = self.filesystem.get_file_info(fs.FileSelector(self.path))
+        return {info.base_name: _entry(info) for info in infos if wanted(info.base_name)}
+
+    def _forget(self) -> None:
+        """Drop cached listings, which some file systems of fsspec keep for ever."""
+        handler = getattr(self.filesystem, "handler", None)
+        if isinstance(handler, fs.FSSpecHandler):
+            handler.fs.invalidate_cache(self.path)
+
+    def _join(self, name: str) -> str:
+        return f"{self.path}/{name}" if self.path and not self.path.endswith("/") else self.path + name
+
+
+def settled(
+    before: Set[Any], look: Callable[[], _Seen], key: Callable[[_Seen], Set[Any]], file: str
+) -> _Seen:
+    """What ``look`` sees, once it misses nothing that the look before saw.
+
+    A listing misses a renamed file if it looks for each of the two names at the wrong moment. The next
+    listing has it, unless the same happens again to the same file, for which the cleaner would have
+    to come back to it in between.
+
+    :param before: what the first look saw.
+    :param key: makes of what ``look`` sees what must not be missing.
+    :raises LogDirectoryError: naming ``file``, if something is always missing.
+    """
+    attempt = 0
+    while True:
+        seen = look()
+        now = key(seen)
+        if now >= before:
+            return seen
+        before = now
+        wait(attempt, file)
+        attempt += 1
+
+
+def wait(attempt: int, file: str, change: object = "names come and go") -> None:
+    """Wait a moment, longer at each attempt, before looking again at files that have changed.
+
+    :param change: what has changed, for the error.
+    :raises LogDirectoryError: naming ``file``, if this was the last attempt.
+    """
+    if attempt + 1 >= _ATTEMPTS:
+        raise LogDirectoryError(
+            f"The folder keeps changing while it is read: {change}",
+            file=file,
+            hint="Run the query again when fewer of its files are moved, compacted or deleted.",
+        )
+    if attempt:
+        time.sleep(min(0.001 * 1.2**attempt, 0.1))
+
+
+@contextmanager
+def _named(file: str) -> Iterator[None]:
+    """Turn errors of the system or a store, such as a missing permission, into ones that name the file."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except OSError as e:
+        if e.errno == errno.ESTALE:
+            raise FileNotFoundError(e.errno, "The file server has deleted it", file) from None
+        hint = _HINTS.get(e.errno or 0)
+        raise LogDirectoryError(f"Cannot read: {e}", file=file, hint=hint) from None
+
+
+def _entry(info: fs.FileInfo) -> Entry:
+    return Entry(info.type, info.size or 0, info.mtime_ns or 0)
+
+
+def _local_entry(path: str, listed: os.DirEntry[str] | None = None) -> Entry:
+    """The target of a path. For folders the listing itself has all that matters."""
+    if listed is not None and listed.is_dir():
+        return Entry(fs.FileType.Directory)
+    try:
+        status = os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return _NOT_FOUND
+    if stat.S_ISREG(status.st_mode):
+        return Entry(fs.FileType.File, status.st_size, status.st_mtime_ns)
+    return Entry(fs.FileType.Directory if stat.S_ISDIR(status.st_mode) else fs.FileType.Unknown)
+
+
+def _read(file: io.FileIO, size: int) -> pa.Buffer:
+    """The next ``size`` bytes, fewer at the end of the file, in memory of Arrow's pool."""
+    buffer = pa.allocate_buffer(size, resizable=True)
+    view, filled = memoryview(buffer), 0
+    while filled < size:
+        count = file.readinto(view[filled:])
+        if not count:
+            return buffer.slice(0, filled)
+        filled += count
+    return buffer
+
+
+def open_folder(location: str) -> Folder:
+    """The existing folder at a local path or URI; see :func:`locate`.
+
+    :raises LogDirectoryError: if it can't be opened, does not exist or is not a folder.
+    """
+    folder = locate(location)
+    kind = folder.filesystem.get_file_info(folder.path).type
+    if kind == fs.FileType.NotFound:
+        raise no_such_directory(folder)
+    if kind != fs.FileType.Directory:
+        raise LogDirectoryError(
+            "The log directory is not a folder",
+            file=folder.label(),
+            hint="Give the folder that holds the <topic>-<partition> folders, or one of those.",
+        )
+    return folder
+
+
+def no_such_directory(folder: Folder) -> LogDirectoryError:
+    """The error for a log directory that is not there."""
+    return LogDirectoryError(
+        "The log directory does not exist",
+        file=folder.label(),
+        hint="Give Kafka's log.dirs or one partition's folder; a worker must see it under the same path.",
+    )
+
+
+def locate(location: str) -> Folder:
+    """The folder at a local path or URI, whether it exists or not.
+
+    ``file:``, ``s3:``, ``gs:``, ``hdfs:``, ``abfs:`` are pyarrow's; other schemes
+    and chains of them (``zip://*::file:/x.zip``) are fsspec's, if it is installed.
+
+    :raises LogDirectoryError: if there is no access to its file system.
+    """
+    match = _SCHEME.match(location)
+    try:
+        folder = (
+            _local(location) if match is None else _remote(location, match["scheme"].lower(), match["rest"])
+        )
+        folder.filesystem.get_file_info(folder.path)
+        return folder
+    except Exception as e:
+        # Stores and their clients raise all kinds of errors; the text names the cause.
+        shown = _SECRETS.sub("", location)
+        raise LogDirectoryError(
+            f"Cannot open the folder: {str(e).replace(location, shown)}",
+            file=shown,
+            hint="Give a path, or a URI whose scheme pyarrow knows or fsspec has a package for.",
+        ) from None
+
+
+def _local(path: str) -> Folder:
+    if not path:
+        raise ValueError("the path is empty")
+    return Folder(fs.LocalFileSystem(), os.path.abspath(path), os.path.realpath(path))
+
+
+def _remote(location: str, scheme: str, rest: str) -> Folder:
+    scheme = _ALIASES.get(scheme, scheme)
+    if scheme in _ARROW_SCHEMES and "::" not in location:
+        filesystem, path = fs.FileSystem.from_uri(scheme + rest)
+        if scheme == "file":
+            return _local(path)
+        prefix = f"{scheme}://"
+    else:
+        import fsspec
+
+        store, path = fsspec.core.url_to_fs(location)
+        filesystem = fs.PyFileSystem(fs.FSSpecHandler(store))
+        prefix = f"{location.partition('://')[0]}://"
+    path = path.rstrip("/")
+    return Folder(filesystem, path, path, prefix)

@@ -1,0 +1,285 @@
+"""Splits large values into message segments, as LinkedIn's producer writes them.
+
+Source: li-apache-kafka-clients 1.0.66, ``LiKafkaProducerImpl`` and
+``MessageSplitterImpl``. What is large is decided for all messages of an Arrow
+batch at once. Only partitions that get large ones have their records expanded,
+a bounded number of bytes at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numba import int64
+
+from pyspark_kafkalog.codec.buffers import allocate
+from pyspark_kafkalog.codec.columns import binary_column, int64_column
+from pyspark_kafkalog.codec.jit import BYTES, INT64S, OUT_BYTES, copy_bytes, kernel
+from pyspark_kafkalog.errors import RecordTooLargeError
+from pyspark_kafkalog.largemessage.format import (
+    HEADER_ONLY_TYPE,
+    LM,
+    LM_HEADER,
+    PREFIX,
+    PREFIX_SIZE,
+    TIMESTAMP_HEADER,
+)
+from pyspark_kafkalog.largemessage.header_lists import HeaderLists
+
+if TYPE_CHECKING:
+    from pyspark_kafkalog.model import SplitterSettings
+
+_WITH_PREFIX = 1
+"""The type of a header ``_lm`` that only repeats the prefix."""
+_MAX_BYTES = 256 << 20
+_RECORD_BYTES = 128
+"""About the memory of a message segment besides its slice, key and headers."""
+
+MessageIds = Callable[[int], bytes]
+"""Gives this many message ids, of 16 bytes each."""
+
+
+class Splitter:
+    """Splits the values of records by the rules of one write.
+
+    :param ids: where message ids come from.
+    :param max_bytes: about how many bytes of message segments are made at a time.
+    """
+
+    def __init__(self, settings: SplitterSettings, ids: MessageIds, *, max_bytes: int = _MAX_BYTES) -> None:
+        self._settings = settings
+        self._ids = ids
+        self._max_bytes = max_bytes
+
+    def split(self, records: pa.RecordBatch) -> SplitRecords:
+        """Choose the messages to split, and give each of them an id.
+
+        :param records: columns key, value, headers and timestamp, as the encoder takes them.
+        """
+        settings = self._settings
+        value = records.column("value")
+        lengths = np.diff(binary_column(value)[0]).astype(np.int64)
+        if value.null_count:
+            lengths = np.where(value.is_valid().to_numpy(zero_copy_only=False), lengths, 0)
+        is_split = lengths > settings.segment_bytes
+        expanded = lengths > 0 if settings.wrap else is_split
+        if not (settings.timestamp_header or settings.wrap or expanded.any()):
+            return SplitRecords(records)
+        headers = HeaderLists.of(records.column("headers"))
+        stamped = np.ones(lengths.size, bool)
+        if settings.wrap:
+            stamped = expanded
+            headers = headers.cleared(~expanded)
+        headers = headers.without(LM_HEADER, expanded)
+        if settings.timestamp_header:
+            stamped = stamped & ~headers.rows_with(TIMESTAMP_HEADER)
+            times = int64_column(records.column("timestamp"))[stamped].astype(">i8")
+            headers = headers.with_last(TIMESTAMP_HEADER, times.view(np.uint8).reshape(-1, 8), stamped)
+        columns = dict(zip(records.schema.names, records.columns, strict=True))
+        if not expanded.any():
+            return SplitRecords(_changed(records, columns, headers=headers.column()))
+        id_bytes = self._ids(int(expanded.sum()))
+        ids = np.zeros((lengths.size, 2), np.uint64)
+        ids[expanded] = np.frombuffer(id_bytes, ">u8").reshape(-1, 2)
+        columns["key"] = _with_generated_keys(columns["key"], is_split, ids)
+        size = settings.segment_bytes
+        counts = np.where(is_split, -(-lengths // size), 1)
+        record_bytes = _RECORD_BYTES + np.minimum(lengths, size) + headers.bytes
+        record_bytes += np.diff(binary_column(columns["key"])[0])
+        large = _Large(lengths, counts, record_bytes, expanded, ids, headers)
+        routed = _changed(records, columns, headers=headers.column())
+        return SplitRecords(routed, large, settings, self._max_bytes)
+
+
+@dataclass(frozen=True)
+class _Large:
+    """For each message: its length, its number of records and about the bytes of each of them, whether
+    they are message segments, the halves of its id, its headers.
+    """
+
+    lengths: np.ndarray
+    counts: np.ndarray
+    record_bytes: np.ndarray
+    expanded: np.ndarray
+    ids: np.ndarray
+    headers: HeaderLists
+
+
+class SplitRecords:
+    """Messages before they are split: one row each, some of them large.
+
+    ``whole`` has these rows with the keys and headers that their records get. They decide the partition
+    of a message, unless a partitioner has to see the key that the user gave.
+    """
+
+    def __init__(
+        self,
+        whole: pa.RecordBatch,
+        large: _Large | None = None,
+        settings: SplitterSettings | None = None,
+        max_bytes: int = _MAX_BYTES,
+    ) -> None:
+        self.whole = whole
+        self._large = large
+        self._settings = settings
+        self._max_bytes = max_bytes
+
+    def of(self, rows: np.ndarray | None) -> Iterator[tuple[pa.RecordBatch, np.ndarray | None]]:
+        """The records of these messages, in order, as the encoder takes them: Arrow batches and their rows.
+
+        The message segments of a message stay together.
+
+        :param rows: numbers of messages; None for all.
+        """
+        large = self._large
+        if large is None or not (large.expanded if rows is None else large.expanded[rows]).any():
+            yield self.whole, rows
+            return
+        if rows is None:
+            rows = np.arange(large.lengths.size)
+        counts = large.counts[rows]
+        last = np.cumsum(counts)
+        for start, stop in _stretches(counts, large.record_bytes[rows], self._max_bytes):
+            wanted = np.arange(start, stop)
+            places = np.searchsorted(last, wanted, side="right")
+            yield self._expanded(rows[places], wanted - (last - counts)[places], counts[places]), None
+
+    def _expanded(self, rows: np.ndarray, numbers: np.ndarray, counts: np.ndarray) -> pa.RecordBatch:
+        """One record for each row: the segment of this number of that message."""
+        large, settings = self._large, self._settings
+        assert large is not None
+        assert settings is not None
+        expanded, of_messages = large.expanded[rows], rows[large.expanded[rows]]
+        fields = {
+            "id_hi": large.ids[of_messages, 0],
+            "id_lo": large.ids[of_messages, 1],
+            "number": numbers[expanded],
+            "count": counts[expanded],
+            "length": large.lengths[of_messages],
+        }
+        header_type = HEADER_ONLY_TYPE if settings.header_only else _WITH_PREFIX
+        header = _structs(LM, {**fields, "type": header_type}, of_messages.size)
+        headers = large.headers.take(rows).with_last(LM_HEADER, header, expanded)
+        prefixes = np.empty((0, PREFIX_SIZE), np.uint8)
+        if not settings.header_only:
+            check = (fields["id_hi"] + fields["id_lo"]) & np.uint64(0xFFFFFFFF)
+            prefixes = _structs(PREFIX, {**fields, "version": 0, "check": check}, of_messages.size)
+        columns = dict(zip(self.whole.schema.names, self.whole.columns, strict=True))
+        picked = pa.array(rows)
+        return _changed(
+            self.whole,
+            columns,
+            key=columns["key"].take(picked),
+            value=_values(
+                columns["value"],
+                rows,
+                numbers * settings.segment_bytes,
+                np.minimum(large.lengths[rows] - numbers * settings.segment_bytes, settings.segment_bytes),
+                prefixes,
+                expanded,
+            ),
+            headers=headers.column(),
+            timestamp=columns["timestamp"].take(picked),
+        )
+
+
+def _changed(records: pa.RecordBatch, columns: dict[str, pa.Array], **others: pa.Array) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays(list({**columns, **others}.values()), schema=records.schema)
+
+
+def _with_generated_keys(keys: pa.Array, is_split: np.ndarray, ids: np.ndarray) -> pa.Array:
+    """The keys, with the message id in place of a null key where the message is split."""
+    lacking = is_split & keys.is_null().to_numpy(zero_copy_only=False)
+    if not lacking.any():
+        return keys
+    generated = pa.array([row.tobytes() for row in ids[lacking].astype(">u8")], pa.binary())
+    return pc.replace_with_mask(keys, pa.array(lacking), generated)
+
+
+def _structs(kind: np.dtype, fields: dict[str, np.ndarray | int], count: int) -> np.ndarray:
+    """Packed structs, as the rows of a uint8 matrix."""
+    structs = np.empty(count, kind)
+    for name, values in fields.items():
+        structs[name] = values
+    return structs.view(np.uint8).reshape(count, kind.itemsize)
+
+
+def _stretches(counts: np.ndarray, record_bytes: np.ndarray, max_bytes: int) -> Iterator[tuple[int, int]]:
+    """Ranges of records of up to about ``max_bytes``; message i has ``counts[i]`` of ``record_bytes[i]``."""
+    records, ends = np.cumsum(counts), np.cumsum(counts * record_bytes)
+    start, total = 0, int(records[-1])
+    while start < total:
+        first = int(np.searchsorted(records, start, side="right"))
+        limit = int(ends[first] - (records[first] - start) * record_bytes[first]) + max_bytes
+        behind = int(np.searchsorted(ends, limit, side="right"))
+        stop = total
+        if behind < counts.size:
+            before = int(ends[behind] - counts[behind] * record_bytes[behind])
+            stop = int(records[behind] - counts[behind]) + (limit - before) // int(record_bytes[behind])
+        stop = max(stop, start + 1)
+        yield start, stop
+        start = stop
+
+
+def _values(
+    column: pa.Array,
+    rows: np.ndarray,
+    skipped: np.ndarray,
+    lengths: np.ndarray,
+    prefixes: np.ndarray,
+    with_prefix: np.ndarray,
+) -> pa.Array:
+    """A slice of the value of each row, after a prefix where ``with_prefix`` says so."""
+    offsets, _, data = binary_column(column)
+    starts = offsets[rows].astype(np.int64) + skipped
+    prefixed = with_prefix if len(prefixes) else np.zeros(rows.size, bool)
+    ends = np.concatenate(([0], np.cumsum(lengths + PREFIX_SIZE * prefixed)))
+    if ends[-1] > np.iinfo(np.int32).max:
+        raise RecordTooLargeError("A record is larger than 2 GiB")
+    out = allocate(int(ends[-1]))
+    number_of_prefix = np.where(prefixed, np.cumsum(prefixed) - 1, -1)
+    done = _copy_slices(
+        data, starts, np.ascontiguousarray(lengths), prefixes.reshape(-1), number_of_prefix, out
+    )
+    assert done == rows.size, f"Row {rows[done]} lies outside of its column"
+    validity = None
+    if column.null_count:
+        valid = column.is_valid().to_numpy(zero_copy_only=False)[rows]
+        validity = pa.py_buffer(np.packbits(valid, bitorder="little"))
+    buffers = [validity, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(out)]
+    return pa.Array.from_buffers(pa.binary(), rows.size, buffers)
+
+
+@kernel(int64(BYTES, INT64S, INT64S, BYTES, INT64S, OUT_BYTES))
+def _copy_slices(
+    data: np.ndarray,
+    starts: np.ndarray,
+    lengths: np.ndarray,
+    prefixes: np.ndarray,
+    number_of_prefix: np.ndarray,
+    out: np.ndarray,
+) -> int:
+    """Put all slices into ``out`` one after another, each after its prefix, if any (-1: none).
+
+    :return: how many were put; fewer than all if the next does not lie within the arrays.
+    """
+    position = int64(0)
+    for i in range(starts.size):
+        number, start, length = number_of_prefix[i], starts[i], lengths[i]
+        if start < 0 or length < 0 or start + length > data.size:
+            return i
+        if number >= 0:
+            if (number + 1) * PREFIX_SIZE > prefixes.size or position + PREFIX_SIZE > out.size:
+                return i
+            copy_bytes(out, position, prefixes, number * PREFIX_SIZE, int64(PREFIX_SIZE))
+            position += PREFIX_SIZE
+        if position + length > out.size:
+            return i
+        copy_bytes(out, position, data, start, length)
+        position += length
+    return starts.size

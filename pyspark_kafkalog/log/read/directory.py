@@ -1,0 +1,344 @@
+"""Kafka's log directories as a place to read from: see :class:`pyspark_kafkalog.model.Place`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import TypeVar
+
+from pyspark_kafkalog.errors import (
+    CorruptRecordError,
+    DataLossError,
+    LogDirectoryError,
+    UnconfirmedError,
+    UnknownTopicOrPartitionError,
+)
+from pyspark_kafkalog.filesystem import wait
+from pyspark_kafkalog.log.read.partition import Partition
+from pyspark_kafkalog.log.read.root import LogRoot, open_root
+from pyspark_kafkalog.log.read.times import first_at, newest_timestamp
+from pyspark_kafkalog.log.read.transactions import StableOffset, with_aborted
+from pyspark_kafkalog.model import (
+    OffsetRange,
+    OnCorrupt,
+    Seen,
+    Slice,
+    StoredSize,
+    TopicPartition,
+    Watermarks,
+)
+
+_Answer = TypeVar("_Answer")
+
+_ATTEMPTS = 5
+"""How often to look again at roots in which one publish follows another."""
+
+_log = logging.getLogger("pyspark_kafkalog")
+_warned_of: dict[str, int] = {}
+"""The position of each reported torn tail, by file."""
+
+
+class LogDirectory:
+    """One or several log roots, or one partition's folder, read without a broker and without changing a file.
+
+    Remembers the end of each partition, so that asking again is cheap. Bounds come from
+    the files: the high watermark is the log end, since nobody keeps its checkpoint up to
+    date. An unfinished publish of this package is hidden.
+    """
+
+    def __init__(self, roots: Sequence[LogRoot], *, slice_bytes: int = 8 << 20, checked: bool = True) -> None:
+        self._roots = roots
+        self._checked = checked
+        """Whether the roots are known to be such; else this is seen to before a partition is missed."""
+        self._slice_bytes = slice_bytes
+        self._partitions: dict[TopicPartition, Partition] = {}
+        self._stable: dict[TopicPartition, StableOffset] = {}
+
+    @classmethod
+    def open(
+        cls, path: str | Sequence[str], *, slice_bytes: int = 8 << 20, check: bool = True
+    ) -> LogDirectory:
+        """Open local paths or URIs.
+
+        :param check: whether to check now that they are log roots, or only where a partition is not found;
+            see :func:`.root.open_root`.
+        :raises LogDirectoryError: if one does not exist, is a file, or holds neither partitions nor segments.
+        """
+        paths = [path] if isinstance(path, str) else path
+        roots = [open_root(location, check=check) for location in paths]
+        return cls(roots, slice_bytes=slice_bytes, checked=check)
+
+    def topics(self, names: Collection[str] | None = None) -> Mapping[str, tuple[int, ...]]:
+        """Every topic, internal ones too, with its partition numbers in order; or those of ``names``.
+
+        :raises LogDirectoryError: if two roots hold the same partition.
+        """
+        held, unpublished = self._at_one_moment(self._held)
+        created = {partition for partition, end in unpublished.items() if end is None}
+        topics: dict[str, list[int]] = {}
+        for topic, number in sorted(held - created):
+            if names is None or topic in names:
+                topics.setdefault(topic, []).append(number)
+        return {topic: tuple(numbers) for topic, numbers in topics.items()}
+
+    def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
+        """See :meth:`pyspark_kafkalog.model.Place.topic_ids`: the one in the first partition's folder.
+
+        If partition 0 is here, no other folder is read.
+        """
+        created = {partition for partition, end in self._unpublished().items() if end is None}
+        firsts = [TopicPartition(topic, 0) for topic in topics]
+        known = {
+            first.topic: found.topic_id()
+            for first in firsts
+            if first not in created and (found := self._find(first, fresh=True)) is not None
+        }
+        others = self.topics(set(topics) - set(known)) if len(known) < len(topics) else {}
+        for topic, numbers in others.items():
+            found = self._find(TopicPartition(topic, numbers[0]))
+            known[topic] = "" if found is None else found.topic_id()
+        return known
+
+    def watermarks(
+        self, partitions: Collection[TopicPartition], *, read_committed: bool
+    ) -> dict[TopicPartition, Watermarks]:
+        """Bounds of those partitions that exist. See :meth:`pyspark_kafkalog.model.Place.watermarks`."""
+        found, unpublished = self._at_one_moment(
+            lambda: self._ask_each(partitions, lambda p: self._bounds(p, read_committed))
+        )
+        result = {}
+        for partition, bounds in found.items():
+            if partition not in unpublished:
+                self._warn_if_torn(partition)
+                result[partition] = bounds
+                continue
+            end = unpublished[partition]
+            if end is not None:
+                high_watermark = min(bounds.high_watermark, end)
+                result[partition] = Watermarks(
+                    bounds.log_start_offset, high_watermark, min(bounds.last_stable_offset, high_watermark)
+                )
+        return result
+
+    def end_offsets(
+        self, partitions: Collection[TopicPartition], *, read_committed: bool
+    ) -> dict[TopicPartition, int]:
+        """See :meth:`pyspark_kafkalog.model.Place.end_offsets`."""
+        bounds = self.watermarks(partitions, read_committed=read_committed)
+        return {p: bounds[p].end(read_committed=read_committed) for p in sorted(bounds)}
+
+    def leader_epochs(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """See :meth:`pyspark_kafkalog.model.Place.leader_epochs`: a directory has no leader."""
+        return {}
+
+    def expect(self, partition: TopicPartition, seen: Seen) -> None:
+        """See :meth:`pyspark_kafkalog.model.Place.expect`: the directory itself is all the evidence."""
+
+    def offsets_for_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        """The offset of the first record with timestamp >= the given ms, or None.
+
+        Such an offset may belong to a transaction's marker, as on a broker.
+
+        :raises UnknownTopicOrPartitionError: if a partition does not exist.
+        """
+        found = self._first_records(times)
+        return {partition: None if first is None else first[0] for partition, first in found.items()}
+
+    def newest_timestamps(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """See :meth:`pyspark_kafkalog.model.Place.newest_timestamps`."""
+        return self._ask_each(partitions, newest_timestamp)
+
+    def oldest_timestamps(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """See :meth:`pyspark_kafkalog.model.Place.oldest_timestamps`."""
+        found = self._first_records(dict.fromkeys(filter(self._find, partitions), 0))
+        return {partition: -1 if first is None else first[1] for partition, first in found.items()}
+
+    def stored_sizes(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, StoredSize]:
+        """See :meth:`pyspark_kafkalog.model.Place.stored_sizes`: the whole live segments."""
+        return self._ask_each(partitions, Partition.stored_size)
+
+    def mean_record_bytes(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, float]:
+        """See :meth:`pyspark_kafkalog.model.Place.mean_record_bytes`: size by offsets."""
+        sizes = self._ask_each(partitions, Partition.mean_record_bytes)
+        return {partition: size for partition, size in sizes.items() if size is not None}
+
+    def topic_config(self, topic: str) -> Mapping[str, str]:
+        """See :meth:`pyspark_kafkalog.model.Place.topic_config`: a log directory has none."""
+        return {}
+
+    def file_faults(self, partition: TopicPartition) -> list[CorruptRecordError]:
+        """See :meth:`pyspark_kafkalog.model.Place.file_faults`: in indexes, and a torn tail."""
+        return self._ask(partition, Partition.file_faults)
+
+    def fetch(
+        self,
+        partition: TopicPartition,
+        offsets: OffsetRange,
+        *,
+        read_committed: bool,
+        on_corrupt: OnCorrupt | None = None,
+        topic_id: str = "",
+        confirm: bool = False,
+    ) -> Iterator[Slice]:
+        """Record batches that cover ``offsets``. See :meth:`pyspark_kafkalog.model.Place.fetch`.
+
+        A slice has at most ``slice_bytes``, or one larger batch. A ``topic_id`` is compared with that of the
+        partition's own folder only, before each listing.
+
+        :raises UnconfirmedError: if that folder has another id, or not all ``offsets`` are published.
+        :raises DataLossError: if the log begins after the start of ``offsets``, or ends before their end.
+        :raises UnknownTopicOrPartitionError: if the partition does not exist.
+        """
+        source = self._existing(partition)
+        own_id = source.topic_id() if topic_id else ""
+        if confirm and not (own_id == topic_id and self._is_published(partition, offsets.end)):
+            raise UnconfirmedError(
+                "The folder may not be the one that was planned for", topic_partition=partition
+            )
+        slices = source.read(offsets, on_corrupt=on_corrupt, max_bytes=self._slice_bytes, topic_id=own_id)
+        return with_aborted(slices, source) if read_committed else slices
+
+    def offset_after_bytes(self, partition: TopicPartition, offsets: OffsetRange, max_bytes: int) -> int:
+        """See :meth:`pyspark_kafkalog.model.Place.offset_after_bytes`.
+
+        :raises UnknownTopicOrPartitionError: if the partition does not exist.
+        """
+        return self._ask(partition, lambda p: p.offset_after_bytes(offsets, max_bytes))
+
+    def _is_published(self, partition: TopicPartition, end: int) -> bool:
+        """Whether no unfinished publish has made the partition, or appended to it below ``end``."""
+        published = self._unpublished().get(partition, end)
+        return published is not None and published >= end
+
+    def _bounds(self, partition: Partition, read_committed: bool) -> Watermarks:
+        segments = partition.segments()
+        log_start_offset = partition.log_start_offset(segments)
+        high_watermark = max(partition.log_end_offset(segments), log_start_offset)
+        last_stable_offset = high_watermark
+        if read_committed:
+            stable = self._stable.setdefault(partition.topic_partition, StableOffset(partition))
+            last_stable_offset = stable.last_stable_offset(OffsetRange(log_start_offset, high_watermark))
+        return Watermarks(log_start_offset, high_watermark, last_stable_offset)
+
+    def _first_records(
+        self, times: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, tuple[int, int] | None]:
+        """Offset and timestamp of the first record that is late enough, if it is published."""
+        found, unpublished = self._at_one_moment(
+            lambda: {
+                partition: self._ask(partition, partial(first_at, timestamp=timestamp))
+                for partition, timestamp in times.items()
+            }
+        )
+        for partition, end in unpublished.items():
+            first = found.get(partition)
+            if first is not None and (end is None or first[0] >= end):
+                found[partition] = None
+        return found
+
+    def _ask_each(
+        self, partitions: Collection[TopicPartition], question: Callable[[Partition], _Answer]
+    ) -> dict[TopicPartition, _Answer]:
+        """The answers of those partitions that exist."""
+        answers = {}
+        for partition in partitions:
+            with suppress(UnknownTopicOrPartitionError):
+                answers[partition] = self._ask(partition, question)
+        return answers
+
+    def _ask(self, topic_partition: TopicPartition, question: Callable[[Partition], _Answer]) -> _Answer:
+        """Ask, and ask again if segments vanish meanwhile: they roll, are compacted or deleted."""
+        attempt = 0
+        while True:
+            partition = self._existing(topic_partition)
+            try:
+                return question(partition)
+            except (FileNotFoundError, DataLossError) as e:
+                self._partitions.pop(topic_partition, None)
+                self._stable.pop(topic_partition, None)
+                wait(attempt, partition.folder.label(), e)
+            attempt += 1
+
+    def _find(self, topic_partition: TopicPartition, *, fresh: bool = False) -> Partition | None:
+        """The partition if it exists; a known one is only looked up again if ``fresh``."""
+        known = self._partitions.get(topic_partition)
+        if known is not None and not (fresh and not known.folder.exists()):
+            return known
+        self._partitions.pop(topic_partition, None)
+        known = None
+        holder: LogRoot | None = None
+        for root in self._roots:
+            folder = root.find(topic_partition)
+            if folder is not None:
+                if holder is not None:
+                    raise _in_two_roots(topic_partition, holder, root)
+                holder = root
+                known = Partition(topic_partition, folder, root.log_start_offset)
+        if known is not None:
+            self._partitions[topic_partition] = known
+        elif not self._checked:
+            for root in self._roots:
+                root.check()
+            self._checked = True
+        return known
+
+    def _existing(self, topic_partition: TopicPartition) -> Partition:
+        partition = self._find(topic_partition)
+        if partition is None:
+            raise UnknownTopicOrPartitionError(
+                "The partition does not exist",
+                topic_partition=topic_partition,
+                file=", ".join(root.folder.label() for root in self._roots),
+            )
+        return partition
+
+    def _held(self) -> set[TopicPartition]:
+        """The partitions that have a folder."""
+        holders: dict[TopicPartition, LogRoot] = {}
+        for root in self._roots:
+            for partition in root.partitions():
+                if partition in holders:
+                    raise _in_two_roots(partition, holders[partition], root)
+                holders[partition] = root
+        return set(holders)
+
+    def _at_one_moment(self, look: Callable[[], _Answer]) -> tuple[_Answer, dict[TopicPartition, int | None]]:
+        """What ``look`` sees, and what of it is unpublished.
+
+        A publish may begin, be committed or be undone meanwhile. One that both begins and ends meanwhile
+        shows only in the root's time of change: then this looks again, until nothing changes.
+        """
+        last: _Answer | None = None
+        for _ in range(_ATTEMPTS):
+            changed, before = self._changed(), self._unpublished()
+            seen = look()
+            unpublished = self._unpublished() | before
+            if seen == last or changed == self._changed():
+                break
+            last = seen
+        return seen, unpublished
+
+    def _changed(self) -> list[object]:
+        """A value that changes when a publish begins or ends."""
+        return [root.changed() for root in self._roots]
+
+    def _unpublished(self) -> dict[TopicPartition, int | None]:
+        return {partition: end for root in self._roots for partition, end in root.unpublished().items()}
+
+    def _warn_if_torn(self, topic_partition: TopicPartition) -> None:
+        torn = self._partitions[topic_partition].torn_tail
+        if torn is not None and _warned_of.get(torn[0]) != torn[1]:
+            _warned_of[torn[0]] = torn[1]
+            _log.warning(
+                "%s: no whole record batch in %s from byte %d on; the log ends there", topic_partition, *torn
+            )
+
+
+def _in_two_roots(partition: TopicPartition, first: LogRoot, second: LogRoot) -> LogDirectoryError:
+    return LogDirectoryError(
+        f"The partition is in two log roots, {first.folder.label()} and {second.folder.label()}",
+        topic_partition=partition,
+        hint="Give roots of one broker only, or read each by itself.",
+    )

@@ -1,0 +1,339 @@
+"""One partition's folder: its live segments, the end of its log, and the batches of a range of offsets."""
+
+from __future__ import annotations
+
+import errno
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from pyspark_kafkalog.errors import CorruptRecordError, DataLossError, LogDirectoryError
+from pyspark_kafkalog.filesystem import Folder, no_such_directory, wait
+from pyspark_kafkalog.log.layout import PARTITION_METADATA_FILE, parse_partition_metadata
+from pyspark_kafkalog.log.read.index_check import index_faults
+from pyspark_kafkalog.log.read.loading import LogEnd, find_end, live_segments
+from pyspark_kafkalog.log.read.segment import GONE, MAX_OFFSET, FramingError, OpenSegment, Segment
+from pyspark_kafkalog.model import OffsetRange, OnCorrupt, Origin, Slice, StoredSize, TopicPartition
+
+_WRITING = 0.1
+"""Seconds in which a writer finishes a batch that it has begun."""
+_SETTLED_NS = 2_000_000_000
+"""From this age on a folder's time of change shows every later change, on all file systems."""
+_LISTING_SHARE = 0.02
+"""Share of the time that may go into listing a folder that seems unchanged."""
+_KEPT = 0.1
+"""Seconds for which such a listing is kept in any case."""
+
+
+class _Listing(NamedTuple):
+    """The live segments of a folder, and until when they are believed if nothing seems to have changed."""
+
+    segments: list[Segment]
+    changed: tuple[int, ...]
+    until: float
+
+
+class Partition:
+    """A partition's folder, read as a broker would after loading it, without changing a file.
+
+    :param checkpoint: gives the partition's entry in ``log-start-offset-checkpoint``, 0 without one.
+    """
+
+    def __init__(
+        self, topic_partition: TopicPartition, folder: Folder, checkpoint: Callable[[TopicPartition], int]
+    ) -> None:
+        self.topic_partition = topic_partition
+        self.folder = folder
+        self._checkpoint = checkpoint
+        self._end: LogEnd | None = None
+        self._listing: _Listing | None = None
+        self.largest_timestamps: dict[Segment, int] = {}
+        """Largest timestamps of closed segments (ms), kept by :mod:`.times`."""
+
+    def segments(self, *, fresh: bool = False) -> list[Segment]:
+        """The live segments in order.
+
+        While the folder seems unchanged, they may come from an earlier listing. So before a missing
+        segment is believed to be gone, list them ``fresh``.
+
+        :raises FileNotFoundError: if the partition is gone, or a file has just gone.
+        :raises LogDirectoryError: if the folder keeps changing.
+        """
+        changed = self.folder.changed()
+        known = None if fresh else self._listing
+        if known is not None and known.changed == changed and time.monotonic() < known.until:
+            segments = known.segments
+            active = segments[-1].now()
+            return segments if active == segments[-1] else [*segments[:-1], active]
+        self._listing = None
+        begun, begun_ns = time.monotonic(), time.time_ns()
+        segments = live_segments(self.folder)
+        now = time.monotonic()
+        is_settled = changed is not None and begun_ns - changed[-1] > _SETTLED_NS
+        if len(self.largest_timestamps) > 2 * len(segments):
+            self.largest_timestamps.clear()
+        if segments and changed is not None and is_settled and min(s.size for s in segments) > GONE:
+            self._listing = _Listing(segments, changed, now + max(_KEPT, (now - begun) / _LISTING_SHARE))
+        return segments
+
+    def topic_id(self) -> str:
+        """The id of the partition's topic; empty if it cannot be read, or before Kafka 2.8."""
+        data = self.folder.read(PARTITION_METADATA_FILE)
+        try:
+            return "" if data is None else parse_partition_metadata(data, PARTITION_METADATA_FILE)
+        except LogDirectoryError:
+            return ""
+
+    def stored_size(self) -> StoredSize:
+        """Bytes and number of the live segments."""
+        segments = self.segments()
+        return StoredSize(_total_size(segments), len(segments))
+
+    def mean_record_bytes(self) -> float | None:
+        """Bytes of the segments per offset that they span; None if they are empty."""
+        segments = self.segments()
+        offsets = self.log_end_offset(segments) - segments[0].base_offset if segments else 0
+        return _total_size(segments) / offsets if offsets > 0 else None
+
+    def log_start_offset(self, segments: list[Segment]) -> int:
+        """The first offset that exists: DeleteRecords may have moved it into the first segment."""
+        return max(segments[0].base_offset if segments else 0, self._checkpoint(self.topic_partition))
+
+    def log_end_offset(self, segments: list[Segment]) -> int:
+        """The offset after the last record batch; cheap to ask again while the log only grows."""
+        if not segments:
+            return 0
+        if self._end is None or self._end.segment != segments[-1]:
+            with segments[-1].open() as opened:
+                self._end = find_end(opened, self._end)
+        return self._end.log_end_offset
+
+    @property
+    def torn_tail(self) -> tuple[str, int] | None:
+        """File and position where the log ended before the file did, at the last look."""
+        end = self._end
+        return None if end is None or end.torn_at is None else (end.segment.file, end.torn_at)
+
+    def file_faults(self) -> list[CorruptRecordError]:
+        """Faults of the indexes, and bytes after the last batch.
+
+        :raises FileNotFoundError: if segments were replaced meanwhile.
+        """
+        segments = self.segments()
+        self.log_end_offset(segments)
+        torn = self.torn_tail
+        if torn is not None:
+            time.sleep(_WRITING)
+        faults = [fault for segment in segments for fault in index_faults(segment, self.topic_partition)]
+        now = self.segments()
+        if faults and now[: len(segments) - 1] != segments[:-1]:
+            raise FileNotFoundError(self.folder.label())
+        log_end_offset = self.log_end_offset(now)
+        if torn is not None and self.torn_tail == torn:
+            file, position = torn
+            faults.append(
+                CorruptRecordError(
+                    "Expected a whole record batch, got other bytes; the log ends here",
+                    topic_partition=self.topic_partition,
+                    offset=log_end_offset,
+                    file=file,
+                    position=position,
+                )
+            )
+        return faults
+
+    def read(
+        self, offsets: OffsetRange, *, on_corrupt: OnCorrupt | None, max_bytes: int, topic_id: str = ""
+    ) -> Iterator[Slice]:
+        """The batches of ``offsets`` in slices of at most ``max_bytes``, or of one larger batch.
+
+        Where a segment has vanished (deleted, merged or divided by the cleaner), reading goes on with
+        a new listing.
+
+        :param topic_id: what :meth:`topic_id` said before: a folder that has another by then is not read on.
+        :raises DataLossError: if the log begins after the start of ``offsets``, or ends before their end.
+        :raises CorruptRecordError: see :meth:`pyspark_kafkalog.model.Place.fetch`.
+        :raises LogDirectoryError: if the folder keeps changing, or the log root is gone.
+        """
+        position, attempt = offsets.start, 0
+        while position < offsets.end:
+            begun_at = position
+            neighbours = _Neighbours(self)
+            try:
+                segments = self.segments(fresh=attempt > 0)
+                if not segments or position < self.log_start_offset(segments):
+                    segments = self.segments(fresh=True)
+                    log_start_offset = self.log_start_offset(segments)
+                    if position < log_start_offset:
+                        raise self._lost(
+                            OffsetRange(position, min(log_start_offset, offsets.end)),
+                            f"the log now starts at offset {log_start_offset}",
+                            next_offset=log_start_offset,
+                        )
+                for segment, following in segments_from(segments, position):
+                    with segment.open() as opened:
+                        wanted = OffsetRange(position, offsets.end)
+                        for piece, next_offset in self._read_segment(
+                            opened, wanted, following, neighbours, on_corrupt, max_bytes
+                        ):
+                            yield piece
+                            position = next_offset
+                    if position >= offsets.end:
+                        return
+                    if following is None or position < following.base_offset:
+                        # Compaction leaves gaps, and so does a listing that misses a segment.
+                        neighbours.check(segment, following)
+                    position = position if following is None else max(position, following.base_offset)
+                raise self._lost(OffsetRange(position, offsets.end), f"the log ends at offset {position}")
+            except FileNotFoundError as e:
+                if not self.folder.exists():
+                    if not (root := self.folder.parent()).exists():
+                        raise no_such_directory(root) from None
+                    lost = OffsetRange(position, offsets.end)
+                    raise self._lost(lost, f"the folder is gone: {e}") from None
+                if topic_id and self.topic_id() not in ("", topic_id):
+                    lost = OffsetRange(position, offsets.end)
+                    raise self._lost(lost, "the topic was deleted and recreated") from None
+                attempt = 1 if position > begun_at else attempt + 1
+                wait(attempt, self.folder.label(), e)
+
+    def offset_after_bytes(self, offsets: OffsetRange, max_bytes: int) -> int:
+        """See :meth:`pyspark_kafkalog.model.Place.offset_after_bytes`."""
+        left, is_first = max_bytes, True
+        for segment, following in segments_from(self.segments(), offsets.start):
+            is_last = following is None or following.base_offset >= offsets.end
+            if not is_last and segment.base_offset >= offsets.start and 0 < segment.size <= left:
+                is_first = False
+                left -= segment.size
+                continue
+            with segment.open() as opened:
+                start = opened.seek(offsets.start)
+                if is_last or opened.size - start > left:
+                    found = opened.offset_at(start, start + left, at_least_one=is_first)
+                    # Maybe no batch of this segment fits, or none is valid.
+                    found = segment.base_offset if found is None else found
+                    if found > offsets.start:
+                        return min(offsets.end, found)
+                is_first = is_first and start == opened.size
+                left -= opened.size - start
+        return offsets.end
+
+    def _read_segment(
+        self,
+        opened: OpenSegment,
+        offsets: OffsetRange,
+        following: Segment | None,
+        neighbours: _Neighbours,
+        on_corrupt: OnCorrupt | None,
+        max_bytes: int,
+    ) -> Iterator[tuple[Slice, int]]:
+        """Slices, each with the offset after it; ``following`` is the next segment, None after the last."""
+        start, end = offsets
+        below = MAX_OFFSET if following is None else following.base_offset
+        until = opened.position_after(end - 1)
+        position: int | None = opened.position_before(start)
+        while position is not None:
+            try:
+                for window in opened.windows(position, until=until, max_bytes=max_bytes, below=below):
+                    batches = window.batches
+                    first = int(np.searchsorted(batches.last_offset, start))
+                    last = min(int(np.searchsorted(batches.last_offset, end - 1)), len(batches) - 1)
+                    if first <= last:
+                        begin = int(batches.position[first])
+                        size = int(batches.position[last] + batches.size[last]) - begin
+                        origin = Origin(opened.file, window.position + begin)
+                        start = int(batches.last_offset[last]) + 1
+                        piece = window.buffer.slice(begin, size)
+                        yield Slice(piece, batches.headers_of(first, last), origin), start
+                    if start >= end:
+                        return
+                return
+            except FramingError as e:
+                # It may have been replaced by one that holds its successor, too.
+                neighbours.check(opened.segment, following)
+                try:
+                    position = opened.next_batch(e.position + 1, e.next_offset)
+                except CorruptRecordError as given_up:
+                    if on_corrupt is None:
+                        raise
+                    on_corrupt(given_up)
+                    return
+                if position is None and following is None:
+                    return
+                resumed_at = below if position is None else _first_offset(opened, position, below)
+                if e.next_offset < offsets.start and resumed_at <= offsets.start:
+                    continue
+                error = CorruptRecordError(
+                    f"No record batch can be read here: {e}",
+                    topic_partition=self.topic_partition,
+                    offset=max(start, e.next_offset),
+                    file=opened.file,
+                    position=e.position,
+                    hint="Set failOnDataLoss=false to continue at the next valid batch.",
+                )
+                if on_corrupt is None:
+                    raise error from None
+                on_corrupt(error)
+
+    def _lost(self, offsets: OffsetRange, why: str, *, next_offset: int | None = None) -> DataLossError:
+        return DataLossError(
+            f"Offsets {offsets.start} to {offsets.end - 1} are gone: {why}",
+            topic_partition=self.topic_partition,
+            offset=offsets.start,
+            next_offset=next_offset,
+            hint="Set failOnDataLoss=false to continue without them.",
+        )
+
+
+class _Neighbours:
+    """Which segments follow one another, according to a listing younger than their own."""
+
+    def __init__(self, partition: Partition) -> None:
+        self._partition = partition
+        self._confirmed: set[tuple[Segment, tuple[int, str] | None]] = set()
+
+    def check(self, segment: Segment, following: Segment | None) -> None:
+        """FileNotFoundError unless ``following`` (None for nothing) still follows ``segment``."""
+        pair = _identity(segment), None if following is None else (following.base_offset, following.suffix)
+        if pair in self._confirmed:
+            return
+        segments = self._partition.segments(fresh=True)
+        self._confirmed = {
+            (first, (second.base_offset, second.suffix)) for first, second in pairwise(segments)
+        } | {(_identity(segment), None) for segment in segments[-1:]}
+        if pair not in self._confirmed:
+            raise FileNotFoundError(errno.ENOENT, "The segments have changed", segment.file)
+
+
+def _identity(segment: Segment) -> Segment:
+    """The part of a segment that stays the same: an active one grows."""
+    return replace(segment, size=0, mtime_ns=0) if segment.is_active else segment
+
+
+def segments_from(segments: list[Segment], offset: int) -> Iterator[tuple[Segment, Segment | None]]:
+    """The segments that may hold ``offset`` or later ones, each with the next segment."""
+    first = bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1
+    for at in range(max(first, 0), len(segments)):
+        yield segments[at], segments[at + 1] if at + 1 < len(segments) else None
+
+
+def _total_size(segments: list[Segment]) -> int:
+    """:raises FileNotFoundError: if a segment was already gone."""
+    for segment in segments:
+        if segment.size == GONE:
+            raise FileNotFoundError(errno.ENOENT, "The segment is gone", segment.file)
+    return sum(segment.size for segment in segments)
+
+
+def _first_offset(opened: OpenSegment, position: int, default: int) -> int:
+    """The first offset of the batch at ``position``; the last of a v0 or v1 message, maybe compressed."""
+    window = opened.window_at(position)
+    if window is None:
+        return default
+    batches = window.batches
+    return int(batches.base_offset[0] if batches.magic[0] == 2 else batches.last_offset[0])

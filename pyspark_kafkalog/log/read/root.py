@@ -1,0 +1,183 @@
+"""One log root (an entry of Kafka's ``log.dirs``): its partitions, and its own files about them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+
+from pyarrow import fs
+
+from pyspark_kafkalog.errors import LogDirectoryError
+from pyspark_kafkalog.filesystem import Entry, Folder, no_such_directory, open_folder
+from pyspark_kafkalog.log.layout import (
+    JOURNAL_FILE,
+    JOURNAL_SEPARATOR,
+    LEADER_EPOCH_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    LOG_SUFFIX,
+    PARTITION_METADATA_FILE,
+    ROOT_FILES,
+    is_unused_folder,
+    parse_offset_checkpoint,
+    parse_partition_folder,
+    parse_segment_file,
+)
+from pyspark_kafkalog.model import TopicPartition
+
+
+class LogRoot:
+    """A folder of partitions; or one partition's folder, as a root that shows no other.
+
+    :param folder: the root.
+    :param only: the partition to show and its folder; None for all.
+    """
+
+    def __init__(self, folder: Folder, only: tuple[TopicPartition, Folder] | None = None) -> None:
+        self.folder = folder
+        self._only = only
+        self._starts: tuple[Entry, dict[TopicPartition, int]] | None = None
+
+    def check(self) -> None:
+        """See that this is a log root; an empty folder is one with no partition yet.
+
+        :raises LogDirectoryError: if it holds something else, or is gone.
+        """
+        if self._only is not None:
+            return
+        try:
+            names = self.folder.list()
+        except FileNotFoundError:
+            raise no_such_directory(self.folder) from None
+        if _is_partition(names):
+            raise LogDirectoryError(
+                "The folder holds segments but is not named after a partition",
+                file=self.folder.label(),
+                hint="Rename it to <topic>-<partition>, such as orders-0.",
+            )
+        if names and not any(_belongs_in_root(name) for name in names):
+            raise LogDirectoryError(
+                "The folder holds no partitions",
+                file=self.folder.label(),
+                hint="Give a folder of Kafka's log.dirs, with <topic>-<partition> folders, or one of these.",
+            )
+
+    def partitions(self) -> set[TopicPartition]:
+        """The partitions whose live data is here.
+
+        :raises LogDirectoryError: if one is a link that leads out of the root.
+        """
+        if self._only is not None:
+            return {self._only[0]}
+        found = set()
+        for name, entry in self.folder.list(parse_partition_folder).items():
+            partition = parse_partition_folder(name)
+            if partition is not None and entry.type == fs.FileType.Directory:
+                self.folder.check_inside(name)
+                found.add(partition)
+        return found
+
+    def find(self, partition: TopicPartition) -> Folder | None:
+        """The folder with the partition's live data, if it is here.
+
+        :raises LogDirectoryError: if it is a link that leads out of the root; if it is what the user has
+            named, and gone.
+        """
+        if self._only is not None:
+            only, folder = self._only
+            if partition == only and not folder.exists():
+                raise no_such_directory(folder)
+            return folder if partition == only else None
+        name = str(partition)
+        if parse_partition_folder(name) != partition:
+            return None
+        if self.folder.look(name).type != fs.FileType.Directory:
+            return None
+        self.folder.check_inside(name)
+        return self.folder.child(name)
+
+    def log_start_offset(self, partition: TopicPartition) -> int:
+        """What ``log-start-offset-checkpoint`` says now; 0 without an entry."""
+        entry = self.folder.look(LOG_START_OFFSET_CHECKPOINT)
+        if self._starts is None or self._starts[0] != entry:
+            data = self.folder.read(LOG_START_OFFSET_CHECKPOINT) or b""
+            starts = parse_offset_checkpoint(data, self.folder.label(LOG_START_OFFSET_CHECKPOINT))
+            self._starts = entry, starts
+        return self._starts[1].get(partition, 0)
+
+    def changed(self) -> tuple[int, ...] | None:
+        """A value that changes when a publish begins or ends; None if the file system has none."""
+        try:
+            return self.folder.changed()
+        except FileNotFoundError:
+            return None
+
+    def unpublished(self) -> dict[TopicPartition, int | None]:
+        """Where partitions ended before an unfinished publish; None for those that it creates.
+
+        Nobody may see what it has appended.
+        """
+        data = self.folder.read(JOURNAL_FILE, before=JOURNAL_SEPARATOR.encode())
+        if data is None:
+            return {}
+        try:
+            partitions = json.loads(data)["partitions"]
+            return {
+                _partition(name): None if was.get("created") else _offset(was["log_end_offset"])
+                for name, was in partitions.items()
+            }
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            raise LogDirectoryError(
+                "Cannot understand the journal of an unfinished write",
+                file=self.folder.label(JOURNAL_FILE),
+                hint="Write once with the version of the package that left it: this undoes it.",
+            ) from None
+
+
+def open_root(location: str, *, check: bool = True) -> LogRoot:
+    """The log root, or the single partition, at a path or URI.
+
+    :param check: whether to check now that it is one, for which the folder is listed. Else that is left to
+        :meth:`LogRoot.check`, unless the folder is named after a partition.
+    :raises LogDirectoryError: if it is neither.
+    """
+    folder = open_folder(location)
+    partition = parse_partition_folder(folder.name)
+    if partition is not None and _is_partition(folder.list()):
+        return LogRoot(folder.parent(), (partition, folder))
+    root = LogRoot(folder)
+    if check:
+        root.check()
+    return root
+
+
+def _is_partition(names: Collection[str]) -> bool:
+    """Whether a folder with these names in it is a partition's."""
+    own = {LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA_FILE}
+    return any(_is_log(name) for name in names) or not own.isdisjoint(names)
+
+
+def _is_log(name: str) -> bool:
+    parsed = parse_segment_file(name)
+    return parsed is not None and parsed[1] == LOG_SUFFIX
+
+
+def _belongs_in_root(name: str) -> bool:
+    return (
+        name.startswith(".")
+        or name in ROOT_FILES
+        or parse_partition_folder(name) is not None
+        or is_unused_folder(name)
+    )
+
+
+def _partition(name: str) -> TopicPartition:
+    partition = parse_partition_folder(name)
+    if partition is None:
+        raise ValueError(name)
+    return partition
+
+
+def _offset(value: object) -> int:
+    if type(value) is not int or not 0 <= value < 2**63:
+        raise ValueError(value)
+    return value

@@ -1,0 +1,306 @@
+"""One segment: its batches in bounded windows, and positions by its indexes.
+
+The ``.log`` file is the truth. An index only says where to start: if no batch with
+the right offsets and CRC lies there, the search starts at the beginning of the segment.
+Source: Kafka's ``LogSegment``, ``FileRecords``.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import fs
+
+from pyspark_kafkalog.codec.format import HEADER_SIZE_UP_TO_MAGIC
+from pyspark_kafkalog.codec.walk import Batches, WalkStatus, check_batch, find_batch, walk
+from pyspark_kafkalog.errors import CorruptRecordError
+from pyspark_kafkalog.filesystem import Folder, InputFile
+from pyspark_kafkalog.log import index
+from pyspark_kafkalog.log.layout import INDEX_SUFFIX, LOG_SUFFIX, segment_file
+
+SMALL_WINDOW = 64 << 10
+"""Bytes of the first read when it is unknown how much is wanted."""
+SCAN_WINDOW = 1 << 20
+"""Bytes of each read when only headers are wanted."""
+_SEARCH_WINDOW = 16 << 20
+_SEARCH_OVERLAP = 8 << 20
+"""After damage, batches up to this size are found wherever they lie."""
+MAX_OFFSET = 2**63 - 1
+GONE = -1
+"""Size of a missing file, which differs from that of every file."""
+
+_log = logging.getLogger("pyspark_kafkalog")
+
+
+class FramingError(Exception):
+    """No batch begins at ``position``; the one before it ended with ``next_offset - 1``."""
+
+    def __init__(self, position: int, next_offset: int, reason: str) -> None:
+        super().__init__(reason)
+        self.position = position
+        self.next_offset = next_offset
+
+
+class Window(NamedTuple):
+    """Whole batches, one after another: at least one."""
+
+    position: int
+    """Position of the first in the file."""
+    buffer: pa.Buffer
+    """Begins with the first batch; may end with a partial one that is not in ``batches``."""
+    batches: Batches
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A segment as a listing shows it."""
+
+    folder: Folder = field(compare=False)
+    base_offset: int
+    """No record in the segment has a lower offset."""
+    suffix: str
+    """What follows ``.log`` in the file's name: ``.swap``, or nothing."""
+    size: int
+    """Bytes of the ``.log``; GONE if it had vanished after the listing."""
+    mtime_ns: int
+    is_active: bool
+    """Whether it is the last one, to which a writer may append."""
+
+    @property
+    def name(self) -> str:
+        """Name of the ``.log``."""
+        return segment_file(self.base_offset, LOG_SUFFIX + self.suffix)
+
+    @property
+    def file(self) -> str:
+        """Path or URI of the ``.log``, for error messages."""
+        return self.folder.label(self.name)
+
+    def now(self) -> Segment:
+        """This segment as it is now, which may have grown; FileNotFoundError if it is gone."""
+        entry = self.folder.look(self.name)
+        if entry.type == fs.FileType.NotFound:
+            raise FileNotFoundError(errno.ENOENT, "The segment is gone", self.file)
+        if (entry.size, entry.mtime_ns) == (self.size, self.mtime_ns):
+            return self
+        return replace(self, size=entry.size, mtime_ns=entry.mtime_ns)
+
+    @contextmanager
+    def open(self) -> Iterator[OpenSegment]:
+        """Open the ``.log``; FileNotFoundError if it has been deleted, renamed or replaced."""
+        with self.folder.open(self.name) as log:
+            listed = self.size, self.mtime_ns if log.mtime_ns is not None else None
+            if not self.is_active and (log.size, log.mtime_ns) != listed:
+                # Another segment may follow this file than the listing showed.
+                raise FileNotFoundError(errno.ENOENT, "The segment has been replaced", self.file)
+            yield OpenSegment(self, log)
+
+    @contextmanager
+    def open_index(self, suffix: str) -> Iterator[InputFile | None]:
+        """Open one of the indexes; None if it is missing."""
+        name = segment_file(self.base_offset, suffix + self.suffix)
+        with ExitStack() as stack:
+            try:
+                file = stack.enter_context(self.folder.open(name))
+            except FileNotFoundError:
+                file = None
+            yield file
+
+
+class OpenSegment:
+    """A segment whose file stays readable even if it is deleted meanwhile."""
+
+    def __init__(self, segment: Segment, log: InputFile) -> None:
+        self.segment = segment
+        self.file = log.name
+        self.size = log.size
+        self._log = log
+
+    def windows(
+        self, position: int, *, until: int = 0, max_bytes: int = SCAN_WINDOW, below: int = MAX_OFFSET
+    ) -> Iterator[Window]:
+        """All batches from ``position`` to the end of the file.
+
+        Reads ``max_bytes`` at a time up to ``until``, smaller windows after that,
+        and more only for a larger batch.
+
+        :raises FramingError: where no batch can be framed: bytes that can't begin
+            one, a batch that reaches past the end of the file, offsets that go
+            back or are not all ``below`` the next segment's.
+        """
+        small, needed = SMALL_WINDOW, 0
+        next_offset = self.segment.base_offset
+        while position < self.size:
+            wanted = max(needed, min(max_bytes, max(until - position, small)))
+            small = min(2 * small, max_bytes)
+            data = self._log.read(position, min(wanted, self.size - position))
+            batches, fault = _framed(data, self.size - position, next_offset, below)
+            if len(batches):
+                yield Window(position, data, batches)
+                position += batches.end
+                next_offset = int(batches.last_offset[-1]) + 1
+            if fault is not None:
+                raise FramingError(position, next_offset, fault)
+            needed = max(batches.needed, HEADER_SIZE_UP_TO_MAGIC)
+
+    def sound_windows(self, position: int) -> Iterator[Window]:
+        """Like :meth:`windows`, but goes on at the next valid batch after damage."""
+        while True:
+            try:
+                yield from self.windows(position)
+                return
+            except FramingError as e:
+                found = self.next_batch(e.position + 1, e.next_offset)
+                if found is None:
+                    return
+                position = found
+
+    def seek(self, offset: int) -> int:
+        """Position of the first batch with a last offset >= ``offset``; the file's size if there is none."""
+        for window in self.sound_windows(self.position_before(offset)):
+            first = int(np.searchsorted(window.batches.last_offset, offset))
+            if first < len(window.batches):
+                return window.position + int(window.batches.position[first])
+        return self.size
+
+    def offset_at(self, start: int, end: int, *, at_least_one: bool) -> int | None:
+        """The next offset after the batches that lie between the positions ``start`` and ``end``.
+
+        None if there are none; with ``at_least_one``, the first batch counts in any case.
+        """
+        for begin in (max(start, self.batch_before(end)), start):
+            found = None
+            for window in self.sound_windows(begin):
+                batches = window.batches
+                fitting = int(np.count_nonzero(window.position + batches.position + batches.size <= end))
+                if fitting:
+                    found = int(batches.last_offset[fitting - 1]) + 1
+                elif found is None and window.position == start and at_least_one:
+                    found = int(batches.last_offset[0]) + 1
+                elif found is None and window.position > start and batches.magic[0] == 2:
+                    found = int(batches.base_offset[0])
+                if fitting < len(batches):
+                    break
+            if found is not None:
+                return found
+        return None
+
+    def position_before(self, offset: int) -> int:
+        """Start of a batch before which all offsets are < ``offset``, as near as the index knows."""
+        return self._verified(self._look_up(index.floor_offset, offset))
+
+    def position_after(self, offset: int) -> int:
+        """A position after which ``offset`` is unlikely to lie; not verified."""
+        entry = self._look_up(index.higher_offset, offset - 1)
+        return entry.position + SMALL_WINDOW if entry else self.size
+
+    def batch_before(self, position: int) -> int:
+        """Start of a batch at or before ``position``, as near as the index knows."""
+        return self._verified(self._look_up(index.floor_position, position))
+
+    def last_known_batch(self) -> int:
+        """Start of a batch near the end, as near as the index knows."""
+        return self.position_before(MAX_OFFSET)
+
+    def next_batch(self, position: int, next_offset: int) -> int | None:
+        """Position of the next batch from ``position`` on with offsets >= ``next_offset`` and the right CRC.
+
+        :raises CorruptRecordError: if the search would take too long.
+        """
+        while position < self.size:
+            data = self._log.read(position, min(_SEARCH_WINDOW, self.size - position))
+            is_last = data.size < _SEARCH_WINDOW
+            stop = None if is_last else _SEARCH_WINDOW - _SEARCH_OVERLAP
+            try:
+                found = find_batch(data, 0, min_offset=next_offset, stop=stop, strict=True)
+            except CorruptRecordError as e:
+                raise CorruptRecordError(
+                    e.message,
+                    offset=next_offset,
+                    file=self.file,
+                    position=position + (e.position or 0),
+                    hint="If you need nothing of what follows, truncate the file there.",
+                ) from None
+            if found is not None:
+                return position + found
+            if is_last:
+                return None
+            position += _SEARCH_WINDOW - _SEARCH_OVERLAP
+        return None
+
+    def window_at(self, position: int) -> Window | None:
+        """Some batches, the first of which starts at ``position``; None if none can be framed there."""
+        try:
+            return next(self.windows(position), None)
+        except FramingError:
+            return None
+
+    def _look_up(
+        self, search: Callable[[InputFile, int, int], index.OffsetEntry | None], wanted: int
+    ) -> index.OffsetEntry | None:
+        if self.size <= SMALL_WINDOW:
+            # One read gives all of it, faster than opening an index.
+            return None
+        with self.segment.open_index(INDEX_SUFFIX) as file:
+            return None if file is None else search(file, self.segment.base_offset, wanted)
+
+    def _verified(self, entry: index.OffsetEntry | None) -> int:
+        if entry is None:
+            return 0
+        window = self.window_at(entry.position) if entry.position > 0 else None
+        # Brokers before 0.11 index the first offset of an append, later ones the last.
+        if window and window.batches.base_offset[0] <= entry.offset and check_batch(window.buffer, 0):
+            return entry.position
+        _log.debug(
+            "%s: the index entry %s does not point to a batch; reading from the start", self.file, entry
+        )
+        return 0
+
+
+def _framed(data: pa.Buffer, left: int, next_offset: int, below: int) -> tuple[Batches, str | None]:
+    """The batches at the beginning of ``data``, and the fault of the bytes after them, if any.
+
+    The file has ``left`` bytes from the beginning of ``data`` on.
+    """
+    batches = walk(data)
+    in_order = _in_order(batches, next_offset, below)
+    if in_order < len(batches):
+        batches = walk(data.slice(0, int(batches.position[in_order])))
+        fault = "its offsets are out of order"
+    elif batches.status == WalkStatus.INVALID:
+        fault = "it has an unknown format, or an impossible size or offset"
+    elif data.size == 0:
+        fault = "the file has become shorter"
+    elif batches.end < left < batches.end + max(batches.needed, HEADER_SIZE_UP_TO_MAGIC):
+        fault = "it reaches past the end of the file"
+    else:
+        return batches, None
+    if len(batches) and not check_batch(data, last := int(batches.position[-1])):
+        # Its size may be wrong, too, and have led here.
+        return walk(data.slice(0, last)), "its checksum is wrong, and no batch follows it"
+    return batches, fault
+
+
+def _in_order(batches: Batches, next_offset: int, below: int) -> int:
+    """How many batches come before the first whose offsets are out of order, or not all ``below``.
+
+    No CRC covers the base offset or the order. Where two batches overlap, the first
+    is at fault if it left a gap that the second fits into.
+    """
+    # The base offset of a compressed v0 or v1 message is unknown.
+    first = np.where(batches.magic == 2, batches.base_offset, batches.last_offset)
+    ends = np.append(next_offset, batches.last_offset + 1)
+    wrong = np.flatnonzero((first < ends[:-1]) | (batches.last_offset >= below))
+    if not wrong.size:
+        return len(batches)
+    at = int(wrong[0])
+    if at > 0 and ends[at - 1] <= first[at] < ends[at] and ends[at - 1] < first[at - 1]:
+        return at - 1
+    return at

@@ -1,0 +1,97 @@
+"""Offsets for timestamps: the first record with timestamp >= t, as Kafka's ListOffsets answers.
+
+Timestamps need not rise with offsets. Source: Kafka's ``UnifiedLog.fetchOffsetByTimestamp``,
+``LogSegment.findOffsetByTimestamp``, ``FileRecords.searchForTimestamp``.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pyspark_kafkalog.codec.decode import first_record_at
+from pyspark_kafkalog.errors import CorruptRecordError
+from pyspark_kafkalog.log import index
+from pyspark_kafkalog.log.index import TimeEntry
+from pyspark_kafkalog.log.layout import TIME_INDEX_SUFFIX
+from pyspark_kafkalog.log.read.partition import Partition, segments_from
+from pyspark_kafkalog.log.read.segment import SMALL_WINDOW, OpenSegment, Segment, Window
+from pyspark_kafkalog.model import TopicPartition
+
+_MAX_TIMESTAMP = 2**63 - 1
+
+
+def first_at(partition: Partition, timestamp: int) -> tuple[int, int] | None:
+    """Offset and timestamp (ms) of the first record with a timestamp >= ``timestamp``, or None.
+
+    Like a broker, this looks only into the first segment that has a batch with such
+    a largest timestamp, even if compaction has removed the record from this batch.
+    """
+    segments = partition.segments()
+    start = partition.log_start_offset(segments)
+    for segment, _ in segments_from(segments, start):
+        if not segment.is_active and _largest_timestamp(partition, segment) < timestamp:
+            continue
+        with segment.open() as opened:
+            entry = _verified_floor(opened, timestamp)
+            begin = start if entry is None else max(start, entry.offset)
+            is_chosen = False
+            for window in opened.sound_windows(opened.position_before(begin)):
+                for row in np.flatnonzero(window.batches.max_timestamp >= timestamp).tolist():
+                    is_chosen = True
+                    found = _first_in(window, row, partition.topic_partition, timestamp, start)
+                    if found is not None:
+                        return found
+            if is_chosen:
+                return None
+    return None
+
+
+def newest_timestamp(partition: Partition) -> int:
+    """The largest timestamp (ms) of all record batches; -1 if there are none."""
+    return max((_largest_timestamp(partition, segment) for segment in partition.segments()), default=-1)
+
+
+def _largest_timestamp(partition: Partition, segment: Segment) -> int:
+    """The largest timestamp (ms) of a segment's batches, -1 without any; remembered if it is closed."""
+    largest = partition.largest_timestamps.get(segment)
+    if largest is not None:
+        return largest
+    largest = -1
+    with segment.open() as opened:
+        entry = _verified_floor(opened, _MAX_TIMESTAMP)
+        begin = segment.base_offset if entry is None else entry.offset
+        for window in opened.sound_windows(opened.position_before(begin)):
+            largest = max(largest, int(window.batches.max_timestamp.max()))
+    if not segment.is_active:
+        partition.largest_timestamps[segment] = largest
+    return largest
+
+
+def _first_in(
+    window: Window, row: int, topic_partition: TopicPartition, timestamp: int, min_offset: int
+) -> tuple[int, int] | None:
+    batches = window.batches
+    batch = window.buffer.slice(int(batches.position[row]), int(batches.size[row]))
+    try:
+        return first_record_at(
+            batch, timestamp=timestamp, min_offset=min_offset, topic_partition=topic_partition
+        )
+    except CorruptRecordError:
+        # The records begin here, so that their reader reports the damage.
+        return max(min_offset, int(batches.base_offset[row])), int(batches.max_timestamp[row])
+
+
+def _verified_floor(opened: OpenSegment, timestamp: int) -> TimeEntry | None:
+    """The time index entry for ``timestamp``, if the batch at its offset has its timestamp."""
+    if opened.size <= SMALL_WINDOW:
+        return None
+    with opened.segment.open_index(TIME_INDEX_SUFFIX) as file:
+        if file is None or file.size % index.TIME_ENTRY.itemsize:
+            return None
+        entry = index.floor_timestamp(file, opened.segment.base_offset, timestamp)
+    if entry is not None:
+        for window in opened.sound_windows(opened.position_before(entry.offset)):
+            found = int(np.searchsorted(window.batches.last_offset, entry.offset))
+            if found < len(window.batches):
+                return entry if window.batches.max_timestamp[found] == entry.timestamp else None
+    return None

@@ -1,0 +1,1 @@
+"""Tasks stage record batches, and the driver publishes them."""

@@ -1,0 +1,273 @@
+"""Append record batches to one partition: set offsets and epochs, roll segments, write indexes.
+
+Sources: Kafka's ``UnifiedLog.append``, ``LocalLog.roll``, ``LogSegment``, ``LogValidator``.
+A roll writes no producer snapshot (``.snapshot``): batches written here have no
+producer id, and a broker rebuilds what it lacks from the log.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pyspark_kafkalog.codec.encode import put_checksums
+from pyspark_kafkalog.codec.format import (
+    ATTRIBUTES_V2,
+    LEADER_EPOCH_V2,
+    LOG_APPEND_TIME_BIT,
+    LOG_OVERHEAD,
+    MAX_TIMESTAMP_V2,
+    OFFSET,
+)
+from pyspark_kafkalog.codec.write_kernels import put_ints
+from pyspark_kafkalog.errors import LogDirectoryError
+from pyspark_kafkalog.log.disk_errors import naming
+from pyspark_kafkalog.log.durable import replace, sync_folder, write_all, write_new
+from pyspark_kafkalog.log.layout import (
+    LEADER_EPOCH_CHECKPOINT,
+    LOG_SUFFIX,
+    PARTITION_METADATA_FILE,
+    format_leader_epoch_checkpoint,
+    format_partition_metadata,
+    parse_leader_epoch_checkpoint,
+    parse_segment_file,
+    segment_file,
+)
+from pyspark_kafkalog.log.write.active_segment import ActiveSegment, SegmentLimits, open_active_segment
+from pyspark_kafkalog.log.write.undo import BATCH, PartitionEnd
+from pyspark_kafkalog.model import LogSettings, OffsetRange, TopicPartition
+
+_CHUNK_BYTES = 128 << 10
+"""About the size of the chunks in which batches are copied: they are patched in the processor's cache, and
+larger writes get memory pages that have gone cold."""
+
+Read = Callable[[int, int, np.ndarray], None]
+"""Fills an array with bytes: (number of the source, position in it, array)."""
+
+
+@dataclass(frozen=True, slots=True)
+class PendingBatches:
+    """Record batches to append to a partition, in order: each has an element in the arrays.
+
+    ``source`` is the number of its staged file, ``position`` and ``size`` its place there,
+    ``records`` the number of its offsets. ``read`` copies bytes from a staged file.
+    """
+
+    read: Read
+    source: np.ndarray
+    position: np.ndarray
+    size: np.ndarray
+    records: np.ndarray
+    max_timestamp: np.ndarray
+    attributes: np.ndarray
+    crc: np.ndarray
+
+    def listed(self) -> np.ndarray:
+        """The batches as the journal lists them."""
+        entries = np.empty(self.size.size, BATCH)
+        for name in entries.dtype.names or ():
+            entries[name] = getattr(self, name)
+        return entries
+
+    def chunks(self, first: int, stop: int) -> Iterator[tuple[slice, np.ndarray]]:
+        """Batches ``first`` to ``stop``, some at a time: their range, and a copy of their bytes without gaps.
+
+        Each copy overwrites the one before.
+        """
+        ends = np.cumsum(self.size)
+        copy = np.empty(max(_CHUNK_BYTES, int(self.size[first:stop].max(initial=0))), np.uint8)
+        while first < stop:
+            limit = int(ends[first] - self.size[first]) + copy.size
+            part = slice(first, min(stop, int(np.searchsorted(ends, limit, side="right"))))
+            yield part, self._gather(part, copy)
+            first = part.stop
+
+    def _gather(self, part: slice, copy: np.ndarray) -> np.ndarray:
+        """Copy batches to the front of ``copy``, neighbours in a file at once."""
+        source, position, size = self.source[part], self.position[part], self.size[part]
+        apart = np.flatnonzero((source[1:] != source[:-1]) | (position[1:] != position[:-1] + size[:-1])) + 1
+        filled = 0
+        for first, stop in zip([0, *apart.tolist()], [*apart.tolist(), size.size], strict=True):
+            start, length = int(position[first]), int(size[first:stop].sum())
+            self.read(int(source[first]), start, copy[filled : filled + length])
+            filled += length
+        return copy[:filled]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLog:
+    """A partition's folder, ready to be appended to."""
+
+    folder: str
+    created: bool
+    next_offset: int
+    leader_epochs: list[tuple[int, int]]
+    active: ActiveSegment | None
+    topic_id: str | None = None
+    """For a topic that is created."""
+
+    @property
+    def leader_epoch(self) -> int:
+        """The epoch to append in."""
+        return self.leader_epochs[-1][0]
+
+    def end(self) -> PartitionEnd:
+        """The state to restore if an append is undone."""
+        base_offset = None if self.active is None else self.active.base_offset
+        return PartitionEnd(
+            log_end_offset=self.next_offset,
+            created=self.created,
+            segment=base_offset,
+            sizes={} if self.active is None else self.active.sizes(),
+            others=() if self.created else _files_behind(self.folder, base_offset),
+            leader_epoch=self.leader_epoch,
+            leader_epochs=self.leader_epochs,
+            topic_id=self.topic_id,
+        )
+
+
+def open_partition(
+    folder: str, partition: TopicPartition, settings: LogSettings, log_start_offset: int
+) -> PartitionLog:
+    """Open an existing partition, and repair what its last owner left unfinished (invisible to readers).
+
+    A log without a leader epoch gets epoch 0 from its end on, as it would from its first leader.
+    """
+    active = open_active_segment(folder, partition, settings.index_interval_bytes)
+    next_offset = max(log_start_offset, 0 if active is None else active.next_offset)
+    path = os.path.join(folder, LEADER_EPOCH_CHECKPOINT)
+    try:
+        with open(path, "rb") as file:
+            epochs = parse_leader_epoch_checkpoint(file.read(), path)
+    except FileNotFoundError:
+        epochs = []
+    if not epochs:
+        epochs = [(0, next_offset)]
+        replace(path, format_leader_epoch_checkpoint(epochs), path + ".tmp")
+    return PartitionLog(folder, False, next_offset, epochs, active)
+
+
+def _files_behind(folder: str, base_offset: int | None) -> tuple[str, ...]:
+    """Files of a partition for base offsets above its active segment, such as snapshots."""
+    names = ((name, parse_segment_file(name)) for name in os.listdir(folder))
+    return tuple(
+        name for name, parsed in names if parsed and (base_offset is None or parsed[0] > base_offset)
+    )
+
+
+def new_partition(folder: str, topic_id: str) -> PartitionLog:
+    """A partition that does not exist yet, to begin with offset 0 and epoch 0; see :func:`create_folder`.
+
+    :raises LogDirectoryError: if something else has its name.
+    """
+    if os.path.lexists(folder):
+        raise LogDirectoryError(
+            "Expected a folder for the new partition, found something else",
+            file=folder,
+            hint="Move it away.",
+        )
+    return PartitionLog(folder, True, 0, [(0, 0)], None, topic_id)
+
+
+def create_folder(log: PartitionLog) -> None:
+    """Create the folder of a new partition like a broker: an empty segment, its topic's id, epoch 0."""
+    assert log.topic_id is not None, "A new partition needs the id of its new topic"
+    os.mkdir(log.folder)
+    files = {
+        PARTITION_METADATA_FILE: format_partition_metadata(log.topic_id),
+        LEADER_EPOCH_CHECKPOINT: format_leader_epoch_checkpoint(log.leader_epochs),
+        **{segment_file(log.next_offset, suffix): b"" for suffix in ActiveSegment(log.next_offset).sizes()},
+    }
+    for name, data in files.items():
+        write_new(os.path.join(log.folder, name), data)
+    sync_folder(log.folder)
+
+
+def append(
+    log: PartitionLog,
+    batches: PendingBatches,
+    settings: LogSettings,
+    append_time: int | None = None,
+    progress: Callable[[], None] = lambda: None,
+    *,
+    framed_last: bool = False,
+) -> OffsetRange:
+    """Append the batches, and flush all that was written.
+
+    :param append_time: the timestamp, in ms, that all records get; None to keep theirs.
+    :param progress: called every now and then.
+    :param framed_last: for a batch without a journal: write its offset and size when all else is on disk,
+        so that no crash leaves a batch that is whole by its size, and wrong.
+    :return: the offsets that the records got.
+    """
+    last_offsets = log.next_offset + np.cumsum(batches.records) - 1
+    base_offsets = last_offsets - batches.records + 1
+    max_timestamps = batches.max_timestamp if append_time is None else np.full_like(last_offsets, append_time)
+    limits = SegmentLimits(settings.segment_bytes, settings.segment_ms, settings.index_interval_bytes)
+    segment = log.active or ActiveSegment(log.next_offset)
+    first = 0
+    while first < last_offsets.size:
+        before = segment.sizes()
+        stop, offset_index, time_index = segment.append(
+            limits, batches.size, last_offsets, max_timestamps, first
+        )
+        data = _stamped(batches, first, stop, base_offsets, log.leader_epoch, append_time)
+        contents: tuple[Iterable[Any], ...] = (data, [offset_index], [time_index])
+        for (suffix, size), parts in zip(before.items(), contents, strict=True):
+            path = os.path.join(log.folder, segment_file(segment.base_offset, suffix))
+            _extend(path, size, parts, progress, framed_last=framed_last and suffix == LOG_SUFFIX)
+        if stop < last_offsets.size:
+            segment = ActiveSegment(int(base_offsets[stop]))
+        first = stop
+    sync_folder(log.folder)
+    return OffsetRange(log.next_offset, int(last_offsets[-1]) + 1)
+
+
+def _stamped(
+    batches: PendingBatches,
+    first: int,
+    stop: int,
+    base_offsets: np.ndarray,
+    leader_epoch: int,
+    append_time: int | None,
+) -> Iterator[np.ndarray]:
+    """The bytes of some batches, in pieces, with their offsets, epoch and append time set."""
+    for part, data in batches.chunks(first, stop):
+        sizes = batches.size[part]
+        positions = np.cumsum(sizes) - sizes
+        put_ints(data, positions + OFFSET, base_offsets[part], 8)
+        put_ints(data, positions + LEADER_EPOCH_V2, np.full_like(positions, leader_epoch), 4)
+        if append_time is not None:
+            put_ints(data, positions + ATTRIBUTES_V2, batches.attributes[part] | LOG_APPEND_TIME_BIT, 2)
+            put_ints(data, positions + MAX_TIMESTAMP_V2, np.full_like(positions, append_time), 8)
+            put_checksums(data, positions, sizes)
+        yield data
+
+
+def _extend(
+    path: str, size: int, parts: Iterable[Any], progress: Callable[[], None], *, framed_last: bool
+) -> None:
+    """Append to a file of ``size`` bytes, which is created if that is 0, and flush it."""
+    new = os.O_CREAT | os.O_TRUNC if size == 0 else 0
+    descriptor = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | new, 0o666)
+    try:
+        with naming(path):
+            frame, start = b"", size
+            for part in parts:
+                if framed_last and not frame:
+                    frame = bytes(part[:LOG_OVERHEAD])
+                    part[:LOG_OVERHEAD] = 0
+                write_all(descriptor, part, size)
+                size += len(part)
+                progress()
+            os.fsync(descriptor)
+            if frame:
+                write_all(descriptor, frame, start)
+                os.fsync(descriptor)
+            progress()
+    finally:
+        os.close(descriptor)

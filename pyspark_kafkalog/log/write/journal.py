@@ -1,0 +1,269 @@
+"""The journal makes a publish all or nothing, the ledger makes a micro-batch once or never.
+
+Both are JSON files in the log root, which brokers ignore:
+
+``.kafkalog-publish``, the journal
+    stands from before the first byte is appended until all bytes are on disk. It
+    has the end of each partition: readers show nothing beyond, and the next writer
+    that opens the directory puts the partitions back there.
+``.kafkalog-sink-<hash of a query's id>``, the ledger of a streaming query
+    holds the number of the last micro-batch that was published. It *is* that
+    batch's journal, renamed: one rename makes the records visible, and the batch done.
+
+The journal lists each record batch to append, so that an undo removes those and
+nothing else; see :mod:`.undo`. The list is a second document after an empty line.
+
+``.kafka_cleanshutdown`` lets a broker skip its recovery and trust its producer
+snapshots. It is gone while the journal stands, and comes back when all that was
+appended is committed and on disk: the broker then reads on from its last snapshot.
+After an undo it does not come back: nobody vouches for the folder any more.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from pyspark_kafkalog.errors import LogDirectoryError
+from pyspark_kafkalog.log.durable import replace, sync_folder
+from pyspark_kafkalog.log.layout import (
+    CLEAN_SHUTDOWN_FILE,
+    HIGH_WATERMARK_CHECKPOINT,
+    JOURNAL_FILE,
+    JOURNAL_SEPARATOR,
+    RECOVERY_POINT_CHECKPOINT,
+    parse_partition_folder,
+)
+from pyspark_kafkalog.log.write.undo import BATCH, ForeignError, PartitionEnd, plan_undo, read_text
+from pyspark_kafkalog.model import QueryBatch, TopicPartition
+
+LEDGER_PREFIX = ".kafkalog-sink-"
+_TEMPORARY_FILE = ".kafkalog-publish.tmp"
+_VERSION = 2
+
+_log = logging.getLogger("pyspark_kafkalog")
+
+
+def begin(
+    root: str,
+    ends: Mapping[TopicPartition, PartitionEnd],
+    batches: Mapping[TopicPartition, np.ndarray],
+    batch: QueryBatch,
+    append_time: int | None = None,
+) -> dict[str, Any]:
+    """Write the journal, and return it. Only then may partitions be appended to.
+
+    :param batches: the record batches to append, of dtype :data:`.undo.BATCH`.
+    :param append_time: the timestamp, in ms, that they will get; None to keep theirs.
+    """
+    journal = {
+        "version": _VERSION,
+        "query_id": None if batch.batch_id is None else batch.query_id,
+        "batch_id": batch.batch_id,
+        "append_time": append_time,
+        "partitions": {str(partition): asdict(end) for partition, end in ends.items()},
+        "clean_shutdown": _text(root, CLEAN_SHUTDOWN_FILE),
+        "checkpoints": _checkpoints(root),
+    }
+    listed = {
+        str(partition): base64.b64encode(rows.tobytes()).decode() for partition, rows in batches.items()
+    }
+    _replace(root, JOURNAL_FILE, json.dumps(journal, indent=1) + JOURNAL_SEPARATOR + json.dumps(listed))
+    if journal["clean_shutdown"] is not None:
+        os.unlink(os.path.join(root, CLEAN_SHUTDOWN_FILE))
+        sync_folder(root)
+    return journal
+
+
+def commit(root: str, journal: dict[str, Any]) -> None:
+    """Make all that was appended since :func:`begin` visible at once; it must be on disk.
+
+    :raises OSError: if that fails. Once it is visible, nothing is raised.
+    """
+    path = os.path.join(root, JOURNAL_FILE)
+    try:
+        if journal["query_id"] is None:
+            os.unlink(path)
+        else:
+            os.replace(path, os.path.join(root, ledger_file(journal["query_id"])))
+    except OSError:
+        if _text(root, JOURNAL_FILE) is not None:
+            raise
+        # A network mount may report a failure after it has done it.
+    try:
+        sync_folder(root)
+        if journal["clean_shutdown"] is not None:
+            _replace(root, CLEAN_SHUTDOWN_FILE, journal["clean_shutdown"])
+    except Exception as e:
+        # The records are visible: an error now would say that they are not.
+        _log.warning("Published, but could not flush %s: %s", root, e)
+
+
+def recover(root: str) -> None:
+    """Undo a publish that was not committed, if there is one. If interrupted, it can run again.
+
+    :raises LogDirectoryError: if others may have appended since, as their records must not be cut off.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(os.path.join(root, _TEMPORARY_FILE))
+    journal = _read(root, JOURNAL_FILE)
+    if journal is None:
+        return
+    path = os.path.join(root, JOURNAL_FILE)
+    batches = _read_batches(root)
+    entries = [
+        _entry(path, name, entry, batches.get(name, ""))
+        for name, entry in _mapping(path, journal.get("partitions")).items()
+    ]
+    append_time = journal.get("append_time")
+    if not isinstance(append_time, int | None):
+        raise _unusable(path)
+    try:
+        plans = [plan_undo(os.path.join(root, name), end, rows, append_time) for name, end, rows in entries]
+    except ForeignError as e:
+        raise _foreign(path, str(e)) from None
+    undos = [plan for plan in plans if plan is not None]
+    if any(undo.appended for undo in undos):
+        traces = [*_traces(root, journal), *(trace for undo in undos for trace in undo.traces)]
+        if traces:
+            raise _foreign(path, traces[0])
+        _log.warning("Undoing an interrupted publish in %s", root)
+    for undo in undos:
+        undo.run()
+    sync_folder(root)
+    os.unlink(path)
+    sync_folder(root)
+
+
+def _entry(path: str, name: str, entry: object, listed: Any) -> tuple[str, PartitionEnd, np.ndarray]:
+    """A partition of a journal, and the batches to append to it."""
+    fields = _mapping(path, entry)
+    try:
+        batches = np.frombuffer(base64.b64decode(listed, validate=True), BATCH)
+        end = PartitionEnd(**fields)
+    except (ValueError, TypeError) as e:
+        raise _unusable(path) from e
+    if parse_partition_folder(name) is None or not end.is_sound():
+        raise _unusable(path)
+    return name, end, batches
+
+
+def _mapping(path: str, value: object) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise _unusable(path)
+    return value
+
+
+def _traces(root: str, journal: Mapping[str, Any]) -> Iterator[str]:
+    """What a broker leaves in the root when it stops, or after it has run for some seconds."""
+    if _text(root, CLEAN_SHUTDOWN_FILE) is not None:
+        yield f"{os.path.join(root, CLEAN_SHUTDOWN_FILE)} was created"
+    if journal.get("checkpoints") != _checkpoints(root):
+        yield f"a checkpoint in {root} has changed"
+
+
+def _foreign(path: str, trace: str) -> LogDirectoryError:
+    return LogDirectoryError(
+        f"Cannot undo an unfinished publish: {trace}",
+        file=path,
+        hint="A broker or something else has used the log directory since: these records may have been "
+        "served, and others may follow. Revert what was done by hand, or delete this file to keep all as "
+        "it is; an interrupted micro-batch is then published again.",
+    )
+
+
+@contextlib.contextmanager
+def unclean(root: str) -> Iterator[None]:
+    """Remove ``.kafka_cleanshutdown`` during a change that needs no journal; for good if it fails."""
+    clean_shutdown = _text(root, CLEAN_SHUTDOWN_FILE)
+    if clean_shutdown is not None:
+        os.unlink(os.path.join(root, CLEAN_SHUTDOWN_FILE))
+        sync_folder(root)
+    yield
+    if clean_shutdown is not None:
+        _replace(root, CLEAN_SHUTDOWN_FILE, clean_shutdown)
+
+
+def is_published(root: str, batch: QueryBatch) -> bool:
+    """Whether the ledger of its query ends with ``batch``; a batch job has no ledger.
+
+    :raises LogDirectoryError: if the ledger has a later micro-batch.
+    """
+    if batch.batch_id is None:
+        return False
+    name = ledger_file(batch.query_id)
+    ledger = _read(root, name)
+    if ledger is None:
+        return False
+    last = ledger.get("batch_id")
+    if not isinstance(last, int):
+        raise _unusable(os.path.join(root, name))
+    if last > batch.batch_id:
+        raise LogDirectoryError(
+            f"Expected micro-batch {last} or later of query {batch.query_id}, got {batch.batch_id}",
+            file=os.path.join(root, name),
+            hint="The query's checkpoint is older than the log directory: restored from a backup, or copied. "
+            "Give the query a new checkpoint, or delete this file; either publishes its records again.",
+        )
+    return last == batch.batch_id
+
+
+def ledger_file(query_id: str) -> str:
+    """Name of the ledger of a streaming query."""
+    return LEDGER_PREFIX + hashlib.sha256(query_id.encode()).hexdigest()[:32]
+
+
+def _replace(root: str, name: str, text: str) -> None:
+    replace(os.path.join(root, name), text.encode("latin-1"), os.path.join(root, _TEMPORARY_FILE))
+
+
+def _checkpoints(root: str) -> str:
+    """A digest of files that change within seconds once a broker runs and serves records."""
+    texts = [_text(root, name) for name in (HIGH_WATERMARK_CHECKPOINT, RECOVERY_POINT_CHECKPOINT)]
+    return hashlib.sha256(repr(texts).encode()).hexdigest()
+
+
+def _read(root: str, name: str) -> dict[str, Any] | None:
+    """The journal or a ledger, of any version that can be read."""
+    text = _text(root, name)
+    if text is None:
+        return None
+    content = _parsed(text.partition(JOURNAL_SEPARATOR)[0])
+    if not isinstance(content, dict) or content.get("version") not in (1, _VERSION):
+        raise _unusable(os.path.join(root, name))
+    return content
+
+
+def _read_batches(root: str) -> dict[str, Any]:
+    """The journal's list of each partition. Version 1 has none, so only an empty publish can be undone."""
+    listed = (_text(root, JOURNAL_FILE) or "").partition(JOURNAL_SEPARATOR)[2]
+    return _mapping(os.path.join(root, JOURNAL_FILE), _parsed(listed or "{}"))
+
+
+def _parsed(text: str) -> object:
+    """The content of a JSON document; None if it is invalid."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _unusable(path: str) -> LogDirectoryError:
+    return LogDirectoryError(
+        "Cannot read the file, which another version may have written",
+        file=path,
+        hint="Use the version that wrote it: the file prevents publishing twice or in part.",
+    )
+
+
+def _text(root: str, name: str) -> str | None:
+    return read_text(os.path.join(root, name))

@@ -1,0 +1,320 @@
+"""Publish what the tasks of a job have staged: all at once, or nothing.
+
+Under the lock of the log directory: undo what an earlier publish left unfinished;
+skip a micro-batch that the ledger has; check the staged files; write the journal;
+append and flush; commit by one rename. :mod:`.journal` says what this means for
+readers and brokers, and after a crash.
+"""
+
+from __future__ import annotations
+
+import base64
+import logging
+import os
+import time
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from pyspark_kafkalog.codec.walk import Batches, walk
+from pyspark_kafkalog.errors import (
+    KafkaLogError,
+    LogDirectoryError,
+    RecordTooLargeError,
+    UnknownTopicOrPartitionError,
+)
+from pyspark_kafkalog.log.disk_errors import disk_errors
+from pyspark_kafkalog.log.durable import sync_folder
+from pyspark_kafkalog.log.layout import (
+    LOG_START_OFFSET_CHECKPOINT,
+    parse_offset_checkpoint,
+    parse_partition_folder,
+)
+from pyspark_kafkalog.log.lock import PATIENCE_SECONDS, directory_lock
+from pyspark_kafkalog.log.write import journal
+from pyspark_kafkalog.log.write.appender import (
+    PartitionLog,
+    PendingBatches,
+    Read,
+    append,
+    create_folder,
+    new_partition,
+    open_partition,
+)
+from pyspark_kafkalog.log.write.staging import StagedFile, StagedFiles
+from pyspark_kafkalog.log.write.sweeping import sweep
+from pyspark_kafkalog.model import LogSettings, OffsetRange, QueryBatch, TopicPartition, check_topic
+
+_log = logging.getLogger("pyspark_kafkalog")
+_ONE_BATCH = QueryBatch("append")
+"""Stands for a batch that is appended alone: no ledger knows it."""
+_THREADS = 4
+"""Partitions appended to at the same time: one is copied while others are flushed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """The offsets that the records got; ``skipped`` if the micro-batch was published before."""
+
+    offsets: Mapping[TopicPartition, OffsetRange] = field(default_factory=dict)
+    skipped: bool = False
+
+
+def publish(
+    root: str,
+    staged: Sequence[StagedFile],
+    batch: QueryBatch,
+    settings: LogSettings,
+    *,
+    num_partitions: int,
+    lock_timeout: float = 10,
+) -> Published:
+    """Append all records of the staged files to their partitions, visible at once; then remove the files.
+
+    Records of a partition are appended in the order of ``staged``, and within a file in
+    the order of staging. A failure before the commit leaves nothing visible; the staged
+    files then stay for a retry, or for :func:`abort`.
+
+    :param batch: the batch that they belong to; a micro-batch that the ledger has is skipped. All its
+        staged files go afterwards, also those of other attempts.
+    :param num_partitions: the partitions of a topic that does not exist yet.
+    :param lock_timeout: seconds to wait for a broker; the wait for a writer lasts while it makes progress.
+    :raises LogDirectoryLockedError: if a broker, or a writer that hangs, holds the directory.
+    :raises LogDirectoryError: if staged files are gone or have changed, the disk is full, the checkpoint is
+        older than the directory, or the directory is not in order.
+    :raises UnknownTopicOrPartitionError: for a partition that an existing topic does not have.
+    :raises CorruptRecordError: if a partition is damaged before its end.
+    """
+    if not staged:
+        return Published()
+    with (
+        disk_errors("Could not publish", root),
+        directory_lock(root, lock_timeout, patience=PATIENCE_SECONDS) as progress,
+    ):
+        journal.recover(root)
+        if journal.is_published(root, batch):
+            published = Published(skipped=True)
+        else:
+            with StagedFiles(root, staged) as files:
+                pending = _read_all(files, settings, progress)
+                offsets = _append_at_once(root, pending, settings, num_partitions, batch, progress)
+            published = Published(offsets)
+        # The records are visible: nothing may raise from here on.
+        sweep(root, batch.job)
+        return published
+
+
+def append_batch(
+    root: str, partition: TopicPartition, data: np.ndarray, settings: LogSettings, num_partitions: int
+) -> OffsetRange:
+    """Append one record batch to one partition, and flush it. The caller holds the directory's lock.
+
+    A batch is either whole or a torn tail, which no reader sees and the next append cuts off. So this needs
+    no journal, unless the topic is new and all its partitions must appear at once.
+
+    :param num_partitions: of the topic, if it does not exist yet.
+    :raises LogDirectoryError: if it can't be written, or the directory is not in order.
+    :raises CorruptRecordError: if the partition is damaged before its end.
+    """
+    journal.recover(root)
+    batches = walk(data)
+    pending = PendingBatches(_in_memory(data), *_table(batches, 0))
+    folder = os.path.join(root, str(partition))
+    if not os.path.lexists(folder):
+        return _append_at_once(root, {partition: pending}, settings, num_partitions, _ONE_BATCH)[partition]
+    _check_inside(root, folder)
+    with disk_errors("Could not append", root), journal.unclean(root):
+        log = open_partition(folder, partition, settings, _log_start_offsets(root).get(partition, 0))
+        return append(log, pending, settings, _append_time(settings), framed_last=True)
+
+
+def _append_at_once(
+    root: str,
+    pending: Mapping[TopicPartition, PendingBatches],
+    settings: LogSettings,
+    num_partitions: int,
+    batch: QueryBatch,
+    progress: Callable[[], None] = lambda: None,
+) -> dict[TopicPartition, OffsetRange]:
+    """Create new partitions, append to all, and make it visible at once; or do nothing at all."""
+    with disk_errors("Could not append", root, "Nothing was published."):
+        logs = _open_all(root, pending.keys(), settings, num_partitions, progress)
+        append_time = _append_time(settings)
+        try:
+            entries = journal.begin(
+                root,
+                {partition: log.end() for partition, log in logs.items()},
+                {partition: batches.listed() for partition, batches in pending.items()},
+                batch,
+                append_time,
+            )
+            offsets = _append_all(root, logs, pending, settings, append_time, progress)
+            journal.commit(root, entries)
+        except BaseException:
+            _undo(root)
+            raise
+    return offsets
+
+
+def _append_time(settings: LogSettings) -> int | None:
+    """The timestamp, in ms, for records appended now; None if they keep theirs."""
+    return time.time_ns() // 1_000_000 if settings.log_append_time else None
+
+
+def _undo(root: str) -> None:
+    """Undo a failed publish, if the disk allows it; else it stays hidden, and the next write undoes it."""
+    try:
+        journal.recover(root)
+    except (OSError, KafkaLogError) as e:
+        _log.warning("Could not undo a failed publish in %s; the next write will: %s", root, e)
+
+
+def _read_all(
+    files: StagedFiles, settings: LogSettings, progress: Callable[[], None]
+) -> dict[TopicPartition, PendingBatches]:
+    """What the staged files hold for each partition."""
+    parts: dict[TopicPartition, list[np.ndarray]] = defaultdict(list)
+    for source, file in enumerate(files.staged):
+        batches = files.check(source)
+        table = _table(batches, source)
+        for section in file.sections:
+            partition = TopicPartition(check_topic(section.topic), section.partition)
+            first, stop = np.searchsorted(
+                batches.position, [section.position, section.position + section.size]
+            )
+            parts[partition].append(table[:, first:stop])
+        progress()
+    pending = {
+        partition: PendingBatches(files.read, *np.concatenate(tables, axis=1))
+        for partition, tables in parts.items()
+    }
+    for partition, to_append in pending.items():
+        largest = to_append.size.max()
+        if largest > settings.segment_bytes:
+            raise RecordTooLargeError(
+                f"A record batch of {largest} bytes exceeds segment.bytes = {settings.segment_bytes}",
+                topic_partition=partition,
+                hint="Raise segment.bytes, or lower batch.size.",
+            )
+    return pending
+
+
+def _table(batches: Batches, source: int) -> np.ndarray:
+    """The fields of :class:`PendingBatches` after the first, a row each."""
+    records = batches.last_offset - batches.base_offset + 1
+    return np.stack(
+        [
+            np.full_like(batches.position, source),
+            batches.position,
+            batches.size,
+            records,
+            batches.max_timestamp,
+            batches.attributes,
+            batches.crc,
+        ]
+    )
+
+
+def _in_memory(data: np.ndarray) -> Read:
+    def read(_: int, position: int, into: np.ndarray) -> None:
+        into[:] = data[position : position + into.size]
+
+    return read
+
+
+def _open_all(
+    root: str,
+    partitions: Collection[TopicPartition],
+    settings: LogSettings,
+    num_partitions: int,
+    progress: Callable[[], None],
+) -> dict[TopicPartition, PartitionLog]:
+    """Every partition to append to, and all partitions of new topics."""
+    existing = _existing_partitions(root)
+    log_starts = _log_start_offsets(root)
+    logs: dict[TopicPartition, PartitionLog] = {}
+    for topic, wanted in sorted(_numbers(partitions).items()):
+        known = existing.get(topic)
+        numbers = known or set(range(num_partitions))
+        topic_id = _new_topic_id()
+        if not wanted <= numbers:
+            raise UnknownTopicOrPartitionError(
+                f"No such partition: topic {topic!r} has {len(numbers)}",
+                topic_partition=TopicPartition(topic, min(wanted - numbers)),
+                hint="The option numPartitions applies to new topics; an existing one keeps its partitions.",
+            )
+        for number in sorted(wanted if known else numbers):
+            partition = TopicPartition(topic, number)
+            folder = os.path.join(root, str(partition))
+            if known:
+                _check_inside(root, folder)
+                logs[partition] = open_partition(folder, partition, settings, log_starts.get(partition, 0))
+            else:
+                logs[partition] = new_partition(folder, topic_id)
+            progress()
+    return logs
+
+
+def _append_all(
+    root: str,
+    logs: Mapping[TopicPartition, PartitionLog],
+    pending: Mapping[TopicPartition, PendingBatches],
+    settings: LogSettings,
+    append_time: int | None,
+    progress: Callable[[], None],
+) -> dict[TopicPartition, OffsetRange]:
+    created = [log for log in logs.values() if log.created]
+    for log in created:
+        create_folder(log)
+        progress()
+    if created:
+        sync_folder(root)
+    with ThreadPoolExecutor(max_workers=_THREADS) as threads:
+        appended = {
+            partition: threads.submit(append, logs[partition], batches, settings, append_time, progress)
+            for partition, batches in pending.items()
+        }
+    return {partition: offsets.result() for partition, offsets in appended.items()}
+
+
+def _existing_partitions(root: str) -> dict[str, set[int]]:
+    with os.scandir(root) as entries:
+        found = (parse_partition_folder(entry.name) for entry in entries if entry.is_dir())
+        return _numbers(partition for partition in found if partition is not None)
+
+
+def _numbers(partitions: Iterable[TopicPartition]) -> dict[str, set[int]]:
+    """The partition numbers of each topic."""
+    numbers = defaultdict(set)
+    for topic, number in partitions:
+        numbers[topic].add(number)
+    return numbers
+
+
+def _log_start_offsets(root: str) -> dict[TopicPartition, int]:
+    path = os.path.join(root, LOG_START_OFFSET_CHECKPOINT)
+    try:
+        with open(path, "rb") as file:
+            return parse_offset_checkpoint(file.read(), path)
+    except FileNotFoundError:
+        return {}
+
+
+def _check_inside(root: str, folder: str) -> None:
+    inside = os.path.join(os.path.realpath(root), "")
+    if not os.path.realpath(folder).startswith(inside):
+        raise LogDirectoryError(
+            "The folder of a partition is a link that leads out of the log directory", file=folder
+        )
+
+
+def _new_topic_id() -> str:
+    """A random topic id, as Kafka's Uuid.randomUuid makes and prints it."""
+    while True:
+        topic_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
+        if not topic_id.startswith("-"):
+            return topic_id

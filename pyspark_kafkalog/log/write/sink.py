@@ -1,0 +1,76 @@
+"""A log directory as a sink: tasks stage, and the driver's commit publishes.
+
+See :class:`pyspark_kafkalog.model.Sink`. Imports happen on first use, as many short-lived
+processes make one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from pyspark_kafkalog.garbage import loading
+from pyspark_kafkalog.log.lock import check_unlocked
+from pyspark_kafkalog.model import EncodeSettings, LogSettings, QueryBatch, TaskAttempt
+
+if TYPE_CHECKING:
+    from pyspark_kafkalog.log.write.staging import StagedFile, Staging
+
+
+@dataclass(frozen=True, slots=True)
+class DirectorySink:
+    """Shows the rows of a batch all at once, and those of a micro-batch once, however often Spark replays it.
+
+    :param num_partitions: the partitions of a topic that does not exist yet.
+    """
+
+    needs_commit = True
+
+    root: str
+    num_partitions: int
+    encode: EncodeSettings
+    log: LogSettings
+
+    def check(self) -> None:
+        """:raises LogDirectoryLockedError: if a broker runs on the directory."""
+        check_unlocked(self.root)
+
+    def open(self, batch: QueryBatch, attempt: TaskAttempt) -> Staging:
+        """See :meth:`pyspark_kafkalog.model.Sink.open`."""
+        with loading():
+            from pyspark_kafkalog.log.write.staging import Staging
+
+        return Staging(
+            self.root,
+            batch.job,
+            f"{attempt.task:05d}.{attempt.attempt}",
+            self.encode,
+            num_partitions=self.num_partitions,
+            existing=_existing_topics(self.root, attempt.stage),
+        )
+
+    def commit(self, batch: QueryBatch, finished: Sequence[StagedFile | None]) -> None:
+        """Publish what all tasks have staged, unless the micro-batch was published before."""
+        with loading():
+            from pyspark_kafkalog.log.write.publish import publish
+
+        staged = [file for file in finished if file is not None]
+        publish(self.root, staged, batch, self.log, num_partitions=self.num_partitions)
+
+    def abort(self, batch: QueryBatch) -> None:
+        """Remove the staged files. Failed tasks have removed their own."""
+        from pyspark_kafkalog.log.write.sweeping import abort
+
+        abort(self.root, batch.job)
+
+
+@lru_cache(maxsize=1)
+def _existing_topics(root: str, stage: int) -> Mapping[str, tuple[int, ...]]:
+    """The topics of a log directory and their partitions. All tasks of a stage see what the first one saw."""
+    with loading():
+        from pyspark_kafkalog.log.read.directory import LogDirectory
+
+    return LogDirectory.open(root).topics() if os.path.isdir(root) else {}

@@ -1,0 +1,268 @@
+"""Staged files hold what a task has encoded, out of sight until the driver publishes it.
+
+A staged file is a regular file ``.kafkalog-staged-<job>-<task>-<unique>`` in the
+log root, which brokers ignore (an unknown *folder* would stop one from starting). It
+holds record batches, one after another. The :class:`StagedFile` that travels to the
+driver says which partition each belongs to.
+
+A staged file is not flushed to disk. It matters only to the job that wrote it:
+the publisher checks its size and checksums, and what a crash of the machine took
+is staged again when the job or the micro-batch runs again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import resource
+import sys
+import threading
+import uuid
+from collections import OrderedDict
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from types import MappingProxyType, TracebackType
+from typing import NamedTuple
+
+import numpy as np
+
+from pyspark_kafkalog.codec.checksum import crc32c
+from pyspark_kafkalog.codec.walk import Batches, walk
+from pyspark_kafkalog.errors import LogDirectoryError
+from pyspark_kafkalog.log.disk_errors import disk_errors, naming
+from pyspark_kafkalog.log.durable import write_all
+from pyspark_kafkalog.log.write.active_segment import map_file
+from pyspark_kafkalog.model import Encoded, EncodeSettings, TopicPartition
+
+STAGED_PREFIX = ".kafkalog-staged-"
+_MAX_MAPS = 128
+"""The most staged files that stay mapped, and so open, after their check: copying from a map is fastest."""
+_MAX_IDLE = 8
+"""The most other files that stay open while no thread reads them."""
+STAGED_NAME = re.compile(
+    rf"{re.escape(STAGED_PREFIX)}(?P<job>[A-Za-z0-9._]+)-[A-Za-z0-9._]+-[0-9a-f]{{32}}\Z"
+)
+
+
+class Section(NamedTuple):
+    """Record batches of one partition in a staged file: their place, and the CRC-32C of these bytes."""
+
+    topic: str
+    partition: int
+    position: int
+    size: int
+    records: int
+    crc: int
+
+
+@dataclass(frozen=True, slots=True)
+class StagedFile:
+    """What a task has staged. ``name`` is the file in the log root; ``sections`` cover it in order."""
+
+    name: str
+    sections: tuple[Section, ...]
+
+    @property
+    def records(self) -> int:
+        return sum(section.records for section in self.sections)
+
+
+class Staging:
+    """Writes the staged file of one task attempt. A context manager: without :meth:`finish` it removes
+    the file at the end.
+
+    :param root: the log directory; created if it does not exist.
+    :param job: the name that all files of the job share; ``<query>-<batch id>`` for a micro-batch.
+    :param task: tells the tasks of the job apart, for people; attempts may share it.
+    :param settings: how record batches are encoded; None for Kafka's defaults.
+    :param num_partitions: the partitions of a topic that is not in ``existing``.
+    """
+
+    def __init__(
+        self,
+        root: str,
+        job: str,
+        task: str,
+        settings: EncodeSettings | None = None,
+        *,
+        num_partitions: int = 1,
+        existing: Mapping[str, Collection[int]] = MappingProxyType({}),
+    ) -> None:
+        name = f"{STAGED_PREFIX}{field_of_name(job)}-{field_of_name(task)}-{uuid.uuid4().hex}"
+        self._root = root
+        self._path = os.path.join(root, name)
+        self._descriptor: int | None = None
+        self._size = 0
+        self._sections: list[Section] = []
+        self._finished = False
+        self._settings = settings or EncodeSettings()
+        self._num_partitions = num_partitions
+        self._existing = existing
+
+    def __enter__(self) -> Staging:
+        return self
+
+    def partition_count(self, topic: str) -> int:
+        """See :meth:`pyspark_kafkalog.model.TaskSink.partition_count`."""
+        return len(self._existing.get(topic, ())) or self._num_partitions
+
+    def has_partition(self, partition: TopicPartition) -> bool:
+        """See :meth:`pyspark_kafkalog.model.TaskSink.has_partition`: no writer adds any to a topic."""
+        return False
+
+    def settings(self, partition: TopicPartition) -> EncodeSettings:
+        """The same for all partitions."""
+        return self._settings
+
+    def append(self, partition: TopicPartition, encoded: Encoded) -> None:
+        """Stage record batches; those of one partition keep the order of the calls.
+
+        :raises LogDirectoryError: if they can't be written.
+        """
+        if encoded.records == 0:
+            return
+        if self._descriptor is None:
+            with self._errors():
+                os.makedirs(self._root, exist_ok=True)
+                self._descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with self._errors():
+            write_all(self._descriptor, encoded.data, self._size)
+        section = Section(*partition, self._size, encoded.data.size, encoded.records, crc32c(encoded.data))
+        self._sections.append(section)
+        self._size += encoded.data.size
+
+    def advance(self) -> None:
+        """Nothing to do: :meth:`append` has written everything."""
+
+    def finish(self) -> StagedFile | None:
+        """What was staged; None if nothing was, in which case there is no file."""
+        self._finished = True
+        return StagedFile(os.path.basename(self._path), tuple(self._sections)) if self._sections else None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._descriptor is None:
+            return
+        keep = False
+        try:
+            with self._errors():
+                os.close(self._descriptor)  # here a network mount may report a full disk
+            keep = self._finished and error is None
+        finally:
+            if not keep:
+                with contextlib.suppress(OSError):  # the first error says more
+                    os.unlink(self._path)
+
+    def _errors(self) -> AbstractContextManager[None]:
+        return disk_errors("Could not stage", self._path)
+
+
+def _free_descriptors() -> int:
+    """How many files this process may still open; its limit if the open ones are unknown."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if limit == resource.RLIM_INFINITY:
+        return sys.maxsize
+    try:
+        return max(limit - len(os.listdir("/dev/fd")), 0)
+    except OSError:
+        return limit
+
+
+class StagedFiles:
+    """The staged files of a job by number: checked once, then read from any thread. A context manager.
+
+    Keeps only some of them open, fewer if the limit of open files is low.
+    """
+
+    def __init__(self, root: str, staged: Sequence[StagedFile]) -> None:
+        self.staged = staged
+        self._paths = [os.path.join(root, file.name) for file in staged]
+        self._maps: dict[int, np.ndarray] = {}
+        self._idle: OrderedDict[int, int] = OrderedDict()
+        self._guard = threading.Lock()
+        self._max_maps = min(_MAX_MAPS, _free_descriptors() // 8)
+
+    def __enter__(self) -> StagedFiles:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for descriptor in self._idle.values():
+            with contextlib.suppress(OSError):  # only read from
+                os.close(descriptor)
+        self._idle.clear()
+        self._maps.clear()
+
+    def check(self, source: int) -> Batches:
+        """Check that a staged file is as its task left it, and return its batches.
+
+        :raises LogDirectoryError: if it is gone, or anything in it has changed.
+        :raises OSError: if it can't be read.
+        """
+        path, file = self._paths[source], self.staged[source]
+        if not STAGED_NAME.match(file.name):
+            raise _changed(path)
+        try:
+            data = map_file(path)
+        except FileNotFoundError:
+            raise _changed(path) from None
+        batches = walk(data)
+        ends = np.cumsum([section.size for section in file.sections])
+        whole = np.isin(ends, batches.position + batches.size).all() and data.size == ends[-1] == batches.end
+        if not whole or any(crc32c(data[s.position : s.position + s.size]) != s.crc for s in file.sections):
+            raise _changed(path)
+        if len(self._maps) < self._max_maps:
+            self._maps[source] = data
+        return batches
+
+    def read(self, source: int, position: int, into: np.ndarray) -> None:
+        """Fill ``into`` with the bytes of a staged file from ``position`` on.
+
+        :raises LogDirectoryError: if it has become shorter.
+        :raises OSError: if it can't be read.
+        """
+        data = self._maps.get(source)
+        if data is not None:
+            into[:] = data[position : position + into.size]
+            return
+        path = self._paths[source]
+        with self._guard:
+            descriptor = self._idle.pop(source, None)
+        if descriptor is None:
+            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+        try:
+            view = into.data
+            while view:
+                with naming(path):
+                    count = os.preadv(descriptor, [view], position)
+                if count == 0:
+                    raise _changed(path)
+                view, position = view[count:], position + count
+        finally:
+            self._give_back(source, descriptor)
+
+    def _give_back(self, source: int, descriptor: int) -> None:
+        with self._guard:
+            closed = self._idle.pop(source, None)  # another thread's
+            self._idle[source] = descriptor
+            if closed is None and len(self._idle) > _MAX_IDLE:
+                closed = self._idle.popitem(last=False)[1]
+        if closed is not None:
+            os.close(closed)
+
+
+def field_of_name(text: str) -> str:
+    """``text`` as a field of a staged file's name, in which ``-`` separates fields."""
+    if not re.fullmatch(r"[A-Za-z0-9._-]{1,80}", text):
+        raise ValueError(f"{text!r} cannot be part of a file name")
+    return text.replace("-", ".")
+
+
+def _changed(path: str) -> LogDirectoryError:
+    return LogDirectoryError(
+        "A staged file is gone, or has changed since its task wrote it",
+        file=path,
+        hint="Nothing was published. Run the job again, and let nothing else write to the log directory.",
+    )

@@ -1,0 +1,214 @@
+"""Where OAuth tokens come from: a fixed token, unsigned claims, an endpoint, or a callable.
+
+The names are those of Kafka's OAuthBearerLoginCallbackHandler and
+OAuthBearerUnsecuredLoginCallbackHandler (KIP-768, KIP-1139, KIP-255); those that
+begin with ``oauth.`` are from Strimzi's login callback handler.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from pyspark_kafkalog.errors import OptionError
+from pyspark_kafkalog.options.offsets_json import MAX_INT
+from pyspark_kafkalog.options.table import from_option
+from pyspark_kafkalog.options.user_options import UserOptions
+from pyspark_kafkalog.options.values import import_path
+
+_JAAS = "kafka.sasl.jaas.config"
+ENDPOINT = "kafka.sasl.oauthbearer.token.endpoint.url"
+HANDLER = "kafka.sasl.login.callback.handler.class"
+_ALLOWED = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
+_CLIENT = "kafka.sasl.oauthbearer.client.credentials.client"
+_SCOPE = "kafka.sasl.oauthbearer.scope"
+_SOURCES = (
+    f"Give {ENDPOINT}, or {HANDLER} as package.module:callable, or in {_JAAS}"
+    ' oauth.access.token="..." or unsecuredLoginStringClaim_sub="user".'
+)
+_JAVA_HANDLERS = (
+    "OAuthBearerLoginCallbackHandler",
+    "OAuthBearerUnsecuredLoginCallbackHandler",
+    "JaasClientOauthLoginCallbackHandler",
+)
+"""Java's classes that do the same as this package."""
+
+_VISIBLE = re.compile(r"[\x21-\x7e]+")
+_NUMBER = re.compile(r"-?[0-9]{1,15}(\.[0-9]{1,15})?")
+_EXTENSION_NAME = re.compile("[A-Za-z]+")
+_EXTENSION = re.compile(r"[\x21-\x7e \t\r\n]+")
+
+Claim = str | float | tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class OAuthOptions:
+    """Where tokens come from: exactly one of ``token``, ``provider``, ``endpoint`` and ``unsecured_claims``.
+
+    ``provider`` is an import path ``module:name``, ``endpoint`` a URL with the
+    scheme https, http or file, and no user, password or escape in its authority.
+    ``unsecured_claims`` lack ``iat`` and ``exp``.
+    """
+
+    token: str | None = None
+    provider: str | None = None
+    endpoint: str | None = None
+    client_id: str | None = None
+    client_secret: str | None = None
+    scope: str | None = None
+    urlencode_header: bool = from_option("kafka.sasl.oauthbearer.header.urlencode")
+    connect_timeout_ms: int = from_option("kafka.sasl.login.connect.timeout.ms")
+    read_timeout_ms: int = from_option("kafka.sasl.login.read.timeout.ms")
+    retry_backoff_ms: int = from_option("kafka.sasl.login.retry.backoff.ms")
+    retry_backoff_max_ms: int = from_option("kafka.sasl.login.retry.backoff.max.ms")
+    unsecured_claims: tuple[tuple[str, Claim], ...] = ()
+    unsecured_lifetime_seconds: int = 3600
+    extensions: tuple[tuple[str, str], ...] = ()
+
+
+def oauth_options(user: UserOptions, login: Mapping[str, str]) -> OAuthOptions:
+    """Where tokens come from.
+
+    :param login: the options of the OAuthBearerLoginModule.
+    :raises OptionError: unless there is exactly one source, with all that it needs.
+    """
+    token = login.get("oauth.access.token", "").strip() or None
+    provider = _provider(user)
+    endpoint = user.value(ENDPOINT) or login.get("oauth.token.endpoint.uri", "").strip() or None
+    claims = _claims(login)
+    sources = [source for source in (token, provider, endpoint, claims) if source]
+    if len(sources) != 1:
+        got = "several" if sources else "none"
+        raise OptionError(f"SASL OAUTHBEARER: expected one source of tokens, got {got}", hint=_SOURCES)
+    if token is not None and not is_token(token):
+        raise OptionError(
+            f"Option {_JAAS!r} has an oauth.access.token with characters other than visible ASCII"
+        )
+    client_id = user.value(f"{_CLIENT}.id") or login.get("clientId") or login.get("oauth.client.id")
+    secret = user.value(f"{_CLIENT}.secret") or login.get("clientSecret") or login.get("oauth.client.secret")
+    if endpoint is not None:
+        _check_endpoint(endpoint)
+        _check_allowed(endpoint, user)
+        _check_client(endpoint, client_id, secret, login)
+    return user.fill(
+        OAuthOptions,
+        token=token,
+        provider=provider,
+        endpoint=endpoint,
+        client_id=client_id,
+        client_secret=secret,
+        scope=user.value(_SCOPE) or login.get("scope") or login.get("oauth.scope"),
+        unsecured_claims=claims,
+        unsecured_lifetime_seconds=_lifetime(login),
+        extensions=_extensions(login),
+    )
+
+
+def is_token(text: str) -> bool:
+    """Whether the text has visible ASCII characters only; RFC 6750 allows even fewer in tokens."""
+    return _VISIBLE.fullmatch(text) is not None
+
+
+def _provider(user: UserOptions) -> str | None:
+    name = user.value(HANDLER)
+    if name is None or name.rpartition(".")[2] in _JAVA_HANDLERS:
+        return None
+    if ":" not in name:
+        raise OptionError(
+            f"Option {HANDLER!r} names a Java class, which cannot be run here",
+            hint="Give the import path package.module:callable of a Python callable that returns a token.",
+        )
+    return import_path(HANDLER, name)
+
+
+def _check_endpoint(endpoint: str) -> None:
+    try:
+        url = urlsplit(endpoint)
+        is_file = url.scheme == "file"
+        is_url = bool(url.path if is_file else url.hostname and url.port != 0) and _VISIBLE.fullmatch(
+            endpoint
+        )
+    except ValueError:
+        is_url = None
+    if not is_url or url.scheme not in ("https", "http", "file"):
+        raise OptionError(f"Option {ENDPOINT!r}: expected a URL that begins with https: or file:")
+    # An escape may hide an @, which the HTTP client would decode.
+    if "@" in url.netloc or "%" in url.netloc:
+        raise OptionError(
+            f"Option {ENDPOINT!r} has a user, a password or an escape before its path",
+            hint=f"Give the client as {_CLIENT}.id and {_CLIENT}.secret.",
+        )
+    if is_file and (url.netloc not in ("", "localhost") or url.query or url.fragment):
+        raise OptionError(
+            f"Option {ENDPOINT!r}: expected only a path after file:", hint="Write file:///path."
+        )
+
+
+def _check_allowed(endpoint: str, user: UserOptions) -> None:
+    """Hold the endpoint to those that the user allows by name, as Java's clients do (ConfigurationUtils)."""
+    allowed = user.value(_ALLOWED) or ()
+    if allowed and endpoint not in allowed:
+        raise OptionError(f"Option {ENDPOINT!r} is not one of the URLs of the option {_ALLOWED!r}")
+    if not allowed and endpoint.lower().startswith("http:"):
+        raise OptionError(
+            f"Option {ENDPOINT!r} begins with http:, which would send the client's secret unencrypted",
+            hint=f"Give an https: URL, or name this one in {_ALLOWED} as well.",
+        )
+
+
+def _check_client(endpoint: str, client_id: str | None, secret: str | None, login: Mapping[str, str]) -> None:
+    if not endpoint.lower().startswith("file:") and not (client_id and secret):
+        raise OptionError(
+            f"Option {ENDPOINT!r} needs a client's id and secret",
+            hint=f"Give clientId and clientSecret in {_JAAS}, or {_CLIENT}.id and {_CLIENT}.secret.",
+        )
+    if any(name.startswith("ssl.") for name in login):
+        raise OptionError(
+            f"Option {_JAAS!r} has ssl. settings for the token endpoint, which are not supported",
+            hint="The endpoint is checked against the system's authorities. Add yours with SSL_CERT_FILE.",
+        )
+
+
+def _claims(login: Mapping[str, str]) -> tuple[tuple[str, Claim], ...]:
+    claims: dict[str, Claim] = {}
+    for option, value in login.items():
+        kind, _, name = option.partition("Claim_")
+        if not name or kind not in ("unsecuredLoginString", "unsecuredLoginNumber", "unsecuredLoginList"):
+            continue
+        if kind == "unsecuredLoginString":
+            claims[name] = value
+        elif kind == "unsecuredLoginList":
+            claims[name] = tuple(value[1:].split(value[0])) if value else ()
+        elif _NUMBER.fullmatch(value):
+            claims[name] = float(value)
+        else:
+            raise OptionError(f"Option {_JAAS!r}: expected a number as unsecuredLoginNumberClaim")
+    if claims and login.get("unsecuredLoginPrincipalClaimName", "sub") not in claims:
+        raise OptionError(
+            f"Option {_JAAS!r} has no claim that names the principal",
+            hint='Add unsecuredLoginStringClaim_sub="user".',
+        )
+    return tuple(claims.items())
+
+
+def _lifetime(login: Mapping[str, str]) -> int:
+    seconds = login.get("unsecuredLoginLifetimeSeconds", "3600").strip()
+    if not re.fullmatch("[0-9]{1,10}", seconds) or not 0 < int(seconds) <= MAX_INT:
+        raise OptionError(f"Option {_JAAS!r}: expected a number above 0 as unsecuredLoginLifetimeSeconds")
+    return int(seconds)
+
+
+def _extensions(login: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    extensions = {}
+    for option, value in login.items():
+        prefix, mark, name = option.partition("_")
+        if mark and prefix in ("extension", "unsecuredLoginExtension"):
+            if name == "auth" or not _EXTENSION_NAME.fullmatch(name) or not _EXTENSION.fullmatch(value):
+                raise OptionError(
+                    f"Option {_JAAS!r} has a SASL extension that RFC 7628 does not allow",
+                    hint="A name has only letters and is not auth. A value is ASCII and not empty.",
+                )
+            extensions[name] = value
+    return tuple(extensions.items())

@@ -1,0 +1,148 @@
+"""Who logs in to brokers, and what TLS checks: Kafka's SaslConfigs and SslConfigs.
+
+No repr and no error shows a value. Pickles hold them, because tasks need them.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from pyspark_kafkalog.errors import OptionError
+from pyspark_kafkalog.options.security.jaas import LoginModule
+from pyspark_kafkalog.options.security.oauth import OAuthOptions, oauth_options
+from pyspark_kafkalog.options.security.tls import TlsOptions, tls_options
+from pyspark_kafkalog.options.table import from_option
+from pyspark_kafkalog.options.user_options import UserOptions, log_once
+
+JAAS = "kafka.sasl.jaas.config"
+_SERVICE_NAME = "kafka.sasl.kerberos.service.name"
+_OF_TLS = ("kafka.ssl.truststore.", "kafka.ssl.keystore.", "kafka.ssl.key.")
+_OF_SASL = ("kafka.sasl.mechanism", JAAS, "kafka.sasl.oauthbearer.token.", "kafka.sasl.oauthbearer.client.")
+_MODULES = {
+    "PLAIN": "plain.PlainLoginModule",
+    "SCRAM-SHA-256": "scram.ScramLoginModule",
+    "SCRAM-SHA-512": "scram.ScramLoginModule",
+    "OAUTHBEARER": "oauthbearer.OAuthBearerLoginModule",
+    "GSSAPI": "Krb5LoginModule",
+}
+"""The login module of each mechanism."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class KerberosOptions:
+    """Who logs in with Kerberos; without a principal, the owner of the ticket cache."""
+
+    service_name: str
+    principal: str | None = None
+    keytab: str | None = None
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class SecurityOptions:
+    """The security protocol, with a mechanism for SASL and ``tls`` for TLS."""
+
+    protocol: str = from_option("kafka.security.protocol")
+    mechanism: str | None = None
+    username: str | None = None
+    password: str | None = None
+    oauth: OAuthOptions | None = None
+    kerberos: KerberosOptions | None = None
+    tls: TlsOptions | None = None
+
+    def __repr__(self) -> str:
+        return f"SecurityOptions(protocol={self.protocol!r}, mechanism={self.mechanism!r}, ...)"
+
+
+def security_options(user: UserOptions) -> SecurityOptions:
+    """The security that the options ask for.
+
+    :raises OptionError: never showing a value that may be secret.
+    """
+    protocol = user.value("kafka.security.protocol")
+    tls = tls_options(user) if protocol.endswith("SSL") else None
+    if tls is None:
+        _warn_if_given(user, _OF_TLS, protocol)
+    if not protocol.startswith("SASL_"):
+        _warn_if_given(user, _OF_SASL, protocol)
+        return SecurityOptions(protocol, tls=tls)
+    mechanism = _mechanism(user)
+    module = _login_module(user, mechanism)
+    if mechanism == "OAUTHBEARER":
+        login = module.options if module else {}
+        return SecurityOptions(protocol, mechanism, oauth=oauth_options(user, login), tls=tls)
+    if mechanism == "GSSAPI":
+        return SecurityOptions(protocol, mechanism, kerberos=_kerberos(user, module), tls=tls)
+    if module is None:
+        raise _no_login(mechanism)
+    username, password = _name_and_password(module)
+    return SecurityOptions(protocol, mechanism, username, password, tls=tls)
+
+
+def _warn_if_given(user: UserOptions, prefixes: tuple[str, ...], protocol: str) -> None:
+    """Warn of options without effect: whoever sets them wants a safer protocol."""
+    if names := user.names(*prefixes):
+        log_once(
+            logging.WARNING,
+            "Options %s have no effect, because kafka.security.protocol is %s",
+            ", ".join(names),
+            protocol,
+        )
+
+
+def _mechanism(user: UserOptions) -> str:
+    if (user.text("kafka.sasl.mechanism") or "").strip().upper() == "AWS_MSK_IAM":
+        raise OptionError(
+            "SASL AWS_MSK_IAM is not supported",
+            hint="Use OAUTHBEARER, and give kafka.sasl.login.callback.handler.class the import path of a"
+            " callable that returns what aws-msk-iam-sasl-signer-python generates.",
+        )
+    return str(user.value("kafka.sasl.mechanism"))
+
+
+def _login_module(user: UserOptions, mechanism: str) -> LoginModule | None:
+    module: LoginModule | None = user.value(JAAS)
+    expected = _MODULES[mechanism]
+    if module is not None and not module.is_a(expected):
+        raise OptionError(
+            f"Option {JAAS!r}: expected the login module {expected} of SASL {mechanism}, got another",
+            hint="See the option kafka.sasl.mechanism, which is GSSAPI by default.",
+        )
+    return module
+
+
+def _no_login(mechanism: str) -> OptionError:
+    module = f"org.apache.kafka.common.security.{_MODULES[mechanism]}"
+    return OptionError(
+        f"SASL {mechanism} needs the option {JAAS!r}",
+        hint=f'Write it as {module} required username="..." password="...";',
+    )
+
+
+def _name_and_password(module: LoginModule) -> tuple[str, str]:
+    if module.options.get("tokenauth", "").lower() == "true":
+        raise OptionError(
+            f"Option {JAAS!r} has tokenauth=true, but delegation tokens are not supported",
+            hint="Give the user name and password of a SCRAM user.",
+        )
+    missing = [name for name in ("username", "password") if name not in module.options]
+    if missing:
+        raise OptionError(
+            f"Option {JAAS!r} lacks {' and '.join(missing)}",
+            hint='Add username="..." password="..." before the semicolon.',
+        )
+    return module.options["username"], module.options["password"]
+
+
+def _kerberos(user: UserOptions, module: LoginModule | None) -> KerberosOptions:
+    login = module.options if module else {}
+    names = {name for name in (user.value(_SERVICE_NAME), login.get("serviceName")) if name}
+    if len(names) != 1:
+        trouble = (
+            "give different names for the Kerberos service" if names else "do not name the Kerberos service"
+        )
+        raise OptionError(
+            f"Options {_SERVICE_NAME!r} and {JAAS!r} {trouble}",
+            hint=f"Set {_SERVICE_NAME}, usually to kafka.",
+        )
+    return KerberosOptions(names.pop(), login.get("principal"), login.get("keyTab"))

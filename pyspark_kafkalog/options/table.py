@@ -1,0 +1,444 @@
+"""The table of options. Each row has the name, what it applies to, parser, default and meaning.
+
+Everything else about an option follows from its row: which names are refused and what is
+suggested instead (:mod:`.user_options`), the values and defaults of the frozen dataclasses
+(:func:`from_option`), and ``docs/options.md`` (:mod:`.page`). Names, values and defaults are
+those of Spark's Kafka source and sink; of Kafka's clients, behind ``kafka.`` (CommonClientConfigs,
+ConsumerConfig, ProducerConfig, SaslConfigs and SslConfigs of 3.9 and 4.x); of Kafka's topics
+(TopicConfig); and of LinkedIn's clients (LiKafkaConsumerConfig and LiKafkaProducerConfig of
+li-apache-kafka-clients 1.0.66). Other settings of Kafka's clients are in :mod:`.client_settings`.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from pyspark_kafkalog.model import COMMITTED, EARLIEST, LATEST, AssemblerSettings, SplitterSettings
+from pyspark_kafkalog.options.java_pattern import java_pattern
+from pyspark_kafkalog.options.offsets_json import MAX_LONG
+from pyspark_kafkalog.options.security.jaas import parse_jaas
+from pyspark_kafkalog.options.security.pem import certificates, private_key
+from pyspark_kafkalog.options.values import (
+    Parser,
+    as_given,
+    auditor,
+    boolean,
+    compression,
+    group_id,
+    import_path,
+    integer,
+    milliseconds,
+    not_blank,
+    offsets_or,
+    one_of,
+    one_of_these,
+    partitions,
+    paths,
+    separated,
+    servers,
+    size_in_bytes,
+    some_of,
+    stripped,
+    timestamps,
+    topic,
+    topics,
+    unless_blank,
+)
+
+
+class Use(enum.Flag):
+    """What an option applies to."""
+
+    BATCH_READ = enum.auto()
+    STREAM_READ = enum.auto()
+    WRITE = enum.auto()
+    REASSEMBLE = enum.auto()
+    GROUP_OFFSETS_VIEW = enum.auto()
+    GROUPS_VIEW = enum.auto()
+    TOPICS_VIEW = enum.auto()
+    AUDIT_VIEW = enum.auto()
+    ADMIN = enum.auto()
+    """The command line, and ``pyspark_kafkalog.admin``."""
+    READ = BATCH_READ | STREAM_READ
+    VIEWS = GROUP_OFFSETS_VIEW | GROUPS_VIEW | TOPICS_VIEW | AUDIT_VIEW
+    INSPECT = VIEWS | ADMIN
+
+
+class Where(enum.Flag):
+    """The places that an option applies to."""
+
+    DIRECTORY = enum.auto()
+    BROKERS = enum.auto()
+    ANY = DIRECTORY | BROKERS
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """A row: ``default`` as users would write it, or None; ``meaning`` is Markdown."""
+
+    name: str
+    use: Use
+    parser: Parser
+    default: str | None
+    meaning: str
+    where: Where = Where.ANY
+
+
+class Section:
+    """Options that belong together, under a heading of the docs."""
+
+    def __init__(self, title: str, *options: Option) -> None:
+        self.title = title
+        self.options = options
+
+
+SERVERS = "kafka.bootstrap.servers"
+VIEW_USES = {
+    "group-offsets": Use.GROUP_OFFSETS_VIEW,
+    "groups": Use.GROUPS_VIEW,
+    "topics": Use.TOPICS_VIEW,
+    "audit": Use.AUDIT_VIEW,
+}
+"""The values of the option ``view``."""
+
+_BATCH, _STREAM, _READ, _WRITE = Use.BATCH_READ, Use.STREAM_READ, Use.READ, Use.WRITE
+_READ_OR_INSPECT = Use.READ | Use.INSPECT
+_ANY = Use.READ | Use.WRITE | Use.INSPECT
+_SELECTING = Use.READ | Use.GROUP_OFFSETS_VIEW | Use.TOPICS_VIEW
+_ASSEMBLING = Use.READ | Use.REASSEMBLE
+_AUDITING = Use.READ | Use.WRITE | Use.REASSEMBLE
+_directory = partial(Option, where=Where.DIRECTORY)
+_brokers = partial(Option, where=Where.BROKERS)
+_ASSEMBLER, _SPLITTER = AssemblerSettings(), SplitterSettings()
+
+
+def _text(value: object) -> str:
+    """A value as users write it."""
+    return str(value).lower()
+
+
+# fmt: off
+SECTIONS = (
+    Section(
+        "Which place",
+        _directory("path", _ANY, paths, None,
+                   "Log directory: a path or URI. A read also takes several, separated by commas or as a"
+                   " JSON array."),
+        _brokers(SERVERS, _ANY, servers, None,
+                 "Brokers to start with: `host:port`, separated by commas."),
+        Option("view", _BATCH | Use.VIEWS, one_of(*VIEW_USES), None,
+               "Rows describe `group-offsets`, `groups` or `topics` instead of records, or are the counts"
+               " in an `auditLocation` (`audit`)."),
+    ),
+    Section(
+        "Which partitions to read",
+        Option("subscribe", _SELECTING, topics, None, "Topics, separated by commas."),
+        Option("subscribePattern", _SELECTING, not_blank(java_pattern), None,
+               "Java regular expression. A topic is read if any part of its name matches."),
+        Option("assign", _SELECTING, partitions, None, 'Partitions, such as `{"topicA":[0,1]}`.'),
+    ),
+    Section(
+        "Where to start and to end",
+        Option("startingOffsets", _READ,
+               offsets_or({"earliest": EARLIEST, "latest": LATEST, "committed": COMMITTED}), None,
+               "`earliest` (default of a batch), `latest` (default of a stream), `committed` (by the"
+               ' group) or `{"topicA":{"0":23,"1":-2}}`, where -2 is earliest and -1 latest. A stream uses'
+               " it only before its first checkpoint."),
+        Option("startingOffsetsByCommittedStrategy", _READ,
+               one_of("auto", "earliest", "latest", "error"), "auto",
+               "Where to start if the group has committed nothing: `earliest`, `latest`, `error`, or"
+               " `auto` (as without a group)."),
+        Option("endingOffsets", _BATCH, offsets_or({"earliest": EARLIEST, "latest": LATEST}), "latest",
+               "`latest` or JSON as for `startingOffsets`, exclusive."),
+        Option("startingTimestamp", _READ, integer(0, MAX_LONG), None,
+               "Milliseconds. Takes precedence over the two other starting options."),
+        Option("startingOffsetsByTimestamp", _READ, timestamps, None,
+               'Milliseconds, `{"topicA":{"0":1700000000000}}`. Takes precedence over `startingOffsets`.'),
+        Option("startingOffsetsByTimestampStrategy", _READ,
+               one_of_these({"error": False, "latest": True}), "error",
+               "What to do if no record is at or after a starting timestamp: `error`, or start at `latest`."),
+        Option("endingTimestamp", _BATCH, integer(0, MAX_LONG), None,
+               "Milliseconds. Takes precedence over the two other ending options."),
+        Option("endingOffsetsByTimestamp", _BATCH, timestamps, None,
+               "JSON as for `startingOffsetsByTimestamp`. Takes precedence over `endingOffsets`."),
+    ),
+    Section(
+        "How to read",
+        Option("includeHeaders", _READ | _WRITE, boolean, "false",
+               "Read the column `headers`. A write needs only the column."),
+        Option("failOnDataLoss", _READ, boolean, "true",
+               "`false`: log a warning and continue where records are gone or corrupt."),
+        Option("minPartitions", _READ, integer(1), None,
+               "Divide large partitions until Spark has about this many tasks."),
+        Option("maxRecordsPerPartition", _READ, integer(1, MAX_LONG), None, "The most offsets in one task."),
+        Option("kafka.isolation.level", _READ,
+               one_of_these({"read_uncommitted": False, "read_committed": True}), "read_uncommitted",
+               "`read_committed` hides aborted transactions and stops before open ones."),
+        Option("checkCrcs", _READ, boolean, "true", "Verify the checksum of every record batch."),
+    ),
+    Section(
+        "Streams",
+        Option("maxOffsetsPerTrigger", _STREAM, integer(1, MAX_LONG), None,
+               "About the most offsets in one micro-batch."),
+        Option("maxBytesPerTrigger", _STREAM, size_in_bytes, None,
+               "About the most bytes in one micro-batch, as stored, such as `64m`."),
+        Option("minOffsetsPerTrigger", _STREAM, integer(1, MAX_LONG), None,
+               "Wait until this many offsets are unread. `Trigger.AvailableNow` does not wait."),
+        Option("maxTriggerDelay", _STREAM, milliseconds, "15m",
+               "The longest wait for `minOffsetsPerTrigger`."),
+        Option("checkpointLocation", _STREAM | _WRITE, as_given, None,
+               "The query's checkpoint. If the reader gets it as well, it keeps its start offsets and the"
+               " ids of its topics there, and commits to its group as soon as a micro-batch is complete."),
+    ),
+    Section(
+        "Consumer groups",
+        Option("kafka.group.id", _READ | Use.GROUP_OFFSETS_VIEW | Use.GROUPS_VIEW, group_id, None,
+               "Consumer group. A stream commits to it what each micro-batch has finished, and never joins"
+               " it. A view shows only these groups, separated by commas."),
+        Option("commitOffsets", _STREAM, one_of("true", "false", "required"), None,
+               "`true`, `false`, or `required`: a commit that fails ends the query. Default: `true` with a"
+               " group."),
+        Option("queryName", _STREAM, unless_blank(stripped), None,
+               "With `commitOffsets` and no `kafka.group.id`, the group is `groupIdPrefix`, a hyphen and"
+               " this name."),
+        Option("groupIdPrefix", _READ, as_given, "spark-kafka-source", "See `queryName`."),
+        _directory("offsets.retention.minutes", _READ_OR_INSPECT, integer(1), "10080",
+                   "How long to keep the offsets of a consumer group without members."),
+    ),
+    Section(
+        "Large messages",
+        Option("large.message.enabled", _READ | _WRITE, boolean, "false",
+               "A write cuts values that are too large into message segments, and a read puts them"
+               " together, in LinkedIn's format."),
+        Option("message.assembler.expiration.offset.gap", _ASSEMBLING,
+               integer(1), _text(_ASSEMBLER.expiration_offset_gap),
+               "An incomplete message is dropped this many offsets after its first message segment."),
+        Option("message.assembler.buffer.capacity", _ASSEMBLING,
+               integer(1), _text(_ASSEMBLER.buffer_capacity),
+               "Bytes of incomplete messages to hold in memory for one partition."),
+        Option("max.tracked.messages.per.partition", _ASSEMBLING,
+               integer(1), _text(_ASSEMBLER.max_tracked_messages),
+               "Delivered messages whose safe offsets are remembered."),
+        Option("exception.on.message.dropped", _ASSEMBLING,
+               boolean, _text(_ASSEMBLER.exception_on_message_dropped),
+               "Fail if a full buffer drops a message. Only in `reassemble`: a read drops none."),
+        Option("message.assembler.expiration.ms", _ASSEMBLING, integer(1, MAX_LONG), None,
+               "Age at which an incomplete message is dropped. Only in `reassemble`: a read has no clock."),
+        Option("large.message.dead.letters", _ASSEMBLING, boolean, "false",
+               "Add a column `dropped`, and a row for each dropped message. The column is null in all"
+               " other rows."),
+        Option("large.message.safe.offsets", _STREAM, boolean, None,
+               "Commit safe offsets, as LinkedIn's consumer does. Default: as `large.message.enabled`. Set"
+               " it to `true` for `reassemble`."),
+        Option("max.message.segment.bytes", _WRITE, integer(1), _text(_SPLITTER.segment_bytes),
+               "With `large.message.enabled`: a larger value, in bytes, is cut into message segments."),
+        Option("header.timestamp.enabled", _WRITE, boolean, _text(_SPLITTER.timestamp_header),
+               "With `large.message.enabled`: add each record's timestamp as a header `_t`, too."),
+        Option("li.record.header.enable", _WRITE, boolean, _text(_SPLITTER.header_only),
+               "Describe a message segment only in its header `_lm`, not in its value."),
+        Option("li.large.message.segment.wrapping.required", _WRITE, boolean, _text(_SPLITTER.wrap),
+               "With `large.message.enabled`: write small values as message segments, too."),
+    ),
+    Section(
+        "Audit",
+        Option("auditor.class", _AUDITING, auditor, None,
+               "Count messages: `counting`, or the import path `package.module:Class` of your own auditor."),
+        Option("auditLocation", _AUDITING, not_blank(stripped), None,
+               "Folder (path or URI) for the counts, which `view=audit` shows. Without it they are only"
+               " logged."),
+        Option("auditor.bucket.ms", _AUDITING, integer(1, MAX_LONG), "600000",
+               "Width of the time buckets in which messages are counted."),
+    ),
+    Section(
+        "Writing",
+        Option("topic", _WRITE, topic, None, "Topic of all rows. Takes precedence over the column `topic`."),
+        Option("partitioner", _WRITE, import_path, None,
+               "Import path `package.module:callable` of a function that chooses the partition of rows"
+               " without one."),
+    ),
+    Section(
+        "Writing to a log directory",
+        _directory("numPartitions", _WRITE, integer(1), "1",
+                   "Partitions of a topic that this write creates."),
+        _directory("compression.type", _WRITE, compression, "none",
+                   "`none`, `gzip`, `snappy`, `lz4` or `zstd`."),
+        _directory("batch.size", _WRITE, integer(0), "16384",
+                   "Bytes of records, uncompressed, that fill a record batch."),
+        _directory("max.message.bytes", _WRITE, integer(0), "1048588",
+                   "Bytes of the largest record batch, as stored."),
+        _directory("message.timestamp.type", _WRITE,
+                   one_of_these({"CreateTime": False, "LogAppendTime": True}), "CreateTime",
+                   "`CreateTime` or `LogAppendTime`."),
+        _directory("segment.bytes", _WRITE, integer(14), "1073741824",
+                   "Bytes at which a new segment begins."),
+        _directory("segment.ms", _WRITE, integer(1, MAX_LONG), "604800000",
+                   "Age at which a new segment begins."),
+        _directory("index.interval.bytes", _WRITE, integer(0), "4096",
+                   "Bytes of log between two index entries."),
+    ),
+    Section(
+        "Connecting to brokers",
+        _brokers("kafka.client.id", _ANY, as_given, "pyspark-kafkalog",
+                 "The client's name in the brokers' logs and quotas."),
+        _brokers("kafka.request.timeout.ms", _ANY, integer(1), "30000",
+                 "How long to wait for a broker that sends nothing."),
+        _brokers("kafka.socket.connection.setup.timeout.ms", _ANY, integer(1, MAX_LONG), "10000",
+                 "The longest wait for a connection, and for the first broker."),
+        _brokers("kafka.connections.max.idle.ms", _ANY,
+                 integer(-1, MAX_LONG, meaning={-1: MAX_LONG}), "540000",
+                 "A connection that is idle for longer is closed; -1: never."),
+        _brokers("kafka.metadata.max.age.ms", _ANY, integer(0, MAX_LONG), "300000",
+                 "How long known topics and leaders are used before brokers are asked again."),
+        _brokers("kafka.retry.backoff.ms", _ANY, integer(0, MAX_LONG), "100",
+                 "The first wait before a request is repeated."),
+        _brokers("kafka.retry.backoff.max.ms", _ANY, integer(0, MAX_LONG), "1000",
+                 "The longest wait before a request is repeated."),
+        _brokers("kafka.reconnect.backoff.ms", _ANY, integer(0, MAX_LONG), "50",
+                 "The first wait before connecting to a broker again."),
+        _brokers("kafka.reconnect.backoff.max.ms", _ANY, integer(0, MAX_LONG), "1000",
+                 "The longest wait before connecting to a broker again."),
+        _brokers("kafka.client.dns.lookup", _ANY,
+                 one_of("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"), "use_all_dns_ips",
+                 "`use_all_dns_ips` or `resolve_canonical_bootstrap_servers_only`."),
+        _brokers("kafka.receive.buffer.bytes", _ANY, integer(-1, meaning={-1: None}), "-1",
+                 "The socket's receive buffer; -1: the system's default."),
+        _brokers("kafka.send.buffer.bytes", _ANY, integer(-1, meaning={-1: None}), "-1",
+                 "The socket's send buffer; -1: the system's default."),
+    ),
+    Section(
+        "Reading from brokers",
+        _brokers("kafkaConsumer.pollTimeoutMs", _READ_OR_INSPECT, integer(1, MAX_LONG), "120000",
+                 "How long a task continues while its fetches get no answer."),
+        _brokers("fetchOffset.numRetries", _READ_OR_INSPECT, integer(1), "3",
+                 "The most attempts to look up offsets."),
+        _brokers("fetchOffset.retryIntervalMs", _READ_OR_INSPECT, integer(0, MAX_LONG), "1000",
+                 "The wait between two attempts to look up offsets."),
+        _brokers("kafka.fetch.min.bytes", _READ_OR_INSPECT, integer(0), "1",
+                 "A broker holds a fetch back until it has this many bytes."),
+        _brokers("kafka.fetch.max.wait.ms", _READ_OR_INSPECT, integer(0), "500",
+                 "The longest that a broker holds a fetch back."),
+        _brokers("kafka.fetch.max.bytes", _READ_OR_INSPECT, integer(0), "52428800",
+                 "About the most bytes of a fetch."),
+        _brokers("kafka.max.partition.fetch.bytes", _READ_OR_INSPECT, integer(0), "8388608",
+                 "About the most bytes of one partition in a fetch (Kafka's default: 1 MiB)."),
+        _brokers("kafka.client.rack", _READ_OR_INSPECT, stripped, "",
+                 "The rack of the readers. They fetch from a replica in the same rack."),
+        _brokers("kafka.check.crcs", _READ_OR_INSPECT, boolean, "true",
+                 "As `checkCrcs`, which takes precedence."),
+    ),
+    Section(
+        "Writing to brokers",
+        _brokers("kafka.acks", _WRITE, one_of_these({"all": -1, "-1": -1, "0": 0, "1": 1}), "all",
+                 "`all`, `1` (the leader) or `0` (nobody acknowledges)."),
+        _brokers("kafka.enable.idempotence", _WRITE, boolean, "true",
+                 "A repeated request adds no record twice. Turned off by other `acks`, no `retries`, or"
+                 " more than 5 requests in flight."),
+        _brokers("kafka.compression.type", _WRITE, compression, "none",
+                 "`none`, `gzip`, `snappy`, `lz4` or `zstd`."),
+        _brokers("kafka.batch.size", _WRITE, integer(0), "262144",
+                 "Bytes of records, uncompressed, that fill a record batch. Kafka's default, 16 KiB, is"
+                 " for latency; a task has its rows at hand."),
+        _brokers("kafka.max.request.size", _WRITE, integer(0), "1048576", "Bytes of the largest request."),
+        _brokers("kafka.linger.ms", _WRITE, integer(0, MAX_LONG), "0",
+                 "Counts in `kafka.delivery.timeout.ms` only: nothing lingers, as a task has its rows at"
+                 " hand."),
+        _brokers("kafka.buffer.memory", _WRITE, integer(0, MAX_LONG), "33554432",
+                 "Bytes that may wait to be acknowledged."),
+        _brokers("kafka.max.in.flight.requests.per.connection", _WRITE, integer(1), "5",
+                 "Requests to one broker that may wait for an answer."),
+        _brokers("kafka.retries", _WRITE, integer(0), "2147483647",
+                 "How often a record batch may be sent again."),
+        _brokers("kafka.delivery.timeout.ms", _WRITE, integer(0), "120000",
+                 "The longest time to deliver a record batch, without the time to compute rows."),
+        _brokers("kafka.partitioner.class", _WRITE, unless_blank(stripped), None,
+                 "Full name of Kafka's `DefaultPartitioner`, `UniformStickyPartitioner` or"
+                 " `RoundRobinPartitioner`. For your own use `partitioner`."),
+        _brokers("kafka.partitioner.ignore.keys", _WRITE, boolean, "false",
+                 "Distribute rows with keys like those without."),
+    ),
+    Section(
+        "Security",
+        _brokers("kafka.security.protocol", _ANY,
+                 one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"), "PLAINTEXT",
+                 "`PLAINTEXT`, `SSL`, `SASL_PLAINTEXT` or `SASL_SSL`."),
+        _brokers("kafka.sasl.mechanism", _ANY,
+                 one_of("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI"), "GSSAPI",
+                 "`PLAIN`, `SCRAM-SHA-256`, `SCRAM-SHA-512`, `OAUTHBEARER` or `GSSAPI`."),
+        _brokers("kafka.sasl.jaas.config", _ANY, parse_jaas, None,
+                 "Who logs in, in the form of Java's clients: see [Credentials](../README.md#credentials)."),
+        _brokers("kafka.sasl.kerberos.service.name", _ANY, unless_blank(stripped), None,
+                 "The brokers' Kerberos service."),
+        _brokers("kafka.sasl.login.callback.handler.class", _ANY, unless_blank(stripped), None,
+                 "Import path `package.module:callable` of a function that returns an OAuth token."),
+        _brokers("kafka.sasl.oauthbearer.token.endpoint.url", _ANY, unless_blank(stripped), None,
+                 "Where OAuth tokens come from: `https:` or `file:`."),
+        _brokers("org.apache.kafka.sasl.oauthbearer.allowed.urls", _ANY, separated, None,
+                 "The only token endpoints that may be asked, separated by commas; they may begin with"
+                 " `http:`. In Java this is a system property."),
+        _brokers("kafka.sasl.oauthbearer.client.credentials.client.id", _ANY,
+                 unless_blank(stripped), None,
+                 "As `clientId` in the JAAS text."),
+        _brokers("kafka.sasl.oauthbearer.client.credentials.client.secret", _ANY, as_given, None,
+                 "As `clientSecret` in the JAAS text."),
+        _brokers("kafka.sasl.oauthbearer.scope", _ANY, unless_blank(stripped), None,
+                 "As `scope` in the JAAS text."),
+        _brokers("kafka.sasl.oauthbearer.header.urlencode", _ANY, boolean, "false",
+                 "URL-encode client id and secret in the authorization header."),
+        _brokers("kafka.sasl.login.connect.timeout.ms", _ANY, integer(1), "10000",
+                 "The longest wait for a connection to the token endpoint."),
+        _brokers("kafka.sasl.login.read.timeout.ms", _ANY, integer(1), "10000",
+                 "The longest wait for an answer of the token endpoint."),
+        _brokers("kafka.sasl.login.retry.backoff.ms", _ANY, integer(0, MAX_LONG), "100",
+                 "The first wait before the token endpoint is asked again."),
+        _brokers("kafka.sasl.login.retry.backoff.max.ms", _ANY, integer(0, MAX_LONG), "10000",
+                 "The longest wait before the token endpoint is asked again."),
+        _brokers("kafka.ssl.truststore.type", _ANY, stripped, "PEM",
+                 "`PEM`. Convert other stores. A PEM store has no `kafka.ssl.truststore.password`."),
+        _brokers("kafka.ssl.truststore.certificates", _ANY, unless_blank(certificates), None,
+                 "Certificates of the authorities to trust, as PEM text."),
+        _brokers("kafka.ssl.truststore.location", _ANY, unless_blank(stripped), None,
+                 "PEM file of the authorities to trust, on every machine. With neither, the system's"
+                 " authorities are trusted."),
+        _brokers("kafka.ssl.keystore.type", _ANY, stripped, "PEM",
+                 "`PEM`. Convert other stores. A PEM store has no `kafka.ssl.keystore.password`."),
+        _brokers("kafka.ssl.keystore.certificate.chain", _ANY, unless_blank(certificates), None,
+                 "The client's certificate chain, as PEM text."),
+        _brokers("kafka.ssl.keystore.key", _ANY, unless_blank(private_key), None,
+                 "The client's private key, as PEM text."),
+        _brokers("kafka.ssl.keystore.location", _ANY, unless_blank(stripped), None,
+                 "PEM file of certificate chain and private key, on every machine."),
+        _brokers("kafka.ssl.key.password", _ANY, as_given, None,
+                 "The password of the private key."),
+        _brokers("kafka.ssl.endpoint.identification.algorithm", _ANY,
+                 one_of_these({"https": True, "": False}), "https",
+                 "`https`: check the host name in a broker's certificate; empty: do not."),
+        _brokers("kafka.ssl.enabled.protocols", _ANY,
+                 some_of("TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3"), "TLSv1.2,TLSv1.3",
+                 "TLS versions to offer to brokers."),
+        _brokers("kafka.ssl.protocol", _ANY,
+                 one_of("TLS", "TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3"), "TLSv1.3",
+                 "The newest TLS version to offer."),
+    ),
+)
+# fmt: on
+"""All options, in the order of the docs."""
+
+BY_NAME = {option.name.lower(): option for section in SECTIONS for option in section.options}
+"""The rows by their names in lower case, as Spark passes them."""
+
+DEFAULTS: dict[str, Any] = {
+    name: None if option.default is None else option.parser(option.name, option.default)
+    for name, option in BY_NAME.items()
+}
+"""The values of options that are not given, by the same keys."""
+
+
+def from_option(name: str, *others: str) -> Any:
+    """A dataclass field for :meth:`.UserOptions.fill`, set by the first of these options that the user gives.
+
+    Its default is that of the first option.
+    """
+    return field(default=DEFAULTS[name.lower()], metadata={"options": (name, *others)})

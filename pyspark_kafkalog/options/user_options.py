@@ -1,0 +1,218 @@
+"""The options that a user gave: checks names, and parses values as the table says."""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pyspark_kafkalog.errors import OptionError
+from pyspark_kafkalog.options.client_settings import (
+    REFUSED_READING,
+    REFUSED_WRITING,
+    STORE_PASSWORDS,
+    WITHOUT_EFFECT,
+)
+from pyspark_kafkalog.options.table import BY_NAME, DEFAULTS, SERVERS, VIEW_USES, Option, Use, Where
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+_Filled = TypeVar("_Filled", bound="DataclassInstance")
+
+_log = logging.getLogger("pyspark_kafkalog")
+_logged: set[str] = set()
+
+_ADDED_BY_SPARK = re.compile(r"paths|queryname|location|owner|provider|comment|option\..*")
+"""Names that Spark adds: ``load([..])``, ``queryName``, and ``CREATE TABLE`` (observed with PySpark 4.2)."""
+
+
+class UserOptions:
+    """The options that the user gave for one use; they also say whether the place is brokers."""
+
+    def __init__(self, options: Mapping[str, object], use: Use) -> None:
+        self._values = {name.lower(): str(value) for name, value in options.items() if value is not None}
+        self._use = use
+        self.where = Where.BROKERS if SERVERS in self._values else Where.DIRECTORY
+
+    def __contains__(self, name: str) -> bool:
+        return name.lower() in self._values
+
+    def names(self, *prefixes: str) -> list[str]:
+        """The given names that begin with one of these prefixes, in lower case, sorted."""
+        return sorted(name for name in self._values if name.startswith(prefixes))
+
+    def text(self, name: str) -> str | None:
+        """The given text, unparsed; None if the option was not given."""
+        return self._values.get(name.lower())
+
+    def value(self, name: str) -> Any:
+        """The parsed value, or else the option's default.
+
+        :raises OptionError: if the option's parser refuses the text.
+        """
+        text = self.text(name)
+        if text is None:
+            return DEFAULTS[name.lower()]
+        option = BY_NAME[name.lower()]
+        return option.parser(option.name, text)
+
+    def fill(self, kind: type[_Filled], **others: Any) -> _Filled:
+        """A dataclass whose fields from :func:`.from_option` have the options' values.
+
+        A field keeps its default if none of its options applies to the place.
+
+        :param others: the values of the other fields.
+        """
+        for field, options in _options_of(kind):
+            names = [option.name for option in options if option.where & self.where]
+            if names and field not in others:
+                others[field] = self.value(next((name for name in names if name in self), names[0]))
+        return kind(**others)
+
+    def check_names(self) -> None:
+        """Refuse or log options that do not apply to this use or place.
+
+        :raises OptionError: naming the option, with what to do instead.
+        """
+        for name in self._values:
+            option = BY_NAME.get(name)
+            if option is not None and option.where & self.where and option.use & self._use:
+                continue
+            self._check_other(name, option)
+
+    def _check_other(self, name: str, option: Option | None) -> None:
+        if self._use is Use.REASSEMBLE:
+            raise self._unknown(name)
+        if option and option.where & self.where and option.use & Use.READ and self._use is not Use.WRITE:
+            self._check_read_option(option)
+            return
+        if _ADDED_BY_SPARK.fullmatch(name) or (name in STORE_PASSWORDS and self.where is Where.BROKERS):
+            return
+        refused = REFUSED_WRITING if self._use is Use.WRITE else REFUSED_READING
+        if name in refused:
+            kafka_name = name.removeprefix("kafka.")
+            raise OptionError(f"Kafka option {kafka_name!r} is not supported", hint=refused[name])
+        if self.where is Where.DIRECTORY:
+            self._check_for_directory(name, option)
+        else:
+            self._check_for_brokers(name, option)
+
+    def _check_read_option(self, option: Option) -> None:
+        """Refuse or log an option for another way of reading."""
+        if self._use is Use.BATCH_READ:
+            log_once(logging.WARNING, "Option %s is ignored, because it applies to streams only", option.name)
+            return
+        if self._use is Use.STREAM_READ:
+            raise OptionError(f"Option {option.name!r} is not valid in streaming queries")
+        if self._use is Use.ADMIN:
+            raise OptionError(f"Option {option.name!r} applies only to reading records", hint="Leave it out.")
+        view = next(name for name, use in VIEW_USES.items() if use is self._use)
+        narrowing = [
+            other.name
+            for other in BY_NAME.values()
+            if other.use & self._use and other.where is Where.ANY and other.name != "view"
+        ]
+        raise OptionError(
+            f"Option {option.name!r} does not apply to view={view}",
+            hint=f"Leave it out. To narrow this view, use {', '.join(narrowing)}." if narrowing else None,
+        )
+
+    def _check_for_directory(self, name: str, option: Option | None) -> None:
+        if option is not None and option.where & Where.DIRECTORY:
+            raise self._other_direction(option)
+        if option is not None and not name.startswith("kafka."):
+            log_once(
+                logging.DEBUG, "Option %s is ignored for a log directory, because it is for brokers", name
+            )
+        elif name.startswith("kafka."):
+            bare = name.removeprefix("kafka.")
+            hint = f"Write {bare!r} instead." if bare in self._applicable() else "Leave it out."
+            raise OptionError(f"Option {name!r} is for brokers, but 'path' names a log directory", hint=hint)
+        elif f"kafka.{name}" == SERVERS:
+            raise OptionError(f"Unknown option {name!r}", hint=f"Write {SERVERS!r}.")
+        else:
+            raise self._unknown(name)
+
+    def _check_for_brokers(self, name: str, option: Option | None) -> None:
+        if name.startswith("kafka."):
+            known = {*WITHOUT_EFFECT, *REFUSED_READING, *REFUSED_WRITING}
+            if option is not None or name in known:
+                log_once(logging.DEBUG, "Option %s of Kafka's clients has no effect here", name)
+            else:
+                near = near_names(name, [*self._applicable(), *WITHOUT_EFFECT])
+                log_once(
+                    logging.WARNING,
+                    "Option %s is unknown to Kafka's clients and has no effect%s",
+                    name,
+                    f". Did you mean {' or '.join(near)}?" if near else "",
+                )
+        elif option is None:
+            raise self._unknown(name)
+        elif option.where & Where.BROKERS:
+            raise self._other_direction(option)
+        elif name != "path":  # together with brokers it is refused elsewhere, with its own error
+            full = f"kafka.{name}"
+            if full in self._applicable():
+                hint = f"Write {full!r} instead."
+            elif option.use & Use.WRITE:
+                hint = "Set it on the topic, with Kafka's own tools."
+            else:
+                hint = "Leave it out."
+            raise OptionError(f"Option {option.name!r} is for log directories, not for brokers", hint=hint)
+
+    def _other_direction(self, option: Option) -> OptionError:
+        direction = "reading" if self._use is Use.WRITE else "writing"
+        return OptionError(f"Option {option.name!r} is for {direction} only", hint="Leave it out.")
+
+    def _unknown(self, name: str) -> OptionError:
+        return OptionError(f"Unknown option {name!r}", hint=suggestion(name, self._applicable()))
+
+    def _applicable(self) -> set[str]:
+        """The names that could be given; for a batch also those of streams, and vice versa."""
+        use = Use.READ if self._use & Use.READ else self._use
+        return {option.name for option in BY_NAME.values() if option.use & use and option.where & self.where}
+
+
+@cache
+def _options_of(kind: type[DataclassInstance]) -> list[tuple[str, list[Option]]]:
+    """The fields from :func:`.from_option`, each with its options."""
+    return [
+        (field.name, [BY_NAME[name.lower()] for name in field.metadata["options"]])
+        for field in fields(kind)
+        if "options" in field.metadata
+    ]
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """What the user may have meant: similar names, or else all names without a prefix."""
+    names = sorted(known)
+    if near := near_names(name, names):
+        return f"Did you mean {' or '.join(near)}?"
+    return f"Expected one of {', '.join(other for other in names if not other.startswith('kafka.'))}."
+
+
+def near_names(name: str, known: Iterable[str]) -> list[str]:
+    """The names that differ from this one in case, in a prefix ``kafka.`` or in some letters."""
+    by_lower = {candidate.lower(): candidate for candidate in known}
+    prefixed = by_lower.get(f"kafka.{name.lower()}")
+    if prefixed is not None:
+        return [prefixed]
+    return [by_lower[match] for match in difflib.get_close_matches(name.lower(), by_lower, n=3)]
+
+
+def log_once(level: int, message: str, *values: object) -> None:
+    """Log a message once per process, since Spark creates a reader for every micro-batch."""
+    text = message % values
+    if text not in _logged:
+        _logged.add(text)
+        _log.log(level, message, *values)
+
+
+def forget_logged() -> None:
+    """Log everything again, as a new process would."""
+    _logged.clear()

@@ -1,0 +1,71 @@
+"""Opens the place that the options name, its consumer groups and its sink."""
+
+from __future__ import annotations
+
+import sys
+
+from pyspark_kafkalog.model import GroupOffsets, Place, Sink
+from pyspark_kafkalog.options.settings import PlaceOptions, WriteOptions
+
+if sys.platform == "win32":  # which has neither fork nor fcntl
+    raise ImportError("pyspark-kafkalog runs on Linux and macOS, not on Windows")
+
+
+def open_place(options: PlaceOptions, *, reached: bool = False) -> Place:
+    """The place that the options name, for this thread. It connects to brokers on first use.
+
+    :param reached: whether the place has answered another process of the same query: then this one waits
+        for brokers that don't answer, and lists the roots of a directory only if it has to.
+    """
+    if options.brokers is not None:
+        from pyspark_kafkalog.broker.cluster.pool import note_reached
+        from pyspark_kafkalog.broker.place import Brokers
+
+        if reached:
+            note_reached(options.brokers)
+        assert options.fetch is not None
+        return Brokers(options.brokers, options.fetch)
+    from pyspark_kafkalog.log.read.directory import LogDirectory
+
+    return LogDirectory.open(options.paths, check=not reached)
+
+
+def import_reading(options: PlaceOptions) -> None:
+    """Import now the modules that the place needs for its first read."""
+    if options.brokers is not None:
+        import pyspark_kafkalog.broker.fetch.fetcher  # noqa: F401
+
+
+def open_groups(options: PlaceOptions, *, timeout: float | None = None) -> GroupOffsets:
+    """The consumer groups of the place that the options name, for this thread.
+
+    :param timeout: seconds that one call may take, in a directory the wait for another writer; None for the
+        place's own settings.
+    """
+    if options.brokers is not None:
+        from pyspark_kafkalog.broker.groups.groups import BrokerGroups
+
+        return BrokerGroups(options.brokers, timeout=timeout)
+    from pyspark_kafkalog.log.groups.groups import DirectoryGroups
+
+    retention = options.offsets_retention_minutes
+    if timeout is None:
+        return DirectoryGroups.open(options.paths, retention_minutes=retention)
+    return DirectoryGroups.open(options.paths, retention_minutes=retention, lock_timeout=timeout)
+
+
+def open_sink(options: WriteOptions) -> Sink:
+    """The sink of the place that the options name.
+
+    :raises LogDirectoryLockedError: if a broker runs on the directory.
+    """
+    if options.brokers is not None:
+        from pyspark_kafkalog.broker.produce.sink import BrokerSink
+
+        assert options.produce is not None
+        return BrokerSink(options.brokers, options.produce, options.encode_settings)
+    from pyspark_kafkalog.log.write.sink import DirectorySink
+
+    sink = DirectorySink(options.root, options.num_partitions, options.encode_settings, options.log_settings)
+    sink.check()
+    return sink

@@ -1,0 +1,298 @@
+"""Finds the message segments before a range of offsets that belong to large messages ending in it.
+
+Reads backwards, in strides that double, and no further than needed. Of each message segment only the
+offset, id and numbers are kept, so memory does not grow with the messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+
+from pyspark_kafkalog.codec.rows import ROW_TYPES
+from pyspark_kafkalog.errors import CorruptRecordError, DataLossError, UnknownTopicOrPartitionError
+from pyspark_kafkalog.largemessage.assembler import Arrival, Assembler, OpenMessage
+from pyspark_kafkalog.largemessage.format import INT64_MAX
+from pyspark_kafkalog.largemessage.reassembler import arrivals_in
+from pyspark_kafkalog.model import ALL_OFFSETS, AssemblerSettings, OffsetRange, Place, TopicPartition
+from pyspark_kafkalog.reading.ranges import ReadRules, decoded
+
+_FIRST_STRIDE = 8
+_MOST_WINDOWS = 8
+"""How far to look back, in expiration gaps, if each of them has a message segment of the same id."""
+_MOST_OFFSETS = 1000
+"""How far to look back at least, in offsets."""
+_NEIGHBOURS = 8
+"""Offsets that are no further apart are fetched together."""
+
+WANTED = pa.schema([(name, ROW_TYPES[name]) for name in ("offset", "value", "headers")])
+"""The columns that identify message segments."""
+
+
+@dataclass(slots=True)
+class PartitionRecords:
+    """The records of one partition from the log start offset on, read as often as needed."""
+
+    place: Place
+    partition: TopicPartition
+    rules: ReadRules
+    known_log_start: int | None
+    """The log start offset; None as long as nobody needed it."""
+
+    @property
+    def log_start(self) -> int:
+        """The log start offset, looked up when it is needed first; behind all if the partition is gone."""
+        if self.known_log_start is None:
+            bounds = self.place.watermarks([self.partition], read_committed=False).get(self.partition)
+            self.known_log_start = ALL_OFFSETS.end if bounds is None else bounds.log_start_offset
+        return self.known_log_start
+
+    def begins_at(self, offset: int) -> bool:
+        """Whether nothing is there before ``offset``, as far as that is known."""
+        return offset <= (self.known_log_start or 0)
+
+    def rows(self, offsets: OffsetRange, schema: pa.Schema = WANTED) -> Iterator[pa.RecordBatch]:
+        """The visible rows of ``offsets``; missing ones are skipped without a warning.
+
+        Whoever reads these offsets as part of a split reports what is missing or corrupt.
+
+        :raises CorruptRecordError: for corrupt bytes, if data loss is an error.
+        """
+        rules = replace(self.rules, schema=schema)
+        position = max(offsets.start, self.log_start)
+        on_corrupt = None if rules.fail_on_data_loss else _ignore
+        while position < offsets.end:
+            try:
+                for arrow_batch, position in decoded(  # noqa: B007, B020 - progress survives the error below
+                    self.place, self.partition, OffsetRange(position, offsets.end), rules, on_corrupt
+                ):
+                    if arrow_batch.num_rows:
+                        yield arrow_batch
+                return
+            except (DataLossError, UnknownTopicOrPartitionError):
+                bounds = self.place.watermarks([self.partition], read_committed=False).get(self.partition)
+                if bounds is None or bounds.log_start_offset <= position:
+                    return
+                position = self.known_log_start = bounds.log_start_offset
+
+    def read_again(self, offsets: Sequence[int], schema: pa.Schema = WANTED) -> pa.RecordBatch:
+        """The rows at ``offsets``, in order, as far as they still exist."""
+        wanted = np.unique(np.asarray(offsets, np.int64))
+        cuts = np.flatnonzero(np.diff(wanted) > _NEIGHBOURS) + 1
+        found = []
+        for near in np.split(wanted, cuts) if wanted.size else ():
+            for rows in self.rows(OffsetRange(int(near[0]), int(near[-1]) + 1), schema):
+                matches = np.flatnonzero(np.isin(_offsets(rows), near))
+                if matches.size:
+                    found.append(rows if matches.size == rows.num_rows else rows.take(pa.array(matches)))
+        if len(found) == 1:
+            return found[0]
+        return pa.concat_batches(found) if found else pa.RecordBatch.from_pylist([], schema)
+
+
+@dataclass(slots=True)
+class History:
+    """The message segments before offset ``start``, as far back as :attr:`first`."""
+
+    records: PartitionRecords
+    settings: AssemblerSettings
+    start: int
+    first: int = field(init=False)
+    _value_bytes: int = field(init=False, default=0)
+    _arrivals: dict[bytes, list[Arrival]] = field(init=False, default_factory=dict)
+    _visible: np.ndarray = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.first = self.start
+        self._visible = np.empty(0, np.int64)
+
+    @property
+    def last_visible(self) -> int:
+        """The offset of the record before ``start``, if known; else -1."""
+        return self._before(self.start)
+
+    @property
+    def _oldest(self) -> int:
+        """The least offset at which a message that is open at ``start`` can have begun.
+
+        It follows from the record before ``start``, as only records make messages expire.
+        """
+        before = self.last_visible
+        log_start = self.records.log_start
+        return log_start if before < 0 else max(before - self.settings.expiration_offset_gap, log_start)
+
+    @property
+    def _window(self) -> int:
+        """How many offsets a message stays open, if every offset has a record."""
+        return self.settings.expiration_offset_gap + 1
+
+    @property
+    def _furthest(self) -> int:
+        """Where to stop looking for the beginning of the known messages."""
+        return max(self.first - max(_MOST_WINDOWS * self._window, _MOST_OFFSETS), self.records.log_start)
+
+    def open_at(self, ids: Mapping[bytes, tuple[int, int | None]]) -> list[OpenMessage]:
+        """The messages among ``ids`` that are open at ``start``, without slices.
+
+        :param ids: for each message the number of its first segment in the range (segments with lower
+            numbers are sought), and the offset of the record before that segment, if it is in the
+            range, too.
+        """
+        stride = max(_FIRST_STRIDE, 2 * max(number for number, _ in ids.values()))
+        while self.first > self._oldest and not all(
+            self._is_whole(message_id, number) for message_id, (number, _) in ids.items()
+        ):
+            self._extend(max(self.first - stride, self._oldest))
+            stride *= 2
+        self._read_until_unambiguous(
+            [
+                message_id
+                for message_id, (number, _) in ids.items()
+                if not self._is_in_order(message_id, number)
+            ]
+        )
+        found = (self._simulated(message_id, before) for message_id, (_, before) in ids.items())
+        return [message for message in found if message is not None]
+
+    def all_open(self) -> list[OpenMessage]:
+        """All messages that are open at ``start``, without slices, even if segments were written twice."""
+        self._reach_oldest()
+        found = list(self._arrivals)
+        self._read_until_unambiguous(found)
+        opened = (self._simulated(message_id, None) for message_id in found)
+        return [message for message in opened if message is not None]
+
+    def open_in_order(self, most_bytes: int = INT64_MAX) -> tuple[list[OpenMessage], bool]:
+        """The messages open at ``start`` whose segments were written once and in order, without slices.
+
+        Also returns whether it looked back far enough for every message.
+
+        :param most_bytes: reads at most about this many bytes of values, and leaves out messages that
+            began before them.
+        """
+        self._reach_oldest(most_bytes)
+        complete = self.first <= self._oldest
+        found = list(self._arrivals)
+        furthest = self._furthest
+        stride = _FIRST_STRIDE
+        while unsure := {
+            message_id
+            for message_id in found
+            if not (self._is_in_order(message_id) or self._is_unambiguous(message_id))
+        }:
+            if self.first <= furthest or self._value_bytes >= most_bytes:
+                break
+            self._extend(max(self.first - min(stride, self._affordable(most_bytes)), furthest))
+            stride *= 2
+        opened = (self._simulated(message_id, None) for message_id in found if message_id not in unsure)
+        return [message for message in opened if message is not None], complete and not unsure
+
+    def open_with(
+        self, message_id: bytes, count: int, numbers: Collection[int], oldest: int
+    ) -> OpenMessage | None:
+        """The message open at ``start`` with this id, if it has all ``count`` segments except ``numbers``.
+
+        Segments are sought no further back than ``oldest``, nor than a producer's buffer reaches.
+        """
+        oldest = max(oldest, self.records.log_start)
+        most_bytes = self.settings.buffer_capacity
+        stride = _FIRST_STRIDE
+        lacking = count - len({*numbers, *self._numbers(message_id)})
+        while lacking and self.first > oldest and self._value_bytes < most_bytes:
+            self._extend(max(self.first - min(stride, self._affordable(most_bytes)), oldest))
+            lacking = count - len({*numbers, *self._numbers(message_id)})
+            stride *= 2
+        if lacking:
+            return None
+        self._read_until_unambiguous([message_id])
+        return self._simulated(message_id, None)
+
+    def _reach_oldest(self, most_bytes: int = INT64_MAX) -> None:
+        """Read back to the oldest offset at which an open message can have begun."""
+        stride = _FIRST_STRIDE
+        while self.first > self._oldest and self._value_bytes < most_bytes:
+            self._extend(max(self.first - min(stride, self._affordable(most_bytes)), self._oldest))
+            stride = max(2 * stride, self._window)
+
+    def _affordable(self, most_bytes: int) -> int:
+        """How many more offsets fit into ``most_bytes``, by the mean size of those read so far."""
+        mean = self._value_bytes // max(self.start - self.first, 1)
+        return (most_bytes - self._value_bytes) // (mean + 1) + 1
+
+    def _read_until_unambiguous(self, ids: Collection[bytes]) -> None:
+        """Read back until it is clear, for each id, which message segments belong together."""
+        known = [message_id for message_id in ids if message_id in self._arrivals]
+        furthest = self._furthest
+        while self.first > furthest and not all(map(self._is_unambiguous, known)):
+            self._extend(max(self.first - self._window, furthest))
+
+    def _is_unambiguous(self, message_id: bytes) -> bool:
+        """Whether any message open before :attr:`first` had expired before the first known segment."""
+        if self.first <= self.records.log_start:
+            return True
+        before = self._before(self._arrivals[message_id][0].offset)
+        return before - self.settings.expiration_offset_gap >= self.first
+
+    def _numbers(self, message_id: bytes) -> list[int]:
+        return [arrival.number for arrival in self._arrivals.get(message_id, ())]
+
+    def _is_whole(self, message_id: bytes, number: int) -> bool:
+        """Whether all message segments below ``number`` are known."""
+        return len({known for known in self._numbers(message_id) if known < number}) == number
+
+    def _is_in_order(self, message_id: bytes, *then: int) -> bool:
+        """Whether the known segments, followed by ``then``, begin with the first and were sent once."""
+        numbers = [*self._numbers(message_id), *then]
+        return numbers[0] == 0 and all(low < high for low, high in pairwise(numbers))
+
+    def _simulated(self, message_id: bytes, before: int | None) -> OpenMessage | None:
+        assembler = self._assembler()
+        for arrival in self._arrivals.get(message_id, ()):
+            assembler.expire(self._before(arrival.offset))
+            assembler.add(arrival)
+        assembler.expire(self.last_visible if before is None else before)
+        return assembler.messages.get(message_id)
+
+    def _assembler(self) -> Assembler:
+        return Assembler(self.records.partition, self.settings, evict=False)
+
+    def _before(self, offset: int) -> int:
+        """The offset of the visible record before ``offset``; -1 if unknown."""
+        index = int(np.searchsorted(self._visible, offset))
+        return int(self._visible[index - 1]) if index else -1
+
+    def _extend(self, first: int) -> None:
+        """Also read the offsets from ``first`` on."""
+        if first >= self.first:
+            return
+        earlier: dict[bytes, list[Arrival]] = {}
+        visible = []
+        for rows in self.records.rows(OffsetRange(first, self.first)):
+            visible.append(_offsets(rows))
+            self._value_bytes += rows.column("value").nbytes
+            for arrival in arrivals(rows):
+                earlier.setdefault(arrival.message_id, []).append(arrival)
+        self.first = first
+        self._visible = np.concatenate([*visible, self._visible])
+        for message_id, found in earlier.items():
+            self._arrivals[message_id] = found + self._arrivals.get(message_id, [])
+
+
+def arrivals(rows: pa.RecordBatch) -> Iterator[Arrival]:
+    """The message segments among ``rows`` that an assembler takes, without slices."""
+    for arrival, error in arrivals_in(rows):
+        if error is None and arrival.count > 1:
+            yield replace(arrival, slice=None)
+
+
+def _offsets(rows: pa.RecordBatch) -> np.ndarray:
+    offsets: np.ndarray = rows.column("offset").to_numpy()
+    return offsets
+
+
+def _ignore(error: CorruptRecordError) -> None:
+    """Do nothing: whoever reads these offsets as part of a split reports the damage."""

@@ -1,0 +1,371 @@
+"""Which partitions and offsets to read, and which records are lost; asks only the Place."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import replace
+from itertools import pairwise
+
+from pyspark_kafkalog.errors import DataLossError, GroupError, OptionError, UnknownTopicOrPartitionError
+from pyspark_kafkalog.model import (
+    ALL_OFFSETS,
+    COMMITTED,
+    EARLIEST,
+    INTERNAL_TOPICS,
+    LATEST,
+    CommittedOffsets,
+    OffsetRange,
+    Place,
+    Seen,
+    TopicPartition,
+    Watermarks,
+    listed,
+)
+from pyspark_kafkalog.options.offsets_json import Offsets
+from pyspark_kafkalog.options.settings import OffsetsOption, ReadOptions, Selection
+from pyspark_kafkalog.reading.filters import ALL_ROWS, Bounds, offsets_within
+from pyspark_kafkalog.reading.splits import Split, split_ranges
+
+_ATTEMPTS = 3
+_LOOK_PAUSE = 0.1
+
+
+def select_partitions(
+    topics: Mapping[str, tuple[int, ...]], selection: Selection, *, must_exist: bool = True
+) -> tuple[TopicPartition, ...]:
+    """The partitions among all ``topics`` that ``selection`` covers, sorted.
+
+    Internal topics count only if they are named. Partitions of ``assign`` that
+    do not exist are skipped without a warning, as in Spark (ConsumerStrategy).
+
+    :param must_exist: False for a running stream, where a missing topic is data loss.
+    :raises UnknownTopicOrPartitionError: if a named topic does not exist.
+    """
+    if selection.pattern is not None:
+        found_in = re.compile(selection.pattern, re.ASCII).search
+        named = [topic for topic in topics if found_in(topic) and topic not in INTERNAL_TOPICS]
+    else:
+        given = _named(selection)
+        named = [topic for topic in topics if topic not in INTERNAL_TOPICS] if given is None else given
+    unknown = [topic for topic in named if topic not in topics]
+    if unknown and must_exist:
+        raise UnknownTopicOrPartitionError(
+            f"No such topic: {', '.join(unknown)}",
+            hint=f"There are {len(topics)} topics: {', '.join(sorted(topics)[:10])}."
+            if topics
+            else "There are no topics.",
+        )
+    found = [TopicPartition(topic, number) for topic in named for number in topics.get(topic, ())]
+    if selection.partitions is not None:
+        found = list(set(selection.partitions).intersection(found))
+    return tuple(sorted(found))
+
+
+def _named(selection: Selection) -> list[str] | None:
+    if selection.topics is not None:
+        return list(selection.topics)
+    if selection.partitions is not None:
+        return sorted({partition.topic for partition in selection.partitions})
+    return None
+
+
+def look_up_partitions(
+    place: Place, selection: Selection, *, must_exist: bool = True
+) -> tuple[TopicPartition, ...]:
+    """Like :func:`select_partitions`, for a place; only the topics needed are looked up.
+
+    A topic that must exist is looked up several times, since the brokers of a
+    cluster learn of a new topic one after another.
+    """
+    names = _named(selection)
+    topics = place.topics(names)
+    if names is not None and must_exist:
+        for _ in range(_ATTEMPTS - 1):
+            if topics.keys() >= set(names):
+                break
+            time.sleep(_LOOK_PAUSE)
+            topics = place.topics(names)
+        if not topics.keys() >= set(names):
+            topics = place.topics()  # for the error message
+    return select_partitions(topics, selection, must_exist=must_exist)
+
+
+def with_topic_ids(
+    place: Place, partitions: Collection[TopicPartition]
+) -> tuple[tuple[TopicPartition, ...], dict[str, str]]:
+    """Those of ``partitions`` whose topics exist, and their topic ids; the given list may be outdated."""
+    topic_ids = place.topic_ids({partition.topic for partition in partitions})
+    return tuple(partition for partition in partitions if partition.topic in topic_ids), topic_ids
+
+
+def start_from_group(
+    options: ReadOptions, place: Place, groups: Callable[[], CommittedOffsets]
+) -> ReadOptions:
+    """The options with the group's committed offsets in place of ``startingOffsets=committed``.
+
+    :raises GroupError: if a partition has none and startingOffsetsByCommittedStrategy is ``error``.
+    """
+    group = options.group.group_id
+    if options.starting.values != COMMITTED or group is None:
+        return options
+    partitions = look_up_partitions(place, options.selection)
+    committed = groups().committed(group, partitions)
+    without = sorted(set(partitions) - committed.keys())
+    if without and options.group.none_committed is None:
+        raise GroupError(
+            f"Group {group!r} has committed nothing for {_listed(without)}",
+            hint="Set startingOffsetsByCommittedStrategy to earliest or latest to start there.",
+        )
+    offsets = {partition: committed_offset.offset for partition, committed_offset in committed.items()}
+    if options.group.none_committed == LATEST:
+        offsets.update(place.end_offsets(without, read_committed=options.read_committed))
+    else:
+        offsets.update(dict.fromkeys(without, EARLIEST))
+    return replace(options, starting=replace(options.starting, values=offsets))
+
+
+def plan_batch(place: Place, options: ReadOptions, bounds: Bounds = ALL_ROWS) -> list[Split]:
+    """The tasks of a batch read, in order of partition and offset, without rows outside ``bounds``.
+
+    EARLIEST and LATEST stay in the outermost splits of a partition, and the tasks look
+    them up, because Spark keeps the plan of a DataFrame: when it runs again, it sees
+    new records and does not fail for expired ones. Inner cuts are fixed. Where offsets
+    that the user gave are gone, a task reports it, whatever ``bounds`` leave to be read.
+
+    :raises UnknownTopicOrPartitionError: like :func:`select_partitions`.
+    :raises OptionError: if the user's offsets do not match the partitions, or a start is after its end.
+    """
+    partitions = look_up_partitions(place, options.selection)
+    partitions, topic_ids = with_topic_ids(place, partitions)
+    if _is_open(options) and bounds == ALL_ROWS:
+        epochs = place.leader_epochs(partitions)
+        return [
+            Split(
+                partition,
+                OffsetRange(EARLIEST, LATEST),
+                seen=Seen(topic_ids.get(partition.topic, ""), epochs.get(partition, -1)),
+            )
+            for partition in partitions
+        ]
+    watermarks = place.watermarks(partitions, read_committed=options.read_committed)
+    partitions = tuple(partition for partition in partitions if partition in watermarks)
+    starts = _offset_per_partition(place, options, options.starting, partitions, watermarks)
+    ends = _offset_per_partition(place, options, options.ending, partitions, watermarks)
+    known_starts, known_ends = (
+        _resolve_sentinels(starts, watermarks, options),
+        _resolve_sentinels(ends, watermarks, options),
+    )
+    requested = {p: OffsetRange(known_starts[p], known_ends[p]) for p in partitions}
+    for partition, offsets in requested.items():
+        if starts[partition] >= 0 and offsets.start > offsets.end:
+            raise OptionError(
+                f"RESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET: {options.starting.option} gives "
+                f"{offsets.start}, {options.ending.option} gives {offsets.end}",
+                topic_partition=partition,
+            )
+    existing = {p: _existing(offsets, watermarks[p]) for p, offsets in requested.items()}
+    within = offsets_within(place, bounds, watermarks)
+    splits = split_ranges(
+        (Split(partition, offsets.within(within[partition])) for partition, offsets in existing.items()),
+        min_partitions=options.min_partitions,
+        max_records_per_partition=options.max_records_per_partition,
+    )
+    epochs = place.leader_epochs(partitions)
+    seen = {
+        partition: Seen(
+            topic_ids.get(partition.topic, ""),
+            epochs.get(partition, -1),
+            watermarks[partition].high_watermark,
+        )
+        for partition in partitions
+    }
+    cuts: dict[TopicPartition, list[int]] = {partition: [] for partition in partitions}
+    for split in splits:
+        cuts[split.partition].append(split.offsets.start)
+    return [
+        Split(partition, OffsetRange(start, end), within[partition], seen[partition])
+        for partition in partitions
+        if _is_worth_a_task(requested[partition], ends[partition], existing[partition], within[partition])
+        for start, end in pairwise([starts[partition], *cuts[partition][1:], ends[partition]])
+    ]
+
+
+def _is_open(options: ReadOptions) -> bool:
+    """Whether each partition goes to one task as a whole, so that its bounds need no lookup here."""
+    whole = options.starting.values == EARLIEST and options.ending.values == LATEST
+    return whole and options.min_partitions is None and options.max_records_per_partition is None
+
+
+def _existing(offsets: OffsetRange, bounds: Watermarks) -> OffsetRange:
+    """The part of ``offsets`` that exists; the outermost tasks report the rest."""
+    return OffsetRange(max(offsets.start, bounds.log_start_offset), min(offsets.end, bounds.high_watermark))
+
+
+def _is_worth_a_task(requested: OffsetRange, end: int, existing: OffsetRange, within: OffsetRange) -> bool:
+    if requested.start < requested.end and requested != existing:
+        return True
+    possible = OffsetRange(requested.start, ALL_OFFSETS.end) if end == LATEST else requested
+    wanted = possible.within(within)
+    return wanted.start < wanted.end
+
+
+def initial_offsets(place: Place, options: ReadOptions) -> Offsets:
+    """Where a new stream starts: a number for each partition, sorted.
+
+    :raises UnknownTopicOrPartitionError: like :func:`select_partitions`.
+    :raises OptionError: if the user's offsets do not match the partitions.
+    """
+    partitions = look_up_partitions(place, options.selection)
+    bounds = place.watermarks(partitions, read_committed=options.read_committed)
+    partitions = tuple(partition for partition in partitions if partition in bounds)
+    return _resolve_sentinels(
+        _offset_per_partition(place, options, options.starting, partitions, bounds), bounds, options
+    )
+
+
+def log_start_offsets(place: Place, partitions: Collection[TopicPartition]) -> Offsets:
+    """The log start offset of each of ``partitions`` that exists."""
+    if not partitions:
+        return {}
+    bounds = place.watermarks(partitions, read_committed=False)
+    return {partition: watermarks.log_start_offset for partition, watermarks in sorted(bounds.items())}
+
+
+def _offset_per_partition(
+    place: Place,
+    options: ReadOptions,
+    requested: OffsetsOption,
+    partitions: Collection[TopicPartition],
+    bounds: Mapping[TopicPartition, Watermarks],
+) -> Offsets:
+    """One offset for each partition: timestamps are looked up, EARLIEST and LATEST stay."""
+    values = requested.values
+    if isinstance(values, int):
+        values = dict.fromkeys(partitions, values)
+    elif values.keys() != set(partitions):
+        kind = "TIMESTAMP" if requested.are_timestamps else "START"
+        raise OptionError(
+            f"KAFKA_{kind}_OFFSET_DOES_NOT_MATCH_ASSIGNED: {requested.option} must name exactly the "
+            f"partitions that are read; specified {_listed(values)}, assigned {_listed(partitions)}",
+            hint=None if requested.are_timestamps else "Use -1 for latest, -2 for earliest.",
+        )
+    if not requested.are_timestamps:
+        return values
+    found = place.offsets_for_times(values) if values else {}
+    offsets = {}
+    for partition, timestamp in values.items():
+        end = bounds[partition].end(read_committed=options.read_committed)
+        offset = found.get(partition)
+        if offset is None or offset >= end:
+            if requested is options.starting and not options.no_match_is_latest:
+                raise OptionError(
+                    f"No record has a timestamp at or after {timestamp}, as {requested.option} asks",
+                    topic_partition=partition,
+                    hint="Set startingOffsetsByTimestampStrategy=latest to start at the end instead.",
+                )
+            offset = end
+        offsets[partition] = offset
+    return offsets
+
+
+def _resolve_sentinels(
+    offsets: Offsets, bounds: Mapping[TopicPartition, Watermarks], options: ReadOptions
+) -> Offsets:
+    result = {}
+    for partition, offset in sorted(offsets.items()):
+        if offset == EARLIEST:
+            offset = bounds[partition].log_start_offset
+        elif offset == LATEST:
+            offset = bounds[partition].end(read_committed=options.read_committed)
+        result[partition] = offset
+    return result
+
+
+def find_recreated(topics: Collection[str], noted: Mapping[str, str], now: Mapping[str, str]) -> set[str]:
+    """Those of ``topics`` whose noted id differs from the one now; unknown ids count as equal."""
+    return {
+        topic
+        for topic in topics
+        if (before := noted.get(topic)) and (after := now.get(topic)) and before != after
+    }
+
+
+def find_data_loss(
+    start: Offsets, end: Offsets, added: Offsets, recreated: Collection[str] = ()
+) -> Iterator[DataLossError]:
+    """What a stream can no longer read between ``start`` and ``end``.
+
+    :param start: without the partitions of recreated topics.
+    :param added: the log start offsets of the partitions in ``end`` that ``start`` lacks.
+    :param recreated: the topics that were deleted and recreated.
+    """
+    for topic in sorted(recreated):
+        yield _lost(
+            f"TOPIC_RECREATED: topic {topic} was deleted and recreated, and its unread records are gone",
+            hint="Set failOnDataLoss=false to read the new topic from its start.",
+        )
+    deleted = start.keys() - end.keys()
+    if deleted:
+        yield _lost(f"PARTITIONS_DELETED: {_listed(deleted)} have been deleted")
+    for partition in sorted(end.keys() - start.keys()):
+        if partition not in added:
+            yield _lost(
+                "INITIAL_OFFSET_NOT_FOUND_FOR_PARTITIONS: the partition was added, but may have been deleted",
+                partition,
+            )
+        elif added[partition] != 0:
+            yield _lost(
+                "ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO: the partition was added, but starts from "
+                f"{added[partition]} instead of 0",
+                partition,
+            )
+    for partition in sorted(start.keys() & end.keys()):
+        if end[partition] < start[partition]:
+            yield _lost(
+                f"PARTITION_OFFSET_CHANGED: the end went back from {start[partition]} to {end[partition]}; "
+                "the topic may have been recreated, or a new query starts too high",
+                partition,
+            )
+
+
+def check_nothing_lost_while_available_now(end: Offsets, latest: Offsets, recreated: Collection[str]) -> None:
+    """Check that everything up to the frozen ends of ``Trigger.AvailableNow`` can still be read.
+
+    :param recreated: the topics that were recreated since the ends were frozen.
+    :raises DataLossError: whatever failOnDataLoss says, as in Spark.
+    """
+    for topic in sorted(recreated):
+        raise _lost(
+            f"TOPIC_RECREATED: topic {topic} was recreated after this query's end was fixed",
+            hint="Restart the query.",
+        )
+    gone = end.keys() - latest.keys()
+    if gone:
+        raise _lost(
+            "LOST_TOPIC_PARTITIONS_IN_END_OFFSET_WITH_TRIGGER_AVAILABLENOW: "
+            f"{_listed(gone)} have been deleted",
+            hint="Restart the query.",
+        )
+    for partition, offset in sorted(end.items()):
+        if offset > latest[partition]:
+            raise _lost(
+                "END_OFFSET_HAS_GREATER_OFFSET_FOR_TOPIC_PARTITION_THAN_LATEST_WITH_TRIGGER_AVAILABLENOW: "
+                f"the batch ends at {offset}, but the partition at {latest[partition]}",
+                partition,
+                hint="Restart the query.",
+            )
+
+
+def _lost(
+    message: str,
+    partition: TopicPartition | None = None,
+    *,
+    hint: str = "Set failOnDataLoss=false to continue without the lost records.",
+) -> DataLossError:
+    return DataLossError(message, topic_partition=partition, hint=hint)
+
+
+def _listed(partitions: Collection[TopicPartition]) -> str:
+    return listed(partitions, 20) or "none"

@@ -1,0 +1,259 @@
+"""From a split of a place to arrow batches: fetch, isolation, decode, data loss."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from pyspark_kafkalog.codec.decode import Decoded, DecodeLimits, decode_slice
+from pyspark_kafkalog.codec.isolation import Visibility
+from pyspark_kafkalog.errors import (
+    CorruptRecordError,
+    DataLossError,
+    UnconfirmedError,
+    UnknownTopicOrPartitionError,
+)
+from pyspark_kafkalog.model import EARLIEST, LATEST, OffsetRange, OnCorrupt, Place, TopicPartition, Watermarks
+from pyspark_kafkalog.reading.splits import Split
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_log = logging.getLogger("pyspark_kafkalog")
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRules:
+    """What holds for every split of one read."""
+
+    schema: pa.Schema
+    """The columns to build, exactly as Spark wants them."""
+    read_committed: bool
+    fail_on_data_loss: bool
+    limits: DecodeLimits
+
+
+class SplitReader(Protocol):
+    """How the records of a split become rows: as they are, or whole large messages."""
+
+    def read(self, split: Split) -> Iterator[pa.RecordBatch]:
+        """The rows of ``split`` in offset order, as arrow batches of the schema; none is empty.
+
+        Its offsets may begin with EARLIEST and end with LATEST: these are looked up now, so that a
+        plan that Spark kept sees what has come since.
+
+        :raises DataLossError: if offsets of the split are gone, or its topic is not the one that was
+            planned for, and the rules say ``fail_on_data_loss``.
+        :raises CorruptRecordError: for broken bytes, if ``fail_on_data_loss``; otherwise they are left
+            out, logged and counted, and reading goes on at the next valid batch.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class RecordReader:
+    """Makes a row of every record, including message segments; see :class:`SplitReader`."""
+
+    place: Place
+    rules: ReadRules
+
+    def read(self, split: Split) -> Iterator[pa.RecordBatch]:
+        """See :meth:`SplitReader.read`."""
+        wanted, _ = existing(self.place, split, self.rules)
+        if wanted is not None:
+            yield from rows_of(self.place, split, wanted, self.rules)
+
+
+def existing(place: Place, split: Split, rules: ReadRules) -> tuple[OffsetRange | None, int | None]:
+    """The offsets of ``split`` that are wanted and exist, as numbers, and the log start offset.
+
+    Only where they need bounds are these looked up: else the plan has seen the offsets, and the log start
+    offset is None. The offsets are None without the partition, or if its topic is known to be another
+    one. What exists may still be another topic's: :func:`rows_of` finds out.
+
+    :raises DataLossError: if some of its offsets are gone and ``rules.fail_on_data_loss``.
+    """
+    place.expect(split.partition, split.seen)
+    if not split.needs_bounds:
+        return split.offsets, None
+    offsets, bounds = _look_up(place, split.partition, split.offsets, rules)
+    is_whole = (
+        bounds is not None
+        and bounds.log_start_offset <= offsets.start <= offsets.end <= bounds.high_watermark
+    )
+    if not is_whole and _is_recreated(place, split, rules):
+        return None, 0
+    return _checked(split, offsets, bounds, rules)
+
+
+def rows_of(place: Place, split: Split, wanted: OffsetRange, rules: ReadRules) -> Iterator[pa.RecordBatch]:
+    """The rows of ``wanted``: offsets of ``split``, from the plan or from :func:`existing`.
+
+    The fetch itself shows whether they exist and belong to the topic. If it can't, or misses
+    something, topic and bounds are looked up, and they decide. Without a topic id they can't, as
+    they may be those of another topic by now: then the fetch has the last word.
+    """
+    left_out = None if rules.fail_on_data_loss else _LeftOut()
+    topic_id = split.seen.topic_id
+    confirm = bool(topic_id)
+    position = wanted.start
+    looked_up_at: int | None = None
+    while confirm or position < wanted.end:
+        try:
+            for arrow_batch, position in decoded(  # noqa: B007, B020 - progress survives the error below
+                place,
+                split.partition,
+                OffsetRange(position, wanted.end),
+                rules,
+                left_out,
+                topic_id=topic_id,
+                confirm=confirm,
+            ):
+                if arrow_batch.num_rows:
+                    yield arrow_batch
+            break
+        except (UnconfirmedError, DataLossError, UnknownTopicOrPartitionError) as e:
+            following = e.next_offset if isinstance(e, DataLossError) else None
+            if topic_id and position != looked_up_at:
+                confirm = False
+                # A fetch that misses all the rest has waited for it.
+                is_waited_for = isinstance(e, DataLossError) and following is None
+                end = 0 if is_waited_for else wanted.end
+                place.expect(split.partition, split.seen._replace(end=end))
+                found = _remaining(place, split, OffsetRange(position, wanted.end), rules)
+                if found is None:
+                    break
+                wanted, position = found, found.start
+                looked_up_at = position
+                continue
+            if rules.fail_on_data_loss:
+                raise
+            _log.warning("Skipped, because failOnDataLoss=false: %s", e)
+            position = wanted.end if following is None else max(position, following)
+    if left_out is not None and left_out.count:
+        _log.warning(
+            "%s: skipped %d corrupt stretches in offsets %s", split.partition, left_out.count, wanted
+        )
+
+
+def decoded(
+    place: Place,
+    partition: TopicPartition,
+    offsets: OffsetRange,
+    rules: ReadRules,
+    on_corrupt: OnCorrupt | None,
+    *,
+    topic_id: str = "",
+    confirm: bool = False,
+) -> Iterator[Decoded]:
+    """The visible rows of ``offsets``, all of which must exist.
+
+    :param topic_id: see :meth:`pyspark_kafkalog.model.Place.fetch`, and ``confirm``.
+    """
+    visible = Visibility(()) if rules.read_committed else None
+    position = offsets.start
+    for piece in place.fetch(
+        partition,
+        offsets,
+        read_committed=rules.read_committed,
+        on_corrupt=on_corrupt,
+        topic_id=topic_id,
+        confirm=confirm,
+    ):
+        if visible is not None:
+            visible.expect(piece.aborted)
+        for result in decode_slice(
+            piece,
+            topic_partition=partition,
+            offsets=OffsetRange(position, offsets.end),
+            visible=visible,
+            schema=rules.schema,
+            limits=rules.limits,
+            on_corrupt=on_corrupt,
+        ):
+            position = result.next_offset
+            yield result
+
+
+def _remaining(place: Place, split: Split, offsets: OffsetRange, rules: ReadRules) -> OffsetRange | None:
+    """Those of ``offsets`` that exist in the planned topic; None if it no longer exists."""
+    if _is_recreated(place, split, rules):
+        return None
+    return _checked(split, *_look_up(place, split.partition, offsets, rules), rules)[0]
+
+
+def _is_recreated(place: Place, split: Split, rules: ReadRules) -> bool:
+    topic, topic_id = split.partition.topic, split.seen.topic_id
+    now = place.topic_ids([topic]).get(topic) if topic_id else None
+    if not now or now == topic_id:
+        return False
+    what = f"TOPIC_RECREATED: topic {topic} was deleted and recreated since the query was planned"
+    _lost(rules, what, split.partition, split.offsets.start)
+    return True
+
+
+def _look_up(
+    place: Place, partition: TopicPartition, offsets: OffsetRange, rules: ReadRules
+) -> tuple[OffsetRange, Watermarks | None]:
+    """``offsets`` with numbers for EARLIEST and LATEST, and the bounds of the partition, if it exists."""
+    late_end = offsets.end == LATEST
+    bounds = place.watermarks([partition], read_committed=rules.read_committed and late_end).get(partition)
+    if bounds is None:
+        return offsets, None
+    start = bounds.log_start_offset if offsets.start == EARLIEST else offsets.start
+    end = bounds.end(read_committed=rules.read_committed) if late_end else offsets.end
+    return OffsetRange(start, end), bounds
+
+
+def _checked(
+    split: Split, offsets: OffsetRange, bounds: Watermarks | None, rules: ReadRules
+) -> tuple[OffsetRange | None, int]:
+    """The part of ``offsets`` that is within ``bounds`` and wanted, and the log start offset."""
+    partition = split.partition
+    if bounds is None:
+        _lost(rules, "The partition no longer exists", partition, offsets.start)
+        return None, 0
+    start, end = offsets.start, max(offsets)
+    lowest, highest = bounds.log_start_offset, bounds.high_watermark
+    if start < lowest:
+        _lost(
+            rules,
+            f"COULD_NOT_READ_OFFSET_RANGE: offsets {start} to {min(end, lowest) - 1}"
+            f" are below the log start offset {lowest}",
+            partition,
+            start,
+        )
+    if end > highest:
+        _lost(
+            rules,
+            f"COULD_NOT_READ_OFFSET_RANGE: the log ends at {highest}, before offset {end}",
+            partition,
+            max(start, highest),
+        )
+    start, end = (min(max(offset, lowest), highest) for offset in (start, end))
+    wanted = OffsetRange(start, end).within(split.within)
+    return wanted if wanted.start < wanted.end else OffsetRange(end, end), lowest
+
+
+class _LeftOut:
+    """Counts and logs what is skipped in one split where data loss is allowed."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self, error: CorruptRecordError) -> None:
+        self.count += 1
+        _log.warning("Skipped, because failOnDataLoss=false: %s", error)
+
+
+def _lost(rules: ReadRules, what: str, partition: TopicPartition, offset: int) -> None:
+    error = DataLossError(
+        what,
+        topic_partition=partition,
+        offset=offset,
+        hint="Set failOnDataLoss=false to continue without them." if rules.fail_on_data_loss else None,
+    )
+    if rules.fail_on_data_loss:
+        raise error
+    _log.warning("%s", error)

@@ -1,0 +1,201 @@
+"""Commits what a streaming query has finished to its consumer group, so that every lag tool sees it.
+
+Spark's checkpoint decides where a query continues; the group only informs others. So
+a commit follows its micro-batch and never precedes it, and the next commit makes
+up for one that failed.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import wait as wait_for
+
+from pyspark_kafkalog.errors import KafkaLogError
+from pyspark_kafkalog.model import CommittedOffset, GroupOffsets, TopicPartition
+from pyspark_kafkalog.options.offsets_json import Offsets
+from pyspark_kafkalog.streams.query_log import QueryLog
+
+TIMEOUT = 2.0
+"""The most seconds that a commit may delay a query."""
+_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
+"""Seconds to wait after a failed attempt, doubled with each failure."""
+METADATA = "pyspark-kafkalog"
+"""The metadata of our commits, which lag tools show."""
+_FIRST_LOOK, _LONGEST_WAIT = 0.3, 1.0
+"""Seconds between checks whether a micro-batch is complete; they grow while it runs.
+
+After a short micro-batch Spark itself asks sooner, if another follows.
+"""
+
+_log = logging.getLogger("pyspark_kafkalog")
+
+
+AsCommitted = Callable[[Offsets], Mapping[TopicPartition, CommittedOffset]]
+"""What to commit once everything below these offsets is processed. It may read, in the committing thread."""
+
+
+def as_they_are(offsets: Offsets) -> Mapping[TopicPartition, CommittedOffset]:
+    """Commit the offsets themselves."""
+    return {partition: CommittedOffset(offset, metadata=METADATA) for partition, offset in offsets.items()}
+
+
+class OffsetCommitter:
+    """Commits the changed offsets of one query to its group, in a thread of its own.
+
+    :param groups: of the place; opened by the caller, since imports in two threads can deadlock.
+    :param required: if a commit fails, raise instead of logging a warning and trying again later.
+    :param as_committed: if it fails, so does the commit.
+    :param clock: a monotonic clock, in seconds.
+    """
+
+    def __init__(
+        self,
+        groups: GroupOffsets,
+        group: str,
+        *,
+        required: bool,
+        as_committed: AsCommitted = as_they_are,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._groups = groups
+        self._group = group
+        self._required = required
+        self._as_committed = as_committed
+        self._clock = clock
+        self._thread = ThreadPoolExecutor(1, "kafkalog commits")
+        self._last: Future[None] | None = None
+        self._finished: Offsets = {}
+        self._committed: Offsets = {}
+        self._pause = 0.0
+        self._not_before = float("-inf")
+
+    def finished(self, offsets: Offsets, *, wait: bool = True) -> None:
+        """Commit those of ``offsets`` that have changed; the query has processed everything below them.
+
+        :param wait: wait for the commit. Otherwise, unless commits are required, it runs in the
+            background, and commits that wait for a running one are merged into the latest.
+        :raises KafkaLogError: if the commit fails and commits are required.
+        """
+        self._finished = offsets
+        if wait or self._required:
+            self._thread.submit(self._commit, offsets).result()
+        elif self._last is None or self._last.running() or self._last.done():
+            self._last = self._thread.submit(lambda: self._commit(self._finished))
+
+    def settle(self) -> None:
+        """Wait at most 2 seconds until everything finished is committed, or the commit has failed.
+
+        Spark kills its planner when a query is stopped. What is not committed by then is
+        committed when the query starts again.
+        """
+        if self._last is not None:
+            wait_for([self._last], TIMEOUT)
+
+    def prepare(self, offsets: Offsets) -> None:
+        """Read in advance what a commit of ``offsets`` needs, so that the commit itself is fast.
+
+        :raises KafkaLogError: if the read fails.
+        """
+        self._thread.submit(self._prepare, offsets).result()
+
+    def _prepare(self, offsets: Offsets) -> None:
+        if (uncommitted := self._uncommitted(offsets)) and self._clock() >= self._not_before:
+            self._as_committed(uncommitted)
+
+    def _uncommitted(self, offsets: Offsets) -> Offsets:
+        return {
+            partition: offset
+            for partition, offset in offsets.items()
+            if self._committed.get(partition) != offset
+        }
+
+    def _commit(self, offsets: Offsets) -> None:
+        uncommitted = self._uncommitted(offsets)
+        if not uncommitted or self._clock() < self._not_before:
+            return
+        try:
+            self._groups.commit(self._group, self._as_committed(uncommitted))
+        except Exception as e:
+            # A query that keeps reading is worth more than its reported lag, whatever the error.
+            if self._required:
+                raise
+            self._pause = min(max(2 * self._pause, _FIRST_PAUSE), _LONGEST_PAUSE)
+            self._not_before = self._clock() + self._pause
+            trouble = e if isinstance(e, KafkaLogError) else repr(e)
+            _log.warning(
+                "The offsets of group %s were not committed; next attempt in %.0f s: %s",
+                self._group,
+                self._pause,
+                trouble,
+            )
+            return
+        self._committed.update(offsets)
+        self._pause = 0.0
+
+
+class CompletionWatch:
+    """Commits a micro-batch as soon as it is in Spark's commit log, before Spark calls the source again.
+
+    Spark calls at the next trigger, which may be hours away or never come. The watch needs the
+    query's checkpoint, and has its own thread and connections.
+    """
+
+    def __init__(self, log: QueryLog, committer: OffsetCommitter) -> None:
+        self._log = log
+        self._committer = committer
+        self._changed = threading.Condition()
+        self._end: Offsets | None = None
+        self._thread: threading.Thread | None = None
+
+    def begin(self, end: Offsets) -> None:
+        """Watch the micro-batch that ends at ``end``, which Spark has just planned."""
+        with self._changed:
+            self._end = end
+            self._changed.notify()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._watch, name="kafkalog commits", daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        """Stop watching, since Spark has called. Waits for a running commit."""
+        with self._changed:
+            if self._end is not None:
+                self._end = None
+                self._changed.notify()
+
+    def _watch(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._end is not None)
+                end = self._end
+            try:
+                if end is not None and self._becomes_complete(end):
+                    self._committer.prepare(end)
+                    with self._changed:
+                        if self._end is end:
+                            self._committer.finished(end)
+            except Exception as e:
+                # If the commit at Spark's next call fails, too, it is reported there.
+                _log.debug("Could not commit a micro-batch when it was complete: %r", e)
+            with self._changed:
+                if self._end is end:
+                    self._end = None
+
+    def _becomes_complete(self, end: Offsets) -> bool:
+        """Wait until the micro-batch is complete; False if the watch has been stopped."""
+        pause = _FIRST_LOOK
+        batch: int | None = None
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._end is not end, pause)
+                if self._end is not end:
+                    return False
+            if batch is None:
+                batch = self._log.batch_to(end)
+            if batch is None or self._log.is_complete(batch):
+                return batch is not None
+            pause = min(1.5 * pause, _LONGEST_WAIT)

@@ -1,0 +1,67 @@
+"""How far a stream is behind the ends of its partitions (the metrics of Spark's KafkaMicroBatchStream)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyspark_kafkalog.model import TopicPartition
+from pyspark_kafkalog.options.offsets_json import Offsets
+
+
+@dataclass(frozen=True, slots=True)
+class SourceLag:
+    """The lag of one source of a query after a micro-batch.
+
+    Offsets behind the latest: of the partition that is least behind, on average, and
+    of the one that is furthest behind. Bytes are estimates of the stored size; None if
+    the mean size of records is not known.
+    """
+
+    min_offsets_behind: int
+    avg_offsets_behind: float
+    max_offsets_behind: int
+    bytes_read: int | None
+    bytes_behind: int | None
+
+
+def source_lag(
+    start: Offsets | None,
+    end: Offsets,
+    latest: Offsets,
+    *,
+    rows: int,
+    record_bytes: Mapping[TopicPartition, float],
+) -> SourceLag | None:
+    """The lag at the ``end`` of a micro-batch; None if there is no partition.
+
+    As in Spark, a partition that has not been read yet counts from offset 0.
+
+    :param start: where the micro-batch began, if known.
+    :param rows: the number of its rows.
+    :param record_bytes: mean bytes per offset, for the partitions where they are known.
+    """
+    behind = {partition: offset - end.get(partition, 0) for partition, offset in latest.items()}
+    if not behind:
+        return None
+    if start is None:
+        known = [record_bytes[partition] for partition in end if partition in record_bytes]
+        bytes_read = round(rows * sum(known) / len(known)) if known else None
+    else:
+        moved = {partition: max(offset - start.get(partition, 0), 0) for partition, offset in end.items()}
+        bytes_read = _bytes(moved, record_bytes)
+    return SourceLag(
+        min(behind.values()),
+        sum(behind.values()) / len(behind),
+        max(behind.values()),
+        bytes_read,
+        _bytes(behind, record_bytes),
+    )
+
+
+def _bytes(offsets: Mapping[TopicPartition, int], record_bytes: Mapping[TopicPartition, float]) -> int | None:
+    """The bytes of this many offsets of each partition; None if a mean size is missing."""
+    counted = {partition: count for partition, count in offsets.items() if count}
+    if not record_bytes or not counted.keys() <= record_bytes.keys():
+        return None
+    return round(sum(count * record_bytes[partition] for partition, count in counted.items()))

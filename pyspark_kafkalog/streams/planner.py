@@ -1,0 +1,325 @@
+"""Decides what each micro-batch of a stream holds: limits, delays, AvailableNow, data loss."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import NamedTuple
+
+from pyspark_kafkalog.model import CommittedOffsets, OffsetRange, Place, Seen, TopicPartition
+from pyspark_kafkalog.options.offsets_json import MAX_LONG, Offsets
+from pyspark_kafkalog.options.settings import ReadOptions
+from pyspark_kafkalog.reading.offsets import (
+    check_nothing_lost_while_available_now,
+    find_data_loss,
+    find_recreated,
+    initial_offsets,
+    log_start_offsets,
+    start_from_group,
+)
+from pyspark_kafkalog.reading.splits import Split, split_ranges
+from pyspark_kafkalog.streams.subscription import Subscription
+
+_log = logging.getLogger("pyspark_kafkalog")
+
+_ATTEMPTS = 5
+"""How often ends are looked up if topics change meanwhile. Tasks check their topic again."""
+
+
+class _Ends(NamedTuple):
+    """Offsets, and the ids of their topics as far as they are known."""
+
+    offsets: Offsets
+    topic_ids: Mapping[str, str]
+
+
+class StreamPlanner:
+    """The decisions of one run of a streaming query (Spark's KafkaMicroBatchStream).
+
+    Unlike Spark's, it remembers topic ids, so that a recreated topic is not read on
+    from the offsets of the old one.
+
+    :param topic_ids: the ids of the topics whose offsets an earlier run left, if known.
+    :param keep_topic_ids: called with these ids when they change, once everything read
+        before has been processed.
+    :param groups: the consumer groups of the place; opened only to start from one.
+    :param topics_max_age: seconds after which topics are listed again.
+    :param clock: a monotonic clock, in seconds.
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        options: ReadOptions,
+        *,
+        topic_ids: Mapping[str, str] | None = None,
+        keep_topic_ids: Callable[[Mapping[str, str]], None] = lambda ids: None,
+        groups: Callable[[], CommittedOffsets],
+        topics_max_age: float = 0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.latest: Offsets = {}
+        """The ends of all partitions as :meth:`next_offsets` last saw them."""
+        self._place = place
+        self._options = options
+        self._clock = clock
+        self._truncated: dict[TopicPartition, int] = {}
+        """Partitions that end below what was read of them, even after the place has waited."""
+        self._is_expected = False
+        self._at_rest: tuple[Offsets, _Ends] | None = None
+        """The last start from which there was nothing to read, and the ends."""
+        self._subscription = Subscription(place, options.selection, max_age=topics_max_age, clock=clock)
+        self._topic_ids = dict(topic_ids or {})
+        self._proven = set(self._topic_ids)
+        """The topics whose offsets certainly belong to these ids: this run or an earlier one saw both."""
+        self._keep_topic_ids = keep_topic_ids
+        self._groups = groups
+        self._offered = self._planned = _Ends({}, {})
+        self._available_now = False
+        self._frozen: _Ends | None = None
+        self._last_trigger: float | None = None
+        self._initial: Offsets = {}
+
+    def initial_offsets(self) -> Offsets:
+        """Where a new query starts; see :func:`pyspark_kafkalog.reading.offsets.initial_offsets`."""
+        options = start_from_group(self._options, self._place, self._groups)
+        self._initial = initial_offsets(self._place, options)
+        return self._initial
+
+    def prepare_for_available_now(self) -> None:
+        """Freeze the ends at the next lookup: the query reads up to them and stops."""
+        self._available_now = True
+
+    def next_offsets(self, start: Offsets, *, all_available: bool = False) -> Offsets:
+        """Where the next micro-batch ends; ``start`` if there is none.
+
+        :param start: the end of the previous one, which has been processed.
+        :param all_available: ignore all limits, as ``Trigger.Once`` requires.
+        :raises DataLossError: with failOnDataLoss, before Spark logs the offsets; without
+            it, data loss is logged when the micro-batch is planned.
+        """
+        self._expect(start)
+        ends = self._look_up_ends(start)
+        if (start, ends) == self._at_rest:
+            return start
+        if start == self._planned.offsets:
+            self._remember({**self._topic_ids, **self._planned.topic_ids}, start)
+        self.latest = ends.offsets
+        if not self.latest:
+            # Empty offsets would forget what was read so far (SPARK-41375).
+            return start
+        begins, recreated = self._without_recreated(start, ends.topic_ids)
+        self.latest = {**self.latest, **self._recheck_lower_ends(begins, ends)}
+        added = log_start_offsets(self._place, self.latest.keys() - begins.keys())
+        if self._options.fail_on_data_loss:
+            for loss in find_data_loss(begins, self.latest, added, recreated):
+                raise loss
+        unread = {
+            partition: OffsetRange(begin, end)
+            for partition, end in self.latest.items()
+            if (begin := begins.get(partition, added.get(partition, end))) < end
+        }
+        if all_available:
+            offered = self.latest
+        elif not self._available_now and self._is_too_early(
+            sum(end - begin for begin, end in unread.values())
+        ):
+            return start
+        else:
+            offered = {**self.latest, **self._share_limits(unread)}
+        if offered == start and unread:
+            # A recreated topic has exactly as many records as were read of the old one.
+            # For Spark equal offsets mean no micro-batch, so the last record waits for the next.
+            last = max(unread)
+            offered = {**offered, last: offered[last] - 1}
+        self._offered = _Ends(offered, ends.topic_ids)
+        if offered == start:
+            self._at_rest = start, ends
+            return start
+        return offered
+
+    def plan(self, start: Offsets, end: Offsets) -> list[Split]:
+        """The tasks of the micro-batch from ``start`` to ``end``, in order of partition and offset.
+
+        :raises DataLossError: like :meth:`next_offsets`; and, whatever failOnDataLoss says, if
+            AvailableNow can't reach its frozen ends.
+        """
+        self._expect(start)
+        if start == self._initial:
+            # Chosen again for a replay of the first micro-batch, they may include newer partitions.
+            start = {partition: offset for partition, offset in start.items() if partition in end}
+        is_replay = end != self._offered.offsets  # Spark logged the end before this run.
+        if not is_replay:
+            topic_ids = self._offered.topic_ids
+            self._proven |= {topic for topic, topic_id in topic_ids.items() if topic_id}
+        else:
+            topic_ids = self._subscription.assignment().topic_ids
+        if self._frozen is not None:
+            for partition, offset in end.items():
+                self._place.expect(partition, Seen(topic_ids.get(partition.topic, ""), end=offset))
+            now = self._consistent_ends()
+            check_nothing_lost_while_available_now(
+                {partition: offset for partition, offset in end.items() if partition not in self._truncated},
+                now.offsets,
+                find_recreated(_topics(end), topic_ids, now.topic_ids),
+            )
+        begins, recreated = self._without_recreated(start, topic_ids)
+        added = log_start_offsets(self._place, end.keys() - begins.keys())
+        for loss in find_data_loss(begins, end, added, recreated):
+            if self._options.fail_on_data_loss:
+                raise loss
+            _log.warning("Continuing, because failOnDataLoss=false: %s", loss)
+        begins = {**begins, **added}
+        if is_replay and recreated and (ended := self._ended_before(end, recreated)):
+            begins = {
+                partition: offset for partition, offset in begins.items() if partition.topic not in ended
+            }
+            topic_ids = {**topic_ids, **{topic: self._topic_ids[topic] for topic in ended}}
+        self._planned = _Ends(end, topic_ids)
+        epochs = self._place.leader_epochs(end)
+        return split_ranges(
+            [
+                Split(
+                    partition,
+                    OffsetRange(begins[partition], offset),
+                    seen=Seen(topic_ids.get(partition.topic, ""), epochs.get(partition, -1), offset),
+                )
+                for partition, offset in sorted(end.items())
+                if partition in begins
+            ],
+            min_partitions=self._options.min_partitions,
+            max_records_per_partition=self._options.max_records_per_partition,
+        )
+
+    def _look_up_ends(self, start: Offsets) -> _Ends:
+        if self._frozen is not None:
+            return self._frozen
+        ends = self._look_up_now()
+        if self._available_now or ends.offsets != start:
+            ends = self._consistent_ends(ends)
+        if self._available_now:
+            self._frozen = ends
+        return ends
+
+    def _consistent_ends(self, ends: _Ends | None = None) -> _Ends:
+        """Ends and topic ids that belong together, although topics may be recreated meanwhile.
+
+        Known ids may be outdated, but ids that hold after the lookup of the ends also held during it.
+        """
+        for _ in range(_ATTEMPTS):
+            ends = ends or self._look_up_now()
+            topics = _topics(ends.offsets)
+            known = {topic: topic_id for topic, topic_id in ends.topic_ids.items() if topic in topics}
+            if self._place.topic_ids(topics) == known:
+                return ends
+            self._subscription.forget()
+            ends = None
+        return self._look_up_now()
+
+    def _look_up_now(self) -> _Ends:
+        assignment = self._subscription.assignment()
+        offsets = self._place.end_offsets(assignment.partitions, read_committed=self._options.read_committed)
+        return _Ends(offsets, assignment.topic_ids)
+
+    def _expect(self, start: Offsets) -> None:
+        """Expect the topics that an earlier run has read, until more than one broker denies them."""
+        if not self._is_expected:
+            self._is_expected = True
+            for partition in start:
+                self._place.expect(partition, Seen(self._topic_ids.get(partition.topic, "")))
+
+    def _ended_before(self, end: Offsets, recreated: Collection[str]) -> set[str]:
+        """The recreated topics that are too short for ``end``, which is thus the old topic's."""
+        partitions = [partition for partition in end if partition.topic in recreated]
+        ends = self._place.end_offsets(partitions, read_committed=self._options.read_committed)
+        return {partition.topic for partition in partitions if ends.get(partition, 0) < end[partition]}
+
+    def _recheck_lower_ends(self, begins: Offsets, ends: _Ends) -> Offsets:
+        """New ends for the partitions that end below what was read of them, as a deposed leader would report.
+
+        The place waits for another answer. If it stays the same, it is data loss. With failOnDataLoss=false
+        the end of the same topic then never goes back: the partition stays where it was read to. If the
+        topic may be another one, whose records are there, the end goes back.
+        """
+        lower = {p: begin for p, begin in begins.items() if ends.offsets.get(p, begin) < begin}
+        self._truncated = {p: begin for p, begin in self._truncated.items() if lower.get(p) == begin}
+        new = lower.keys() - self._truncated.keys()
+        if begins == self._initial or not lower:
+            return {}  # nobody has seen the records below an offset that the user gave
+        for partition in sorted(new):
+            end, begin = ends.offsets[partition], begins[partition]
+            _log.warning("%s ends at offset %d, but was read up to %d; looking again", partition, end, begin)
+            self._place.expect(partition, Seen(ends.topic_ids.get(partition.topic, ""), end=begin))
+        read_committed = self._options.read_committed
+        found = dict(self._place.end_offsets(new, read_committed=read_committed)) if new else {}
+        self._truncated |= {p: lower[p] for p, end in found.items() if end < lower[p]}
+        if not self._options.fail_on_data_loss:
+            same = [partition for partition in self._truncated if partition.topic in self._proven]
+            found |= {partition: lower[partition] for partition in same}
+        return found
+
+    def _without_recreated(self, start: Offsets, topic_ids: Mapping[str, str]) -> tuple[Offsets, set[str]]:
+        """``start`` without the partitions of recreated topics, and these topics."""
+        self._remember({**topic_ids, **self._topic_ids}, start)
+        recreated = find_recreated(_topics(start), self._topic_ids, topic_ids)
+        begins = {
+            partition: offset for partition, offset in start.items() if partition.topic not in recreated
+        }
+        return begins, recreated
+
+    def _remember(self, topic_ids: Mapping[str, str], offsets: Offsets) -> None:
+        """Remember the known ids of the topics in ``offsets``, from which the query continues."""
+        topics = _topics(offsets)
+        known_ids = {topic: topic_id for topic, topic_id in topic_ids.items() if topic_id and topic in topics}
+        if known_ids != self._topic_ids:
+            self._topic_ids = known_ids
+            self._keep_topic_ids(known_ids)
+
+    def _is_too_early(self, unread: int) -> bool:
+        """Whether minOffsetsPerTrigger still delays the trigger; the first one with records always runs."""
+        limits = self._options.limits
+        if limits.min_offsets is None or unread == 0:
+            return False
+        now = self._clock()
+        last = self._last_trigger
+        if last is not None and unread < limits.min_offsets and (now - last) * 1000 < limits.max_delay_ms:
+            return True
+        self._last_trigger = now
+        return False
+
+    def _share_limits(self, unread: dict[TopicPartition, OffsetRange]) -> Offsets:
+        """An end for each partition within the limits, in proportion to its unread offsets."""
+        limits = self._options.limits
+        sizes = {partition: end - begin for partition, (begin, end) in unread.items()}
+        offsets, size_in_bytes = _shares(limits.max_offsets, sizes), _shares(limits.max_bytes, sizes)
+        ends = {}
+        for partition, (begin, end) in unread.items():
+            end = min(end, begin + offsets.get(partition, MAX_LONG))
+            if partition in size_in_bytes:
+                within = OffsetRange(begin, end)
+                end = self._place.offset_after_bytes(partition, within, size_in_bytes[partition])
+            ends[partition] = end
+        return ends
+
+
+def _topics(partitions: Iterable[TopicPartition]) -> set[str]:
+    return {partition.topic for partition in partitions}
+
+
+def _shares(limit: int | None, sizes: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """Each partition's share of ``limit``, in proportion to its size; empty without a limit.
+
+    Shares are rounded down, as in Spark, but to at least 1, so that small partitions don't
+    starve. The rest of the limit goes to the partitions that lost most by rounding, one each,
+    so that a backlog of a multiple of the limit needs no extra micro-batch for a few records.
+    """
+    if limit is None:
+        return {}
+    total = sum(sizes.values())
+    shares = {partition: max(limit * size // total, 1) for partition, size in sizes.items()}
+    left = max(limit - sum(shares.values()), 0)
+    by_loss = sorted(sizes, key=lambda partition: (-(limit * sizes[partition] % total), partition))
+    for partition in by_loss[:left]:
+        shares[partition] += 1
+    return shares

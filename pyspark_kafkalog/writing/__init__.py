@@ -1,0 +1,1 @@
+"""From arrow batches to record batches, routed to topics and partitions."""

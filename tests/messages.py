@@ -1,0 +1,86 @@
+"""All messages of the package, read from its syntax trees: ``ci/messages`` writes them to tests/messages.txt.
+
+A message is a string with a space and a word in it: an error, its hint, a line of the log, a help text. All
+such strings are listed, not only the arguments of some calls, so none is missed because a helper passes it
+on. Docstrings are left out, except for those of commands, which click shows.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+GOLDEN = Path(__file__).with_name("messages.txt")
+PACKAGE = Path(__file__).parent.parent / "pyspark_kafkalog"
+
+_IN_THE_DOCS = ("options/client_settings.py", "options/page.py", "options/table.py")
+"""docs/options.md is made of these."""
+_WORD = re.compile(r"(?<![%\\A-Za-z])[A-Za-z]{2,}")
+_HOLE = "{…}"
+
+
+def page() -> str:
+    """The messages of every module under its name, in the order of the source."""
+    files = {file.relative_to(PACKAGE).as_posix(): file for file in PACKAGE.rglob("*.py")}
+    found = {
+        name: list(messages_of(files[name].read_text(encoding="utf-8")))
+        for name in sorted(files)
+        if name not in _IN_THE_DOCS
+    }
+    return "\n".join(
+        "".join(f"{line}\n" for line in [name, *(f"  {message}" for message in messages)])
+        for name, messages in found.items()
+        if messages
+    )
+
+
+def messages_of(source: str) -> Iterator[str]:
+    """The messages of a module, a line each, with {…} for what an f-string fills in."""
+    for node in _strings(ast.parse(source)):
+        text = _text(node)
+        if " " in text.strip() and _WORD.search(text):
+            yield text.strip().replace("\n", "\\n")
+
+
+def _strings(node: ast.AST) -> Iterator[ast.AST]:
+    if isinstance(node, ast.Constant):
+        yield node
+    elif isinstance(node, ast.JoinedStr):
+        yield node
+        for part in node.values:
+            if isinstance(part, ast.FormattedValue):
+                yield from _strings(part)
+    elif isinstance(node, ast.FunctionDef) and _is_command(node):
+        yield ast.Constant(ast.get_docstring(node))
+        yield from _strings_below(node)
+    elif not _is_silent(node):
+        yield from _strings_below(node)
+
+
+def _strings_below(node: ast.AST) -> Iterator[ast.AST]:
+    for child in ast.iter_child_nodes(node):
+        yield from _strings(child)
+
+
+def _is_command(node: ast.FunctionDef) -> bool:
+    calls = (decorator.func for decorator in node.decorator_list if isinstance(decorator, ast.Call))
+    return any(isinstance(call, ast.Attribute) and call.attr in ("command", "group") for call in calls)
+
+
+def _is_silent(node: ast.AST) -> bool:
+    """Docstrings and regular expressions."""
+    if isinstance(node, ast.Expr):
+        return isinstance(node.value, ast.Constant)
+    return isinstance(node, ast.Call) and ast.unparse(node.func).startswith("re.")
+
+
+def _text(node: ast.AST) -> str:
+    if isinstance(node, ast.JoinedStr):
+        return "".join(_text(part) if isinstance(part, ast.Constant) else _HOLE for part in node.values)
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+
+
+if __name__ == "__main__":
+    GOLDEN.write_text(page(), encoding="utf-8")

@@ -1,0 +1,349 @@
+"""The table of options: each row is complete, applies where it says, and has Kafka's default.
+
+Every setting of Kafka's clients is known: it is an option, has no effect, or is refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+from dataclasses import fields
+from pathlib import Path
+from typing import get_args, get_origin, get_type_hints
+
+import pytest
+
+from pyspark_kafkalog.errors import OptionError
+from pyspark_kafkalog.options.brokers import ConnectionOptions, FetchOptions, ProduceOptions
+from pyspark_kafkalog.options.client_settings import (
+    REFUSED_READING,
+    REFUSED_WRITING,
+    STORE_PASSWORDS,
+    WITHOUT_EFFECT,
+)
+from pyspark_kafkalog.options.largemessages import LargeMessageOptions
+from pyspark_kafkalog.options.page import page
+from pyspark_kafkalog.options.security.oauth import OAuthOptions
+from pyspark_kafkalog.options.security.protocol import SecurityOptions
+from pyspark_kafkalog.options.security.tls import TlsOptions
+from pyspark_kafkalog.options.settings import (
+    AuditOptions,
+    PlaceOptions,
+    ReadOptions,
+    Selection,
+    TriggerLimits,
+    WriteOptions,
+    default_columns,
+    place_options,
+    read_options,
+    write_options,
+)
+from pyspark_kafkalog.options.table import BY_NAME, DEFAULTS, SECTIONS, SERVERS, Option, Use, Where
+from pyspark_kafkalog.options.views import view_options
+from tests.options.security.test_pem import CERTIFICATE, KEY
+
+OPTIONS = tuple(option for section in SECTIONS for option in section.options)
+FILLED = (
+    AuditOptions,
+    ConnectionOptions,
+    FetchOptions,
+    LargeMessageOptions,
+    OAuthOptions,
+    PlaceOptions,
+    ProduceOptions,
+    ReadOptions,
+    SecurityOptions,
+    Selection,
+    TlsOptions,
+    TriggerLimits,
+    WriteOptions,
+)
+LOGIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
+CONFIGS = [
+    line.split("\t")
+    for line in (Path(__file__).parent / "client_configs.tsv").read_text(encoding="utf-8").splitlines()
+    if not line.startswith("#")
+]
+NAMES = sorted({f"kafka.{name}" for name, _, _ in CONFIGS})
+USED = {option.name for option in OPTIONS}
+BROKERS = {SERVERS: "host:9092"}
+READ = {**BROKERS, "subscribe": "t"}
+
+OWN_DEFAULTS = {
+    "kafka.client.id",
+    "kafka.batch.size",  # a task has its rows at hand
+    "kafka.max.partition.fetch.bytes",
+    "kafka.receive.buffer.bytes",  # the system tunes them as it goes
+    "kafka.send.buffer.bytes",
+    "kafka.ssl.truststore.type",  # Java's is JKS
+    "kafka.ssl.keystore.type",
+    "kafka.sasl.login.connect.timeout.ms",  # Java waits for ever
+    "kafka.sasl.login.read.timeout.ms",
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_setting_of_kafkas_clients_is_known_in_one_way(name: str) -> None:
+    refused = {**REFUSED_READING, **REFUSED_WRITING}
+    ways = [name in known for known in (USED, WITHOUT_EFFECT, refused, STORE_PASSWORDS)]
+    assert sum(ways) == 1
+
+
+def test_every_name_known_is_one_of_kafkas_clients() -> None:
+    known = {*USED, *WITHOUT_EFFECT, *REFUSED_READING, *REFUSED_WRITING, *STORE_PASSWORDS}
+    assert {name for name in known if name.startswith("kafka.")} == set(NAMES)
+
+
+def _kafkas_defaults(*, ours: bool) -> list[tuple[str, str]]:
+    """The options that have a default of Kafka's clients, or one of ours."""
+    return [
+        (f"kafka.{name}", default)
+        for name, clients, default in CONFIGS
+        if f"kafka.{name}" in USED
+        and (f"kafka.{name}" in OWN_DEFAULTS) is ours
+        and (clients, name) != ("admin", "connections.max.idle.ms")
+    ]
+
+
+@pytest.mark.parametrize(("name", "default"), _kafkas_defaults(ours=False))
+def test_defaults_are_kafkas(name: str, default: str) -> None:
+    assert (BY_NAME[name].default or "null") == (default or "null")
+
+
+def test_other_defaults_differ_indeed() -> None:
+    for name, default in _kafkas_defaults(ours=True):
+        assert (BY_NAME[name].default or "null") != (default or "null"), name
+
+
+@pytest.mark.parametrize(
+    "option", [option for option in OPTIONS if option.default is not None], ids=lambda option: option.name
+)
+def test_a_default_can_be_given_where_the_option_applies(option: Option) -> None:
+    compared = 0
+    for where, place in ((Where.DIRECTORY, {"path": "/log"}), (Where.BROKERS, dict(BROKERS))):
+        if not option.where & where:
+            continue
+        options = {**place, option.name.upper(): str(option.default)}
+        if option.use & Use.WRITE:
+            assert write_options(options) == write_options(place)
+            compared += 1
+        place["subscribe"] = options["subscribe"] = "t"
+        if option.use & Use.READ:
+            assert place_options(options) == place_options(place)
+        for batch, use in ((True, Use.BATCH_READ), (False, Use.STREAM_READ)):
+            if option.use & use:
+                assert read_options(options, batch=batch) == read_options(place, batch=batch)
+                compared += 1
+    assert compared
+
+
+_SASL = {"kafka.security.protocol": "SASL_PLAINTEXT"}
+_OAUTH = {**_SASL, "kafka.sasl.mechanism": "OAUTHBEARER"}
+_CLIENT = "kafka.sasl.oauthbearer.client.credentials.client"
+_ENDPOINT = {
+    **_OAUTH,
+    "kafka.sasl.oauthbearer.token.endpoint.url": "https://idp/token",
+    f"{_CLIENT}.id": "me",
+    f"{_CLIENT}.secret": "p",
+}
+_SPLIT = {"large.message.enabled": "true"}
+NEEDED = {
+    "queryName": {"commitOffsets": "true"},
+    "groupIdPrefix": {"commitOffsets": "true", "queryName": "q"},
+    "large.message.dead.letters": _SPLIT,
+    "max.message.segment.bytes": _SPLIT,
+    "header.timestamp.enabled": _SPLIT,
+    "li.": _SPLIT,
+    "auditor.bucket.ms": {"auditLocation": "/a"},
+    "kafka.ssl.": {"kafka.security.protocol": "SSL"},
+    "kafka.ssl.keystore.key": {"kafka.ssl.keystore.certificate.chain": CERTIFICATE},
+    "kafka.ssl.keystore.certificate.chain": {"kafka.ssl.keystore.key": KEY},
+    "kafka.sasl.": _SASL,
+    "kafka.sasl.login.callback.handler.class": _OAUTH,
+    "kafka.sasl.oauthbearer.": _ENDPOINT,
+    "kafka.sasl.oauthbearer.token.endpoint.url": _OAUTH,
+    "kafka.sasl.login.read": _ENDPOINT,
+    "kafka.sasl.login.connect": _ENDPOINT,
+    "kafka.sasl.login.retry": _ENDPOINT,
+    "org.apache.": _ENDPOINT,
+}
+"""Without these an option, or those that begin so, has no effect."""
+
+VALUES = [
+    "true",
+    "false",
+    "1234567",
+    "read_committed",
+    "latest",
+    "committed",
+    "lz4",
+    "a.b:c",
+    '{"t":[0]}',
+    '{"t":{"0":5}}',
+    "groups",
+    "LogAppendTime",
+    "resolve_canonical_bootstrap_servers_only",
+    "SSL",
+    "PLAIN",
+    f"{LOGIN_MODULE} required username=u password=p;",
+    "",
+    "other:1",
+    CERTIFICATE,
+    KEY,
+    "TLSv1.2",
+    "0",
+]
+
+
+def _made_of(options: dict[str, str], use: Use) -> list[object]:
+    """What readers, writers and views make of options that apply to them: dataclasses, or errors."""
+    reading = {**options, "subscribe": "t"} if SERVERS in options else options
+    made: list[object] = []
+    for applies, make in (
+        (Use.READ, lambda: place_options(options)),
+        (Use.WRITE, lambda: write_options(options)),
+        (Use.VIEWS, lambda: view_options(options)),
+        (Use.BATCH_READ, lambda: read_options(reading, batch=True)),
+        (Use.STREAM_READ, lambda: read_options(reading, batch=False)),
+    ):
+        if applies & use:
+            try:
+                made.append(make())
+            except OptionError as e:
+                made.append(str(e))
+    return made
+
+
+def _other_value(option: Option) -> str:
+    """A text that means something else than the default."""
+    for text in VALUES:
+        with contextlib.suppress(OptionError):
+            if option.parser(option.name, text) != DEFAULTS[option.name.lower()]:
+                return text
+    raise AssertionError(f"no value of {option.name}")
+
+
+@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
+def test_an_option_has_an_effect(option: Option) -> None:
+    """The row fills a field, or is asked for by name."""
+    options: dict[str, str] = {"path": "/log"} if option.where & Where.DIRECTORY else dict(BROKERS)
+    for start, needed in NEEDED.items():
+        if option.name.startswith(start):
+            options.update(needed)
+    options.pop(option.name, None)
+    changed = {**options, option.name: _other_value(option)}
+    assert _made_of(changed, option.use) != _made_of(options, option.use)
+
+
+def test_names_are_told_apart() -> None:
+    assert len(BY_NAME) == len(OPTIONS)
+
+
+@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
+def test_a_row_is_complete(option: Option) -> None:
+    assert option.use
+    assert option.where
+    assert re.fullmatch(r"[A-Z`].*\.", option.meaning)
+
+
+@pytest.mark.parametrize("kind", FILLED, ids=lambda kind: kind.__name__)
+def test_defaults_have_the_types_of_their_fields(kind: type) -> None:
+    types = get_type_hints(kind)
+    filled = [field for field in fields(kind) if "options" in field.metadata]
+    assert filled
+    for field in filled:
+        expected = types[field.name]
+        simple = tuple(get_origin(part) or part for part in (get_args(expected) or (expected,)))
+        assert type(field.default) in simple, field.name
+        for name in field.metadata["options"]:
+            default = DEFAULTS[name.lower()]
+            assert type(default) in simple, name
+
+
+def test_the_page_of_the_docs_is_made_from_the_table() -> None:
+    committed = (Path(__file__).parents[2] / "docs" / "options.md").read_text(encoding="utf-8")
+    assert committed == page(), "run python -m pyspark_kafkalog.options.page > docs/options.md"
+    for option in OPTIONS:
+        assert f"| `{option.name}` | " in committed
+
+
+@pytest.mark.parametrize("name", sorted(WITHOUT_EFFECT))
+def test_what_has_no_effect_is_told_to_who_debugs(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG, "pyspark_kafkalog"):
+        assert read_options({**READ, name: "x"}, batch=True) == read_options(READ, batch=True)
+        assert write_options({**BROKERS, name: "x"}) == write_options(BROKERS)
+    (record,) = caplog.records
+    assert record.levelname == "DEBUG"
+    assert name in record.getMessage()
+
+
+@pytest.mark.parametrize("name", sorted(REFUSED_READING))
+def test_a_reader_refuses(name: str) -> None:
+    bare = re.escape(name.removeprefix("kafka."))
+    for read in (default_columns, lambda options: read_options(options, batch=False)):
+        with pytest.raises(OptionError, match=f"Kafka option '{bare}' is not supported\\. .+"):
+            read({**READ, name: "x"})
+
+
+@pytest.mark.parametrize("name", sorted(REFUSED_WRITING))
+def test_a_writer_refuses(name: str) -> None:
+    bare = re.escape(name.removeprefix("kafka."))
+    with pytest.raises(OptionError, match=f"Kafka option '{bare}' is not supported\\. .+"):
+        write_options({**BROKERS, name: "x"})
+
+
+def test_settings_of_the_other_client_have_no_effect(caplog: pytest.LogCaptureFixture) -> None:
+    """So that one set of settings serves both directions, as it does with Java's clients."""
+    reading = {"kafka.group.id": "g", "kafka.auto.offset.reset": "latest", "kafka.isolation.level": "x"}
+    writing = {"kafka.acks": "x", "kafka.key.serializer": "x", "kafka.transactional.id": "x"}
+    assert write_options({**BROKERS, **reading}) == write_options(BROKERS)
+    assert read_options({**READ, **writing}, batch=True) == read_options(READ, batch=True)
+    assert not caplog.records
+
+
+def test_an_unknown_name_is_warned_of_with_near_ones(caplog: pytest.LogCaptureFixture) -> None:
+    write_options({**BROKERS, "kafka.compresion.type": "secret"})
+    read_options({**READ, "kafka.session.timeout": "secret"}, batch=True)
+    first, second = caplog.records
+    assert (first.levelname, second.levelname) == ("WARNING", "WARNING")
+    assert "Did you mean kafka.compression.type" in first.getMessage()
+    assert "Did you mean kafka.session.timeout.ms" in second.getMessage()
+    assert "secret" not in caplog.text
+
+
+def test_the_same_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Spark makes a writer for every micro-batch."""
+    for name in ("kafka.qqqq", "kafka.qqqq", "kafka.wwww"):
+        write_options({**BROKERS, name: "x"})
+    assert [record.getMessage().split()[1] for record in caplog.records] == ["kafka.qqqq", "kafka.wwww"]
+
+
+def test_an_unknown_name_with_none_near_gets_no_list(caplog: pytest.LogCaptureFixture) -> None:
+    write_options({**BROKERS, "kafka.qqqqqqqq": "x"})
+    assert caplog.records[0].getMessage() == (
+        "Option kafka.qqqqqqqq is unknown to Kafka's clients and has no effect"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("compression.type", "Write 'kafka.compression.type' instead"),
+        ("batch.size", "Write 'kafka.batch.size' instead"),
+        ("segment.bytes", "Set it on the topic"),
+        ("numPartitions", "Set it on the topic"),
+    ],
+)
+def test_options_of_log_directories_are_refused(name: str, hint: str) -> None:
+    with pytest.raises(OptionError, match=f"'{re.escape(name)}' is for log directories.*{hint}"):
+        write_options({**BROKERS, name: "1"})
+
+
+def test_other_unknown_options_are_refused_as_for_directories() -> None:
+    with pytest.raises(OptionError, match=r"Unknown option 'acks'.*Did you mean kafka\.acks"):
+        write_options({**BROKERS, "acks": "1"})
+    with pytest.raises(OptionError, match="'subscribe' is for reading only"):
+        write_options({**BROKERS, "subscribe": "t"})
+    with pytest.raises(OptionError, match="'topic' is for writing only"):
+        read_options({**READ, "topic": "t"}, batch=True)

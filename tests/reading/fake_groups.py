@@ -1,0 +1,49 @@
+"""Consumer groups that are a dictionary."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from pyspark_kafkalog.model import CommittedOffset, Group, TopicPartition
+
+
+@dataclass
+class FakeGroups:
+    """What each group has committed. ``commits`` counts calls, which raise ``trouble`` if there is any."""
+
+    offsets: dict[str, dict[TopicPartition, CommittedOffset]] = field(default_factory=dict)
+    trouble: Exception | None = None
+    commits: int = 0
+
+    def __call__(self) -> FakeGroups:
+        return self
+
+    def group_ids(self) -> tuple[str, ...]:
+        return tuple(sorted(self.offsets))
+
+    def describe(self, groups: Collection[str]) -> dict[str, Group]:
+        return {group: Group(group, "Empty") for group in groups if group in self.offsets}
+
+    def committed(
+        self, group: str, partitions: Collection[TopicPartition] | None = None
+    ) -> dict[TopicPartition, CommittedOffset]:
+        offsets = self.offsets.get(group, {})
+        return {
+            partition: offsets[partition]
+            for partition in offsets
+            if partitions is None or partition in partitions
+        }
+
+    def commit(self, group: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+        self.commits += 1
+        if self.trouble is not None:
+            raise self.trouble
+        self.offsets.setdefault(group, {}).update(offsets)
+
+    def delete_offsets(self, group: str, partitions: Collection[TopicPartition]) -> None:
+        for partition in partitions:
+            self.offsets.get(group, {}).pop(partition, None)
+
+    def delete_group(self, group: str) -> None:
+        del self.offsets[group]

@@ -1,0 +1,53 @@
+"""How far behind a stream is, in offsets as Spark counts them and in bytes where their size is known."""
+
+from __future__ import annotations
+
+import pytest
+
+from pyspark_kafkalog.model import TopicPartition
+from pyspark_kafkalog.options.offsets_json import Offsets
+from pyspark_kafkalog.streams.lag import SourceLag, source_lag
+
+A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
+SIZES = {A0: 10.0, A1: 100.0}
+
+
+def lag(start: Offsets | None, end: Offsets, latest: Offsets, **how: dict) -> SourceLag | None:
+    return source_lag(start, end, latest, rows=5, record_bytes=how.get("record_bytes", {}))
+
+
+def test_offsets_behind() -> None:
+    assert lag({A0: 0, A1: 0}, {A0: 3, A1: 7}, {A0: 5, A1: 8}) == SourceLag(1, 1.5, 2, None, None)
+
+
+def test_a_partition_of_which_nothing_is_consumed_counts_from_zero() -> None:
+    assert lag({A0: 0}, {A0: 3}, {A0: 3, A1: 8}) == SourceLag(0, 4.0, 8, None, None)
+
+
+def test_partitions_that_are_gone_do_not_count() -> None:
+    assert lag({A0: 0, A1: 0}, {A0: 3, A1: 8}, {A0: 3}) == SourceLag(0, 0.0, 0, None, None)
+
+
+def test_no_partitions() -> None:
+    assert lag({}, {}, {}) is None
+
+
+def test_bytes() -> None:
+    found = lag({A0: 1, A1: 1}, {A0: 3, A1: 7}, {A0: 5, A1: 8}, record_bytes=SIZES)
+    assert found == SourceLag(1, 1.5, 2, 2 * 10 + 6 * 100, 2 * 10 + 1 * 100)
+
+
+def test_bytes_of_a_first_batch_follow_from_its_rows() -> None:
+    found = lag(None, {A0: 3, A1: 7}, {A0: 3, A1: 7}, record_bytes=SIZES)
+    assert found is not None
+    assert found.bytes_read == 5 * (10 + 100) / 2
+    assert found.bytes_behind == 0
+
+
+@pytest.mark.parametrize(
+    ("latest", "behind"), [({A0: 3, B0: 0}, 0), ({A0: 5, B0: 0}, 20), ({A0: 5, B0: 1}, None)]
+)
+def test_only_partitions_with_unread_offsets_need_a_size(latest: Offsets, behind: int | None) -> None:
+    found = lag({A0: 1}, {A0: 3, B0: 0}, latest, record_bytes=SIZES)
+    assert found is not None
+    assert (found.bytes_read, found.bytes_behind) == (20, behind)

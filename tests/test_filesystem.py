@@ -1,0 +1,118 @@
+"""A file that is replaced holds the old content or the new, on every file system and after every kill."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from pyspark_kafkalog.audit.files import put_audit, read_audits
+from pyspark_kafkalog.filesystem import locate
+from pyspark_kafkalog.streams.checkpoint import keep_topic_ids, kept_topic_ids
+from tests.new_names import NewNamesFileSystem
+
+
+class KilledError(Exception):
+    """Nothing that follows it changes a file."""
+
+
+@pytest.fixture(params=["", "file://", "local://", "newnames://"])
+def location(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return f"{request.param}{tmp_path}/folder"
+
+
+@pytest.fixture
+def new_names(tmp_path: Path) -> str:
+    return f"newnames://{tmp_path}/folder"
+
+
+def run_and_kill(run: Callable[[], None], step: int) -> bool:
+    """Run it without the steps from this number on, as a kill leaves it; whether there were any."""
+    steps = count()
+
+    def stop() -> None:
+        if next(steps) >= step:
+            raise KilledError
+
+    before_step = NewNamesFileSystem.before_step
+    NewNamesFileSystem.before_step = staticmethod(stop)
+    try:
+        run()
+    except KilledError:
+        return True
+    finally:
+        NewNamesFileSystem.before_step = staticmethod(before_step)
+    return False
+
+
+def test_a_file_is_replaced_and_nothing_else_is_left(location: str, tmp_path: Path) -> None:
+    folder = locate(location)
+    assert folder.read_replaced("name") is None
+    for data in (b"first", b"", b"second and longer"):
+        folder.replace("name", data)
+        assert folder.read_replaced("name") == data
+    assert os.listdir(tmp_path / "folder") == ["name"]
+
+
+@pytest.mark.parametrize("scheme", ["", "newnames://"])
+def test_a_folder_is_not_replaced_by_a_file(scheme: str, tmp_path: Path) -> None:
+    (tmp_path / "folder" / "name" / "inside").mkdir(parents=True)
+    with pytest.raises(OSError, match="name"):
+        locate(f"{scheme}{tmp_path}/folder").replace("name", b"data")
+    assert (tmp_path / "folder" / "name" / "inside").is_dir()
+
+
+def test_a_reader_finds_the_old_or_the_new_at_each_step(
+    new_names: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = locate(new_names)
+    folder.replace("name", b"old")
+    seen = []
+
+    def look() -> None:
+        seen.append(folder.read_replaced("name"))
+
+    monkeypatch.setattr(NewNamesFileSystem, "before_step", staticmethod(look))
+    folder.replace("name", b"new")
+    assert seen == [b"old", b"old", b"old", b"old", b"new"]
+
+
+@pytest.mark.parametrize("earlier", range(5))
+def test_a_kill_leaves_the_old_or_the_new(new_names: str, earlier: int) -> None:
+    """Also one that follows a kill, whatever that left."""
+    folder = locate(new_names)
+    for step in count():
+        folder.replace("name", b"old")
+        assert run_and_kill(lambda: folder.replace("name", b"lost"), earlier)
+        before = folder.read_replaced("name")
+        assert before in (b"old", b"lost")
+        killed = run_and_kill(lambda: folder.replace("name", b"new"), step)
+        assert folder.read_replaced("name") in ((before, b"new") if killed else (b"new",))
+        if not killed:
+            break
+    folder.replace("name", b"last")
+    assert folder.read_replaced("name") == b"last"
+
+
+def test_topic_ids_outlive_a_kill_at_each_step(new_names: str) -> None:
+    old, new = {"t": "A"}, {"t": "B"}
+    for step in count():
+        keep_topic_ids(new_names, "source", old)
+        killed = run_and_kill(lambda: keep_topic_ids(new_names, "source", new), step)
+        assert kept_topic_ids(new_names, "source") in ((old, new) if killed else (new,))
+        if not killed:
+            return
+
+
+def test_an_audit_counts_a_share_once_after_a_kill_at_each_step(new_names: str) -> None:
+    for step in count():
+        put_audit(new_names, ("producer",), "0", b"old")
+        killed = run_and_kill(lambda: put_audit(new_names, ("producer",), "0", b"new"), step)
+        ((data, is_committed),) = read_audits(new_names)
+        assert data in ((b"old", b"new") if killed else (b"new",))
+        assert not is_committed
+        if not killed:
+            return
