@@ -64,8 +64,8 @@ def open_sink(options: WriteOptions) -> Sink:
 
         assert options.produce is not None
         return BrokerSink(options.brokers, options.produce, options.encode_settings)
+    from pyspark_kafkalog.log.lock import check_unlocked
     from pyspark_kafkalog.log.write.sink import DirectorySink
 
-    sink = DirectorySink(options.root, options.num_partitions, options.encode_settings, options.log_settings)
-    sink.check()
-    return sink
+    check_unlocked(options.root)
+    return DirectorySink(options.root, options.num_partitions, options.encode_settings, options.log_settings)

@@ -13,7 +13,6 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from pyspark_kafkalog.garbage import loading
-from pyspark_kafkalog.log.lock import check_unlocked
 from pyspark_kafkalog.model import EncodeSettings, LogSettings, QueryBatch, TaskAttempt
 
 if TYPE_CHECKING:
@@ -33,10 +32,6 @@ class DirectorySink:
     num_partitions: int
     encode: EncodeSettings
     log: LogSettings
-
-    def check(self) -> None:
-        """:raises LogDirectoryLockedError: if a broker runs on the directory."""
-        check_unlocked(self.root)
 
     def open(self, batch: QueryBatch, attempt: TaskAttempt) -> Staging:
         """See :meth:`pyspark_kafkalog.model.Sink.open`."""
