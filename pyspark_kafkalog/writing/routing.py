@@ -98,7 +98,8 @@ class Router:
                 yield TopicPartition(topic, 0), chosen
                 continue
             partitions = self._partitions(topic, rows, records, chosen, count)
-            for number, group in enumerate(rows_by_partition(partitions, int(partitions.max()) + 1)):
+            highest = int(partitions.max(initial=-1))
+            for number, group in enumerate(rows_by_partition(partitions, highest + 1)):
                 if group.size:
                     yield TopicPartition(topic, number), group if chosen is None else chosen[group]
 

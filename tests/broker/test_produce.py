@@ -306,9 +306,17 @@ def test_rows_may_name_a_partition_that_has_just_come(
         (0, b"third"),
         (2, b"second"),
     ]
+    with broker.admin() as admin:
+        admin.create_partitions({topic: 4})
+    with sink_of(cluster) as sink:
+        assert sink.partition_count(topic) == 3
+        assert sink.has_partition(TopicPartition(topic, 3))
+        with monkeypatch.context() as patched:
+            patched.setattr(cluster, "refresh", None)
+            assert sink.has_partition(TopicPartition(topic, 3)), "it is known by now"
     monkeypatch.setattr(produce_module, "_CREATION_TIMEOUT", 0.3)
-    with pytest.raises(InvalidRecordError, match=r"partition 3, but topic .* has 3"):
-        produce(cluster, topic, [rows(value=["x"], partition=pa.array([3], pa.int32()))])
+    with pytest.raises(InvalidRecordError, match=r"partition 4, but topic .* has 4"):
+        produce(cluster, topic, [rows(value=["x"], partition=pa.array([4], pa.int32()))])
 
 
 def test_what_a_broker_refuses_names_partition_and_reason(broker: Broker, cluster: Cluster) -> None:

@@ -108,6 +108,10 @@ def test_a_partition_that_has_come_since_gets_the_rows_that_name_it() -> None:
         routed(rows(value=["a"], partition=pa.array([6], pa.int32())), has_partition=lambda p: p[1] == 5)
 
 
+def test_no_rows_go_nowhere() -> None:
+    assert routed(rows(value=pa.array([], pa.string()), partition=pa.array([], pa.int32()))) == {}
+
+
 def test_a_partitioners_odd_answer_is_refused() -> None:
     with pytest.raises(InvalidRecordError, match="returned 9"):
         routed(rows(value=["a"]), partitioner=lambda *_: 9)

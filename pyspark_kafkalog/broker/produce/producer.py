@@ -137,14 +137,14 @@ class Producer:
         """
         topic, number = partition
         deadline = Deadline.after(_CREATION_TIMEOUT)
-        pause = self._cluster.options.retry_backoff_ms / 1000
-        while True:
-            self._cluster.refresh([topic], deadline=Deadline.after(self._delivery_timeout))
-            if number < partition_count(self._cluster, topic, timeout=self._delivery_timeout):
-                return True
+        pause = 0.0
+        while number >= partition_count(self._cluster, topic, timeout=self._delivery_timeout):
             if deadline.left < pause:
                 return False
             time.sleep(pause)
+            self._cluster.refresh([topic], deadline=Deadline.after(self._delivery_timeout))
+            pause = self._cluster.options.retry_backoff_ms / 1000
+        return True
 
     def settings(self, partition: TopicPartition) -> EncodeSettings:
         """How to encode the next records for a partition: its sequence numbers, its topic's limits."""
