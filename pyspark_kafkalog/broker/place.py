@@ -265,7 +265,7 @@ class Brokers:
                 return call()
             except (AuthenticationError, AuthorizationError, UnsupportedVersionError):
                 raise
-            except BrokerError as e:
+            except (BrokerError, UnknownTopicOrPartitionError) as e:
                 # Before any broker has answered, a wrong option is likelier than a failure.
                 if isinstance(e, NeverReachedError) or (
                     isinstance(e, BrokenHandshakeError) and not self._cluster.metadata.brokers

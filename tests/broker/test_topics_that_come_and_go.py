@@ -44,21 +44,31 @@ def having(names: Callable[[], set[str]]) -> Iterator[Cluster]:
         yield Cluster(options)
 
 
+def impatient(cluster: Cluster, **fetch: int) -> Brokers:
+    """A place whose request.timeout.ms is too short to prove anything in one attempt."""
+    servers = cluster.options.bootstrap_servers
+    options = ConnectionOptions(servers, request_timeout_ms=300, retry_backoff_ms=5, retry_backoff_max_ms=50)
+    return Brokers(options, FetchOptions(**fetch))
+
+
 def test_a_place_waits_for_brokers_to_agree_as_long_as_it_does_for_records(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Longer than request.timeout.ms for each attempt, as other brokers may be down."""
     monkeypatch.setattr(metadata, "PROVEN_AFTER", 4.0)
     with having(set) as cluster:
-        impatient = ConnectionOptions(
-            cluster.options.bootstrap_servers,
-            request_timeout_ms=300,
-            retry_backoff_ms=5,
-            retry_backoff_max_ms=50,
-        )
-        place = Brokers(impatient, FetchOptions(poll_timeout_ms=20_000))
+        place = impatient(cluster, poll_timeout_ms=20_000)
         place.expect(TopicPartition("t", 0), Seen("an id"))
         assert place.topic_ids({"t"}) == {}
+
+
+def test_ends_are_looked_up_again_until_a_topic_has_proved_to_be_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(metadata, "PROVEN_AFTER", 1.0)
+    with having(set) as cluster:
+        place = impatient(cluster, num_retries=20, retry_interval_ms=10)
+        assert place.end_offsets([TopicPartition("t", 0)], read_committed=False) == {}
 
 
 def churning() -> set[str]:
