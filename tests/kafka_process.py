@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import signal
 import socket
@@ -29,8 +30,11 @@ SMALL_BROKER: dict[str, object] = {
 }
 """Settings for a single broker with a small heap."""
 
-# Linux gives clients ports from 32768 on, so listeners below never collide with them.
-_PORTS = range(20_000, 32_000)
+# Linux gives clients ports from 32768 on, so listeners below never collide with them. Each worker of
+# pytest-xdist has ports of its own, and gives each of them once: its broker may not listen yet, or no more.
+_WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 8
+_PORTS = range(20_000 + _WORKER, 32_000, 8)
+_untried = iter(random.sample(_PORTS, len(_PORTS)))
 
 
 def run_kafka_class(
@@ -86,7 +90,7 @@ class JavaServer:
                     raise RuntimeError(f"It ended with {self._process.returncode}:\n{tail(self.output)}")
                 if time.monotonic() > deadline:
                     raise TimeoutError(f"It was not ready in {timeout} s:\n{tail(self.output)}")
-                time.sleep(0.2)
+                time.sleep(0.05)
         except BaseException:
             self.stop(kill=True)
             raise
@@ -136,11 +140,11 @@ def free_ports(count: int) -> Sequence[int]:
     """``count`` loopback ports on which nothing listens."""
     with contextlib.ExitStack() as held:
         ports: list[int] = []
-        for port in random.sample(_PORTS, 1000):
+        for port in _untried:
             probe = held.enter_context(socket.socket())
             with contextlib.suppress(OSError):
                 probe.bind(("127.0.0.1", port))
                 ports.append(port)
             if len(ports) == count:
                 return ports
-    raise RuntimeError(f"No {count} free ports between {_PORTS.start} and {_PORTS.stop}")
+    raise RuntimeError(f"No {count} untried and free ports between {_PORTS.start} and {_PORTS.stop}")
