@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pandas  # noqa: F401 - pyarrow imports it with the first array, which each fork would pay for
+
 from pyspark_kafkalog.model import QueryBatch, TopicPartition
 from tests.faults.steps import count_steps, serve
 from tests.log.writing import Values, publish_staged, stage, values

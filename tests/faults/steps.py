@@ -41,6 +41,12 @@ def step_runner(module: str) -> Iterator[Runner]:
         server.stdin.close()
 
 
+def changes(report: Path) -> list[int]:
+    """The numbers of a report's steps but flushes: dying before one is dying before the next step."""
+    steps = report.read_text().splitlines()
+    return [number for number, step in enumerate(steps, 1) if not step.startswith("fsync")]
+
+
 def serve(run: Callable[[Path, int], None]) -> None:
     """Read lines ``<folder> <step>`` and answer each with the exit code of a fork that runs so."""
     for line in sys.stdin:

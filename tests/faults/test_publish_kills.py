@@ -15,7 +15,7 @@ import pytest
 from pyspark_kafkalog.log.layout import JOURNAL_FILE
 from pyspark_kafkalog.log.write.journal import ledger_file
 from tests.faults.publisher import BATCHES, QUERY, publish_batch, records
-from tests.faults.steps import KILLED, Runner, step_runner
+from tests.faults.steps import KILLED, Runner, changes, step_runner
 from tests.log.writing import files_beside_partitions, read
 
 
@@ -68,18 +68,23 @@ def check_replay_completes(folder: Path) -> None:
 
 @pytest.mark.slow
 def test_kill_at_every_step(publisher, tmp_path):
-    seen = []
-    code = KILLED
-    while code == KILLED:
-        folder = tmp_path / str(len(seen))
+    seen: Counter[int] = Counter()
+
+    def run(step: int) -> int:
+        folder = tmp_path / str(step)
         (folder / "log").mkdir(parents=True)
         (folder / "log" / ".kafka_cleanshutdown").write_text("0")
-        code = publisher(folder, len(seen) + 1)
-        seen.append(check_whole_or_absent(folder))
+        code = publisher(folder, step)
+        if step == 0:
+            (folder / "steps").rename(tmp_path / "steps")
+        seen[check_whole_or_absent(folder)] += 1
         check_replay_completes(folder)
         shutil.rmtree(folder)
-    assert code == 0
-    assert len(seen) > 100
+        return code
+
+    assert run(0) == 0
+    assert {run(number) for number in changes(tmp_path / "steps")} == {KILLED}
+    assert seen.total() > 50
     assert set(seen) == set(range(BATCHES + 1))
 
 
