@@ -113,7 +113,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
         yield broker
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def started_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with running(Cluster(tmp_path_factory.mktemp("cluster"))) as cluster:
         yield cluster
@@ -142,11 +142,15 @@ def secure_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureBr
 
 @pytest.fixture
 def new_broker(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Callable[..., Broker]]:
-    """Makes brokers, not started yet, that a test may stop and start, kill, and plant files in."""
+    """Makes brokers, not started yet, that a test may stop and start, kill, and plant files in.
+
+    A broker that was killed is not let in again before its session has ended, by default after 9 seconds.
+    """
+    soon = {"broker.session.timeout.ms": 3000, "broker.heartbeat.interval.ms": 500}
     brokers = request.node.stash.setdefault(BROKERS, [])
 
     def make(settings: Mapping[str, object] | None = None) -> Broker:
-        brokers.append(Broker(tmp_path / f"broker-{len(brokers)}", settings))
+        brokers.append(Broker(tmp_path / f"broker-{len(brokers)}", {**soon, **(settings or {})}))
         return brokers[-1]
 
     yield make

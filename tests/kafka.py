@@ -189,6 +189,10 @@ class Broker(KafkaService):
         """Stop the broker by SIGTERM, which is a clean shutdown, or by SIGKILL, and wait for its end."""
         self._server.stop(kill=kill, timeout=timeout)
 
+    def discard(self) -> None:
+        """Kill the broker; its files are no longer needed."""
+        self.stop(kill=True)
+
     @property
     def running(self) -> bool:
         return self._server.running

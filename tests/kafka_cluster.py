@@ -78,10 +78,10 @@ class Cluster(KafkaService):
         os.kill(self.brokers[node].pid, signal.SIGCONT)
         self._paused.discard(node)
 
-    def stop(self) -> None:
-        """Stop all brokers; their files are no longer needed."""
+    def discard(self) -> None:
+        """Kill all brokers; their files are no longer needed."""
         for broker in self.brokers.values():
-            broker.stop(kill=True)
+            broker.discard()
         for proxy in self.proxies.values():
             proxy.stop()
 

@@ -53,8 +53,8 @@ class OldBroker(KafkaService):
         self._broker.launch()
         self._broker.wait_until(lambda: listens(self.bootstrap) and self.answers())
 
-    def stop(self) -> None:
-        """Stop both; their files are no longer needed."""
+    def discard(self) -> None:
+        """Kill both; their files are no longer needed."""
         self._broker.stop(kill=True)
         self._zookeeper.stop(kill=True)
 

@@ -53,7 +53,14 @@ class KafkaService:
             "configs": {name: str(value) for name, value in (configs or {}).items()},
         }
         with self.admin() as admin:
-            admin.create_topics({topic: settings}, wait_for_metadata=True)
+            admin.create_topics({topic: settings})
+
+            def is_led() -> bool:
+                (described,) = admin.describe_topics([topic])
+                found = described["partitions"]
+                return len(found) == partitions and all(partition["leader_id"] >= 0 for partition in found)
+
+            self.wait_until(is_led, f"{topic} has partitions without a leader")
 
     def delete_topic(self, topic: str) -> None:
         """Delete a topic, and wait until it is gone from metadata."""
@@ -87,14 +94,14 @@ class KafkaService:
         while not done():
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{complaint}:\n{self.output_tail()}")
-            time.sleep(0.05)
+            time.sleep(0.02)
 
 
 @contextlib.contextmanager
 def running(service: Any) -> Iterator[Any]:
-    """A broker or a cluster, started, and stopped at the end."""
+    """A broker or a cluster, started, and killed at the end."""
     try:
         service.start()
         yield service
     finally:
-        service.stop()
+        service.discard()

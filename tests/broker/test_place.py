@@ -169,6 +169,7 @@ def test_requests_do_not_grow_with_partitions(cluster: Cluster, partitions: int)
     assert list(brokers.topics()[topic]) == list(range(partitions))
     assert len(brokers.topic_ids([topic])[topic]) == 22
     assert sum(counts[METADATA] for counts in counted) == 2
+    cluster.delete_topic(topic)  # a broker that other tests start again would have to recover it
 
 
 def test_bounds_are_found_where_the_leaders_went(cluster: Cluster) -> None:
