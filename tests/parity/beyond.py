@@ -132,7 +132,9 @@ def topic_deleted(lab: Lab) -> Outcome:
         topics = [lab.topic(name=f"{prefix}-{number}") for number in range(2)]
         for topic in topics:
             lab.send(topic, [1, 2])
-        query = lab.start({"subscribePattern": f"{prefix}-.*", "failOnDataLoss": flag, **EARLIEST})
+        # It takes five seconds to prove that a topic is gone, by attempts that take two to three.
+        options = {"subscribePattern": f"{prefix}-.*", "fetchOffset.numRetries": 10}
+        query = lab.start({**options, "failOnDataLoss": flag, **EARLIEST})
         query.process()
         lab.delete(topics[1])
         lab.send(topics[0], [3, 4])
