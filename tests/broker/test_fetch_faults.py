@@ -115,7 +115,7 @@ def test_a_network_that_is_dead_for_a_while(proxy: Proxy, partition: TopicPartit
     reading = batches(brokers, partition)
     seen = next(reading).column("offset").to_pylist()
     proxy.hold()
-    healing = threading.Timer(4, proxy.heal)
+    healing = threading.Timer(2.5, proxy.heal)
     healing.start()
     seen += [offset for batch in reading for offset in batch.column("offset").to_pylist()]
     healing.join()

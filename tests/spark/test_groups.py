@@ -172,7 +172,7 @@ def test_without_the_checkpoint_the_next_trigger_commits(orders: Orders, tmp_pat
 
 @pytest.mark.slow
 def test_a_query_that_is_stopped_under_load_has_committed_all_but_what_it_planned_last(
-    spark: SparkSession, cluster: Cluster, tmp_path: Path
+    spark: SparkSession, cluster: Cluster, tmp_path: Path, soak: bool
 ) -> None:
     """Also where each commit takes longer than a micro-batch."""
     groups = BrokerGroups(ConnectionOptions(tuple(cluster.bootstrap.split(","))))
@@ -182,7 +182,7 @@ def test_a_query_that_is_stopped_under_load_has_committed_all_but_what_it_planne
     # The first commit of all waits until the brokers have made __consumer_offsets.
     groups.commit(orders.group, {TopicPartition(orders.topic, 0): CommittedOffset(0)})
     behind = []
-    for round in range(4):
+    for round in range(8) if soak else (0, 2):
         checkpoint = tmp_path / f"c{round}"
         orders.group = f"group-{uuid.uuid4().hex[:8]}"
         for proxy in cluster.proxies.values():
