@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -89,9 +90,10 @@ def consume(bootstrap: str, topic: str) -> list[Record]:
         bootstrap_servers=bootstrap, auto_offset_reset="earliest", enable_auto_commit=False
     )
     try:
-        partitions = [
-            KafkaTopicPartition(topic, p) for p in sorted(consumer.partitions_for_topic(topic) or ())
-        ]
+        deadline = time.monotonic() + 30
+        while not (numbers := consumer.partitions_for_topic(topic)):
+            assert time.monotonic() < deadline, f"{topic} is not known"
+        partitions = [KafkaTopicPartition(topic, number) for number in sorted(numbers)]
         consumer.assign(partitions)
         consumer.seek_to_beginning()
         ends = consumer.end_offsets(partitions)

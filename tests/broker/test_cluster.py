@@ -340,7 +340,7 @@ def test_another_broker_is_asked_after_a_refusal(good: int) -> None:
     cluster.refresh([])
     began = time.monotonic()
     assert cluster.producer_id() == (7, 0)
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 3
     assert max(nodes.producer_id_requests()) == 1
     cluster.close()
     nodes.close()

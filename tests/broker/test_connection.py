@@ -213,7 +213,7 @@ def test_a_pause_that_nobody_can_keep_is_refused(pause: int) -> None:
                 BrokerConnectionError, match=r"asks for a pause of \d+ s, but only [14] s are left"
             ):
                 connection.call(ask_metadata(), deadline=timeout and Deadline.after(timeout))
-            assert time.monotonic() - began < 0.5
+            assert time.monotonic() - began < 0.9  # before either timeout
             assert connection.closed
 
 

@@ -225,7 +225,7 @@ def test_a_commit_ends_in_time(
     begun = time.monotonic()
     with pytest.raises(BrokerError) as raised:
         bounded.commit(group, {partition: CommittedOffset(2)})
-    assert time.monotonic() - begun < 2.2
+    assert time.monotonic() - begun < 2.9  # not twice the timeout
     if harm is load_for_ever:
         assert f"group {group}: COORDINATOR_LOAD_IN_PROGRESS" in str(raised.value)
     else:
@@ -246,9 +246,9 @@ def test_a_commit_ends_in_time_where_nothing_is_answered() -> None:
         begun = time.monotonic()
         with pytest.raises(BrokerConnectionError, match="did not answer"):
             groups.commit("g", {partition: CommittedOffset(1)})
-        assert time.monotonic() - begun < 1.5
+        assert time.monotonic() - begun < 1.9
     groups = BrokerGroups(ConnectionOptions(("127.0.0.1:1",)), timeout=1)
     begun = time.monotonic()
     with pytest.raises(BrokerConnectionError, match="refused"):
         groups.commit("g", {partition: CommittedOffset(1)})
-    assert time.monotonic() - begun < 1.5
+    assert time.monotonic() - begun < 1.9

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -81,12 +82,15 @@ def test_those_of_others_hold_up_no_list(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(metadata, "PROVEN_AFTER", 0.5)
     with having(churning) as cluster:
         begun = time.monotonic()
+        took = []
         while time.monotonic() < begun + 3:
             listed = time.monotonic()
             assert cluster.topics()["t"] == (0,)
             assert cluster.topic_ids(["t"])
-            assert time.monotonic() - listed < 0.4
+            took.append(time.monotonic() - listed)
             time.sleep(0.05)
+        # At each moment a topic has just gone: what waits for its proof waits every time.
+        assert statistics.median(took) < 0.4
         assert len(cluster.topics()) < 10, "what is gone is forgotten"
 
 

@@ -182,7 +182,7 @@ def test_a_writer_does_not_keep_a_job_from_beginning(tmp_path, writer):
     """Staged files are in nobody's way."""
     start = time.monotonic()
     check_unlocked(str(tmp_path))
-    assert time.monotonic() - start < 1
+    assert time.monotonic() - start < 5
 
 
 def test_lock_without_space_for_a_name(tmp_path, monkeypatch):

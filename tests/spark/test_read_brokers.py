@@ -393,5 +393,5 @@ def test_an_idle_stream_asks_seldom_and_sees_new_records_at_once(broker, monkeyp
     topic.write([2])
     began = time.monotonic()
     assert reader.latestOffset(end, reader.getDefaultReadLimit()) == {topic.name: {"0": 2}}
-    assert time.monotonic() - began < 0.5
+    assert time.monotonic() - began < 0.9  # it is never silent for a second
     assert reader.reportLatestOffset() == {topic.name: {"0": 2}}
