@@ -15,7 +15,7 @@ from pyspark_kafkalog.broker.fetch import end_offsets
 from pyspark_kafkalog.broker.place import Brokers
 from pyspark_kafkalog.model import Seen, TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions, FetchOptions
-from tests.broker.fake_broker import LIST_OFFSETS
+from tests.broker.fake_broker import LIST_OFFSETS, METADATA
 from tests.broker.scripted_cluster import Belief, ScriptedCluster, playing
 
 PARTITION = TopicPartition("t", 0)
@@ -133,3 +133,22 @@ def test_a_broker_that_closes_the_connection_is_called_again() -> None:
         assert [look() for _ in range(4)] == [100] * 4
         look.place._cluster.close()
         assert [look() for _ in range(4)] == [100] * 4
+
+
+def test_a_proof_that_the_topic_is_gone_counts_in_the_look_up_that_found_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(metadata, "PROVEN_AFTER", 0.5)
+    with playing(ScriptedCluster({1: LEADER, 2: LEADER})) as cluster:
+        look = Looking(cluster)
+        assert [look() for _ in range(3)] == [100] * 3
+        cluster.beliefs = {node: replace(LEADER, exists=False) for node in (1, 2)}
+        known = look.place._cluster
+        for node in (1, 2):
+            known.refresh(["t"], avoid=[node])
+        assert not known.metadata.is_gone(PARTITION)
+        time.sleep(0.6)
+        known.forget(["t"])
+        before = len(cluster.requests)
+        assert look() is None
+        assert [key for _, key in cluster.requests[before:]] == [METADATA]

@@ -170,6 +170,37 @@ def test_epochs_of_partitions_that_are_there_outlive_one_that_is_gone() -> None:
     assert metadata.leader(T0) == Leader(2, 6)
 
 
+def test_what_has_just_proved_to_be_gone_needs_no_second_proof() -> None:
+    metadata = knowing({0: (2, 6)})
+    for node, now in ((1, 1), (2, 7)):
+        metadata.learn(response(None), ["t"], node_id=node, now=now)
+    metadata.expect_unless_gone(T0)
+    assert metadata.is_gone(T0)
+    metadata.expect(T0)
+    assert not metadata.is_gone(T0), "a plan that has seen it contradicts"
+
+
+def test_what_is_there_again_needs_proof_again() -> None:
+    metadata = knowing({0: (2, 6)})
+    for node, now in ((1, 1), (2, 7)):
+        metadata.learn(response(None), ["t"], node_id=node, now=now)
+    metadata.learn(response({0: (1, 0)}, ANOTHER_ID), ["t"], node_id=1, now=8)
+    metadata.learn(response(None), ["t"], node_id=2, now=9)
+    metadata.expect_unless_gone(T0)
+    assert (metadata.leader(T0), metadata.is_gone(T0)) == (Leader(1, 0), False)
+
+
+def test_a_proof_does_not_last_for_ever() -> None:
+    metadata = knowing({0: (2, 6)})
+    for node, now in ((1, 1), (2, 7)):
+        metadata.learn(response(None), ["t"], node_id=node, now=now)
+    metadata.expect(T1)
+    for node, now in ((1, 100), (2, 107)):  # proves that T1 is gone
+        metadata.learn(response(None), ["t"], node_id=node, now=now)
+    metadata.expect_unless_gone(T0)
+    assert not metadata.is_gone(T0)
+
+
 def test_a_topic_that_may_not_be_seen_is_no_matter_of_doubt() -> None:
     metadata = knowing({0: (2, 6)})
     metadata.learn(response(None), ["t"], node_id=1, now=1)

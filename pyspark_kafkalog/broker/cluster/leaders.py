@@ -53,7 +53,7 @@ def call_leaders(
     answers: dict[TopicPartition, Answer] = {}
     remaining = sorted(set(partitions))
     for partition in remaining:
-        cluster.metadata.expect(partition)
+        cluster.metadata.expect_unless_gone(partition)
     while remaining:
         error: KafkaLogError | None = None
         by_node, leaderless = leaders_of(cluster, remaining)

@@ -79,6 +79,8 @@ class Metadata:
     topics: dict[str, Topic] = field(default_factory=dict)
     _seen: dict[str, _Seen] = field(default_factory=dict)
     _doubts: dict[str, _Doubt] = field(default_factory=dict)
+    _gone: dict[TopicPartition, float] = field(default_factory=dict)
+    """Partitions that have proved not to exist of late, and when."""
     _behind: set[int | None] = field(default_factory=set)
     """The brokers whose last response had a leader epoch older than the known one."""
     generation: int = 0
@@ -100,6 +102,7 @@ class Metadata:
 
     def expect(self, partition: TopicPartition, topic_id: str = "", leader_epoch: int = -1) -> None:
         """From now on, a missing partition, another topic id or an older epoch needs proof."""
+        self._gone.pop(partition, None)
         seen = self._seen.get(partition.topic)
         if seen is None or _differ(seen.topic_id, topic_id):
             self.topics.pop(partition.topic, None)
@@ -108,6 +111,11 @@ class Metadata:
         if seen.epochs.get(partition.partition, -2) < leader_epoch:
             seen.epochs[partition.partition] = leader_epoch
             self._last = None, None
+
+    def expect_unless_gone(self, partition: TopicPartition) -> None:
+        """Like :meth:`expect`, but a partition that has just proved not to exist needs no second proof."""
+        if partition not in self._gone:
+            self.expect(partition)
 
     def is_gone(self, partition: TopicPartition) -> bool:
         """Whether an expected partition has proved not to exist."""
@@ -173,16 +181,24 @@ class Metadata:
                 if topic is not None and isinstance(claim, frozenset) and name not in self.topics:
                     self.topics[name] = self._newest(name, topic, node_id)  # the other partitions exist
                 return
-            if isinstance(claim, frozenset):
-                for number in claim:
-                    del self._seen[name].epochs[number]
-            else:
-                del self._seen[name]
+            self._drop(name, claim, now)
         self._doubts.pop(name, None)
         if topic is None:
             self.topics.pop(name, None)
         else:
             self.topics[name] = self._newest(name, topic, node_id)
+
+    def _drop(self, name: str, claim: object, now: float) -> None:
+        """Forget the partitions that a proven claim denies."""
+        epochs = self._seen[name].epochs
+        denied = set(claim) if isinstance(claim, frozenset) else epochs.keys()
+        self._gone = {p: since for p, since in self._gone.items() if now - since <= _FORGOTTEN_AFTER}
+        self._gone.update((TopicPartition(name, number), now) for number in denied)
+        remaining = {number: epoch for number, epoch in epochs.items() if number not in denied}
+        if remaining:
+            self._seen[name].epochs = remaining
+        else:
+            del self._seen[name]
 
     def _contradiction(self, name: str, topic: Topic | None) -> object | None:
         """What in a response contradicts the known state; None if nothing does."""
@@ -224,6 +240,8 @@ class Metadata:
                 self._behind.add(node_id)
                 leader = known.leaders.get(number, leader) if known is not None else leader
             seen.epochs[number] = max(newest, leader.epoch)
+            if self._gone:
+                self._gone.pop(TopicPartition(name, number), None)
             leaders[number] = leader
         return replace(topic, leaders=leaders)
 

@@ -86,7 +86,7 @@ class FetchLink:
         self._replica: int | None = None
         self._replica_until = 0.0
         self._largest = 0
-        cluster.metadata.expect(partition)
+        cluster.metadata.expect_unless_gone(partition)
         self.max_bytes = options.max_partition_fetch_bytes
         """How many bytes to request at most, adapted to how long responses take."""
 
