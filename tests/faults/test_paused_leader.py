@@ -23,7 +23,6 @@ from pyspark.sql.streaming.query import StreamingQuery
 from tests.broker.producing import consume, unused_topic
 from tests.kafka_cluster import Cluster
 from tests.kafka_proxy import API_VERSIONS, PRODUCE, WITHOUT_TOPIC_IDS, delay
-from tests.kafka_service import running
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(3600)]
 
@@ -32,18 +31,10 @@ MORE = 1000
 FOR_EVER = 1_000_000
 
 
-@pytest.fixture(scope="module")
-def started_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    settings = {"broker.session.timeout.ms": 6000, "broker.heartbeat.interval.ms": 1000}
-    with running(Cluster(tmp_path_factory.mktemp("cluster"), settings)) as cluster:
-        yield cluster
-
-
-@pytest.fixture(params=[True, False], ids=["with topic ids", "without"])
-def brokers(request: pytest.FixtureRequest, cluster: Cluster) -> dict[str, str]:
+def brokers_of(cluster: Cluster, *, topic_ids: bool) -> dict[str, str]:
     """Options for the cluster, which can hide its topic ids, as brokers before 2.8 have none."""
     for proxy in cluster.proxies.values():
-        if not request.param:
+        if not topic_ids:
             proxy.strike(API_VERSIONS, WITHOUT_TOPIC_IDS, times=FOR_EVER)
         # Spark's workers keep connections from test to test: new ones learn what the brokers can do.
         proxy.reset_all()
@@ -151,16 +142,25 @@ def _leader(cluster: Cluster, topic: str) -> int:
         return -1
 
 
-@pytest.mark.parametrize("fail_on_data_loss", ["true", "false"])
+@pytest.mark.parametrize(
+    ("topic_ids", "fail_on_data_loss"),
+    [
+        (True, "true"),
+        pytest.param(True, "false", marks=pytest.mark.soak),
+        pytest.param(False, "true", marks=pytest.mark.soak),
+        (False, "false"),
+    ],
+)
 def test_a_stream_delivers_all_and_lives(
     spark: SparkSession,
     cluster: Cluster,
-    brokers: dict[str, str],
     topic: str,
+    topic_ids: bool,
     fail_on_data_loss: str,
     pauses: int,
     tmp_path: Path,
 ) -> None:
+    brokers = brokers_of(cluster, topic_ids=topic_ids)
     numbers = Numbers(cluster, topic)
     numbers.add(MORE)
     copy = Copy(spark, topic, brokers | {"failOnDataLoss": fail_on_data_loss}, tmp_path)
@@ -177,9 +177,11 @@ def test_a_stream_delivers_all_and_lives(
         copy.stop()
 
 
+@pytest.mark.parametrize("topic_ids", [True, pytest.param(False, marks=pytest.mark.soak)])
 def test_a_task_writes_each_row_once(
-    spark: SparkSession, cluster: Cluster, brokers: dict[str, str], topic: str, pauses: int
+    spark: SparkSession, cluster: Cluster, topic: str, topic_ids: bool, pauses: int
 ) -> None:
+    brokers = brokers_of(cluster, topic_ids=topic_ids)
     count = 10_000
     # Many small, slow requests, so that a pause comes during the task.
     small = {"kafka.max.request.size": "4000", "kafka.batch.size": "2000"}

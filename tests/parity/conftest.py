@@ -16,7 +16,7 @@ from tests.parity.case import Case, Outcome
 from tests.parity.lab import Bench, Lab
 
 OutcomeOf = Callable[[Case, str], Outcome]
-_AT_A_TIME = 2
+_AT_A_TIME = 3
 _TOO_BUSY = "Python worker failed to connect back"
 """Spark gives a Python worker ten seconds to start, which a busy machine may not do."""
 _TRIES = 3
