@@ -27,8 +27,7 @@ from pyspark_kafkalog.errors import (
     RecordTooLargeError,
     UnknownTopicOrPartitionError,
 )
-from pyspark_kafkalog.log.disk_errors import disk_errors
-from pyspark_kafkalog.log.durable import sync_folder
+from pyspark_kafkalog.log.durable import disk_errors, sync_folder
 from pyspark_kafkalog.log.layout import (
     LOG_START_OFFSET_CHECKPOINT,
     parse_offset_checkpoint,
@@ -45,8 +44,7 @@ from pyspark_kafkalog.log.write.appender import (
     new_partition,
     open_partition,
 )
-from pyspark_kafkalog.log.write.staging import StagedFile, StagedFiles
-from pyspark_kafkalog.log.write.sweeping import sweep
+from pyspark_kafkalog.log.write.staging import StagedFile, StagedFiles, sweep
 from pyspark_kafkalog.model import LogSettings, OffsetRange, QueryBatch, TopicPartition, check_topic
 
 _log = logging.getLogger("pyspark_kafkalog")
