@@ -73,7 +73,6 @@ LIGHT_MODULES = {
     "reading.splits",
     "reading.filters",
     "streams.planner",
-    "streams.subscription",
     "streams.lag",
 }
 """Rooms and modules that load none of these libraries: Spark plans in many short-lived processes."""

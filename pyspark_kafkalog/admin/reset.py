@@ -144,7 +144,7 @@ def for_whole_messages(
 
     from pyspark_kafkalog.codec.decode import DecodeLimits
     from pyspark_kafkalog.largemessage.format import commit_metadata
-    from pyspark_kafkalog.reading.open_messages import OpenMessages
+    from pyspark_kafkalog.reading.looking_back import OpenMessages
     from pyspark_kafkalog.reading.ranges import ReadRules
 
     rules = ReadRules(pa.schema([]), read_committed=False, fail_on_data_loss=True, limits=DecodeLimits())

@@ -23,11 +23,10 @@ import numpy as np
 from kafka.protocol.producer import InitProducerIdRequest, ProduceRequest
 
 from pyspark_kafkalog.broker.cluster.cluster import Cluster
-from pyspark_kafkalog.broker.cluster.identity import cluster_id_at
 from pyspark_kafkalog.broker.cluster.metadata import MAX_VERSION as METADATA_VERSION
-from pyspark_kafkalog.broker.cluster.metadata import metadata_request
+from pyspark_kafkalog.broker.cluster.metadata import cluster_id_at, metadata_request
 from pyspark_kafkalog.broker.produce import ids as produce_ids
-from pyspark_kafkalog.broker.produce.request import (
+from pyspark_kafkalog.broker.produce.protocol import (
     MAX_VERSION,
     MIN_VERSION,
     produce_request,
