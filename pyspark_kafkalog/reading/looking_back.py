@@ -15,13 +15,13 @@ import numpy as np
 import pyarrow as pa
 
 from pyspark_kafkalog.codec.rows import ROW_TYPES
-from pyspark_kafkalog.errors import CorruptRecordError, DataLossError, UnknownTopicOrPartitionError
+from pyspark_kafkalog.errors import CorruptRecordError, KafkaLogError
 from pyspark_kafkalog.largemessage.assembler import Arrival, Assembler, OpenMessage
 from pyspark_kafkalog.largemessage.format import INT64_MAX
 from pyspark_kafkalog.largemessage.reassembler import arrivals_in
 from pyspark_kafkalog.model import ALL_OFFSETS, AssemblerSettings, OffsetRange, Place, TopicPartition
 from pyspark_kafkalog.options.offsets_json import Offsets
-from pyspark_kafkalog.reading.ranges import ReadRules, decoded
+from pyspark_kafkalog.reading.ranges import ReadRules, rows_despite_losses
 
 _FIRST_STRIDE = 8
 _MOST_WINDOWS = 8
@@ -65,21 +65,19 @@ class PartitionRecords:
         :raises CorruptRecordError: for corrupt bytes, if data loss is an error.
         """
         rules = replace(self.rules, schema=schema)
-        position = max(offsets.start, self.log_start)
         on_corrupt = None if rules.fail_on_data_loss else _ignore
-        while position < offsets.end:
-            try:
-                for arrow_batch, position in decoded(  # noqa: B007, B020 - progress survives the error below
-                    self.place, self.partition, OffsetRange(position, offsets.end), rules, on_corrupt
-                ):
-                    if arrow_batch.num_rows:
-                        yield arrow_batch
-                return
-            except (DataLossError, UnknownTopicOrPartitionError):
-                bounds = self.place.watermarks([self.partition], read_committed=False).get(self.partition)
-                if bounds is None or bounds.log_start_offset <= position:
-                    return
-                position = self.known_log_start = bounds.log_start_offset
+        existing = offsets._replace(start=max(offsets.start, self.log_start))
+        yield from rows_despite_losses(
+            self.place, self.partition, existing, rules, on_corrupt, self._existing_after
+        )
+
+    def _existing_after(self, _: KafkaLogError, rest: OffsetRange) -> OffsetRange | None:
+        """Those of ``rest`` that are left, if the log starts later by now."""
+        bounds = self.place.watermarks([self.partition], read_committed=False).get(self.partition)
+        if bounds is None or bounds.log_start_offset <= rest.start:
+            return None
+        self.known_log_start = bounds.log_start_offset
+        return rest._replace(start=bounds.log_start_offset)
 
     def read_again(self, offsets: Sequence[int], schema: pa.Schema = WANTED) -> pa.RecordBatch:
         """The rows at ``offsets``, in order, as far as they still exist."""
