@@ -72,7 +72,7 @@ def publish(
 
     Records of a partition are appended in the order of ``staged``, and within a file in
     the order of staging. A failure before the commit leaves nothing visible; the staged
-    files then stay for a retry, or for :func:`abort`.
+    files then stay for a retry, or for :func:`.staging.abort`.
 
     :param batch: the batch that they belong to; a micro-batch that the ledger has is skipped. All its
         staged files go afterwards, also those of other attempts.
