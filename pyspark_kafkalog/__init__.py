@@ -33,8 +33,7 @@ if TYPE_CHECKING:
         UnsupportedVersionError,
     )
     from pyspark_kafkalog.model import AbortedTransaction, OffsetRange, Origin, TopicPartition
-    from pyspark_kafkalog.spark.audit_listener import AuditListener
-    from pyspark_kafkalog.spark.progress import LagListener
+    from pyspark_kafkalog.spark.listeners import AuditListener, LagListener
     from pyspark_kafkalog.spark.reassemble import reassemble
     from pyspark_kafkalog.spark.source import DefaultSource
     from pyspark_kafkalog.spark.worker_python import worker_python
@@ -82,8 +81,7 @@ _LOADED_ON_USE = {
     "codec.isolation": ("Visibility",),
     "errors": tuple(name for name in __all__ if name.endswith("Error")),
     "model": ("AbortedTransaction", "OffsetRange", "Origin", "TopicPartition"),
-    "spark.audit_listener": ("AuditListener",),
-    "spark.progress": ("LagListener",),
+    "spark.listeners": ("AuditListener", "LagListener"),
     "spark.reassemble": ("reassemble",),
     "spark.source": ("DefaultSource",),
     "spark.worker_python": ("worker_python",),

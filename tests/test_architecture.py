@@ -46,13 +46,12 @@ INNER_ROOMS = {
         "place": {"wire", "cluster", "fetch"},
     },
     "log": {
-        "disk_errors": set(),
-        "durable": {"disk_errors"},
+        "durable": set(),
         "index": set(),
         "layout": set(),
-        "lock": {"layout", "durable", "disk_errors"},
+        "lock": {"layout", "durable"},
         "read": {"index", "layout"},
-        "write": {"read", "index", "layout", "lock", "durable", "disk_errors"},
+        "write": {"read", "index", "layout", "lock", "durable"},
         "groups": {"layout", "lock", "durable", "read", "write"},
     },
 }
@@ -74,7 +73,6 @@ LIGHT_MODULES = {
     "reading.splits",
     "reading.filters",
     "streams.planner",
-    "streams.subscription",
     "streams.lag",
 }
 """Rooms and modules that load none of these libraries: Spark plans in many short-lived processes."""

@@ -14,6 +14,7 @@
 Functions that read records, such as ``dump`` and ``verify``, are loaded on first use.
 """
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from pyspark_kafkalog.admin.consumer_groups import (
@@ -27,13 +28,23 @@ from pyspark_kafkalog.admin.consumer_groups import (
     total_lag,
 )
 from pyspark_kafkalog.admin.exchange import export_csv, export_json, parse
-from pyspark_kafkalog.admin.opening import groups_of, place_of
 from pyspark_kafkalog.admin.partitions import PartitionState, partitions_of, topics
-from pyspark_kafkalog.admin.reset import ResetStep, ResetTo, execute, plan_import, plan_reset
+from pyspark_kafkalog.admin.reset import (
+    ResetStep,
+    ResetTo,
+    execute,
+    for_whole_messages,
+    plan_import,
+    plan_reset,
+)
+from pyspark_kafkalog.model import GroupOffsets, Place
+from pyspark_kafkalog.options.settings import PlaceOptions, place_options
+from pyspark_kafkalog.options.table import Use
+from pyspark_kafkalog.options.user_options import UserOptions
+from pyspark_kafkalog.places import open_groups, open_place
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.admin.dumping import DumpedBatch, DumpedRecord, dump
-    from pyspark_kafkalog.admin.large_message_reset import for_whole_messages
     from pyspark_kafkalog.admin.verifying import Damage, VerifiedPartition, verify
 
 __all__ = [
@@ -74,8 +85,25 @@ _LOADED_ON_USE = {
     "Damage": "verifying",
     "VerifiedPartition": "verifying",
     "verify": "verifying",
-    "for_whole_messages": "large_message_reset",
 }
+
+
+def place_of(options: Mapping[str, str]) -> Place:
+    """The log directory in ``path``, or the cluster behind ``kafka.bootstrap.servers``.
+
+    :raises OptionError: for invalid options.
+    """
+    return open_place(_checked(options))
+
+
+def groups_of(options: Mapping[str, str]) -> GroupOffsets:
+    """The consumer groups of that place; see :func:`place_of`."""
+    return open_groups(_checked(options))
+
+
+def _checked(options: Mapping[str, str]) -> PlaceOptions:
+    UserOptions(options, Use.ADMIN).check_names()
+    return place_options(options)
 
 
 def __getattr__(name: str) -> Any:

@@ -2,20 +2,29 @@
 
 As with Kafka's tool, a group with live members is not changed, an offset beyond
 the log becomes the nearest that exists, and a timestamp after the last record
-becomes the end.
+becomes the end. For readers that reassemble large messages, a plan is then changed so that
+they miss no message where they continue.
 """
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark_kafkalog.admin.partitions import bounds_of, existing
 from pyspark_kafkalog.errors import GroupError, OptionError
-from pyspark_kafkalog.model import CommittedOffset, GroupOffsets, Place, TopicPartition, Watermarks
+from pyspark_kafkalog.model import (
+    AssemblerSettings,
+    CommittedOffset,
+    GroupOffsets,
+    Place,
+    TopicPartition,
+    Watermarks,
+)
 
 _INACTIVE = ("Empty", "Dead")
+_DEFAULT_ASSEMBLER = AssemblerSettings()
 
 
 class ResetTo(enum.Enum):
@@ -119,6 +128,40 @@ def plan_import(
     return steps
 
 
+def for_whole_messages(
+    place: Place, steps: Collection[ResetStep], settings: AssemblerSettings = _DEFAULT_ASSEMBLER
+) -> list[ResetStep]:
+    """The steps of :func:`plan_reset` with safe offsets, and the first wanted message in the metadata.
+
+    After such a reset LinkedIn's consumer, or a query with ``large.message.enabled``, continues with the
+    first message whose offset is at least that of the step. A seek back within the messages that the
+    consumer tracks does the same (LiKafkaConsumerImpl.seek). Message segments of open and aborted
+    transactions count, too, so no reader misses a message.
+
+    :raises KafkaLogError: if records before an offset can't be read.
+    """
+    import pyarrow as pa
+
+    from pyspark_kafkalog.codec.decode import DecodeLimits
+    from pyspark_kafkalog.largemessage.format import commit_metadata
+    from pyspark_kafkalog.reading.looking_back import OpenMessages
+    from pyspark_kafkalog.reading.ranges import ReadRules
+
+    rules = ReadRules(pa.schema([]), read_committed=False, fail_on_data_loss=True, limits=DecodeLimits())
+    ends = {TopicPartition(step.topic, step.partition): step.offset for step in steps}
+    safe = OpenMessages(lambda: place, rules, settings).safe_offsets(ends)
+    return [
+        replace(
+            step,
+            offset=safe[TopicPartition(step.topic, step.partition)],
+            metadata=commit_metadata(step.offset),
+            note=step.note or _note(step.offset, safe[TopicPartition(step.topic, step.partition)]),
+            leader_epoch=-1,
+        )
+        for step in steps
+    ]
+
+
 def execute(groups: GroupOffsets, steps: Collection[ResetStep]) -> None:
     """Commit the planned offsets, one group after the other.
 
@@ -169,3 +212,7 @@ def _step(
         leader_epoch=leader_epoch,
         metadata=metadata,
     )
+
+
+def _note(wanted: int, safe: int) -> str:
+    return "" if wanted == safe else f"for messages from offset {wanted} on"

@@ -20,13 +20,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyspark_kafkalog.audit.files import mark_committed, put_audit, read_audits
-from pyspark_kafkalog.codec.columns import binary_column
-from pyspark_kafkalog.options.importing import imported
+from pyspark_kafkalog.codec.buffers import binary_column
 from pyspark_kafkalog.options.settings import AuditOptions
-from pyspark_kafkalog.options.values import COUNTING
+from pyspark_kafkalog.options.values import COUNTING, imported
 
 if TYPE_CHECKING:
-    from pyspark_kafkalog.largemessage.dropped import Dropped
+    from pyspark_kafkalog.largemessage.assembler import Dropped
 
 PRODUCER, CONSUMER = "producer", "consumer"
 ATTEMPT, SUCCESS, FAILURE = "ATTEMPT", "SUCCESS", "FAILURE"

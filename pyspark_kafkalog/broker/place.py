@@ -8,10 +8,9 @@ from functools import partial
 from typing import Any, TypeVar
 
 from pyspark_kafkalog.broker.cluster.cluster import Cluster, cluster_of
-from pyspark_kafkalog.broker.cluster.leaders import call_leaders
-from pyspark_kafkalog.broker.cluster.log_dirs import read_sizes, sizes_request
+from pyspark_kafkalog.broker.cluster.leaders import call_leaders, read_sizes, sizes_request
 from pyspark_kafkalog.broker.fetch import list_offsets
-from pyspark_kafkalog.broker.fetch.end_offsets import EndOffsets
+from pyspark_kafkalog.broker.fetch.list_offsets import EndOffsets
 from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.broker.wire.error_codes import Refused
 from pyspark_kafkalog.broker.wire.sockets import BrokenHandshakeError, NeverReachedError
@@ -236,7 +235,7 @@ class Brokers:
 
     def offset_after_bytes(self, partition: TopicPartition, offsets: OffsetRange, max_bytes: int) -> int:
         """See :meth:`pyspark_kafkalog.model.Place.offset_after_bytes`: an estimate from a few samples."""
-        from pyspark_kafkalog.broker.fetch.sampling import offset_after_bytes
+        from pyspark_kafkalog.broker.fetch.fetcher import offset_after_bytes
 
         return offset_after_bytes(self._cluster, self._options, partition, offsets, max_bytes)
 

@@ -20,6 +20,10 @@ from pyspark_kafkalog.options.offsets_json import MAX_LONG
 
 _NOTHING_DONE = "Dry run: nothing was changed. Add --execute to apply it."
 
+one_group_option = click.option("--group", required=True, help="The consumer group.")
+partitions_option = click.option(
+    "--topic", "topics", multiple=True, help="A topic, or partitions of it such as orders:0,1. Repeatable."
+)
 execute_option = click.option(
     "--execute", is_flag=True, help="Apply the change. Without this it is only shown."
 )
@@ -75,10 +79,8 @@ def show(target: Target, groups: tuple[str, ...], topics: tuple[str, ...], as_js
 
 @offsets.command()
 @on_place
-@click.option("--group", required=True, help="The consumer group.")
-@click.option(
-    "--topic", "topics", multiple=True, help="A topic, or partitions of it such as orders:0,1. Repeatable."
-)
+@one_group_option
+@partitions_option
 @click.option("--all-topics", is_flag=True, help="All partitions for which the group has committed offsets.")
 @click.option("--to-earliest", is_flag=True, help="The log start offsets.")
 @click.option("--to-latest", is_flag=True, help="The log end offsets.")
@@ -179,10 +181,8 @@ def import_(target: Target, file: Any, group: str | None, execute: bool, as_json
 
 @offsets.command()
 @on_place
-@click.option("--group", required=True, help="The consumer group.")
-@click.option(
-    "--topic", "topics", multiple=True, help="A topic, or partitions of it such as orders:0,1. Repeatable."
-)
+@one_group_option
+@partitions_option
 @click.option("--all-topics", is_flag=True, help="All committed offsets of the group.")
 @click.option("--whole-group", is_flag=True, help="The group itself, with all its offsets.")
 @execute_option

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from pyspark_kafkalog.admin.opening import groups_of, place_of
+from pyspark_kafkalog.admin import groups_of, place_of
 from pyspark_kafkalog.admin.partitions import partitions_of
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.model import GroupOffsets, Place, TopicPartition, check_topic

@@ -8,9 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from pyspark_kafkalog.codec import write_kernels as kernels
-from pyspark_kafkalog.codec.buffers import allocate
-from pyspark_kafkalog.codec.checksum import crc32c
-from pyspark_kafkalog.codec.columns import binary_column, int64_column, list_column
+from pyspark_kafkalog.codec.buffers import allocate, binary_column, int64_column, list_column
 from pyspark_kafkalog.codec.compression import compress
 from pyspark_kafkalog.codec.format import (
     ATTRIBUTES_V2,
@@ -21,6 +19,7 @@ from pyspark_kafkalog.codec.format import (
     RECORDS_V2,
     SIZE,
     TRANSACTIONAL_BIT,
+    crc32c,
 )
 from pyspark_kafkalog.errors import InvalidRecordError, RecordTooLargeError
 from pyspark_kafkalog.model import Encoded, EncodeSettings, TopicPartition

@@ -1,4 +1,4 @@
-"""Byte layouts of record batches (magic 2) and messages (magic 0 and 1).
+"""Byte layouts and checksums of record batches (magic 2) and messages (magic 0 and 1).
 
 All integers are big-endian. Every layout opens with the same 17 bytes::
 
@@ -31,6 +31,10 @@ Sources: Kafka's ``DefaultRecordBatch``, ``DefaultRecord``, ``LegacyRecord``.
 """
 
 from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from typing import Any
 
 LOG_OVERHEAD = 12
 """Bytes of the offset and the size before every batch or message."""
@@ -89,3 +93,32 @@ CONTROL_ABORT, CONTROL_COMMIT = 0, 1
 CONTROL_TYPE = 2
 """Position of the type in a control record's key."""
 CONTROL_KEY_SIZE = 4
+
+CRC32C_NAME = "crc-32c"
+"""The polynomial's name in crcmod."""
+
+
+def crcmod_crc32c() -> Callable[[Any], int]:
+    """CRC-32C by crcmod: a function from bytes-like to the checksum."""
+    from crcmod.predefined import mkPredefinedCrcFun
+
+    function: Callable[[Any], int] = mkPredefinedCrcFun(CRC32C_NAME)
+    return function
+
+
+def _fastest_crc32c() -> Callable[[Any], int]:
+    """CRC-32C by google-crc32c, with the processor's instructions, or else by crcmod's extension."""
+    try:
+        import google_crc32c
+    except ImportError:
+        return crcmod_crc32c()
+    if google_crc32c.implementation == "c":
+        function: Callable[[Any], int] = google_crc32c.value
+        return function
+    return crcmod_crc32c()
+
+
+crc32c: Callable[[Any], int] = _fastest_crc32c()
+"""CRC-32C of bytes or a uint8 array."""
+crc32: Callable[[Any], int] = zlib.crc32
+"""CRC-32 of bytes or a uint8 array."""

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from pyspark_kafkalog.codec import write_kernels as kernels
-from pyspark_kafkalog.codec.columns import binary_column
+from pyspark_kafkalog.codec.buffers import binary_column
 
 
 def murmur2_partitions(keys: pa.Array, num_partitions: int) -> np.ndarray:

@@ -1,12 +1,18 @@
-"""The wire format of message segments.
+"""The wire format of message segments, and of the metadata that LinkedIn's consumer commits beside offsets.
 
-Source: DefaultSegmentSerializer and LargeMessageHeaderValue of li-apache-kafka-clients.
+Source: DefaultSegmentSerializer, LargeMessageHeaderValue and LiKafkaClientsUtils of li-apache-kafka-clients.
 A message segment carries its fields either in a prefix of its value (scheme P)
 or, from type 2 of the record header ``_lm``, in that header alone (scheme H).
 All integers are big-endian and signed.
+
+A committed offset is the safe one, from which message segments are read again. The metadata beside it holds
+the *consumer high watermark*: the next offset that the application wants. Messages below it were
+delivered before and are skipped.
 """
 
 from __future__ import annotations
+
+import re
 
 import numpy as np
 
@@ -50,3 +56,27 @@ LM = np.dtype(
     ]
 )
 """The value of ``_lm``: here the id's low half comes first."""
+
+_INT64 = range(-(1 << 63), 1 << 63)
+_INTEGER = re.compile(r"([+-]?)0*(\d{1,19})\Z")
+_UNKNOWN = -1
+
+
+def commit_metadata(high_watermark: int, text: str = "") -> str:
+    """The metadata to commit beside a safe offset: the consumer high watermark and the user's text."""
+    return f"{high_watermark},{text}"
+
+
+def parse_metadata(metadata: str | None) -> tuple[int | None, str]:
+    """The consumer high watermark and the user's text; None and all the text of a plain consumer's commit."""
+    number, comma, text = (metadata or "").partition(",")
+    digits = _INTEGER.match(number)
+    if comma and digits and (watermark := int("".join(digits.groups()))) in _INT64:
+        return watermark, text
+    return None, metadata or ""
+
+
+def consumer_high_watermark(metadata: str | None) -> int | None:
+    """The first offset whose messages are wanted; None if the metadata has none."""
+    number, _ = parse_metadata(metadata)
+    return None if number == _UNKNOWN else number

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from pyspark_kafkalog.codec.buffers import allocate
-from pyspark_kafkalog.codec.columns import binary_column, int64_column
+from pyspark_kafkalog.codec.buffers import allocate, binary_column, int64_column
 from pyspark_kafkalog.errors import RecordTooLargeError
 from pyspark_kafkalog.largemessage.format import (
     INT32_MAX,

@@ -12,10 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from pyspark_kafkalog.codec.buffers import allocate
-from pyspark_kafkalog.codec.columns import binary_column, int64_column
-from pyspark_kafkalog.largemessage.assembler import Arrival, Assembler, OpenMessage
-from pyspark_kafkalog.largemessage.dropped import Dropped, DropReason
+from pyspark_kafkalog.codec.buffers import allocate, binary_column, int64_column
+from pyspark_kafkalog.largemessage.assembler import Arrival, Assembler, Dropped, DropReason, OpenMessage
 from pyspark_kafkalog.largemessage.format import INT64_MAX
 from pyspark_kafkalog.largemessage.output import Message, Run, delivered
 from pyspark_kafkalog.largemessage.segments import ERRORS, Segments, find

@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 from numba import int64, types, uint32
 
-from pyspark_kafkalog.codec.columns import binary_column, list_column
+from pyspark_kafkalog.codec.buffers import binary_column, list_column
 from pyspark_kafkalog.codec.jit import BYTES, INT32S, OUT_INT64, Integer, kernel
-from pyspark_kafkalog.largemessage.dropped import DropReason
+from pyspark_kafkalog.largemessage.assembler import DropReason
 from pyspark_kafkalog.largemessage.format import (
     HEADER_ONLY_TYPE,
     ID_SIZE,

@@ -17,8 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numba import int64
 
-from pyspark_kafkalog.codec.buffers import allocate
-from pyspark_kafkalog.codec.columns import binary_column, int64_column
+from pyspark_kafkalog.codec.buffers import allocate, binary_column, int64_column
 from pyspark_kafkalog.codec.jit import BYTES, INT64S, OUT_BYTES, copy_bytes, kernel
 from pyspark_kafkalog.errors import RecordTooLargeError
 from pyspark_kafkalog.largemessage.format import (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 from collections.abc import Callable, Mapping
@@ -182,6 +183,26 @@ def import_path(name: str, text: str) -> str:
             f"Option {name!r}: expected an import path such as package.module:callable{shown(name, text)}"
         )
     return f"{module}:{last}"
+
+
+def imported(what: str, path: str, *, form: str) -> Any:
+    """The object at ``path``, ``package.module:name``.
+
+    :param what: what the object is, for errors.
+    :param form: the form of the path, for errors.
+    :raises OptionError: if it can't be imported or is not callable.
+    """
+    module, _, name = path.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as e:
+        raise OptionError(
+            f"The {what} {path!r} cannot be imported: {e}",
+            hint=f"Give {form!r}, which Spark's Python workers must be able to import.",
+        ) from e
+    if not callable(found):
+        raise OptionError(f"The {what} {path!r} is not callable")
+    return found
 
 
 def auditor(name: str, text: str) -> str:

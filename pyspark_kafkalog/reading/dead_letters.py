@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from pyspark_kafkalog.largemessage.dropped import Dropped
+from pyspark_kafkalog.largemessage.assembler import Dropped
 from pyspark_kafkalog.largemessage.segments import find
 from pyspark_kafkalog.model import DROPPED_FIELD
 from pyspark_kafkalog.reading.looking_back import PartitionRecords

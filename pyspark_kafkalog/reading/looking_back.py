@@ -6,20 +6,22 @@ offset, id and numbers are kept, so memory does not grow with the messages.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 
 from pyspark_kafkalog.codec.rows import ROW_TYPES
-from pyspark_kafkalog.errors import CorruptRecordError, DataLossError, UnknownTopicOrPartitionError
+from pyspark_kafkalog.errors import CorruptRecordError, KafkaLogError
 from pyspark_kafkalog.largemessage.assembler import Arrival, Assembler, OpenMessage
 from pyspark_kafkalog.largemessage.format import INT64_MAX
 from pyspark_kafkalog.largemessage.reassembler import arrivals_in
 from pyspark_kafkalog.model import ALL_OFFSETS, AssemblerSettings, OffsetRange, Place, TopicPartition
-from pyspark_kafkalog.reading.ranges import ReadRules, decoded
+from pyspark_kafkalog.options.offsets_json import Offsets
+from pyspark_kafkalog.reading.ranges import ReadRules, rows_despite_losses
 
 _FIRST_STRIDE = 8
 _MOST_WINDOWS = 8
@@ -63,21 +65,19 @@ class PartitionRecords:
         :raises CorruptRecordError: for corrupt bytes, if data loss is an error.
         """
         rules = replace(self.rules, schema=schema)
-        position = max(offsets.start, self.log_start)
         on_corrupt = None if rules.fail_on_data_loss else _ignore
-        while position < offsets.end:
-            try:
-                for arrow_batch, position in decoded(  # noqa: B007, B020 - progress survives the error below
-                    self.place, self.partition, OffsetRange(position, offsets.end), rules, on_corrupt
-                ):
-                    if arrow_batch.num_rows:
-                        yield arrow_batch
-                return
-            except (DataLossError, UnknownTopicOrPartitionError):
-                bounds = self.place.watermarks([self.partition], read_committed=False).get(self.partition)
-                if bounds is None or bounds.log_start_offset <= position:
-                    return
-                position = self.known_log_start = bounds.log_start_offset
+        existing = offsets._replace(start=max(offsets.start, self.log_start))
+        yield from rows_despite_losses(
+            self.place, self.partition, existing, rules, on_corrupt, self._existing_after
+        )
+
+    def _existing_after(self, _: KafkaLogError, rest: OffsetRange) -> OffsetRange | None:
+        """Those of ``rest`` that are left, if the log starts later by now."""
+        bounds = self.place.watermarks([self.partition], read_committed=False).get(self.partition)
+        if bounds is None or bounds.log_start_offset <= rest.start:
+            return None
+        self.known_log_start = bounds.log_start_offset
+        return rest._replace(start=bounds.log_start_offset)
 
     def read_again(self, offsets: Sequence[int], schema: pa.Schema = WANTED) -> pa.RecordBatch:
         """The rows at ``offsets``, in order, as far as they still exist."""
@@ -296,3 +296,81 @@ def _offsets(rows: pa.RecordBatch) -> np.ndarray:
 
 def _ignore(error: CorruptRecordError) -> None:
     """Do nothing: whoever reads these offsets as part of a split reports the damage."""
+
+
+@dataclass(slots=True)
+class _Known:
+    """The messages of one partition that are open at ``position``, without slices."""
+
+    position: int
+    assembler: Assembler
+    last_visible: int
+
+
+class OpenMessages:
+    """The open messages of partitions, at offsets that rise from one call to the next.
+
+    Before a requested offset, at most ``message.assembler.expiration.offset.gap`` + 1 offsets are read,
+    because messages that began earlier have expired (more if message segments were lost), and
+    none that the previous call has read. Capacity does not matter: nothing is evicted, since the
+    log can be read again.
+
+    :param open_place: called once, in the first thread that needs the place.
+    :param rules: the rules of the query; the schema does not matter.
+    """
+
+    def __init__(
+        self, open_place: Callable[[], Place], rules: ReadRules, settings: AssemblerSettings
+    ) -> None:
+        self._open_place = open_place
+        self._rules = rules
+        self._settings = settings
+        self._known: dict[TopicPartition, _Known] = {}
+
+    @cached_property
+    def _place(self) -> Place:
+        return self._open_place()
+
+    def safe_offsets(self, ends: Offsets) -> Offsets:
+        """For each partition the least offset of a message that is open at its end, or the end itself.
+
+        It is never below the log start offset, as no consumer can begin there.
+
+        :raises KafkaLogError: if the records can't be read.
+        """
+        bounds = self._place.watermarks(ends, read_committed=False)
+        found = {}
+        for partition, end in ends.items():
+            watermarks = bounds.get(partition)
+            log_start = end if watermarks is None else watermarks.log_start_offset
+            records = PartitionRecords(self._place, partition, self._rules, log_start)
+            self._known[partition] = known = self._at(records, end)
+            oldest = known.assembler.safe_offset(known.last_visible)
+            found[partition] = end if oldest is None else min(max(oldest, records.log_start), end)
+        return found
+
+    def _at(self, records: PartitionRecords, end: int) -> _Known:
+        """The open messages at ``end``, continued from the last known ones if these are not too old."""
+        gap = self._settings.expiration_offset_gap
+        known = self._known.pop(records.partition, None)  # A failed read must not leave it half updated.
+        if known is not None and end - 1 - gap <= known.position <= end:
+            self._read(records, known, end)
+            return known
+        history = History(records, self._settings, end)
+        opened, are_all = history.open_in_order()
+        if not are_all:
+            opened = history.all_open()
+        assembler = Assembler(records.partition, self._settings, evict=False)
+        assembler.restore(opened, 0)
+        return _Known(end, assembler, history.last_visible)
+
+    def _read(self, records: PartitionRecords, known: _Known, end: int) -> None:
+        for rows in records.rows(OffsetRange(known.position, end)):
+            offsets = rows.column("offset").to_numpy()
+            for arrival in arrivals(rows):
+                row = int(np.searchsorted(offsets, arrival.offset))
+                known.assembler.expire(int(offsets[row - 1]) if row else known.last_visible)
+                known.assembler.add(arrival)
+                known.assembler.dropped.clear()
+            known.last_visible = int(offsets[-1])
+        known.position = max(known.position, end)

@@ -100,6 +100,28 @@ def with_topic_ids(
     return tuple(partition for partition in partitions if partition.topic in topic_ids), topic_ids
 
 
+def check_compacted_start(options: ReadOptions, place: Place) -> None:
+    """Refuse ``startingOffsets`` within a compacted topic for queries that reassemble large messages.
+
+    :raises OptionError: naming the partition.
+    """
+    starting = options.starting
+    if not options.large_messages.enabled or starting.are_timestamps or isinstance(starting.values, int):
+        return
+    offsets = {partition: offset for partition, offset in sorted(starting.values.items()) if offset > 0}
+    topics = {partition.topic for partition in offsets}
+    policies = {topic: place.topic_config(topic).get("cleanup.policy", "") for topic in topics}
+    for partition, offset in offsets.items():
+        if "compact" in policies[partition.topic].split(","):
+            raise OptionError(
+                f"Option {starting.option!r} names an offset of a compacted topic, where earlier message"
+                " segments may be gone",
+                topic_partition=partition,
+                offset=offset,
+                hint="Start at earliest, latest, a timestamp or a group's committed offsets.",
+            )
+
+
 def start_from_group(
     options: ReadOptions, place: Place, groups: Callable[[], CommittedOffsets]
 ) -> ReadOptions:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -12,6 +12,7 @@ from pyspark_kafkalog.codec.isolation import Visibility
 from pyspark_kafkalog.errors import (
     CorruptRecordError,
     DataLossError,
+    KafkaLogError,
     UnconfirmedError,
     UnknownTopicOrPartitionError,
 )
@@ -96,48 +97,70 @@ def rows_of(place: Place, split: Split, wanted: OffsetRange, rules: ReadRules) -
     """
     left_out = None if rules.fail_on_data_loss else _LeftOut()
     topic_id = split.seen.topic_id
-    confirm = bool(topic_id)
-    position = wanted.start
     looked_up_at: int | None = None
-    while confirm or position < wanted.end:
-        try:
-            for arrow_batch, position in decoded(  # noqa: B007, B020 - progress survives the error below
-                place,
-                split.partition,
-                OffsetRange(position, wanted.end),
-                rules,
-                left_out,
-                topic_id=topic_id,
-                confirm=confirm,
-            ):
-                if arrow_batch.num_rows:
-                    yield arrow_batch
-            break
-        except (UnconfirmedError, DataLossError, UnknownTopicOrPartitionError) as e:
-            following = e.next_offset if isinstance(e, DataLossError) else None
-            if topic_id and position != looked_up_at:
-                confirm = False
-                # A fetch that misses all the rest has waited for it.
-                is_waited_for = isinstance(e, DataLossError) and following is None
-                end = 0 if is_waited_for else wanted.end
-                place.expect(split.partition, split.seen._replace(end=end))
-                found = _remaining(place, split, OffsetRange(position, wanted.end), rules)
-                if found is None:
-                    break
-                wanted, position = found, found.start
-                looked_up_at = position
-                continue
-            if rules.fail_on_data_loss:
-                raise
-            _log.warning("Skipped, because failOnDataLoss=false: %s", e)
-            position = wanted.end if following is None else max(position, following)
+
+    def after(error: KafkaLogError, rest: OffsetRange) -> OffsetRange | None:
+        nonlocal looked_up_at
+        following = error.next_offset if isinstance(error, DataLossError) else None
+        if topic_id and rest.start != looked_up_at:
+            # A fetch that misses all the rest has waited for it.
+            is_waited_for = isinstance(error, DataLossError) and following is None
+            place.expect(split.partition, split.seen._replace(end=0 if is_waited_for else rest.end))
+            found = _remaining(place, split, rest, rules)
+            looked_up_at = None if found is None else found.start
+            return found
+        if rules.fail_on_data_loss:
+            raise error
+        _log.warning("Skipped, because failOnDataLoss=false: %s", error)
+        return rest._replace(start=rest.end if following is None else max(rest.start, following))
+
+    yield from rows_despite_losses(place, split.partition, wanted, rules, left_out, after, topic_id=topic_id)
     if left_out is not None and left_out.count:
         _log.warning(
             "%s: skipped %d corrupt stretches in offsets %s", split.partition, left_out.count, wanted
         )
 
 
-def decoded(
+def rows_despite_losses(
+    place: Place,
+    partition: TopicPartition,
+    wanted: OffsetRange,
+    rules: ReadRules,
+    on_corrupt: OnCorrupt | None,
+    after: Callable[[KafkaLogError, OffsetRange], OffsetRange | None],
+    *,
+    topic_id: str = "",
+) -> Iterator[pa.RecordBatch]:
+    """The visible rows of ``wanted``, continued where offsets turn out to be missing.
+
+    :param after: called with the error and the offsets that are left; returns those to go on with, None to
+        end there.
+    :param topic_id: if known, the first fetch must confirm that the partition is this topic's.
+    """
+    confirm = bool(topic_id)
+    position = wanted.start
+    while confirm or position < wanted.end:
+        try:
+            for arrow_batch, position in _decoded(  # noqa: B007, B020 - progress survives the error below
+                place,
+                partition,
+                OffsetRange(position, wanted.end),
+                rules,
+                on_corrupt,
+                topic_id=topic_id,
+                confirm=confirm,
+            ):
+                if arrow_batch.num_rows:
+                    yield arrow_batch
+            return
+        except (UnconfirmedError, DataLossError, UnknownTopicOrPartitionError) as e:
+            remaining = after(e, OffsetRange(position, wanted.end))
+            if remaining is None:
+                return
+            wanted, position, confirm = remaining, remaining.start, False
+
+
+def _decoded(
     place: Place,
     partition: TopicPartition,
     offsets: OffsetRange,

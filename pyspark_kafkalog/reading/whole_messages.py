@@ -29,7 +29,7 @@ import numpy as np
 import pyarrow as pa
 
 from pyspark_kafkalog.errors import DataLossError
-from pyspark_kafkalog.largemessage.dropped import Dropped, DropReason
+from pyspark_kafkalog.largemessage.assembler import Dropped, DropReason
 from pyspark_kafkalog.largemessage.reassembler import Reassembled, Reassembler
 from pyspark_kafkalog.largemessage.segments import Segments, find
 from pyspark_kafkalog.model import DROPPED_FIELD, OffsetRange, Place

@@ -1,32 +1,54 @@
-"""The batch reader, and what it shares with the stream reader."""
+"""The batch readers, of records and of views, and what they share with the stream reader."""
 
 from __future__ import annotations
 
+import datetime
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSourceReader,
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    LessThan,
+    LessThanOrEqual,
+)
 
 from pyspark_kafkalog.garbage import freeze_modules, loading
 from pyspark_kafkalog.model import CommittedOffsets, OffsetRange, Place, Seen, TopicPartition
 from pyspark_kafkalog.options.columns import DEAD_LETTER_FIELDS, RECORD_FIELDS, read_columns
 from pyspark_kafkalog.options.settings import place_options, read_options
+from pyspark_kafkalog.options.views import VIEWS, ViewOptions
 from pyspark_kafkalog.places import open_groups, open_place
-from pyspark_kafkalog.reading.compacted_start import check_start
-from pyspark_kafkalog.reading.filters import ALL_ROWS, bounds_of
-from pyspark_kafkalog.reading.offsets import plan_batch, start_from_group
+from pyspark_kafkalog.reading.filters import ALL_ROWS, Comparison, bounds_of
+from pyspark_kafkalog.reading.offsets import check_compacted_start, plan_batch, start_from_group
 from pyspark_kafkalog.reading.splits import Split
 from pyspark_kafkalog.spark.task_audits import QueryRun
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql.datasource import Filter
     from pyspark.sql.types import StructType
 
     from pyspark_kafkalog.audit.counting import ReadAudit
     from pyspark_kafkalog.reading.ranges import ReadRules, SplitReader
+
+_OPERATORS: dict[type[Filter], str] = {
+    EqualTo: "=",
+    EqualNullSafe: "=",
+    LessThan: "<",
+    LessThanOrEqual: "<=",
+    GreaterThan: ">",
+    GreaterThanOrEqual: ">=",
+    In: "in",
+}
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 
 
 @dataclass(frozen=True)
@@ -125,7 +147,7 @@ class LogBatchReader(LogReader, DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """The splits; the tasks look up open ends."""
         place = self._open_place()
-        check_start(self._options, place)
+        check_compacted_start(self._options, place)
         options = start_from_group(self._options, place, self._open_committed)
         splits = [LogInputPartition(split) for split in plan_batch(place, options, self._bounds)]
         freeze_modules()
@@ -141,7 +163,49 @@ class FilteringLogBatchReader(LogBatchReader):
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
         """Skip partitions and offsets that the filters rule out. Spark applies the filters to each row."""
-        from pyspark_kafkalog.spark.filters import comparisons
-
-        self._bounds = bounds_of(comparisons(filters))
+        self._bounds = bounds_of(_comparisons(filters))
         return filters
+
+
+def _comparisons(filters: Iterable[Filter]) -> Iterator[Comparison]:
+    """The comparisons of columns with values among ``filters``, all of which hold for every wanted row."""
+    for condition in filters:
+        operator = _OPERATORS.get(type(condition))
+        if operator is not None and len(condition.attribute) == 1:  # type: ignore[attr-defined]
+            value = condition.value  # type: ignore[attr-defined]
+            plain = [_plain(item) for item in value] if operator == "in" else _plain(value)
+            yield Comparison(condition.attribute[0], operator, plain)  # type: ignore[attr-defined]
+
+
+def _plain(value: Any) -> Any:
+    """``value``; a point in time as microseconds since the epoch."""
+    if isinstance(value, datetime.datetime) and value.tzinfo is not None:
+        return (value - _EPOCH) // datetime.timedelta(microseconds=1)
+    return value
+
+
+class ViewReader(DataSourceReader):
+    """``option("view", ...)``: partitions, groups, group offsets or audits, as rows of a batch.
+
+    One task looks everything up, so that each run of a DataFrame, whose plan Spark keeps, is current.
+    """
+
+    def __init__(self, options: Mapping[str, str], view: ViewOptions, schema: StructType) -> None:
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        self._place_options = place_options(options)
+        self._view = view
+        fields = ((field.name, field.dataType.simpleString(), field.nullable) for field in schema)
+        self._columns = read_columns(fields, VIEWS[view.view])
+        self._schema = to_arrow_schema(schema, timezone="UTC")
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """The one task."""
+        return [InputPartition(None)]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """The rows, as arrow batches."""
+        from pyspark_kafkalog.admin.view_table import view_table
+
+        table = view_table(self._place_options, self._view).select(list(self._columns))
+        yield from table.cast(self._schema).to_batches()

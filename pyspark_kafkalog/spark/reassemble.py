@@ -143,7 +143,7 @@ def _check_columns(columns: StructType) -> None:
 
 def _counts() -> list[Column]:
     """The number of dropped messages by reason, over the rows after the step."""
-    from pyspark_kafkalog.largemessage.dropped import DropReason
+    from pyspark_kafkalog.largemessage.assembler import DropReason
 
     why, count = functions.col("reason"), functions.col("dropped")
     counts = {

@@ -54,7 +54,7 @@ class KafkaLogDataSource(DataSource):
 
         view = view_options(self.options)
         if view is not None:
-            from pyspark_kafkalog.spark.view_reader import ViewReader
+            from pyspark_kafkalog.spark.reader import ViewReader
 
             return ViewReader(self.options, view, schema)
         from pyspark_kafkalog.spark.reader import FilteringLogBatchReader, LogBatchReader

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from pyspark_kafkalog.garbage import freeze_modules
-from pyspark_kafkalog.largemessage.dropped import Dropped
+from pyspark_kafkalog.largemessage.assembler import Dropped
 from pyspark_kafkalog.largemessage.output import SEGMENT_COUNT, STARTING_OFFSET
 from pyspark_kafkalog.largemessage.reassembler import Reassembler
 from pyspark_kafkalog.model import DROPPED_FIELD, AssemblerSettings, TopicPartition

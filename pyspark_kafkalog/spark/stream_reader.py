@@ -18,12 +18,11 @@ from pyspark.sql.streaming.datasource import (
 from pyspark_kafkalog.garbage import loading
 from pyspark_kafkalog.options.offsets_json import MAX_LONG, Offsets, parse_offsets, to_json
 from pyspark_kafkalog.places import import_reading, open_groups, open_place
-from pyspark_kafkalog.reading.compacted_start import check_start
+from pyspark_kafkalog.reading.offsets import check_compacted_start
 from pyspark_kafkalog.spark.reader import LogInputPartition, LogReader
-from pyspark_kafkalog.streams.checkpoint import keep_topic_ids, kept_start_offsets, kept_topic_ids
+from pyspark_kafkalog.streams.checkpoint import QueryLog, keep_topic_ids, kept_start_offsets, kept_topic_ids
 from pyspark_kafkalog.streams.committing import TIMEOUT, CompletionWatch, OffsetCommitter
 from pyspark_kafkalog.streams.planner import StreamPlanner
-from pyspark_kafkalog.streams.query_log import QueryLog
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -71,7 +70,7 @@ class LogStreamReader(LogReader, DataSourceStreamReader, SupportsTriggerAvailabl
         return kept_start_offsets(self._options.checkpoint_location, source, self._choose_start)
 
     def _choose_start(self) -> Offsets:
-        check_start(self._options, self._open_place())
+        check_compacted_start(self._options, self._open_place())
         return self._planner.initial_offsets()
 
     @cached_property
@@ -89,7 +88,7 @@ class LogStreamReader(LogReader, DataSourceStreamReader, SupportsTriggerAvailabl
     def _safe_offsets(self) -> SafeOffsets:
         """Imports everything that the committing thread needs, since imports in two threads can deadlock."""
         with loading():
-            from pyspark_kafkalog.reading.open_messages import OpenMessages
+            from pyspark_kafkalog.reading.looking_back import OpenMessages
             from pyspark_kafkalog.streams.safe_offsets import SafeOffsets
 
             import_reading(self._place_options)

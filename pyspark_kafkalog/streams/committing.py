@@ -17,7 +17,7 @@ from concurrent.futures import wait as wait_for
 from pyspark_kafkalog.errors import KafkaLogError
 from pyspark_kafkalog.model import CommittedOffset, GroupOffsets, TopicPartition
 from pyspark_kafkalog.options.offsets_json import Offsets
-from pyspark_kafkalog.streams.query_log import QueryLog
+from pyspark_kafkalog.streams.checkpoint import QueryLog
 
 TIMEOUT = 2.0
 """The most seconds that a commit may delay a query."""

@@ -1,30 +1,74 @@
-"""Decides what each micro-batch of a stream holds: limits, delays, AvailableNow, data loss."""
+"""Decides what each micro-batch of a stream holds: partitions, limits, delays, AvailableNow, data loss."""
 
 from __future__ import annotations
 
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from pyspark_kafkalog.model import CommittedOffsets, OffsetRange, Place, Seen, TopicPartition
 from pyspark_kafkalog.options.offsets_json import MAX_LONG, Offsets
-from pyspark_kafkalog.options.settings import ReadOptions
+from pyspark_kafkalog.options.settings import ReadOptions, Selection
 from pyspark_kafkalog.reading.offsets import (
     check_nothing_lost_while_available_now,
     find_data_loss,
     find_recreated,
     initial_offsets,
     log_start_offsets,
+    look_up_partitions,
     start_from_group,
+    with_topic_ids,
 )
 from pyspark_kafkalog.reading.splits import Split, split_ranges
-from pyspark_kafkalog.streams.subscription import Subscription
 
 _log = logging.getLogger("pyspark_kafkalog")
 
 _ATTEMPTS = 5
 """How often ends are looked up if topics change meanwhile. Tasks check their topic again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """Partitions, sorted, and the ids of their topics (empty where unknown)."""
+
+    partitions: tuple[TopicPartition, ...]
+    topic_ids: Mapping[str, str]
+
+
+class Subscription:
+    """The partitions that a selection covers, as topics come and go.
+
+    :param max_age: seconds for which an answer is kept, so that a cluster need not list its topics
+        each time a stream asks for new records.
+    """
+
+    def __init__(
+        self, place: Place, selection: Selection, *, max_age: float, clock: Callable[[], float]
+    ) -> None:
+        self._place = place
+        self._selection = selection
+        self._max_age = max_age
+        self._clock = clock
+        self._known: Assignment | None = None
+        self._looked_up = 0.0
+
+    def forget(self) -> None:
+        """Look topics up again at the next call, because the known ones were wrong."""
+        self._known = None
+
+    def assignment(self) -> Assignment:
+        """The existing partitions; named ones that no longer exist are left out."""
+        now = self._clock()
+        if self._known is None or now - self._looked_up >= self._max_age:
+            partitions = look_up_partitions(self._place, self._selection, must_exist=False)
+            partitions, topic_ids = with_topic_ids(self._place, partitions)
+            found = Assignment(partitions, topic_ids)
+            if found != self._known:  # an equal assignment stays the same object, which is quick to compare
+                self._known = found
+            self._looked_up = now
+        return self._known
 
 
 class _Ends(NamedTuple):

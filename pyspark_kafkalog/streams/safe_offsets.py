@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-from pyspark_kafkalog.largemessage.metadata import commit_metadata, consumer_high_watermark
+from pyspark_kafkalog.largemessage.format import commit_metadata, consumer_high_watermark
 from pyspark_kafkalog.model import CommittedOffset, CommittedOffsets, TopicPartition
 from pyspark_kafkalog.options.offsets_json import Offsets
-from pyspark_kafkalog.reading.open_messages import OpenMessages
+from pyspark_kafkalog.reading.looking_back import OpenMessages
 
 
 class SafeOffsets:

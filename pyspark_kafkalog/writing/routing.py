@@ -17,7 +17,7 @@ from pyspark_kafkalog.codec.partitioner import (
 )
 from pyspark_kafkalog.errors import InvalidRecordError
 from pyspark_kafkalog.model import TopicPartition, check_topic
-from pyspark_kafkalog.options.importing import imported
+from pyspark_kafkalog.options.values import imported
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

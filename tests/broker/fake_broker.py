@@ -14,6 +14,8 @@ from kafka.protocol.consumer import FetchResponse, ListOffsetsResponse
 from kafka.protocol.metadata import ApiVersionsResponse, MetadataResponse
 
 FETCH, LIST_OFFSETS, METADATA, API_VERSIONS = 1, 2, 3, 18
+VERSIONS = {API_VERSIONS: (0, 3), METADATA: (0, 12), FETCH: (4, 13), LIST_OFFSETS: (1, 9)}
+"""The versions that a broker has unless a test says otherwise, by api key."""
 
 
 class Received(NamedTuple):
@@ -42,13 +44,12 @@ def encoded(received: Received, response: Any) -> bytes:
     )
 
 
-def api_versions(received: Received, versions: dict[int, tuple[int, int]] | None = None) -> bytes:
+def api_versions(received: Received, versions: Mapping[int, tuple[int, int]] = VERSIONS) -> bytes:
     """The answer to ApiVersions in version 0 to 3; its header is never flexible."""
-    known = {API_VERSIONS: (0, 3), METADATA: (0, 12), FETCH: (4, 13)} if versions is None else versions
     kind: Any = ApiVersionsResponse.ApiVersion
     response = ApiVersionsResponse(
         error_code=0,
-        api_keys=[kind(api_key=k, min_version=low, max_version=high) for k, (low, high) in known.items()],
+        api_keys=[kind(api_key=k, min_version=low, max_version=high) for k, (low, high) in versions.items()],
         throttle_time_ms=0,
     )
     return encoded(received, response)
@@ -176,7 +177,7 @@ class FakeBroker:
 
 @contextmanager
 def serving(
-    answer: Answer, versions: dict[int, tuple[int, int]] | None = None, port: int = 0
+    answer: Answer, versions: Mapping[int, tuple[int, int]] = VERSIONS, port: int = 0
 ) -> Iterator[FakeBroker]:
     """A broker that answers ApiVersions itself, and everything else as the test says."""
 

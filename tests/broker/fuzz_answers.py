@@ -33,11 +33,11 @@ from kafka.protocol import metadata as meta
 from pyspark_kafkalog.broker.cluster import cluster as cluster_module
 from pyspark_kafkalog.broker.cluster import pool
 from pyspark_kafkalog.broker.cluster.cluster import cluster_of
-from pyspark_kafkalog.broker.groups.describe_request import (
+from pyspark_kafkalog.broker.groups.groups import BrokerGroups
+from pyspark_kafkalog.broker.groups.protocol import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
 )
-from pyspark_kafkalog.broker.groups.groups import BrokerGroups
 from pyspark_kafkalog.broker.place import Brokers
 from pyspark_kafkalog.broker.produce import ids as produce_ids
 from pyspark_kafkalog.broker.produce import producer as produce

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +15,7 @@ from tests.broker.fake_broker import (
     FETCH,
     LIST_OFFSETS,
     METADATA,
+    VERSIONS,
     FakeBroker,
     Received,
     encoded,
@@ -53,9 +54,7 @@ class ScriptedCluster:
     """Brokers 1 and 2, each with its belief; ``requests`` holds node id and api key of each request."""
 
     beliefs: dict[int, Belief]
-    versions: dict[int, tuple[int, int]] = field(
-        default_factory=lambda: {18: (0, 3), METADATA: (0, 12), FETCH: (4, 13), LIST_OFFSETS: (1, 9)}
-    )
+    versions: Mapping[int, tuple[int, int]] = field(default_factory=lambda: VERSIONS)
     requests: list[tuple[int, int]] = field(default_factory=list)
     brokers: dict[int, FakeBroker] = field(default_factory=dict)
     dead: dict[int, str] = field(default_factory=dict)

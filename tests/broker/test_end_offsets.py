@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pyspark_kafkalog.broker.cluster import metadata
-from pyspark_kafkalog.broker.fetch import end_offsets
+from pyspark_kafkalog.broker.fetch import list_offsets
 from pyspark_kafkalog.broker.place import Brokers
 from pyspark_kafkalog.model import Seen, TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions, FetchOptions
@@ -42,13 +42,13 @@ class Looking:
 def encoded(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The requests for ends so far."""
     made: list[Any] = []
-    original = end_offsets.list_offsets.ends_requests
+    original = list_offsets.ends_requests
 
     def counting(epochs: Any, *, read_committed: bool) -> Any:
         made.append(epochs)
         return original(epochs, read_committed=read_committed)
 
-    monkeypatch.setattr(end_offsets.list_offsets, "ends_requests", counting)
+    monkeypatch.setattr(list_offsets, "ends_requests", counting)
     return made
 
 

@@ -29,6 +29,7 @@ from tests.broker.fake_broker import (
     FETCH,
     LIST_OFFSETS,
     METADATA,
+    VERSIONS,
     FakeBroker,
     Received,
     encoded,
@@ -111,8 +112,7 @@ class Script:
 
 @contextmanager
 def played(script: Script, port: int = 0) -> Iterator[FakeBroker]:
-    versions = {18: (0, 3), METADATA: (0, 12), FETCH: (4, script.max_version), LIST_OFFSETS: (1, 9)}
-    with serving(script.answer, versions, port) as broker:
+    with serving(script.answer, {**VERSIONS, FETCH: (4, script.max_version)}, port) as broker:
         script.address = broker.address
         yield broker
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 
 import pytest
 
-from pyspark_kafkalog.broker.cluster.identity import Identity
+from pyspark_kafkalog.broker.cluster.metadata import Identity
 from pyspark_kafkalog.broker.produce import ids
 from pyspark_kafkalog.broker.produce.ids import ProducerId, borrow, give_back
 from pyspark_kafkalog.model import TopicPartition

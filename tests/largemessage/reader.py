@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from pyspark_kafkalog.errors import LargeMessageDroppedError
-from pyspark_kafkalog.largemessage.dropped import INCOMPLETE
-from pyspark_kafkalog.largemessage.metadata import commit_metadata, consumer_high_watermark, parse_metadata
+from pyspark_kafkalog.largemessage.assembler import INCOMPLETE
+from pyspark_kafkalog.largemessage.format import commit_metadata, consumer_high_watermark, parse_metadata
 from pyspark_kafkalog.largemessage.reassembler import Reassembler
 from tests.largemessage.cases import InMemory, Scenario
 from tests.largemessage.tracker import DeliveredMessages

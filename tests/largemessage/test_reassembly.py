@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pyspark_kafkalog.largemessage.dropped import INCOMPLETE, Dropped
+from pyspark_kafkalog.largemessage.assembler import INCOMPLETE, Dropped
 from pyspark_kafkalog.largemessage.reassembler import Reassembler
 from pyspark_kafkalog.model import AssemblerSettings, TopicPartition
 from tests.largemessage.model import Message, Model, Record, SegmentError

@@ -14,9 +14,8 @@ import pytest
 
 from pyspark_kafkalog.codec.encode import encode
 from pyspark_kafkalog.errors import LogDirectoryError
-from pyspark_kafkalog.log.write import staging, sweeping
-from pyspark_kafkalog.log.write.staging import Section, StagedFile, Staging
-from pyspark_kafkalog.log.write.sweeping import abort
+from pyspark_kafkalog.log.write import staging
+from pyspark_kafkalog.log.write.staging import Section, StagedFile, Staging, abort
 from pyspark_kafkalog.model import EncodeSettings, QueryBatch
 from tests.codec.strategies import Row, arrow_batch
 from tests.log.writing import (
@@ -167,7 +166,7 @@ def test_machines_tell_times_of_their_own(tmp_path, monkeypatch):
     staged = stage(tmp_path, "live", {T0: values(1)})
     for number in range(20):
         for machine, uptime in (("new", 10.0), ("old", 400.0 * DAY)):
-            monkeypatch.setattr(sweeping, "_machine", lambda machine=machine: machine)
+            monkeypatch.setattr(staging, "_machine", lambda machine=machine: machine)
             monkeypatch.setattr(time, "monotonic", lambda uptime=uptime: uptime + number)  # noqa: B023
             write(tmp_path, {T1: values(1)})
     monkeypatch.setattr(time, "monotonic", lambda: 5.0)  # restarted

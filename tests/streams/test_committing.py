@@ -13,8 +13,8 @@ import pytest
 from pyspark_kafkalog.errors import BrokerError
 from pyspark_kafkalog.model import CommittedOffset, TopicPartition
 from pyspark_kafkalog.options.offsets_json import to_json
+from pyspark_kafkalog.streams.checkpoint import QueryLog
 from pyspark_kafkalog.streams.committing import METADATA, CompletionWatch, OffsetCommitter
-from pyspark_kafkalog.streams.query_log import QueryLog
 from tests.reading.fake_groups import FakeGroups
 
 A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)

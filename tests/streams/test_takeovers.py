@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from pyspark_kafkalog.codec.decode import DecodeLimits
 from pyspark_kafkalog.model import AssemblerSettings, CommittedOffset, OffsetRange
 from pyspark_kafkalog.options.largemessages import LargeMessageOptions
-from pyspark_kafkalog.reading.looking_back import WANTED
-from pyspark_kafkalog.reading.open_messages import OpenMessages
+from pyspark_kafkalog.reading.looking_back import WANTED, OpenMessages
 from pyspark_kafkalog.reading.ranges import ReadRules
 from pyspark_kafkalog.reading.splits import Split
 from pyspark_kafkalog.reading.whole_messages import WholeMessageReader

@@ -16,8 +16,14 @@ from typing import Any, NamedTuple
 from kafka.protocol.admin import DescribeConfigsRequest
 from kafka.protocol.producer import InitProducerIdRequest
 
-from pyspark_kafkalog.broker.cluster.identity import Identity, identity_in
-from pyspark_kafkalog.broker.cluster.metadata import MAX_VERSION, Leader, Metadata, metadata_request
+from pyspark_kafkalog.broker.cluster.metadata import (
+    MAX_VERSION,
+    Identity,
+    Leader,
+    Metadata,
+    identity_in,
+    metadata_request,
+)
 from pyspark_kafkalog.broker.cluster.pool import ConnectionPool
 from pyspark_kafkalog.broker.wire.backoff import Backoff
 from pyspark_kafkalog.broker.wire.connection import Connection

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
+
+from kafka.protocol.admin import DescribeLogDirsRequest
 
 from pyspark_kafkalog.broker.cluster.cluster import Cluster
 from pyspark_kafkalog.broker.wire.connection import Connection
@@ -121,6 +124,27 @@ def leaders_of(
             leaderless.append(partition)
     cluster.forget({partition.topic for partition in leaderless})
     return by_node, leaderless
+
+
+def sizes_request(epochs: Mapping[TopicPartition, int]) -> Any:
+    """A request for the sizes of these partitions (DescribeLogDirs)."""
+    kind = DescribeLogDirsRequest.DescribableLogDirTopic
+    by_topic = defaultdict(list)
+    for topic, number in epochs:
+        by_topic[topic].append(number)
+    topics = [kind(topic=topic, partitions=numbers) for topic, numbers in by_topic.items()]
+    return DescribeLogDirsRequest(topics=topics)
+
+
+def read_sizes(response: Any) -> dict[TopicPartition, int]:
+    """The bytes of each partition in the response; empty if ACLs hide them."""
+    return {
+        TopicPartition(topic.name, partition.partition_index): partition.partition_size
+        for log_dir in response.results
+        for topic in log_dir.topics
+        for partition in topic.partitions
+        if not partition.is_future_key
+    }
 
 
 def _no_leader(cluster: Cluster, partition: TopicPartition, doing: str) -> KafkaLogError:

@@ -1,4 +1,7 @@
-"""A cluster's metadata: brokers, topics, and the leader of each partition (Kafka's Metadata)."""
+"""A cluster's metadata: brokers, topics, and the leader of each partition (Kafka's Metadata).
+
+The ids of a cluster and its topics reveal that a cluster was set up anew.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,12 @@ import uuid
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 from kafka.protocol.metadata import MetadataRequest
 
+from pyspark_kafkalog.broker.wire.connection import Connection
+from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.broker.wire.error_codes import UNKNOWN_TOPIC_OR_PARTITION, is_retriable
 from pyspark_kafkalog.broker.wire.sockets import Address
 from pyspark_kafkalog.model import TopicPartition
@@ -24,6 +30,8 @@ _FORGOTTEN_AFTER = 30.0
 
 A silent broker delays the next answer for half of request.timeout.ms.
 """
+_cluster_ids: WeakKeyDictionary[Connection, str | None] = WeakKeyDictionary()
+"""A broker process belongs to one cluster, so an entry is valid while its connection is open."""
 
 
 class Leader(NamedTuple):
@@ -273,3 +281,29 @@ def _topic(topic: Any) -> Topic:
 def _base64(topic_id: uuid.UUID | None) -> str:
     """As Kafka's Uuid prints it: URL-safe, without padding."""
     return "" if topic_id is None else base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")
+
+
+class Identity(NamedTuple):
+    """A cluster's id, None before Kafka 0.10.1, and the ids of topics in it, empty before Kafka 2.8."""
+
+    cluster_id: str | None
+    topic_ids: dict[str, str]
+
+
+def identity_in(response: Any, topics: Collection[str]) -> Identity:
+    """The identity in a response to :func:`metadata_request`, without topics that do not exist."""
+    metadata = Metadata()
+    metadata.learn(response, topics)
+    return Identity(response.cluster_id, {name: topic.topic_id for name, topic in metadata.topics.items()})
+
+
+def cluster_id_at(connection: Connection, *, deadline: Deadline) -> str | None:
+    """The id of the cluster behind this connection, asked for once.
+
+    :raises BrokerConnectionError: if no response comes.
+    """
+    if connection not in _cluster_ids:
+        request = metadata_request([], create=False)
+        response = connection.call(request, max_version=MAX_VERSION, deadline=deadline)
+        _cluster_ids[connection] = response.cluster_id
+    return _cluster_ids[connection]

@@ -23,9 +23,9 @@ from pyspark_kafkalog.broker.cluster.cluster import Cluster, cluster_of
 from pyspark_kafkalog.broker.cluster.coordinator import call_coordinators
 from pyspark_kafkalog.broker.cluster.leaders import call_leaders_once
 from pyspark_kafkalog.broker.fetch import list_offsets
-from pyspark_kafkalog.broker.groups.describe_request import ConsumerGroupDescribeRequest
-from pyspark_kafkalog.broker.groups.errors import (
+from pyspark_kafkalog.broker.groups.protocol import (
     GROUP_ID_NOT_FOUND,
+    ConsumerGroupDescribeRequest,
     commit_error,
     deletion_error,
     group_error,

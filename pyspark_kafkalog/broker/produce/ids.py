@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
-from pyspark_kafkalog.broker.cluster.identity import Identity
+from pyspark_kafkalog.broker.cluster.metadata import Identity
 from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions
 

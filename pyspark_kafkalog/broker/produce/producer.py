@@ -23,11 +23,10 @@ import numpy as np
 from kafka.protocol.producer import InitProducerIdRequest, ProduceRequest
 
 from pyspark_kafkalog.broker.cluster.cluster import Cluster
-from pyspark_kafkalog.broker.cluster.identity import cluster_id_at
 from pyspark_kafkalog.broker.cluster.metadata import MAX_VERSION as METADATA_VERSION
-from pyspark_kafkalog.broker.cluster.metadata import metadata_request
+from pyspark_kafkalog.broker.cluster.metadata import cluster_id_at, metadata_request
 from pyspark_kafkalog.broker.produce import ids as produce_ids
-from pyspark_kafkalog.broker.produce.request import (
+from pyspark_kafkalog.broker.produce.protocol import (
     MAX_VERSION,
     MIN_VERSION,
     produce_request,
@@ -44,7 +43,12 @@ from pyspark_kafkalog.broker.wire.error_codes import (
 from pyspark_kafkalog.codec import write_kernels
 from pyspark_kafkalog.codec.format import OFFSET
 from pyspark_kafkalog.codec.walk import walk
-from pyspark_kafkalog.errors import BrokerConnectionError, BrokerError, RecordTooLargeError
+from pyspark_kafkalog.errors import (
+    BrokerConnectionError,
+    BrokerError,
+    RecordTooLargeError,
+    UnknownTopicOrPartitionError,
+)
 from pyspark_kafkalog.model import Encoded, EncodeSettings, PartitionResult, TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions, ProduceOptions
 
@@ -136,14 +140,12 @@ class Producer:
         Kafka's producer waits for it, too (KafkaProducer.waitOnMetadata).
         """
         topic, number = partition
-        deadline = Deadline.after(_CREATION_TIMEOUT)
-        pause = 0.0
-        while number >= partition_count(self._cluster, topic, timeout=self._delivery_timeout):
-            if deadline.left < pause:
-                return False
-            time.sleep(pause)
-            self._cluster.refresh([topic], deadline=Deadline.after(self._delivery_timeout))
-            pause = self._cluster.options.retry_backoff_ms / 1000
+        try:
+            partition_count(self._cluster, topic, timeout=self._delivery_timeout, beyond=number)
+        except UnknownTopicOrPartitionError:
+            if topic not in self._cluster.metadata.topics:
+                raise
+            return False
         return True
 
     def settings(self, partition: TopicPartition) -> EncodeSettings:
@@ -387,20 +389,23 @@ class Producer:
         return all(highest >= _KIP_360 for _, highest in versions)
 
 
-def partition_count(cluster: Cluster, topic: str, *, timeout: float) -> int:
+def partition_count(cluster: Cluster, topic: str, *, timeout: float, beyond: int = 0) -> int:
     """How many partitions a topic has. Brokers create it if auto.create.topics.enable is set.
 
     :param timeout: seconds to wait for brokers that do not respond.
-    :raises UnknownTopicOrPartitionError: if the topic still does not exist after some seconds.
+    :param beyond: the topic gets some seconds to have more partitions than this.
+    :raises UnknownTopicOrPartitionError: if it still has no more, or does not exist.
     """
     cluster.leader(TopicPartition(topic, 0), deadline=Deadline.after(timeout))
     appearance = min(cluster.options.request_timeout_ms / 1000, _CREATION_TIMEOUT)
     backoff = cluster.new_backoff(Deadline.after(appearance))
     while True:
         known = cluster.metadata.topics.get(topic)
-        if known is not None and not known.error_code and known.leaders:
-            return len(known.leaders)
-        code = UNKNOWN_TOPIC_OR_PARTITION if known is None else known.error_code or LEADER_NOT_AVAILABLE
+        code = UNKNOWN_TOPIC_OR_PARTITION if known is None else known.error_code
+        if known is not None and not code:
+            if len(known.leaders) > beyond:
+                return len(known.leaders)
+            code = UNKNOWN_TOPIC_OR_PARTITION if known.leaders else LEADER_NOT_AVAILABLE
         error = error_of(
             code,
             f"Looking up the topic {topic!r} to write to",

@@ -22,7 +22,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from pyspark_kafkalog.broker.produce.errors import DENIED, TOO_LARGE, Reaction, hint_for, reaction_to
+from pyspark_kafkalog.broker.produce.protocol import DENIED, TOO_LARGE, Reaction, hint_for, reaction_to
 from pyspark_kafkalog.broker.wire.error_codes import name_of
 from pyspark_kafkalog.errors import AuthorizationError, BrokerError, KafkaLogError, RecordTooLargeError
 from pyspark_kafkalog.model import PartitionResult, TopicPartition

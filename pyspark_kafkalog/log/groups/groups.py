@@ -37,8 +37,7 @@ from pyspark_kafkalog.errors import (
     UnknownTopicOrPartitionError,
 )
 from pyspark_kafkalog.log.groups.cleaner import ONE_BATCH, clean, log_bytes
-from pyspark_kafkalog.log.groups.offsets_table import OffsetsTable
-from pyspark_kafkalog.log.groups.state import GroupState, group_state
+from pyspark_kafkalog.log.groups.state import GroupState, OffsetsTable, group_state
 from pyspark_kafkalog.log.layout import (
     LEADER_EPOCH_CHECKPOINT,
     parse_leader_epoch_checkpoint,

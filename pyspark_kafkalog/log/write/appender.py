@@ -25,8 +25,7 @@ from pyspark_kafkalog.codec.format import (
 )
 from pyspark_kafkalog.codec.write_kernels import put_ints
 from pyspark_kafkalog.errors import LogDirectoryError
-from pyspark_kafkalog.log.disk_errors import naming
-from pyspark_kafkalog.log.durable import replace, sync_folder, write_all, write_new
+from pyspark_kafkalog.log.durable import naming, replace, sync_folder, write_all, write_new
 from pyspark_kafkalog.log.layout import (
     LEADER_EPOCH_CHECKPOINT,
     LOG_SUFFIX,

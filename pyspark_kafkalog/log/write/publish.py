@@ -23,18 +23,14 @@ import numpy as np
 from pyspark_kafkalog.codec.walk import Batches, walk
 from pyspark_kafkalog.errors import (
     KafkaLogError,
-    LogDirectoryError,
     RecordTooLargeError,
     UnknownTopicOrPartitionError,
 )
-from pyspark_kafkalog.log.disk_errors import disk_errors
-from pyspark_kafkalog.log.durable import sync_folder
-from pyspark_kafkalog.log.layout import (
-    LOG_START_OFFSET_CHECKPOINT,
-    parse_offset_checkpoint,
-    parse_partition_folder,
-)
+from pyspark_kafkalog.filesystem import open_folder
+from pyspark_kafkalog.log.durable import disk_errors, sync_folder
+from pyspark_kafkalog.log.layout import parse_partition_folder
 from pyspark_kafkalog.log.lock import PATIENCE_SECONDS, directory_lock
+from pyspark_kafkalog.log.read.root import LogRoot
 from pyspark_kafkalog.log.write import journal
 from pyspark_kafkalog.log.write.appender import (
     PartitionLog,
@@ -45,8 +41,7 @@ from pyspark_kafkalog.log.write.appender import (
     new_partition,
     open_partition,
 )
-from pyspark_kafkalog.log.write.staging import StagedFile, StagedFiles
-from pyspark_kafkalog.log.write.sweeping import sweep
+from pyspark_kafkalog.log.write.staging import StagedFile, StagedFiles, sweep
 from pyspark_kafkalog.model import LogSettings, OffsetRange, QueryBatch, TopicPartition, check_topic
 
 _log = logging.getLogger("pyspark_kafkalog")
@@ -77,7 +72,7 @@ def publish(
 
     Records of a partition are appended in the order of ``staged``, and within a file in
     the order of staging. A failure before the commit leaves nothing visible; the staged
-    files then stay for a retry, or for :func:`abort`.
+    files then stay for a retry, or for :func:`.staging.abort`.
 
     :param batch: the batch that they belong to; a micro-batch that the ledger has is skipped. All its
         staged files go afterwards, also those of other attempts.
@@ -126,9 +121,8 @@ def append_batch(
     folder = os.path.join(root, str(partition))
     if not os.path.lexists(folder):
         return _append_at_once(root, {partition: pending}, settings, num_partitions, _ONE_BATCH)[partition]
-    _check_inside(root, folder)
     with disk_errors("Could not append", root), journal.unclean(root):
-        log = open_partition(folder, partition, settings, _log_start_offsets(root).get(partition, 0))
+        log = _open_existing(LogRoot(open_folder(root)), partition, settings)
         return append(log, pending, settings, _append_time(settings), framed_last=True)
 
 
@@ -234,8 +228,8 @@ def _open_all(
     progress: Callable[[], None],
 ) -> dict[TopicPartition, PartitionLog]:
     """Every partition to append to, and all partitions of new topics."""
+    log_root = LogRoot(open_folder(root))
     existing = _existing_partitions(root)
-    log_starts = _log_start_offsets(root)
     logs: dict[TopicPartition, PartitionLog] = {}
     for topic, wanted in sorted(_numbers(partitions).items()):
         known = existing.get(topic)
@@ -249,12 +243,10 @@ def _open_all(
             )
         for number in sorted(wanted if known else numbers):
             partition = TopicPartition(topic, number)
-            folder = os.path.join(root, str(partition))
             if known:
-                _check_inside(root, folder)
-                logs[partition] = open_partition(folder, partition, settings, log_starts.get(partition, 0))
+                logs[partition] = _open_existing(log_root, partition, settings)
             else:
-                logs[partition] = new_partition(folder, topic_id)
+                logs[partition] = new_partition(os.path.join(root, str(partition)), topic_id)
             progress()
     return logs
 
@@ -281,7 +273,14 @@ def _append_all(
     return {partition: offsets.result() for partition, offsets in appended.items()}
 
 
+def _open_existing(root: LogRoot, partition: TopicPartition, settings: LogSettings) -> PartitionLog:
+    name = str(partition)
+    root.folder.check_inside(name)
+    return open_partition(root.folder.label(name), partition, settings, root.log_start_offset(partition))
+
+
 def _existing_partitions(root: str) -> dict[str, set[int]]:
+    """The partition numbers of each topic, in one listing: under the lock nothing is renamed meanwhile."""
     with os.scandir(root) as entries:
         found = (parse_partition_folder(entry.name) for entry in entries if entry.is_dir())
         return _numbers(partition for partition in found if partition is not None)
@@ -293,23 +292,6 @@ def _numbers(partitions: Iterable[TopicPartition]) -> dict[str, set[int]]:
     for topic, number in partitions:
         numbers[topic].add(number)
     return numbers
-
-
-def _log_start_offsets(root: str) -> dict[TopicPartition, int]:
-    path = os.path.join(root, LOG_START_OFFSET_CHECKPOINT)
-    try:
-        with open(path, "rb") as file:
-            return parse_offset_checkpoint(file.read(), path)
-    except FileNotFoundError:
-        return {}
-
-
-def _check_inside(root: str, folder: str) -> None:
-    inside = os.path.join(os.path.realpath(root), "")
-    if not os.path.realpath(folder).startswith(inside):
-        raise LogDirectoryError(
-            "The folder of a partition is a link that leads out of the log directory", file=folder
-        )
 
 
 def _new_topic_id() -> str:

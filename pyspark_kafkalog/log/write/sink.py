@@ -57,7 +57,7 @@ class DirectorySink:
 
     def abort(self, batch: QueryBatch) -> None:
         """Remove the staged files. Failed tasks have removed their own."""
-        from pyspark_kafkalog.log.write.sweeping import abort
+        from pyspark_kafkalog.log.write.staging import abort
 
         abort(self.root, batch.job)
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from pyspark_kafkalog.admin.large_message_reset import for_whole_messages
-from pyspark_kafkalog.admin.reset import ResetStep
+from pyspark_kafkalog.admin.reset import ResetStep, for_whole_messages
 from pyspark_kafkalog.largemessage.reassembler import Reassembler
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from tests.largemessage.cases import SCENARIOS, Scenario

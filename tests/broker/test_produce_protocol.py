@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from kafka.protocol.producer import ProduceRequest
 
-from pyspark_kafkalog.broker.produce.request import (
+from pyspark_kafkalog.broker.produce.protocol import (
     MAX_VERSION,
     MIN_VERSION,
     produce_request,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pyspark_kafkalog.largemessage.metadata import commit_metadata, consumer_high_watermark, parse_metadata
+from pyspark_kafkalog.largemessage.format import commit_metadata, consumer_high_watermark, parse_metadata
 
 
 @pytest.mark.parametrize(
