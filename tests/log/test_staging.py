@@ -212,7 +212,7 @@ def test_more_tasks_than_files_may_be_open(tmp_path, tasks):
     ours = len(os.listdir("/dev/fd"))
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (max(64, ours + 16), limits[1]))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (ours + 40, limits[1]))
         publish_staged(tmp_path, staged, QueryBatch("job"))
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
