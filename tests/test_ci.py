@@ -13,6 +13,8 @@ import pytest
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[1]
+OF_PYSPARK = {"pyspark/daemon.py"}
+"""Modules of PySpark that documents name."""
 
 
 def requirements() -> list[Requirement]:
@@ -53,3 +55,13 @@ def test_every_script_that_a_document_names_can_be_run(document: str) -> None:
     named = set(re.findall(r"(?<![\w/.])ci/[a-z]\w*\b(?!\.\w)", text))
     assert {"ci/check", "ci/test"} <= named
     assert not {script for script in named if not os.access(ROOT / script, os.X_OK)}
+
+
+@pytest.mark.parametrize("document", ["README.md", "CONTRIBUTING.md", "SECURITY.md"])
+def test_every_module_that_a_document_names_is_there(document: str) -> None:
+    """A folder before its name need not be the whole path."""
+    text = (ROOT / document).read_text(encoding="utf-8")
+    modules = ["/" + path.relative_to(ROOT).as_posix() for path in (ROOT / "pyspark_kafkalog").rglob("*.py")]
+    modules += ["/" + path.relative_to(ROOT).as_posix() for path in (ROOT / "tests").rglob("*.py")]
+    named = set(re.findall(r"(?<![\w/.])(?:[a-z_]+/)*[a-z_0-9]+\.py\b", text)) - OF_PYSPARK
+    assert not {name for name in named if not any(path.endswith(f"/{name}") for path in modules)}
