@@ -56,7 +56,7 @@ class _Handler(BaseHTTPRequestHandler):
 @pytest.fixture
 def endpoint() -> Iterator[Endpoint]:
     server = Endpoint()
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     yield server
     server.shutdown()
@@ -162,7 +162,7 @@ def test_a_file_is_read_each_time(tmp_path: Path) -> None:
 
 def test_a_redirect_is_not_followed(endpoint: Endpoint) -> None:
     other = Endpoint()
-    thread = threading.Thread(target=other.serve_forever)
+    thread = threading.Thread(target=other.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:
         other.answers = [granted("t")]

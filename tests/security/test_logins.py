@@ -82,7 +82,7 @@ class Endpoint(http.server.BaseHTTPRequestHandler):
 def endpoint() -> Iterator[str]:
     """The URL of a token endpoint (RFC 6749, 4.4)."""
     with http.server.HTTPServer(("127.0.0.1", 0), Endpoint) as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         yield f"http://127.0.0.1:{server.server_port}/token"
         server.shutdown()
