@@ -29,7 +29,7 @@ def test_spark_connect(broker: Broker, tmp_path: Path) -> None:
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=500,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-4000:]
