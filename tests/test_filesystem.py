@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pyspark_kafkalog.audit.files import put_audit, read_audits
-from pyspark_kafkalog.filesystem import locate
+from pyspark_kafkalog.filesystem.locate import locate
 from pyspark_kafkalog.streams.checkpoint import keep_topic_ids, kept_topic_ids
 from tests.new_names import NewNamesFileSystem
 

@@ -12,7 +12,8 @@ from dataclasses import replace
 from pyarrow import fs
 
 from pyspark_kafkalog.errors import LogDirectoryError
-from pyspark_kafkalog.filesystem import NEW_SUFFIX, locate
+from pyspark_kafkalog.filesystem.folder import NEW_SUFFIX
+from pyspark_kafkalog.filesystem.locate import locate
 
 COMMITTED = "committed"
 _SUFFIX = ".jsonl"

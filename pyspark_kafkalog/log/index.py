@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pyspark_kafkalog.filesystem import InputFile
+from pyspark_kafkalog.filesystem.folder import InputFile
 
 _BLOCK_ENTRIES = 512
 """Entries that one read of a binary search fetches."""

@@ -19,7 +19,8 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from pyspark_kafkalog.errors import KafkaLogError, OptionError
-from pyspark_kafkalog.filesystem import Folder, locate
+from pyspark_kafkalog.filesystem.folder import Folder
+from pyspark_kafkalog.filesystem.locate import locate
 from pyspark_kafkalog.options.offsets_json import Offsets, parse_offsets, to_json, to_text
 
 

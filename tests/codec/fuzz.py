@@ -39,7 +39,7 @@ from pyspark_kafkalog.codec.offsets_topic import (
 )
 from pyspark_kafkalog.codec.walk import find_batch, walk
 from pyspark_kafkalog.errors import CorruptRecordError
-from pyspark_kafkalog.filesystem import InputFile
+from pyspark_kafkalog.filesystem.folder import InputFile
 from pyspark_kafkalog.largemessage.segments import find
 from pyspark_kafkalog.log import index
 from pyspark_kafkalog.model import AbortedTransaction, CommittedOffset, OffsetRange, TopicPartition

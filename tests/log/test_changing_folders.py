@@ -19,9 +19,9 @@ import pytest
 from fsspec.implementations.local import LocalFileSystem
 from pyarrow import fs
 
-from pyspark_kafkalog import filesystem
 from pyspark_kafkalog.errors import DataLossError, LogDirectoryError
-from pyspark_kafkalog.filesystem import Folder
+from pyspark_kafkalog.filesystem import folder as filesystem
+from pyspark_kafkalog.filesystem.folder import Folder
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.log.read.root import LogRoot
 from pyspark_kafkalog.model import OffsetRange, TopicPartition, Watermarks

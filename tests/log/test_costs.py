@@ -12,7 +12,7 @@ import pytest
 from fsspec.implementations.local import LocalFileSystem
 from pyarrow import fs
 
-from pyspark_kafkalog.filesystem import Folder
+from pyspark_kafkalog.filesystem.folder import Folder
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.log.read.root import LogRoot
 from pyspark_kafkalog.model import AbortedTransaction, OffsetRange, Watermarks

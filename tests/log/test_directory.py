@@ -16,14 +16,14 @@ import pytest
 from fsspec.implementations.local import LocalFileSystem
 from pyarrow import fs
 
-from pyspark_kafkalog import filesystem
 from pyspark_kafkalog.errors import (
     CorruptRecordError,
     DataLossError,
     LogDirectoryError,
     UnknownTopicOrPartitionError,
 )
-from pyspark_kafkalog.filesystem import Folder
+from pyspark_kafkalog.filesystem import folder as filesystem
+from pyspark_kafkalog.filesystem.folder import Folder
 from pyspark_kafkalog.log.layout import format_offset_checkpoint, format_partition_metadata
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.log.read.root import LogRoot

@@ -30,7 +30,7 @@ from pyspark_kafkalog.errors import (
     LogDirectoryError,
     LogDirectoryLockedError,
 )
-from pyspark_kafkalog.filesystem import InputFile
+from pyspark_kafkalog.filesystem.folder import InputFile
 from pyspark_kafkalog.log.groups import groups as groups_module
 from pyspark_kafkalog.log.groups.groups import DirectoryGroups
 from pyspark_kafkalog.log.layout import CLEAN_SHUTDOWN_FILE

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_kafkalog.filesystem import InputFile, open_folder
+from pyspark_kafkalog.filesystem.folder import InputFile
+from pyspark_kafkalog.filesystem.locate import open_folder
 from pyspark_kafkalog.log import index
 
 ENTRIES = st.integers(0, 3000).flatmap(

@@ -18,12 +18,12 @@ from typing import Any
 
 import pytest
 
-from pyspark_kafkalog import filesystem
 from pyspark_kafkalog.errors import (
     LogDirectoryError,
     OptionError,
     UnknownTopicOrPartitionError,
 )
+from pyspark_kafkalog.filesystem import folder as filesystem
 from pyspark_kafkalog.log import lock
 from pyspark_kafkalog.log.layout import JOURNAL_FILE, JOURNAL_SEPARATOR
 from pyspark_kafkalog.log.read.directory import LogDirectory

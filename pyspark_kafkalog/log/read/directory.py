@@ -15,7 +15,7 @@ from pyspark_kafkalog.errors import (
     UnconfirmedError,
     UnknownTopicOrPartitionError,
 )
-from pyspark_kafkalog.filesystem import wait
+from pyspark_kafkalog.filesystem.folder import wait
 from pyspark_kafkalog.log.read.partition import Partition
 from pyspark_kafkalog.log.read.root import LogRoot, open_root
 from pyspark_kafkalog.log.read.times import first_at, newest_timestamp

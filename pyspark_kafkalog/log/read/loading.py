@@ -9,7 +9,7 @@ from typing import NamedTuple
 from pyarrow import fs
 
 from pyspark_kafkalog.errors import LogDirectoryError
-from pyspark_kafkalog.filesystem import Folder
+from pyspark_kafkalog.filesystem.folder import Folder
 from pyspark_kafkalog.log.layout import CLEANED_SUFFIX, LOG_SUFFIX, SWAP_SUFFIX, parse_segment_file
 from pyspark_kafkalog.log.read.segment import GONE, FramingError, OpenSegment, Segment
 

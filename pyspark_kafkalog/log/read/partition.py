@@ -13,7 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from pyspark_kafkalog.errors import CorruptRecordError, DataLossError, LogDirectoryError
-from pyspark_kafkalog.filesystem import Folder, no_such_directory, wait
+from pyspark_kafkalog.filesystem.folder import Folder, wait
+from pyspark_kafkalog.filesystem.locate import no_such_directory
 from pyspark_kafkalog.log.layout import PARTITION_METADATA_FILE, parse_partition_metadata
 from pyspark_kafkalog.log.read.index_check import index_faults
 from pyspark_kafkalog.log.read.loading import LogEnd, find_end, live_segments

@@ -8,7 +8,8 @@ from collections.abc import Collection
 from pyarrow import fs
 
 from pyspark_kafkalog.errors import LogDirectoryError
-from pyspark_kafkalog.filesystem import Entry, Folder, no_such_directory, open_folder
+from pyspark_kafkalog.filesystem.folder import Entry, Folder
+from pyspark_kafkalog.filesystem.locate import no_such_directory, open_folder
 from pyspark_kafkalog.log.layout import (
     JOURNAL_FILE,
     JOURNAL_SEPARATOR,

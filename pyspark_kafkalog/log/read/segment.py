@@ -21,7 +21,7 @@ from pyarrow import fs
 from pyspark_kafkalog.codec.format import HEADER_SIZE_UP_TO_MAGIC
 from pyspark_kafkalog.codec.walk import Batches, WalkStatus, check_batch, find_batch, walk
 from pyspark_kafkalog.errors import CorruptRecordError
-from pyspark_kafkalog.filesystem import Folder, InputFile
+from pyspark_kafkalog.filesystem.folder import Folder, InputFile
 from pyspark_kafkalog.log import index
 from pyspark_kafkalog.log.layout import INDEX_SUFFIX, LOG_SUFFIX, segment_file
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import errno
 import io
 import os
-import re
 import stat
 import time
 import uuid
@@ -28,16 +27,10 @@ from pyarrow import fs
 
 from pyspark_kafkalog.errors import LogDirectoryError
 
-_SCHEME = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+)(?P<rest>:.*)\Z", re.DOTALL)
-_ARROW_SCHEMES = frozenset({"file", "s3", "gs", "gcs", "hdfs", "viewfs", "abfs", "abfss"})
-_ALIASES = {"s3a": "s3", "s3n": "s3"}
-"""Hadoop's names for file systems of pyarrow."""
 _STORES = frozenset({"s3", "gcs", "abfs"})
 """Object stores: a file appears whole when its stream is closed."""
 NEW_SUFFIX = ".new"
 """Ends the name of a whole file that is about to replace the one it is named after."""
-_SECRETS = re.compile(r"(?<=://)[^/@]*@|[?].*", re.DOTALL)
-"""The parts of a URI that may hold credentials."""
 _MAX_TEXT_FILE = 64 << 20
 _FIRST_READ = 64 << 10
 _ATTEMPTS = 60
@@ -122,6 +115,11 @@ class Folder:
         """The last part of the path."""
         return self.path.rpartition("/")[2]
 
+    @property
+    def is_local(self) -> bool:
+        """Whether it is on a disk or a mount of this machine."""
+        return isinstance(self.filesystem, fs.LocalFileSystem)
+
     def child(self, name: str) -> Folder:
         """The folder ``name`` in this one."""
         return replace(self, path=self._join(name))
@@ -129,7 +127,7 @@ class Folder:
     def parent(self) -> Folder:
         """The folder that holds this one."""
         path = self.path.rpartition("/")[0] or ("/" if self.path.startswith("/") else "")
-        return replace(self, path=path, top=os.path.realpath(path) if self._is_local else path)
+        return replace(self, path=path, top=os.path.realpath(path) if self.is_local else path)
 
     def label(self, name: str = "") -> str:
         """This folder, or the file ``name`` in it, for error messages."""
@@ -155,7 +153,7 @@ class Folder:
     def look(self, name: str) -> Entry:
         """The entry of ``name`` as in :meth:`list`; its type is NotFound if there is none."""
         with _named(self.label(name)):
-            if self._is_local:
+            if self.is_local:
                 return _local_entry(self._join(name))
             self._forget()
             return _entry(self.filesystem.get_file_info(self._join(name)))
@@ -171,7 +169,7 @@ class Folder:
 
         A second change within the clock's resolution, some milliseconds on local disks, may not change it.
         """
-        if not self._is_local:
+        if not self.is_local:
             return None
         with _named(self.label()):
             now = os.stat(self.path)
@@ -185,7 +183,7 @@ class Folder:
         """
         path, label = self._join(name), self.label(name)
         with _named(label):
-            if not self._is_local:
+            if not self.is_local:
                 stream = self.filesystem.open_input_file(path)
                 return InputFile(stream, label, stream.size())
             try:
@@ -272,7 +270,7 @@ class Folder:
     def check_inside(self, name: str) -> None:
         """:class:`LogDirectoryError` if ``name`` is a link that leads out of ``top`` (local file systems)."""
         path = self._join(name)
-        if not self._is_local or not os.path.islink(path):
+        if not self.is_local or not os.path.islink(path):
             return
         target = os.path.realpath(path)
         if os.path.commonpath([self.top, target]) != self.top:
@@ -282,13 +280,9 @@ class Folder:
                 hint="Give its target as a path of its own.",
             )
 
-    @property
-    def _is_local(self) -> bool:
-        return isinstance(self.filesystem, fs.LocalFileSystem)
-
     def _names(self) -> Iterable[str]:
         """The names in the folder, in one listing."""
-        if not self._is_local:
+        if not self.is_local:
             return self._entries(bool)
         with _named(self.label()):
             return os.listdir(self.path)
@@ -296,7 +290,7 @@ class Folder:
     def _entries(self, wanted: Callable[[str], object]) -> dict[str, Entry]:
         """The wanted names in one listing, each with its target just after the listing."""
         with _named(self.label()):
-            if self._is_local:
+            if self.is_local:
                 with os.scandir(self.path) as listed:
                     entries = [entry for entry in listed if wanted(entry.name)]
                 return {entry.name: _local_entry(entry.path, entry) for entry in entries}
@@ -395,78 +389,3 @@ def _read(file: io.FileIO, size: int) -> pa.Buffer:
             return buffer.slice(0, filled)
         filled += count
     return buffer
-
-
-def open_folder(location: str) -> Folder:
-    """The existing folder at a local path or URI; see :func:`locate`.
-
-    :raises LogDirectoryError: if it can't be opened, does not exist or is not a folder.
-    """
-    folder = locate(location)
-    kind = folder.filesystem.get_file_info(folder.path).type
-    if kind == fs.FileType.NotFound:
-        raise no_such_directory(folder)
-    if kind != fs.FileType.Directory:
-        raise LogDirectoryError(
-            "The log directory is not a folder",
-            file=folder.label(),
-            hint="Give the folder that holds the <topic>-<partition> folders, or one of those.",
-        )
-    return folder
-
-
-def no_such_directory(folder: Folder) -> LogDirectoryError:
-    """The error for a log directory that is not there."""
-    return LogDirectoryError(
-        "The log directory does not exist",
-        file=folder.label(),
-        hint="Give Kafka's log.dirs or one partition's folder; a worker must see it under the same path.",
-    )
-
-
-def locate(location: str) -> Folder:
-    """The folder at a local path or URI, whether it exists or not.
-
-    ``file:``, ``s3:``, ``gs:``, ``hdfs:``, ``abfs:`` are pyarrow's; other schemes
-    and chains of them (``zip://*::file:/x.zip``) are fsspec's, if it is installed.
-
-    :raises LogDirectoryError: if there is no access to its file system.
-    """
-    match = _SCHEME.match(location)
-    try:
-        folder = (
-            _local(location) if match is None else _remote(location, match["scheme"].lower(), match["rest"])
-        )
-        folder.filesystem.get_file_info(folder.path)
-        return folder
-    except Exception as e:
-        # Stores and their clients raise all kinds of errors; the text names the cause.
-        shown = _SECRETS.sub("", location)
-        raise LogDirectoryError(
-            f"Cannot open the folder: {str(e).replace(location, shown)}",
-            file=shown,
-            hint="Give a path, or a URI whose scheme pyarrow knows or fsspec has a package for.",
-        ) from None
-
-
-def _local(path: str) -> Folder:
-    if not path:
-        raise ValueError("the path is empty")
-    return Folder(fs.LocalFileSystem(), os.path.abspath(path), os.path.realpath(path))
-
-
-def _remote(location: str, scheme: str, rest: str) -> Folder:
-    scheme = _ALIASES.get(scheme, scheme)
-    if scheme in _ARROW_SCHEMES and "::" not in location:
-        filesystem, path = fs.FileSystem.from_uri(scheme + rest)
-        if scheme == "file":
-            return _local(path)
-        prefix = f"{scheme}://"
-    else:
-        import fsspec
-
-        store, path = fsspec.core.url_to_fs(location)
-        filesystem = fs.PyFileSystem(fs.FSSpecHandler(store))
-        prefix = f"{location.partition('://')[0]}://"
-    path = path.rstrip("/")
-    return Folder(filesystem, path, path, prefix)

@@ -1,0 +1,1 @@
+"""Folders and files, on any file system that pyarrow or fsspec opens."""

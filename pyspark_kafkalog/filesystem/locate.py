@@ -1,0 +1,93 @@
+"""Opens the folder at a local path or URI, by pyarrow or fsspec."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from pyarrow import fs
+
+from pyspark_kafkalog.errors import LogDirectoryError
+from pyspark_kafkalog.filesystem.folder import Folder
+
+_SCHEME = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+)(?P<rest>:.*)\Z", re.DOTALL)
+_ARROW_SCHEMES = frozenset({"file", "s3", "gs", "gcs", "hdfs", "viewfs", "abfs", "abfss"})
+_ALIASES = {"s3a": "s3", "s3n": "s3"}
+"""Hadoop's names for file systems of pyarrow."""
+_SECRETS = re.compile(r"(?<=://)[^/@]*@|[?].*", re.DOTALL)
+"""The parts of a URI that may hold credentials."""
+
+
+def open_folder(location: str) -> Folder:
+    """The existing folder at a local path or URI; see :func:`locate`.
+
+    :raises LogDirectoryError: if it can't be opened, does not exist or is not a folder.
+    """
+    folder = locate(location)
+    kind = folder.filesystem.get_file_info(folder.path).type
+    if kind == fs.FileType.NotFound:
+        raise no_such_directory(folder)
+    if kind != fs.FileType.Directory:
+        raise LogDirectoryError(
+            "The log directory is not a folder",
+            file=folder.label(),
+            hint="Give the folder that holds the <topic>-<partition> folders, or one of those.",
+        )
+    return folder
+
+
+def no_such_directory(folder: Folder) -> LogDirectoryError:
+    """The error for a log directory that is not there."""
+    return LogDirectoryError(
+        "The log directory does not exist",
+        file=folder.label(),
+        hint="Give Kafka's log.dirs or one partition's folder; a worker must see it under the same path.",
+    )
+
+
+def locate(location: str) -> Folder:
+    """The folder at a local path or URI, whether it exists or not.
+
+    ``file:``, ``s3:``, ``gs:``, ``hdfs:``, ``abfs:`` are pyarrow's; other schemes
+    and chains of them (``zip://*::file:/x.zip``) are fsspec's, if it is installed.
+
+    :raises LogDirectoryError: if there is no access to its file system.
+    """
+    match = _SCHEME.match(location)
+    try:
+        folder = (
+            _local(location) if match is None else _remote(location, match["scheme"].lower(), match["rest"])
+        )
+        folder.filesystem.get_file_info(folder.path)
+        return folder
+    except Exception as e:
+        # Stores and their clients raise all kinds of errors; the text names the cause.
+        shown = _SECRETS.sub("", location)
+        raise LogDirectoryError(
+            f"Cannot open the folder: {str(e).replace(location, shown)}",
+            file=shown,
+            hint="Give a path, or a URI whose scheme pyarrow knows or fsspec has a package for.",
+        ) from None
+
+
+def _local(path: str) -> Folder:
+    if not path:
+        raise ValueError("the path is empty")
+    return Folder(fs.LocalFileSystem(), os.path.abspath(path), os.path.realpath(path))
+
+
+def _remote(location: str, scheme: str, rest: str) -> Folder:
+    scheme = _ALIASES.get(scheme, scheme)
+    if scheme in _ARROW_SCHEMES and "::" not in location:
+        filesystem, path = fs.FileSystem.from_uri(scheme + rest)
+        if scheme == "file":
+            return _local(path)
+        prefix = f"{scheme}://"
+    else:
+        import fsspec
+
+        store, path = fsspec.core.url_to_fs(location)
+        filesystem = fs.PyFileSystem(fs.FSSpecHandler(store))
+        prefix = f"{location.partition('://')[0]}://"
+    path = path.rstrip("/")
+    return Folder(filesystem, path, path, prefix)
