@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from kafka.protocol.admin import DescribeConfigsRequest
+from kafka.protocol.metadata import CoordinatorType
 from kafka.protocol.producer import InitProducerIdRequest
 
 from pyspark_kafkalog.broker.cluster.metadata import (
@@ -53,7 +54,7 @@ _TO_GET_PRODUCER_IDS = (
 
 
 class Coordinator(NamedTuple):
-    """The broker that coordinates a group."""
+    """The broker that coordinates a group, or the transactions of an id."""
 
     node_id: int
     address: Address
@@ -69,8 +70,8 @@ class Cluster:
         """What an offset of each partition took in its last fetch."""
         self._refreshed: dict[str, float] = {}
         """When each topic was last looked up."""
-        self.coordinators: dict[str, Coordinator] = {}
-        """The last known coordinator of each group."""
+        self.coordinators: dict[tuple[CoordinatorType, str], Coordinator] = {}
+        """The last known coordinator of each group, and of each transactional id."""
         self._answered_by: int | None = None
         """The broker that :meth:`call` last asked; None for a bootstrap server."""
         self._stale: set[int | None] = set()
@@ -153,9 +154,9 @@ class Cluster:
         """Close connections to addresses where brokers no longer listen."""
         brokers = self.metadata.brokers
         self._pool.retain(brokers.values())
-        for group, (node_id, address) in list(self.coordinators.items()):
+        for key, (node_id, address) in list(self.coordinators.items()):
             if brokers.get(node_id, address) != address:
-                del self.coordinators[group]
+                del self.coordinators[key]
 
     def leader(self, partition: TopicPartition, *, deadline: Deadline | None = None) -> Leader | None:
         """The leader of a partition, None if it does not exist; not older than metadata.max.age.ms.

@@ -1,10 +1,11 @@
-"""Calls to the brokers that coordinate groups (FindCoordinator; many groups at once by KIP-699).
+"""Calls to the brokers that coordinate groups or transactions (FindCoordinator; many at once by KIP-699).
 
 Error codes are handled as in Kafka's AbstractCoordinator and CoordinatorStrategy:
 a broker that is no longer the coordinator, or is unreachable, is looked up again,
-and one that is still loading its partition of ``__consumer_offsets`` is asked again
-after a pause. A coordinator that is silent for half of the remaining time is also
-looked up again: a paused broker does not respond while another one has taken over.
+and one that is still loading its partition of ``__consumer_offsets`` or
+``__transaction_state`` is asked again after a pause. A coordinator that is silent for half
+of the remaining time is also looked up again: a paused broker does not respond while another
+one has taken over.
 """
 
 from __future__ import annotations
@@ -28,77 +29,81 @@ from pyspark_kafkalog.broker.wire.sockets import Address
 from pyspark_kafkalog.errors import BrokerConnectionError, KafkaLogError
 
 _FIRST_WITH_MANY = 4
-"""The first version of FindCoordinator that takes several groups."""
+"""The first version of FindCoordinator that takes several names."""
 
 Answer = TypeVar("Answer")
 
 
 def call_coordinators(
     cluster: Cluster,
-    groups: Iterable[str],
+    names: Iterable[str],
     make_request: Callable[[Sequence[str]], Any],
     read: Callable[[Any], Mapping[str, Answer | Refused]],
     *,
     doing: str,
     deadline: Deadline,
+    kind: CoordinatorType = CoordinatorType.GROUP,
     min_version: int = 0,
     max_version: int | None = None,
 ) -> dict[str, Answer | Refused]:
     """Ask the coordinators of groups, each about all of its groups at once, and retry where that may help.
 
-    :param make_request: makes the request to one broker about these groups.
-    :param read: finds each group's answer, or its error code, in the response.
+    :param names: the groups or, by ``kind``, transactional ids.
+    :param make_request: makes the request to one broker about these names.
+    :param read: finds each name's answer, or its error code, in the response.
     :param min_version: of the request, as ``max_version``.
     :param deadline: for everything.
-    :returns: each group's answer, or an error code that no retry cures.
+    :returns: each name's answer, or an error code that no retry cures.
     :raises UnsupportedVersionError: if a broker has the request in none of these versions.
     :raises KafkaLogError: for a retriable error that lasted too long.
     """
     backoff = Backoff(cluster.options, deadline)
     answers: dict[str, Answer | Refused] = {}
     tried: list[Address] = []
-    remaining = sorted(set(groups))
+    remaining = sorted(set(names))
     while remaining:
-        unknown = [group for group in remaining if group not in cluster.coordinators]
+        unknown = [name for name in remaining if (kind, name) not in cluster.coordinators]
         error: KafkaLogError | None = None
-        for group, code in _find(cluster, unknown, backoff, tried).items():
+        for name, code in _find(cluster, kind, unknown, backoff, tried).items():
             if is_retriable(code):
                 error = error_of(code, f"{doing}: found no coordinator")
             else:
-                answers[group] = Refused(code)
-        for coordinator, coordinated in _by_coordinator(cluster, remaining).items():
+                answers[name] = Refused(code)
+        for coordinator, coordinated in _by_coordinator(cluster, kind, remaining).items():
             request = make_request(coordinated)
             try:
                 found = _call(cluster, coordinator, request, read, deadline, min_version, max_version)
             except BrokerConnectionError as e:
                 error = e
-                _forget(cluster, coordinated)
+                _forget(cluster, kind, coordinated)
                 continue
-            for group in coordinated:
-                answer = found.get(group, Refused(-1))
+            for name in coordinated:
+                answer = found.get(name, Refused(-1))
                 if not isinstance(answer, Refused) or not is_retriable(answer.error_code):
-                    answers[group] = answer
+                    answers[name] = answer
                     continue
                 error = error_of(answer.error_code, doing, broker=str(coordinator.address))
                 if answer.error_code in (NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE):
-                    _forget(cluster, [group])
-        remaining = [group for group in remaining if group not in answers]
+                    _forget(cluster, kind, [name])
+        remaining = [name for name in remaining if name not in answers]
         if remaining and error is not None:
             backoff.pause(error)
     return answers
 
 
-def _forget(cluster: Cluster, groups: Iterable[str]) -> None:
-    for group in groups:
-        cluster.coordinators.pop(group, None)
+def _forget(cluster: Cluster, kind: CoordinatorType, names: Iterable[str]) -> None:
+    for name in names:
+        cluster.coordinators.pop((kind, name), None)
 
 
-def _by_coordinator(cluster: Cluster, groups: Iterable[str]) -> dict[Coordinator, list[str]]:
+def _by_coordinator(
+    cluster: Cluster, kind: CoordinatorType, names: Iterable[str]
+) -> dict[Coordinator, list[str]]:
     found: dict[Coordinator, list[str]] = {}
-    for group in groups:
-        coordinator = cluster.coordinators.get(group)
+    for name in names:
+        coordinator = cluster.coordinators.get((kind, name))
         if coordinator is not None:
-            found.setdefault(coordinator, []).append(group)
+            found.setdefault(coordinator, []).append(name)
     return found
 
 
@@ -123,45 +128,42 @@ def _call(
 
 
 def _find(
-    cluster: Cluster, groups: Collection[str], backoff: Backoff, tried: list[Address]
+    cluster: Cluster, kind: CoordinatorType, names: Collection[str], backoff: Backoff, tried: list[Address]
 ) -> dict[str, int]:
-    """Look up the coordinators of these groups; returns the error codes of groups without one.
+    """Look up the coordinators of these names; returns the error codes of names without one.
 
     :param tried: brokers that were asked already: others are asked first.
     """
-    if not groups:
+    if not names:
         return {}
     refused: dict[str, int] = {}
     try:
-        answers = _find_coordinators(cluster, groups, backoff.deadline, tried)
+        answers = _find_coordinators(cluster, kind, names, backoff.deadline, tried)
     except BrokerConnectionError as e:
         backoff.pause(e, first_contact=not cluster.metadata.brokers)
         return {}
-    for group, answer in answers.items():
+    for name, answer in answers.items():
         if answer.error_code:
-            refused[group] = answer.error_code
+            refused[name] = answer.error_code
         else:
             address = Address(answer.host, answer.port)
-            cluster.coordinators[group] = Coordinator(answer.node_id, address)
+            cluster.coordinators[kind, name] = Coordinator(answer.node_id, address)
     return refused
 
 
 def _find_coordinators(
-    cluster: Cluster, groups: Collection[str], deadline: Deadline, tried: list[Address]
+    cluster: Cluster, kind: CoordinatorType, names: Collection[str], deadline: Deadline, tried: list[Address]
 ) -> dict[str, Any]:
     connection = cluster.any_connection(deadline=deadline, last=tried)
     tried[:] = [*(address for address in tried if address != connection.address), connection.address]
     try:
         if connection.version_of(FindCoordinatorRequest) >= _FIRST_WITH_MANY:
-            request = FindCoordinatorRequest(key_type=CoordinatorType.GROUP, coordinator_keys=list(groups))
+            request = FindCoordinatorRequest(key_type=kind, coordinator_keys=list(names))
             response = connection.call(request, deadline=deadline.share(2))
             return {answer.key: answer for answer in response.coordinators}
         return {
-            group: connection.call(
-                FindCoordinatorRequest(key=group, key_type=CoordinatorType.GROUP),
-                deadline=deadline.share(2),
-            )
-            for group in groups
+            name: connection.call(FindCoordinatorRequest(key=name, key_type=kind), deadline=deadline.share(2))
+            for name in names
         }
     finally:
         cluster.release(connection)

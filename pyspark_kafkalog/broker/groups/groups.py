@@ -9,20 +9,26 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
 from kafka.protocol.admin import DeleteGroupsRequest, DescribeGroupsRequest, ListGroupsRequest
-from kafka.protocol.consumer import OffsetCommitRequest, OffsetDeleteRequest, OffsetFetchRequest
+from kafka.protocol.consumer import OffsetCommitRequest, OffsetDeleteRequest
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolType
+from kafka.protocol.metadata import CoordinatorType
 
 from pyspark_kafkalog.broker.cluster import metadata
 from pyspark_kafkalog.broker.cluster.cluster import Cluster, cluster_of
 from pyspark_kafkalog.broker.cluster.coordinator import call_coordinators
 from pyspark_kafkalog.broker.cluster.leaders import call_leaders_once
 from pyspark_kafkalog.broker.fetch import list_offsets
+from pyspark_kafkalog.broker.groups.offset_fetch import (
+    BEFORE_TOPIC_IDS,
+    by_topic,
+    offset_fetch_request,
+    read_offset_fetch,
+)
 from pyspark_kafkalog.broker.groups.protocol import (
     GROUP_ID_NOT_FOUND,
     ConsumerGroupDescribeRequest,
@@ -37,8 +43,6 @@ from pyspark_kafkalog.errors import KafkaLogError, UnsupportedVersionError
 from pyspark_kafkalog.model import CommittedOffset, Group, GroupMember, TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions
 
-_BEFORE_TOPIC_IDS = 9
-"""The last version of OffsetCommit and OffsetFetch that names topics."""
 _FIRST_WITH_ALL = 2
 """The first version of OffsetFetch that returns all partitions, and of OffsetCommit with a member id."""
 _DEAD = "Dead"
@@ -104,7 +108,12 @@ class BrokerGroups:
             return {}
         doing = f"Reading the committed offsets of group {group}"
         answer = self._call(
-            group, _fetch_request(group, partitions), _read_fetched, doing, _FIRST_WITH_ALL, _BEFORE_TOPIC_IDS
+            group,
+            offset_fetch_request(group, partitions),
+            read_offset_fetch,
+            doing,
+            _FIRST_WITH_ALL,
+            BEFORE_TOPIC_IDS,
         )
         if isinstance(answer, Refused):
             if answer.error_code == GROUP_ID_NOT_FOUND:
@@ -141,7 +150,7 @@ class BrokerGroups:
             return codes
 
         doing = f"Committing offsets of group {group}"
-        codes = self._call(group, request, read, doing, _FIRST_WITH_ALL, _BEFORE_TOPIC_IDS, deadline)
+        codes = self._call(group, request, read, doing, _FIRST_WITH_ALL, BEFORE_TOPIC_IDS, deadline)
         if isinstance(codes, Refused):
             raise group_error(codes.error_code, doing, group)
         failed = {partition: codes.get(partition, -1) for partition in offsets if codes.get(partition, -1)}
@@ -162,7 +171,7 @@ class BrokerGroups:
                 name=topic,
                 partitions=[kind.OffsetDeleteRequestPartition(partition_index=number) for number in numbers],
             )
-            for topic, numbers in _by_topic(partitions).items()
+            for topic, numbers in by_topic(partitions).items()
         ]
         doing = f"Deleting offsets of group {group}"
         try:
@@ -229,7 +238,7 @@ class BrokerGroups:
                 if answer.error_code != GROUP_ID_NOT_FOUND:
                     raise group_error(answer.error_code, doing, name)
             elif answer.state != _DEAD:  # also the state of a group that does not exist
-                coordinator = self._cluster.coordinators.get(name)
+                coordinator = self._cluster.coordinators.get((CoordinatorType.GROUP, name))
                 found[name] = replace(answer, coordinator=-1 if coordinator is None else coordinator.node_id)
         return found
 
@@ -282,13 +291,6 @@ class BrokerGroups:
         )[group]
 
 
-def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    numbers: defaultdict[str, list[int]] = defaultdict(list)
-    for topic, number in sorted(partitions):
-        numbers[topic].append(number)
-    return numbers
-
-
 def _commit_request(group: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> Any:
     kind = OffsetCommitRequest.OffsetCommitRequestTopic
     topics = [
@@ -305,7 +307,7 @@ def _commit_request(group: str, offsets: Mapping[TopicPartition, CommittedOffset
                 for offset in [offsets[TopicPartition(topic, number)]]
             ],
         )
-        for topic, numbers in _by_topic(offsets).items()
+        for topic, numbers in by_topic(offsets).items()
     ]
     return OffsetCommitRequest(
         group_id=group,
@@ -314,45 +316,6 @@ def _commit_request(group: str, offsets: Mapping[TopicPartition, CommittedOffset
         group_instance_id=None,
         topics=topics,
     )
-
-
-def _fetch_request(group: str, partitions: Collection[TopicPartition] | None) -> Any:
-    """With the fields of one group (until version 7) and with those of several groups."""
-    kind = OffsetFetchRequest.OffsetFetchRequestGroup
-    topics, topics_of_group = None, None
-    if partitions is not None:
-        by_topic = _by_topic(partitions)
-        topics = [
-            OffsetFetchRequest.OffsetFetchRequestTopic(name=topic, partition_indexes=numbers)
-            for topic, numbers in by_topic.items()
-        ]
-        topics_of_group = [
-            kind.OffsetFetchRequestTopics(name=topic, partition_indexes=numbers)
-            for topic, numbers in by_topic.items()
-        ]
-    groups = [kind(group_id=group, member_id=None, member_epoch=-1, topics=topics_of_group)]
-    return OffsetFetchRequest(group_id=group, topics=topics, groups=groups, require_stable=True)
-
-
-def _read_fetched(response: Any) -> dict[TopicPartition, CommittedOffset | Refused | None] | Refused:
-    group = response.groups[0] if response.groups else response
-    if group.error_code:
-        return Refused(group.error_code)
-    found: dict[TopicPartition, CommittedOffset | Refused | None] = {}
-    for topic in group.topics:
-        for answer in topic.partitions:
-            partition = TopicPartition(topic.name, answer.partition_index)
-            if answer.error_code and answer.error_code != UNKNOWN_TOPIC_OR_PARTITION:
-                if is_retriable(answer.error_code):
-                    return Refused(answer.error_code)
-                found[partition] = Refused(answer.error_code)
-            elif answer.committed_offset < 0:
-                found[partition] = None
-            else:
-                found[partition] = CommittedOffset(
-                    answer.committed_offset, answer.committed_leader_epoch, answer.metadata or ""
-                )
-    return found
 
 
 def _read_deleted(response: Any) -> dict[TopicPartition, int] | Refused:

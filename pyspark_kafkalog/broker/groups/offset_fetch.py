@@ -1,0 +1,66 @@
+"""OffsetFetch, as far as version 9: what a group has committed, once open transactions are over (KIP-447)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable
+from typing import Any
+
+from kafka.protocol.consumer import OffsetFetchRequest
+
+from pyspark_kafkalog.broker.wire.error_codes import UNKNOWN_TOPIC_OR_PARTITION, Refused, is_retriable
+from pyspark_kafkalog.model import CommittedOffset, TopicPartition
+
+BEFORE_TOPIC_IDS = 9
+"""The last version of OffsetCommit and OffsetFetch that names topics."""
+
+
+def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """The numbers of these partitions by topic, both in order, as requests list them."""
+    numbers: defaultdict[str, list[int]] = defaultdict(list)
+    for topic, number in sorted(partitions):
+        numbers[topic].append(number)
+    return numbers
+
+
+def offset_fetch_request(group: str, partitions: Collection[TopicPartition] | None) -> Any:
+    """The request for these partitions, or for all that ``group`` has committed; open transactions count.
+
+    It has the fields of one group (until version 7) and those of several groups.
+    """
+    kind = OffsetFetchRequest.OffsetFetchRequestGroup
+    topics, topics_of_group = None, None
+    if partitions is not None:
+        listed = by_topic(partitions)
+        topics = [
+            OffsetFetchRequest.OffsetFetchRequestTopic(name=topic, partition_indexes=numbers)
+            for topic, numbers in listed.items()
+        ]
+        topics_of_group = [
+            kind.OffsetFetchRequestTopics(name=topic, partition_indexes=numbers)
+            for topic, numbers in listed.items()
+        ]
+    groups = [kind(group_id=group, member_id=None, member_epoch=-1, topics=topics_of_group)]
+    return OffsetFetchRequest(group_id=group, topics=topics, groups=groups, require_stable=True)
+
+
+def read_offset_fetch(response: Any) -> dict[TopicPartition, CommittedOffset | Refused | None] | Refused:
+    """Each partition's offset, None if none is committed, or its error; or the whole group's error."""
+    group = response.groups[0] if response.groups else response
+    if group.error_code:
+        return Refused(group.error_code)
+    found: dict[TopicPartition, CommittedOffset | Refused | None] = {}
+    for topic in group.topics:
+        for answer in topic.partitions:
+            partition = TopicPartition(topic.name, answer.partition_index)
+            if answer.error_code and answer.error_code != UNKNOWN_TOPIC_OR_PARTITION:
+                if is_retriable(answer.error_code):
+                    return Refused(answer.error_code)
+                found[partition] = Refused(answer.error_code)
+            elif answer.committed_offset < 0:
+                found[partition] = None
+            else:
+                found[partition] = CommittedOffset(
+                    answer.committed_offset, answer.committed_leader_epoch, answer.metadata or ""
+                )
+    return found
