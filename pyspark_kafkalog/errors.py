@@ -140,6 +140,14 @@ class UnsupportedVersionError(BrokerError):
     """The broker does not know a request, or only other versions of it."""
 
 
+class FencedError(BrokerError):
+    """Another producer took over a producer id or a transactional id (Kafka's ProducerFencedException)."""
+
+
+class TransactionError(KafkaLogError):
+    """A batch could not be committed as one transaction, or what was committed before is not certain."""
+
+
 class GroupError(KafkaLogError):
     """A consumer group does not allow a request, because of its live members or its state."""
 

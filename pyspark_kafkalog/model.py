@@ -96,9 +96,8 @@ ALL_OFFSETS = OffsetRange(0, 2**63 - 1)
 class Watermarks:
     """The bounds of a partition, each an offset.
 
-    ``log_start_offset`` is the first that exists, ``high_watermark`` the first
-    that does not exist yet, ``last_stable_offset`` the first of an open transaction
-    (``high_watermark`` if none is open).
+    ``log_start_offset`` is the first that exists, ``high_watermark`` the first that does not exist yet,
+    ``last_stable_offset`` the first of an open transaction (``high_watermark`` if none is open).
     """
 
     log_start_offset: int
@@ -136,8 +135,7 @@ class StoredSize:
 class AbortedTransaction:
     """An aborted transaction of one partition.
 
-    ``last_offset`` is the one of its abort marker; None if the place does not know it
-    (a fetch response): then the marker itself ends the transaction.
+    ``last_offset`` is that of its abort marker; None if unknown (a fetch response): the marker ends it.
     """
 
     producer_id: int
@@ -157,10 +155,10 @@ class Origin:
 class Slice:
     """Consecutive whole record batches of one partition, as stored.
 
-    ``buffer`` may hold batches below and above the requested range; the decoder
-    drops those records. ``headers`` are those of its batches, which whoever cuts the
-    slice has to parse: the table of :class:`.codec.walk.Batches`. ``aborted`` are the
-    aborted transactions that overlap the slice, empty for read_uncommitted.
+    ``buffer`` may hold batches below and above the requested range; the decoder drops those records.
+    ``headers`` are those of its batches, which whoever cuts the slice has to parse: the table of
+    :class:`.codec.walk.Batches`. ``aborted`` are the aborted transactions that overlap the slice, empty
+    for read_uncommitted.
     """
 
     buffer: pa.Buffer
@@ -200,9 +198,8 @@ class TaskAttempt(NamedTuple):
 class EncodeSettings:
     """How records are put into batches; names and defaults are Kafka's.
 
-    ``batch_size`` bounds a batch before compression, in bytes, unless it holds a
-    single record; ``max_message_bytes`` bounds it as stored, and ``limit`` names
-    what sets that bound, for errors.
+    ``batch_size`` bounds a batch before compression, in bytes, unless it holds a single record;
+    ``max_message_bytes`` bounds it as stored, and ``limit`` names what sets that bound, for errors.
     """
 
     compression: str = "none"
@@ -265,8 +262,7 @@ class Place(Protocol):
     ) -> dict[TopicPartition, Watermarks]:
         """Bounds of those partitions that exist.
 
-        Without ``read_committed`` the last stable offset may equal the high
-        watermark, since finding it can take a scan.
+        Without ``read_committed`` the last stable offset may equal the high watermark: finding it is dear.
         """
 
     def end_offsets(
@@ -379,8 +375,8 @@ class Sink(Protocol):
     def open(self, batch: QueryBatch, attempt: TaskAttempt) -> AbstractContextManager[TaskSink]:
         """The sink of one task of ``batch``."""
 
-    def commit(self, batch: QueryBatch, finished: Sequence[Any]) -> None:
-        """Complete a batch with the results of :meth:`TaskSink.finish`; Spark may call it again."""
+    def commit(self, batch: QueryBatch, finished: Sequence[Any], sources: GroupCommit | None) -> None:
+        """Complete a batch: what :meth:`TaskSink.finish` gave, and its sources' offsets. Can be repeated."""
 
     def abort(self, batch: QueryBatch) -> None:
         """Take back what the tasks of ``batch`` have written, as far as possible; never raises."""
@@ -416,8 +412,8 @@ class GroupMember:
 class Group:
     """A consumer group. ``state`` is Kafka's (Empty, Stable, PreparingRebalance, Dead, ...).
 
-    ``protocol_type`` is ``consumer`` for consumers and empty for a group that only commits,
-    ``protocol`` is the assignor's name, ``coordinator`` a broker's id, -1 in a directory.
+    ``protocol_type`` is ``consumer`` for consumers and empty for a group that only commits, ``protocol`` is
+    the assignor's name, ``coordinator`` a broker's id, -1 in a directory.
     """
 
     group_id: str
@@ -435,6 +431,13 @@ class CommittedOffsets(Protocol):
         self, group: str, partitions: Collection[TopicPartition] | None = None
     ) -> dict[TopicPartition, CommittedOffset]:
         """The commits of ``group`` for all or these partitions; those without a commit are left out."""
+
+
+class GroupCommit(NamedTuple):
+    """Offsets that a group commits."""
+
+    group: str
+    offsets: Mapping[TopicPartition, CommittedOffset]
 
 
 class GroupOffsets(CommittedOffsets, Protocol):

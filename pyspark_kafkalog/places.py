@@ -60,9 +60,15 @@ def open_sink(options: WriteOptions) -> Sink:
     :raises LogDirectoryLockedError: if a broker runs on the directory.
     """
     if options.brokers is not None:
+        assert options.produce is not None
+        if options.transactions is not None:
+            from pyspark_kafkalog.broker.transactions.sink import TransactionalSink
+
+            return TransactionalSink.on_driver(
+                options.brokers, options.produce, options.encode_settings, options.transactions
+            )
         from pyspark_kafkalog.broker.produce.sink import BrokerSink
 
-        assert options.produce is not None
         return BrokerSink(options.brokers, options.produce, options.encode_settings)
     from pyspark_kafkalog.log.lock import check_unlocked
     from pyspark_kafkalog.log.write.sink import DirectorySink

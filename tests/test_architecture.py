@@ -24,7 +24,7 @@ ROOMS = {
     "codec": {"errors", "model"},
     "largemessage": {"errors", "model", "codec"},
     "log": {"errors", "model", "codec", "filesystem", "garbage"},
-    "broker": {"errors", "model", "codec", "options", "garbage"},
+    "broker": {"errors", "model", "codec", "options", "filesystem", "garbage"},
     "places": {"model", "options", "log", "broker"},
     "reading": {"errors", "model", "codec", "options", "largemessage"},
     "audit": {"errors", "codec", "options", "filesystem", "largemessage"},
@@ -43,6 +43,7 @@ INNER_ROOMS = {
         "fetch": {"wire", "cluster"},
         "produce": {"wire", "cluster"},
         "groups": {"wire", "cluster", "fetch"},
+        "transactions": {"wire", "cluster", "groups", "produce"},
         "place": {"wire", "cluster", "fetch"},
     },
     "log": {

@@ -10,7 +10,6 @@ from contextlib import suppress
 from types import TracebackType
 from typing import IO, Any
 
-from pyspark_kafkalog.errors import LogDirectoryError
 from pyspark_kafkalog.filesystem.folder import Folder
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
@@ -54,28 +53,22 @@ class NewFile:
                 remove_file(self._folder, self._name)
 
 
-def make_folder(folder: Folder, below: Folder) -> None:
-    """Make ``folder``, and what is missing between it and ``below``, for their owner alone.
+def make_folder(folder: Folder) -> None:
+    """Make a folder and those above it that are missing, all of them for their owner alone.
 
-    :raises LogDirectoryError: if another user's folder is in the place of one.
     :raises OSError: if one can't be made.
     """
     if not folder.is_local:
         folder.filesystem.create_dir(folder.path, recursive=True)
         return
-    os.makedirs(below.path, exist_ok=True)
-    path = below.path
-    for part in os.path.relpath(folder.path, below.path).split(os.sep):
-        path = os.path.join(path, part)
+    missing = []
+    path = folder.path
+    while not os.path.isdir(path):
+        missing.append(path)
+        path = os.path.dirname(path)
+    for path in reversed(missing):
         with suppress(FileExistsError):
             os.mkdir(path, 0o700)
-        status = os.lstat(path)
-        if status.st_uid != os.geteuid() and os.geteuid() != 0:
-            raise LogDirectoryError(
-                "Expected a folder of the user that runs Spark, got one of another user",
-                file=path,
-                hint="Remove it, or set stagingLocation to a folder of your own.",
-            )
 
 
 def remove_file(folder: Folder, name: str) -> None:

@@ -12,10 +12,16 @@ from dataclasses import dataclass, field, replace
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.options.offsets_json import MAX_INT
 from pyspark_kafkalog.options.security.protocol import SecurityOptions, security_options
-from pyspark_kafkalog.options.table import SERVERS, from_option
+from pyspark_kafkalog.options.table import DEFAULTS, SERVERS, from_option
 from pyspark_kafkalog.options.user_options import UserOptions, log_once
 
 _MAX_IN_FLIGHT_IF_IDEMPOTENT = 5
+_ONLY_EXACTLY_ONCE = (
+    "txnAppId",
+    "stagingLocation",
+    "failOnMissingMarker",
+    "commitSourceOffsets",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +73,18 @@ class ProduceOptions:
     buffer_memory: int = from_option("kafka.buffer.memory")
 
 
+@dataclass(frozen=True, slots=True)
+class TransactionOptions:
+    """How batches are written exactly once. Locations are not shown, because a URI may hold a secret."""
+
+    timeout_ms: int = from_option("kafka.transaction.timeout.ms")
+    fail_on_missing_marker: bool = from_option("failOnMissingMarker")
+    staging_location: str | None = field(default=None, repr=False)
+    checkpoint_location: str | None = field(default=None, repr=False)
+    source_group: str | None = None
+    """The group that gets the sources' offsets."""
+
+
 def connection_options(user: UserOptions) -> ConnectionOptions:
     """How to reach the brokers that ``kafka.bootstrap.servers`` names."""
     return user.fill(
@@ -84,6 +102,48 @@ def produce_options(user: UserOptions) -> ProduceOptions:
         produce,
         enable_idempotence=_is_idempotent(user, produce),
         delivery_timeout_ms=_delivery_timeout(user, produce),
+    )
+
+
+def transaction_options(user: UserOptions, produce: ProduceOptions) -> TransactionOptions | None:
+    """How a writer to brokers writes exactly once; None if it does not.
+
+    :raises OptionError: for options that contradict each other, or have no effect.
+    """
+    if user.value("delivery.guarantee") != "exactly-once":
+        needless = [name for name in _ONLY_EXACTLY_ONCE if user.value(name) != DEFAULTS[name.lower()]]
+        if needless:
+            raise OptionError(
+                f"Option {needless[0]!r} needs delivery.guarantee=exactly-once",
+                hint="Set that, or leave it out.",
+            )
+        return None
+    if not produce.enable_idempotence:
+        raise OptionError(
+            "Option 'delivery.guarantee': exactly-once needs kafka.acks=all, kafka.retries above 0,"
+            " kafka.enable.idempotence=true and"
+            f" kafka.max.in.flight.requests.per.connection up to {_MAX_IN_FLIGHT_IF_IDEMPOTENT}",
+            hint="Leave these out: they are the defaults.",
+        )
+    checkpoint = user.value("checkpointLocation")
+    if "txnAppId" in user and not (checkpoint or "stagingLocation" in user):
+        raise OptionError(
+            "Option 'txnAppId' needs 'stagingLocation'",
+            hint="It is also where the job keeps what it must remember from one batch to the next.",
+        )
+    group = user.value("kafka.group.id")
+    commits_sources = user.value("commitSourceOffsets") == "transaction"
+    if commits_sources and (group is None or checkpoint is None):
+        missing = "kafka.group.id" if group is None else "checkpointLocation"
+        raise OptionError(
+            f"Option 'commitSourceOffsets' needs {missing!r}",
+            hint="The offsets of a micro-batch are in the checkpoint, and go to the group.",
+        )
+    return user.fill(
+        TransactionOptions,
+        staging_location=user.value("stagingLocation"),
+        checkpoint_location=checkpoint,
+        source_group=group if commits_sources else None,
     )
 
 

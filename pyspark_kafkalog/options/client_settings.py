@@ -44,7 +44,7 @@ REFUSED_WRITING: Mapping[str, str] = {
     "kafka.key.serializer": "Give the column key as string or binary.",
     "kafka.value.serializer": "Give the column value as string or binary.",
     "kafka.interceptor.classes": "Use DataFrame operations instead.",
-    "kafka.transactional.id": "Writing is idempotent, and at least once: leave it out.",
+    "kafka.transactional.id": "Leave it out. For transactions, set delivery.guarantee to exactly-once.",
     **_REFUSED,
 }
 """Settings that a writer refuses (the first two like Spark's sink)."""
@@ -70,7 +70,7 @@ WITHOUT_EFFECT: frozenset[str] = frozenset(
     sasl.oauthbearer.scope.claim.name sasl.oauthbearer.sub.claim.name security.providers session.timeout.ms
     share.acknowledgement.mode share.acquire.mode socket.connection.setup.timeout.max.ms
     ssl.keymanager.algorithm ssl.provider ssl.secure.random.implementation ssl.trustmanager.algorithm
-    transaction.timeout.ms transaction.two.phase.commit.enable
+    transaction.two.phase.commit.enable
     """.split()  # noqa: SIM905
 )
 """Settings of Kafka's clients without effect: what they control does not exist or works differently here."""

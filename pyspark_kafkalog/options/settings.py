@@ -7,6 +7,7 @@ Wrong options are refused here, before any work starts.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import re
 from collections.abc import Mapping
@@ -24,6 +25,7 @@ from pyspark_kafkalog.model import (
     ROW_FIELDS,
     EncodeSettings,
     LogSettings,
+    QueryBatch,
     SplitterSettings,
     TopicPartition,
 )
@@ -31,8 +33,10 @@ from pyspark_kafkalog.options.brokers import (
     ConnectionOptions,
     FetchOptions,
     ProduceOptions,
+    TransactionOptions,
     connection_options,
     produce_options,
+    transaction_options,
 )
 from pyspark_kafkalog.options.largemessages import (
     LargeMessageOptions,
@@ -176,6 +180,10 @@ class WriteOptions:
     distribution: Distribution = "key"
     brokers: ConnectionOptions | None = None
     produce: ProduceOptions | None = None
+    transactions: TransactionOptions | None = None
+    """Only for brokers: how to write exactly once; None for at least once."""
+    batch: QueryBatch | None = None
+    """The batch as ``txnAppId`` and ``txnVersion`` name it."""
     splitter: SplitterSettings | None = None
     audit: AuditOptions | None = None
 
@@ -399,11 +407,16 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
     user.check_names()
     user.value("includeHeaders")
     to_brokers = place == SERVERS
+    if "kafka.group.id" in user and not to_brokers:
+        raise OptionError("Option 'kafka.group.id' is for reading only", hint="Leave it out.")
+    produce = produce_options(user) if to_brokers else None
     write = user.fill(
         WriteOptions,
         root="" if to_brokers else _local_root(paths("path", user.text(place) or "")),
         brokers=connection_options(user) if to_brokers else None,
-        produce=produce_options(user) if to_brokers else None,
+        produce=produce,
+        transactions=None if produce is None else transaction_options(user, produce),
+        batch=_named_batch(user),
         distribution=_distribution(user),
         audit=audit_options(user),
     )
@@ -414,6 +427,21 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
         limit="kafka.max.request.size" if to_brokers else "max.message.bytes",
     )
     return replace(write, splitter=splitter)
+
+
+def _named_batch(user: UserOptions) -> QueryBatch | None:
+    """The batch of a job that names its batches (Delta's idempotent writes).
+
+    :raises OptionError: if only one of the two options is given.
+    """
+    app, version = user.value("txnAppId"), user.value("txnVersion")
+    if (app is None) != (version is None):
+        given, missing = ("txnAppId", "txnVersion") if version is None else ("txnVersion", "txnAppId")
+        raise OptionError(f"Option {given!r} needs {missing!r}", hint="Give both, or leave both out.")
+    if app is None:
+        return None
+    # A name that files may have, and that no query has: Spark's ids are UUIDs.
+    return QueryBatch(f"app-{hashlib.sha256(app.encode()).hexdigest()[:32]}", version)
 
 
 def _distribution(user: UserOptions) -> Distribution:

@@ -195,9 +195,10 @@ SECTIONS = (
     ),
     Section(
         "Consumer groups",
-        Option("kafka.group.id", _READ | Use.GROUP_OFFSETS_VIEW | Use.GROUPS_VIEW, group_id, None,
+        Option("kafka.group.id", _READ | _WRITE | Use.GROUP_OFFSETS_VIEW | Use.GROUPS_VIEW, group_id, None,
                "Consumer group. A stream commits to it what each micro-batch has finished, and never joins"
-               " it. A view shows only these groups, separated by commas."),
+               " it. A view shows only these groups, separated by commas. A write needs it for"
+               " `commitSourceOffsets`."),
         Option("commitOffsets", _STREAM, one_of("true", "false", "required"), None,
                "`true`, `false`, or `required`: a commit that fails ends the query. Default: `true` with a"
                " group."),
@@ -258,6 +259,28 @@ SECTIONS = (
         Option("partitioner", _WRITE, import_path, None,
                "Import path `package.module:callable` of a function that chooses the partition of rows"
                " without one."),
+    ),
+    Section(
+        "Writing once",
+        Option("delivery.guarantee", _WRITE, one_of("at-least-once", "exactly-once"), None,
+               "`exactly-once`: brokers show each batch whole and once to `read_committed` readers"
+               " ([how](exactly-once.md)). Default for brokers: `at-least-once`. A log directory always"
+               " shows each micro-batch once."),
+        Option("txnAppId", _WRITE, not_blank(stripped), None,
+               "With `txnVersion`: the name of the job that writes a batch, the same at each run."),
+        Option("txnVersion", _WRITE, integer(0, MAX_LONG), None,
+               "Number of the batch. It is not written if the job `txnAppId` has written it before; each"
+               " batch must have a higher number than the last."),
+        _brokers("stagingLocation", _WRITE, not_blank(stripped), None,
+                 "Folder (path or URI) for rows on their way, that the driver and all workers see. Default:"
+                 " the checkpoint, or on a single machine its folder for temporary files."),
+        _brokers("failOnMissingMarker", _WRITE, boolean, "true",
+                 "`false`: write a batch although the cluster has lost what would tell if it was written."),
+        _brokers("commitSourceOffsets", _WRITE, one_of("false", "transaction"), "false",
+                 "`transaction`: commit the offsets that the micro-batch has read to `kafka.group.id`, in the"
+                 " transaction of its rows."),
+        _brokers("kafka.transaction.timeout.ms", _WRITE, integer(1), "60000",
+                 "The longest time that producing a batch may take, once it is staged."),
     ),
     Section(
         "Writing to a log directory",

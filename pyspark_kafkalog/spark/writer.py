@@ -18,7 +18,7 @@ from pyspark.sql.datasource import (
 
 from pyspark_kafkalog.errors import KafkaLogError, OptionError
 from pyspark_kafkalog.garbage import freeze_modules, loading
-from pyspark_kafkalog.model import QueryBatch, TaskAttempt
+from pyspark_kafkalog.model import GroupCommit, QueryBatch, TaskAttempt
 from pyspark_kafkalog.options.columns import check_written_columns
 from pyspark_kafkalog.options.settings import WriteOptions, write_options
 from pyspark_kafkalog.places import open_sink
@@ -41,7 +41,10 @@ def batch_writer(options: Mapping[str, str], schema: StructType, *, overwrite: b
         raise OptionError(
             "mode('overwrite') is not supported: a log can only be appended to", hint="Use mode('append')."
         )
-    return LogBatchWriter(_checked(options, schema))
+    settings = _checked(options, schema)
+    if settings.transactions is not None and settings.transactions.source_group is not None:
+        raise OptionError("Option 'commitSourceOffsets' is for streaming queries only", hint="Leave it out.")
+    return LogBatchWriter(settings)
 
 
 def stream_writer(options: Mapping[str, str], schema: StructType) -> LogStreamWriter:
@@ -49,7 +52,13 @@ def stream_writer(options: Mapping[str, str], schema: StructType) -> LogStreamWr
 
     :raises OptionError: for invalid options or columns.
     """
-    return LogStreamWriter(_checked(options, schema))
+    settings = _checked(options, schema)
+    if settings.batch is not None:
+        raise OptionError(
+            "Option 'txnAppId' is not valid in streaming queries",
+            hint="Leave it out: the checkpoint names the micro-batches.",
+        )
+    return LogStreamWriter(settings)
 
 
 def _checked(options: Mapping[str, str], schema: StructType) -> WriteOptions:
@@ -99,15 +108,20 @@ class _Writer:
         freeze_modules()
         return Written(batch, finished)
 
-    def _commit(self, batch: QueryBatch, messages: list[WriterCommitMessage | None]) -> None:
-        """Commit what all tasks have written."""
+    def _commit(
+        self,
+        batch: QueryBatch,
+        messages: list[WriterCommitMessage | None],
+        sources: GroupCommit | None = None,
+    ) -> None:
+        """Commit what all tasks have written, and offsets of the query's sources."""
         written = [message for message in messages if isinstance(message, Written)]
         missing = len(messages) - len(written)
         if missing and self._sink.needs_commit:
             raise KafkaLogError(
                 f"{missing} of {len(messages)} tasks sent no commit message, so nothing was published"
             )
-        self._sink.commit(batch, [message.finished for message in written])
+        self._sink.commit(batch, [message.finished for message in written], sources)
         self._complete_audit(batch, len(messages))
         freeze_modules()
 
@@ -143,7 +157,7 @@ class LogBatchWriter(_Writer, DataSourceArrowWriter):
 
     def __init__(self, options: WriteOptions) -> None:
         super().__init__(options)
-        self._batch = QueryBatch(uuid.uuid4().hex)
+        self._batch = options.batch or QueryBatch(uuid.uuid4().hex)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Write the rows of one task."""
@@ -179,7 +193,19 @@ class LogStreamWriter(_Writer, DataSourceStreamArrowWriter):
         queries = _queries(messages)
         if len(queries) != 1:
             raise KafkaLogError(f"Expected commit messages of one query, got {len(queries)}")
-        self._commit(QueryBatch(queries.pop(), batchId), messages)
+        self._commit(QueryBatch(queries.pop(), batchId), messages, self._sources(batchId))
+
+    def _sources(self, batch_id: int) -> GroupCommit | None:
+        """What the micro-batch has read, if that is committed with its rows."""
+        transactions = self._options.transactions
+        if transactions is None or transactions.source_group is None:
+            return None
+        from pyspark_kafkalog.streams.checkpoint import QueryLog
+        from pyspark_kafkalog.streams.committing import as_they_are
+
+        assert transactions.checkpoint_location is not None
+        ends = QueryLog(transactions.checkpoint_location).ends_of(batch_id)
+        return GroupCommit(transactions.source_group, as_they_are(ends))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Undo what was written, as far as possible; never raises, as that would hide the cause.

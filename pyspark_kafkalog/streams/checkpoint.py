@@ -47,9 +47,35 @@ class QueryLog:
         ends = [_parsed(line) for line in logged.splitlines()]
         return max(batches) if to_json(end) in ends else None
 
+    def ends_of(self, batch: int) -> Offsets:
+        """Where the query's source of this package ends in a planned micro-batch.
+
+        Spark stores that before the micro-batch runs, and never changes it.
+
+        :raises KafkaLogError: if there is no such source, or more than one.
+        """
+        logged = self._planned.read(str(batch)) or b""
+        # A version and a line of metadata come first.
+        found = [ends for line in logged.splitlines()[2:] if (ends := _offsets(line)) is not None]
+        if len(found) != 1:
+            raise KafkaLogError(
+                f"Expected the offsets of one source of topics, got {len(found)}",
+                file=self._planned.label(str(batch)),
+                hint="commitSourceOffsets=transaction is for queries with one source, of this package or"
+                " Spark's own kafka source, and the query's own checkpointLocation.",
+            )
+        return found[0]
+
     def is_complete(self, batch: int) -> bool:
         """Whether Spark has logged the micro-batch, and so its sink's commit, as complete."""
         return self._complete.look(str(batch)).size > 0
+
+
+def _offsets(line: bytes) -> Offsets | None:
+    try:
+        return parse_offsets(line.decode(), option="offsets of the checkpoint")
+    except (OptionError, UnicodeDecodeError):
+        return None
 
 
 def _parsed(line: bytes) -> object:

@@ -41,6 +41,7 @@ from pyspark_kafkalog.broker.groups.protocol import (
 from pyspark_kafkalog.broker.place import Brokers
 from pyspark_kafkalog.broker.produce import ids as produce_ids
 from pyspark_kafkalog.broker.produce import producer as produce
+from pyspark_kafkalog.broker.produce import topics
 from pyspark_kafkalog.broker.wire import sockets
 from pyspark_kafkalog.broker.wire.connection import Connection
 from pyspark_kafkalog.broker.wire.deadline import Deadline
@@ -431,7 +432,7 @@ CALLS: list[tuple[tuple[int, ...], Callable[[ConnectionOptions], None]]] = [
     ((42,), _groups(lambda groups: groups.delete_group("g"))),
     ((15, 69, 16), _groups(lambda groups: groups.describe(["g", "h", "i"]))),
     ((16,), _groups(lambda groups: groups.group_ids())),
-    ((32,), lambda options: produce.max_message_bytes(cluster_of(options), "t", timeout=5)),  # type: ignore[list-item, return-value]
+    ((32,), lambda options: topics.max_message_bytes(cluster_of(options), "t", timeout=5)),  # type: ignore[list-item, return-value]
     ((22,), lambda options: cluster_of(options).producer_id()),  # type: ignore[list-item, return-value]
     ((0, 0, 22), _write),
     ((17, 36, 18), _log_in(PLAIN)),
@@ -594,7 +595,7 @@ def listening(peer: Peer) -> Iterator[None]:
     """Every address leads to the peer, and this process has never connected to it."""
     cluster_module._clusters.by_options.clear()
     produce_ids._free.clear()
-    produce._max_message_bytes.clear()
+    topics._max_message_bytes.clear()
     pool._reached.clear()
     with mock.patch.object(sockets, "open_socket", side_effect=lambda *args, **kwargs: Wire(peer)):
         try:

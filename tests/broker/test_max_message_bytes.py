@@ -5,7 +5,7 @@ from __future__ import annotations
 from kafka.protocol.admin import DescribeConfigsResponse
 
 from pyspark_kafkalog.broker.cluster.cluster import Cluster
-from pyspark_kafkalog.broker.produce import producer as produce
+from pyspark_kafkalog.broker.produce import topics
 from pyspark_kafkalog.options.brokers import ConnectionOptions
 from tests.broker.fake_broker import API_VERSIONS, METADATA, Received, encoded, metadata, serving
 
@@ -31,5 +31,5 @@ def test_a_broker_that_is_silent_for_longer_than_a_request_may_take() -> None:
     versions = {API_VERSIONS: (0, 3), METADATA: (0, 12), DESCRIBE_CONFIGS: (1, 1)}
     with serving(answer, versions) as broker:
         cluster = Cluster(ConnectionOptions((broker.address,), request_timeout_ms=200))
-        assert produce.max_message_bytes(cluster, "t", timeout=10) == 4711
+        assert topics.max_message_bytes(cluster, "t", timeout=10) == 4711
         cluster.close()

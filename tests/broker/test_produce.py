@@ -16,7 +16,7 @@ from kafka.partitioner.default import murmur2
 
 from pyspark_kafkalog.broker.cluster.cluster import Cluster
 from pyspark_kafkalog.broker.produce import ids as produce_ids
-from pyspark_kafkalog.broker.produce import producer as produce_module
+from pyspark_kafkalog.broker.produce import topics
 from pyspark_kafkalog.codec.encode import encode
 from pyspark_kafkalog.codec.walk import walk
 from pyspark_kafkalog.errors import (
@@ -314,7 +314,7 @@ def test_rows_may_name_a_partition_that_has_just_come(
         with monkeypatch.context() as patched:
             patched.setattr(cluster, "refresh", None)
             assert sink.has_partition(TopicPartition(topic, 3)), "it is known by now"
-    monkeypatch.setattr(produce_module, "_CREATION_TIMEOUT", 0.3)
+    monkeypatch.setattr(topics, "_CREATION_TIMEOUT", 0.3)
     with pytest.raises(InvalidRecordError, match=r"partition 4, but topic .* has 4"):
         produce(cluster, topic, [rows(value=["x"], partition=pa.array([4], pa.int32()))])
 

@@ -166,7 +166,7 @@ def test_machines_tell_times_of_their_own(tmp_path, monkeypatch):
     staged = stage(tmp_path, "live", {T0: values(1)})
     for number in range(20):
         for machine, uptime in (("new", 10.0), ("old", 400.0 * DAY)):
-            monkeypatch.setattr(staging, "_machine", lambda machine=machine: machine)
+            monkeypatch.setattr(staging, "machine_id", lambda machine=machine: machine)
             monkeypatch.setattr(time, "monotonic", lambda uptime=uptime: uptime + number)  # noqa: B023
             write(tmp_path, {T1: values(1)})
     monkeypatch.setattr(time, "monotonic", lambda: 5.0)  # restarted

@@ -138,6 +138,8 @@ def test_a_default_can_be_given_where_the_option_applies(option: Option) -> None
     assert compared
 
 
+ONLY_AN_EFFECT_ON_BROKERS = {"delivery.guarantee"}
+"""A directory always gives the best."""
 _SASL = {"kafka.security.protocol": "SASL_PLAINTEXT"}
 _OAUTH = {**_SASL, "kafka.sasl.mechanism": "OAUTHBEARER"}
 _CLIENT = "kafka.sasl.oauthbearer.client.credentials.client"
@@ -150,6 +152,7 @@ _ENDPOINT = {
 _SPLIT = {"large.message.enabled": "true"}
 NEEDED = {
     "queryName": {"commitOffsets": "true"},
+    "kafka.transaction": {"delivery.guarantee": "exactly-once"},
     "groupIdPrefix": {"commitOffsets": "true", "queryName": "q"},
     "large.message.dead.letters": _SPLIT,
     "max.message.segment.bytes": _SPLIT,
@@ -183,6 +186,8 @@ VALUES = [
     '{"t":{"0":5}}',
     "groups",
     "LogAppendTime",
+    "exactly-once",
+    "transaction",
     "resolve_canonical_bootstrap_servers_only",
     "SSL",
     "PLAIN",
@@ -227,7 +232,8 @@ def _other_value(option: Option) -> str:
 @pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
 def test_an_option_has_an_effect(option: Option) -> None:
     """The row fills a field, or is asked for by name."""
-    options: dict[str, str] = {"path": "/log"} if option.where & Where.DIRECTORY else dict(BROKERS)
+    for_directories = option.where & Where.DIRECTORY and option.name not in ONLY_AN_EFFECT_ON_BROKERS
+    options: dict[str, str] = {"path": "/log"} if for_directories else dict(BROKERS)
     for start, needed in NEEDED.items():
         if option.name.startswith(start):
             options.update(needed)

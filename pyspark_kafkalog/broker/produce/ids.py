@@ -15,11 +15,9 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from pyspark_kafkalog.broker.cluster.metadata import Identity
+from pyspark_kafkalog.codec.stamp import SEQUENCE_MASK
 from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions
-
-_SEQUENCE_MASK = 0x7FFFFFFF
-"""Sequence numbers are non-negative int32: 0 follows 2147483647."""
 
 
 @dataclass(slots=True, eq=False)
@@ -37,7 +35,7 @@ class ProducerId:
 
     def advance(self, partition: TopicPartition, records: int) -> None:
         """Count records that were given sequence numbers."""
-        self.sequences[partition] = (self.sequences[partition] + records) & _SEQUENCE_MASK
+        self.sequences[partition] = (self.sequences[partition] + records) & SEQUENCE_MASK
 
 
 _free: defaultdict[ConnectionOptions, list[ProducerId]] = defaultdict(list)

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import logging
 import math
-import re
 import time
 from collections import defaultdict, deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from types import TracebackType
+from typing import NamedTuple
 
 import numpy as np
 from kafka.protocol.producer import InitProducerIdRequest, ProduceRequest
@@ -32,14 +32,9 @@ from pyspark_kafkalog.broker.produce.protocol import (
     produce_request,
 )
 from pyspark_kafkalog.broker.produce.state import Answer, ProduceLimits, ProduceState, Request
+from pyspark_kafkalog.broker.produce.topics import Topics, forget_max_message_bytes
 from pyspark_kafkalog.broker.wire.connection import Connection, readable
 from pyspark_kafkalog.broker.wire.deadline import SHORTEST_WAIT, Deadline
-from pyspark_kafkalog.broker.wire.error_codes import (
-    LEADER_NOT_AVAILABLE,
-    UNKNOWN_TOPIC_OR_PARTITION,
-    error_of,
-    is_retriable,
-)
 from pyspark_kafkalog.codec import write_kernels
 from pyspark_kafkalog.codec.format import OFFSET
 from pyspark_kafkalog.codec.walk import walk
@@ -47,21 +42,14 @@ from pyspark_kafkalog.errors import (
     BrokerConnectionError,
     BrokerError,
     RecordTooLargeError,
-    UnknownTopicOrPartitionError,
 )
 from pyspark_kafkalog.model import Encoded, EncodeSettings, PartitionResult, TopicPartition
-from pyspark_kafkalog.options.brokers import ConnectionOptions, ProduceOptions
+from pyspark_kafkalog.options.brokers import ProduceOptions
 
 _MIN_SEND_BYTES = 256 << 10
 """Bytes to collect before sending while more may follow, so that small batches share requests."""
 _KIP_360 = 3
 """Since this version of InitProducerId, a broker accepts any sequence number of an unknown producer."""
-
-_CREATION_TIMEOUT = 10.0
-"""Seconds within which an automatically created topic, or a new partition, has to appear."""
-
-_max_message_bytes: dict[tuple[ConnectionOptions, str], tuple[float, int | None]] = {}
-"""When each topic's max.message.bytes was looked up, and its value."""
 
 _log = logging.getLogger("pyspark_kafkalog")
 
@@ -82,21 +70,35 @@ class _Clock:
         self._stopped_at = time.monotonic()
 
 
+class Transaction(NamedTuple):
+    """An open transaction (KIP-98)."""
+
+    transactional_id: str
+    producer_id: produce_ids.ProducerId
+
+
 class Producer:
     """Writes the record batches of one task. It is a context manager: without :meth:`finish`, leaving it
     drops what is not acknowledged yet.
 
     :param settings: how to encode, before a topic and a producer id are known.
+    :param transaction: that all record batches belong to, each stamped already; None without one.
     """
 
-    def __init__(self, cluster: Cluster, options: ProduceOptions, settings: EncodeSettings) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        options: ProduceOptions,
+        settings: EncodeSettings,
+        *,
+        transaction: Transaction | None = None,
+    ) -> None:
         self._cluster = cluster
         self._options = options
-        self._settings = settings
         self._delivery_timeout = options.delivery_timeout_ms / 1000
-        self._partition_counts: dict[str, int] = {}
-        self._by_topic: dict[str, EncodeSettings] = {}
-        self._producer_id: produce_ids.ProducerId | None = None
+        self._topics = Topics(cluster, options, settings)
+        self._transactional_id = transaction and transaction.transactional_id
+        self._producer_id: produce_ids.ProducerId | None = transaction and transaction.producer_id
         self._connections: dict[int, Connection] = {}
         self._clock = _Clock()
         self._deadlines: defaultdict[int, deque[Deadline]] = defaultdict(deque)
@@ -123,36 +125,16 @@ class Producer:
         self._connections.clear()
 
     def partition_count(self, topic: str) -> int:
-        """How many partitions a topic had at the first call: so equal keys stay in one partition.
-
-        :raises UnknownTopicOrPartitionError: if there is no such topic.
-        """
-        count = self._partition_counts.get(topic)
-        if count is None:
-            count = self._partition_counts[topic] = partition_count(
-                self._cluster, topic, timeout=self._delivery_timeout
-            )
-        return count
+        """See :meth:`.topics.Topics.partition_count`."""
+        return self._topics.partition_count(topic)
 
     def has_partition(self, partition: TopicPartition) -> bool:
-        """Whether a partition has been added since they were counted; it gets some seconds to appear.
-
-        Kafka's producer waits for it, too (KafkaProducer.waitOnMetadata).
-        """
-        topic, number = partition
-        try:
-            partition_count(self._cluster, topic, timeout=self._delivery_timeout, beyond=number)
-        except UnknownTopicOrPartitionError:
-            if topic not in self._cluster.metadata.topics:
-                raise
-            return False
-        return True
+        """See :meth:`.topics.Topics.has_partition`."""
+        return self._topics.has_partition(partition)
 
     def settings(self, partition: TopicPartition) -> EncodeSettings:
         """How to encode the next records for a partition: its sequence numbers, its topic's limits."""
-        settings = self._by_topic.get(partition.topic)
-        if settings is None:
-            settings = self._by_topic[partition.topic] = self._topic_settings(partition.topic)
+        settings = self._topics.settings(partition.topic)
         if not self._options.enable_idempotence:
             return settings
         producer_id = self._producer_id
@@ -169,17 +151,6 @@ class Producer:
             producer_id=producer_id.id,
             producer_epoch=producer_id.epoch,
             base_sequence=producer_id.sequences[partition],
-        )
-
-    def _topic_settings(self, topic: str) -> EncodeSettings:
-        """Lowers the batch size to the topic's limit, so that brokers do not refuse batches needlessly."""
-        size, limit = self._options.max_request_size, "kafka.max.request.size"
-        topic_limit = max_message_bytes(self._cluster, topic, timeout=self._delivery_timeout)
-        if topic_limit is not None and topic_limit < size:
-            size, limit = topic_limit, "the topic's max.message.bytes"
-        settings = self._settings
-        return replace(
-            settings, batch_size=min(settings.batch_size, size), max_message_bytes=size, limit=limit
         )
 
     def append(self, partition: TopicPartition, encoded: Encoded) -> None:
@@ -219,7 +190,8 @@ class Producer:
                 self._pump(wait=True)
         if self._options.acks == 0:
             self._wait_until_read()
-        if self._producer_id is not None and self._can_reuse_producer_id():
+        may_reuse = self._transactional_id is None and self._can_reuse_producer_id()
+        if self._producer_id is not None and may_reuse:
             known = self._cluster.metadata.topics
             topics = {partition.topic for partition in self._producer_id.sequences} & known.keys()
             self._producer_id.topic_ids = {topic: known[topic].topic_id for topic in topics}
@@ -281,7 +253,13 @@ class Producer:
             return
         version = _version(connection)
         batches = [(batch.partition, batch.data) for batch in request.batches]
-        body = produce_request(version, options.acks, options.request_timeout_ms, batches)
+        body = produce_request(
+            version,
+            options.acks,
+            options.request_timeout_ms,
+            batches,
+            transactional_id=self._transactional_id,
+        )
         try:
             connection.send_body(
                 ProduceRequest,
@@ -353,7 +331,7 @@ class Producer:
             self._apply_throttle(node, response.throttle_time_ms / 1000)
         except RecordTooLargeError:
             for partition in answers:
-                _max_message_bytes.pop((self._cluster.options, partition.topic), None)
+                forget_max_message_bytes(self._cluster, partition.topic)
             raise
         self._forget_leaders()
 
@@ -387,50 +365,6 @@ class Producer:
         api = InitProducerIdRequest.API_KEY
         versions = [connection.versions.get(api, (0, 0)) for connection in self._connections.values()]
         return all(highest >= _KIP_360 for _, highest in versions)
-
-
-def partition_count(cluster: Cluster, topic: str, *, timeout: float, beyond: int = 0) -> int:
-    """How many partitions a topic has. Brokers create it if auto.create.topics.enable is set.
-
-    :param timeout: seconds to wait for brokers that do not respond.
-    :param beyond: the topic gets some seconds to have more partitions than this.
-    :raises UnknownTopicOrPartitionError: if it still has no more, or does not exist.
-    """
-    cluster.leader(TopicPartition(topic, 0), deadline=Deadline.after(timeout))
-    appearance = min(cluster.options.request_timeout_ms / 1000, _CREATION_TIMEOUT)
-    backoff = cluster.new_backoff(Deadline.after(appearance))
-    while True:
-        known = cluster.metadata.topics.get(topic)
-        code = UNKNOWN_TOPIC_OR_PARTITION if known is None else known.error_code
-        if known is not None and not code:
-            if len(known.leaders) > beyond:
-                return len(known.leaders)
-            code = UNKNOWN_TOPIC_OR_PARTITION if known.leaders else LEADER_NOT_AVAILABLE
-        error = error_of(
-            code,
-            f"Looking up the topic {topic!r} to write to",
-            hint="Create it, or set the brokers' auto.create.topics.enable.",
-        )
-        if not is_retriable(code):
-            raise error
-        backoff.pause(error)
-        cluster.refresh([topic], create=True, deadline=Deadline.after(timeout))
-
-
-def max_message_bytes(cluster: Cluster, topic: str, *, timeout: float) -> int | None:
-    """A topic's max.message.bytes, not older than metadata.max.age.ms; None if unknown.
-
-    :param timeout: seconds to wait for brokers that do not respond.
-    """
-    key = cluster.options, topic
-    looked_up_at, known = _max_message_bytes.get(key, (-math.inf, None))
-    if time.monotonic() - looked_up_at > cluster.options.metadata_max_age_ms / 1000:
-        text = (cluster.topic_config(topic, deadline=Deadline.after(timeout)) or {}).get(
-            "max.message.bytes", ""
-        )
-        known = int(text) if re.fullmatch(r"[0-9]{1,10}", text) else None
-        _max_message_bytes[key] = time.monotonic(), known
-    return known
 
 
 def _version(connection: Connection) -> int:

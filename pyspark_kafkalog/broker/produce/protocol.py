@@ -12,7 +12,12 @@ import struct
 from collections import defaultdict
 from collections.abc import Iterable
 
-from pyspark_kafkalog.broker.wire.error_codes import wants_refresh
+from pyspark_kafkalog.broker.wire.error_codes import (
+    INVALID_PRODUCER_EPOCH,
+    PRODUCER_FENCED,
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    wants_refresh,
+)
 from pyspark_kafkalog.model import TopicPartition
 
 MIN_VERSION = 3
@@ -23,7 +28,12 @@ _FIRST_FLEXIBLE = 9
 
 
 def produce_request(
-    version: int, acks: int, timeout_ms: int, batches: Iterable[tuple[TopicPartition, memoryview]]
+    version: int,
+    acks: int,
+    timeout_ms: int,
+    batches: Iterable[tuple[TopicPartition, memoryview]],
+    *,
+    transactional_id: str | None = None,
 ) -> list[bytes | memoryview]:
     """The body of the request, without its header; one record batch per partition.
 
@@ -36,13 +46,17 @@ def produce_request(
     flexible = version >= _FIRST_FLEXIBLE
     size = _compact_size if flexible else _size
     end_of_struct = b"\0" if flexible else b""
-    small = bytearray(b"\0" if flexible else b"\xff\xff")
+
+    def string(text: str) -> bytes:
+        data = text.encode()
+        return (size(len(data)) if flexible else struct.pack(">h", len(data))) + data
+
+    no_string = b"\0" if flexible else b"\xff\xff"
+    small = bytearray(no_string if transactional_id is None else string(transactional_id))
     small += struct.pack(">hi", acks, timeout_ms) + size(len(by_topic))
     pieces: list[bytes | memoryview] = []
     for topic, partitions in by_topic.items():
-        name = topic.encode()
-        small += (size(len(name)) if flexible else struct.pack(">h", len(name))) + name
-        small += size(len(partitions))
+        small += string(topic) + size(len(partitions))
         for index, records in partitions:
             small += struct.pack(">i", index) + size(len(records))
             pieces += (bytes(small), records)
@@ -97,7 +111,10 @@ _RETRIED = {
     89: "THROTTLING_QUOTA_EXCEEDED",
 }
 TOO_LARGE = frozenset({_MESSAGE_TOO_LARGE, _RECORD_LIST_TOO_LARGE})
-DENIED = frozenset({_TOPIC_AUTHORIZATION_FAILED, _CLUSTER_AUTHORIZATION_FAILED})
+DENIED = frozenset(
+    {_TOPIC_AUTHORIZATION_FAILED, _CLUSTER_AUTHORIZATION_FAILED, TRANSACTIONAL_ID_AUTHORIZATION_FAILED}
+)
+FENCED = frozenset({INVALID_PRODUCER_EPOCH, PRODUCER_FENCED})
 
 _NEW_ID = "The next attempt takes a new producer id."
 _HINTS = {
@@ -113,11 +130,11 @@ _HINTS = {
     f" election. {_NEW_ID}",
     43: "The topic's message.format.version is below 0.11, so writes cannot be idempotent: raise it, or set"
     " kafka.enable.idempotence to false.",
-    47: _NEW_ID,
+    INVALID_PRODUCER_EPOCH: _NEW_ID,
     59: _NEW_ID,
     76: "zstd needs Kafka 2.1: change kafka.compression.type.",
     87: "For example, a compacted topic accepts only records with keys.",
-    90: _NEW_ID,
+    PRODUCER_FENCED: _NEW_ID,
 }
 
 

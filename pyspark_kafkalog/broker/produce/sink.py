@@ -12,7 +12,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark_kafkalog.garbage import loading
-from pyspark_kafkalog.model import EncodeSettings, PartitionResult, QueryBatch, TaskAttempt, TopicPartition
+from pyspark_kafkalog.model import (
+    EncodeSettings,
+    GroupCommit,
+    PartitionResult,
+    QueryBatch,
+    TaskAttempt,
+    TopicPartition,
+)
 from pyspark_kafkalog.options.brokers import ConnectionOptions, ProduceOptions
 
 if TYPE_CHECKING:
@@ -42,7 +49,12 @@ class BrokerSink:
             note_reached(self.connection)
         return Producer(cluster_of(self.connection), self.produce, self.encode)
 
-    def commit(self, batch: QueryBatch, finished: Sequence[Mapping[TopicPartition, PartitionResult]]) -> None:
+    def commit(
+        self,
+        batch: QueryBatch,
+        finished: Sequence[Mapping[TopicPartition, PartitionResult]],
+        sources: GroupCommit | None,
+    ) -> None:
         """Log what was written."""
         by_topic: defaultdict[str, list[tuple[int, PartitionResult]]] = defaultdict(list)
         for results in finished:

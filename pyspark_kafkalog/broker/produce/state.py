@@ -22,9 +22,22 @@ from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from pyspark_kafkalog.broker.produce.protocol import DENIED, TOO_LARGE, Reaction, hint_for, reaction_to
+from pyspark_kafkalog.broker.produce.protocol import (
+    DENIED,
+    FENCED,
+    TOO_LARGE,
+    Reaction,
+    hint_for,
+    reaction_to,
+)
 from pyspark_kafkalog.broker.wire.error_codes import name_of
-from pyspark_kafkalog.errors import AuthorizationError, BrokerError, KafkaLogError, RecordTooLargeError
+from pyspark_kafkalog.errors import (
+    AuthorizationError,
+    BrokerError,
+    FencedError,
+    KafkaLogError,
+    RecordTooLargeError,
+)
 from pyspark_kafkalog.model import PartitionResult, TopicPartition
 
 
@@ -377,6 +390,8 @@ def _refused(batch: Batch, answer: Answer) -> KafkaLogError:
         kind = RecordTooLargeError
     elif code in DENIED:
         kind = AuthorizationError
+    elif code in FENCED:
+        kind = FencedError
     return kind(
         f"A broker refused a record batch of {batch.records} records, {len(batch.data)} bytes:"
         f" {answer.reason}",

@@ -21,7 +21,6 @@ import hashlib
 import json
 import logging
 import os
-import platform
 import re
 import resource
 import sys
@@ -40,6 +39,7 @@ import numpy as np
 from pyspark_kafkalog.codec.format import crc32c
 from pyspark_kafkalog.codec.walk import Batches, walk
 from pyspark_kafkalog.errors import LogDirectoryError
+from pyspark_kafkalog.filesystem.machine import machine_id
 from pyspark_kafkalog.log.durable import disk_errors, naming, replace, write_all
 from pyspark_kafkalog.log.write.active_segment import map_file
 from pyspark_kafkalog.model import Encoded, EncodeSettings, TopicPartition
@@ -343,7 +343,7 @@ def _remove_abandoned(root: str, jobs: dict[str, list[os.DirEntry[str]]]) -> Non
     before = _read_notes(path)
     if not jobs and not before:
         return
-    machine, uptime = _machine(), time.monotonic()
+    machine, uptime = machine_id(), time.monotonic()
     notes: dict[str, dict[str, Any]] = {}
     for job, entries in jobs.items():
         state = _state(entries)
@@ -369,15 +369,6 @@ def _state(entries: list[os.DirEntry[str]]) -> str:
         status = entry.stat(follow_symlinks=False)
         files.append((entry.name, status.st_size, status.st_mtime_ns))
     return hashlib.sha256(repr(sorted(files)).encode()).hexdigest()
-
-
-def _machine() -> str:
-    """An id of this machine since it was started."""
-    try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-            return file.read().strip()
-    except OSError:
-        return f"{platform.node()}-{uuid.getnode():x}"
 
 
 def _read_notes(path: str) -> dict[str, dict[str, Any]]:

@@ -1,0 +1,273 @@
+"""The steps of a commit against a real cluster: see :class:`.commit.Steps`."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from pyspark_kafkalog.broker.cluster.cluster import Cluster
+from pyspark_kafkalog.broker.produce.ids import ProducerId
+from pyspark_kafkalog.broker.produce.producer import Producer, Transaction
+from pyspark_kafkalog.broker.transactions.commit import commit_once
+from pyspark_kafkalog.broker.transactions.folders import Folders
+from pyspark_kafkalog.broker.transactions.marker import Marker, transactional_id
+from pyspark_kafkalog.broker.transactions.query_marker import QueryMarker, find_marker
+from pyspark_kafkalog.broker.transactions.requests import FENCED_HINT, Requests
+from pyspark_kafkalog.broker.transactions.staging import Staged, frames
+from pyspark_kafkalog.broker.transactions.stops import stop_at
+from pyspark_kafkalog.broker.wire.deadline import Deadline
+from pyspark_kafkalog.codec.stamp import stamp
+from pyspark_kafkalog.errors import CorruptRecordError, FencedError, KafkaLogError, TransactionError
+from pyspark_kafkalog.filesystem.private import make_folder
+from pyspark_kafkalog.model import EncodeSettings, GroupCommit, QueryBatch, TopicPartition
+from pyspark_kafkalog.options.brokers import ProduceOptions, TransactionOptions
+
+_FASTEST = 1 << 30
+"""Bytes a second that no cluster takes from one producer."""
+_PROGRESS_SECONDS = 5.0
+
+_log = logging.getLogger("pyspark_kafkalog")
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a commit writes: the rows that tasks have staged, and offsets of a group."""
+
+    batch: QueryBatch
+    staged: Sequence[Staged]
+    folders: Folders
+    sources: GroupCommit | None
+
+    @property
+    def transactional_id(self) -> str:
+        """That of the batch's query or job."""
+        return transactional_id(self.batch.query_id)
+
+    @property
+    def partitions(self) -> set[TopicPartition]:
+        """All that get rows."""
+        return {partition for staged in self.staged for partition in staged.partitions}
+
+    @property
+    def size(self) -> int:
+        """Bytes of all that is staged."""
+        return sum(staged.size for staged in self.staged)
+
+    @property
+    def records(self) -> int:
+        """The number of all that is staged."""
+        return sum(staged.records for staged in self.staged)
+
+
+class Committing:
+    """The steps for one batch, over the calling thread's connections.
+
+    :param timeout_ms: how long the transaction may be open (transaction.timeout.ms).
+    :param marker: of the batch's query; None for a job that has none.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        requests: Requests,
+        options: ProduceOptions,
+        work: Work,
+        *,
+        timeout_ms: int,
+        marker: QueryMarker | None,
+    ) -> None:
+        self._cluster = cluster
+        self._requests = requests
+        # What is not delivered within the transaction never will be.
+        delivery_timeout_ms = min(options.delivery_timeout_ms, timeout_ms)
+        self._options = replace(options, delivery_timeout_ms=delivery_timeout_ms)
+        self._work = work
+        self._timeout_ms = timeout_ms
+        self._marker = marker
+        self._producer: ProducerId | None = None
+
+    def fence(self) -> None:
+        """See :meth:`.commit.Steps.fence`."""
+        if self._work.size > _FASTEST * self._timeout_ms / 1000:
+            raise self._too_slow(f"A batch of {self._work.size} bytes can't be produced")
+        # Asked first: if the cluster is replaced in between, the new id matches no cluster and is never used.
+        cluster_id = self._cluster.identity([], deadline=self._patience()).cluster_id
+        found = self._requests.init_producer_id(self._timeout_ms, deadline=self._patience())
+        self._producer = ProducerId(*found, cluster_id)
+        stop_at("fenced")
+
+    def read_marker(self) -> Marker | None:
+        """See :meth:`.commit.Steps.read_marker`."""
+        if self._marker is None:
+            return None
+        found = self._marker.read(self._requests, deadline=self._patience())
+        stop_at("looked")
+        return found
+
+    def clear_marker(self) -> None:
+        """See :meth:`.commit.Steps.clear_marker`."""
+        producer = self._current()
+        self._requests.add_offsets(producer, self._requests.transactional_id, deadline=self._patience())
+        self._requests.end(producer, commit=False, deadline=self._patience())
+
+    def is_committed(self, marker: Marker | None) -> bool:
+        """See :meth:`.commit.Steps.is_committed`."""
+        return self._marker is not None and self._marker.is_committed(marker)
+
+    def begin(self) -> None:
+        """See :meth:`.commit.Steps.begin`."""
+        producer = self._current()
+        if partitions := self._work.partitions:
+            self._requests.add_partitions(producer, partitions, deadline=self._patience())
+        for group in self._groups():
+            self._requests.add_offsets(producer, group, deadline=self._patience())
+        stop_at("begun")
+
+    def _groups(self) -> list[str]:
+        """The groups whose offsets are parts of the transaction."""
+        of_marker = [] if self._marker is None else [self._marker.group]
+        return of_marker if self._work.sources is None else [*of_marker, self._work.sources.group]
+
+    def produce(self) -> None:
+        """See :meth:`.commit.Steps.produce`."""
+        producer_id = self._current()
+        transaction = Transaction(self._requests.transactional_id, producer_id)
+        try:
+            with Producer(
+                self._cluster, self._options, EncodeSettings(), transaction=transaction
+            ) as producer:
+                for partition, data in self._watched():
+                    encoded = stamp(
+                        data,
+                        producer_id=producer_id.id,
+                        producer_epoch=producer_id.epoch,
+                        base_sequence=producer_id.sequences[partition],
+                    )
+                    producer.append(partition, encoded)
+                    producer.advance()
+                    stop_at("producing")
+                producer.finish()
+        except FencedError as e:
+            raise FencedError(
+                e.message, topic_partition=e.topic_partition, broker=e.broker, hint=FENCED_HINT
+            ) from None
+        except CorruptRecordError as e:
+            raise TransactionError(
+                f"Staged rows are damaged: {e.message}", hint="Nothing of the batch is visible. Run it again."
+            ) from None
+        stop_at("produced")
+
+    def _watched(self) -> Iterator[tuple[TopicPartition, np.ndarray]]:
+        """The staged record batches, within the transaction's time; progress is logged now and then."""
+        work, total = self._work, self._work.size
+        done, started, ends = 0, time.monotonic(), Deadline.after_ms(self._timeout_ms)
+        next_log = Deadline.after(_PROGRESS_SECONDS)
+        folder = work.folders.of_rows(work.transactional_id, work.batch)
+        for staged in work.staged:
+            for partition, data in frames(staged, folder):
+                yield partition, data
+                done += data.size
+                if ends.expired:
+                    took = time.monotonic() - started
+                    raise self._too_slow(f"Producing {done} of {total} bytes took {took:.0f} s")
+                if next_log.expired:
+                    next_log = Deadline.after(_PROGRESS_SECONDS)
+                    _log.info("%s: produced %d of %d bytes", work.batch, done, total)
+
+    def _too_slow(self, what: str) -> TransactionError:
+        return TransactionError(
+            f"{what}, which is more than kafka.transaction.timeout.ms = {self._timeout_ms} allows",
+            hint="Raise it, up to the brokers' transaction.max.timeout.ms, or write smaller batches"
+            " (maxOffsetsPerTrigger, maxBytesPerTrigger).",
+        )
+
+    def mark(self) -> None:
+        """See :meth:`.commit.Steps.mark`."""
+        producer, sources = self._current(), self._work.sources
+        if self._marker is not None:
+            offsets = self._marker.offsets(self._work.records)
+            self._requests.commit_offsets(producer, self._marker.group, offsets, deadline=self._patience())
+        if sources is not None:
+            self._requests.commit_offsets(producer, sources.group, sources.offsets, deadline=self._patience())
+        stop_at("marked")
+
+    def end(self) -> None:
+        """See :meth:`.commit.Steps.end`.
+
+        :raises TransactionError: if the result stays unknown.
+        """
+        if not (self._work.partitions or self._groups()):
+            return  # a job without rows: nothing has begun
+        try:
+            self._requests.end(self._current(), commit=True, deadline=self._patience())
+        except (FencedError, TransactionError):
+            raise
+        except KafkaLogError as e:
+            raise TransactionError(
+                f"It is unknown whether the transaction was committed: {e.message}",
+                broker=e.broker,
+                hint="Look whether the rows are there before you write them again. With txnAppId and"
+                " txnVersion that is not needed."
+                if self._marker is None
+                else "Run the query again: it asks the cluster, and writes the batch if it is not there.",
+            ) from e
+        stop_at("ended")
+
+    def give_up(self) -> None:
+        """See :meth:`.commit.Steps.give_up`.
+
+        A new epoch also fences requests that are still under way, which an abort by EndTxn would not. But
+        InitProducerId ends an open transaction before it compares epochs, and that may be a later run's. So
+        something is asked first that only the newest epoch may.
+        """
+        try:
+            producer, group = self._current(), self._requests.transactional_id
+            self._requests.add_offsets(producer, group, deadline=self._patience())
+            self._requests.init_producer_id(self._timeout_ms, deadline=self._patience(), current=producer)
+        except KafkaLogError as e:
+            _log.info("Left a transaction to the coordinator, which will abort it: %s", e)
+
+    def _current(self) -> ProducerId:
+        assert self._producer is not None, "fence() comes first"
+        return self._producer
+
+    def _patience(self) -> Deadline:
+        """The deadline of a request with all attempts."""
+        return Deadline.after_ms(self._options.delivery_timeout_ms)
+
+
+def commit_work(
+    cluster: Cluster, options: ProduceOptions, transactions: TransactionOptions, work: Work
+) -> None:
+    """Commit a batch in one transaction, unless it is a micro-batch that was committed before."""
+    batch = work.batch
+    requests = Requests(cluster, work.transactional_id)
+    marker = None
+    if batch.batch_id is not None:
+        partitions = work.partitions.union(() if work.sources is None else work.sources.offsets)
+        folder = work.folders.of_intent(work.transactional_id)
+        make_folder(folder)
+        marker = find_marker(
+            cluster,
+            requests,
+            batch.query_id,
+            batch.batch_id,
+            folder=folder,
+            topics={partition.topic for partition in partitions},
+            required=transactions.fail_on_missing_marker,
+            deadline=Deadline.after_ms(options.delivery_timeout_ms),
+        )
+        if marker is None:
+            return  # no rows yet, so nothing to mark
+    steps = Committing(cluster, requests, options, work, timeout_ms=transactions.timeout_ms, marker=marker)
+    if commit_once(steps):
+        _log.info("%s committed %d records as %s", batch, work.records, work.transactional_id)
+    else:
+        _log.info("%s was committed before as %s", batch, work.transactional_id)
+    if marker is not None:
+        marker.confirm()
+    stop_at("confirmed")

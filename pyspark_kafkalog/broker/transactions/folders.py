@@ -1,0 +1,82 @@
+"""Where rows are staged, and where a query keeps its intent.
+
+Imports happen on first use, as many short-lived processes only name a folder.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pyspark_kafkalog.filesystem.machine import is_marked_by, leave_mark
+from pyspark_kafkalog.model import QueryBatch
+from pyspark_kafkalog.options.brokers import TransactionOptions
+
+if TYPE_CHECKING:
+    from pyspark_kafkalog.filesystem.folder import Folder
+
+_NAME = "kafkalog-transactions"
+"""The folder of this package in a checkpoint, or in a staging location."""
+_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
+
+
+@dataclass(frozen=True, slots=True)
+class Folders:
+    """The folders of all queries in ``staging``, and in ``kept`` what outlives a batch.
+
+    Both are paths or URIs, which are not shown, because a URI may hold a secret.
+    """
+
+    staging: str = field(repr=False)
+    kept: str = field(repr=False)
+
+    @classmethod
+    def of(cls, options: TransactionOptions) -> Folders:
+        """Those that the options name, or else one of this user for temporary files."""
+        temporary = os.path.join(tempfile.gettempdir(), f"kafkalog-{os.getuid()}")
+        staging = options.staging_location or options.checkpoint_location or temporary
+        return cls(staging, options.checkpoint_location or staging)
+
+    def mark(self) -> None:
+        """Mark a local folder for staged rows as one that this host sees.
+
+        :raises OSError: if it can't be written.
+        """
+        if not _URI.match(self.staging):
+            leave_mark(os.path.join(self.staging, _NAME))
+
+    def are_shared_with(self, host: str) -> bool:
+        """Whether staged rows of this host are seen by ``host``, which has marked its folder."""
+        return bool(_URI.match(self.staging)) or is_marked_by(os.path.join(self.staging, _NAME), host)
+
+    def of_rows(self, transactional_id: str, batch: QueryBatch) -> Folder:
+        """Where the tasks of a batch stage its rows."""
+        name = "job" if batch.batch_id is None else str(batch.batch_id)
+        return _child(self.staging, transactional_id).child(name)
+
+    def of_intent(self, transactional_id: str) -> Folder:
+        """Where the query's intent is."""
+        return _child(self.kept, transactional_id)
+
+    def sweep(self, transactional_id: str, batch: QueryBatch) -> None:
+        """Remove what was staged for ``batch``, which is over, and for earlier micro-batches of the query."""
+        from pyspark_kafkalog.filesystem.private import remove_folder
+
+        of_query = _child(self.staging, transactional_id)
+        if batch.batch_id is None:
+            remove_folder(of_query)
+            return
+        with suppress(FileNotFoundError):
+            for name in of_query.list(str.isdecimal):
+                if int(name) <= batch.batch_id:
+                    remove_folder(of_query.child(name))
+
+
+def _child(location: str, name: str) -> Folder:
+    from pyspark_kafkalog.filesystem.locate import locate
+
+    return locate(location).child(_NAME).child(name)

@@ -1,0 +1,328 @@
+"""The requests of one transactional id to the coordinators of its transactions and of its groups (KIP-98).
+
+Each is repeated while that may help, as Kafka's TransactionManager does: a coordinator that has moved is
+looked up again, and one that still ends an earlier transaction is asked again. The versions are those
+before KIP-890's second part, so that id and epoch stay the same throughout a transaction.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from kafka.protocol.metadata import CoordinatorType
+from kafka.protocol.producer import (
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
+    EndTxnRequest,
+    InitProducerIdRequest,
+    TxnOffsetCommitRequest,
+)
+
+from pyspark_kafkalog.broker.cluster import metadata
+from pyspark_kafkalog.broker.cluster.cluster import Cluster
+from pyspark_kafkalog.broker.cluster.coordinator import call_coordinators
+from pyspark_kafkalog.broker.groups.offset_fetch import (
+    BEFORE_TOPIC_IDS,
+    by_topic,
+    offset_fetch_request,
+    read_offset_fetch,
+)
+from pyspark_kafkalog.broker.groups.protocol import group_error
+from pyspark_kafkalog.broker.produce.ids import ProducerId
+from pyspark_kafkalog.broker.transactions.commit import PendingOffsetError
+from pyspark_kafkalog.broker.transactions.marker import PREFIX
+from pyspark_kafkalog.broker.wire.deadline import Deadline
+from pyspark_kafkalog.broker.wire.error_codes import (
+    INVALID_PRODUCER_EPOCH,
+    PRODUCER_FENCED,
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    UNKNOWN_TOPIC_OR_PARTITION,
+    UNSTABLE_OFFSET_COMMIT,
+    Refused,
+    error_of,
+    is_retriable,
+    name_of,
+)
+from pyspark_kafkalog.errors import (
+    AuthorizationError,
+    FencedError,
+    KafkaLogError,
+    TransactionError,
+    UnsupportedVersionError,
+)
+from pyspark_kafkalog.model import CommittedOffset, TopicPartition, listed
+
+FENCED_HINT = (
+    "Another run of this query took over, or the transaction was open for longer than"
+    " kafka.transaction.timeout.ms. Nothing of this attempt is visible. Run a query only once at a time."
+)
+_KIP_360 = 3
+"""Since this version of InitProducerId, a producer may name the epoch that it believes to be the newest."""
+_LAST_OF_CLIENTS = 3
+"""The last version of AddPartitionsToTxn for clients; later ones of the others select KIP-890's protocol."""
+_FIRST_WITH_STABLE = 7
+"""The first version of OffsetFetch that waits for open transactions (KIP-447; Kafka 2.5)."""
+_FIRST_WITH_MEMBERS = 3
+_GROUP_AUTHORIZATION_FAILED = 30
+_TOPIC_AUTHORIZATION_FAILED = 29
+_INVALID_TXN_STATE = 48
+_INVALID_PRODUCER_ID_MAPPING = 49
+_INVALID_TRANSACTION_TIMEOUT = 50
+_OPERATION_NOT_ATTEMPTED = 55
+"""The code of a request's other partitions, if one is refused."""
+_HINTS = {
+    _INVALID_TXN_STATE: "The transaction was ended meanwhile, perhaps by an operator. Run the query again.",
+    _INVALID_PRODUCER_ID_MAPPING: "The cluster has forgotten the transactional id"
+    " (transactional.id.expiration.ms). Run the query again.",
+    _INVALID_TRANSACTION_TIMEOUT: "Lower kafka.transaction.timeout.ms, or raise the brokers'"
+    " transaction.max.timeout.ms.",
+}
+
+
+class Requests:
+    """Asks for one transactional id. Every ``deadline`` is for all attempts of a request."""
+
+    def __init__(self, cluster: Cluster, transactional_id: str) -> None:
+        self._cluster = cluster
+        self.transactional_id = transactional_id
+
+    def init_producer_id(
+        self, timeout_ms: int, *, deadline: Deadline, current: ProducerId | None = None
+    ) -> tuple[int, int]:
+        """The producer id with a new epoch, once an open transaction of an older epoch is over.
+
+        :param current: only if this is still the newest epoch, else a FencedError (KIP-360).
+        """
+        producer = {"producer_id": current.id, "producer_epoch": current.epoch} if current else {}
+        request = InitProducerIdRequest(
+            transactional_id=self.transactional_id, transaction_timeout_ms=timeout_ms, **producer
+        )
+
+        def read(response: Any) -> tuple[int, int] | Refused:
+            if response.error_code:
+                return Refused(response.error_code)
+            return response.producer_id, response.producer_epoch
+
+        answer: tuple[int, int] = self._ask(
+            request,
+            read,
+            f"Taking over transactional id {self.transactional_id}",
+            deadline,
+            min_version=_KIP_360 if current else 0,
+            max_version=4,
+        )
+        return answer
+
+    def add_partitions(
+        self, producer: ProducerId, partitions: Collection[TopicPartition], *, deadline: Deadline
+    ) -> None:
+        """Add partitions to the open transaction, or begin one with them."""
+        kind = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
+        request = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=self.transactional_id,
+            v3_and_below_producer_id=producer.id,
+            v3_and_below_producer_epoch=producer.epoch,
+            v3_and_below_topics=[
+                kind(name=topic, partitions=numbers) for topic, numbers in by_topic(partitions).items()
+            ],
+        )
+        self._ask_partitions(
+            request,
+            lambda response: [
+                answer.partition_error_code
+                for topic in response.results_by_topic_v3_and_below
+                for answer in topic.results_by_partition
+            ],
+            f"Adding {listed(partitions, 5)} to a transaction",
+            deadline,
+            max_version=_LAST_OF_CLIENTS,
+        )
+
+    def add_offsets(self, producer: ProducerId, group: str, *, deadline: Deadline) -> None:
+        """Add a group's offsets to the open transaction, or begin one with them."""
+        self._ask(
+            AddOffsetsToTxnRequest(
+                transactional_id=self.transactional_id,
+                producer_id=producer.id,
+                producer_epoch=producer.epoch,
+                group_id=group,
+            ),
+            lambda response: Refused(response.error_code) if response.error_code else True,
+            f"Adding group {group} to a transaction",
+            deadline,
+            group=group,
+            max_version=_LAST_OF_CLIENTS,
+        )
+
+    def commit_offsets(
+        self,
+        producer: ProducerId,
+        group: str,
+        offsets: Mapping[TopicPartition, CommittedOffset],
+        *,
+        deadline: Deadline,
+    ) -> None:
+        """Commit offsets of a group that was added, as a part of the open transaction."""
+        kind = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
+        topics = [
+            kind(
+                name=topic,
+                partitions=[
+                    kind.TxnOffsetCommitRequestPartition(
+                        partition_index=number,
+                        committed_offset=offset.offset,
+                        committed_leader_epoch=offset.leader_epoch,
+                        committed_metadata=offset.metadata,
+                    )
+                    for number in numbers
+                    for offset in [offsets[TopicPartition(topic, number)]]
+                ],
+            )
+            for topic, numbers in by_topic(offsets).items()
+        ]
+        self._ask_partitions(
+            TxnOffsetCommitRequest(
+                transactional_id=self.transactional_id,
+                group_id=group,
+                producer_id=producer.id,
+                producer_epoch=producer.epoch,
+                generation_id=-1,
+                member_id="",
+                group_instance_id=None,
+                topics=topics,
+            ),
+            lambda response: [answer.error_code for topic in response.topics for answer in topic.partitions],
+            f"Committing offsets of group {group} in a transaction",
+            deadline,
+            group=group,
+            kind=CoordinatorType.GROUP,
+            max_version=_FIRST_WITH_MEMBERS,
+        )
+
+    def end(self, producer: ProducerId, *, commit: bool, deadline: Deadline) -> None:
+        """Commit or abort the transaction; the same request may be repeated, as its effect is the same."""
+        self._ask(
+            EndTxnRequest(
+                transactional_id=self.transactional_id,
+                producer_id=producer.id,
+                producer_epoch=producer.epoch,
+                committed=commit,
+            ),
+            lambda response: Refused(response.error_code) if response.error_code else True,
+            f"{'Committing' if commit else 'Aborting'} the transaction of {self.transactional_id}",
+            deadline,
+            max_version=_LAST_OF_CLIENTS,
+        )
+
+    def committed(
+        self, group: str, partitions: Collection[TopicPartition] | None, *, deadline: Deadline
+    ) -> dict[TopicPartition, CommittedOffset]:
+        """What ``group`` has committed for these or all partitions, after every transaction that is over.
+
+        :raises PendingOffsetError: if a transaction that commits one of them stays open.
+        :raises UnsupportedVersionError: before Kafka 2.5.
+        """
+        doing = f"Reading the marker of group {group}"
+        backoff = self._cluster.new_backoff(deadline)
+        pending = PendingOffsetError(
+            f"{doing}: another transaction that commits it stays open",
+            hint="See kafka-transactions.sh find-hanging, which also ends such a transaction.",
+        )
+
+        def read(response: Any) -> dict[TopicPartition, Any] | Refused:
+            found = read_offset_fetch(response)
+            # An answer rather than an error to repeat: it has an error of its own.
+            return {} if found == Refused(UNSTABLE_OFFSET_COMMIT) else found
+
+        while True:
+            answer: Any = self._ask(
+                offset_fetch_request(group, partitions),
+                read,
+                doing,
+                deadline,
+                group=group,
+                kind=CoordinatorType.GROUP,
+                min_version=_FIRST_WITH_STABLE,
+                max_version=BEFORE_TOPIC_IDS,
+            )
+            if partitions is None or set(partitions) <= answer.keys():
+                break
+            backoff.pause(pending)
+        for partition, offset in answer.items():
+            if isinstance(offset, Refused):
+                raise group_error(offset.error_code, doing, group, partition)
+        return {p: offset for p, offset in answer.items() if isinstance(offset, CommittedOffset)}
+
+    def _ask(
+        self,
+        request: Any,
+        read: Callable[[Any], Any],
+        doing: str,
+        deadline: Deadline,
+        *,
+        group: str | None = None,
+        kind: CoordinatorType = CoordinatorType.TRANSACTION,
+        min_version: int = 0,
+        max_version: int,
+    ) -> Any:
+        name = self.transactional_id if kind is CoordinatorType.TRANSACTION else group
+        assert name is not None
+        try:
+            answer = call_coordinators(
+                self._cluster,
+                [name],
+                lambda _: request,
+                lambda response: {name: read(response)},
+                doing=doing,
+                deadline=deadline,
+                kind=kind,
+                min_version=min_version,
+                max_version=max_version,
+            )[name]
+        except UnsupportedVersionError as e:
+            hint = "Exactly-once writes need Kafka 2.5. Use delivery.guarantee=at-least-once."
+            raise UnsupportedVersionError(e.message, broker=e.broker, hint=hint) from None
+        if isinstance(answer, Refused):
+            raise self._error(answer.error_code, doing, group)
+        return answer
+
+    def _ask_partitions(
+        self, request: Any, codes_in: Callable[[Any], list[int]], doing: str, deadline: Deadline, **more: Any
+    ) -> None:
+        """Ask about partitions, each of which has a code in the response."""
+        started = time.monotonic()
+
+        def read(response: Any) -> int | Refused:
+            codes = [code for code in codes_in(response) if code not in (0, _OPERATION_NOT_ATTEMPTED)]
+            is_proven = time.monotonic() - started >= metadata.PROVEN_AFTER
+            for code in codes:
+                # Brokers learn of a new partition one after the other.
+                if is_retriable(code) and not (code == UNKNOWN_TOPIC_OR_PARTITION and is_proven):
+                    return Refused(code)
+            return codes[0] if codes else 0
+
+        code = self._ask(request, read, doing, deadline, **more)
+        if code:
+            raise self._error(code, doing, more.get("group"))
+
+    def _error(self, code: int, doing: str, group: str | None) -> KafkaLogError:
+        message = f"{doing}: {name_of(code)}"
+        if code in (INVALID_PRODUCER_EPOCH, PRODUCER_FENCED):
+            return FencedError(message, hint=FENCED_HINT)
+        if code in _HINTS:
+            return TransactionError(message, hint=_HINTS[code])
+        if code == TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+            right = (
+                f"Write on transactional id {self.transactional_id}, or on all that begin with {PREFIX!r},"
+            )
+        elif code == _GROUP_AUTHORIZATION_FAILED:
+            right = f"Read on group {group}"
+            if group == self.transactional_id:
+                right += f", or on all groups that begin with {PREFIX!r},"
+        elif code == _TOPIC_AUTHORIZATION_FAILED:
+            right = "Write on the topics, Read on the one that the marker names,"
+        else:
+            return error_of(code, doing)
+        return AuthorizationError(message, hint=f"Grant the principal {right} in the cluster's ACLs.")

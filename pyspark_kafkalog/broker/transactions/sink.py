@@ -1,0 +1,116 @@
+"""Brokers as a sink that writes each batch exactly once: tasks stage, the driver commits one transaction.
+
+See :class:`pyspark_kafkalog.model.Sink`. Imports happen on first use, as many short-lived processes make one.
+"""
+
+from __future__ import annotations
+
+import logging
+import platform
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark_kafkalog.broker.transactions.folders import Folders
+from pyspark_kafkalog.errors import OptionError, TransactionError
+from pyspark_kafkalog.filesystem.machine import host_id
+from pyspark_kafkalog.garbage import loading
+from pyspark_kafkalog.model import EncodeSettings, GroupCommit, QueryBatch, TaskAttempt
+from pyspark_kafkalog.options.brokers import ConnectionOptions, ProduceOptions, TransactionOptions
+
+if TYPE_CHECKING:
+    from pyspark_kafkalog.broker.transactions.staging import Staged, Staging
+
+_TO_SHARE = (
+    "Set stagingLocation to a folder that the driver and all workers see and can write to, such as a mounted"
+    " one or a URI of an object store."
+)
+
+_log = logging.getLogger("pyspark_kafkalog")
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionalSink:
+    """Shows the rows of a batch all at once to read_committed readers, and those of a micro-batch only once.
+
+    :param driver: the driver's host.
+    """
+
+    needs_commit = True
+
+    connection: ConnectionOptions
+    produce: ProduceOptions
+    encode: EncodeSettings
+    transactions: TransactionOptions
+    driver: str
+
+    @classmethod
+    def on_driver(
+        cls,
+        connection: ConnectionOptions,
+        produce: ProduceOptions,
+        encode: EncodeSettings,
+        transactions: TransactionOptions,
+    ) -> TransactionalSink:
+        """The sink of this driver.
+
+        :raises TransactionError: if it can't write to the folder for staged rows.
+        """
+        try:
+            Folders.of(transactions).mark()
+        except OSError as e:
+            raise TransactionError(f"Could not stage rows: {e}", hint=_TO_SHARE) from None
+        return cls(connection, produce, encode, transactions, host_id())
+
+    def open(self, batch: QueryBatch, attempt: TaskAttempt) -> Staging:
+        """See :meth:`pyspark_kafkalog.model.Sink.open`.
+
+        :raises OptionError: if this task and the driver share no folder.
+        """
+        folders = Folders.of(self.transactions)
+        if host_id() != self.driver and not folders.are_shared_with(self.driver):
+            raise OptionError(
+                f"Tasks run on {platform.node()}, which does not share the folder for staged rows with the"
+                " driver",
+                hint=_TO_SHARE,
+            )
+        with loading():
+            from pyspark_kafkalog.broker.cluster.cluster import cluster_of
+            from pyspark_kafkalog.broker.cluster.pool import note_reached
+            from pyspark_kafkalog.broker.produce.topics import Topics
+            from pyspark_kafkalog.broker.transactions.marker import transactional_id
+            from pyspark_kafkalog.broker.transactions.staging import Staging
+
+        if batch.batch_id:  # earlier micro-batches were written
+            note_reached(self.connection)
+        topics = Topics(cluster_of(self.connection), self.produce, self.encode)
+        return Staging(topics, folders.of_rows(transactional_id(batch.query_id), batch))
+
+    def commit(self, batch: QueryBatch, finished: Sequence[Staged], sources: GroupCommit | None) -> None:
+        """Commit one transaction, unless the micro-batch was committed before, and remove what was staged."""
+        with loading():
+            from pyspark_kafkalog.broker.cluster.cluster import cluster_of
+            from pyspark_kafkalog.broker.cluster.pool import note_reached
+            from pyspark_kafkalog.broker.transactions.committing import Work, commit_work
+
+        note_reached(self.connection)  # by the tasks
+        work = Work(batch, finished, Folders.of(self.transactions), sources)
+        commit_work(cluster_of(self.connection), self.produce, self.transactions, work)
+        self._sweep(batch)
+
+    def abort(self, batch: QueryBatch) -> None:
+        """Remove the staged rows of a job.
+
+        Those of a micro-batch go with its next commit, as another driver may be running the same one.
+        """
+        if batch.batch_id is None:
+            self._sweep(batch)
+
+    def _sweep(self, batch: QueryBatch) -> None:
+        """Remove staged rows. Never raises: a batch that is committed must not fail."""
+        from pyspark_kafkalog.broker.transactions.marker import transactional_id
+
+        try:
+            Folders.of(self.transactions).sweep(transactional_id(batch.query_id), batch)
+        except Exception as e:
+            _log.warning("Could not remove the staged rows of %s: %s", batch.job, e)

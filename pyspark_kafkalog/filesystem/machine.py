@@ -1,0 +1,42 @@
+"""This machine, and whether a local folder is one that another machine sees, too."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import uuid
+
+
+def machine_id() -> str:
+    """An id of this machine since it was started; containers on it share it."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return f"{platform.node()}-{uuid.getnode():x}"
+
+
+def host_id() -> str:
+    """An id of this machine, or of this container on it: what has a file system of its own."""
+    return f"{platform.node()}-{machine_id()}"
+
+
+def leave_mark(folder: str) -> None:
+    """Mark a local folder, which is made if it is missing, as one that this host sees.
+
+    :raises OSError: if that can't be done.
+    """
+    path = _mark(folder, host_id())
+    if not os.path.exists(path):
+        os.makedirs(folder, 0o700, exist_ok=True)
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
+
+
+def is_marked_by(folder: str, host: str) -> bool:
+    """Whether the folder that this host sees is the one that ``host`` has marked."""
+    return os.path.exists(_mark(folder, host))
+
+
+def _mark(folder: str, host: str) -> str:
+    return os.path.join(folder, f".seen-by-{hashlib.sha256(host.encode()).hexdigest()[:16]}")
