@@ -47,6 +47,7 @@ from pyspark_kafkalog.broker.wire.error_codes import (
 )
 from pyspark_kafkalog.errors import (
     AuthorizationError,
+    BrokerError,
     FencedError,
     KafkaLogError,
     TransactionError,
@@ -231,13 +232,14 @@ class Requests:
             hint="See kafka-transactions.sh find-hanging, which also ends such a transaction.",
         )
 
-        def read(response: Any) -> dict[TopicPartition, Any] | Refused:
+        def read(response: Any) -> dict[TopicPartition, Any] | Refused | None:
             found = read_offset_fetch(response)
-            # An answer rather than an error to repeat: it has an error of its own.
-            return {} if found == Refused(UNSTABLE_OFFSET_COMMIT) else found
+            # An answer rather than an error to repeat: if it lasts, that is an error of its own.
+            return None if found == Refused(UNSTABLE_OFFSET_COMMIT) else found
 
-        while True:
-            answer: Any = self._ask(
+        answer: Any = None
+        while answer is None:
+            answer = self._ask(
                 offset_fetch_request(group, partitions),
                 read,
                 doing,
@@ -247,9 +249,10 @@ class Requests:
                 min_version=_FIRST_WITH_STABLE,
                 max_version=BEFORE_TOPIC_IDS,
             )
-            if partitions is None or set(partitions) <= answer.keys():
-                break
-            backoff.pause(pending)
+            if answer is None:
+                backoff.pause(pending)
+        if partitions is not None and not set(partitions) <= answer.keys():
+            raise BrokerError(f"{doing}: the answer lacks a partition of the request")
         for partition, offset in answer.items():
             if isinstance(offset, Refused):
                 raise group_error(offset.error_code, doing, group, partition)

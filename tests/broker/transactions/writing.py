@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as Assigned
-from kafka import KafkaConsumer
+from kafka import KafkaConsumer, TopicPartition
 
 from pyspark_kafkalog.broker.transactions.sink import TransactionalSink
 from pyspark_kafkalog.broker.transactions.staging import Staged
@@ -76,6 +76,10 @@ def values(count: int, start: int = 0, size: int = 10) -> pa.RecordBatch:
 
 def shown(bootstrap: str, topic: str, partitions: int = 3) -> list[bytes]:
     """The values that librdkafka's read_committed consumer sees up to the end, partition by partition."""
+    deadline = time.monotonic() + 60
+    while not is_stable(bootstrap, topic):  # markers are written after EndTxn is answered
+        assert time.monotonic() < deadline, "a transaction stays open"
+        time.sleep(0.02)
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -89,7 +93,6 @@ def shown(bootstrap: str, topic: str, partitions: int = 3) -> list[bytes]:
     try:
         consumer.assign([Assigned(topic, number, 0) for number in range(partitions)])
         at_end: set[int] = set()
-        deadline = time.monotonic() + 60
         while len(at_end) < partitions:
             assert time.monotonic() < deadline, "the end is not reached"
             message = consumer.poll(1)
@@ -118,9 +121,6 @@ def is_stable(bootstrap: str, topic: str) -> bool:
 def _ends(bootstrap: str, topic: str, isolation: str) -> Mapping[Any, int]:
     consumer = KafkaConsumer(bootstrap_servers=bootstrap, isolation_level=isolation)
     try:
-        consumer.partitions_for_topic(topic)
-        from kafka import TopicPartition
-
         numbers = consumer.partitions_for_topic(topic) or ()
         found: Mapping[Any, int] = consumer.end_offsets([TopicPartition(topic, n) for n in numbers])
         return found
