@@ -1,0 +1,238 @@
+"""The order of steps against a model of Kafka: once, whatever is lost, late or killed; broken orders fail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import ClassVar
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+
+from pyspark_kafkalog.broker.transactions.commit import PendingOffsetError, commit_once
+from pyspark_kafkalog.broker.transactions.marker import Marker
+from pyspark_kafkalog.errors import TransactionError
+from tests.broker.transactions.model import FencedError, Kafka, KilledError, ModelSteps, UnknownError, World
+
+FATES = st.sampled_from(
+    ["answered"] * 8
+    + ["lost", "answer lost", "late", "killed before", "killed after", "another driver", "timeout", "deliver"]
+)
+Commit = Callable[[ModelSteps], bool]
+
+
+class BrokenError(AssertionError):
+    """The guarantee does not hold."""
+
+
+def run(data: st.DataObject, commit: Commit, make: type[ModelSteps] = ModelSteps, batches: int = 3) -> None:
+    """Run micro-batches as Spark does, each until it succeeds, in a world where anything may happen."""
+    world = World()
+    depth = 0
+
+    def fate(name: str) -> str:
+        nonlocal depth
+        drawn = data.draw(FATES, label=name)
+        if drawn == "timeout":
+            world.kafka.expire()
+        elif drawn == "deliver":
+            deliver(world)
+        elif drawn == "another driver" and depth == 0:
+            depth += 1
+            attempt(batch)
+            depth -= 1
+        else:
+            return drawn
+        return "answered"
+
+    def attempt(batch: int) -> bool:
+        steps = make(world, batch)
+        try:
+            commit(steps)
+        except (FencedError, UnknownError, KilledError, TransactionError):
+            return False
+        steps.confirm()
+        return True
+
+    world.fate = fate
+    for batch in range(batches):
+        tries = 0
+        while not attempt(batch):
+            tries += 1
+            if tries == 3:  # from now on all goes well
+                world.fate = lambda name: "answered"
+        world.fate = fate
+        check(world, batch)
+    deliver(world)
+    check(world, batches - 1)
+    if world.kafka.undecided:
+        raise BrokenError("rows of no transaction, which block readers")
+
+
+def deliver(world: World) -> None:
+    """What was late arrives now."""
+    late, world.late = world.late, []
+    for request in late:
+        with suppress(FencedError):
+            request()
+
+
+def check(world: World, newest: int) -> None:
+    expected = [f"{batch}.{n}" for batch in range(newest + 1) for n in range(ModelSteps.rows)]
+    if world.kafka.visible != expected:
+        raise BrokenError(f"expected {expected}, got {world.kafka.visible}")
+
+
+@settings(suppress_health_check=list(HealthCheck), max_examples=500)
+@given(st.data())
+def test_every_batch_is_shown_once(data: st.DataObject) -> None:
+    run(data, commit_once)
+
+
+# The faults that must not survive. Each is a wrong order, or a wrong step.
+
+
+def looks_before_it_fences(steps: ModelSteps) -> bool:
+    marker = steps.read_marker()
+    steps.fence()
+    if steps.is_committed(marker):
+        return False
+    return rest(steps)
+
+
+def rest(steps: ModelSteps) -> bool:
+    try:
+        steps.begin()
+        steps.produce()
+        steps.mark()
+    except Exception:
+        steps.give_up()
+        raise
+    steps.end()
+    return True
+
+
+class FencesOnce(ModelSteps):
+    """One epoch for all batches, as long as no error shows that it is over."""
+
+    epochs: ClassVar[dict[int, int]] = {}
+
+    def fence(self) -> None:
+        known = self.epochs.get(id(self.world))
+        if known is not None and known == self.world.kafka.epoch and self.world.kafka.open is None:
+            self.epoch = known
+        else:
+            super().fence()
+        self.epochs[id(self.world)] = self.epoch
+
+
+class AbortsByEndTxn(ModelSteps):
+    """Gives up with the same epoch, so that what is still under way is let in."""
+
+    def give_up(self) -> None:
+        with suppress(FencedError, UnknownError, KilledError):
+            self.ask("end", lambda: self.world.kafka.end(self.epoch, commit=False))
+
+
+class MarksOutsideOfTheTransaction(ModelSteps):
+    """An ordinary commit of the marker's group."""
+
+    def mark(self) -> None:
+        self.world.kafka.marker = Marker("query", None, self.batch, self.rows)
+
+
+class CountsOnAtARetry(ModelSteps):
+    """A record batch without an answer is sent again with a new sequence number."""
+
+    def produce(self) -> None:
+        sequence = 0
+        for number in range(self.rows):
+            rows = f"{self.batch}.{number}"
+            for _ in range(2):
+                fate = self.world.fate("produce")
+                if fate.startswith("killed"):
+                    self.dead = True
+                    raise KilledError
+                if fate not in ("lost", "late"):
+                    self.world.kafka.produce(self.epoch, sequence, rows)
+                    sequence += 1
+                if fate == "answered":
+                    break
+
+
+@pytest.mark.parametrize(
+    ("commit", "make"),
+    [
+        (looks_before_it_fences, ModelSteps),
+        (commit_once, FencesOnce),
+        (commit_once, AbortsByEndTxn),
+        (commit_once, MarksOutsideOfTheTransaction),
+        (commit_once, CountsOnAtARetry),
+    ],
+    ids=lambda broken: broken.__name__,
+)
+def test_a_broken_protocol_is_found_out(commit: Commit, make: type[ModelSteps]) -> None:
+    @settings(
+        suppress_health_check=list(HealthCheck),
+        max_examples=20_000,
+        phases=[Phase.generate],
+        database=None,
+        report_multiple_bugs=False,
+    )
+    @given(st.data())
+    def search(data: st.DataObject) -> None:
+        run(data, commit, make)
+
+    with pytest.raises(BrokenError):
+        search()
+
+
+class Scripted(ModelSteps):
+    """Notes its steps; the marker is pending for so many looks."""
+
+    def __init__(self, pending: int) -> None:
+        super().__init__(World(), 0)
+        self.done: list[str] = []
+        self.pending = pending
+
+    def fence(self) -> None:
+        self.done.append("fence")
+        super().fence()
+
+    def read_marker(self) -> Marker | None:
+        self.done.append("read")
+        self.pending -= 1
+        if self.pending >= 0:
+            raise PendingOffsetError("pending")
+        return super().read_marker()
+
+    def clear_marker(self) -> None:
+        self.done.append("clear")
+
+
+def test_a_pending_marker_is_cleared_and_everything_begins_anew() -> None:
+    steps = Scripted(2)
+    assert commit_once(steps)
+    assert steps.done == ["fence", "read", "clear", "fence", "read", "clear", "fence", "read"]
+    with pytest.raises(PendingOffsetError):
+        commit_once(Scripted(9))
+
+
+def test_nothing_is_aborted_once_the_end_has_begun() -> None:
+    world = World()
+    world.fate = lambda name: "answer lost" if name == "end" else "answered"
+    with pytest.raises(UnknownError):
+        commit_once(ModelSteps(world, 0))
+    world.fate = lambda name: "answered"
+    assert world.kafka.visible == ["0.0", "0.1", "0.2"]
+    assert not commit_once(ModelSteps(world, 0))
+
+
+def test_the_model_aborts_what_is_open_before_it_compares_epochs() -> None:
+    kafka = Kafka()
+    old, new = kafka.init(), kafka.init()
+    kafka.add(new, partition=True)
+    with pytest.raises(FencedError):
+        kafka.init(old)
+    assert kafka.open is None
