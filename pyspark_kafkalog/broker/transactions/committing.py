@@ -29,6 +29,8 @@ from pyspark_kafkalog.options.brokers import ProduceOptions, TransactionOptions
 _FASTEST = 1 << 30
 """Bytes a second that no cluster takes from one producer."""
 _PROGRESS_SECONDS = 5.0
+_GIVE_UP_SECONDS = 5.0
+"""How long an error may wait for its transaction to be ended."""
 
 _log = logging.getLogger("pyspark_kafkalog")
 
@@ -226,8 +228,9 @@ class Committing:
         """
         try:
             producer, group = self._current(), self._requests.transactional_id
-            self._requests.add_offsets(producer, group, deadline=self._patience())
-            self._requests.init_producer_id(self._timeout_ms, deadline=self._patience(), current=producer)
+            deadline = Deadline.after(_GIVE_UP_SECONDS).bounded_by(self._patience())
+            self._requests.add_offsets(producer, group, deadline=deadline)
+            self._requests.init_producer_id(self._timeout_ms, deadline=deadline, current=producer)
         except KafkaLogError as e:
             _log.info("Left a transaction to the coordinator, which will abort it: %s", e)
 
@@ -248,7 +251,7 @@ def commit_work(
     requests = Requests(cluster, work.transactional_id)
     marker = None
     if batch.batch_id is not None:
-        partitions = work.partitions.union(() if work.sources is None else work.sources.offsets)
+        partitions = work.partitions or (() if work.sources is None else work.sources.offsets)
         folder = work.folders.of_intent(work.transactional_id)
         make_folder(folder)
         marker = find_marker(

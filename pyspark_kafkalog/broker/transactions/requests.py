@@ -195,7 +195,7 @@ class Requests:
                 topics=topics,
             ),
             lambda response: [answer.error_code for topic in response.topics for answer in topic.partitions],
-            f"Committing offsets of group {group} in a transaction",
+            f"Committing offsets of group {group} for {listed(offsets, 5)} in a transaction",
             deadline,
             group=group,
             kind=CoordinatorType.GROUP,
