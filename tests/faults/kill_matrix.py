@@ -1,0 +1,198 @@
+"""Kills each process at each step of an exactly-once write, starts the query again, and looks what is there.
+
+A combination is the process that is killed, the step at which it is, and how the rows come when the
+micro-batch runs again: in the same partitions, in 1, in 7, or in 7 and another order.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+
+from pyspark_kafkalog.broker.transactions.marker import transactional_id
+from pyspark_kafkalog.broker.transactions.stops import IN_COMMITS, IN_TASKS, VARIABLE
+from tests.broker.producing import unused_topic
+from tests.broker.transactions.writing import is_stable, shown, transaction_state
+from tests.faults.application import Application
+from tests.faults.exactly_once_stream import ROWS, SIZE
+from tests.kafka import Broker
+from tests.kafka_service import running
+
+TASKS = 2
+WORKER, EXECUTOR, COMMITTER, DRIVER, BROKER = "task worker", "executor", "commit worker", "driver", "broker"
+VICTIMS = (WORKER, EXECUTOR, COMMITTER, DRIVER, BROKER)
+REPLAYS = {"same": (TASKS, False), "1": (1, False), "7": (7, False), "7 shuffled": (7, True)}
+_PATIENCE = 120.0
+
+
+class Combination(NamedTuple):
+    """What is killed when, and how the rows come then."""
+
+    victim: str
+    step: str
+    replay: str
+
+    def __str__(self) -> str:
+        return f"{self.victim} at {self.step}, {self.replay}"
+
+
+ALL = [
+    Combination(victim, step, replay)
+    for victim in VICTIMS
+    for step in (*IN_TASKS, *IN_COMMITS)
+    for replay in REPLAYS
+    if not (victim == COMMITTER and step in IN_TASKS)
+]
+
+
+class Matrix:
+    """Runs combinations, all in one application, which is started again when it was killed."""
+
+    def __init__(self, folder: Path, broker: Broker) -> None:
+        self._folder = folder
+        self._broker = broker
+        self._stops = folder / "stops"
+        self._stops.mkdir(parents=True)
+        self._application: Application | None = None
+        self._number = 0
+
+    def close(self) -> None:
+        if self._application is not None:
+            self._application.close()
+
+    def run(self, combination: Combination) -> None:
+        """One combination; AssertionError if a row is missing, doubled or open."""
+        self._number += 1
+        topic = unused_topic()
+        self._broker.create_topic(topic, 3)
+        folder = self._folder / str(self._number)
+        # In half of them the first micro-batch of the query is the one that dies.
+        batches = self._number % 2
+        for _ in range(batches):
+            assert self._write(folder, topic, TASKS) == "done", self._output()
+        with self._stopped_at(combination.step, folder, topic) as stopped:
+            self._kill(combination.victim, stopped)
+        if self._application is not None:
+            self._application.receive()
+        tasks, shuffled = REPLAYS[combination.replay]
+        while self._write(folder, topic, tasks, shuffled=shuffled) != "done":
+            batches += 1
+            assert batches < 5, f"{combination}: the query fails\n{self._output()}"
+        self._check(combination, folder, topic)
+
+    def _send(self, folder: Path, topic: str, tasks: int, *, shuffled: bool) -> Application:
+        application = self._application
+        if application is None:
+            arguments = str(self._folder / "spark"), "local-cluster[1,2,1024]"
+            application = Application(
+                "tests.faults.exactly_once_stream",
+                *arguments,
+                output=self._folder / "output",
+                environment={VARIABLE: str(self._stops)},
+            )
+            assert application.receive() == "ready", application.output_tail()
+            self._application = application
+        options = {
+            "kafka.bootstrap.servers": self._broker.bootstrap,
+            "topic": topic,
+            "kafka.batch.size": "16384",
+            "kafka.request.timeout.ms": "5000",
+        }
+        run = {"folder": str(folder), "options": options, "tasks": tasks, "shuffled": shuffled}
+        application.send(json.dumps(run))
+        return application
+
+    def _write(self, folder: Path, topic: str, tasks: int, *, shuffled: bool = False) -> str:
+        return self._send(folder, topic, tasks, shuffled=shuffled).receive()
+
+    @contextlib.contextmanager
+    def _stopped_at(self, step: str, folder: Path, topic: str) -> Iterator[int]:
+        """Run the query until a process is at the step: its id. At the end it may go on, if it lives."""
+        wanted = self._stops / step
+        wanted.touch()
+        application = self._send(folder, topic, TASKS, shuffled=False)
+        deadline = time.monotonic() + _PATIENCE
+        while not (found := [*self._stops.glob(f"{step}.stopped-*")]):
+            assert time.monotonic() < deadline, f"{step} is not reached\n{application.output_tail()}"
+            time.sleep(0.01)
+        try:
+            yield int(found[0].name.rpartition("-")[2])
+        finally:
+            wanted.unlink()
+            for file in self._stops.iterdir():
+                file.unlink()
+
+    def _kill(self, victim: str, stopped: int) -> None:
+        application = self._application
+        assert application is not None
+        if victim == DRIVER:
+            application.kill()
+            application.close()
+            self._application = None
+        elif victim == BROKER:
+            self._broker.stop(kill=True)
+            self._broker.start()
+        elif victim == EXECUTOR:
+            _kill_all(application.executors())
+        elif victim == COMMITTER:
+            _kill_all([psutil.Process(stopped)])
+        else:
+            below = application.python_workers()
+            at_step = [process for process in below if process.pid == stopped]
+            _kill_all(at_step or below)
+
+    def _check(self, combination: Combination, folder: Path, topic: str) -> None:
+        found = sorted(int(value) for value in shown(self._broker.bootstrap, topic))
+        assert found == list(range(len(found))), (
+            f"{combination}: {len(found)} rows, {len(set(found))} distinct"
+        )
+        logged = {int(file.name) for file in (folder / "checkpoint" / "commits").glob("[0-9]*")}
+        assert len(found) == ROWS * len(logged), f"{combination}: {len(found)} rows of batches {logged}"
+        assert is_stable(self._broker.bootstrap, topic), combination
+        query_id = json.loads((folder / "checkpoint" / "metadata").read_text())["id"]
+        name = transactional_id(query_id)
+        state = transaction_state(self._broker, name)
+        assert state == "CompleteCommit", f"{combination}: {state}"
+        left = [*(folder / "checkpoint" / "kafkalog-transactions" / name).glob("*/*")]
+        assert not left, f"{combination}: {left}"
+
+    def _output(self) -> str:
+        return "" if self._application is None else self._application.output_tail()
+
+
+def _kill_all(processes: list[psutil.Process]) -> None:
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+
+
+def main() -> None:
+    """Run all combinations, or those whose names have one of the arguments; fail if one does."""
+    chosen = [c for c in ALL if not sys.argv[1:] or any(part in str(c) for part in sys.argv[1:])]
+    failed = 0
+    soon = {"broker.session.timeout.ms": 3000, "broker.heartbeat.interval.ms": 500}
+    with tempfile.TemporaryDirectory() as folder, running(Broker(Path(folder, "broker"), soon)) as broker:
+        with contextlib.closing(Matrix(Path(folder, "runs"), broker)) as matrix:
+            for combination in chosen:
+                started = time.monotonic()
+                try:
+                    matrix.run(combination)
+                    result = "passed"
+                except AssertionError as e:
+                    failed += 1
+                    result = f"FAILED: {e}"
+                print(f"{time.monotonic() - started:5.1f} s  {combination}: {result}", flush=True)
+    print(f"{len(chosen) - failed} passed, {failed} failed, rows of {SIZE} bytes, {ROWS} a micro-batch")
+    sys.exit(bool(failed))
+
+
+if __name__ == "__main__":
+    main()

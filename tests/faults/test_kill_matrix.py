@@ -1,0 +1,52 @@
+"""A covering part of the kill matrix: each process, and steps before, amid and after a transaction.
+
+``ci/kill-matrix`` runs all of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import pytest
+
+from tests.faults.kill_matrix import (
+    ALL,
+    BROKER,
+    COMMITTER,
+    DRIVER,
+    EXECUTOR,
+    WORKER,
+    Combination,
+    Matrix,
+)
+from tests.kafka import Broker
+from tests.kafka_service import running
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
+
+COVERING = [
+    Combination(WORKER, "staging", "7"),
+    Combination(COMMITTER, "ended", "1"),
+    Combination(COMMITTER, "produced", "7 shuffled"),
+    Combination(BROKER, "marked", "7"),
+    Combination(EXECUTOR, "staged", "same"),
+    Combination(DRIVER, "producing", "1"),
+]
+
+
+@pytest.fixture(scope="module")
+def matrix(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Matrix]:
+    folder = tmp_path_factory.mktemp("kill-matrix")
+    soon = {"broker.session.timeout.ms": 3000, "broker.heartbeat.interval.ms": 500}
+    with (
+        running(Broker(folder / "broker", soon)) as broker,
+        contextlib.closing(Matrix(folder / "runs", broker)) as matrix,
+    ):
+        yield matrix
+
+
+@pytest.mark.parametrize("combination", COVERING, ids=str)
+def test_killed(matrix: Matrix, combination: Combination) -> None:
+    assert combination in ALL
+    matrix.run(combination)
