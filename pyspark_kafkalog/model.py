@@ -375,8 +375,8 @@ class Sink(Protocol):
     def open(self, batch: QueryBatch, attempt: TaskAttempt) -> AbstractContextManager[TaskSink]:
         """The sink of one task of ``batch``."""
 
-    def commit(self, batch: QueryBatch, finished: Sequence[Any], sources: GroupCommit | None) -> None:
-        """Complete a batch: what :meth:`TaskSink.finish` gave, and its sources' offsets. Can be repeated."""
+    def commit(self, batch: QueryBatch, finished: Sequence[Any], plan: Plan) -> None:
+        """Complete a batch, which is planned so, with what :meth:`TaskSink.finish` gave. Can be repeated."""
 
     def abort(self, batch: QueryBatch) -> None:
         """Take back what the tasks of ``batch`` have written, as far as possible; never raises."""
@@ -433,10 +433,11 @@ class CommittedOffsets(Protocol):
         """The commits of ``group`` for all or these partitions; those without a commit are left out."""
 
 
-class GroupCommit(NamedTuple):
-    """Offsets that a group commits."""
+class Plan(NamedTuple):
+    """What a checkpoint says of a micro-batch: a digest, and what a ``group`` commits with its rows."""
 
-    group: str
+    digest: str
+    group: str | None
     offsets: Mapping[TopicPartition, CommittedOffset]
 
 

@@ -17,7 +17,7 @@ import stat
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Set
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, NamedTuple, TypeVar
@@ -251,11 +251,8 @@ class Folder:
         :raises OSError: if it cannot be read.
         """
         for candidate in (name, name + NEW_SUFFIX, name):  # renamed between the first look and the second
-            with (
-                suppress(FileNotFoundError),
-                self.filesystem.open_input_file(self._join(candidate)) as file,
-            ):
-                data: bytes = file.read()
+            data = self.read(candidate)
+            if data is not None:
                 return data
         return None
 

@@ -14,8 +14,6 @@ _SCHEME = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+)(?P<rest>:.*)\Z", re.D
 _ARROW_SCHEMES = frozenset({"file", "s3", "gs", "gcs", "hdfs", "viewfs", "abfs", "abfss"})
 _ALIASES = {"s3a": "s3", "s3n": "s3"}
 """Hadoop's names for file systems of pyarrow."""
-_SECRETS = re.compile(r"(?<=://)[^/@]*@|[?].*", re.DOTALL)
-"""The parts of a URI that may hold credentials."""
 
 
 def open_folder(location: str) -> Folder:
@@ -61,13 +59,21 @@ def locate(location: str) -> Folder:
         folder.filesystem.get_file_info(folder.path)
         return folder
     except Exception as e:
-        # Stores and their clients raise all kinds of errors; the text names the cause.
-        shown = _SECRETS.sub("", location)
+        # Stores and their clients raise all kinds of errors, and may quote a part of the location.
+        shown = without_secrets(location)
         raise LogDirectoryError(
-            f"Cannot open the folder: {str(e).replace(location, shown)}",
+            f"Cannot open the folder: {e if shown == location else type(e).__name__}",
             file=shown,
             hint="Give a path, or a URI whose scheme pyarrow knows or fsspec has a package for.",
         ) from None
+
+
+def without_secrets(location: str) -> str:
+    """The location without what may be credentials: all between ``://`` and the last ``@``, and a query."""
+    scheme, separator, rest = location.partition("://")
+    if not separator:
+        return location
+    return scheme + separator + rest.rpartition("@")[2].partition("?")[0]
 
 
 def _local(path: str) -> Folder:

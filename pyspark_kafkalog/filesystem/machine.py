@@ -6,6 +6,7 @@ import hashlib
 import os
 import platform
 import uuid
+from contextlib import suppress
 
 
 def machine_id() -> str:
@@ -29,8 +30,23 @@ def leave_mark(folder: str) -> None:
     """
     path = _mark(folder, host_id())
     if not os.path.exists(path):
-        os.makedirs(folder, 0o700, exist_ok=True)
-        os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
+        make_private(folder)
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600))
+
+
+def make_private(folder: str) -> None:
+    """Make a local folder and those above it that are missing, all of them for their owner alone.
+
+    :raises OSError: if one can't be made.
+    """
+    missing = []
+    path = os.path.abspath(folder)
+    while not os.path.isdir(path):
+        missing.append(path)
+        path = os.path.dirname(path)
+    for path in reversed(missing):
+        with suppress(FileExistsError):
+            os.mkdir(path, 0o700)
 
 
 def is_marked_by(folder: str, host: str) -> bool:

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import IO, Any
 
 from pyspark_kafkalog.filesystem.folder import Folder
+from pyspark_kafkalog.filesystem.machine import make_private
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 
@@ -60,15 +61,8 @@ def make_folder(folder: Folder) -> None:
     """
     if not folder.is_local:
         folder.filesystem.create_dir(folder.path, recursive=True)
-        return
-    missing = []
-    path = folder.path
-    while not os.path.isdir(path):
-        missing.append(path)
-        path = os.path.dirname(path)
-    for path in reversed(missing):
-        with suppress(FileExistsError):
-            os.mkdir(path, 0o700)
+    else:
+        make_private(folder.path)
 
 
 def remove_file(folder: Folder, name: str) -> None:

@@ -83,6 +83,8 @@ class TransactionOptions:
     checkpoint_location: str | None = field(default=None, repr=False)
     source_group: str | None = None
     """The group that gets the sources' offsets."""
+    is_job: bool = False
+    """Whether a job names the batches, rather than a checkpoint."""
 
 
 def connection_options(user: UserOptions) -> ConnectionOptions:
@@ -144,6 +146,7 @@ def transaction_options(user: UserOptions, produce: ProduceOptions) -> Transacti
         staging_location=user.value("stagingLocation"),
         checkpoint_location=checkpoint,
         source_group=group if commits_sources else None,
+        is_job="txnAppId" in user,
     )
 
 

@@ -8,6 +8,7 @@ Wrong options are refused here, before any work starts.
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import re
 from collections.abc import Mapping
@@ -440,8 +441,9 @@ def _named_batch(user: UserOptions) -> QueryBatch | None:
         raise OptionError(f"Option {given!r} needs {missing!r}", hint="Give both, or leave both out.")
     if app is None:
         return None
-    # A name that files may have, and that no query has: Spark's ids are UUIDs.
-    return QueryBatch(f"app-{hashlib.sha256(app.encode()).hexdigest()[:32]}", version)
+    # A job may write the same version to several topics. No query has such a name: Spark's ids are UUIDs.
+    name = json.dumps([app, user.value("topic")])
+    return QueryBatch(f"app-{hashlib.sha256(name.encode()).hexdigest()[:32]}", version)
 
 
 def _distribution(user: UserOptions) -> Distribution:

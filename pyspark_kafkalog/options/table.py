@@ -268,7 +268,7 @@ SECTIONS = (
                " shows each micro-batch once."),
         Option("txnAppId", _WRITE, not_blank(stripped), None,
                "With `txnVersion`: the name of the job that writes a batch, the same at each run."),
-        Option("txnVersion", _WRITE, integer(0, MAX_LONG), None,
+        Option("txnVersion", _WRITE, integer(0, MAX_LONG - 1), None,
                "Number of the batch. It is not written if the job `txnAppId` has written it before; each"
                " batch must have a higher number than the last."),
         _brokers("stagingLocation", _WRITE, not_blank(stripped), None,

@@ -18,7 +18,7 @@ from pyspark.sql.datasource import (
 
 from pyspark_kafkalog.errors import KafkaLogError, OptionError
 from pyspark_kafkalog.garbage import freeze_modules, loading
-from pyspark_kafkalog.model import GroupCommit, QueryBatch, TaskAttempt
+from pyspark_kafkalog.model import Plan, QueryBatch, TaskAttempt
 from pyspark_kafkalog.options.columns import check_written_columns
 from pyspark_kafkalog.options.settings import WriteOptions, write_options
 from pyspark_kafkalog.places import open_sink
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from pyspark_kafkalog.audit.counting import WriteAudit
+
+_NO_PLAN = Plan("", None, {})
 
 _log = logging.getLogger("pyspark_kafkalog")
 
@@ -57,6 +59,13 @@ def stream_writer(options: Mapping[str, str], schema: StructType) -> LogStreamWr
         raise OptionError(
             "Option 'txnAppId' is not valid in streaming queries",
             hint="Leave it out: the checkpoint names the micro-batches.",
+        )
+    transactions = settings.transactions
+    if transactions and not (transactions.checkpoint_location or transactions.staging_location):
+        raise OptionError(
+            "Option 'delivery.guarantee': exactly-once needs 'checkpointLocation' or 'stagingLocation'",
+            hint="Give the checkpoint as an option of writeStream, even if Spark has a default for it: Spark"
+            " does not pass the default to its sink.",
         )
     return LogStreamWriter(settings)
 
@@ -112,16 +121,16 @@ class _Writer:
         self,
         batch: QueryBatch,
         messages: list[WriterCommitMessage | None],
-        sources: GroupCommit | None = None,
+        plan: Plan,
     ) -> None:
-        """Commit what all tasks have written, and offsets of the query's sources."""
+        """Commit what all tasks have written."""
         written = [message for message in messages if isinstance(message, Written)]
         missing = len(messages) - len(written)
         if missing and self._sink.needs_commit:
             raise KafkaLogError(
                 f"{missing} of {len(messages)} tasks sent no commit message, so nothing was published"
             )
-        self._sink.commit(batch, [message.finished for message in written], sources)
+        self._sink.commit(batch, [message.finished for message in written], plan)
         self._complete_audit(batch, len(messages))
         freeze_modules()
 
@@ -165,7 +174,7 @@ class LogBatchWriter(_Writer, DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Commit what all tasks have written."""
-        self._commit(self._batch, messages)
+        self._commit(self._batch, messages, _NO_PLAN)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Undo what was written, as far as possible; never raises, as that would hide the cause."""
@@ -193,19 +202,19 @@ class LogStreamWriter(_Writer, DataSourceStreamArrowWriter):
         queries = _queries(messages)
         if len(queries) != 1:
             raise KafkaLogError(f"Expected commit messages of one query, got {len(queries)}")
-        self._commit(QueryBatch(queries.pop(), batchId), messages, self._sources(batchId))
+        self._commit(QueryBatch(queries.pop(), batchId), messages, self._plan(batchId))
 
-    def _sources(self, batch_id: int) -> GroupCommit | None:
-        """What the micro-batch has read, if that is committed with its rows."""
+    def _plan(self, batch_id: int) -> Plan:
+        """What the checkpoint says of the micro-batch, for a sink that needs it."""
         transactions = self._options.transactions
-        if transactions is None or transactions.source_group is None:
-            return None
+        if transactions is None or transactions.checkpoint_location is None:
+            return _NO_PLAN
         from pyspark_kafkalog.streams.checkpoint import QueryLog
         from pyspark_kafkalog.streams.committing import as_they_are
 
-        assert transactions.checkpoint_location is not None
-        ends = QueryLog(transactions.checkpoint_location).ends_of(batch_id)
-        return GroupCommit(transactions.source_group, as_they_are(ends))
+        log, group = QueryLog(transactions.checkpoint_location), transactions.source_group
+        read = {} if group is None else as_they_are(log.ends_of(batch_id))
+        return Plan(log.digest_of(batch_id), group, read)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Undo what was written, as far as possible; never raises, as that would hide the cause.

@@ -66,6 +66,11 @@ class QueryLog:
             )
         return found[0]
 
+    def digest_of(self, batch: int) -> str:
+        """A digest of a planned micro-batch, which stays the same however often it runs; empty if unknown."""
+        logged = self._planned.read(str(batch))
+        return "" if logged is None else hashlib.sha256(logged).hexdigest()
+
     def is_complete(self, batch: int) -> bool:
         """Whether Spark has logged the micro-batch, and so its sink's commit, as complete."""
         return self._complete.look(str(batch)).size > 0

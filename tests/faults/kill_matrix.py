@@ -179,17 +179,20 @@ def main() -> None:
     chosen = [c for c in ALL if not sys.argv[1:] or any(part in str(c) for part in sys.argv[1:])]
     failed = 0
     soon = {"broker.session.timeout.ms": 3000, "broker.heartbeat.interval.ms": 500}
-    with tempfile.TemporaryDirectory() as folder, running(Broker(Path(folder, "broker"), soon)) as broker:
-        with contextlib.closing(Matrix(Path(folder, "runs"), broker)) as matrix:
-            for combination in chosen:
-                started = time.monotonic()
-                try:
-                    matrix.run(combination)
-                    result = "passed"
-                except AssertionError as e:
-                    failed += 1
-                    result = f"FAILED: {e}"
-                print(f"{time.monotonic() - started:5.1f} s  {combination}: {result}", flush=True)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        running(Broker(Path(folder, "broker"), soon)) as broker,
+        contextlib.closing(Matrix(Path(folder, "runs"), broker)) as matrix,
+    ):
+        for combination in chosen:
+            started = time.monotonic()
+            try:
+                matrix.run(combination)
+                result = "passed"
+            except AssertionError as e:
+                failed += 1
+                result = f"FAILED: {e}"
+            print(f"{time.monotonic() - started:5.1f} s  {combination}: {result}", flush=True)
     print(f"{len(chosen) - failed} passed, {failed} failed, rows of {SIZE} bytes, {ROWS} a micro-batch")
     sys.exit(bool(failed))
 

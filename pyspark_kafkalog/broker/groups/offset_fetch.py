@@ -23,9 +23,12 @@ def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
     return numbers
 
 
-def offset_fetch_request(group: str, partitions: Collection[TopicPartition] | None) -> Any:
-    """The request for these partitions, or for all that ``group`` has committed; open transactions count.
+def offset_fetch_request(
+    group: str, partitions: Collection[TopicPartition] | None, *, require_stable: bool = True
+) -> Any:
+    """The request for these partitions, or for all that ``group`` has committed.
 
+    With ``require_stable`` brokers refuse to answer while a transaction commits one of them.
     It has the fields of one group (until version 7) and those of several groups.
     """
     kind = OffsetFetchRequest.OffsetFetchRequestGroup
@@ -41,7 +44,7 @@ def offset_fetch_request(group: str, partitions: Collection[TopicPartition] | No
             for topic, numbers in listed.items()
         ]
     groups = [kind(group_id=group, member_id=None, member_epoch=-1, topics=topics_of_group)]
-    return OffsetFetchRequest(group_id=group, topics=topics, groups=groups, require_stable=True)
+    return OffsetFetchRequest(group_id=group, topics=topics, groups=groups, require_stable=require_stable)
 
 
 def read_offset_fetch(response: Any) -> dict[TopicPartition, CommittedOffset | Refused | None] | Refused:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from pyspark_kafkalog.garbage import loading
 from pyspark_kafkalog.model import (
     EncodeSettings,
-    GroupCommit,
     PartitionResult,
+    Plan,
     QueryBatch,
     TaskAttempt,
     TopicPartition,
@@ -53,7 +53,7 @@ class BrokerSink:
         self,
         batch: QueryBatch,
         finished: Sequence[Mapping[TopicPartition, PartitionResult]],
-        sources: GroupCommit | None,
+        plan: Plan,
     ) -> None:
         """Log what was written."""
         by_topic: defaultdict[str, list[tuple[int, PartitionResult]]] = defaultdict(list)

@@ -15,15 +15,23 @@ from pyspark_kafkalog.broker.produce.producer import Producer, Transaction
 from pyspark_kafkalog.broker.transactions.commit import commit_once
 from pyspark_kafkalog.broker.transactions.folders import Folders
 from pyspark_kafkalog.broker.transactions.marker import Marker, transactional_id
-from pyspark_kafkalog.broker.transactions.query_marker import QueryMarker, find_marker
+from pyspark_kafkalog.broker.transactions.query_marker import MarkedBatch, QueryMarker
 from pyspark_kafkalog.broker.transactions.requests import FENCED_HINT, Requests
 from pyspark_kafkalog.broker.transactions.staging import Staged, frames
 from pyspark_kafkalog.broker.transactions.stops import stop_at
 from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.codec.stamp import stamp
-from pyspark_kafkalog.errors import CorruptRecordError, FencedError, KafkaLogError, TransactionError
+from pyspark_kafkalog.errors import (
+    AuthorizationError,
+    BrokerError,
+    CorruptRecordError,
+    FencedError,
+    KafkaLogError,
+    RecordTooLargeError,
+    TransactionError,
+)
 from pyspark_kafkalog.filesystem.private import make_folder
-from pyspark_kafkalog.model import EncodeSettings, GroupCommit, QueryBatch, TopicPartition
+from pyspark_kafkalog.model import EncodeSettings, Plan, QueryBatch, TopicPartition
 from pyspark_kafkalog.options.brokers import ProduceOptions, TransactionOptions
 
 _FASTEST = 1 << 30
@@ -37,12 +45,12 @@ _log = logging.getLogger("pyspark_kafkalog")
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a commit writes: the rows that tasks have staged, and offsets of a group."""
+    """What a commit writes: the rows that tasks have staged, and a group's offsets of ``plan``."""
 
     batch: QueryBatch
     staged: Sequence[Staged]
     folders: Folders
-    sources: GroupCommit | None
+    plan: Plan
 
     @property
     def transactional_id(self) -> str:
@@ -84,9 +92,7 @@ class Committing:
     ) -> None:
         self._cluster = cluster
         self._requests = requests
-        # What is not delivered within the transaction never will be.
-        delivery_timeout_ms = min(options.delivery_timeout_ms, timeout_ms)
-        self._options = replace(options, delivery_timeout_ms=delivery_timeout_ms)
+        self._options = options
         self._work = work
         self._timeout_ms = timeout_ms
         self._marker = marker
@@ -106,7 +112,7 @@ class Committing:
         """See :meth:`.commit.Steps.read_marker`."""
         if self._marker is None:
             return None
-        found = self._marker.read(self._requests, deadline=self._patience())
+        found = self._marker.read(self._current().cluster_id, deadline=self._patience())
         stop_at("looked")
         return found
 
@@ -132,16 +138,17 @@ class Committing:
     def _groups(self) -> list[str]:
         """The groups whose offsets are parts of the transaction."""
         of_marker = [] if self._marker is None else [self._marker.group]
-        return of_marker if self._work.sources is None else [*of_marker, self._work.sources.group]
+        return of_marker if self._work.plan.group is None else [*of_marker, self._work.plan.group]
 
     def produce(self) -> None:
         """See :meth:`.commit.Steps.produce`."""
         producer_id = self._current()
         transaction = Transaction(self._requests.transactional_id, producer_id)
+        # What is not delivered within the transaction never will be.
+        delivery_timeout_ms = min(self._options.delivery_timeout_ms, self._timeout_ms)
+        options = replace(self._options, delivery_timeout_ms=delivery_timeout_ms)
         try:
-            with Producer(
-                self._cluster, self._options, EncodeSettings(), transaction=transaction
-            ) as producer:
+            with Producer(self._cluster, options, EncodeSettings(), transaction=transaction) as producer:
                 for partition, data in self._watched():
                     encoded = stamp(
                         data,
@@ -157,6 +164,15 @@ class Committing:
             raise FencedError(
                 e.message, topic_partition=e.topic_partition, broker=e.broker, hint=FENCED_HINT
             ) from None
+        except (AuthorizationError, RecordTooLargeError):
+            raise  # which say what to do
+        except BrokerError as e:
+            raise TransactionError(
+                f"The rows of a batch could not be produced: {e.message}",
+                topic_partition=e.topic_partition,
+                broker=e.broker,
+                hint="Nothing of the batch is visible. Check that the brokers are up, and run it again.",
+            ) from e
         except CorruptRecordError as e:
             raise TransactionError(
                 f"Staged rows are damaged: {e.message}", hint="Nothing of the batch is visible. Run it again."
@@ -189,12 +205,11 @@ class Committing:
 
     def mark(self) -> None:
         """See :meth:`.commit.Steps.mark`."""
-        producer, sources = self._current(), self._work.sources
+        producer, plan = self._current(), self._work.plan
         if self._marker is not None:
-            offsets = self._marker.offsets(self._work.records)
-            self._requests.commit_offsets(producer, self._marker.group, offsets, deadline=self._patience())
-        if sources is not None:
-            self._requests.commit_offsets(producer, sources.group, sources.offsets, deadline=self._patience())
+            self._marker.commit(producer, self._work.records, deadline=self._patience())
+        if plan.group is not None:
+            self._requests.commit_offsets(producer, plan.group, plan.offsets, deadline=self._patience())
         stop_at("marked")
 
     def end(self) -> None:
@@ -206,10 +221,10 @@ class Committing:
             return  # a job without rows: nothing has begun
         try:
             self._requests.end(self._current(), commit=True, deadline=self._patience())
-        except (FencedError, TransactionError):
-            raise
         except KafkaLogError as e:
-            raise TransactionError(
+            # Even if this attempt was refused, an earlier one may have got through without an answer.
+            kind = FencedError if isinstance(e, FencedError) else TransactionError
+            raise kind(
                 f"It is unknown whether the transaction was committed: {e.message}",
                 broker=e.broker,
                 hint="Look whether the rows are there before you write them again. With txnAppId and"
@@ -251,26 +266,40 @@ def commit_work(
     requests = Requests(cluster, work.transactional_id)
     marker = None
     if batch.batch_id is not None:
-        partitions = work.partitions or (() if work.sources is None else work.sources.offsets)
-        folder = work.folders.of_intent(work.transactional_id)
-        make_folder(folder)
-        marker = find_marker(
-            cluster,
-            requests,
-            batch.query_id,
-            batch.batch_id,
-            folder=folder,
-            topics={partition.topic for partition in partitions},
-            required=transactions.fail_on_missing_marker,
-            deadline=Deadline.after_ms(options.delivery_timeout_ms),
-        )
-        if marker is None:
-            return  # no rows yet, so nothing to mark
+        marker = QueryMarker(requests, _marked(transactions, work))
     steps = Committing(cluster, requests, options, work, timeout_ms=transactions.timeout_ms, marker=marker)
     if commit_once(steps):
         _log.info("%s committed %d records as %s", batch, work.records, work.transactional_id)
     else:
-        _log.info("%s was committed before as %s", batch, work.transactional_id)
+        _log.info("%s has nothing to commit, or was committed before, as %s", batch, work.transactional_id)
     if marker is not None:
         marker.confirm()
     stop_at("confirmed")
+
+
+def _marked(transactions: TransactionOptions, work: Work) -> MarkedBatch:
+    """What the marker will say of the batch; the query's folder is made.
+
+    :raises TransactionError: if it can't be made.
+    """
+    folder = work.folders.of_intent(work.transactional_id)
+    try:
+        make_folder(folder)
+    except OSError as e:
+        raise TransactionError(
+            f"Could not make a folder for what the query keeps about its writes: {e}",
+            file=folder.label(),
+            hint="Let the user that runs Spark's driver write to the checkpoint, or to the stagingLocation.",
+        ) from None
+    written, read = (
+        sorted({partition.topic for partition in partitions})
+        for partitions in (work.partitions, work.plan.offsets)
+    )
+    return MarkedBatch(
+        work.batch,
+        [*written, *read],
+        work.plan.digest,
+        folder,
+        transactions.is_job,
+        transactions.fail_on_missing_marker,
+    )

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 import tempfile
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from pyspark_kafkalog.errors import TransactionError
 from pyspark_kafkalog.filesystem.machine import is_marked_by, leave_mark
 from pyspark_kafkalog.model import QueryBatch
 from pyspark_kafkalog.options.brokers import TransactionOptions
@@ -21,7 +23,8 @@ if TYPE_CHECKING:
 
 _NAME = "kafkalog-transactions"
 """The folder of this package in a checkpoint, or in a staging location."""
-_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
+_URI = re.compile(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]+:")
+_LOCAL_URI = re.compile(r"file:(//(localhost)?(?=/))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,21 +40,26 @@ class Folders:
     @classmethod
     def of(cls, options: TransactionOptions) -> Folders:
         """Those that the options name, or else one of this user for temporary files."""
-        temporary = os.path.join(tempfile.gettempdir(), f"kafkalog-{os.getuid()}")
-        staging = options.staging_location or options.checkpoint_location or temporary
+        staging = options.staging_location or options.checkpoint_location or _temporary()
         return cls(staging, options.checkpoint_location or staging)
 
     def mark(self) -> None:
         """Mark a local folder for staged rows as one that this host sees.
 
         :raises OSError: if it can't be written.
+        :raises TransactionError: if the default folder is another user's.
         """
         if not _URI.match(self.staging):
-            leave_mark(os.path.join(self.staging, _NAME))
+            leave_mark(self._local())
+            if self.staging == _temporary():
+                _check_own(self.staging)
 
     def are_shared_with(self, host: str) -> bool:
         """Whether staged rows of this host are seen by ``host``, which has marked its folder."""
-        return bool(_URI.match(self.staging)) or is_marked_by(os.path.join(self.staging, _NAME), host)
+        return bool(_URI.match(self.staging)) or is_marked_by(self._local(), host)
+
+    def _local(self) -> str:
+        return os.path.join(_LOCAL_URI.sub("", self.staging, count=1), _NAME)
 
     def of_rows(self, transactional_id: str, batch: QueryBatch) -> Folder:
         """Where the tasks of a batch stage its rows."""
@@ -74,6 +82,21 @@ class Folders:
             for name in of_query.list(str.isdecimal):
                 if int(name) <= batch.batch_id:
                     remove_folder(of_query.child(name))
+
+
+def _temporary() -> str:
+    return os.path.join(tempfile.gettempdir(), f"kafkalog-{os.getuid()}")
+
+
+def _check_own(path: str) -> None:
+    """Where all may write, another user may have been first."""
+    status = os.lstat(path)
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
+        raise TransactionError(
+            "Expected a folder that only its owner, the user that runs Spark, may read",
+            file=path,
+            hint="Remove it, or set stagingLocation.",
+        )
 
 
 def _child(location: str, name: str) -> Folder:

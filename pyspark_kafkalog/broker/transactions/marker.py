@@ -2,8 +2,8 @@
 
 The marker is the offset that the group named like the transactional id has committed for partition 0 of one
 topic: the batch id + 1, with details as metadata. It is committed in the batch's own transaction, so it is
-there if and only if the rows are. Beside the checkpoint stands the intent: that this query writes here, since
-which batch. Without it nobody could tell a first batch from one whose marker the cluster has lost.
+there if and only if the rows are. Beside the checkpoint stands the intent: that this query writes here, and
+which batch it has tried. Without it nobody could tell a first batch from one whose marker the cluster lost.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import base64
 import hashlib
 import json
 import time
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 
 from pyspark_kafkalog.errors import TransactionError
 from pyspark_kafkalog.filesystem.folder import Folder
@@ -26,6 +26,7 @@ _LONGEST_ATTEMPT_MS = 24 * 3600 * 1000
 _WRITE_IT = (
     "Set failOnMissingMarker to false for one run, which writes the batch whether it was written or not."
 )
+_UNREADABLE = (ValueError, TypeError, KeyError, RecursionError, OverflowError)
 
 
 def transactional_id(query_id: str) -> str:
@@ -36,16 +37,25 @@ def transactional_id(query_id: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """The last batch that a query has committed to a cluster."""
+    """The last batch that a query has committed to a cluster.
+
+    ``plan`` is a digest of what the checkpoint says of the batch, empty if that is not known.
+    """
 
     query_id: str
     cluster_id: str | None
     batch_id: int
+    plan: str = ""
     records: int = 0
 
     def as_offset(self) -> CommittedOffset:
         """The marker as its group commits it."""
-        details = {"query": self.query_id, "cluster": self.cluster_id, "records": self.records}
+        details = {
+            "query": self.query_id,
+            "cluster": self.cluster_id,
+            "plan": self.plan,
+            "records": self.records,
+        }
         return CommittedOffset(self.batch_id + 1, metadata=json.dumps(details))
 
     @classmethod
@@ -56,78 +66,114 @@ class Marker:
         """
         try:
             details = json.loads(offset.metadata)
-            query_id, cluster_id = details["query"], details["cluster"]
+            query_id, cluster_id, plan = details["query"], details["cluster"], details["plan"]
             records = int(details["records"])
-        except (ValueError, TypeError, KeyError):
+            if not (isinstance(query_id, str) and isinstance(plan, str)):
+                raise TypeError
+        except _UNREADABLE:
             raise TransactionError(
                 f"The offset of group {group} is not a marker of this package",
                 hint="Something else commits to that group. Find it, and let it use another group.",
             ) from None
-        return cls(query_id, cluster_id, offset.offset - 1, records)
+        return cls(query_id, cluster_id, offset.offset - 1, plan, records)
 
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """That a query writes to a cluster, exactly once, since ``first_batch``.
+    """That a query writes to a cluster, exactly once.
 
-    ``topic`` has the marker. ``since_ms`` is when it was stored, by this machine's clock, and ``confirmed``
-    whether the first batch is known to be committed.
+    ``topic`` has the marker; it is empty as long as no row said one. ``batch`` was tried first, or by a job
+    last, at ``since_ms`` by this machine's clock. ``confirmed`` says that one is known to be committed.
     """
 
     query_id: str
     cluster_id: str | None
     topic: str
-    first_batch: int
+    batch: int
     since_ms: int
     confirmed: bool = False
+
+
+_INTENT_TYPES: dict[str, tuple[type, ...]] = {
+    "query_id": (str,),
+    "cluster_id": (str, type(None)),
+    "topic": (str,),
+    "batch": (int,),
+    "since_ms": (int,),
+    "confirmed": (bool,),
+}
 
 
 def stored_intent(folder: Folder) -> Intent | None:
     """The intent in a query's folder; None if there is none.
 
-    :raises TransactionError: if it can't be parsed.
+    :raises TransactionError: if it can't be read or parsed.
     """
-    data = folder.read_replaced(_INTENT)
-    if data is None:
-        return None
     try:
-        return Intent(**json.loads(data))
-    except (ValueError, TypeError):
+        data = folder.read_replaced(_INTENT)
+        if data is None:
+            return None
+        found = json.loads(data)
+        if not all(isinstance(found[name], kinds) for name, kinds in _INTENT_TYPES.items()):
+            raise TypeError
+        return Intent(**found)
+    except OSError as e:
+        raise _cannot("read", folder, e) from None
+    except (*_UNREADABLE, AttributeError):
         raise TransactionError(
             "What the query keeps about its writes is corrupt",
             file=folder.label(_INTENT),
-            hint="Delete the file. If the query's marker is missing, too, the next batch is written again.",
+            hint="Stop all runs of the query, then delete the file.",
         ) from None
 
 
 def store_intent(folder: Folder, intent: Intent) -> None:
-    """Store the intent, before the first transaction begins."""
-    folder.replace(_INTENT, json.dumps(asdict(intent)).encode())
+    """Store the intent, before the first transaction begins.
+
+    :raises TransactionError: if it can't be written.
+    """
+    try:
+        folder.replace(_INTENT, json.dumps(asdict(intent)).encode())
+    except OSError as e:
+        raise _cannot("store", folder, e) from None
+
+
+def _cannot(do: str, folder: Folder, error: OSError) -> TransactionError:
+    return TransactionError(
+        f"Could not {do} what the query keeps about its writes: {error}",
+        file=folder.label(_INTENT),
+        hint="Let the user that runs Spark's driver read and write the checkpoint, or the stagingLocation.",
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
     """What a run of a batch expects of the marker.
 
-    :param intent: stored before, or None for a query that has written nothing here yet.
+    :param is_job: a job that names its batches, rather than a streaming query, whose first batch is 0.
+    :param plan: as in the marker.
+    :param intent: stored before; None for a query that has written nothing here yet.
     :param required: whether a missing marker is an error, unless it can't be there yet.
     """
 
     query_id: str
     cluster_id: str | None
     batch_id: int
+    plan: str
     intent: Intent | None
+    is_job: bool = False
     required: bool = True
 
     def is_met_by(self, marker: Marker | None) -> bool:
         """Whether the batch was committed before; if not, it may be written now.
 
-        :raises TransactionError: if the marker is another's, is ahead, or is missing.
+        :raises TransactionError: if the marker is another's, is ahead, is of another plan, or is missing.
         """
         if self.intent is not None:
             self._check_cluster(self.intent.cluster_id)
         if marker is None:
-            self._check_missing()
+            if self.required:
+                self._check_missing()
             return False
         if marker.query_id != self.query_id:
             raise TransactionError(
@@ -143,6 +189,13 @@ class Expectation:
                 hint="Another run of the query is ahead of this one, or the checkpoint was set back: then"
                 " rows would be lost or doubled. Use a new checkpoint.",
             )
+        if marker.batch_id == self.batch_id and marker.plan and self.plan and marker.plan != self.plan:
+            raise TransactionError(
+                f"The cluster has batch {self.batch_id} of this query already, but with other offsets of its"
+                " sources than the checkpoint has",
+                hint="The checkpoint was set back or copied, and the batch planned anew: then rows would be"
+                " lost or doubled. Use a new checkpoint.",
+            )
         return marker.batch_id == self.batch_id
 
     def _check_cluster(self, known: str | None) -> None:
@@ -154,29 +207,36 @@ class Expectation:
             )
 
     def _check_missing(self) -> None:
+        """Refuse a batch that may have been written by a run whose marker is lost."""
         intent = self.intent
-        if intent is None or not self.required:
+        if intent is None:
+            if self.batch_id > 0 and not self.is_job:
+                raise TransactionError(
+                    f"Batch {self.batch_id} of this query is to be written, but neither the cluster nor the"
+                    " checkpoint knows of an earlier batch that was written exactly once",
+                    hint=f"If so far the query has written at least once, that is as expected. {_WRITE_IT}",
+                )
             return
-        if intent.confirmed or intent.first_batch != self.batch_id:
+        if not intent.topic:
+            return  # nothing has been written yet
+        if intent.confirmed or (intent.batch != self.batch_id and not self.is_job):
             raise TransactionError(
                 f"The marker of this query is missing, so batch {self.batch_id} may have been written or not",
                 hint="The cluster has lost it (offsets.retention.minutes without a batch, the deletion of"
                 f" topic {intent.topic} or of the marker's group). {_WRITE_IT}",
             )
         age = time.time_ns() // 1_000_000 - intent.since_ms
-        if age > _LONGEST_ATTEMPT_MS:
+        if intent.batch == self.batch_id and age > _LONGEST_ATTEMPT_MS:
             raise TransactionError(
                 f"The first batch of this query was tried {age // 3_600_000} hours ago, and no marker says"
                 " how it ended",
                 hint=f"If it was written, its marker may have expired. {_WRITE_IT}",
             )
 
-    def new_intent(self, topic: str) -> Intent:
-        """The intent of a query that begins here."""
-        now = time.time_ns() // 1_000_000
-        return Intent(self.query_id, self.cluster_id, topic, self.batch_id, now)
-
-
-def confirmed(intent: Intent) -> Intent:
-    """The intent once a batch is known to be committed."""
-    return replace(intent, confirmed=True)
+    def new_intent(self, topic: str, *, confirmed: bool = False) -> Intent:
+        """The intent to store before the batch is written, or ``confirmed`` once it is."""
+        known = self.intent
+        since_ms = time.time_ns() // 1_000_000
+        if known is not None and known.batch == self.batch_id:
+            since_ms = known.since_ms
+        return Intent(self.query_id, self.cluster_id, topic, self.batch_id, since_ms, confirmed)

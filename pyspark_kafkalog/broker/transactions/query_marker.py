@@ -3,97 +3,137 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 
-from pyspark_kafkalog.broker.cluster.cluster import Cluster
+from pyspark_kafkalog.broker.produce.ids import ProducerId
 from pyspark_kafkalog.broker.transactions.marker import (
     Expectation,
     Marker,
-    confirmed,
     store_intent,
     stored_intent,
 )
 from pyspark_kafkalog.broker.transactions.requests import Requests
 from pyspark_kafkalog.broker.wire.deadline import Deadline
+from pyspark_kafkalog.errors import TransactionError
 from pyspark_kafkalog.filesystem.folder import Folder
-from pyspark_kafkalog.model import CommittedOffset, TopicPartition
+from pyspark_kafkalog.model import QueryBatch, TopicPartition
 
 _log = logging.getLogger("pyspark_kafkalog")
 
 
 @dataclass(frozen=True, slots=True)
-class QueryMarker:
-    """The marker that one batch reads and commits.
+class MarkedBatch:
+    """What is known of a batch that its query's marker will name.
 
-    :param group: that commits it, named like the transactional id.
-    :param cell: the partition that it is committed for.
-    :param folder: of the intent.
+    :param topics: that may have the marker, the best first; empty if no row says one.
+    :param plan: a digest of what the checkpoint says of it, empty if that is not known.
+    :param folder: of the query's intent.
+    :param is_job: see :class:`.marker.Expectation`, as ``required``.
     """
 
-    group: str
-    cell: TopicPartition
-    expectation: Expectation
+    batch: QueryBatch
+    topics: Collection[str]
+    plan: str
     folder: Folder
+    is_job: bool
+    required: bool
 
-    def read(self, requests: Requests, *, deadline: Deadline) -> Marker | None:
+
+class QueryMarker:
+    """The marker as one run of a batch sees it. :meth:`read` comes first, and after the fence."""
+
+    def __init__(self, requests: Requests, marked: MarkedBatch) -> None:
+        self.group = requests.transactional_id
+        self._requests = requests
+        self._marked = marked
+        self._cell: TopicPartition | None = None
+        self._seen: Marker | None = None
+        self._expectation: Expectation | None = None
+
+    def read(self, cluster_id: str | None, *, deadline: Deadline) -> Marker | None:
         """The marker in the cluster, after every transaction that is over."""
-        found = requests.committed(self.group, [self.cell], deadline=deadline).get(self.cell)
-        return None if found is None else Marker.of(found, self.group)
+        marked = self._marked
+        batch_id = marked.batch.batch_id
+        assert batch_id is not None, "only numbered batches have a marker"
+        intent = stored_intent(marked.folder)
+        self._expectation = Expectation(
+            marked.batch.query_id,
+            cluster_id,
+            batch_id,
+            marked.plan,
+            intent,
+            marked.is_job,
+            marked.required,
+        )
+        if intent is not None and intent.topic:
+            topics: Collection[str] = [intent.topic]
+        else:
+            found = self._requests.committed(self.group, None, deadline=deadline)
+            topics = sorted(cell.topic for cell in found) or marked.topics
+        self._look_in(topics, deadline)
+        if self._seen is None and marked.topics and not marked.required:
+            self._look_in(marked.topics, deadline)  # the topic that had it may be gone
+        return self._seen
+
+    def _look_in(self, topics: Collection[str], deadline: Deadline) -> None:
+        self._cell = next((TopicPartition(topic, 0) for topic in topics), None)
+        self._seen = self._look(deadline, require_stable=True)
+
+    def _look(self, deadline: Deadline, *, require_stable: bool) -> Marker | None:
+        if self._cell is None:
+            return None
+        found = self._requests.committed(
+            self.group, [self._cell], deadline=deadline, require_stable=require_stable
+        )
+        return Marker.of(found[self._cell], self.group) if self._cell in found else None
 
     def is_committed(self, marker: Marker | None) -> bool:
-        """Whether the batch was committed before; if not, the intent to write it is stored now."""
-        if self.expectation.is_met_by(marker):
+        """Whether the batch was committed before, or has nothing to commit; if not, its intent is stored."""
+        expectation = self._known()
+        if expectation.is_met_by(marker):
             return True
-        if self.expectation.intent is None:
-            store_intent(self.folder, self.expectation.new_intent(self.cell.topic))
-        return False
+        known = expectation.intent
+        topic = "" if self._cell is None else self._cell.topic
+        is_tried = known is not None and (known.confirmed or known.batch == expectation.batch_id)
+        if known is None or known.topic != topic or not is_tried:
+            store_intent(self._marked.folder, expectation.new_intent(topic))
+        # Without a topic there are no rows; the first batch that has some will be marked.
+        return self._cell is None
 
-    def offsets(self, records: int) -> Mapping[TopicPartition, CommittedOffset]:
-        """What the group commits with a batch of so many records."""
-        batch = self.expectation
-        marker = Marker(batch.query_id, batch.cluster_id, batch.batch_id, records)
-        return {self.cell: marker.as_offset()}
+    def commit(self, producer: ProducerId, records: int, *, deadline: Deadline) -> None:
+        """Commit the marker as a part of the open transaction, and see that :meth:`read` saw the newest one.
+
+        A coordinator that was deposed may answer reads from its memory, but can commit nothing.
+
+        :raises TransactionError: if another one has been committed since then.
+        """
+        expectation, cell = self._known(), self._cell
+        assert cell is not None, "nothing is committed without a cell"
+        batch_id, plan = expectation.batch_id, expectation.plan
+        marker = Marker(expectation.query_id, expectation.cluster_id, batch_id, plan, records)
+        self._requests.commit_offsets(producer, self.group, {cell: marker.as_offset()}, deadline=deadline)
+        now = self._look(deadline, require_stable=False)
+        if now != self._seen:
+            raise TransactionError(
+                "The marker of this query is not the one that was read before the batch was produced",
+                hint="A coordinator that was deposed gave an old one. Nothing of this attempt is visible: run"
+                " the query again.",
+            )
 
     def confirm(self) -> None:
         """Note that the query's marker exists: from now on a missing one is an error.
 
         Never raises, as the batch is visible by now.
         """
-        intent = self.expectation.intent
-        if intent is None or not intent.confirmed:
-            known = intent or self.expectation.new_intent(self.cell.topic)
-            try:
-                store_intent(self.folder, confirmed(known))
-            except OSError as e:
-                _log.warning("Could not store that the query's first batch is committed: %s", e)
+        expectation = self._known()
+        if self._cell is None or (expectation.intent is not None and expectation.intent.confirmed):
+            return
+        try:
+            store_intent(self._marked.folder, expectation.new_intent(self._cell.topic, confirmed=True))
+        except Exception as e:
+            _log.warning("Could not store that the query's first batch is committed: %s", e)
 
-
-def find_marker(
-    cluster: Cluster,
-    requests: Requests,
-    query_id: str,
-    batch_id: int,
-    *,
-    folder: Folder,
-    topics: Collection[str],
-    required: bool,
-    deadline: Deadline,
-) -> QueryMarker | None:
-    """The marker of a query; None if it has none yet, and the batch has no topic for one.
-
-    :param folder: of the query's intent.
-    :param topics: those that the batch writes to.
-    :param required: whether a missing marker is an error, unless it can't be there yet.
-    """
-    group, intent = requests.transactional_id, stored_intent(folder)
-    if intent is not None:
-        cell: TopicPartition | None = TopicPartition(intent.topic, 0)
-    else:
-        earlier = requests.committed(group, None, deadline=deadline)
-        cell = min(earlier, default=TopicPartition(min(topics), 0) if topics else None)
-    if cell is None:
-        return None
-    cluster_id = cluster.identity([], deadline=deadline).cluster_id
-    expectation = Expectation(query_id, cluster_id, batch_id, intent, required)
-    return QueryMarker(group, cell, expectation, folder)
+    def _known(self) -> Expectation:
+        assert self._expectation is not None, "read() comes first"
+        return self._expectation

@@ -35,6 +35,7 @@ from pyspark_kafkalog.broker.transactions.commit import PendingOffsetError
 from pyspark_kafkalog.broker.transactions.marker import PREFIX
 from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.broker.wire.error_codes import (
+    CONCURRENT_TRANSACTIONS,
     INVALID_PRODUCER_EPOCH,
     PRODUCER_FENCED,
     TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
@@ -94,7 +95,8 @@ class Requests:
     ) -> tuple[int, int]:
         """The producer id with a new epoch, once an open transaction of an older epoch is over.
 
-        :param current: only if this is still the newest epoch, else a FencedError (KIP-360).
+        :param current: only if this is still the newest epoch, else a FencedError (KIP-360). Not repeated
+            while the open transaction is ended: a newer one may be open by then, which it would end, too.
         """
         producer = {"producer_id": current.id, "producer_epoch": current.epoch} if current else {}
         request = InitProducerIdRequest(
@@ -102,7 +104,7 @@ class Requests:
         )
 
         def read(response: Any) -> tuple[int, int] | Refused:
-            if response.error_code:
+            if response.error_code and not (current and response.error_code == CONCURRENT_TRANSACTIONS):
                 return Refused(response.error_code)
             return response.producer_id, response.producer_epoch
 
@@ -218,10 +220,16 @@ class Requests:
         )
 
     def committed(
-        self, group: str, partitions: Collection[TopicPartition] | None, *, deadline: Deadline
+        self,
+        group: str,
+        partitions: Collection[TopicPartition] | None,
+        *,
+        deadline: Deadline,
+        require_stable: bool = True,
     ) -> dict[TopicPartition, CommittedOffset]:
         """What ``group`` has committed for these or all partitions, after every transaction that is over.
 
+        :param require_stable: wait for transactions that are not over; else ignore them.
         :raises PendingOffsetError: if a transaction that commits one of them stays open.
         :raises UnsupportedVersionError: before Kafka 2.5.
         """
@@ -240,7 +248,7 @@ class Requests:
         answer: Any = None
         while answer is None:
             answer = self._ask(
-                offset_fetch_request(group, partitions),
+                offset_fetch_request(group, partitions, require_stable=require_stable),
                 read,
                 doing,
                 deadline,

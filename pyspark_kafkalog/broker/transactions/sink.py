@@ -15,7 +15,7 @@ from pyspark_kafkalog.broker.transactions.folders import Folders
 from pyspark_kafkalog.errors import OptionError, TransactionError
 from pyspark_kafkalog.filesystem.machine import host_id
 from pyspark_kafkalog.garbage import loading
-from pyspark_kafkalog.model import EncodeSettings, GroupCommit, QueryBatch, TaskAttempt
+from pyspark_kafkalog.model import EncodeSettings, Plan, QueryBatch, TaskAttempt
 from pyspark_kafkalog.options.brokers import ConnectionOptions, ProduceOptions, TransactionOptions
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ class TransactionalSink:
     produce: ProduceOptions
     encode: EncodeSettings
     transactions: TransactionOptions
+    folders: Folders
     driver: str
 
     @classmethod
@@ -56,19 +57,19 @@ class TransactionalSink:
 
         :raises TransactionError: if it can't write to the folder for staged rows.
         """
+        folders = Folders.of(transactions)
         try:
-            Folders.of(transactions).mark()
+            folders.mark()
         except OSError as e:
             raise TransactionError(f"Could not stage rows: {e}", hint=_TO_SHARE) from None
-        return cls(connection, produce, encode, transactions, host_id())
+        return cls(connection, produce, encode, transactions, folders, host_id())
 
     def open(self, batch: QueryBatch, attempt: TaskAttempt) -> Staging:
         """See :meth:`pyspark_kafkalog.model.Sink.open`.
 
         :raises OptionError: if this task and the driver share no folder.
         """
-        folders = Folders.of(self.transactions)
-        if host_id() != self.driver and not folders.are_shared_with(self.driver):
+        if not self.folders.are_shared_with(self.driver):
             raise OptionError(
                 f"Tasks run on {platform.node()}, which does not share the folder for staged rows with the"
                 " driver",
@@ -84,9 +85,9 @@ class TransactionalSink:
         if batch.batch_id:  # earlier micro-batches were written
             note_reached(self.connection)
         topics = Topics(cluster_of(self.connection), self.produce, self.encode)
-        return Staging(topics, folders.of_rows(transactional_id(batch.query_id), batch))
+        return Staging(topics, self.folders.of_rows(transactional_id(batch.query_id), batch))
 
-    def commit(self, batch: QueryBatch, finished: Sequence[Staged], sources: GroupCommit | None) -> None:
+    def commit(self, batch: QueryBatch, finished: Sequence[Staged], plan: Plan) -> None:
         """Commit one transaction, unless the micro-batch was committed before, and remove what was staged."""
         with loading():
             from pyspark_kafkalog.broker.cluster.cluster import cluster_of
@@ -94,7 +95,7 @@ class TransactionalSink:
             from pyspark_kafkalog.broker.transactions.committing import Work, commit_work
 
         note_reached(self.connection)  # by the tasks
-        work = Work(batch, finished, Folders.of(self.transactions), sources)
+        work = Work(batch, finished, self.folders, plan)
         commit_work(cluster_of(self.connection), self.produce, self.transactions, work)
         self._sweep(batch)
 
@@ -111,6 +112,6 @@ class TransactionalSink:
         from pyspark_kafkalog.broker.transactions.marker import transactional_id
 
         try:
-            Folders.of(self.transactions).sweep(transactional_id(batch.query_id), batch)
+            self.folders.sweep(transactional_id(batch.query_id), batch)
         except Exception as e:
             _log.warning("Could not remove the staged rows of %s: %s", batch.job, e)

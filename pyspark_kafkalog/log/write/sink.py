@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from pyspark_kafkalog.garbage import loading
-from pyspark_kafkalog.model import EncodeSettings, GroupCommit, LogSettings, QueryBatch, TaskAttempt
+from pyspark_kafkalog.model import EncodeSettings, LogSettings, Plan, QueryBatch, TaskAttempt
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.log.write.staging import StagedFile, Staging
@@ -47,9 +47,7 @@ class DirectorySink:
             existing=_existing_topics(self.root, attempt.stage),
         )
 
-    def commit(
-        self, batch: QueryBatch, finished: Sequence[StagedFile | None], sources: GroupCommit | None
-    ) -> None:
+    def commit(self, batch: QueryBatch, finished: Sequence[StagedFile | None], plan: Plan) -> None:
         """Publish what all tasks have staged, unless the micro-batch was published before."""
         with loading():
             from pyspark_kafkalog.log.write.publish import publish

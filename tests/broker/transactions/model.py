@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from pyspark_kafkalog.broker.transactions.marker import Expectation, Intent, Marker, confirmed
+from pyspark_kafkalog.broker.transactions.marker import Expectation, Intent, Marker
 
 
 class FencedError(Exception):
@@ -50,6 +50,8 @@ class Kafka:
     visible: list[str] = field(default_factory=list)
     pending: Marker | None = None
     marker: Marker | None = None
+    before: Marker | None = None
+    """The marker before that, which a deposed coordinator still has in memory."""
 
     def init(self, expected: int | None = None) -> int:
         """InitProducerId. Like Kafka it aborts what is open before it compares epochs."""
@@ -117,7 +119,7 @@ class Kafka:
             self.undecided.clear()
         if self.open.has_group:
             if commit and self.pending is not None:
-                self.marker = self.pending
+                self.before, self.marker = self.marker, self.pending
             self.pending = None
         self.ended = (self.open.epoch, commit)
         self.open = None
@@ -134,6 +136,8 @@ class World:
     intent: Intent | None = None
     late: list[Callable[[], object]] = field(default_factory=list)
     fate: Callable[[str], str] = lambda request: "answered"
+    deposed: Callable[[], bool] = lambda: False
+    """Whether a look at the marker is answered by a coordinator that does not know what came last."""
     required: bool = True
 
 
@@ -147,7 +151,8 @@ class ModelSteps:
         self.batch = batch
         self.epoch = -1
         self.dead = False
-        self.expectation = Expectation("query", None, batch, world.intent, world.required)
+        self.expectation = Expectation("query", None, batch, "", world.intent, required=world.required)
+        self.seen: Marker | None = None
 
     def ask(self, name: str, request: Callable[[], object]) -> object:
         """Ask the cluster, and once more if no answer comes, as :class:`.requests.Requests` does."""
@@ -181,7 +186,8 @@ class ModelSteps:
     def read_marker(self) -> Marker | None:
         found: list[Marker | None] = []
         self.ask("look", lambda: found.append(self.world.kafka.marker))
-        return found[-1]
+        self.seen = self.world.kafka.before if self.world.deposed() else found[-1]
+        return self.seen
 
     def clear_marker(self) -> None:
         raise AssertionError("nothing else commits the marker here")
@@ -206,8 +212,12 @@ class ModelSteps:
         self.ask("produce", lambda: kafka.produce(self.epoch, sequence, rows))
 
     def mark(self) -> None:
-        marker = Marker("query", None, self.batch, self.rows)
+        marker = Marker("query", None, self.batch, "", self.rows)
         self.ask("mark", lambda: self.world.kafka.mark(self.epoch, marker))
+        found: list[Marker | None] = []
+        self.ask("look", lambda: found.append(self.world.kafka.marker))
+        if found[-1] != self.seen:
+            raise FencedError
 
     def end(self) -> None:
         self.ask("end", lambda: self.world.kafka.end(self.epoch, commit=True))
@@ -220,4 +230,4 @@ class ModelSteps:
 
     def confirm(self) -> None:
         """What follows the protocol."""
-        self.world.intent = confirmed(self.world.intent or self.expectation.new_intent("t"))
+        self.world.intent = self.expectation.new_intent("t", confirmed=True)

@@ -16,7 +16,7 @@ from kafka.admin import (
 )
 
 from pyspark_kafkalog.errors import AuthorizationError, KafkaLogError, UnsupportedVersionError
-from pyspark_kafkalog.model import CommittedOffset, GroupCommit, TopicPartition
+from pyspark_kafkalog.model import CommittedOffset, Plan, TopicPartition
 from tests.broker.producing import digits, unused_topic
 from tests.broker.transactions.writing import Query, is_stable, shown, stored, values
 from tests.kafka import Broker
@@ -75,7 +75,7 @@ def test_a_right_is_missing(
     guarded.create_topic(topic, 3)
     query = Query(guarded.bootstrap, topic, tmp_path, query_id=topic)
     staged = query.stage([values(5)], 0)
-    sources = GroupCommit("my-group", {TopicPartition(topic, 1): CommittedOffset(5)})
+    sources = Plan("", "my-group", {TopicPartition(topic, 1): CommittedOffset(5)})
     rule = ACL(
         principal="User:ANONYMOUS",
         host="*",
@@ -122,7 +122,7 @@ def test_a_source_whose_topic_is_gone(broker: Broker, tmp_path: Path) -> None:
     topic = unused_topic()
     broker.create_topic(topic, 3)
     query = Query(broker.bootstrap, topic, tmp_path, query_id=topic)
-    gone = GroupCommit("group", {TopicPartition("no-such-topic", 0): CommittedOffset(5)})
+    gone = Plan("", "group", {TopicPartition("no-such-topic", 0): CommittedOffset(5)})
     with pytest.raises(
         KafkaLogError, match=r"group group for no-such-topic-0 in a transaction: UNKNOWN_TOPIC"
     ):
@@ -136,6 +136,6 @@ def test_brokers_let_a_transaction_commit_for_a_group_with_members(broker: Broke
     broker.create_topic(topic, 3)
     query = Query(broker.bootstrap, topic, tmp_path, query_id=topic)
     with broker.member(topic, topic):
-        offsets = GroupCommit(topic, {TopicPartition(topic, 0): CommittedOffset(1)})
+        offsets = Plan("", topic, {TopicPartition(topic, 0): CommittedOffset(1)})
         query.commit(query.stage([values(5)], 0), 0, offsets)
     assert sorted(shown(broker.bootstrap, topic)) == digits(5)

@@ -20,7 +20,7 @@ from pyspark_kafkalog.broker.transactions import committing
 from pyspark_kafkalog.broker.transactions.marker import transactional_id
 from pyspark_kafkalog.broker.transactions.requests import Requests
 from pyspark_kafkalog.errors import FencedError, OptionError, TransactionError, UnknownTopicOrPartitionError
-from pyspark_kafkalog.model import CommittedOffset, GroupCommit, QueryBatch, TaskAttempt, TopicPartition
+from pyspark_kafkalog.model import CommittedOffset, Plan, QueryBatch, TaskAttempt, TopicPartition
 from tests.broker.producing import consume, digits, unused_topic
 from tests.broker.transactions.writing import (
     Query,
@@ -187,9 +187,8 @@ class TestTwoDrivers:
                 old.give_up()
 
         from pyspark_kafkalog.broker.transactions.committing import Committing, Work
-        from pyspark_kafkalog.broker.transactions.folders import Folders
 
-        work = Work(QueryBatch(topic, 0), staged, Folders.of(loser.sink.transactions), None)
+        work = Work(QueryBatch(topic, 0), staged, loser.sink.folders, Plan("", None, {}))
         cluster = cluster_of(loser.sink.connection)
         requests = Requests(cluster, work.transactional_id)
         old = Committing(cluster, requests, loser.sink.produce, work, timeout_ms=60_000, marker=None)
@@ -226,13 +225,13 @@ class TestMarker:
 
         monkeypatch.setattr(committing, "stop_at", die)
         with pytest.raises(RuntimeError):
-            driver().write([values(5)], 7)
+            driver().write([values(5)], 0)
         monkeypatch.undo()
         intent = json.loads(intent_file(tmp_path, topic).read_text())
-        assert (intent["first_batch"], intent["confirmed"]) == (7, False)
+        assert (intent["batch"], intent["confirmed"]) == (0, False)
         with pytest.raises(TransactionError, match="marker of this query is missing"):
-            driver().write([values(5)], 8)
-        driver().write([values(5)], 7)
+            driver().write([values(5)], 1)
+        driver().write([values(5)], 0)
         assert json.loads(intent_file(tmp_path, topic).read_text())["confirmed"] is True
         assert sorted(shown(broker.bootstrap, topic)) == digits(5)
 
@@ -268,8 +267,13 @@ class TestMarker:
         ("offset", "match"),
         [
             (CommittedOffset(1, metadata="x"), "is not a marker of this package"),
+            (CommittedOffset(1, metadata="[" * 4000), "is not a marker of this package"),
             (
-                CommittedOffset(1, metadata='{"query": "other", "cluster": null, "records": 1}'),
+                CommittedOffset(1, metadata='{"query": "", "cluster": null, "plan": "", "records": 1e999}'),
+                "is not a marker of this package",
+            ),
+            (
+                CommittedOffset(1, metadata='{"query": "other", "cluster": null, "plan": "", "records": 1}'),
                 "Another query has committed",
             ),
         ],
@@ -373,11 +377,11 @@ def test_offsets_of_the_sources_are_part_of_the_transaction(
     query = driver()
     staged = query.stage([values(5)], 0)
     with pytest.raises(RuntimeError):
-        query.commit(staged, 0, GroupCommit(group, read))
+        query.commit(staged, 0, Plan("", group, read))
     monkeypatch.undo()
     assert groups(broker).committed(group) == {}
     staged = driver().stage([values(5)], 0)
-    driver().commit(staged, 0, GroupCommit(group, read))
+    driver().commit(staged, 0, Plan("", group, read))
     committed = groups(broker).committed(group, read)
     assert {partition: offset.offset for partition, offset in committed.items()} == {
         partition: offset.offset for partition, offset in read.items()

@@ -14,7 +14,7 @@ from kafka import KafkaConsumer, TopicPartition
 
 from pyspark_kafkalog.broker.transactions.sink import TransactionalSink
 from pyspark_kafkalog.broker.transactions.staging import Staged
-from pyspark_kafkalog.model import GroupCommit, QueryBatch, TaskAttempt
+from pyspark_kafkalog.model import Plan, QueryBatch, TaskAttempt
 from pyspark_kafkalog.options.settings import write_options
 from pyspark_kafkalog.places import open_sink
 from pyspark_kafkalog.writing.routing import Router
@@ -60,10 +60,8 @@ class Query:
                 staged.append(sink.finish())
         return staged
 
-    def commit(
-        self, staged: Sequence[Staged], batch_id: int | None = 0, sources: GroupCommit | None = None
-    ) -> None:
-        self.sink.commit(QueryBatch(self.query_id, batch_id), staged, sources)
+    def commit(self, staged: Sequence[Staged], batch_id: int | None = 0, plan: Plan | None = None) -> None:
+        self.sink.commit(QueryBatch(self.query_id, batch_id), staged, plan or Plan("", None, {}))
 
     def write(self, tasks: Iterable[pa.RecordBatch], batch_id: int | None = 0) -> None:
         """Run a batch as Spark does."""
