@@ -8,7 +8,7 @@ import pytest
 
 from pyspark_kafkalog.errors import KafkaLogError
 from pyspark_kafkalog.model import TopicPartition
-from pyspark_kafkalog.streams.checkpoint import keep_topic_ids, kept_start_offsets, kept_topic_ids
+from pyspark_kafkalog.streams.checkpoint import QueryLog, keep_topic_ids, kept_start_offsets, kept_topic_ids
 
 T0 = TopicPartition("t", 0)
 
@@ -55,3 +55,28 @@ def test_a_broken_file_is_named(tmp_path: Path, content: bytes) -> None:
     file.write_bytes(content)
     with pytest.raises(KafkaLogError, match=rf"corrupt.*{file}.*Delete the file"):
         kept_start_offsets(location, "one", dict)
+
+
+def planned(tmp_path: Path, *sources: str) -> QueryLog:
+    (tmp_path / "offsets").mkdir(exist_ok=True)
+    (tmp_path / "offsets" / "3").write_text("\n".join(["v1", '{"batchWatermarkMs":0}', *sources]))
+    return QueryLog(str(tmp_path))
+
+
+def test_the_ends_of_a_planned_batch(tmp_path: Path) -> None:
+    log = planned(tmp_path, "5", '{"t":{"0":5,"1":7}}', '{"logOffset":1}')
+    assert log.ends_of(3) == {T0: 5, TopicPartition("t", 1): 7}
+    assert len(log.digest_of(3)) == 64
+    assert log.digest_of(4) == ""
+    assert log.digest_of(3) == planned(tmp_path, "5", '{"t":{"0":5,"1":7}}', '{"logOffset":1}').digest_of(3)
+    assert log.digest_of(3) != planned(tmp_path, '{"t":{"0":6}}').digest_of(3)
+
+
+@pytest.mark.parametrize(
+    "sources", [(), ("7",), ('{"t":{"0":5}}', '{"u":{"0":5}}')], ids=["none", "other", "two"]
+)
+def test_the_ends_of_a_batch_without_one_source(tmp_path: Path, sources: tuple[str, ...]) -> None:
+    with pytest.raises(KafkaLogError, match=r"one source of topics, got [02] "):
+        planned(tmp_path, *sources).ends_of(3)
+    with pytest.raises(KafkaLogError, match="got 0"):
+        planned(tmp_path, *sources).ends_of(4)

@@ -23,7 +23,7 @@ PREFIX = "kafkalog-"
 _INTENT = "intent.json"
 _LONGEST_ATTEMPT_MS = 24 * 3600 * 1000
 """How long a first batch may be tried: a marker outlives that (offsets.retention.minutes: 7 days)."""
-_WRITE_IT = (
+WRITE_IT = (
     "Set failOnMissingMarker to false for one run, which writes the batch whether it was written or not."
 )
 _UNREADABLE = (ValueError, TypeError, KeyError, RecursionError, OverflowError)
@@ -214,7 +214,7 @@ class Expectation:
                 raise TransactionError(
                     f"Batch {self.batch_id} of this query is to be written, but neither the cluster nor the"
                     " checkpoint knows of an earlier batch that was written exactly once",
-                    hint=f"If so far the query has written at least once, that is as expected. {_WRITE_IT}",
+                    hint=f"If so far the query has written at least once, that is as expected. {WRITE_IT}",
                 )
             return
         if not intent.topic:
@@ -223,14 +223,14 @@ class Expectation:
             raise TransactionError(
                 f"The marker of this query is missing, so batch {self.batch_id} may have been written or not",
                 hint="The cluster has lost it (offsets.retention.minutes without a batch, the deletion of"
-                f" topic {intent.topic} or of the marker's group). {_WRITE_IT}",
+                f" topic {intent.topic} or of the marker's group). {WRITE_IT}",
             )
         age = time.time_ns() // 1_000_000 - intent.since_ms
         if intent.batch == self.batch_id and age > _LONGEST_ATTEMPT_MS:
             raise TransactionError(
                 f"The first batch of this query was tried {age // 3_600_000} hours ago, and no marker says"
                 " how it ended",
-                hint=f"If it was written, its marker may have expired. {_WRITE_IT}",
+                hint=f"If it was written, its marker may have expired. {WRITE_IT}",
             )
 
     def new_intent(self, topic: str, *, confirmed: bool = False) -> Intent:

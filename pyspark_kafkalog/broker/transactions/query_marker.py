@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from pyspark_kafkalog.broker.produce.ids import ProducerId
 from pyspark_kafkalog.broker.transactions.marker import (
+    WRITE_IT,
     Expectation,
     Marker,
     store_intent,
@@ -15,7 +16,7 @@ from pyspark_kafkalog.broker.transactions.marker import (
 )
 from pyspark_kafkalog.broker.transactions.requests import Requests
 from pyspark_kafkalog.broker.wire.deadline import Deadline
-from pyspark_kafkalog.errors import TransactionError
+from pyspark_kafkalog.errors import TransactionError, UnknownTopicOrPartitionError
 from pyspark_kafkalog.filesystem.folder import Folder
 from pyspark_kafkalog.model import QueryBatch, TopicPartition
 
@@ -26,7 +27,7 @@ _log = logging.getLogger("pyspark_kafkalog")
 class MarkedBatch:
     """What is known of a batch that its query's marker will name.
 
-    :param topics: that may have the marker, the best first; empty if no row says one.
+    :param topics: that may have the marker, the best first; empty if no row has one.
     :param plan: a digest of what the checkpoint says of it, empty if that is not known.
     :param folder: of the query's intent.
     :param is_job: see :class:`.marker.Expectation`, as ``required``.
@@ -70,15 +71,18 @@ class QueryMarker:
             topics: Collection[str] = [intent.topic]
         else:
             found = self._requests.committed(self.group, None, deadline=deadline)
-            topics = sorted(cell.topic for cell in found) or marked.topics
-        self._look_in(topics, deadline)
-        if self._seen is None and marked.topics and not marked.required:
-            self._look_in(marked.topics, deadline)  # the topic that had it may be gone
-        return self._seen
+            newest = sorted(found, key=lambda cell: found[cell].offset, reverse=True)
+            topics = [cell.topic for cell in newest] or marked.topics
+        markers = [self._look_in(topics, deadline)]
+        if not marked.required and marked.topics and {*topics}.isdisjoint(marked.topics):
+            markers.append(self._look_in(marked.topics, deadline))  # the topic that had it may be gone
+        return max(filter(None, markers), key=lambda marker: marker.batch_id, default=None)
 
-    def _look_in(self, topics: Collection[str], deadline: Deadline) -> None:
+    def _look_in(self, topics: Collection[str], deadline: Deadline) -> Marker | None:
+        """The marker for the first of these topics, which will also have the next one."""
         self._cell = next((TopicPartition(topic, 0) for topic in topics), None)
         self._seen = self._look(deadline, require_stable=True)
+        return self._seen
 
     def _look(self, deadline: Deadline, *, require_stable: bool) -> Marker | None:
         if self._cell is None:
@@ -112,7 +116,13 @@ class QueryMarker:
         assert cell is not None, "nothing is committed without a cell"
         batch_id, plan = expectation.batch_id, expectation.plan
         marker = Marker(expectation.query_id, expectation.cluster_id, batch_id, plan, records)
-        self._requests.commit_offsets(producer, self.group, {cell: marker.as_offset()}, deadline=deadline)
+        try:
+            self._requests.commit_offsets(producer, self.group, {cell: marker.as_offset()}, deadline=deadline)
+        except UnknownTopicOrPartitionError:
+            raise TransactionError(
+                f"Topic {cell.topic}, which had the marker of this query, is gone",
+                hint=f"Nothing of this attempt is visible. {WRITE_IT}",
+            ) from None
         now = self._look(deadline, require_stable=False)
         if now != self._seen:
             raise TransactionError(

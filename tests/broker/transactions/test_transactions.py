@@ -17,7 +17,7 @@ import pytest
 from pyspark_kafkalog.broker.cluster.cluster import cluster_of
 from pyspark_kafkalog.broker.groups.groups import BrokerGroups
 from pyspark_kafkalog.broker.transactions import committing
-from pyspark_kafkalog.broker.transactions.marker import transactional_id
+from pyspark_kafkalog.broker.transactions.marker import Intent, transactional_id
 from pyspark_kafkalog.broker.transactions.requests import Requests
 from pyspark_kafkalog.errors import FencedError, OptionError, TransactionError, UnknownTopicOrPartitionError
 from pyspark_kafkalog.model import CommittedOffset, Plan, QueryBatch, TaskAttempt, TopicPartition
@@ -287,6 +287,97 @@ class TestMarker:
             driver().write([values(5, 5)], 1)
         assert sorted(shown(broker.bootstrap, topic)) == digits(5)
 
+    def test_the_intent_is_gone_and_rows_go_elsewhere(
+        self, broker: Broker, topic: str, driver: Drivers, tmp_path: Path
+    ) -> None:
+        """The marker is found where it is, not where this batch would put it."""
+        other = f"a-{topic}"
+        broker.create_topic(other, 1)
+        driver().write([values(5)], 0)
+        intent_file(tmp_path, topic).unlink()
+        Query(broker.bootstrap, other, tmp_path / "checkpoint", query_id=topic).write([values(5)], 0)
+        assert stored(broker.bootstrap, other) == 0
+
+    def test_both_are_gone(self, broker: Broker, topic: str, driver: Drivers, tmp_path: Path) -> None:
+        driver().write([values(5)], 0)
+        driver().write([values(5, 5)], 1)
+        groups(broker).delete_group(transactional_id(topic))
+        intent_file(tmp_path, topic).unlink()
+        with pytest.raises(TransactionError, match=r"neither the cluster nor the checkpoint knows.*Missing"):
+            driver().write([values(5, 5)], 1)
+        driver(failOnMissingMarker=False).write([values(5, 10)], 2)
+        assert sorted(shown(broker.bootstrap, topic)) == digits(15)
+
+    def test_its_topic_is_gone(self, broker: Broker, topic: str, driver: Drivers) -> None:
+        other = unused_topic()
+        broker.create_topic(other, 1)
+
+        def rows(count: int, start: int, to: str) -> pa.RecordBatch:
+            return values(count, start).append_column("topic", pa.array([to] * count, pa.string()))
+
+        def query(**options: object) -> Query:
+            made = driver(**options)
+            made.options = replace(made.options, topic=None)
+            return made
+
+        query().write([rows(5, 0, topic)], 0)
+        query().write([rows(5, 0, other)], 1)
+        broker.delete_topic(topic)
+        with pytest.raises(TransactionError, match=f"[Tt]opic {topic}.*failOnMissingMarker"):
+            query().write([rows(5, 5, other)], 2)
+        query(failOnMissingMarker=False).write([rows(5, 5, other)], 2)
+        query().write([rows(5, 5, other)], 2)
+        query().write([rows(5, 10, other)], 3)
+        assert sorted(shown(broker.bootstrap, other, 1)) == digits(15)
+
+    def test_a_deposed_coordinator_gives_an_old_one(
+        self, broker: Broker, topic: str, driver: Drivers, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        driver().write([values(5)], 0)
+        driver().write([values(5, 5)], 1)
+        committed = Requests.committed
+
+        def deposed(requests: Requests, *args: Any, require_stable: bool = True, **more: Any) -> Any:
+            found = committed(requests, *args, require_stable=require_stable, **more)
+            if not require_stable:
+                return found
+            return {cell: replace(offset, offset=offset.offset - 1) for cell, offset in found.items()}
+
+        monkeypatch.setattr(Requests, "committed", deposed)
+        with pytest.raises(TransactionError, match="A coordinator that was deposed gave an old one"):
+            driver().write([values(5, 5)], 1)
+        monkeypatch.undo()
+        driver().write([values(5, 5)], 1)
+        assert sorted(shown(broker.bootstrap, topic)) == digits(10)
+
+    def test_the_batch_was_planned_anew(self, broker: Broker, topic: str, driver: Drivers) -> None:
+        """The checkpoint was set back by one batch: rows of the new plan would be lost."""
+        query = driver()
+        query.commit(query.stage([values(5)], 0), 0, Plan("one", None, {}))
+        query.commit(query.stage([values(5)], 0), 0, Plan("one", None, {}))
+        with pytest.raises(TransactionError, match="other offsets of its sources than the checkpoint has"):
+            query.commit(query.stage([values(9)], 0), 0, Plan("other", None, {}))
+        query.commit(query.stage([values(5, 5)], 1), 1, Plan("other", None, {}))
+        assert sorted(shown(broker.bootstrap, topic)) == digits(10)
+
+    def test_that_it_exists_cannot_be_stored(
+        self, broker: Broker, topic: str, driver: Drivers, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The rows are visible by then: nothing may fail."""
+        from pyspark_kafkalog.broker.transactions import query_marker
+
+        def store(folder: object, intent: Intent) -> None:
+            if intent.confirmed:
+                raise RuntimeError("a store's own error")
+            store_intent(folder, intent)
+
+        store_intent: Any = query_marker.store_intent
+        monkeypatch.setattr(query_marker, "store_intent", store)
+        driver().write([values(5)], 0)
+        monkeypatch.undo()
+        driver().write([values(5, 5)], 1)
+        assert sorted(shown(broker.bootstrap, topic)) == digits(10)
+
     def test_it_is_of_another_cluster(
         self, broker: Broker, topic: str, driver: Drivers, tmp_path: Path
     ) -> None:
@@ -360,6 +451,36 @@ class TestBatchJobs:
         with pytest.raises(TransactionError, match="batch 9 of this query already, but batch 3"):
             write(3, 5)
         assert len(shown(broker.bootstrap, topic)) == 6
+
+    def test_a_version_goes_to_each_topic_once(self, broker: Broker, topic: str, tmp_path: Path) -> None:
+        """As in foreachBatch, which writes a batch to several places."""
+        other = unused_topic()
+        broker.create_topic(other, 1)
+        for _ in range(2):
+            for name in (topic, other):
+                query = Query(broker.bootstrap, name, tmp_path, txnAppId=topic, txnVersion=7)
+                assert query.options.batch is not None
+                query.query_id = query.options.batch.query_id
+                query.write([values(5)], 7)
+        assert len(shown(broker.bootstrap, topic)) == len(shown(broker.bootstrap, other, 1)) == 5
+
+    def test_a_version_that_failed_does_not_block_later_ones(
+        self, broker: Broker, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def die(step: str) -> None:
+            if step == "begun":
+                raise RuntimeError("killed")
+
+        def write(version: int) -> None:
+            query = Query(broker.bootstrap, topic, tmp_path, query_id=topic, txnAppId="a", txnVersion=version)
+            query.write([values(5)], version)
+
+        monkeypatch.setattr(committing, "stop_at", die)
+        with pytest.raises(RuntimeError):
+            write(1000)
+        monkeypatch.undo()
+        write(2000)
+        assert len(shown(broker.bootstrap, topic)) == 5
 
 
 def test_offsets_of_the_sources_are_part_of_the_transaction(

@@ -1,0 +1,104 @@
+"""What a query keeps about its writes, and what it makes of damage there."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from pyspark_kafkalog.broker.transactions.marker import (
+    Expectation,
+    Intent,
+    Marker,
+    store_intent,
+    stored_intent,
+    transactional_id,
+)
+from pyspark_kafkalog.errors import KafkaLogError, TransactionError
+from pyspark_kafkalog.filesystem.folder import Folder
+from pyspark_kafkalog.filesystem.locate import locate
+
+INTENT = Intent("query", "cluster", "topic", 3, 1_700_000_000_000)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    return locate(str(tmp_path))
+
+
+def test_an_intent_comes_back(folder: Folder) -> None:
+    assert stored_intent(folder) is None
+    store_intent(folder, INTENT)
+    assert stored_intent(folder) == INTENT
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{}",
+        b"[]",
+        b"null",
+        b"\xff",
+        b"[" * 100_000,
+        b'{"query_id": 5}',
+        json.dumps(
+            {"query_id": "q", "cluster_id": None, "topic": 5, "batch": 0, "since_ms": 0, "confirmed": True}
+        ),
+        json.dumps(
+            {
+                "query_id": "q",
+                "cluster_id": None,
+                "topic": "t",
+                "batch": 0,
+                "since_ms": None,
+                "confirmed": True,
+            }
+        ),
+    ],
+    ids=range(9),
+)
+def test_a_damaged_intent_is_named(folder: Folder, tmp_path: Path, content: bytes | str) -> None:
+    (tmp_path / "intent.json").write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(TransactionError, match=r"corrupt .*intent\.json.*Stop all runs of the query"):
+        stored_intent(folder)
+
+
+def test_an_intent_that_is_no_file(folder: Folder, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "intent.json")
+    with pytest.raises(KafkaLogError, match=r"intent\.json"):
+        stored_intent(folder)
+
+
+def test_an_intent_that_cannot_be_stored(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(TransactionError, match=r"Could not store .*intent\.json.*Let the user"):
+        store_intent(locate(str(tmp_path / "file" / "below")), INTENT)
+
+
+def test_ids_are_stable_and_apart() -> None:
+    assert transactional_id("query") == "kafkalog-vc3xdeqlqmm6i4sr2e3a6xuibp"
+    assert transactional_id("query2") != transactional_id("query")
+
+
+def test_a_marker_fits_the_brokers_limit_of_metadata() -> None:
+    marker = Marker("q" * 36, "c" * 22, 2**62, "d" * 64, 2**62)
+    assert len(marker.as_offset().metadata) < 400
+    assert Marker.of(marker.as_offset(), "group") == marker
+
+
+@pytest.mark.parametrize("is_job", [False, True])
+def test_a_job_may_begin_with_any_batch(is_job: bool) -> None:
+    expectation = Expectation("query", "cluster", 5, "", None, is_job)
+    if is_job:
+        assert not expectation.is_met_by(None)
+    else:
+        with pytest.raises(TransactionError, match="Batch 5 of this query is to be written"):
+            expectation.is_met_by(None)
+
+
+def test_a_clock_that_goes_back_only_prolongs_the_first_attempt() -> None:
+    intent = Intent("query", "cluster", "topic", 0, 2**50)
+    assert not Expectation("query", "cluster", 0, "", intent).is_met_by(None)
