@@ -1,0 +1,255 @@
+"""Exactly-once writes to brokers through Spark, read by librdkafka and by streams of both connectors."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from pyspark_kafkalog.broker.transactions.marker import transactional_id
+from tests.broker.producing import unused_topic
+from tests.broker.transactions.writing import is_stable, shown, stored, transaction_state
+from tests.kafka import Broker
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
+
+Run = Callable[..., None]
+
+
+@pytest.fixture
+def topic(broker: Broker) -> str:
+    name = unused_topic()
+    broker.create_topic(name, 3)
+    return name
+
+
+@pytest.fixture
+def run(broker: Broker, tmp_path: Path) -> Run:
+    """Run a stream with all that there is."""
+
+    def run(rows: DataFrame, topic: str, checkpoint: str = "checkpoint", **options: object) -> None:
+        named = {name.replace("__", "."): str(value) for name, value in options.items()}
+        query = (
+            rows.writeStream.format("kafkalog")
+            .option("kafka.bootstrap.servers", broker.bootstrap)
+            .option("topic", topic)
+            .option("delivery.guarantee", "exactly-once")
+            .option("checkpointLocation", str(tmp_path / checkpoint))
+            .options(**named)
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+
+    return run
+
+
+def numbers(spark: SparkSession) -> DataFrame:
+    rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", "100").load()
+    return rows.selectExpr("CAST(value AS STRING) AS value")
+
+
+def values(broker: Broker, topic: str) -> list[int]:
+    return sorted(int(value) for value in shown(broker.bootstrap, topic))
+
+
+def test_a_micro_batch_that_spark_runs_again(
+    spark: SparkSession, broker: Broker, topic: str, run: Run, tmp_path: Path
+) -> None:
+    run(numbers(spark), topic)
+    run(numbers(spark).repartition(7), topic)
+    assert values(broker, topic) == [*range(200)]
+    # As if the driver had died before it logged the commit.
+    (tmp_path / "checkpoint" / "commits" / "1").unlink()
+    (tmp_path / "checkpoint" / "commits" / ".1.crc").unlink(missing_ok=True)
+    run(numbers(spark).repartition(1), topic)
+    assert values(broker, topic) == [*range(300)]
+    query_id = json.loads((tmp_path / "checkpoint" / "metadata").read_text())["id"]
+    assert transaction_state(broker, transactional_id(query_id)) == "CompleteCommit"
+    assert is_stable(broker.bootstrap, topic)
+
+
+def test_a_checkpoint_that_was_set_back(
+    spark: SparkSession, broker: Broker, topic: str, run: Run, tmp_path: Path
+) -> None:
+    run(numbers(spark), topic)
+    shutil.copytree(tmp_path / "checkpoint", tmp_path / "copy")
+    run(numbers(spark), topic)
+    run(numbers(spark), topic)
+    with pytest.raises(PySparkException, match="checkpoint was set back"):
+        run(numbers(spark), topic, "copy")
+    assert values(broker, topic) == [*range(300)]
+
+
+def test_a_new_checkpoint_is_a_new_query(spark: SparkSession, broker: Broker, topic: str, run: Run) -> None:
+    run(numbers(spark), topic, "one")
+    run(numbers(spark), topic, "two")
+    assert values(broker, topic) == sorted([*range(100)] * 2)
+
+
+def test_consume_transform_produce(
+    spark: SparkSession, broker: Broker, topic: str, run: Run, tmp_path: Path
+) -> None:
+    """The source's offsets are the group's in the moment in which the rows are visible."""
+    out, group = unused_topic(), f"group-{topic}"
+    broker.create_topic(out, 3)
+    run(numbers(spark), topic, "in")
+
+    def copy() -> DataFrame:
+        return (
+            spark.readStream.format("kafkalog")
+            .option("kafka.bootstrap.servers", broker.bootstrap)
+            .option("subscribe", topic)
+            .option("startingOffsets", "earliest")
+            .option("kafka.isolation.level", "read_committed")
+            .option("maxOffsetsPerTrigger", 30)
+            .load()
+            .selectExpr("value")
+        )
+
+    options = {"kafka.group.id": group, "commitSourceOffsets": "transaction"}
+    run(copy(), out, "out", **options)
+    run(numbers(spark), topic, "in")
+    run(copy(), out, "out", **options)
+    assert values(broker, out) == [*range(200)]
+    view = spark.read.format("kafkalog").option("view", "group-offsets").option("kafka.group.id", group)
+    offsets = view.option("kafka.bootstrap.servers", broker.bootstrap).load().collect()
+    assert len(offsets) == 3
+    assert sum(row.lag for row in offsets) <= 3, "only the last marker of each partition is left"
+
+
+def test_a_read_committed_stream_does_not_stall_or_count_markers_as_loss(
+    spark: SparkSession, broker: Broker, topic: str, run: Run, tmp_path: Path
+) -> None:
+    for _ in range(3):
+        run(numbers(spark), topic)
+    assert stored(broker.bootstrap, topic) > 300
+    for kind in ("kafkalog", "kafka"):
+        reader = spark.readStream.format(kind).option("kafka.bootstrap.servers", broker.bootstrap)
+        frame = (
+            reader.option("subscribe", topic)
+            .option("startingOffsets", "earliest")
+            .option("kafka.isolation.level", "read_committed")
+            .option("maxOffsetsPerTrigger", 50)
+            .load()
+        )
+        query = (
+            frame.selectExpr("CAST(CAST(value AS STRING) AS INT) AS value")
+            .writeStream.format("memory")
+            .queryName(f"seen_{kind}")
+            .option("checkpointLocation", str(tmp_path / kind))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination(120)
+        assert sorted(row.value for row in spark.table(f"seen_{kind}").collect()) == [*range(300)]
+
+
+def test_audit_counts_a_replayed_batch_once(
+    spark: SparkSession, broker: Broker, topic: str, run: Run, tmp_path: Path
+) -> None:
+    location = str(tmp_path / "audit")
+    run(numbers(spark), topic, auditLocation=location)
+    (tmp_path / "checkpoint" / "commits" / "0").unlink()
+    (tmp_path / "checkpoint" / "commits" / ".0.crc").unlink(missing_ok=True)
+    run(numbers(spark).repartition(3), topic, auditLocation=location)
+    counts = spark.read.format("kafkalog").option("view", "audit").load(location).where("kind = 'SUCCESS'")
+    assert sum(row.messages for row in counts.collect()) == len(values(broker, topic)) == 200
+
+
+class TestBatchJobs:
+    def test_a_named_batch_is_written_once(
+        self, spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
+    ) -> None:
+        def write(version: int, count: int) -> None:
+            rows = spark.range(count).selectExpr("CAST(id AS STRING) AS value")
+            writer = rows.write.format("kafkalog").option("kafka.bootstrap.servers", broker.bootstrap)
+            writer.options(
+                **{
+                    "topic": topic,
+                    "delivery.guarantee": "exactly-once",
+                    "txnAppId": f"nightly {topic}",
+                    "txnVersion": str(version),
+                    "stagingLocation": str(tmp_path / "staging"),
+                }
+            ).mode("append").save()
+
+        write(1, 10)
+        write(1, 10)
+        write(2, 5)
+        assert len(values(broker, topic)) == 15
+
+    def test_a_job_that_fails_shows_nothing(self, spark: SparkSession, broker: Broker, topic: str) -> None:
+        rows = spark.range(0, 1000, 1, 4).selectExpr(
+            "IF(id = 999, raise_error('no'), CAST(id AS STRING)) AS value"
+        )
+        writer = rows.write.format("kafkalog").option("kafka.bootstrap.servers", broker.bootstrap)
+        writer = writer.option("topic", topic).option("delivery.guarantee", "exactly-once").mode("append")
+        with pytest.raises(PySparkException, match="no"):
+            writer.save()
+        assert stored(broker.bootstrap, topic) == 0
+        spark.range(10).selectExpr("CAST(id AS STRING) AS value").write.format("kafkalog").options(
+            **{
+                "kafka.bootstrap.servers": broker.bootstrap,
+                "topic": topic,
+                "delivery.guarantee": "exactly-once",
+            }
+        ).mode("append").save()
+        assert values(broker, topic) == [*range(10)]
+
+    def test_a_directory_knows_the_same_names(self, spark: SparkSession, tmp_path: Path) -> None:
+        for _ in range(2):
+            spark.range(10).selectExpr("CAST(id AS STRING) AS value").write.format("kafkalog").options(
+                topic="t", txnAppId="app", txnVersion="4", **{"delivery.guarantee": "exactly-once"}
+            ).mode("append").save(str(tmp_path))
+        assert spark.read.format("kafkalog").load(str(tmp_path)).count() == 10
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"txnAppId": "a", "txnVersion": "1"}, "'txnAppId' is not valid in streaming queries"),
+        ({"kafka.acks": "1"}, "exactly-once needs kafka.acks=all"),
+        ({"commitSourceOffsets": "transaction"}, "'commitSourceOffsets' needs 'kafka.group.id'"),
+    ],
+)
+def test_options_that_are_refused(
+    spark: SparkSession, topic: str, run: Run, options: dict[str, Any], match: str
+) -> None:
+    with pytest.raises(PySparkException, match=match):
+        run(numbers(spark), topic, **options)
+
+
+def test_a_stream_must_say_where_its_checkpoint_is(
+    spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    writer = numbers(spark).writeStream.format("kafkalog").option("delivery.guarantee", "exactly-once")
+    writer = writer.option("kafka.bootstrap.servers", broker.bootstrap).option("topic", topic)
+    spark.conf.set("spark.sql.streaming.checkpointLocation", str(tmp_path))
+    try:
+        with pytest.raises(PySparkException, match="needs 'checkpointLocation' or 'stagingLocation'"):
+            writer.trigger(availableNow=True).start().awaitTermination()
+    finally:
+        spark.conf.unset("spark.sql.streaming.checkpointLocation")
+
+
+def test_offsets_of_a_batch_are_not_committed(
+    spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    writer = spark.range(1).selectExpr("CAST(id AS STRING) AS value").write.format("kafkalog").mode("append")
+    writer = writer.option("kafka.bootstrap.servers", broker.bootstrap).option("topic", topic)
+    with pytest.raises(PySparkException, match="'commitSourceOffsets' is for streaming queries only"):
+        writer.options(
+            **{
+                "delivery.guarantee": "exactly-once",
+                "commitSourceOffsets": "transaction",
+                "kafka.group.id": "g",
+                "checkpointLocation": str(tmp_path),
+            }
+        ).save()
