@@ -42,6 +42,7 @@ from pyspark_kafkalog.broker.place import Brokers
 from pyspark_kafkalog.broker.produce import ids as produce_ids
 from pyspark_kafkalog.broker.produce import producer as produce
 from pyspark_kafkalog.broker.produce import topics
+from pyspark_kafkalog.broker.transactions.requests import Requests
 from pyspark_kafkalog.broker.wire import sockets
 from pyspark_kafkalog.broker.wire.connection import Connection
 from pyspark_kafkalog.broker.wire.deadline import Deadline
@@ -313,6 +314,30 @@ def _produce(request: Any, version: int) -> Any:
     return producer.ProduceResponse(responses=answers, throttle_time_ms=0)
 
 
+def _add_partitions(request: Any, version: int) -> Any:
+    kind = producer.AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult
+    partition = kind.AddPartitionsToTxnPartitionResult(partition_index=0, partition_error_code=0)
+    return producer.AddPartitionsToTxnResponse(
+        throttle_time_ms=0, results_by_topic_v3_and_below=[kind(name="t", results_by_partition=[partition])]
+    )
+
+
+def _add_offsets(request: Any, version: int) -> Any:
+    return producer.AddOffsetsToTxnResponse(throttle_time_ms=0, error_code=0)
+
+
+def _end_transaction(request: Any, version: int) -> Any:
+    return producer.EndTxnResponse(throttle_time_ms=0, error_code=0)
+
+
+def _commit_in_transaction(request: Any, version: int) -> Any:
+    kind = producer.TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
+    partition = kind.TxnOffsetCommitResponsePartition(partition_index=0, error_code=0)
+    return producer.TxnOffsetCommitResponse(
+        throttle_time_ms=0, topics=[kind(name="t", partitions=[partition])]
+    )
+
+
 def _handshake(request: Any, version: int) -> Any:
     return sasl.SaslHandshakeResponse(error_code=0, mechanisms=["PLAIN", "SCRAM-SHA-256"])
 
@@ -342,6 +367,10 @@ SOUND: dict[int, tuple[Any, Callable[[Any, int], Any]]] = {
     17: (sasl.SaslHandshakeRequest, _handshake),
     18: (meta.ApiVersionsRequest, _api_versions),
     22: (producer.InitProducerIdRequest, _init_producer_id),
+    24: (producer.AddPartitionsToTxnRequest, _add_partitions),
+    25: (producer.AddOffsetsToTxnRequest, _add_offsets),
+    26: (producer.EndTxnRequest, _end_transaction),
+    28: (producer.TxnOffsetCommitRequest, _commit_in_transaction),
     32: (admin.DescribeConfigsRequest, _describe_configs),
     35: (admin.DescribeLogDirsRequest, _describe_log_dirs),
     36: (sasl.SaslAuthenticateRequest, _authenticate),
@@ -390,6 +419,17 @@ def _write(options: ConnectionOptions) -> None:
         sink.finish()
 
 
+def _commit_transaction(options: ConnectionOptions) -> None:
+    deadline = Deadline.after(0.8)
+    requests = Requests(cluster_of(options), "id")
+    known = produce_ids.ProducerId(*requests.init_producer_id(1000, deadline=deadline), "c")
+    requests.committed("g", [PARTITION], deadline=deadline)
+    requests.add_partitions(known, [PARTITION], deadline=deadline)
+    requests.add_offsets(known, "g", deadline=deadline)
+    requests.commit_offsets(known, "g", {PARTITION: CommittedOffset(5)}, deadline=deadline)
+    requests.end(known, commit=True, deadline=deadline)
+
+
 def _log_in(security: SecurityOptions) -> Callable[[ConnectionOptions], None]:
     def call(options: ConnectionOptions) -> None:
         options = ConnectionOptions(
@@ -435,6 +475,7 @@ CALLS: list[tuple[tuple[int, ...], Callable[[ConnectionOptions], None]]] = [
     ((32,), lambda options: topics.max_message_bytes(cluster_of(options), "t", timeout=5)),  # type: ignore[list-item, return-value]
     ((22,), lambda options: cluster_of(options).producer_id()),  # type: ignore[list-item, return-value]
     ((0, 0, 22), _write),
+    ((22, 9, 24, 25, 26, 28, 28, 24), _commit_transaction),
     ((17, 36, 18), _log_in(PLAIN)),
     ((36, 36, 17), _log_in(SCRAM)),
 ]

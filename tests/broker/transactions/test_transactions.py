@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import stat
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,9 +17,11 @@ import pytest
 
 from pyspark_kafkalog.broker.cluster.cluster import cluster_of
 from pyspark_kafkalog.broker.groups.groups import BrokerGroups
-from pyspark_kafkalog.broker.transactions import committing
+from pyspark_kafkalog.broker.produce.ids import ProducerId
+from pyspark_kafkalog.broker.transactions import committing, query_marker
 from pyspark_kafkalog.broker.transactions.marker import Intent, transactional_id
 from pyspark_kafkalog.broker.transactions.requests import Requests
+from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.errors import FencedError, OptionError, TransactionError, UnknownTopicOrPartitionError
 from pyspark_kafkalog.model import CommittedOffset, Plan, QueryBatch, TaskAttempt, TopicPartition
 from tests.broker.producing import consume, digits, unused_topic
@@ -186,17 +189,39 @@ class TestTwoDrivers:
                     old.produce()
                 old.give_up()
 
-        from pyspark_kafkalog.broker.transactions.committing import Committing, Work
 
-        work = Work(QueryBatch(topic, 0), staged, loser.sink.folders, Plan("", None, {}))
+        work = committing.Work(QueryBatch(topic, 0), staged, loser.sink.folders, Plan("", None, {}))
         cluster = cluster_of(loser.sink.connection)
         requests = Requests(cluster, work.transactional_id)
-        old = Committing(cluster, requests, loser.sink.produce, work, timeout_ms=60_000, marker=None)
+        old = committing.Committing(
+            cluster, requests, loser.sink.produce, work, timeout_ms=60_000, marker=None
+        )
         old.fence()
         monkeypatch.setattr(committing, "stop_at", lose)
         winner.commit(its, 0)
         assert outcome
         assert sorted(shown(broker.bootstrap, topic)) == digits(5)
+
+
+def test_what_is_under_way_is_fenced_once_a_run_gives_up(
+    broker: Broker, topic: str, driver: Drivers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An abort alone would let it in: before KIP-890, rows that come then belong to the next transaction."""
+    known: list[ProducerId] = []
+
+    def die(step: str) -> None:
+        if step == "produced":
+            raise RuntimeError("failed")
+
+    monkeypatch.setattr(committing, "stop_at", die)
+    monkeypatch.setattr(committing, "ProducerId", lambda *args: known.append(ProducerId(*args)) or known[-1])
+    query = driver()
+    with pytest.raises(RuntimeError):
+        query.write([values(5)], 0)
+    requests = Requests(cluster_of(query.sink.connection), transactional_id(topic))
+    broker.wait_until(lambda: is_stable(broker.bootstrap, topic), "the transaction stays open")
+    with pytest.raises(FencedError):
+        requests.add_offsets(known[0], transactional_id(topic), deadline=Deadline.after(10))
 
 
 class TestMarker:
@@ -364,7 +389,6 @@ class TestMarker:
         self, broker: Broker, topic: str, driver: Drivers, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The rows are visible by then: nothing may fail."""
-        from pyspark_kafkalog.broker.transactions import query_marker
 
         def store(folder: object, intent: Intent) -> None:
             if intent.confirmed:
@@ -395,9 +419,6 @@ class TestMarker:
         group, cell = transactional_id(topic), TopicPartition(topic, 0)
         cluster = cluster_of(driver().sink.connection)
         stray = Requests(cluster, f"stray-{topic}")
-        from pyspark_kafkalog.broker.produce.ids import ProducerId
-        from pyspark_kafkalog.broker.wire.deadline import Deadline
-
         producer = ProducerId(*stray.init_producer_id(60_000, deadline=Deadline.after(30)), None)
         stray.add_offsets(producer, group, deadline=Deadline.after(30))
         stray.commit_offsets(producer, group, {cell: CommittedOffset(9)}, deadline=Deadline.after(30))
@@ -552,8 +573,6 @@ class TestRefusals:
     def test_a_batch_that_takes_longer_than_the_transaction(
         self, broker: Broker, topic: str, driver: Drivers, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        import time
-
         monkeypatch.setattr(committing, "stop_at", lambda step: time.sleep(0.6 * (step == "producing")))
         with pytest.raises(TransactionError, match=r"took [12] s, which is more than .* = 1000 allows"):
             driver(kafka__transaction__timeout__ms=1000).write([values(10, 10 * n) for n in range(5)], 0)
