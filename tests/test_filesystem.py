@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
@@ -10,7 +11,10 @@ from pathlib import Path
 import pytest
 
 from pyspark_kafkalog.audit.files import put_audit, read_audits
-from pyspark_kafkalog.filesystem.locate import locate
+from pyspark_kafkalog.errors import LogDirectoryError
+from pyspark_kafkalog.filesystem.locate import locate, without_secrets
+from pyspark_kafkalog.filesystem.machine import host_id, is_marked_by, leave_mark
+from pyspark_kafkalog.filesystem.private import NewFile, make_folder, remove_file, remove_folder
 from pyspark_kafkalog.streams.checkpoint import keep_topic_ids, kept_topic_ids
 from tests.new_names import NewNamesFileSystem
 
@@ -116,3 +120,79 @@ def test_an_audit_counts_a_share_once_after_a_kill_at_each_step(new_names: str) 
         assert not is_committed
         if not killed:
             return
+
+
+@pytest.mark.parametrize(
+    ("location", "shown"),
+    [
+        ("s3://AKIA:ab/SECRET@bucket/p", "s3://bucket/p"),
+        ("s3a://AKIA:SEC RET@bucket/p", "s3a://bucket/p"),
+        ("x://user:p@SECRET@host/p", "x://host/p"),
+        ("abfss://c@account/p?sig=SECRET", "abfss://account/p"),
+        ("s3://bucket/p", "s3://bucket/p"),
+        ("/a/p?@b", "/a/p?@b"),
+    ],
+)
+def test_what_may_be_a_credential_is_not_shown(location: str, shown: str) -> None:
+    assert without_secrets(location) == shown
+
+
+@pytest.mark.parametrize(
+    "location", ["s3a://AKIA:SEC RET@bucket/p", "nosuch://user:p@SECRET@host/p?sig=SECRET"]
+)
+def test_errors_quote_no_credential(location: str) -> None:
+    with pytest.raises(LogDirectoryError, match="Cannot open the folder") as found:
+        locate(location)
+    assert "SEC" not in str(found.value)
+
+
+class TestPrivate:
+    """Files and folders for their owner alone."""
+
+    def test_a_file(self, tmp_path: Path) -> None:
+        folder = locate(str(tmp_path / "a" / "b"))
+        make_folder(folder)
+        make_folder(folder)
+        with NewFile(folder, "rows") as file:
+            file.write(b"one")
+            file.write(memoryview(b"two"))
+        path = tmp_path / "a" / "b" / "rows"
+        assert path.read_bytes() == b"onetwo"
+        modes = [stat.S_IMODE(each.stat().st_mode) for each in (path, path.parent, path.parent.parent)]
+        assert modes == [0o600, 0o700, 0o700]
+        with pytest.raises(FileExistsError):
+            NewFile(folder, "rows")
+        remove_file(folder, "rows")
+        remove_file(folder, "rows")
+        remove_folder(folder)
+        remove_folder(folder)
+        assert [*tmp_path.iterdir()] == [tmp_path / "a"]
+
+    def test_an_error_removes_the_file(self, tmp_path: Path) -> None:
+        with pytest.raises(TypeError), NewFile(locate(str(tmp_path)), "rows") as file:
+            file.write("no bytes")
+        assert not [*tmp_path.iterdir()]
+
+    def test_a_link_in_its_place_is_not_followed(self, tmp_path: Path) -> None:
+        (tmp_path / "rows").symlink_to(tmp_path / "victim")
+        with pytest.raises(OSError, match="rows"):
+            NewFile(locate(str(tmp_path)), "rows")
+        assert not (tmp_path / "victim").exists()
+
+    def test_a_store(self) -> None:
+        folder = locate("memory://private-test/a")
+        make_folder(folder)
+        with NewFile(folder, "rows") as file:
+            file.write(b"one")
+        assert folder.read("rows") == b"one"
+        remove_folder(folder)
+        assert folder.read("rows") is None
+
+
+def test_a_mark_tells_whether_a_folder_is_shared(tmp_path: Path) -> None:
+    folder = str(tmp_path / "staging")
+    assert not is_marked_by(folder, host_id())
+    leave_mark(folder)
+    leave_mark(folder)
+    assert is_marked_by(folder, host_id())
+    assert not is_marked_by(folder, "another")

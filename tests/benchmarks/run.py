@@ -19,6 +19,7 @@ BENCHMARKS = (
     "broker_planning",
     "idle",
     "commits",
+    "exactly_once",
     "large_write",
     "large_read",
     "large_state",

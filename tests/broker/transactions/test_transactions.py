@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -23,6 +24,7 @@ from pyspark_kafkalog.broker.transactions.marker import Intent, transactional_id
 from pyspark_kafkalog.broker.transactions.requests import Requests
 from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.errors import FencedError, OptionError, TransactionError, UnknownTopicOrPartitionError
+from pyspark_kafkalog.filesystem.private import NewFile
 from pyspark_kafkalog.model import CommittedOffset, Plan, QueryBatch, TaskAttempt, TopicPartition
 from tests.broker.producing import consume, digits, unused_topic
 from tests.broker.transactions.writing import (
@@ -188,7 +190,6 @@ class TestTwoDrivers:
                 with pytest.raises(FencedError):
                     old.produce()
                 old.give_up()
-
 
         work = committing.Work(QueryBatch(topic, 0), staged, loser.sink.folders, Plan("", None, {}))
         cluster = cluster_of(loser.sink.connection)
@@ -616,6 +617,20 @@ def test_staged_rows_that_changed_are_not_shown(
         query.commit(staged, 0)
     query.write([values(5)], 0)
     assert sorted(shown(broker.bootstrap, topic)) == digits(5)
+
+
+def test_a_full_disk_fails_the_task_with_nothing_produced(
+    broker: Broker, topic: str, driver: Drivers, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def full(file: object, data: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(NewFile, "write", full)
+    with pytest.raises(TransactionError, match=r"No space left .*Free space there, or set stagingLocation"):
+        driver().stage([values(3000, size=100)], 0)
+    monkeypatch.undo()
+    assert not [*(tmp_path / "checkpoint").glob("*/*/0/*")]
+    assert stored(broker.bootstrap, topic) == 0
 
 
 def test_progress_is_logged(
