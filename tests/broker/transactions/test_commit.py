@@ -1,4 +1,7 @@
-"""The order of steps against a model of Kafka: once, whatever is lost, late or killed; broken orders fail."""
+"""The order of steps against a model of Kafka: once, whatever is lost, late or killed; broken orders fail.
+
+The broken orders and steps are below. Those of the package itself are seeded by ``ci/mutants``.
+"""
 
 from __future__ import annotations
 

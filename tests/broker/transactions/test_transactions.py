@@ -1,4 +1,7 @@
-"""Batches are shown whole and once by a real broker, whoever writes them, however often."""
+"""Batches are shown whole and once by a real broker, whoever writes them, however often.
+
+``ci/mutants`` seeds faults that these tests have to find; ``ci/mutants "no fence"`` switches on one of them.
+"""
 
 from __future__ import annotations
 
