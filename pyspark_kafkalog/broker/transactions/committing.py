@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pyspark_kafkalog.broker.cluster.cluster import Cluster
+from pyspark_kafkalog.broker.groups.groups import BrokerGroups
+from pyspark_kafkalog.broker.groups.protocol import NON_EMPTY_GROUP, group_error
 from pyspark_kafkalog.broker.produce.ids import ProducerId
 from pyspark_kafkalog.broker.produce.producer import Producer, Transaction
 from pyspark_kafkalog.broker.transactions.commit import commit_once
@@ -129,11 +131,19 @@ class Committing:
     def begin(self) -> None:
         """See :meth:`.commit.Steps.begin`."""
         producer = self._current()
+        if self._work.plan.group is not None:
+            self._check_members(self._work.plan.group)
         if partitions := self._work.partitions:
             self._requests.add_partitions(producer, partitions, deadline=self._patience())
         for group in self._groups():
             self._requests.add_offsets(producer, group, deadline=self._patience())
         stop_at("begun")
+
+    def _check_members(self, group: str) -> None:
+        """Refuse a group with live members, for which brokers let a transaction commit (KIP-447)."""
+        found = BrokerGroups(self._cluster.options).describe([group]).get(group)
+        if found is not None and found.members:
+            raise group_error(NON_EMPTY_GROUP, f"Committing offsets of group {group} in a transaction", group)
 
     def _groups(self) -> list[str]:
         """The groups whose offsets are parts of the transaction."""

@@ -15,7 +15,7 @@ from kafka.admin import (
     ResourceType,
 )
 
-from pyspark_kafkalog.errors import AuthorizationError, KafkaLogError, UnsupportedVersionError
+from pyspark_kafkalog.errors import AuthorizationError, GroupError, KafkaLogError, UnsupportedVersionError
 from pyspark_kafkalog.model import CommittedOffset, Plan, TopicPartition
 from tests.broker.producing import digits, unused_topic
 from tests.broker.transactions.writing import Query, is_stable, shown, stored, values
@@ -131,11 +131,16 @@ def test_a_source_whose_topic_is_gone(broker: Broker, tmp_path: Path) -> None:
     assert sorted(shown(broker.bootstrap, topic)) == digits(5)
 
 
-def test_brokers_let_a_transaction_commit_for_a_group_with_members(broker: Broker, tmp_path: Path) -> None:
+def test_a_source_whose_group_has_members(broker: Broker, tmp_path: Path) -> None:
+    """Brokers would let a transaction commit beside them."""
     topic = unused_topic()
     broker.create_topic(topic, 3)
     query = Query(broker.bootstrap, topic, tmp_path, query_id=topic)
-    with broker.member(topic, topic):
-        offsets = Plan("", topic, {TopicPartition(topic, 0): CommittedOffset(1)})
+    offsets = Plan("", topic, {TopicPartition(topic, 0): CommittedOffset(1)})
+    with (
+        broker.member(topic, topic),
+        pytest.raises(GroupError, match=r"the group has live members.*Stop its members"),
+    ):
         query.commit(query.stage([values(5)], 0), 0, offsets)
+    query.commit(query.stage([values(5)], 0), 0, offsets)
     assert sorted(shown(broker.bootstrap, topic)) == digits(5)
