@@ -44,13 +44,16 @@ class NewFile:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.close(keep=error is None)
+
+    def close(self, *, keep: bool) -> None:
+        """Close the file, and remove it unless it is to be kept and is whole."""
+        is_whole = False
         try:
-            self._stream.close()
-        except BaseException as e:  # here a network mount or a store may report a full disk
-            error = error or e
-            raise
+            self._stream.close()  # here a network mount or a store may report a full disk
+            is_whole = True
         finally:
-            if error is not None:
+            if not (keep and is_whole):
                 remove_file(self._folder, self._name)
 
 

@@ -27,6 +27,7 @@ from pyspark_kafkalog.broker.groups.offset_fetch import (
     BEFORE_TOPIC_IDS,
     by_topic,
     offset_fetch_request,
+    offsets_by_topic,
     read_offset_fetch,
 )
 from pyspark_kafkalog.broker.groups.protocol import (
@@ -293,28 +294,12 @@ class BrokerGroups:
 
 def _commit_request(group: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> Any:
     kind = OffsetCommitRequest.OffsetCommitRequestTopic
-    topics = [
-        kind(
-            name=topic,
-            partitions=[
-                kind.OffsetCommitRequestPartition(
-                    partition_index=number,
-                    committed_offset=offset.offset,
-                    committed_leader_epoch=offset.leader_epoch,
-                    committed_metadata=offset.metadata,
-                )
-                for number in numbers
-                for offset in [offsets[TopicPartition(topic, number)]]
-            ],
-        )
-        for topic, numbers in by_topic(offsets).items()
-    ]
     return OffsetCommitRequest(
         group_id=group,
         generation_id_or_member_epoch=-1,
         member_id="",
         group_instance_id=None,
-        topics=topics,
+        topics=offsets_by_topic(kind, kind.OffsetCommitRequestPartition, offsets),
     )
 
 

@@ -1,9 +1,9 @@
-"""OffsetFetch, as far as version 9: what a group has committed, once open transactions are over (KIP-447)."""
+"""OffsetFetch, as far as version 9: what a group has committed (KIP-447); and how requests list offsets."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from kafka.protocol.consumer import OffsetFetchRequest
@@ -21,6 +21,28 @@ def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
     for topic, number in sorted(partitions):
         numbers[topic].append(number)
     return numbers
+
+
+def offsets_by_topic(
+    topic_kind: Any, partition_kind: Any, offsets: Mapping[TopicPartition, CommittedOffset]
+) -> list[Any]:
+    """The topics of a request that commits these offsets: an OffsetCommit, or one in a transaction."""
+    return [
+        topic_kind(
+            name=topic,
+            partitions=[
+                partition_kind(
+                    partition_index=number,
+                    committed_offset=offset.offset,
+                    committed_leader_epoch=offset.leader_epoch,
+                    committed_metadata=offset.metadata,
+                )
+                for number in numbers
+                for offset in [offsets[TopicPartition(topic, number)]]
+            ],
+        )
+        for topic, numbers in by_topic(offsets).items()
+    ]
 
 
 def offset_fetch_request(

@@ -27,6 +27,7 @@ from pyspark_kafkalog.broker.groups.offset_fetch import (
     BEFORE_TOPIC_IDS,
     by_topic,
     offset_fetch_request,
+    offsets_by_topic,
     read_offset_fetch,
 )
 from pyspark_kafkalog.broker.groups.protocol import group_error
@@ -152,7 +153,7 @@ class Requests:
                 producer_epoch=producer.epoch,
                 group_id=group,
             ),
-            lambda response: Refused(response.error_code) if response.error_code else True,
+            _is_done,
             f"Adding group {group} to a transaction",
             deadline,
             group=group,
@@ -169,22 +170,6 @@ class Requests:
     ) -> None:
         """Commit offsets of a group that was added, as a part of the open transaction."""
         kind = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
-        topics = [
-            kind(
-                name=topic,
-                partitions=[
-                    kind.TxnOffsetCommitRequestPartition(
-                        partition_index=number,
-                        committed_offset=offset.offset,
-                        committed_leader_epoch=offset.leader_epoch,
-                        committed_metadata=offset.metadata,
-                    )
-                    for number in numbers
-                    for offset in [offsets[TopicPartition(topic, number)]]
-                ],
-            )
-            for topic, numbers in by_topic(offsets).items()
-        ]
         self._ask_partitions(
             TxnOffsetCommitRequest(
                 transactional_id=self.transactional_id,
@@ -194,7 +179,7 @@ class Requests:
                 generation_id=-1,
                 member_id="",
                 group_instance_id=None,
-                topics=topics,
+                topics=offsets_by_topic(kind, kind.TxnOffsetCommitRequestPartition, offsets),
             ),
             lambda response: [answer.error_code for topic in response.topics for answer in topic.partitions],
             f"Committing offsets of group {group} for {listed(offsets, 5)} in a transaction",
@@ -213,7 +198,7 @@ class Requests:
                 producer_epoch=producer.epoch,
                 committed=commit,
             ),
-            lambda response: Refused(response.error_code) if response.error_code else True,
+            _is_done,
             f"{'Committing' if commit else 'Aborting'} the transaction of {self.transactional_id}",
             deadline,
             max_version=_LAST_OF_CLIENTS,
@@ -337,3 +322,8 @@ class Requests:
         else:
             return error_of(code, doing)
         return AuthorizationError(message, hint=f"Grant the principal {right} in the cluster's ACLs.")
+
+
+def _is_done(response: Any) -> bool | Refused:
+    """Reads a response that only has an error code."""
+    return Refused(response.error_code) if response.error_code else True

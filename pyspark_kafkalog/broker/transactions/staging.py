@@ -118,9 +118,8 @@ class Staging:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._file is not None:
-            abandoned = error if error is not None or self._finished else GeneratorExit()
             with self._errors():
-                self._file.__exit__(type(abandoned) if abandoned else None, abandoned, trace)
+                self._file.close(keep=self._finished and error is None)
         if error is None:
             stop_at("staged")
 

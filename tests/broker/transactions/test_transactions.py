@@ -29,6 +29,7 @@ from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.errors import FencedError, OptionError, TransactionError, UnknownTopicOrPartitionError
 from pyspark_kafkalog.filesystem.private import NewFile
 from pyspark_kafkalog.model import CommittedOffset, Plan, QueryBatch, TaskAttempt, TopicPartition
+from pyspark_kafkalog.options.brokers import ConnectionOptions
 from tests.broker.producing import consume, digits, unused_topic
 from tests.broker.transactions.writing import (
     Query,
@@ -46,7 +47,7 @@ Drivers = Callable[..., Query]
 
 
 def groups(broker: Broker) -> BrokerGroups:
-    return BrokerGroups(Query(broker.bootstrap, "t", Path("unused")).sink.connection)
+    return BrokerGroups(ConnectionOptions((broker.bootstrap,)))
 
 
 def intent_file(tmp_path: Path, topic: str) -> Path:
