@@ -106,19 +106,20 @@ def crcmod_crc32c() -> Callable[[Any], int]:
     return function
 
 
-def _fastest_crc32c() -> Callable[[Any], int]:
+def _fastest_crc32c() -> tuple[Callable[[Any], int], Callable[[int, Any], int]]:
     """CRC-32C by google-crc32c, with the processor's instructions, or else by crcmod's extension."""
     try:
         import google_crc32c
     except ImportError:
-        return crcmod_crc32c()
-    if google_crc32c.implementation == "c":
-        function: Callable[[Any], int] = google_crc32c.value
-        return function
-    return crcmod_crc32c()
+        pass
+    else:
+        if google_crc32c.implementation == "c":
+            return google_crc32c.value, google_crc32c.extend
+    function: Callable[..., int] = crcmod_crc32c()
+    return function, lambda crc, data: function(data, crc)
 
 
-crc32c: Callable[[Any], int] = _fastest_crc32c()
-"""CRC-32C of bytes or a uint8 array."""
+crc32c, extend_crc32c = _fastest_crc32c()
+"""CRC-32C of bytes or a uint8 array; and of bytes whose checksum is known, with such data after them."""
 crc32: Callable[[Any], int] = zlib.crc32
 """CRC-32 of bytes or a uint8 array."""

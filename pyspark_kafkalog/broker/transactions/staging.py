@@ -7,7 +7,6 @@ folder. Nothing is flushed: what a crash of the machine takes is staged again wh
 
 from __future__ import annotations
 
-import hashlib
 import struct
 import uuid
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ import pyarrow as pa
 
 from pyspark_kafkalog.broker.produce.topics import Topics
 from pyspark_kafkalog.broker.transactions.stops import stop_at
+from pyspark_kafkalog.codec.format import extend_crc32c
 from pyspark_kafkalog.errors import TransactionError
 from pyspark_kafkalog.filesystem.folder import Folder, InputFile
 from pyspark_kafkalog.filesystem.private import NewFile, make_folder
@@ -38,8 +38,8 @@ class Staged:
     name: str | None
     data: bytes
     size: int
-    digest: str
-    """SHA-256 of the frames, in hex."""
+    checksum: int
+    """CRC-32C of the frames, the checksum that Kafka gives records."""
     records: int
     partitions: frozenset[TopicPartition]
 
@@ -56,8 +56,7 @@ class Staging:
         self._name = uuid.uuid4().hex
         self._file: NewFile | None = None
         self._held = bytearray()
-        self._digest = hashlib.sha256()
-        self._size = self._records = 0
+        self._size = self._checksum = self._records = 0
         self._partitions: set[TopicPartition] = set()
         self._finished = False
 
@@ -90,7 +89,7 @@ class Staging:
         self._partitions.add(partition)
 
     def _write(self, data: bytes | memoryview) -> None:
-        self._digest.update(data)
+        self._checksum = extend_crc32c(self._checksum, np.frombuffer(data, np.uint8))
         self._size += len(data)
         if self._file is None and len(self._held) + len(data) <= INLINE_BYTES:
             self._held += data
@@ -111,8 +110,8 @@ class Staging:
         """What was staged; the file is whole when this context is left."""
         self._finished = True
         name = None if self._file is None else self._name
-        digest, partitions = self._digest.hexdigest(), frozenset(self._partitions)
-        return Staged(name, bytes(self._held), self._size, digest, self._records, partitions)
+        partitions = frozenset(self._partitions)
+        return Staged(name, bytes(self._held), self._size, self._checksum, self._records, partitions)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -170,17 +169,16 @@ def _frames(
 ) -> Iterator[tuple[TopicPartition, np.ndarray]]:
     if source.size != staged.size:
         raise _changed(label)
-    digest = hashlib.sha256()
-    position = 0
+    position = checksum = 0
 
     def take(size: int) -> pa.Buffer:
-        nonlocal position
+        nonlocal position, checksum
         if size > staged.size - position:
             raise _changed(label)
         data = source.read(position, size)
         if data.size != size:
             raise _changed(label)
-        digest.update(data)
+        checksum = extend_crc32c(checksum, np.frombuffer(data, np.uint8))
         position += size
         return data
 
@@ -193,7 +191,7 @@ def _frames(
         data = np.frombuffer(take(size), np.uint8)
         # A local file is read into memory that may be changed; copying takes longer than reading it.
         yield partition, data if data.flags.writeable else data.copy()
-    if digest.hexdigest() != staged.digest:
+    if checksum != staged.checksum:
         raise _changed(label)
 
 
