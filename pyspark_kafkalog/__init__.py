@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         LogDirectoryLockedError,
         OptionError,
         RecordTooLargeError,
+        RegistrationError,
         TransactionError,
         UnknownTopicOrPartitionError,
         UnsupportedVersionError,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.model import AbortedTransaction, OffsetRange, Origin, TopicPartition
     from pyspark_kafkalog.spark.listeners import AuditListener, LagListener
     from pyspark_kafkalog.spark.reassemble import reassemble
+    from pyspark_kafkalog.spark.registration import Registration, register
     from pyspark_kafkalog.spark.source import DefaultSource
     from pyspark_kafkalog.spark.worker_python import worker_python
 
@@ -67,6 +69,8 @@ __all__ = [
     "OptionError",
     "Origin",
     "RecordTooLargeError",
+    "Registration",
+    "RegistrationError",
     "TopicPartition",
     "TransactionError",
     "UnknownTopicOrPartitionError",
@@ -75,6 +79,7 @@ __all__ = [
     "__version__",
     "decode",
     "reassemble",
+    "register",
     "worker_python",
 ]
 __version__ = "0.1.0"
@@ -87,6 +92,7 @@ _LOADED_ON_USE = {
     "model": ("AbortedTransaction", "OffsetRange", "Origin", "TopicPartition"),
     "spark.listeners": ("AuditListener", "LagListener"),
     "spark.reassemble": ("reassemble",),
+    "spark.registration": ("Registration", "register"),
     "spark.source": ("DefaultSource",),
     "spark.worker_python": ("worker_python",),
 }

@@ -77,6 +77,10 @@ def _rebuild(kind: type[KafkaLogError], message: str, place: dict[str, Any]) -> 
     return kind(message, **place)
 
 
+class RegistrationError(KafkaLogError):
+    """Spark's workers can't load this package."""
+
+
 class OptionError(KafkaLogError, ValueError):
     """An option, column or schema of the user cannot be used; raised before any work starts."""
 

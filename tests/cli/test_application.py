@@ -17,7 +17,7 @@ from pyspark_kafkalog.model import CommittedOffset
 from tests.cli.conftest import U0
 from tests.cli.running import run
 
-COMMAND = [sys.executable, "-m", "pyspark_kafkalog.cli"]
+COMMAND = [sys.executable, "-m", "pyspark_kafkalog"]
 
 
 def test_places(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_a_terminal_gets_a_bar_on_stderr(root: Path) -> None:
 
 @pytest.mark.slow
 def test_a_reader_that_has_enough_is_no_error(root: Path) -> None:
-    script = f"{sys.executable} -m pyspark_kafkalog.cli dump {root} t-0 --records | head -n 1"
+    script = f"{sys.executable} -m pyspark_kafkalog dump {root} t-0 --records | head -n 1"
     done = subprocess.run(
         ["bash", "-o", "pipefail", "-c", script], capture_output=True, text=True, timeout=120
     )

@@ -1,4 +1,4 @@
-"""``python -m pyspark_kafkalog.cli``."""
+"""``python -m pyspark_kafkalog``: the command ``kafkalog``."""
 
 from pyspark_kafkalog.cli.application import kafkalog
 

@@ -1,0 +1,76 @@
+"""One line makes every mode work where no virtual environment is active; what workers lack is named."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import pytest
+
+from pyspark_kafkalog import worker_python
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = """
+import sys
+from pyspark.sql import SparkSession
+import pyspark_kafkalog
+
+session = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+try:
+    print(pyspark_kafkalog.register(session))
+except pyspark_kafkalog.KafkaLogError as e:
+    sys.exit(str(e))
+folder, checkpoint = sys.argv[1:]
+rows = session.range(5).selectExpr("CAST(id AS STRING) AS value")
+rows.write.format("kafkalog").option("topic", "t").mode("append").save(folder)
+stream = session.readStream.format("kafkalog").option("startingOffsets", "earliest").load(folder)
+copy = stream.drop("topic").writeStream.format("kafkalog").option("topic", "copy").trigger(availableNow=True)
+copy.option("checkpointLocation", checkpoint).start(folder).awaitTermination()
+print(session.read.format("kafkalog").load(folder).count())
+"""
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+
+def run(folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """The script without a virtual environment on the PATH, whose python3 has none of the packages."""
+    bare = folder / "bare"
+    venv.create(bare, with_pip=False)
+    java = Path(os.path.realpath(shutil.which("java") or "java")).parents[1]
+    settings = {
+        "PATH": os.pathsep.join([str(bare / "bin"), "/usr/bin", "/bin"]),
+        "HOME": str(folder),
+        "JAVA_HOME": str(java),
+        "PYTHONPATH": str(ROOT),
+    }
+    return subprocess.run(
+        [sys.executable, "-c", SCRIPT, str(folder / "log"), str(folder / "checkpoint")],
+        cwd=folder,
+        env={**settings, **environment},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+def test_every_mode_works_where_no_environment_is_active(tmp_path: Path) -> None:
+    done = run(tmp_path)
+    assert done.returncode == 0, done.stderr[-4000:]
+    ready, count = done.stdout.splitlines()
+    assert ready.startswith("kafkalog ")
+    assert ready.endswith(f"; workers run {worker_python()}")
+    assert count == "10"
+
+
+def test_an_interpreter_that_lacks_the_package_is_named(tmp_path: Path) -> None:
+    named = str(tmp_path / "bare" / "bin" / "python3")
+    done = run(tmp_path, PYSPARK_PYTHON=named)
+    assert done.returncode == 1
+    error = done.stderr.splitlines()[-1]
+    assert "Spark's workers can't load the package: ModuleNotFoundError: No module named 'py" in error
+    assert f"Install the package for {named}" in error
