@@ -1,4 +1,4 @@
-"""``register(spark)``: makes ``format("kafkalog")`` work in a session that runs already, and sees that it does."""
+"""``register(spark)``: makes ``format("kafkalog")`` work in a running session, and sees that it does."""
 
 from __future__ import annotations
 
