@@ -108,6 +108,11 @@ class TriggerLimits:
     max_bytes: int | None = from_option("maxBytesPerTrigger")
     min_offsets: int | None = from_option("minOffsetsPerTrigger")
     max_delay_ms: int = from_option("maxTriggerDelay")
+    limit_first: bool = from_option("limitFirstTrigger")
+
+    def __bool__(self) -> bool:
+        """Whether there is any limit."""
+        return (self.max_offsets, self.max_bytes, self.min_offsets) != (None, None, None)
 
 
 @dataclass(frozen=True, slots=True)

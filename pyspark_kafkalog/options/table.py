@@ -189,6 +189,10 @@ SECTIONS = (
                "Wait until this many offsets are unread. `Trigger.AvailableNow` does not wait."),
         Option("maxTriggerDelay", _STREAM, milliseconds, "15m",
                "The longest wait for `minOffsetsPerTrigger`."),
+        Option("limitFirstTrigger", _STREAM, boolean, "false",
+               "Limit the first micro-batch of a run, too, on a Spark that does not tell a source its trigger"
+               " (see [Spark versions](spark-versions.md)). Not with `Trigger.AvailableNow` or `Once`, which"
+               " would end before everything is read. Without effect on other Sparks."),
         Option("checkpointLocation", _STREAM | _WRITE, as_given, None,
                "The query's checkpoint. If the reader gets it as well, it keeps its start offsets and the"
                " ids of its topics there, and commits to its group as soon as a micro-batch is complete."),

@@ -12,11 +12,32 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import datasource
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceReader, DataSourceStreamWriter
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
+
+
+__all__ = [
+    "FILTER_OPERATORS",
+    "HAS_LATEST_OFFSETS",
+    "HAS_READ_LIMITS",
+    "Feature",
+    "ReadAllAvailable",
+    "ReadLimit",
+    "ReadMaxRows",
+    "StreamArrowWriter",
+    "StreamCalls",
+    "SupportsTriggerAvailableNow",
+    "arrow_schema",
+    "features",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +59,8 @@ def _has(module: str, name: str) -> bool:
 
 HAS_READ_LIMITS = _has("pyspark.sql.streaming.datasource", "ReadLimit")
 """Whether Spark asks a stream with ``latestOffset(start, limit)``, and prepares it for AvailableNow."""
+HAS_LATEST_OFFSETS = hasattr(DataSourceStreamReader, "reportLatestOffset")
+"""Whether Spark's progress shows the latest offsets; else it repeats the end of the micro-batch there."""
 HAS_FILTERS = hasattr(DataSourceReader, "pushFilters")
 """Whether Spark can pass filters to a batch reader."""
 
@@ -100,6 +123,34 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     return to_arrow_schema(schema)
 
 
+class StreamCalls:
+    """What the calls of a run tell where Spark calls ``latestOffset()`` without arguments.
+
+    Spark does not say then where the next micro-batch begins, nor what the trigger is. After a restart
+    it first calls ``partitions(x, x)``, with the last end that it has logged. AvailableNow and Once then
+    either repeat the logged micro-batch, if it is not complete, or call ``latestOffset()`` once; and end
+    (Spark's SingleBatchExecutor). Other triggers do the same and go on. So the first call must not be
+    limited, or records would stay unread, unless a micro-batch was planned before in the same run.
+
+    :param limit_first: limit the first call, too, because the user says that others will follow.
+    """
+
+    def __init__(self, *, limit_first: bool) -> None:
+        self.begin: dict[str, Any] | None = None
+        """Where the next micro-batch begins; None for a new query."""
+        self.may_limit = limit_first
+        """Whether Spark certainly calls ``latestOffset()`` again."""
+
+    def plan(self, start: dict[str, Any], end: dict[str, Any]) -> None:
+        """Note that Spark has called ``partitions(start, end)``."""
+        self.begin = end
+        self.may_limit |= start != end
+
+    def look_up(self) -> None:
+        """Note that Spark has called ``latestOffset()``."""
+        self.may_limit = True
+
+
 def features() -> tuple[Feature, ...]:
     """What this PySpark offers beyond Spark 4.0. Starts no session and no JVM."""
     return (
@@ -112,9 +163,9 @@ def features() -> tuple[Feature, ...]:
         ),
         Feature(
             "latest offsets in progress",
-            hasattr(datasource.DataSourceStreamReader, "reportLatestOffset"),
-            "Spark's progress does not show the latest offsets; LagListener looks them up if it has the"
-            " reader's options.",
+            HAS_LATEST_OFFSETS,
+            "Spark's progress shows the end of the micro-batch as the latest offset. LagListener looks up the"
+            " latest offsets if it has the reader's options, and shows no lag without them.",
         ),
         Feature(
             "filter pushdown",

@@ -15,7 +15,10 @@ from pyspark_kafkalog.errors import KafkaLogError, OptionError
 from pyspark_kafkalog.model import Place, TopicPartition
 from pyspark_kafkalog.options.offsets_json import Offsets, parse_offsets
 from pyspark_kafkalog.options.settings import place_options
+from pyspark_kafkalog.options.table import Use
+from pyspark_kafkalog.options.user_options import UserOptions
 from pyspark_kafkalog.places import open_place
+from pyspark_kafkalog.spark.features import HAS_LATEST_OFFSETS
 from pyspark_kafkalog.spark.reassemble import DROPS_METRIC
 from pyspark_kafkalog.streams.lag import SourceLag, source_lag
 
@@ -33,6 +36,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger("pyspark_kafkalog")
 
 _MAX_QUERIES = 1000
+_SPARKS_OWN = "KafkaV2["
+"""How the description of Spark's own Kafka source begins."""
 _RECORD_BYTES_SECONDS = 60.0
 """How long the mean sizes of records are kept."""
 
@@ -79,7 +84,8 @@ class LagListener(StreamingQueryListener):
     Works for ``format("kafkalog")`` and for Spark's own ``kafka``.
 
     :param options: the options of the reader. With them the listener asks the place about once a
-        minute how large records are, and also reports bytes.
+        minute how large records are, and also reports bytes. A Spark that does not report the latest
+        offsets of Python sources needs them for any lag: the listener looks up the ends at each event.
     :param keep: how many progress events to keep for each query.
     :param echo: called with each event as one line, for example ``print``.
     """
@@ -91,7 +97,7 @@ class LagListener(StreamingQueryListener):
         keep: int = 100,
         echo: Callable[[str], object] | None = None,
     ) -> None:
-        self._sizes = None if options is None else _RecordSizes(options)
+        self._place = None if options is None else _ReaderPlace(options)
         self._keep = keep
         self._echo = echo
         self._history: dict[str, deque[QueryLag]] = {}
@@ -143,38 +149,52 @@ class LagListener(StreamingQueryListener):
 
     def _source_lag(self, source: SourceProgress) -> SourceLag | None:
         start, end, latest = map(_offsets, (source.startOffset, source.endOffset, source.latestOffset))
+        if not HAS_LATEST_OFFSETS and end is not None and not source.description.startswith(_SPARKS_OWN):
+            latest = None if self._place is None else self._place.end_offsets(end)
         if end is None or latest is None:
             return None
         filled = {partition for partition, offset in latest.items() if offset > 0}
-        sizes = {} if self._sizes is None else self._sizes.of(filled)
+        sizes = {} if self._place is None else self._place.record_bytes(filled)
         return source_lag(start, end, latest, rows=source.numInputRows, record_bytes=sizes)
 
 
-class _RecordSizes:
-    """Mean sizes of records, as the place last reported them."""
+class _ReaderPlace:
+    """The place that the reader's options name, asked for what Spark's progress lacks."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._options = place_options(options)
-        self._place: Place | None = None
+        self._read_committed = bool(UserOptions(options, Use.READ).value("kafka.isolation.level"))
+        self._opened: Place | None = None
         self._sizes: dict[TopicPartition, float] = {}
         self._requested: set[TopicPartition] = set()
         self._looked_up_at = 0.0
 
-    def of(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, float]:
+    def end_offsets(self, partitions: Collection[TopicPartition]) -> Offsets | None:
+        """The ends of these partitions now; None if the place does not answer."""
+        try:
+            return self._place().end_offsets(partitions, read_committed=self._read_committed)
+        except KafkaLogError as e:
+            _log.warning("Could not look up the latest offsets: %s", e)
+            return None
+
+    def record_bytes(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, float]:
         """The mean bytes per offset of each partition, where the place knows them."""
         now = time.monotonic()
         if not self._requested.issuperset(partitions) or now - self._looked_up_at > _RECORD_BYTES_SECONDS:
             self._requested = set(partitions)
             self._looked_up_at = now
             try:
-                if self._place is None:
-                    self._place = open_place(self._options)
-                self._sizes = self._place.mean_record_bytes(partitions)
+                self._sizes = self._place().mean_record_bytes(partitions)
             except KafkaLogError as e:
                 # A listener must not disturb the query.
                 _log.warning("Could not look up the mean size of records: %s", e)
                 self._sizes = {}
         return self._sizes
+
+    def _place(self) -> Place:
+        if self._opened is None:
+            self._opened = open_place(self._options)
+        return self._opened
 
 
 def _dropped(observed: Mapping[str, Row]) -> dict[str, int]:

@@ -8,18 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import (
-    DataSourceReader,
-    EqualNullSafe,
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    InputPartition,
-    LessThan,
-    LessThanOrEqual,
-)
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from pyspark_kafkalog.garbage import freeze_modules, loading
 from pyspark_kafkalog.model import CommittedOffsets, OffsetRange, Place, Seen, TopicPartition
@@ -30,24 +19,17 @@ from pyspark_kafkalog.places import open_groups, open_place
 from pyspark_kafkalog.reading.filters import ALL_ROWS, Comparison, bounds_of
 from pyspark_kafkalog.reading.offsets import check_compacted_start, plan_batch, start_from_group
 from pyspark_kafkalog.reading.splits import Split
+from pyspark_kafkalog.spark.features import FILTER_OPERATORS, arrow_schema
 from pyspark_kafkalog.spark.task_audits import QueryRun
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql.datasource import Filter
     from pyspark.sql.types import StructType
 
     from pyspark_kafkalog.audit.counting import ReadAudit
     from pyspark_kafkalog.reading.ranges import ReadRules, SplitReader
 
-_OPERATORS: dict[type[Filter], str] = {
-    EqualTo: "=",
-    EqualNullSafe: "=",
-    LessThan: "<",
-    LessThanOrEqual: "<=",
-    GreaterThan: ">",
-    GreaterThanOrEqual: ">=",
-    In: "in",
-}
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 
 
@@ -74,15 +56,13 @@ class LogReader:
     """What batch and stream readers share. Pickled to the tasks, so it opens nothing by itself."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType, *, batch: bool) -> None:
-        from pyspark.sql.pandas.types import to_arrow_schema
-
         self._place_options = place_options(options)
         self._options = read_options(options, batch=batch)
         self._run = QueryRun(uuid.uuid4().hex, streaming=not batch)
         allowed = DEAD_LETTER_FIELDS if self._options.large_messages.dead_letters else RECORD_FIELDS
         fields = ((field.name, field.dataType.simpleString(), field.nullable) for field in schema)
         read_columns(fields, allowed)
-        self._schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
+        self._schema: pa.Schema = arrow_schema(schema)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The rows of one split as arrow batches, in offset order."""
@@ -170,7 +150,7 @@ class FilteringLogBatchReader(LogBatchReader):
 def _comparisons(filters: Iterable[Filter]) -> Iterator[Comparison]:
     """The comparisons of columns with values among ``filters``, all of which hold for every wanted row."""
     for condition in filters:
-        operator = _OPERATORS.get(type(condition))
+        operator = FILTER_OPERATORS.get(type(condition))
         if operator is not None and len(condition.attribute) == 1:  # type: ignore[attr-defined]
             value = condition.value  # type: ignore[attr-defined]
             plain = [_plain(item) for item in value] if operator == "in" else _plain(value)
@@ -191,13 +171,11 @@ class ViewReader(DataSourceReader):
     """
 
     def __init__(self, options: Mapping[str, str], view: ViewOptions, schema: StructType) -> None:
-        from pyspark.sql.pandas.types import to_arrow_schema
-
         self._place_options = place_options(options)
         self._view = view
         fields = ((field.name, field.dataType.simpleString(), field.nullable) for field in schema)
         self._columns = read_columns(fields, VIEWS[view.view])
-        self._schema = to_arrow_schema(schema, timezone="UTC")
+        self._schema = arrow_schema(schema)
 
     def partitions(self) -> Sequence[InputPartition]:
         """The one task."""

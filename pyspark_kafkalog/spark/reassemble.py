@@ -24,6 +24,7 @@ from pyspark_kafkalog.options.largemessages import assembler_settings
 from pyspark_kafkalog.options.settings import audit_options
 from pyspark_kafkalog.options.table import Use
 from pyspark_kafkalog.options.user_options import UserOptions, log_once
+from pyspark_kafkalog.spark.features import arrow_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -93,8 +94,6 @@ def _plan(
     columns: StructType, options: Mapping[str, object], extra_columns: bool
 ) -> tuple[ReassemblyPlan, StructType]:
     """The plan of the step, and the schema of its rows for Spark."""
-    from pyspark.sql.pandas.types import to_arrow_schema
-
     from pyspark_kafkalog.spark.step import EXTRA_COLUMNS, ReassemblyPlan
 
     user = UserOptions(options, Use.REASSEMBLE)
@@ -109,9 +108,7 @@ def _plan(
     more = StructType.fromDDL(", ".join(f"{name} {kind}" for name, kind in added)) if added else StructType()
     assert isinstance(more, StructType)
     schema = StructType([*_nullable(columns).fields, *more.fields])
-    return ReassemblyPlan(
-        settings, to_arrow_schema(schema, timezone="UTC"), extra_columns, dead_letters
-    ), schema
+    return ReassemblyPlan(settings, arrow_schema(schema), extra_columns, dead_letters), schema
 
 
 def _audit(options: Mapping[str, object], *, streaming: bool) -> StepAudit | None:

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
 
 from pyspark_kafkalog.garbage import loading
 from pyspark_kafkalog.options.offsets_json import MAX_LONG, Offsets, parse_offsets, to_json
 from pyspark_kafkalog.places import import_reading, open_groups, open_place
 from pyspark_kafkalog.reading.offsets import check_compacted_start
+from pyspark_kafkalog.spark.features import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    StreamCalls,
+    SupportsTriggerAvailableNow,
+)
 from pyspark_kafkalog.spark.reader import LogInputPartition, LogReader
 from pyspark_kafkalog.streams.checkpoint import QueryLog, keep_topic_ids, kept_start_offsets, kept_topic_ids
 from pyspark_kafkalog.streams.committing import TIMEOUT, CompletionWatch, OffsetCommitter
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from pyspark_kafkalog.streams.safe_offsets import SafeOffsets
+
+_log = logging.getLogger("pyspark_kafkalog")
 
 _SHORTEST_PAUSE = 0.02
 _LONGEST_PAUSE = 0.1
@@ -46,6 +50,7 @@ class LogStreamReader(LogReader, DataSourceStreamReader, SupportsTriggerAvailabl
         self._lookup_began = self._lookup_took = 0.0
         """The thread's CPU time when the last lookup began, and how much it took, in seconds."""
         self._start: tuple[dict[str, Any], Offsets] | None = None
+        self._calls = StreamCalls(limit_first=self._options.limits.limit_first)
 
     def __getstate__(self) -> dict[str, Any]:
         own = ("_planner", "_initial", "_committer", "_watch")
@@ -124,11 +129,14 @@ class LogStreamReader(LogReader, DataSourceStreamReader, SupportsTriggerAvailabl
         All micro-batches up to ``start`` are complete. This call is the first sign of it, since
         Spark calls :meth:`commit` only when it plans the next one.
         """
+        all_available = isinstance(limit, ReadAllAvailable)
+        if limit is None:
+            start, all_available = self._calls.begin, self._must_not_limit()
         begin = self._initial if start is None else self._parsed(start)
         known = self._planner.latest
         self._commit(begin, wait=False)
         self._wait_while_idle()
-        end = self._planner.next_offsets(begin, all_available=isinstance(limit, ReadAllAvailable))
+        end = self._planner.next_offsets(begin, all_available=all_available)
         if self._planner.latest is not known and self._planner.latest != known:
             self._changed = self._looked_up
         self._lookup_took = time.thread_time() - self._lookup_began
@@ -140,6 +148,18 @@ class LogStreamReader(LogReader, DataSourceStreamReader, SupportsTriggerAvailabl
         elif self._committer is not None:
             self._committer.settle()
         return to_json(end)
+
+    def _must_not_limit(self) -> bool:
+        """Whether this may be the only call of a run, where Spark passes no limit; see StreamCalls."""
+        must_not = not self._calls.may_limit
+        self._calls.look_up()
+        if must_not and self._options.limits:
+            _log.warning(
+                "This Spark does not tell a source its trigger, so the first micro-batch of a run has no"
+                " limit, and with Trigger.AvailableNow it holds everything. Later ones keep to the options."
+                " Unless the trigger is AvailableNow or Once, limitFirstTrigger=true limits the first, too."
+            )
+        return must_not
 
     def _parsed(self, start: dict[str, Any]) -> Offsets:
         """The offsets that Spark passes; for an idle stream they are the same each time."""
@@ -183,6 +203,9 @@ class LogStreamReader(LogReader, DataSourceStreamReader, SupportsTriggerAvailabl
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The splits of one micro-batch."""
+        self._calls.plan(start, end)
+        if start == end:
+            return []  # after a restart some Sparks only show the last offsets
         begin, stop = (parse_offsets(offsets, option="offsets") for offsets in (start, end))
         splits = self._planner.plan(begin, stop)
         if self._watch is not None:

@@ -10,11 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyspark import TaskContext
-from pyspark.sql.datasource import (
-    DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
-    WriterCommitMessage,
-)
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from pyspark_kafkalog.errors import KafkaLogError, OptionError
 from pyspark_kafkalog.garbage import freeze_modules, loading
@@ -22,6 +18,7 @@ from pyspark_kafkalog.model import Plan, QueryBatch, TaskAttempt
 from pyspark_kafkalog.options.columns import check_written_columns
 from pyspark_kafkalog.options.settings import WriteOptions, write_options
 from pyspark_kafkalog.places import open_sink
+from pyspark_kafkalog.spark.features import StreamArrowWriter
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -181,7 +178,7 @@ class LogBatchWriter(_Writer, DataSourceArrowWriter):
         self._sink.abort(self._batch)
 
 
-class LogStreamWriter(_Writer, DataSourceStreamArrowWriter):
+class LogStreamWriter(_Writer, StreamArrowWriter):
     """``df.writeStream``.
 
     Spark creates a new writer for every micro-batch and another for its commit, so the

@@ -1,0 +1,271 @@
+"""Every mode once, small, in whatever Spark runs it. The last line is JSON: how each mode went.
+
+Usage: ``python -m tests.spark.smoke FOLDER BOOTSTRAP [sc://HOST:PORT]``. The folder must be empty, and so must
+the brokers, which create topics by themselves. With the address of a Connect server all runs there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from pyspark_kafkalog import AuditListener, LagListener, reassemble, worker_python
+from tests.largemessage.state_stores import PROVIDER, STORES
+
+Place = dict[str, str]
+Check = Callable[[], object]
+
+LARGE = {"large.message.enabled": "true"}
+SPLIT = {**LARGE, "max.message.segment.bytes": "1000"}
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+SECONDS = 120
+
+
+class Smoke:
+    """The checks; each raises if something is wrong, and uses topics of its own."""
+
+    def __init__(self, spark: SparkSession, folder: Path, bootstrap: str) -> None:
+        self.spark = spark
+        self.folder = folder
+        self.places = {
+            "directory": {"path": str(folder / "log")},
+            "brokers": {"kafka.bootstrap.servers": bootstrap},
+        }
+
+    def checks(self) -> Iterator[tuple[str, Check]]:
+        """The modes, by name."""
+        for name, place in self.places.items():
+            yield f"{name}: batch write and read", partial(self.batch, place)
+            yield f"{name}: headers, columns, filters", partial(self.columns, place)
+            yield f"{name}: views", partial(self.views, place)
+            yield f"{name}: stream, resumed", partial(self.stream, place, "copy")
+            yield f"{name}: limits per trigger", partial(self.limits, place)
+            yield f"{name}: group commits", partial(self.group, place)
+            yield f"{name}: large messages", partial(self.large, place)
+        exactly_once = {"delivery.guarantee": "exactly-once"}
+        yield "brokers: exactly-once", partial(self.stream, self.places["brokers"], "once", **exactly_once)
+        yield "reassemble: batch", partial(self.reassembled, None)
+        for api in STORES:
+            yield f"reassemble: {api}", partial(self.reassembled, api)
+        yield "LagListener, AuditListener", self.listeners
+
+    def batch(self, place: Place) -> None:
+        self.write(place, "batch", 100)
+        assert self.values(place, "batch") == list(range(100))
+
+    def columns(self, place: Place) -> None:
+        rows = self.spark.range(20).selectExpr(
+            "CAST(id AS STRING) AS value",
+            "array(named_struct('key', 'k', 'value', CAST(id AS BINARY))) AS headers",
+            "timestamp_millis(id * 1000) AS timestamp",
+        )
+        rows.write.format("kafkalog").options(**place, topic="columns").mode("append").save()
+        self.spark.conf.set(PUSHDOWN, "true")
+        try:
+            reader = self.spark.read.format("kafkalog").options(
+                **place, subscribe="columns", includeHeaders="true"
+            )
+            chosen = reader.load().where("offset >= 5 AND timestamp >= timestamp_millis(7000)")
+            found = [(row.headers[0].key, row.timestampType) for row in chosen.collect()]
+            assert found == [("k", 0)] * 13, found
+            narrow = self.spark.read.format("kafkalog").options(**place, subscribe="columns")
+            assert narrow.schema("offset bigint").load().where("offset < 4").count() == 4
+        finally:
+            self.spark.conf.set(PUSHDOWN, "false")
+
+    def views(self, place: Place) -> None:
+        self.write(place, "viewed", 7)
+        topics = self.spark.read.format("kafkalog").options(**place, view="topics").load()
+        (row,) = topics.where("topic = 'viewed'").collect()
+        assert row.endOffset == 7, row
+
+    def stream(self, place: Place, topic: str, **options: str) -> None:
+        """A copy of a topic, in two runs: each row is there once."""
+        source, checkpoint = f"{topic}-source", str(self.folder / f"{topic}-{'path' in place}")
+        read = {"kafka.isolation.level": "read_committed"}
+        for run in range(2):
+            self.write(place, source, 50, first=50 * run)
+            self.copy(place, source, topic, checkpoint, **options)
+            assert self.values(place, topic, **read) == list(range(50 * (run + 1)))
+
+    def limits(self, place: Place) -> None:
+        """With a processing-time trigger: what comes after the first micro-batch is limited everywhere."""
+        self.write(place, "limited", 10)
+        checkpoint = self.folder / f"limited-{'path' in place}"
+        options = {"maxOffsetsPerTrigger": "10", "checkpointLocation": str(checkpoint)}
+        query = self.sink(self.read_stream(place, "limited", **options), checkpoint)
+        try:
+            wait_for(lambda: rows_of(query) >= 10)
+            self.write(place, "limited", 30, first=10)
+            wait_for(lambda: rows_of(query) >= 40)
+            assert max(progress["numInputRows"] for progress in progress_of(query)) == 10
+        finally:
+            query.stop()
+
+    def group(self, place: Place) -> None:
+        """A second run commits what the first could not: some Sparks end before they tell the source."""
+        self.write(place, "grouped", 9)
+        checkpoint = self.folder / f"grouped-{'path' in place}"
+        options = {"kafka.group.id": "smoke", "checkpointLocation": str(checkpoint)}
+        view = self.spark.read.format("kafkalog").options(**place, view="group-offsets")
+        for _ in range(2):
+            frame = self.read_stream(place, "grouped", **options)
+            assert self.sink(frame, checkpoint, available_now=True).awaitTermination(SECONDS)
+        found = [(row.topic, row.offset) for row in view.load().where("topic = 'grouped'").collect()]
+        assert found == [("grouped", 9)], found
+
+    def large(self, place: Place) -> None:
+        self.write_large(place, "large")
+        assert self.sizes(self.read(place, "large", **LARGE)) == LARGE_SIZES
+        checkpoint = str(self.folder / f"large-{'path' in place}")
+        self.copy(place, "large", "large-copy", checkpoint, read=LARGE, write=SPLIT)
+        assert self.sizes(self.read(place, "large-copy", **LARGE)) == LARGE_SIZES
+
+    def reassembled(self, api: str | None) -> None:
+        place, topic = self.places["directory"], f"split-{api}"
+        self.write_large(place, topic)
+        if api is None:
+            assert self.sizes(reassemble(self.read(place, topic))) == LARGE_SIZES
+            return
+        self.spark.conf.set(PROVIDER, STORES[api])
+        whole, checkpoint = f"whole-{api}", self.folder / f"whole-{api}"
+        messages = reassemble(self.read_stream(place, topic), state_api=api).select("key", "value")
+        writer = messages.writeStream.format("kafkalog").options(**place, topic=whole)
+        query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+        assert query.awaitTermination(SECONDS)
+        assert self.sizes(self.read(place, whole)) == LARGE_SIZES
+
+    def listeners(self) -> None:
+        place, audit = self.places["directory"], str(self.folder / "audit")
+        self.write(place, "watched", 12)
+        lag = LagListener({**place, "subscribe": "watched"})
+        counts: list[str] = []
+        counting = AuditListener(audit, echo=counts.append)
+        for listener in lag, counting:
+            self.spark.streams.addListener(listener)
+        try:
+            frame = self.read_stream(place, "watched", auditLocation=audit)
+            query = self.sink(frame, self.folder / "watched", available_now=True)
+            assert query.awaitTermination(SECONDS)
+            wait_for(lambda: bool(lag.history(query.id)) and bool(counts))
+            first = lag.history(query.id)[0]
+            assert first.rows == 12
+            assert first.sources[0] is not None, first
+            assert first.sources[0].max_offsets_behind == 0
+            assert "12" in counts[0]
+        finally:
+            for listener in lag, counting:
+                self.spark.streams.removeListener(listener)
+
+    def write(self, place: Place, topic: str, count: int, first: int = 0) -> None:
+        rows = self.spark.range(first, first + count, 1, 1).selectExpr("CAST(id AS STRING) AS value")
+        rows.write.format("kafkalog").options(**place, topic=topic).mode("append").save()
+
+    def write_large(self, place: Place, topic: str) -> None:
+        rows = self.spark.range(0, 20, 1, 1).selectExpr(
+            "CAST(id AS STRING) AS key", "repeat('x', CAST(id * 300 AS INT)) AS value"
+        )
+        rows.write.format("kafkalog").options(**place, **SPLIT, topic=topic).mode("append").save()
+
+    def read(self, place: Place, topic: str, **options: str) -> DataFrame:
+        return self.spark.read.format("kafkalog").options(**place, **options, subscribe=topic).load()
+
+    def read_stream(self, place: Place, topic: str, **options: str) -> DataFrame:
+        given = {"subscribe": topic, "startingOffsets": "earliest", **place, **options}
+        return self.spark.readStream.format("kafkalog").options(**given).load()
+
+    def values(self, place: Place, topic: str, **options: str) -> list[int]:
+        return sorted(int(row.value) for row in self.read(place, topic, **options).select("value").collect())
+
+    def sizes(self, frame: DataFrame) -> dict[str, int]:
+        rows = frame.selectExpr("CAST(key AS STRING) AS key", "length(value) AS size").collect()
+        assert len(rows) == len({row.key for row in rows}), "each message is there once"
+        return {row.key: row.size for row in rows}
+
+    def copy(
+        self,
+        place: Place,
+        source: str,
+        topic: str,
+        checkpoint: str,
+        *,
+        read: Place | None = None,
+        write: Place | None = None,
+        **options: str,
+    ) -> None:
+        frame = self.read_stream(place, source, **(read or {})).select("key", "value")
+        given = {**place, "topic": topic, "checkpointLocation": checkpoint, **(write or {}), **options}
+        writer = frame.writeStream.format("kafkalog").options(**given)
+        assert writer.trigger(availableNow=True).start().awaitTermination(SECONDS)
+
+    def sink(self, frame: DataFrame, checkpoint: Path, *, available_now: bool = False) -> StreamingQuery:
+        writer = frame.writeStream.format("noop").option("checkpointLocation", str(checkpoint))
+        return (writer.trigger(availableNow=True) if available_now else writer).start()
+
+
+LARGE_SIZES = {str(number): number * 300 for number in range(20)}
+
+
+def progress_of(query: StreamingQuery) -> list[dict[str, int]]:
+    return [json.loads(p.json) if hasattr(p, "json") else p for p in query.recentProgress]
+
+
+def rows_of(query: StreamingQuery) -> int:
+    failed = query.exception()
+    if failed is not None:
+        raise failed
+    return sum(progress["numInputRows"] for progress in progress_of(query))
+
+
+def wait_for(reached: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + SECONDS
+    while not reached():
+        assert time.monotonic() < deadline, "nothing came"
+        time.sleep(0.2)
+
+
+def session(folder: Path, remote: str | None) -> SparkSession:
+    if remote is not None:
+        return SparkSession.builder.remote(remote).getOrCreate()
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = worker_python()
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    for name, value in {
+        "spark.log.level": "ERROR",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+    }.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def main(folder: str, bootstrap: str, remote: str | None = None) -> None:
+    spark = session(Path(folder), remote)
+    smoke = Smoke(spark, Path(folder), bootstrap)
+    found = {}
+    for mode, check in smoke.checks():
+        started = time.monotonic()
+        try:
+            check()
+            found[mode] = "ok"
+        except Exception as e:
+            traceback.print_exc()
+            found[mode] = f"{type(e).__name__}: {e}".splitlines()[0][:200]
+        print(f"{mode}: {found[mode]} ({time.monotonic() - started:.1f} s)", file=sys.stderr)
+    version = spark.version
+    spark.stop()
+    print(json.dumps({"spark": version, "modes": found}))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
