@@ -1,7 +1,7 @@
 """Every mode once, small, in whatever Spark runs it. The last line is JSON: how each mode went.
 
-Usage: ``python -m tests.spark.smoke FOLDER BOOTSTRAP [sc://HOST:PORT]``. The folder must be empty, and so must
-the brokers, which create topics by themselves. With the address of a Connect server all runs there.
+Usage: ``python -m tests.spark.smoke FOLDER BOOTSTRAP [sc://HOST:PORT]``. The folder must be empty, and so
+must the brokers, which create topics by themselves. With the address of a Connect server all runs there.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Smoke:
     def columns(self, place: Place) -> None:
         rows = self.spark.range(20).selectExpr(
             "CAST(id AS STRING) AS value",
-            "array(named_struct('key', 'k', 'value', CAST(id AS BINARY))) AS headers",
+            "array(named_struct('key', 'k', 'value', CAST(CAST(id AS STRING) AS BINARY))) AS headers",
             "timestamp_millis(id * 1000) AS timestamp",
         )
         rows.write.format("kafkalog").options(**place, topic="columns").mode("append").save()
@@ -86,7 +86,7 @@ class Smoke:
         self.write(place, "viewed", 7)
         topics = self.spark.read.format("kafkalog").options(**place, view="topics").load()
         (row,) = topics.where("topic = 'viewed'").collect()
-        assert row.endOffset == 7, row
+        assert row.highWatermark == 7, row
 
     def stream(self, place: Place, topic: str, **options: str) -> None:
         """A copy of a topic, in two runs: each row is there once."""
