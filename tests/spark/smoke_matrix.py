@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from tests.kafka import Broker
@@ -20,25 +21,24 @@ ROOT = Path(__file__).parents[2]
 MINUTES = 15
 
 
-def smoke(python: str) -> dict[str, str]:
-    """How each mode went with the PySpark of this interpreter."""
-    with tempfile.TemporaryDirectory(prefix="kafkalog-smoke-") as scratch:
+def smoke(python: str, *remote: str, root: Path = ROOT) -> dict[str, str]:
+    """How each mode went with the PySpark of this interpreter, which runs the tests of ``root``."""
+    flags = " ".join(flag for flag in OF_SHORT_LIVED_JVMS if "rchive" not in flag)
+    with (
+        tempfile.TemporaryDirectory(prefix="kafkalog-smoke-") as scratch,
+        running(Broker(Path(scratch, "broker"), {"auto.create.topics.enable": True})) as broker,
+    ):
         folder = Path(scratch, "spark")
         folder.mkdir()
-        with running(Broker(Path(scratch, "broker"))) as broker:
-            done = subprocess.run(
-                [python, "-m", "tests.spark.smoke", str(folder), broker.bootstrap],
-                cwd=ROOT,
-                env={
-                    "JAVA_TOOL_OPTIONS": " ".join(OF_SHORT_LIVED_JVMS[:2]),
-                    **os.environ,
-                    "PYTHONPATH": str(ROOT),
-                },
-                stdout=subprocess.PIPE,
-                text=True,
-                timeout=MINUTES * 60,
-                check=False,
-            )
+        done = subprocess.run(
+            [os.path.abspath(python), "-m", "tests.spark.smoke", str(folder), broker.bootstrap, *remote],
+            cwd=root,
+            env={"JAVA_TOOL_OPTIONS": flags, **os.environ, "PYTHONPATH": str(root)},
+            stdout=subprocess.PIPE,
+            text=True,
+            timeout=MINUTES * 60,
+            check=False,
+        )
     try:
         said = json.loads(done.stdout.splitlines()[-1])
     except (IndexError, ValueError):
@@ -46,17 +46,19 @@ def smoke(python: str) -> dict[str, str]:
     return {"start": "ok", **said["modes"]}
 
 
-def main(environments: list[str]) -> int:
-    found = {}
-    for environment in environments:
-        name, _, python = environment.partition("=")
-        found[name] = smoke(python)
+def print_table(found: Mapping[str, Mapping[str, str]], also: Collection[str] = ()) -> int:
+    """Print how each mode went, by environment; 1 if anything is neither "ok" nor in ``also``."""
     modes = list(dict.fromkeys(mode for results in found.values() for mode in results))
     print("| mode |" + "".join(f" {name} |" for name in found))
     print("|---|" + "---|" * len(found))
     for mode in modes:
         print(f"| {mode} |" + "".join(f" {results.get(mode, '-')} |" for results in found.values()))
-    return int(any(result != "ok" for results in found.values() for result in results.values()))
+    return int(not {result for results in found.values() for result in results.values()} <= {"ok", *also})
+
+
+def main(environments: list[str]) -> int:
+    named = (environment.partition("=") for environment in environments)
+    return print_table({name: smoke(python) for name, _, python in named})
 
 
 if __name__ == "__main__":
