@@ -9,7 +9,13 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 
+from pyspark_kafkalog.spark.features import HAS_FILTERS, HAS_READ_LIMITS
 from tests.largemessage.state_stores import PROVIDER, STORES
+
+needs_read_limits = pytest.mark.skipif(
+    not HAS_READ_LIMITS, reason="this Spark runs one micro-batch with AvailableNow, and passes no limit"
+)
+needs_filter_pushdown = pytest.mark.skipif(not HAS_FILTERS, reason="this Spark pushes no filters down")
 
 Write = Callable[..., str]
 

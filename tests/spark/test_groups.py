@@ -23,6 +23,7 @@ from pyspark_kafkalog.streams.committing import METADATA
 from tests.kafka import Broker, run_kafka_class
 from tests.kafka_cluster import Cluster
 from tests.kafka_proxy import delay
+from tests.spark.conftest import needs_read_limits
 
 pytestmark = pytest.mark.broker
 
@@ -108,6 +109,7 @@ def described(broker: Broker, group: str) -> dict[int, tuple[int, int, int]]:
     return {int(row[2]): (int(row[3]), int(row[4]), int(row[5])) for row in rows}
 
 
+@needs_read_limits
 def test_available_now_has_committed_all_at_its_end(orders: Orders, tmp_path: Path) -> None:
     orders.write(7, 5)
     frame = orders.stream(startingOffsets="earliest", maxOffsetsPerTrigger="5")
@@ -137,6 +139,7 @@ def test_kafkas_tools_see_the_query(on_broker: Orders, broker: Broker, tmp_path:
     ]
 
 
+@needs_read_limits
 def test_a_paced_stream_shows_its_true_lag(on_broker: Orders, broker: Broker, tmp_path: Path) -> None:
     """A micro-batch is committed when it is complete, long before the next trigger."""
     on_broker.write(30, 10)

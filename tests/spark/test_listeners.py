@@ -7,7 +7,7 @@ import time
 import pytest
 
 from pyspark_kafkalog import LagListener
-from tests.spark.conftest import numbered
+from tests.spark.conftest import needs_read_limits, numbered
 
 
 @pytest.fixture
@@ -44,6 +44,7 @@ def stream(spark, path, **options):
     return spark.readStream.format("kafkalog").options(startingOffsets="earliest", **options).load(path)
 
 
+@needs_read_limits
 def test_lag_in_offsets_and_bytes(spark, write, attach, tmp_path):
     write(numbered(30))
     path = write(numbered(10), topic="u")
@@ -68,6 +69,7 @@ def test_lag_in_offsets_and_bytes(spark, write, attach, tmp_path):
     assert len(lines) == len(listener.history(query.id))
 
 
+@needs_read_limits
 def test_only_the_last_events_are_kept(spark, write, attach, tmp_path):
     path = write(numbered(20))
     listener = attach(LagListener(keep=2))

@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 from pyspark_kafkalog import LagListener
 from pyspark_kafkalog.broker.wire.connection import Connection
 from pyspark_kafkalog.spark.source import KafkaLogDataSource
-from tests.spark.conftest import in_order
+from tests.spark.conftest import in_order, needs_read_limits
 
 pytestmark = pytest.mark.broker
 
@@ -250,6 +250,7 @@ def test_filters(spark, broker, read, push_down):
 # Streams
 
 
+@needs_read_limits
 def test_limits_and_a_restart(broker, stream, tmp_path):
     topic = Topic(broker, 2)
     topic.write(range(12))
@@ -264,6 +265,7 @@ def test_limits_and_a_restart(broker, stream, tmp_path):
     assert run(frame, tmp_path / "c") == []
 
 
+@needs_read_limits
 def test_bytes_a_trigger(topic, stream, tmp_path):
     topic.write([f"{n:01000}" for n in range(200)], linger_ms=5, batch_size=4_000)
     batches = run(stream(topic, maxBytesPerTrigger="40k"), tmp_path / "c")
@@ -361,6 +363,7 @@ def test_lag_in_bytes(spark, topic, stream, tmp_path):
 # Quiet when idle
 
 
+@needs_read_limits
 def test_an_idle_stream_asks_seldom_and_sees_new_records_at_once(broker, monkeypatch):
     topic = Topic(broker)
     topic.write([1])

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from tests.spark.conftest import in_order, numbered
+from pyspark_kafkalog.spark.features import HAS_LATEST_OFFSETS, HAS_READ_LIMITS
+from tests.spark.conftest import in_order, needs_read_limits, numbered
 
 
 def stream(spark, path, **options):
@@ -41,6 +42,7 @@ def logged_offsets(checkpoint, number):
     return (Path(checkpoint) / "offsets" / str(number)).read_text().splitlines()[-1].replace(" ", "")
 
 
+@needs_read_limits
 def test_available_now_takes_so_many_offsets_a_batch(spark, write, tmp_path):
     path = write(numbered(15))
     batches = run(stream(spark, path, maxOffsetsPerTrigger=5), tmp_path / "c")
@@ -48,6 +50,7 @@ def test_available_now_takes_so_many_offsets_a_batch(spark, write, tmp_path):
     assert logged_offsets(tmp_path / "c", 0) == '{"t":{"0":5}}'
 
 
+@needs_read_limits
 def test_available_now_takes_so_many_bytes_a_batch(spark, write, tmp_path):
     path = write([(f"{i:01000}",) for i in range(100)], **{"batch.size": 2_000})
     batches = run(stream(spark, path, maxBytesPerTrigger="25k"), tmp_path / "c")
@@ -92,7 +95,8 @@ def test_a_running_query_sees_rolled_segments(spark, write, tmp_path):
             write(numbered(10, start), **{"segment.bytes": 200})
             query.processAllAvailable()
         assert sorted(seen) == list(range(40))
-        assert query.lastProgress.sources[0].latestOffset == '{"t": {"0": 40}}'
+        if HAS_LATEST_OFFSETS:
+            assert query.lastProgress.sources[0].latestOffset == '{"t": {"0": 40}}'
     finally:
         query.stop()
 
@@ -187,16 +191,19 @@ def test_a_start_offset_is_kept_beside_the_checkpoint(spark, write, tmp_path):
         query.awaitTermination(60)
     write(numbered(1, 5))
     fail["now"] = False
-    query = (
-        frame.writeStream.foreachBatch(batch)
-        .option("checkpointLocation", checkpoint)
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination(60)
+    # Where Spark runs one micro-batch with AvailableNow, the first run only repeats the one that failed.
+    for _ in range(1 if HAS_READ_LIMITS else 2):
+        query = (
+            frame.writeStream.foreachBatch(batch)
+            .option("checkpointLocation", checkpoint)
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination(60)
     assert seen == [3, 4, 5]
 
 
+@needs_read_limits
 def test_a_replayed_batch_is_appended_once(spark, write, read, tmp_path):
     path = write(numbered(30))
     copy, checkpoint = str(tmp_path / "copy"), tmp_path / "c"
@@ -210,6 +217,7 @@ def test_a_replayed_batch_is_appended_once(spark, write, read, tmp_path):
     assert in_order(read(copy)) == before
 
 
+@needs_read_limits
 def test_a_checkpoint_older_than_the_directory_is_refused(spark, write, tmp_path):
     path = write(numbered(30))
     copy, checkpoint = str(tmp_path / "copy"), tmp_path / "c"
