@@ -108,7 +108,9 @@ def __getattr__(name: str) -> Any:
 
         return getattr(import_module(f"{__name__}.{module}"), name)
     except ImportError as e:
-        missing = "needs pyspark of Spark 4" if module.startswith("spark.") else "cannot be imported"
+        missing = (
+            "needs PySpark with Python data sources" if module.startswith("spark.") else "cannot be imported"
+        )
         raise AttributeError(f"{__name__}.{name} {missing}: {e}") from e
 
 

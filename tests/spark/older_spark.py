@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from pyspark import TaskContext
 from pyspark.sql import datasource
 from pyspark.sql.pandas import types
@@ -126,6 +128,20 @@ def check_limits(root: Path, warnings: Warnings) -> None:
     assert wrapped.run(frozen) == 20, "triggerAvailableNowWrapper looks up before it shows the last offsets"
 
 
+def check_recreated(root: Path, checkpoint: Path) -> None:
+    """What Spark shows after a restart does not pass for offsets of the topic that is there now."""
+    from pyspark_kafkalog import DataLossError
+    from tests.log.writing import T0, values, write
+
+    write(root, {T0: values(5)}, num_partitions=1)
+    stream = Stream(root, checkpointLocation=str(checkpoint))
+    assert [stream.batch(), stream.batch()] == [5, 0]
+    shutil.rmtree(root / "t-0")
+    write(root, {T0: values(9)}, num_partitions=1)
+    with pytest.raises(DataLossError):
+        Stream(root, stream.at, checkpointLocation=str(checkpoint)).batch()
+
+
 def check_batch(root: Path) -> None:
     from pyspark_kafkalog import DefaultSource
 
@@ -166,9 +182,11 @@ def main(release: str, folder: str) -> None:
 
     warnings = Warnings()
     logging.getLogger("pyspark_kafkalog").addHandler(warnings)
-    check_limits(Path(folder), warnings)
-    check_batch(Path(folder))
-    check_writer(Path(folder), release)
+    root = Path(folder, "log")
+    check_limits(root, warnings)
+    check_batch(root)
+    check_writer(root, release)
+    check_recreated(Path(folder, "recreated"), Path(folder, "checkpoint"))
     print(json.dumps({feature.name: feature.found for feature in features()}))
 
 
