@@ -65,7 +65,7 @@ class Smoke:
         assert self.values(place, "batch") == list(range(100))
 
     def columns(self, place: Place) -> None:
-        rows = self.spark.range(20).selectExpr(
+        rows = self.spark.range(0, 20, 1, 1).selectExpr(
             "CAST(id AS STRING) AS value",
             "array(named_struct('key', 'k', 'value', CAST(CAST(id AS STRING) AS BINARY))) AS headers",
             "timestamp_millis(id * 1000) AS timestamp",
@@ -109,7 +109,7 @@ class Smoke:
             wait_for(lambda: rows_of(query) >= 10)
             self.write(place, "limited", 30, first=10)
             wait_for(lambda: rows_of(query) >= 40)
-            assert max(progress["numInputRows"] for progress in progress_of(query)) == 10
+            assert max(progress.numInputRows for progress in query.recentProgress) == 10
         finally:
             query.stop()
 
@@ -221,15 +221,11 @@ class Smoke:
 LARGE_SIZES = {str(number): number * 300 for number in range(20)}
 
 
-def progress_of(query: StreamingQuery) -> list[dict[str, int]]:
-    return [json.loads(p.json) if hasattr(p, "json") else p for p in query.recentProgress]
-
-
 def rows_of(query: StreamingQuery) -> int:
     failed = query.exception()
     if failed is not None:
         raise failed
-    return sum(progress["numInputRows"] for progress in progress_of(query))
+    return sum(progress.numInputRows for progress in query.recentProgress)
 
 
 def wait_for(reached: Callable[[], bool]) -> None:

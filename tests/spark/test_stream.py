@@ -127,9 +127,10 @@ def test_partitions_come_and_a_topic_goes_under_a_running_query(spark, write, tm
         query.processAllAvailable()
         assert query.isActive
         assert sorted(value for value in seen if value >= 20) == list(range(20, 40))
-        latest = json.loads(query.lastProgress.sources[0].latestOffset)
-        assert latest.keys() == {"t"}
-        assert latest["t"].keys() == {"0", "1", "2", "3"}
+        if HAS_LATEST_OFFSETS:
+            latest = json.loads(query.lastProgress.sources[0].latestOffset)
+            assert latest.keys() == {"t"}
+            assert latest["t"].keys() == {"0", "1", "2", "3"}
     finally:
         query.stop()
 
