@@ -131,24 +131,22 @@ class StreamCalls:
     either repeat the logged micro-batch, if it is not complete, or call ``latestOffset()`` once; and end
     (Spark's SingleBatchExecutor). Other triggers do the same and go on. So the first call must not be
     limited, or records would stay unread, unless a micro-batch was planned before in the same run.
-
-    :param limit_first: limit the first call, too, because the user says that others will follow.
     """
 
-    def __init__(self, *, limit_first: bool) -> None:
+    def __init__(self) -> None:
         self.begin: dict[str, Any] | None = None
         """Where the next micro-batch begins; None for a new query."""
-        self.may_limit = limit_first
-        """Whether Spark certainly calls ``latestOffset()`` again."""
+        self.may_be_the_last = True
+        """Whether Spark may never call ``latestOffset()`` again."""
 
     def plan(self, start: dict[str, Any], end: dict[str, Any]) -> None:
         """Note that Spark has called ``partitions(start, end)``."""
         self.begin = end
-        self.may_limit |= start != end
+        self.may_be_the_last &= start == end
 
     def look_up(self) -> None:
         """Note that Spark has called ``latestOffset()``."""
-        self.may_limit = True
+        self.may_be_the_last = False
 
 
 def features() -> tuple[Feature, ...]:

@@ -40,6 +40,16 @@ _PAUSE_PER_CPU_SECOND = 40
 _TOPICS_SECONDS = 1.0
 """The longest time until a new topic of a cluster is noticed; metadata.max.age.ms can shorten it."""
 
+_FIRST_HAS_NO_LIMIT = (
+    "This Spark does not tell a source its trigger, so the first micro-batch of a run has no limit, and with"
+    " Trigger.AvailableNow it holds everything. Later ones keep to the options. Unless the trigger is"
+    " AvailableNow or Once, limitFirstTrigger=true limits the first, too."
+)
+_FIRST_IS_LIMITED = (
+    "limitFirstTrigger=true: on this Spark, a run with Trigger.AvailableNow or Once ends after one limited"
+    " micro-batch. The next run reads on from there."
+)
+
 
 class LogStreamReader(LogReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """``spark.readStream``. Offsets are those of Spark's Kafka source, ``{"topic":{"0":10}}``."""
@@ -50,7 +60,7 @@ class LogStreamReader(LogReader, DataSourceStreamReader, SupportsTriggerAvailabl
         self._lookup_began = self._lookup_took = 0.0
         """The thread's CPU time when the last lookup began, and how much it took, in seconds."""
         self._start: tuple[dict[str, Any], Offsets] | None = None
-        self._calls = StreamCalls(limit_first=self._options.limits.limit_first)
+        self._calls = StreamCalls()
 
     def __getstate__(self) -> dict[str, Any]:
         own = ("_planner", "_initial", "_committer", "_watch")
@@ -150,16 +160,12 @@ class LogStreamReader(LogReader, DataSourceStreamReader, SupportsTriggerAvailabl
         return to_json(end)
 
     def _must_not_limit(self) -> bool:
-        """Whether this may be the only call of a run, where Spark passes no limit; see StreamCalls."""
-        must_not = not self._calls.may_limit
+        """Whether this call has no limit, where Spark passes none; see StreamCalls."""
+        limits, may_be_the_last = self._options.limits, self._calls.may_be_the_last
         self._calls.look_up()
-        if must_not and self._options.limits:
-            _log.warning(
-                "This Spark does not tell a source its trigger, so the first micro-batch of a run has no"
-                " limit, and with Trigger.AvailableNow it holds everything. Later ones keep to the options."
-                " Unless the trigger is AvailableNow or Once, limitFirstTrigger=true limits the first, too."
-            )
-        return must_not
+        if may_be_the_last and limits:
+            _log.warning(_FIRST_IS_LIMITED if limits.limit_first else _FIRST_HAS_NO_LIMIT)
+        return may_be_the_last and not limits.limit_first
 
     def _parsed(self, start: dict[str, Any]) -> Offsets:
         """The offsets that Spark passes; for an idle stream they are the same each time."""

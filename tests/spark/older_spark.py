@@ -117,6 +117,7 @@ def check_limits(root: Path, warnings: Warnings) -> None:
 
     asked = Stream(root, limitFirstTrigger="true", minOffsetsPerTrigger="7")
     assert [asked.batch() for _ in range(3)] == [10, 10, 10]
+    assert "ends after one limited" in warnings.lines[-1]
     waiting = Stream(root, {"t": {"0": 117}}, minOffsetsPerTrigger="7", maxTriggerDelay="1h")
     assert waiting.batch() == 3, "nor does the only call wait for more"
 
