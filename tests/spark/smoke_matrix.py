@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from tests.kafka import Broker
@@ -46,14 +46,14 @@ def smoke(python: str, *remote: str, root: Path = ROOT) -> dict[str, str]:
     return {"start": "ok", **said["modes"]}
 
 
-def print_table(found: Mapping[str, Mapping[str, str]], also: Collection[str] = ()) -> int:
-    """Print how each mode went, by environment; 1 if anything is neither "ok" nor in ``also``."""
+def print_table(found: Mapping[str, Mapping[str, str]]) -> int:
+    """Print how each mode went, by environment; 1 if anything failed."""
     modes = list(dict.fromkeys(mode for results in found.values() for mode in results))
     print("| mode |" + "".join(f" {name} |" for name in found))
     print("|---|" + "---|" * len(found))
     for mode in modes:
         print(f"| {mode} |" + "".join(f" {results.get(mode, '-')} |" for results in found.values()))
-    return int(not {result for results in found.values() for result in results.values()} <= {"ok", *also})
+    return int(any(result != "ok" for results in found.values() for result in results.values()))
 
 
 def main(environments: list[str]) -> int:
