@@ -6,6 +6,9 @@ import importlib.metadata
 import subprocess
 import sys
 
+import pytest
+from packaging.requirements import Requirement
+
 import pyspark_kafkalog
 
 
@@ -29,12 +32,30 @@ def test_planning_loads_neither_arrow_nor_numba() -> None:
     assert not {"pyspark", "pyarrow", "numpy", "numba"} & set(loaded)
 
 
-def test_without_pyspark_there_is_a_package_and_no_data_source() -> None:
-    code = (
-        "import sys; sys.modules['pyspark'] = None; import pyspark_kafkalog;"
-        "print(*(name for name in pyspark_kafkalog.__all__ if not hasattr(pyspark_kafkalog, name)))"
+WITHOUT_PYSPARK = "import sys; sys.modules['pyspark'] = None; import pyspark_kafkalog as package;"
+
+
+def test_without_pyspark_all_is_there_but_what_spark_runs() -> None:
+    run(f"{WITHOUT_PYSPARK} help(package)")
+    missing = run(f"{WITHOUT_PYSPARK} print(*sorted({{*package.__all__}} - {{*dir(package)}}))")
+    assert missing.split() == ["AuditListener", "DefaultSource", "LagListener", "doctor", "reassemble"]
+    run(f"{WITHOUT_PYSPARK} from pyspark_kafkalog import admin, cli, decode; admin.dump, admin.verify")
+
+
+@pytest.mark.parametrize("code", ["from pyspark_kafkalog import DefaultSource", "package.DefaultSource"])
+def test_without_pyspark_an_import_names_the_extra(code: str) -> None:
+    code = f"{WITHOUT_PYSPARK} {code}"
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert done.stderr.splitlines()[-1] == (
+        "ImportError: pyspark_kafkalog.DefaultSource needs PySpark: pip install 'pyspark-kafkalog[spark]',"
+        " or use an environment that has PySpark already"
     )
-    assert run(code) == "AuditListener DefaultSource LagListener reassemble"
+
+
+def test_a_pyspark_that_is_too_old_hides_no_other_data_source() -> None:
+    """Spark asks each package for a DefaultSource by ``hasattr``, which lets only an AttributeError pass."""
+    code = "import sys; sys.modules['pyspark.sql.datasource'] = None; import pyspark_kafkalog as package;"
+    assert run(f"{code} print(hasattr(package, 'DefaultSource'))") == "False"
 
 
 def test_windows_is_told_in_a_sentence() -> None:
@@ -58,16 +79,10 @@ def test_metadata() -> None:
     metadata = importlib.metadata.metadata("pyspark-kafkalog")
     assert metadata["Version"] == pyspark_kafkalog.__version__
     requirements = importlib.metadata.requires("pyspark-kafkalog") or []
-    needed = {
-        requirement.split(";")[0].replace(" ", "")
-        for requirement in requirements
-        if "extra" not in requirement
-    }
-    assert "pyspark<5,>=4.2" in needed
-    assert "pandas<3,>=2.2" in needed
-    assert all("<" in requirement and ">=" in requirement for requirement in needed), (
-        "every version is bounded"
-    )
+    needed = [Requirement(requirement) for requirement in requirements if "extra" not in requirement]
+    assert all(">=" in str(requirement.specifier) for requirement in needed), "oldest versions are known"
+    assert {"pyspark", "pandas", "protobuf"}.isdisjoint(requirement.name for requirement in needed)
+    assert "spark" in metadata.get_all("Provides-Extra", [])
 
 
 def test_names_that_do_not_exist_are_attribute_errors() -> None:
