@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         UnsupportedVersionError,
     )
     from pyspark_kafkalog.model import AbortedTransaction, OffsetRange, Origin, TopicPartition
+    from pyspark_kafkalog.spark.doctor import doctor
     from pyspark_kafkalog.spark.listeners import AuditListener, LagListener
     from pyspark_kafkalog.spark.reassemble import reassemble
     from pyspark_kafkalog.spark.registration import Registration, register
@@ -78,6 +79,7 @@ __all__ = [
     "Visibility",
     "__version__",
     "decode",
+    "doctor",
     "reassemble",
     "register",
     "worker_python",
@@ -90,6 +92,7 @@ _LOADED_ON_USE = {
     "codec.isolation": ("Visibility",),
     "errors": tuple(name for name in __all__ if name.endswith("Error")),
     "model": ("AbortedTransaction", "OffsetRange", "Origin", "TopicPartition"),
+    "spark.doctor": ("doctor",),
     "spark.listeners": ("AuditListener", "LagListener"),
     "spark.reassemble": ("reassemble",),
     "spark.registration": ("Registration", "register"),
@@ -97,6 +100,8 @@ _LOADED_ON_USE = {
     "spark.worker_python": ("worker_python",),
 }
 """The names by the module that has them."""
+_NEED_PYSPARK = {"AuditListener", "DefaultSource", "LagListener", "doctor", "reassemble"}
+_WITH_PYSPARK = "pip install 'pyspark-kafkalog[spark]', or use an environment that has PySpark already"
 
 
 def __getattr__(name: str) -> Any:
@@ -108,11 +113,18 @@ def __getattr__(name: str) -> Any:
 
         return getattr(import_module(f"{__name__}.{module}"), name)
     except ImportError as e:
-        missing = (
-            "needs PySpark with Python data sources" if module.startswith("spark.") else "cannot be imported"
-        )
+        if name in _NEED_PYSPARK and not _has_pyspark():
+            # An AttributeError's text would not reach who wrote ``from pyspark_kafkalog import ..``.
+            raise ImportError(f"{__name__}.{name} needs PySpark: {_WITH_PYSPARK}", name="pyspark") from None
+        missing = "needs PySpark with Python data sources" if name in _NEED_PYSPARK else "cannot be imported"
         raise AttributeError(f"{__name__}.{name} {missing}: {e}") from e
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted(name for name in __all__ if name not in _NEED_PYSPARK or _has_pyspark())
+
+
+def _has_pyspark() -> bool:
+    from importlib.util import find_spec
+
+    return find_spec("pyspark") is not None

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 from pyspark_kafkalog.model import GroupOffsets, Place, Sink
 from pyspark_kafkalog.options.settings import PlaceOptions, WriteOptions
+
+if TYPE_CHECKING:
+    from pyspark_kafkalog.broker.cluster.reach import Attempt
 
 if sys.platform == "win32":  # which has neither fork nor fcntl
     raise ImportError("pyspark-kafkalog runs on Linux and macOS, not on Windows")
@@ -28,6 +32,15 @@ def open_place(options: PlaceOptions, *, reached: bool = False) -> Place:
     from pyspark_kafkalog.log.read.directory import LogDirectory
 
     return LogDirectory.open(options.paths, check=not reached)
+
+
+def try_brokers(options: PlaceOptions) -> list[Attempt]:
+    """What comes of connecting to each broker; nothing for a log directory."""
+    if options.brokers is None:
+        return []
+    from pyspark_kafkalog.broker.cluster.reach import reach
+
+    return reach(options.brokers)
 
 
 def import_reading(options: PlaceOptions) -> None:

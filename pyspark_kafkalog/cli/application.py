@@ -2,7 +2,7 @@
 
 ====  ==========================================================================
    0  success
-   1  a check failed: damage was found, or a lag above ``--max-lag``
+   1  a check failed: damage or a problem was found, or a lag above ``--max-lag``
    2  the command is wrong
    3  the command failed: no access, no such topic or group, a group in use ...
  130  interrupted
@@ -17,8 +17,9 @@ from typing import Any, NoReturn
 import click
 
 from pyspark_kafkalog import __version__
+from pyspark_kafkalog.admin.printable import one_line
+from pyspark_kafkalog.cli.doctor import doctor
 from pyspark_kafkalog.cli.offsets import offsets
-from pyspark_kafkalog.cli.output import one_line
 from pyspark_kafkalog.cli.records import dump, verify
 from pyspark_kafkalog.cli.show import groups, lag, topics
 from pyspark_kafkalog.errors import KafkaLogError, OptionError
@@ -74,9 +75,9 @@ def kafkalog() -> None:
 
     PLACE is a log directory (a folder or a URI; no broker is needed) or brokers: host:port[,host:port].
 
-    Exit codes: 0 success, 1 damage or lag found, 2 wrong command, 3 failure.
+    Exit codes: 0 success, 1 damage, a problem or lag found, 2 wrong command, 3 failure.
     """
 
 
-for command in (topics, groups, offsets, lag, dump, verify):
+for command in (topics, groups, offsets, lag, dump, verify, doctor):
     kafkalog.add_command(command)

@@ -11,6 +11,8 @@ from typing import Any
 
 import click
 
+from pyspark_kafkalog.admin.printable import printable
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
@@ -59,18 +61,6 @@ def cell(value: Any) -> str:
     if value is None:
         return "-"
     return printable(str(value))
-
-
-def printable(text: str) -> str:
-    """``text`` with an escape for each unprintable character."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-
-
-def one_line(text: str) -> str:
-    """``text`` on one line, and :func:`printable`."""
-    return printable(" ".join(text.split()))
 
 
 def time_text(ms: int | None) -> str | None:

@@ -39,15 +39,15 @@ class Target:
     """The place that a command names, opened on first use."""
 
     def __init__(self, options: dict[str, str]) -> None:
-        self._options = options
+        self.options = options
 
     @cached_property
     def place(self) -> Place:
-        return place_of(self._options)
+        return place_of(self.options)
 
     @cached_property
     def groups(self) -> GroupOffsets:
-        return groups_of(self._options)
+        return groups_of(self.options)
 
 
 def on_place(command: Callable[..., Any]) -> Callable[..., Any]:

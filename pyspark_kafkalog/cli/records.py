@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING
 import click
 
 from pyspark_kafkalog import admin
+from pyspark_kafkalog.admin.printable import one_line, printable
 from pyspark_kafkalog.admin.rows import plain
 from pyspark_kafkalog.cli.output import (
     cell,
     json_option,
-    one_line,
-    printable,
     progress,
     show_json,
     show_table,

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_kafkalog.cli.output import printable, size_text, time_text
+from pyspark_kafkalog.admin.printable import printable
+from pyspark_kafkalog.cli.output import size_text, time_text
 from pyspark_kafkalog.cli.place import options_for
 from pyspark_kafkalog.log.groups.groups import DirectoryGroups
 from pyspark_kafkalog.model import CommittedOffset

@@ -34,7 +34,7 @@ from pyspark_kafkalog.broker.wire.deadline import SHORTEST_WAIT, Deadline
 from pyspark_kafkalog.broker.wire.error_codes import UNSUPPORTED_VERSION, error_of
 from pyspark_kafkalog.broker.wire.frames import Pace
 from pyspark_kafkalog.broker.wire.sasl import authenticate
-from pyspark_kafkalog.broker.wire.sockets import Address
+from pyspark_kafkalog.broker.wire.sockets import Address, Step, no_one
 from pyspark_kafkalog.errors import (
     BrokerConnectionError,
     BrokerError,
@@ -120,22 +120,26 @@ class Connection:
         node_id: int | None = None,
         deadline: Deadline | None = None,
         first_answer: Deadline | None = None,
+        begin: Callable[[Step], None] = no_one,
     ) -> Connection:
         """Connect, shake hands, ask for the broker's versions, and authenticate.
 
         :param deadline: for everything; by default each step has the timeout of its option.
         :param first_answer: when the broker must have sent its versions, if that is earlier.
+        :param begin: is told of each step as it begins.
         :raises BrokerConnectionError: if the broker cannot be reached now.
         :raises AuthenticationError: if credentials or certificates are not accepted.
         """
         setup = Deadline.after_ms(options.socket_connection_setup_timeout_ms)
         setup = setup.bounded_by(first_answer).bounded_by(deadline)
-        sock = sockets.open_socket(address, options, tls, setup)
+        sock = sockets.open_socket(address, options, tls, setup, begin)
         connection = cls(sock, address, options, node_id)
         try:
             with connection._bounded(deadline):
+                begin(Step.KAFKA)
                 with connection._bounded(first_answer):
                     connection._ask_versions()
+                begin(Step.SASL)
                 connection._authenticate()
         except BaseException:
             connection.close()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import enum
 import socket
 import ssl
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from pyspark_kafkalog.broker.wire.deadline import SHORTEST_WAIT, Deadline
@@ -37,6 +39,21 @@ class BrokenHandshakeError(BrokerConnectionError):
     """A connection that broke before the first responses, as when client and listener differ in protocol."""
 
 
+class Step(str, enum.Enum):
+    """The steps to a connection that can be used, in their order."""
+
+    DNS = "DNS"
+    TCP = "TCP"
+    TLS = "TLS"
+    KAFKA = "Kafka"
+    """The first request, which every broker answers."""
+    SASL = "SASL"
+
+
+def no_one(step: Step) -> None:
+    """Told of each step as it begins, where nobody asks."""
+
+
 class Address(NamedTuple):
     """Where a broker listens."""
 
@@ -54,16 +71,22 @@ class Address(NamedTuple):
 
 
 def open_socket(
-    address: Address, options: ConnectionOptions, tls: ssl.SSLContext | None, deadline: Deadline
+    address: Address,
+    options: ConnectionOptions,
+    tls: ssl.SSLContext | None,
+    deadline: Deadline,
+    begin: Callable[[Step], None] = no_one,
 ) -> socket.socket:
     """A connected socket, with TLS if a context is given.
 
     Every address of the host name is tried (client.dns.lookup=use_all_dns_ips). Each of several
     gets its share of the time left.
 
+    :param begin: is told of each step as it begins.
     :raises BrokerConnectionError: if the broker cannot be reached now.
     :raises AuthenticationError: if a certificate is not accepted.
     """
+    begin(Step.DNS)
     try:
         found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
     except (OSError, ValueError, OverflowError) as e:  # impossible names and ports raise others
@@ -72,6 +95,7 @@ def open_socket(
             broker=str(address),
             hint="Check kafka.bootstrap.servers, and the broker's advertised.listeners.",
         ) from e
+    begin(Step.TCP)
     errors: list[Exception] = []
     for number, (family, kind, protocol, _, where) in enumerate(found):
         share = deadline.left / (len(found) - number)
@@ -83,7 +107,10 @@ def open_socket(
             errors.append(e)
             continue
         sock.settimeout(max(deadline.left, SHORTEST_WAIT))
-        return sock if tls is None else _with_tls(sock, address, tls)
+        if tls is None:
+            return sock
+        begin(Step.TLS)
+        return _with_tls(sock, address, tls)
     refused = all(isinstance(error, ConnectionRefusedError) for error in errors)
     raise (ClosedPortError if refused else BrokerConnectionError)(
         f"Cannot connect to the broker: {errors[-1]}",

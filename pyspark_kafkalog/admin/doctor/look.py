@@ -1,0 +1,193 @@
+"""What one process sees: the driver's, a task's on an executor, or that of the command line."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import pyspark_kafkalog
+from pyspark_kafkalog.admin.doctor.kernels import kernels
+from pyspark_kafkalog.admin.doctor.report import Finding, State
+from pyspark_kafkalog.errors import KafkaLogError, OptionError
+from pyspark_kafkalog.filesystem.folder import Folder
+from pyspark_kafkalog.filesystem.locate import locate
+from pyspark_kafkalog.filesystem.private import NewFile, remove_file
+from pyspark_kafkalog.options.settings import PlaceOptions, place_options
+from pyspark_kafkalog.options.table import BY_NAME
+from pyspark_kafkalog.options.user_options import near_names
+from pyspark_kafkalog.places import open_place, try_brokers
+
+LOCATIONS = ("stagingLocation", "checkpointLocation", "auditLocation")
+"""Options with folders that processes write to."""
+_MUST_WRITE = "Let the user of Spark's Python processes write to it, on the driver and on all workers."
+_LIBRARIES = ("pyarrow", "numpy", "pandas", "kafka-python", "protobuf", "zstandard", "cramjam")
+
+
+def check_options(options: Mapping[str, str]) -> None:
+    """Refuse wrong options before any work. Those of readers and writers are welcome alike.
+
+    :raises OptionError: naming the option.
+    """
+    for name in options:
+        if name.lower() not in BY_NAME and not name.lower().startswith("kafka"):
+            near = near_names(name, {option.name for option in BY_NAME.values()})
+            hint = f"Did you mean {' or '.join(near)}?" if near else None
+            raise OptionError(f"Unknown option {name!r}", hint=hint)
+    if has_place(options):
+        place_options(options)
+
+
+def has_place(options: Mapping[str, str]) -> bool:
+    """Whether the options name a log directory or brokers."""
+    return any(name.lower() in ("path", "paths", "kafka.bootstrap.servers") for name in options)
+
+
+def look(options: Mapping[str, str], mark: str) -> dict[str, Any]:
+    """What this process sees, as JSON has it.
+
+    :param mark: the name of the file by which a folder is recognized; see :func:`leave_marks`.
+    :returns: ``findings``, each with the fields of :class:`.Finding` but ``where``; ``topics``, by which
+        log directories are compared; ``marks``, whether each location is the driver's; ``version``,
+        ``libraries`` and ``now``, in seconds.
+    """
+    findings = [
+        Finding("", "Python", State.FINE, f"{platform.python_version()}, {sys.executable}"),
+        Finding("", "kernels", *kernels()),
+        _temporary_folder(),
+    ]
+    topics = None
+    if has_place(options):
+        place = place_options(options)
+        if place.brokers is not None:
+            findings += _brokers(place)
+        else:
+            topics = _directory(place, findings)
+    marks = {
+        name: _location(name, location, mark, findings) for name, location in _locations(options).items()
+    }
+    return {
+        "version": pyspark_kafkalog.__version__,
+        "libraries": {name: version for name in _LIBRARIES if (version := _version(name))},
+        "findings": [
+            {"what": one.what, "state": one.state.value, "found": one.found, "remedy": one.remedy}
+            for one in findings
+        ],
+        "topics": topics,
+        "marks": marks,
+        "now": time.time(),
+    }
+
+
+def leave_marks(options: Mapping[str, str], mark: str) -> list[Folder]:
+    """Leave a file ``mark`` in each location that is there and can be written to; :func:`remove_marks`."""
+    marked = []
+    for location in _locations(options).values():
+        try:
+            folder = locate(location)
+            if folder.exists():
+                NewFile(folder, mark).close(keep=True)
+                marked.append(folder)
+        except (KafkaLogError, OSError):
+            continue
+    return marked
+
+
+def remove_marks(marked: list[Folder], mark: str) -> None:
+    """Remove what :func:`leave_marks` left."""
+    for folder in marked:
+        remove_file(folder, mark)
+
+
+def _locations(options: Mapping[str, str]) -> dict[str, str]:
+    by_name = {name.lower(): value for name, value in options.items()}
+    return {name: by_name[name.lower()] for name in LOCATIONS if by_name.get(name.lower())}
+
+
+def _version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _temporary_folder() -> Finding:
+    try:
+        with tempfile.TemporaryFile() as file:
+            file.write(b"kafkalog")
+        return Finding("", "temporary folder", State.FINE, f"{tempfile.gettempdir()} can be written to")
+    except OSError as e:
+        return Finding(
+            "",
+            "temporary folder",
+            State.PROBLEM,
+            f"it cannot be written to: {e.strerror}",
+            "Set TMPDIR to a folder that the user of Spark's Python processes may write to.",
+        )
+
+
+def _brokers(place: PlaceOptions) -> list[Finding]:
+    findings = []
+    for attempt in try_brokers(place):
+        who = "bootstrap server" if attempt.node_id is None else f"broker {attempt.node_id}"
+        what = f"{who} {attempt.address}"
+        if attempt.error is None:
+            findings.append(Finding("", what, State.FINE, ", ".join(attempt.steps[:-1])))
+            continue
+        step = attempt.steps[-1] if attempt.steps else "the options"
+        remedy = attempt.error.hint or "Check the broker."
+        if attempt.node_id is not None and step in ("DNS", "TCP"):
+            remedy = (
+                "Let the broker advertise (advertised.listeners) an address that can be reached from here."
+            )
+        findings.append(Finding("", what, State.PROBLEM, f"{step} failed: {attempt.error.message}", remedy))
+    return findings
+
+
+def _directory(place: PlaceOptions, findings: list[Finding]) -> list[str] | None:
+    """The partitions in the directory; None if it can't be read."""
+    try:
+        topics = open_place(place).topics()
+    except Exception as e:  # stores raise all kinds
+        findings.append(_failed("path", e, "Check the path, and that this machine can read it."))
+        return None
+    count = sum(map(len, topics.values()))
+    findings.append(Finding("", "path", State.FINE, f"{len(topics)} topics, {count} partitions"))
+    return [f"{topic}-{number}" for topic, numbers in topics.items() for number in numbers]
+
+
+def _location(name: str, location: str, mark: str, findings: list[Finding]) -> bool | None:
+    """Whether the folder has the mark; None if it isn't there or can't be written to."""
+    try:
+        folder = locate(location)
+        if not folder.exists():
+            findings.append(_missing(name, folder))
+            return None
+        NewFile(folder, f"{mark}-{platform.node()}-{os.getpid()}").close(keep=False)
+        findings.append(Finding("", name, State.FINE, "can be written to"))
+        return bool(folder.look(mark).type.name == "File")
+    except Exception as e:  # stores raise all kinds
+        findings.append(_failed(name, e, _MUST_WRITE))
+        return None
+
+
+def _failed(what: str, error: Exception, remedy: str) -> Finding:
+    """Of a foreign error only the kind is shown: its text may quote credentials in a URI."""
+    if isinstance(error, KafkaLogError):
+        return Finding("", what, State.PROBLEM, error.message, error.hint or remedy)
+    reason = (isinstance(error, OSError) and error.strerror) or type(error).__name__
+    return Finding("", what, State.PROBLEM, f"cannot be used: {reason}", remedy)
+
+
+def _missing(name: str, folder: Folder) -> Finding:
+    above = folder.path
+    while folder.is_local and not os.path.isdir(above):
+        above = os.path.dirname(above)
+    if not folder.is_local or os.access(above, os.W_OK | os.X_OK):
+        return Finding("", name, State.FINE, "not there yet")
+    return Finding("", name, State.PROBLEM, "not there, and cannot be made", _MUST_WRITE)

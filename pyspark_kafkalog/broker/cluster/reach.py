@@ -1,0 +1,101 @@
+"""Tries the way to each broker, step by step, and says where it ends.
+
+A step takes as long as the user's options allow, but no longer than :data:`STEP_SECONDS`. Each broker
+has a thread of its own: a name server that is silent can't be waited for in any other way.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from pyspark_kafkalog.broker.cluster.metadata import MAX_VERSION, metadata_request
+from pyspark_kafkalog.broker.wire.connection import Connection
+from pyspark_kafkalog.broker.wire.deadline import Deadline
+from pyspark_kafkalog.broker.wire.sockets import Address, Step
+from pyspark_kafkalog.broker.wire.tls import tls_context
+from pyspark_kafkalog.errors import BrokerConnectionError, KafkaLogError
+from pyspark_kafkalog.options.brokers import ConnectionOptions
+
+STEP_SECONDS = 5
+_SECONDS = STEP_SECONDS * len(Step)
+_MOST_BROKERS = 50
+"""Of a large cluster no more are tried."""
+
+
+@dataclass(slots=True)
+class Attempt:
+    """What came of connecting to one address."""
+
+    address: str
+    node_id: int | None = None
+    """The broker that advertises the address; None for a bootstrap server."""
+    steps: list[str] = field(default_factory=list)
+    """Those that began. If there is an error, it is the last one's; without any step, that of the options."""
+    error: KafkaLogError | None = None
+    brokers: Mapping[int, str] = field(default_factory=dict)
+    """The addresses that all brokers advertise, by node id, as this one says."""
+
+
+def reach(options: ConnectionOptions) -> list[Attempt]:
+    """Try all bootstrap servers, then the other addresses that the cluster advertises."""
+    limit_ms = STEP_SECONDS * 1000
+    bounded = replace(
+        options,
+        socket_connection_setup_timeout_ms=min(options.socket_connection_setup_timeout_ms, limit_ms),
+        request_timeout_ms=min(options.request_timeout_ms, limit_ms),
+    )
+    servers = [str(Address.parse(server)) for server in options.bootstrap_servers]
+    attempts = _try([Attempt(server) for server in servers], bounded)
+    brokers = next((attempt.brokers for attempt in attempts if attempt.error is None), {})
+    advertised = [Attempt(address, node_id) for node_id, address in brokers.items() if address not in servers]
+    return attempts + _try(advertised[:_MOST_BROKERS], bounded)
+
+
+def _try(attempts: Sequence[Attempt], options: ConnectionOptions) -> list[Attempt]:
+    threads = [
+        threading.Thread(target=_connect, args=(attempt, options), daemon=True) for attempt in attempts
+    ]
+    for thread in threads:
+        thread.start()
+    deadline = Deadline.after(_SECONDS)
+    for thread in threads:
+        thread.join(deadline.left)
+    # What a thread finds later is not waited for.
+    return [
+        replace(attempt, steps=[*attempt.steps], error=_no_end(attempt)) if thread.is_alive() else attempt
+        for attempt, thread in zip(attempts, threads, strict=True)
+    ]
+
+
+def _no_end(attempt: Attempt) -> KafkaLogError:
+    return BrokerConnectionError(
+        f"No end after {_SECONDS} s",
+        broker=attempt.address,
+        hint="Check the name servers of this machine."
+        if attempt.steps == [Step.DNS.value]
+        else "Check the broker.",
+    )
+
+
+def _connect(attempt: Attempt, options: ConnectionOptions) -> None:
+    def begin(step: Step) -> None:
+        if step is not Step.SASL or options.security.protocol.startswith("SASL_"):
+            attempt.steps.append(step.value)
+
+    try:
+        connection = Connection.open(
+            Address.parse(attempt.address), options, tls=tls_context(options.security), begin=begin
+        )
+        try:
+            attempt.steps.append("metadata")
+            response = connection.call(metadata_request([], create=False), max_version=MAX_VERSION)
+            with connection.reading():
+                attempt.brokers = {
+                    broker.node_id: str(Address(broker.host, broker.port)) for broker in response.brokers
+                }
+        finally:
+            connection.close()
+    except KafkaLogError as e:
+        attempt.error = e
