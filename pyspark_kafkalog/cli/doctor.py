@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import click
 
-from pyspark_kafkalog.admin.doctor import examine
 from pyspark_kafkalog.cli.output import json_option, show_json
 from pyspark_kafkalog.cli.place import Target, on_place
 
@@ -19,6 +18,8 @@ def doctor(ctx: click.Context, target: Target, as_json: bool) -> None:
     It tries all brokers, those that the cluster advertises, too, and says at which step it fails: DNS,
     TCP, TLS, the first request, or SASL. Exits with 1 if it finds a problem.
     """
+    from pyspark_kafkalog.admin.doctor import examine
+
     report = examine(target.options)
     if as_json:
         show_json({"ok": report.ok, "findings": report.rows()})

@@ -15,7 +15,7 @@ from pyspark_kafkalog.broker.wire.connection import Connection
 from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.broker.wire.sockets import Address, Step
 from pyspark_kafkalog.broker.wire.tls import tls_context
-from pyspark_kafkalog.errors import BrokerConnectionError, KafkaLogError
+from pyspark_kafkalog.errors import BrokerConnectionError, BrokerError, KafkaLogError
 from pyspark_kafkalog.options.brokers import ConnectionOptions
 
 STEP_SECONDS = 5
@@ -99,3 +99,9 @@ def _connect(attempt: Attempt, options: ConnectionOptions) -> None:
             connection.close()
     except KafkaLogError as e:
         attempt.error = e
+    except Exception as e:  # its text may be anything
+        attempt.error = BrokerError(
+            f"It failed by {type(e).__name__}",
+            broker=attempt.address,
+            hint="Report it, with the options' names.",
+        )

@@ -1,0 +1,217 @@
+"""What the doctor finds without Spark, how executors are compared, and what the report shows."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyspark_kafkalog.admin.doctor import examine, kernels
+from pyspark_kafkalog.admin.doctor.compare import findings_of_executors
+from pyspark_kafkalog.admin.doctor.look import leave_marks, look, remove_marks
+from pyspark_kafkalog.admin.doctor.probe import probe
+from pyspark_kafkalog.admin.doctor.report import Finding, Report, State
+from pyspark_kafkalog.errors import OptionError
+from pyspark_kafkalog.model import TopicPartition
+from tests.log.writing import values, write
+
+MARK = ".kafkalog-doctor-test"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    root = tmp_path / "log"
+    root.mkdir()
+    write(root, {TopicPartition("t", 0): values(3), TopicPartition("t", 1): values(3)})
+    return root
+
+
+def one(report: Report, what: str) -> Finding:
+    (found,) = (finding for finding in report.findings if finding.what == what)
+    return found
+
+
+def test_all_is_fine_here(root: Path, tmp_path: Path) -> None:
+    report = examine({"path": str(root), "checkpointLocation": str(tmp_path), "subscribe": "t"})
+    assert report.ok
+    assert one(report, "path").found == "1 topics, 2 partitions"
+    assert one(report, "checkpointLocation").found == "can be written to"
+    assert not [name for name in os.listdir(tmp_path) if "doctor" in name]
+
+
+def test_what_is_not_fine_has_a_remedy(tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir()
+    closed.chmod(0o500)
+    options = {
+        "path": str(tmp_path / "gone"),
+        "stagingLocation": str(closed),
+        "checkpointLocation": str(closed / "made"),
+        "auditLocation": "s3://key:hush@no-such-bucket.invalid/x?secret=hush",
+    }
+    report = examine(options)
+    assert not report.ok
+    wrong = {found.what for found in report.findings if found.state is State.PROBLEM}
+    named = {"path", "auditLocation"} | (
+        set() if os.getuid() == 0 else {"stagingLocation", "checkpointLocation"}
+    )
+    assert named <= wrong
+    assert all(found.remedy for found in report.findings if found.state is State.PROBLEM)
+    assert "hush" not in str(report) + json.dumps(report.rows()) + report._repr_html_()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"staginglocatoin": "hush"}, "Did you mean stagingLocation"),
+        ({"path": "/a", "kafka.bootstrap.servers": "h:1"}, "Only one of"),
+        ({"kafka.bootstrap.servers": "h:1", "kafka.security.protocol": "hush"}, "kafka.security.protocol"),
+    ],
+)
+def test_wrong_options_are_refused_before_anything_is_looked_at(options: dict[str, str], said: str) -> None:
+    with pytest.raises(OptionError, match=said) as refused:
+        examine(options)
+    assert "hush" not in str(refused.value)
+
+
+def test_a_temporary_folder_that_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full() -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", full)
+    found = one(examine({}), "temporary folder")
+    assert (found.state, found.found) == (State.PROBLEM, "it cannot be written to: No space left on device")
+
+
+def test_kernels_that_can_be_cached_nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(kernels.Path, "glob", lambda *_: iter(()))
+    assert kernels.kernels()[0] is State.FINE
+    monkeypatch.setattr(kernels.os, "access", lambda *_: False)
+    state, found, remedy = kernels.kernels()
+    assert state is State.PROBLEM
+    assert "anew" in found
+    assert "NUMBA_CACHE_DIR" in str(remedy)
+
+
+Seen = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def seen(root: Path, tmp_path: Path) -> Seen:
+    """What an executor has seen that sees what the driver sees, but for what a test says."""
+
+    def seen(executor: str = "a:1", **other: Any) -> dict[str, Any]:
+        options = {"path": str(root), "stagingLocation": str(tmp_path)}
+        marked = leave_marks(options, MARK)
+        looked = look(options, MARK) | other
+        remove_marks(marked, MARK)
+        return {"executor": executor, "python": "3.12.3", "executable": "/python", "looked": looked}
+
+    return seen
+
+
+def compared(driver: dict[str, Any], *executors: dict[str, Any]) -> list[Finding]:
+    now = driver["looked"]["now"]
+    return list(findings_of_executors(executors, driver["looked"], now - 5, now + 5))
+
+
+def problems(findings: list[Finding]) -> dict[str, str]:
+    return {found.what: found.found for found in findings if found.state is State.PROBLEM}
+
+
+def test_executors_that_see_the_same(seen: Seen) -> None:
+    findings = compared(seen(), seen("a:1"), seen("a:1"), seen("b:2"))
+    assert problems(findings) == {}
+    report = Report(tuple(findings))
+    assert {row["where"] for row in report.rows()} == {"executors a:1, b:2"}
+
+
+def test_executors_that_see_something_else(seen: Seen) -> None:
+    now = seen()["looked"]["now"]
+    assert problems(compared(seen(), seen(topics=["t-0"]))) == {
+        "path": "it shows other partitions than on the driver"
+    }
+    assert problems(compared(seen(), seen(marks={"stagingLocation": False}))) == {
+        "stagingLocation": "it is not the folder that the driver sees"
+    }
+    assert problems(compared(seen(), seen(version="9.9"))) == {
+        "package": "pyspark-kafkalog 9.9, but the driver has 0.1.0"
+    }
+    assert problems(compared(seen(), seen(now=now - 3600)))["clock"].endswith("behind the driver's")
+    assert problems(compared(seen(), seen(now=now + 3600)))["clock"].endswith("ahead of the driver's")
+    missing = seen() | {"looked": None, "missing": "No module named 'pyspark_kafkalog'"}
+    assert problems(compared(seen(), missing)) == {
+        "package": "pyspark-kafkalog is missing: No module named 'pyspark_kafkalog'"
+    }
+
+
+def test_an_executor_looks_once_however_many_of_its_tasks_run() -> None:
+    batch = pa.RecordBatch.from_pydict({"id": [7]})
+
+    def rows(hold: float) -> list[str | None]:
+        yielded = list(probe(iter([batch]), run="r", options={}, hold=hold))
+        return [text for one in yielded for text in one.column("seen").to_pylist()]
+
+    claim = Path(tempfile.gettempdir()) / f"kafkalog-doctor-r-{os.getppid()}"
+    claim.touch()
+    try:
+        assert rows(0) == [None]
+    finally:
+        claim.unlink()
+    (text,) = rows(0)
+    assert json.loads(str(text))["looked"]["version"]
+    assert not claim.exists()
+
+
+class Cells(HTMLParser):
+    """The texts of a table's cells."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.texts: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, _: object) -> None:
+        if tag == "td":
+            self.texts.append("")
+
+    def handle_data(self, data: str) -> None:
+        if self.texts:
+            self.texts[-1] += data
+
+
+texts = st.text(max_size=20)
+findings = st.builds(
+    Finding,
+    st.sampled_from(["driver", "session", "executor a:1", "executor b:2"]),
+    texts,
+    st.sampled_from(State),
+    texts,
+    st.none() | texts,
+)
+
+
+@given(st.lists(findings, max_size=8))
+def test_a_report_shows_each_finding_in_each_form(found: list[Finding]) -> None:
+    report = Report(tuple(found))
+    rows = report.rows()
+    assert len(rows) <= len(found)
+    assert report.ok == all(row["state"] != "problem" for row in rows)
+    assert all(str(text).isprintable() for row in rows for text in row.values())
+    assert len(str(report).splitlines()) == len(rows) + sum(row["remedy"] is not None for row in rows)
+    cells = Cells(report._repr_html_()).texts
+    assert cells == [str(text or "") for row in rows for text in row.values()]
+
+
+def test_many_executors_are_counted() -> None:
+    same = [Finding(f"executor h:{number}", "clock", State.FINE, "right") for number in range(4)]
+    assert [row["where"] for row in Report(tuple(same)).rows()] == ["4 executors"]
