@@ -35,9 +35,6 @@ class Application(click.Group):
         settings["standalone_mode"] = False
         try:
             code = super().main(*args, **settings)
-        except click.exceptions.NoArgsIsHelpError as e:
-            e.show()
-            code = USAGE
         except click.UsageError as e:
             hint = f" Try '{e.ctx.command_path} --help'." if e.ctx is not None else ""
             code = _failed(USAGE, e.format_message() + hint)
@@ -48,6 +45,13 @@ class Application(click.Group):
         except SystemExit:
             code = 0  # click exits when the reader of the output, such as head, has closed it
         sys.exit(code if isinstance(code, int) else 0)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Without a command, show the help; click 8.1 and 8.2 differ in where and how that ends."""
+        if not args:
+            click.echo(ctx.get_help(), err=True)
+            ctx.exit(USAGE)
+        return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""

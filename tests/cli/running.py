@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +10,11 @@ from typing import Any
 from click.testing import CliRunner
 
 from pyspark_kafkalog.cli.application import kafkalog
+
+_SEPARATE: dict[str, Any] = (
+    {"mix_stderr": False} if "mix_stderr" in inspect.signature(CliRunner).parameters else {}
+)
+"""Before click 8.2 stderr is separate only if asked for."""
 
 
 @dataclass(frozen=True)
@@ -31,5 +37,7 @@ class Done:
 
 def run(*words: object, text: str | None = None) -> Done:
     """Run a command, which must not raise; ``text`` is its stdin."""
-    result = CliRunner().invoke(kafkalog, [str(word) for word in words], input=text, catch_exceptions=False)
+    result = CliRunner(**_SEPARATE).invoke(
+        kafkalog, [str(word) for word in words], input=text, catch_exceptions=False
+    )
     return Done(result.exit_code, result.stdout, result.stderr)

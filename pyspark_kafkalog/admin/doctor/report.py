@@ -85,8 +85,8 @@ def _folded(findings: Iterable[Finding]) -> list[Finding]:
     """The findings on one line each; those that differ only in the executor are one."""
     folded: dict[Finding, list[str]] = {}
     for one in findings:
-        where, found = one_line(one.where), one_line(one.found)
-        one = replace(one, found=found, remedy=None if one.remedy is None else one_line(one.remedy))
+        where, remedy = one_line(one.where), None if one.remedy is None else one_line(one.remedy)
+        one = replace(one, what=one_line(one.what), found=one_line(one.found), remedy=remedy)
         if where.startswith(_EXECUTOR):
             folded.setdefault(replace(one, where=""), []).append(where.removeprefix(_EXECUTOR))
         else:
