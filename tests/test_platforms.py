@@ -17,8 +17,8 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
 LISTS = sorted(Path(__file__).with_name("platforms").glob("*.txt"))
-EXTRAS = ("stateful", "fsspec")
-"""Those that users add on a platform; ``spark`` is for places without PySpark."""
+EXTRAS = ("stateful",)
+"""Those that fit a platform: ``spark`` is for places without PySpark, and ``fsspec`` needs a newer one."""
 
 
 def versions_of(platform: Path) -> dict[str, str]:
@@ -61,7 +61,7 @@ def test_what_a_platform_brings_is_good_enough(platform: Path) -> None:
             if brought[name] not in requirement.specifier:
                 wrong.append(f"{asker} needs {requirement}, the platform has {brought[name]}")
     assert not wrong
-    assert {"pyarrow", "numpy", "click", "rich", "pandas", "protobuf", "fsspec", "google-crc32c"} <= checked
+    assert {"pyarrow", "numpy", "click", "rich", "pandas", "protobuf", "google-crc32c"} <= checked
 
 
 def test_only_libraries_whose_internals_are_used_have_an_upper_bound() -> None:
