@@ -100,7 +100,9 @@ _LOADED_ON_USE = {
     "spark.worker_python": ("worker_python",),
 }
 """The names by the module that has them."""
-_NEED_PYSPARK = {"AuditListener", "DefaultSource", "LagListener", "doctor", "reassemble"}
+_NEED_PYSPARK = {
+    name for module, names in _LOADED_ON_USE.items() if module.startswith("spark.") for name in names
+} - {"worker_python"}
 _WITH_PYSPARK = "pip install 'pyspark-kafkalog[spark]', or use an environment that has PySpark already"
 
 

@@ -38,7 +38,15 @@ WITHOUT_PYSPARK = "import sys; sys.modules['pyspark'] = None; import pyspark_kaf
 def test_without_pyspark_all_is_there_but_what_spark_runs() -> None:
     run(f"{WITHOUT_PYSPARK} help(package)")
     missing = run(f"{WITHOUT_PYSPARK} print(*sorted({{*package.__all__}} - {{*dir(package)}}))")
-    assert missing.split() == ["AuditListener", "DefaultSource", "LagListener", "doctor", "reassemble"]
+    assert missing.split() == [
+        "AuditListener",
+        "DefaultSource",
+        "LagListener",
+        "Registration",
+        "doctor",
+        "reassemble",
+        "register",
+    ]
     run(f"{WITHOUT_PYSPARK} from pyspark_kafkalog import admin, cli, decode; admin.dump, admin.verify")
 
 
