@@ -21,11 +21,12 @@ ROOMS = {
     "garbage": set(),
     "model": {"errors"},
     "options": {"errors", "model"},
-    "codec": {"errors", "model"},
+    "codec": {"errors", "model", "garbage"},
     "largemessage": {"errors", "model", "codec"},
     "log": {"errors", "model", "codec", "filesystem", "garbage"},
     "broker": {"errors", "model", "codec", "options", "filesystem", "garbage"},
     "places": {"model", "options", "log", "broker"},
+    "build": {"codec"},
     "reading": {"errors", "model", "codec", "options", "largemessage"},
     "audit": {"errors", "codec", "options", "filesystem", "largemessage"},
     "writing": {"errors", "model", "codec", "options", "largemessage", "audit"},
@@ -64,6 +65,10 @@ IMPORTERS = {
     "fcntl": {"log"},
     "kafka": {"broker"},
     "pandas": set(),
+    "numba": {"codec"},
+    "llvmlite": {"codec"},
+    "ctypes": {"codec"},
+    "setuptools": {"build"},
 }
 """The rooms that may import a library."""
 
@@ -83,8 +88,8 @@ OUTSIDE_WORLD = set(
 )
 PURE = {"errors", "model", "options", "codec", "largemessage"}
 """Rooms out of reach of files, sockets, clocks and the environment."""
-IMPURE_MODULES = {"codec.jit"}
-"""Finds a place for compiled code."""
+IMPURE_MODULES = {"codec.jit", "codec.library"}
+"""Find compiled code, and a place for it."""
 OPENERS = {"broker.wire.oauth", "admin.doctor.probe"}
 """Modules outside of the log that open a file: one with a token; and one where all else is missing."""
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from pyspark_kafkalog.codec import write_kernels as kernels
 from pyspark_kafkalog.codec.buffers import allocate, binary_column, int64_column, list_column
+from pyspark_kafkalog.codec.checksums import crc32c
 from pyspark_kafkalog.codec.compression import compress
 from pyspark_kafkalog.codec.format import (
     ATTRIBUTES_V2,
@@ -19,7 +20,6 @@ from pyspark_kafkalog.codec.format import (
     RECORDS_V2,
     SIZE,
     TRANSACTIONAL_BIT,
-    crc32c,
 )
 from pyspark_kafkalog.errors import InvalidRecordError, RecordTooLargeError
 from pyspark_kafkalog.model import Encoded, EncodeSettings, TopicPartition

@@ -1,4 +1,4 @@
-"""Byte layouts and checksums of record batches (magic 2) and messages (magic 0 and 1).
+"""Byte layouts of record batches (magic 2) and messages (magic 0 and 1).
 
 All integers are big-endian. Every layout opens with the same 17 bytes::
 
@@ -31,10 +31,6 @@ Sources: Kafka's ``DefaultRecordBatch``, ``DefaultRecord``, ``LegacyRecord``.
 """
 
 from __future__ import annotations
-
-import zlib
-from collections.abc import Callable
-from typing import Any
 
 LOG_OVERHEAD = 12
 """Bytes of the offset and the size before every batch or message."""
@@ -93,33 +89,3 @@ CONTROL_ABORT, CONTROL_COMMIT = 0, 1
 CONTROL_TYPE = 2
 """Position of the type in a control record's key."""
 CONTROL_KEY_SIZE = 4
-
-CRC32C_NAME = "crc-32c"
-"""The polynomial's name in crcmod."""
-
-
-def crcmod_crc32c() -> Callable[[Any], int]:
-    """CRC-32C by crcmod: a function from bytes-like to the checksum."""
-    from crcmod.predefined import mkPredefinedCrcFun
-
-    function: Callable[[Any], int] = mkPredefinedCrcFun(CRC32C_NAME)
-    return function
-
-
-def _fastest_crc32c() -> tuple[Callable[[Any], int], Callable[[int, Any], int]]:
-    """CRC-32C by google-crc32c, with the processor's instructions, or else by crcmod's extension."""
-    try:
-        import google_crc32c
-    except ImportError:
-        pass
-    else:
-        if google_crc32c.implementation == "c":
-            return google_crc32c.value, google_crc32c.extend
-    function: Callable[..., int] = crcmod_crc32c()
-    return function, lambda crc, data: function(data, crc)
-
-
-crc32c, extend_crc32c = _fastest_crc32c()
-"""CRC-32C of bytes or a uint8 array; and of bytes whose checksum is known, with such data after them."""
-crc32: Callable[[Any], int] = zlib.crc32
-"""CRC-32 of bytes or a uint8 array."""

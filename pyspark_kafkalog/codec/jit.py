@@ -1,73 +1,108 @@
-"""The one way in which this package compiles: numba, explicit signatures, cached on disk.
+"""Kernels compiled where they run, by numba, and kept on disk.
 
-Compiled functions follow lengths in hostile bytes, so each one checks every length
-against its buffer and returns a status code. None raises, because an exception
-raised in compiled code leaks its arrays. Callers allocate.
+numba's cache is pickles, which whoever may write to it makes run: so it is beside the package, as byte code
+is, or in a folder that is its user's alone, unless NUMBA_CACHE_DIR names another.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-from typing import Any, TypeAlias, TypeVar
+import os
+import stat
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import cache, partial
+from typing import Any
 
-import numba
-from numba import types
-from numba.core import cgutils
-from numba.extending import intrinsic
+from pyspark_kafkalog.codec.kernel import Kernel
+from pyspark_kafkalog.codec.signature import Array, Parameter, Signature
+from pyspark_kafkalog.garbage import loading
+
+try:
+    with loading():
+        import numba
+        from numba import types
+        from numba.core import cgutils
+        from numba.core.event import Listener, install_listener
+        from numba.core.registry import cpu_target
+        from numba.extending import intrinsic
+except ImportError as e:
+    raise ImportError(
+        "No compiled library of this package fits this platform or its source, and numba, which would "
+        f"compile it here, cannot be imported: {e}. Run: pip install 'pyspark-kafkalog[jit]'"
+    ) from e
+
+_FOLDER = "pyspark-kafkalog"
+_SAID_VARIABLE = "PYSPARK_KAFKALOG_JIT_SAID"
+"""Set in the environment of child processes once this one has said that it compiles."""
 
 njit: Any = partial(numba.njit, _nrt=False)
 """Without numba's runtime, whose reference counts of arrays took three quarters of an encoder's time."""
 config: Any = numba.config
-Function = TypeVar("Function", bound=Callable[..., Any])
-
-BYTES = types.Array(types.uint8, 1, "C", readonly=True)
-"""Bytes to read: a mapped file, an Arrow buffer or an array of ours alike, compiled once."""
-OUT_BYTES = types.Array(types.uint8, 1, "C")
-OUT_INT32 = types.Array(types.int32, 1, "C")
-OUT_INT64 = types.Array(types.int64, 1, "C")
-INT32S = types.Array(types.int32, 1, "C", readonly=True)
-INT64S = types.Array(types.int64, 1, "C", readonly=True)
-OUT_TABLE = types.Array(types.int64, 2, "C")
-"""Rows of int64 columns: ``table[column, row]``."""
-TABLE = types.Array(types.int64, 2, "C", readonly=True)
-
-Integer: TypeAlias = Any
-Integers: TypeAlias = Any
-"""A compiled int64, and a tuple of them."""
+_compiled: dict[Callable[..., Any], Any] = {}
+_lock = threading.RLock()
 
 
-def kernel(signature: Any) -> Callable[[Function], Function]:
-    """Compile a function for ``signature`` when its module is imported, and keep the machine code on disk.
+def compiled(function: Callable[..., Any], signature: Signature) -> Any:
+    """``function``, loaded from the cache or compiled, and with it all kernels of its module.
 
-    Where the cache cannot be written (numba #7883) it is compiled anew.
-    The cache does not tell checked code from unchecked, so NUMBA_BOUNDSCHECK turns it off.
+    Where nothing can be cached it is compiled anew. The cache does not tell checked code from unchecked, so
+    NUMBA_BOUNDSCHECK turns it off.
     """
-
-    def compile_now(function: Function) -> Any:
-        if not config.BOUNDSCHECK:
-            try:
-                return njit(signature, cache=True, nogil=True)(function)
-            except (RuntimeError, OSError):
-                pass
-        return njit(signature, nogil=True)(function)
-
-    return compile_now
+    with _lock:
+        if function not in _compiled:
+            others = [other for other in function.__globals__.values() if isinstance(other, Kernel)]
+            with install_listener("numba:compile", _Announcement()) as announcement, _cache_folder(function):
+                for each in [(function, signature), *((other.function, other.signature) for other in others)]:
+                    _compiled[each[0]] = _now(*each)
+                announcement.end()
+    return _compiled[function]
 
 
-def inlined(function: Function) -> Function:
-    """A part of kernels, compiled into each caller of its module, since the cache follows one file."""
-    compiled: Function = njit(forceinline=True)(function)
-    return compiled
+def _now(function: Callable[..., Any], signature: Signature) -> Any:
+    if not config.BOUNDSCHECK:
+        with suppress(RuntimeError, OSError):
+            return njit(numba_signature(signature), cache=True, nogil=True)(function)
+    return njit(numba_signature(signature), nogil=True)(function)
+
+
+def numba_signature(signature: Signature) -> Any:
+    """``signature`` in numba's types."""
+    results = {0: types.void, 1: types.int64}.get(
+        signature.results, types.UniTuple(types.int64, signature.results)
+    )
+    return results(*map(_numba_type, signature.parameters))
+
+
+def _numba_type(parameter: Parameter) -> Any:
+    if isinstance(parameter, tuple):
+        return types.Tuple([_numba_type(part) for part in parameter])
+    if isinstance(parameter, Array):
+        elements = getattr(types, parameter.elements)
+        return types.Array(elements, parameter.dimensions, "C", readonly=not parameter.writable)
+    return types.int64
+
+
+def type_of_inlined(function: Callable[..., Any]) -> Any:
+    """What numba takes an inlined part for."""
+    return numba.typeof(_inlined(function))
+
+
+@cache
+def _inlined(function: Callable[..., Any]) -> Any:
+    return njit(forceinline=True)(function)
+
+
+def type_of_memcpy() -> Any:
+    """What numba takes ``copy_bytes`` for."""
+    return cpu_target.typing_context.resolve_value_type(_memcpy)
 
 
 @intrinsic
-def _copy_bytes(_context: Any, to: Any, to_at: Any, data: Any, at: Any, size: Any) -> Any:
-    """``to[to_at:to_at + size] = data[at:at + size]`` as one memcpy, 10 to 25 times as fast as numba's own.
-
-    Checks nothing, not even under NUMBA_BOUNDSCHECK.
-    """
-
+def _memcpy(_context: Any, to: Any, to_at: Any, data: Any, at: Any, size: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         target, target_at, source, source_at, count = arguments
         target = context.make_array(signature.args[0])(context, builder, target).data
@@ -80,4 +115,54 @@ def _copy_bytes(_context: Any, to: Any, to_at: Any, data: Any, at: Any, size: An
     return types.void(to, to_at, data, at, size), generate
 
 
-copy_bytes: Any = _copy_bytes
+class _Announcement(Listener):
+    """Says on stderr that kernels are compiled, and for how long: once for a process and its children."""
+
+    def __init__(self) -> None:
+        self._begun: float | None = None
+
+    def on_start(self, event: Any) -> None:
+        if self._begun is None and _SAID_VARIABLE not in os.environ:
+            os.environ[_SAID_VARIABLE] = "1"
+            self._begun = time.monotonic()
+            print("pyspark-kafkalog: Compiling kernels for this CPU (once) …", file=sys.stderr, flush=True)
+
+    def on_end(self, event: Any) -> None:
+        pass
+
+    def end(self) -> None:
+        if self._begun is not None:
+            seconds = time.monotonic() - self._begun
+            print(f"pyspark-kafkalog: Compiled kernels in {seconds:.1f} s", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def _cache_folder(function: Callable[..., Any]) -> Iterator[None]:
+    """Have numba keep code in a folder of the user's, if it can't keep it beside the module."""
+    folder = os.path.join(os.path.dirname(function.__code__.co_filename), "__pycache__")
+    named = config.CACHE_DIR
+    if not (named or os.access(folder, os.W_OK)):
+        config.CACHE_DIR = private_folder() or ""
+    try:
+        yield
+    finally:
+        config.CACHE_DIR = named
+
+
+def private_folder() -> str | None:
+    """A folder of mode 0700 that belongs to this user, in their cache or for temporary files.
+
+    None if there is none: one of another user's, or a symbolic link, is not taken.
+    """
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    temporary = os.path.join(tempfile.gettempdir(), f"{_FOLDER}-{os.geteuid()}")
+    for folder in (os.path.join(cache, _FOLDER), temporary):
+        with suppress(OSError):
+            with suppress(FileExistsError):
+                os.makedirs(os.path.dirname(folder), exist_ok=True)
+                os.mkdir(folder, 0o700)
+            found = os.lstat(folder)
+            is_private = found.st_uid == os.geteuid() and not found.st_mode & 0o077
+            if stat.S_ISDIR(found.st_mode) and is_private and os.access(folder, os.W_OK):
+                return folder
+    return None

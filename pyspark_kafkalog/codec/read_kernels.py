@@ -1,13 +1,13 @@
 """Compiled reading: walk batches, index records, fill Arrow buffers.
 
 No byte is trusted. A length is used only after a check of ``0 <= n <= end - position``
-in int64. Positions strictly advance, and nothing is raised (see :mod:`.jit`).
+in int64. Positions strictly advance, and nothing is raised (see :mod:`.kernel`).
 """
 
 from __future__ import annotations
 
 import numpy as np
-from numba import int64, types
+from numpy import int64
 
 from pyspark_kafkalog.codec.format import (
     ATTRIBUTES_LEGACY,
@@ -36,18 +36,15 @@ from pyspark_kafkalog.codec.format import (
     TIMESTAMP_V1,
 )
 from pyspark_kafkalog.codec.format import MAGIC as MAGIC_AT
-from pyspark_kafkalog.codec.jit import (
+from pyspark_kafkalog.codec.kernel import Integer, Integers, copy_bytes, inlined, kernel
+from pyspark_kafkalog.codec.signature import (
     BYTES,
+    INT64,
     INT64S,
     OUT_BYTES,
     OUT_INT32,
     OUT_TABLE,
     TABLE,
-    Integer,
-    Integers,
-    copy_bytes,
-    inlined,
-    kernel,
 )
 
 # Columns of the table that walk_batches fills, one row a batch.
@@ -152,7 +149,7 @@ def frame(data: np.ndarray, position: Integer) -> Integers:
     return size, END
 
 
-@kernel(types.UniTuple(types.int64, 4)(BYTES, types.int64, OUT_TABLE))
+@kernel(BYTES, INT64, OUT_TABLE, results=4)
 def walk_batches(data: np.ndarray, position: Integer, table: np.ndarray) -> Integers:
     """Fill the rows of ``table`` with the whole batches from ``position`` on.
 
@@ -218,7 +215,7 @@ def message_value(data: np.ndarray, message: Integer, size: Integer, magic: Inte
     return value
 
 
-@kernel(types.UniTuple(types.int64, 2)(BYTES, types.int64, types.int64, types.int64))
+@kernel(BYTES, INT64, INT64, INT64, results=2)
 def next_frame(data: np.ndarray, position: Integer, stop: Integer, min_offset: Integer) -> Integers:
     """Where from ``position`` to ``stop`` a batch with an offset >= ``min_offset`` may begin, and its size.
 
@@ -281,11 +278,7 @@ def end_of_headers(data: np.ndarray, at: Integer, end: Integer, count: Integer) 
     return at
 
 
-@kernel(
-    types.UniTuple(types.int64, 5)(
-        BYTES, TABLE, types.int64, types.int64, types.int64, types.int64, types.int64, OUT_TABLE
-    )
-)
+@kernel(BYTES, TABLE, INT64, INT64, INT64, INT64, INT64, OUT_TABLE, results=5)
 def index_records(
     data: np.ndarray,
     regions: np.ndarray,
@@ -367,7 +360,7 @@ def index_records(
     return region, record, at, row, int64(END)
 
 
-@kernel(types.int64(BYTES, TABLE, types.int64, OUT_TABLE))
+@kernel(BYTES, TABLE, INT64, OUT_TABLE, results=1)
 def index_messages(data: np.ndarray, messages: np.ndarray, first: Integer, index: np.ndarray) -> Integer:
     """Index uncompressed v0 and v1 messages, from ``first`` on until the index is full.
 
@@ -395,7 +388,7 @@ def index_messages(data: np.ndarray, messages: np.ndarray, first: Integer, index
     return rows
 
 
-@kernel(types.UniTuple(types.int64, 2)(INT64S, OUT_INT32, OUT_BYTES))
+@kernel(INT64S, OUT_INT32, OUT_BYTES, results=2)
 def fill_offsets(sizes: np.ndarray, offsets: np.ndarray, validity: np.ndarray) -> Integers:
     """Fill Arrow's offsets and zeroed validity bits of a binary column; returns its bytes and its nulls."""
     total = int64(0)
@@ -411,7 +404,7 @@ def fill_offsets(sizes: np.ndarray, offsets: np.ndarray, validity: np.ndarray) -
     return total, nulls
 
 
-@kernel(types.void(BYTES, INT64S, OUT_INT32, OUT_BYTES))
+@kernel(BYTES, INT64S, OUT_INT32, OUT_BYTES)
 def gather(data: np.ndarray, positions: np.ndarray, offsets: np.ndarray, out: np.ndarray) -> None:
     """Copy the bytes of a binary column, whose offsets are filled, to ``out``."""
     for row in range(positions.size):
@@ -420,7 +413,7 @@ def gather(data: np.ndarray, positions: np.ndarray, offsets: np.ndarray, out: np
         )
 
 
-@kernel(types.void(BYTES, INT64S, INT64S, INT64S, OUT_TABLE))
+@kernel(BYTES, INT64S, INT64S, INT64S, OUT_TABLE)
 def index_headers(
     data: np.ndarray, positions: np.ndarray, ends: np.ndarray, counts: np.ndarray, index: np.ndarray
 ) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from pyspark_kafkalog.codec import read_kernels as kernels
 from pyspark_kafkalog.codec.buffers import Buffer, as_array
+from pyspark_kafkalog.codec.checksums import crc32, crc32c
 from pyspark_kafkalog.codec.format import (
     ATTRIBUTES_V2,
     COMPRESSION_MASK,
@@ -19,8 +20,6 @@ from pyspark_kafkalog.codec.format import (
     MAGIC,
     NO_TIMESTAMP_TYPE,
     TRANSACTIONAL_BIT,
-    crc32,
-    crc32c,
 )
 from pyspark_kafkalog.errors import CorruptRecordError
 from pyspark_kafkalog.model import Slice

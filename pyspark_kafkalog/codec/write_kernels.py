@@ -2,7 +2,7 @@
 
 The rows of an Arrow batch are written in two passes over the same arrays: the
 first finds the size of each batch and record, the second fills a buffer of exactly
-that size. Nothing is raised or allocated here (see :mod:`.jit`).
+that size. Nothing is raised or allocated here (see :mod:`.kernel`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, TypeAlias
 
 import numpy as np
-from numba import int32, int64, types, uint32, void
+from numpy import int64, uint32
 
 from pyspark_kafkalog.codec.format import (
     ATTRIBUTES_V2,
@@ -28,23 +28,22 @@ from pyspark_kafkalog.codec.format import (
     RECORDS_V2,
     SIZE,
 )
-from pyspark_kafkalog.codec.jit import (
+from pyspark_kafkalog.codec.kernel import copy_bytes, inlined, kernel
+from pyspark_kafkalog.codec.signature import (
     BYTES,
     INT32S,
+    INT64,
     INT64S,
     OUT_BYTES,
     OUT_INT32,
     OUT_INT64,
-    copy_bytes,
-    inlined,
-    kernel,
 )
 
 Column: TypeAlias = tuple[np.ndarray, ...]
 
-_BINARY = types.Tuple((INT32S, BYTES, BYTES))
+_BINARY = (INT32S, BYTES, BYTES)
 """An Arrow binary column: offsets, validity bits (empty: nothing is null), bytes."""
-_LIST = types.Tuple((INT32S, BYTES))
+_LIST = (INT32S, BYTES)
 """An Arrow list column: offsets, validity bits."""
 _COLUMNS = (_BINARY, _BINARY, _LIST, _BINARY, _BINARY, INT64S)
 """key, value, headers, the headers' keys, their values, timestamps."""
@@ -112,7 +111,7 @@ def _put_int(out: np.ndarray, position: Any, value: Any, size: int) -> None:
         out[position + i] = (value >> (8 * (size - 1 - i))) & 0xFF
 
 
-@kernel(types.UniTuple(int64, 2)(*_COLUMNS, INT64S, int64, OUT_INT64, OUT_INT64, OUT_INT64))
+@kernel(*_COLUMNS, INT64S, INT64, OUT_INT64, OUT_INT64, OUT_INT64, results=2)
 def plan(
     key: Column,
     value: Column,
@@ -177,7 +176,7 @@ def plan(
     return OK, batches
 
 
-@kernel(void(*_COLUMNS, INT64S, INT64S, INT64S, INT64S, int64, int64, int64, int64, OUT_BYTES))
+@kernel(*_COLUMNS, INT64S, INT64S, INT64S, INT64S, INT64, INT64, INT64, INT64, OUT_BYTES)
 def fill(
     key: Column,
     value: Column,
@@ -240,14 +239,14 @@ def fill(
         _put_int(out, start + COUNT_V2, last - first, 4)
 
 
-@kernel(void(OUT_BYTES, INT64S, INT64S, int64))
+@kernel(OUT_BYTES, INT64S, INT64S, INT64)
 def put_ints(out: np.ndarray, positions: np.ndarray, values: np.ndarray, size: int) -> None:
     """Write each of ``values`` as a big-endian integer of ``size`` bytes at its position in ``out``."""
     for i in range(positions.size):
         _put_int(out, positions[i], values[i], size)
 
 
-@kernel(void(_BINARY, int32, OUT_INT32))
+@kernel(_BINARY, INT64, OUT_INT32)
 def murmur2_partitions(keys: Column, num_partitions: int, partitions: np.ndarray) -> None:
     """Partition of each key as Kafka's Utils.murmur2 and BuiltInPartitioner give it; -1 for null keys."""
     offsets, validity, data = keys
@@ -279,7 +278,7 @@ def murmur2_partitions(keys: Column, num_partitions: int, partitions: np.ndarray
         partitions[row] = (h & uint32(0x7FFFFFFF)) % uint32(num_partitions)
 
 
-@kernel(void(_BINARY, OUT_INT64))
+@kernel(_BINARY, OUT_INT64)
 def add_lengths(column: Column, sizes: np.ndarray) -> None:
     """Add to each of ``sizes`` the bytes of the column in that row; a null has none."""
     offsets, validity, _ = column
@@ -288,7 +287,7 @@ def add_lengths(column: Column, sizes: np.ndarray) -> None:
             sizes[row] += int64(offsets[row + 1]) - int64(offsets[row])
 
 
-@kernel(types.UniTuple(int64, 2)(INT64S, int64, int64, int64, int64, OUT_INT32))
+@kernel(INT64S, INT64, INT64, INT64, INT64, OUT_INT32, results=2)
 def sticky_partitions(
     sizes: np.ndarray,
     batch_size: int,
@@ -311,7 +310,7 @@ def sticky_partitions(
     return partition, filled
 
 
-@kernel(void(INT32S, OUT_INT64, OUT_INT64))
+@kernel(INT32S, OUT_INT64, OUT_INT64)
 def group_rows(partitions: np.ndarray, ends: np.ndarray, rows: np.ndarray) -> None:
     """Sort row numbers by partition, stably.
 

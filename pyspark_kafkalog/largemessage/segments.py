@@ -9,21 +9,19 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-from numba import int64, types, uint32
 
 from pyspark_kafkalog.codec.buffers import binary_column, list_column
-from pyspark_kafkalog.codec.jit import BYTES, INT32S, OUT_INT64, Integer, kernel
 from pyspark_kafkalog.largemessage.assembler import DropReason
 from pyspark_kafkalog.largemessage.format import (
     HEADER_ONLY_TYPE,
     ID_SIZE,
     LM,
-    LM_HEADER,
     LM_SIZE,
     LM_SIZE_TYPE_0,
     PREFIX,
     PREFIX_SIZE,
 )
+from pyspark_kafkalog.largemessage.kernels import find_lm, find_prefixes
 
 ERRORS = (
     None,
@@ -34,7 +32,6 @@ ERRORS = (
     DropReason.BAD_NUMBER,
 )
 """What the codes in :attr:`Segments.error` stand for."""
-_LM = tuple(LM_HEADER.encode())
 _BAD_HEADER, _BAD_LENGTH, _SLICE_TOO_LONG, _BAD_COUNT, _BAD_NUMBER = range(1, 6)
 
 
@@ -180,39 +177,3 @@ def _marks(headers: pa.ListArray) -> Marks | None:
 
 def _is_valid(validity: np.ndarray, at: np.ndarray) -> np.ndarray:
     return validity[at >> 3] >> (at & 7) & 1 == 1 if validity.size else np.ones(at.size, bool)
-
-
-@kernel(types.int64(BYTES, INT32S, OUT_INT64))
-def find_prefixes(data: np.ndarray, offsets: np.ndarray, found: np.ndarray) -> Integer:
-    """Put the values with the version and check value of scheme P into ``found``; returns how many."""
-    count = int64(0)
-    for row in range(offsets.size - 1):
-        at = int64(offsets[row])
-        end = int64(offsets[row + 1])
-        if at < 0 or end > data.size or end - at < PREFIX_SIZE or 0 < data[at] < 128:
-            continue
-        check = uint32(0)
-        total = uint32(0)
-        carried = uint32(0)
-        for i in range(4):
-            check = check << 8 | data[at + 1 + i]
-            total = total << 8 | data[at + 9 + i]
-            carried = carried << 8 | data[at + 17 + i]
-        if check == uint32(total + carried):
-            found[count] = row
-            count += 1
-    return count
-
-
-@kernel(types.int64(BYTES, INT32S, OUT_INT64))
-def find_lm(names: np.ndarray, offsets: np.ndarray, found: np.ndarray) -> Integer:
-    """Put the strings that equal ``_lm`` into ``found``; returns how many."""
-    count = int64(0)
-    for i in range(offsets.size - 1):
-        at = int64(offsets[i])
-        if int64(offsets[i + 1]) - at != len(LM_HEADER) or at < 0 or at + len(LM_HEADER) > names.size:
-            continue
-        if names[at] == _LM[0] and names[at + 1] == _LM[1] and names[at + 2] == _LM[2]:
-            found[count] = i
-            count += 1
-    return count

@@ -15,10 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numba import int64
 
 from pyspark_kafkalog.codec.buffers import allocate, binary_column, int64_column
-from pyspark_kafkalog.codec.jit import BYTES, INT64S, OUT_BYTES, copy_bytes, kernel
 from pyspark_kafkalog.errors import RecordTooLargeError
 from pyspark_kafkalog.largemessage.format import (
     HEADER_ONLY_TYPE,
@@ -29,6 +27,7 @@ from pyspark_kafkalog.largemessage.format import (
     TIMESTAMP_HEADER,
 )
 from pyspark_kafkalog.largemessage.header_lists import HeaderLists
+from pyspark_kafkalog.largemessage.kernels import copy_slices
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.model import SplitterSettings
@@ -242,7 +241,7 @@ def _values(
         raise RecordTooLargeError("A record is larger than 2 GiB")
     out = allocate(int(ends[-1]))
     number_of_prefix = np.where(prefixed, np.cumsum(prefixed) - 1, -1)
-    done = _copy_slices(
+    done = copy_slices(
         data, starts, np.ascontiguousarray(lengths), prefixes.reshape(-1), number_of_prefix, out
     )
     assert done == rows.size, f"Row {rows[done]} lies outside of its column"
@@ -252,33 +251,3 @@ def _values(
         validity = pa.py_buffer(np.packbits(valid, bitorder="little"))
     buffers = [validity, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(out)]
     return pa.Array.from_buffers(pa.binary(), rows.size, buffers)
-
-
-@kernel(int64(BYTES, INT64S, INT64S, BYTES, INT64S, OUT_BYTES))
-def _copy_slices(
-    data: np.ndarray,
-    starts: np.ndarray,
-    lengths: np.ndarray,
-    prefixes: np.ndarray,
-    number_of_prefix: np.ndarray,
-    out: np.ndarray,
-) -> int:
-    """Put all slices into ``out`` one after another, each after its prefix, if any (-1: none).
-
-    :return: how many were put; fewer than all if the next does not lie within the arrays.
-    """
-    position = int64(0)
-    for i in range(starts.size):
-        number, start, length = number_of_prefix[i], starts[i], lengths[i]
-        if start < 0 or length < 0 or start + length > data.size:
-            return i
-        if number >= 0:
-            if (number + 1) * PREFIX_SIZE > prefixes.size or position + PREFIX_SIZE > out.size:
-                return i
-            copy_bytes(out, position, prefixes, number * PREFIX_SIZE, int64(PREFIX_SIZE))
-            position += PREFIX_SIZE
-        if position + length > out.size:
-            return i
-        copy_bytes(out, position, data, start, length)
-        position += length
-    return starts.size

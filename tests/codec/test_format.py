@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_kafkalog.codec.format import crc32, crc32c, crcmod_crc32c
+from pyspark_kafkalog.codec.checksums import crc32, crc32c, crcmod_crc32c
 
 CHECK = b"123456789"
 

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from pyspark_kafkalog.codec.checksums import crc32c
 from pyspark_kafkalog.codec.decode import decode
 from pyspark_kafkalog.codec.encode import encode
-from pyspark_kafkalog.codec.format import crc32c
 from pyspark_kafkalog.codec.isolation import Visibility
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.model import EncodeSettings, OffsetRange, OnCorrupt, Slice, TopicPartition

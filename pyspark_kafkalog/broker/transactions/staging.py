@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from pyspark_kafkalog.broker.produce.topics import Topics
 from pyspark_kafkalog.broker.transactions.stops import stop_at
-from pyspark_kafkalog.codec.format import extend_crc32c
+from pyspark_kafkalog.codec.checksums import extend_crc32c
 from pyspark_kafkalog.errors import TransactionError
 from pyspark_kafkalog.filesystem.folder import Folder, InputFile
 from pyspark_kafkalog.filesystem.private import NewFile, make_folder

@@ -21,7 +21,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from pyspark_kafkalog.codec.format import crc32c
+from pyspark_kafkalog.codec.checksums import crc32c
 from pyspark_kafkalog.codec.isolation import TransactionScan
 from pyspark_kafkalog.codec.walk import batches_of
 from pyspark_kafkalog.errors import CorruptRecordError

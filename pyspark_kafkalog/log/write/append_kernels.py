@@ -8,9 +8,9 @@ what a broker's recovery would rebuild (Kafka's ``LogSegment.append``,
 from __future__ import annotations
 
 import numpy as np
-from numba import int64, types
 
-from pyspark_kafkalog.codec.jit import INT64S, OUT_INT64, OUT_TABLE, Integer, inlined, kernel
+from pyspark_kafkalog.codec.kernel import Integer, inlined, kernel
+from pyspark_kafkalog.codec.signature import INT64, INT64S, OUT_INT64, OUT_TABLE
 
 # Elements of ``segment``: the state that appending to a segment needs.
 (
@@ -44,7 +44,7 @@ def _index_time(segment: np.ndarray, time_entries: np.ndarray, times: Integer) -
     return times
 
 
-@kernel(types.UniTuple(int64, 3)(INT64S, INT64S, INT64S, int64, INT64S, OUT_INT64, OUT_TABLE, OUT_TABLE))
+@kernel(INT64S, INT64S, INT64S, INT64, INT64S, OUT_INT64, OUT_TABLE, OUT_TABLE, results=3)
 def append_batches(
     sizes: np.ndarray,
     last_offsets: np.ndarray,

@@ -36,7 +36,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pyspark_kafkalog.codec.format import crc32c
+from pyspark_kafkalog.codec.checksums import crc32c
 from pyspark_kafkalog.codec.walk import Batches, walk
 from pyspark_kafkalog.errors import LogDirectoryError
 from pyspark_kafkalog.filesystem.machine import machine_id
