@@ -7,17 +7,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from numba import types
 from numba.core.errors import NumbaError
 
-from pyspark_kafkalog.codec.jit import BYTES, INT64S, kernel
+from pyspark_kafkalog.codec.jit import compiled
+from pyspark_kafkalog.codec.signature import BYTES, INT64S, Signature
 
 
 def test_a_kernel_compiles_where_nothing_can_be_cached() -> None:
     """Code without a file cannot be cached, like code in a read-only installation."""
     names: dict = {}
     exec("def total(data):\n    return data.sum()", names)
-    total = kernel(types.uint64(BYTES))(names["total"])
+    total = compiled(names["total"], Signature((BYTES,), 1))
     assert total(np.frombuffer(b"\1\2\3", np.uint8)) == 6
     assert total.stats.cache_path is None
 
@@ -30,7 +30,7 @@ def test_no_references_are_counted() -> None:
         "        sum += first[at[i]] + second[at[i]]\n    return sum",
         names,
     )
-    total = kernel(types.int64(types.UniTuple(INT64S, 2), INT64S))(names["total"])
+    total = compiled(names["total"], Signature(((INT64S, INT64S), INT64S), 1))
     numbers = np.arange(4)
     assert total((numbers, numbers), numbers) == 12
     assert not any("NRT_" in code for code in total.inspect_llvm().values())
@@ -40,16 +40,17 @@ def test_what_allocates_does_not_compile() -> None:
     names: dict = {}
     exec("def copied(data):\n    return data.copy().size", names)
     with pytest.raises(NumbaError):
-        kernel(types.int64(BYTES))(names["copied"])
+        compiled(names["copied"], Signature((BYTES,), 1))
 
 
 def test_bounds_checks_turn_the_cache_off(tmp_path: Path) -> None:
     """Otherwise code compiled without them would be loaded."""
     module = tmp_path / "with_a_kernel.py"
     module.write_text(
-        "from numba import types\nfrom pyspark_kafkalog.codec.jit import BYTES, kernel\n"
-        "@kernel(types.uint64(BYTES))\ndef first(data):\n    return data[0]\n"
-        "print(first.stats.cache_path is None)"
+        "from pyspark_kafkalog.codec.kernel import kernel\n"
+        "from pyspark_kafkalog.codec.signature import BYTES\n"
+        "@kernel(BYTES, results=1)\ndef first(data):\n    return data[0]\n"
+        "print(first.machine_code.stats.cache_path is None)"
     )
     for switch, uncached in (("1", "True"), ("0", "False")):
         run = subprocess.run(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from pyspark_kafkalog.largemessage.segments import find, find_prefixes
+from pyspark_kafkalog.largemessage.kernels import find_prefixes
+from pyspark_kafkalog.largemessage.segments import find
 from tests.largemessage.model import Record
 from tests.largemessage.strategies import arrow_batch, lm, prefixed
 
