@@ -148,9 +148,13 @@ def _is_set(variable: str) -> bool:
 
 @cache
 def _source(module: str) -> str | None:
-    spec = find_spec(module)
+    """The source of a module; None, which the library has nothing of, if it is not there."""
+    try:
+        spec = find_spec(module)
+    except ValueError:  # a script
+        return None
     loader: Any = spec.loader if spec else None
-    source: str | None = loader.get_source(module)
+    source: str | None = loader.get_source(module) if hasattr(loader, "get_source") else None
     return source
 
 

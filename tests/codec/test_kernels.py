@@ -90,14 +90,7 @@ def calls(rng: random.Random) -> list[tuple[Kernel, tuple[Any, ...]]]:
         ),
         (
             largemessage.copy_slices,
-            (
-                data,
-                starts,
-                np.abs(starts) % 9,
-                np.zeros(66, np.uint8),
-                int64s(0, -1, 1, 2),
-                np.zeros(99, np.uint8),
-            ),
+            (data, starts, np.abs(starts) % 9, prefixes, with_prefix, np.zeros(99, np.uint8)),
         ),
         (
             append.append_batches,
