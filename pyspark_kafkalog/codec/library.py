@@ -14,6 +14,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
+import struct
 import sys
 from array import array
 from collections.abc import Callable, Sequence
@@ -27,8 +28,8 @@ from pyspark_kafkalog.codec.signature import Array, Integer, Parameter, Signatur
 
 JIT_VARIABLE = "PYSPARK_KAFKALOG_JIT"
 """An environment variable: set to anything but 0, it has numba compile what the library has, too."""
-TYPE, DATA, NDIM, DIMENSIONS, DTYPE, FLAGS = 8, 16, 24, 32, 56, 64
-"""Where fields of an array are: PyTypeObject *, char *, int, npy_intp *, PyArray_Descr *, int."""
+TYPE, DATA, NDIM, DIMENSIONS, STRIDES, DTYPE, FLAGS = 8, 16, 24, 32, 40, 56, 64
+"""Where fields of an array are: PyTypeObject *, char *, int, npy_intp *, npy_intp *, PyArray_Descr *, int."""
 ELEMENTS = ("uint8", "int32", "int64")
 REFUSED, FAILED = 1, 2
 """What a function gives, if not 0: an array is not as it must be, or the kernel raised an error."""
@@ -167,9 +168,36 @@ def _compilers() -> tuple[str | None, ...]:
 def _library(path: str) -> ctypes.CDLL | None:
     if sys.platform != "linux" or sys.implementation.name != "cpython":
         return None
-    if object.__basicsize__ != _SIZE_OF_OBJECT or np.ndarray.__basicsize__ <= FLAGS:
+    if object.__basicsize__ != _SIZE_OF_OBJECT or not has_fields_in_place():
         return None
     try:
         return ctypes.CDLL(path)
     except OSError:
         return None
+
+
+def has_fields_in_place() -> bool:
+    """Whether this numpy lays arrays out as the library reads them. Another layout would make it crash."""
+    table = np.zeros((3, 5), np.int64)
+    read_only = np.frombuffer(b"123456789", np.uint8)
+    arrays = (table, read_only, table[1:], table.T, np.zeros(7, np.int32)[::2])
+    return all(_is_in_place(array) for array in arrays)
+
+
+def _is_in_place(array: np.ndarray) -> bool:
+    found = ctypes.string_at(id(array), np.ndarray.__basicsize__)
+
+    def field(offset: int, kind: str = "q") -> int:
+        end = offset + struct.calcsize(kind)
+        return struct.unpack(kind, found[offset:end])[0] if end <= len(found) else -1
+
+    # numpy has strides right behind dimensions, and what is no pointer to them must not be followed.
+    return (
+        field(TYPE) == id(type(array))
+        and field(DATA) == array.ctypes.data
+        and field(NDIM, "i") == array.ndim
+        and field(STRIDES) == field(DIMENSIONS) + array.ndim * struct.calcsize("q")
+        and (ctypes.c_int64 * array.ndim).from_address(field(DIMENSIONS))[:] == [*array.shape]
+        and field(DTYPE) == id(array.dtype)
+        and field(FLAGS, "i") == array.flags.num
+    )

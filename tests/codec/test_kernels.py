@@ -252,6 +252,25 @@ def test_the_library_is_used_until_its_source_changes(tmp_path: Path) -> None:
     assert run(LOADED, tmp_path) == "True"
 
 
+@pytest.mark.parametrize("field", ["TYPE", "DATA", "NDIM", "DIMENSIONS", "STRIDES", "DTYPE", "FLAGS"])
+@pytest.mark.parametrize("offset", [0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 1000])
+def test_a_numpy_with_another_layout_is_noticed(
+    field: str, offset: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert library.has_fields_in_place()
+    if offset == getattr(library, field):
+        return
+    monkeypatch.setattr(library, field, offset)
+    assert not library.has_fields_in_place()
+
+
+@needs_library
+def test_with_another_layout_numba_compiles(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "pyspark_kafkalog", tmp_path / "pyspark_kafkalog")
+    other = "from pyspark_kafkalog.codec import library; library.DATA, library.DIMENSIONS = 32, 16;"
+    assert run(f"{other}{LOADED}", tmp_path) == "True"
+
+
 def test_without_library_and_numba_the_error_names_the_remedy(tmp_path: Path) -> None:
     shutil.copytree(
         ROOT / "pyspark_kafkalog", tmp_path / "pyspark_kafkalog", ignore=shutil.ignore_patterns("kernels-*")
