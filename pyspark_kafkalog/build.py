@@ -1,26 +1,20 @@
 """Builds the package: a PEP 517 backend that adds the compiled library to wheels for Linux.
 
-usage: python -m pyspark_kafkalog.build machine    makes the library for x86_64 or aarch64, beside the codec
-
-It takes numba, and a C compiler that links: ``CC``, or else ``cc``. Where one of them is missing the wheel is
-pure, and requires numba, which compiles on first use. The setting ``platform`` is the platform tag of a wheel
+:mod:`pyspark_kafkalog.make_library` makes it. Where numba or a C compiler is missing the wheel is pure, and
+requires numba, which compiles on first use. The setting ``platform`` is the platform tag of a wheel
 that must have a library, be it for another machine: ``-C platform=manylinux_2_17_aarch64``.
 """
 
 from __future__ import annotations
 
 import configparser
-import os
-import shlex
 import shutil
 import subprocess
 import sys
 import sysconfig
-import tempfile
 from collections.abc import Mapping
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from setuptools import build_meta
 from setuptools.build_meta import build_sdist, get_requires_for_build_sdist
@@ -28,8 +22,8 @@ from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_py import build_py
 from setuptools.command.egg_info import egg_info
 
-if TYPE_CHECKING:
-    from pyspark_kafkalog.codec.kernel import Kernel
+from pyspark_kafkalog import make_library
+from pyspark_kafkalog.make_library import CPUS, compiler, fits, library_for
 
 __all__ = [
     "build_editable",
@@ -41,10 +35,6 @@ __all__ = [
 ]
 # Without hooks for metadata alone: whether numba is required is known when the library is built or not.
 
-MODULES = ("codec.read_kernels", "codec.write_kernels", "largemessage.kernels", "log.write.append_kernels")
-"""Those that have kernels."""
-CPUS = {"x86_64": "x86-64", "aarch64": "generic"}
-"""The least CPU of each machine, in LLVM's words. A newer one decodes and encodes no faster."""
 _ROOT = Path(__file__).parents[1]
 _NUMBA_HAS_PYTHON = "python_version < '3.15'"
 
@@ -52,42 +42,11 @@ _platform: str | None = None
 """The platform tag of the wheel that is built, None if it is pure."""
 
 
-def kernels() -> list[Kernel]:
-    """All kernels of the package."""
-    from pyspark_kafkalog.codec.kernel import Kernel
-
-    modules = [import_module(f"pyspark_kafkalog.{module}") for module in MODULES]
-    return [value for module in modules for value in vars(module).values() if isinstance(value, Kernel)]
-
-
-def fits(library: Path) -> bool:
-    """Whether a library has all kernels as they are in this source."""
-    from pyspark_kafkalog.codec.library import symbol
-
-    code = library.read_bytes() if library.exists() else b""
-    return all(symbol(kernel.function, kernel.signature).encode() in code for kernel in kernels())
-
-
-def make(library: Path, machine: str) -> None:
-    """Compile and link a library. numba must not have optimized yet: NUMBA_OPT=0.
-
-    :raises subprocess.CalledProcessError: if the C compiler fails.
-    """
-    from pyspark_kafkalog.codec.ahead_of_time import object_code
-
-    with tempfile.TemporaryDirectory() as folder:
-        code, linked = Path(folder, "kernels.o"), Path(folder, library.name)
-        code.write_bytes(object_code(kernels(), machine, CPUS[machine]))
-        subprocess.run([*_linker(), "-shared", "-nostartfiles", "-s", code, "-o", linked], check=True)
-        shutil.copyfile(linked, library.with_suffix(".new"))
-    library.with_suffix(".new").replace(library)
-
-
 def get_requires_for_build_wheel(config_settings: Mapping[str, Any] | None = None) -> list[str]:
     """setuptools' own requirements, and numba if a library is to be made."""
     requirements: list[str] = build_meta.get_requires_for_build_wheel(config_settings)
     platform = _wanted(config_settings)
-    if platform and shutil.which(_linker()[0]) and not fits(_library(platform)):
+    if platform and shutil.which(compiler()[0]) and not fits(library_for(_machine(platform))):
         requirements.append(f"{_numba()} ; {_NUMBA_HAS_PYTHON}")
     return requirements
 
@@ -121,11 +80,10 @@ def _prepare(config_settings: Mapping[str, Any] | None) -> None:
     """Have a library for the wheel, unless it can't be made and is not demanded."""
     global _platform
     _platform = _wanted(config_settings)
-    if _platform is None or fits(_library(_platform)):
+    if _platform is None or fits(library_for(_machine(_platform))):
         return
-    environment = {**os.environ, "NUMBA_OPT": "0", "PYSPARK_KAFKALOG_JIT_SAID": "1"}
-    command = [sys.executable, "-m", __name__, _machine(_platform)]
-    done = subprocess.run(command, cwd=_ROOT, env=environment, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-m", make_library.__name__, _machine(_platform)]
+    done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, check=False)
     if done.returncode == 0:
         return
     if config_settings and "platform" in config_settings:
@@ -144,16 +102,6 @@ def _wanted(config_settings: Mapping[str, Any] | None) -> str | None:
 
 def _machine(platform: str) -> str:
     return next((machine for machine in CPUS if platform.endswith(f"_{machine}")), "")
-
-
-def _library(platform: str) -> Path:
-    from pyspark_kafkalog.codec import library
-
-    return Path(library.path(_machine(platform)))
-
-
-def _linker() -> list[str]:
-    return shlex.split(os.environ.get("CC") or "cc")
 
 
 def _numba() -> str:
@@ -177,7 +125,7 @@ class BuildPy(build_py):  # type: ignore[misc]
     def run(self) -> None:
         super().run()
         if _platform is not None and not self.editable_mode:
-            library = _library(_platform)
+            library = library_for(_machine(_platform))
             self.copy_file(str(library), str(Path(self.build_lib, library.relative_to(_ROOT))))
 
 
@@ -193,6 +141,3 @@ class BdistWheel(bdist_wheel):  # type: ignore[misc]
         found: tuple[str, str, str] = super().get_tag()
         return found if _platform is None else ("py3", "none", _platform)
 
-
-if __name__ == "__main__":
-    make(_library(f"linux_{sys.argv[1]}"), sys.argv[1])

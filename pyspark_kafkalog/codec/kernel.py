@@ -27,7 +27,8 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 def kernel(*parameters: Parameter, results: int = 0) -> Callable[[Function], Kernel]:
     """Make a kernel of a function with these parameters, which gives as many int64.
 
-    Its module, with what it and its inlined parts do, has to be in :data:`pyspark_kafkalog.build.MODULES`.
+    Its module, with what it and its inlined parts do, has to be in
+    :data:`pyspark_kafkalog.make_library.MODULES`.
     """
     return lambda function: Kernel(function, Signature(parameters, results))
 

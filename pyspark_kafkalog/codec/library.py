@@ -1,4 +1,5 @@
-"""The compiled library: the kernels as machine code for this platform, made by :mod:`pyspark_kafkalog.build`.
+"""The compiled library: the kernels as machine code for this platform, made by
+:mod:`pyspark_kafkalog.make_library`.
 
 It lies beside this module. The name of a function in it ends in a digest of all that its code was made
 from, so what was made from another source is never found.

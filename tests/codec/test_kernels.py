@@ -164,7 +164,7 @@ def test_every_module_with_kernels_is_compiled() -> None:
         for path in folder.rglob("*.py")
         if "\n@kernel(" in path.read_text()
     }
-    text = (folder / "build.py").read_text()
+    text = (folder / "make_library.py").read_text()
     assert found == {module.__name__.removeprefix("pyspark_kafkalog.") for module in MODULES}
     assert all(f'"{module}"' in text for module in found)
 
