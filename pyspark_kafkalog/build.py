@@ -94,10 +94,18 @@ def _prepare(config_settings: Mapping[str, Any] | None) -> None:
 
 
 def _wanted(config_settings: Mapping[str, Any] | None) -> str | None:
-    """The platform tag of a wheel with a library; None if none is known for this platform."""
+    """The platform tag of a wheel with a library; None if none can be made for this platform.
+
+    :raises SystemExit: if none can be made for the one that is demanded.
+    """
     here = sysconfig.get_platform().replace("-", "_").replace(".", "_")
-    platform = str((config_settings or {}).get("platform", here))
-    return platform if "linux" in platform and _machine(platform) in CPUS else None
+    demanded = (config_settings or {}).get("platform")
+    platform = str(demanded or here)
+    if "linux" in platform and _machine(platform):
+        return platform
+    if demanded:
+        raise SystemExit(f"Expected a platform tag of Linux on {' or '.join(CPUS)}, got {demanded}")
+    return None
 
 
 def _machine(platform: str) -> str:
@@ -124,7 +132,11 @@ class BuildPy(build_py):  # type: ignore[misc]
 
     def run(self) -> None:
         super().run()
-        if _platform is not None and not self.editable_mode:
+        if self.editable_mode:
+            return
+        for left in Path(self.build_lib, "pyspark_kafkalog", "codec").glob("kernels-*"):  # by a build for another machine
+            left.unlink()
+        if _platform is not None:
             library = library_for(_machine(_platform))
             self.copy_file(str(library), str(Path(self.build_lib, library.relative_to(_ROOT))))
 
