@@ -134,7 +134,8 @@ class BuildPy(build_py):  # type: ignore[misc]
         super().run()
         if self.editable_mode:
             return
-        for left in Path(self.build_lib, "pyspark_kafkalog", "codec").glob("kernels-*"):  # by a build for another machine
+        # What a build for another machine left.
+        for left in Path(self.build_lib, "pyspark_kafkalog", "codec").glob("kernels-*"):
             left.unlink()
         if _platform is not None:
             library = library_for(_machine(_platform))
@@ -152,4 +153,3 @@ class BdistWheel(bdist_wheel):  # type: ignore[misc]
     def get_tag(self) -> tuple[str, str, str]:
         found: tuple[str, str, str] = super().get_tag()
         return found if _platform is None else ("py3", "none", _platform)
-

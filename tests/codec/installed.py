@@ -21,7 +21,8 @@ CASE = "v2-lz4"
 def main(way: str) -> None:
     assert not Path(pyspark_kafkalog.__file__).is_relative_to(LOGS.parents[2] / "pyspark_kafkalog")
     lines = (LOGS / "expected" / f"{CASE}.records.jsonl").read_text(encoding="utf-8").splitlines()
-    expected = [(record["offset"], bytes.fromhex(record["value"])) for record in map(json.loads, lines)]
+    values = {record["offset"]: record["value"] for record in map(json.loads, lines)}
+    expected = [(at, None if value is None else bytes.fromhex(value)) for at, value in values.items()]
     rows = []
     for segment in sorted((LOGS / CASE / f"{CASE}-0").glob("*.log")):
         for batch, _ in decode(
