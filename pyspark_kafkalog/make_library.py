@@ -13,29 +13,15 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from pyspark_kafkalog.codec.kernel import Kernel
-
-MODULES = ("codec.read_kernels", "codec.write_kernels", "largemessage.kernels", "log.write.append_kernels")
-"""Those that have kernels."""
 CPUS = {"x86_64": "x86-64", "aarch64": "generic"}
 """The least CPU of each machine, in LLVM's words. A newer one decodes and encodes no faster."""
 
 
-def kernels() -> list[Kernel]:
-    """All kernels of the package."""
-    from pyspark_kafkalog.codec.kernel import Kernel
-
-    modules = [import_module(f"pyspark_kafkalog.{module}") for module in MODULES]
-    return [value for module in modules for value in vars(module).values() if isinstance(value, Kernel)]
-
-
 def fits(library: Path) -> bool:
     """Whether a library has all kernels as they are in this source."""
+    from pyspark_kafkalog.codec.kernel import kernels
     from pyspark_kafkalog.codec.library import symbol
 
     code = library.read_bytes() if library.exists() else b""
@@ -63,6 +49,7 @@ def make(library: Path, machine: str) -> None:
     # It would optimize for the CPU of this machine, and announce that it compiles.
     os.environ.update(NUMBA_OPT="0", PYSPARK_KAFKALOG_JIT_SAID="1")
     from pyspark_kafkalog.codec.ahead_of_time import object_code
+    from pyspark_kafkalog.codec.kernel import kernels
 
     with tempfile.TemporaryDirectory() as folder:
         code, linked = Path(folder, "kernels.o"), Path(folder, library.name)

@@ -69,6 +69,17 @@ def _now(function: Callable[..., Any], signature: Signature) -> Any:
     return njit(numba_signature(signature), nogil=True)(function)
 
 
+def cached(function: Callable[..., Any], signature: Signature) -> tuple[str | None, bool]:
+    """The folder that ``function`` is cached in, and whether it is there; None: nowhere. Compiles nothing."""
+    with _lock, _cache_folder(function):
+        try:
+            dispatcher = njit(cache=True, nogil=True)(function)
+        except (RuntimeError, OSError):
+            return None, False
+        found = dispatcher._cache.load_overload(numba_signature(signature), dispatcher.targetctx)
+        return dispatcher.stats.cache_path, found is not None
+
+
 def numba_signature(signature: Signature) -> Any:
     """``signature`` in numba's types."""
     results = {0: types.void, 1: types.int64}.get(

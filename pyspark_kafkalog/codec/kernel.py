@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property, update_wrapper
+from importlib import import_module
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -23,12 +24,14 @@ Integers: TypeAlias = Any
 """A compiled int64, and a tuple of them."""
 Function = TypeVar("Function", bound=Callable[..., Any])
 
+MODULES = ("codec.read_kernels", "codec.write_kernels", "largemessage.kernels", "log.write.append_kernels")
+"""Those that have kernels."""
+
 
 def kernel(*parameters: Parameter, results: int = 0) -> Callable[[Function], Kernel]:
     """Make a kernel of a function with these parameters, which gives as many int64.
 
-    Its module, with what it and its inlined parts do, has to be in
-    :data:`pyspark_kafkalog.make_library.MODULES`.
+    Its module, with what it and its inlined parts do, has to be in :data:`MODULES`.
     """
     return lambda function: Kernel(function, Signature(parameters, results))
 
@@ -56,6 +59,12 @@ class Kernel:
 
     def __call__(self, *arguments: Any) -> Any:
         return self.machine_code(*arguments)
+
+
+def kernels() -> list[Kernel]:
+    """All kernels of the package."""
+    modules = [import_module(f"pyspark_kafkalog.{module}") for module in MODULES]
+    return [value for module in modules for value in vars(module).values() if isinstance(value, Kernel)]
 
 
 class _Inlined:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import tempfile
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -20,6 +22,9 @@ from pyspark_kafkalog.admin.doctor.compare import findings_of_executors
 from pyspark_kafkalog.admin.doctor.look import leave_marks, look, remove_marks
 from pyspark_kafkalog.admin.doctor.probe import probe
 from pyspark_kafkalog.admin.doctor.report import Finding, Report, State
+from pyspark_kafkalog.codec import jit, library  # noqa: F401
+from pyspark_kafkalog.codec.kernel import Kernel
+from pyspark_kafkalog.codec.kernel import kernels as all_kernels
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.model import TopicPartition
 from tests.log.writing import values, write
@@ -92,14 +97,63 @@ def test_a_temporary_folder_that_is_full(monkeypatch: pytest.MonkeyPatch) -> Non
     assert (found.state, found.found) == (State.PROBLEM, "it cannot be written to: No space left on device")
 
 
+def test_kernels_of_the_library() -> None:
+    others = [one for one in all_kernels() if library.find(one.function, one.signature) is None]
+    if others:
+        pytest.skip("No library was compiled from this source here, or another way was chosen")
+    assert kernels.kernels() == (State.FINE, f"compiled: {library.path()}", None)
+
+
+SOURCE = """
+from pyspark_kafkalog.codec.kernel import kernel
+from pyspark_kafkalog.codec.signature import BYTES
+
+@kernel(BYTES, results=1)
+def size(data):
+    return data.size
+"""
+
+
+def kernel_of(file: Path) -> Kernel:
+    names: dict[str, Any] = {"__name__": "of_the_doctor"}
+    exec(compile(SOURCE, str(file), "exec"), names)
+    found: Kernel = names["size"]
+    return found
+
+
+def test_kernels_that_numba_compiles(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The doctor compiles none of them."""
+    folder = tmp_path / "__pycache__"
+    folder.mkdir()
+    (tmp_path / "of_the_doctor.py").write_text(SOURCE)
+    kernel = kernel_of(tmp_path / "of_the_doctor.py")
+    monkeypatch.setattr(kernels, "all_kernels", lambda: [kernel])
+    for _ in range(2):
+        state, found, _ = kernels.kernels()
+        assert state is State.FINE
+        assert found.startswith("not compiled yet")
+        assert found.endswith(f"caches them in {folder}")
+    assert kernel(np.zeros(3, np.uint8)) == 3
+    assert kernels.kernels() == (State.FINE, f"compiled by numba, cached in {folder}", None)
+
+
 def test_kernels_that_can_be_cached_nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(kernels.Path, "glob", lambda *_: iter(()))
-    assert kernels.kernels()[0] is State.FINE
-    monkeypatch.setattr(kernels.os, "access", lambda *_: False)
+    monkeypatch.setattr(kernels, "all_kernels", lambda: [kernel_of(tmp_path / "gone.py")])
     state, found, remedy = kernels.kernels()
     assert state is State.PROBLEM
     assert "anew" in found
     assert "NUMBA_CACHE_DIR" in str(remedy)
+
+
+def test_kernels_with_neither_library_nor_numba(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(kernels, "all_kernels", lambda: [kernel_of(tmp_path / "gone.py")])
+    monkeypatch.delattr("pyspark_kafkalog.codec.jit")
+    monkeypatch.delitem(sys.modules, "pyspark_kafkalog.codec.jit")
+    monkeypatch.setitem(sys.modules, "numba", None)
+    state, found, remedy = kernels.kernels()
+    assert state is State.PROBLEM
+    assert "numba cannot be imported: import of numba halted" in found
+    assert remedy == "Run: pip install 'pyspark-kafkalog[jit]'"
 
 
 Seen = Callable[..., dict[str, Any]]
