@@ -72,12 +72,16 @@ def print_ratio(
     what: str, ratio: float, *, at_least: float | None = None, at_most: float | None = None
 ) -> None:
     """One line: a ratio, and whether it clears its bar."""
-    verdict = ""
+    print(f"{what}: ratio {ratio:.2f}{verdict(ratio, at_least=at_least, at_most=at_most)}", flush=True)
+
+
+def verdict(figure: float, *, at_least: float | None = None, at_most: float | None = None) -> str:
+    """Whether a figure clears its bar, in brackets; empty if it has none."""
     if at_least is not None:
-        verdict = f" (bar: at least {at_least:g}, {'cleared' if ratio >= at_least else 'MISSED'})"
+        return f" (bar: at least {at_least:g}, {'cleared' if figure >= at_least else 'MISSED'})"
     if at_most is not None:
-        verdict = f" (bar: at most {at_most:g}, {'cleared' if ratio <= at_most else 'MISSED'})"
-    print(f"{what}: ratio {ratio:.2f}{verdict}", flush=True)
+        return f" (bar: at most {at_most:g}, {'cleared' if figure <= at_most else 'MISSED'})"
+    return ""
 
 
 def rows(spark: SparkSession, count: int, size: int) -> DataFrame:

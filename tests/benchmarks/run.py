@@ -17,6 +17,7 @@ BENCHMARKS = (
     "broker_read",
     "broker_stream",
     "broker_planning",
+    "cold_start",
     "idle",
     "commits",
     "exactly_once",
