@@ -9,6 +9,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from pyspark_kafkalog import worker_python
+from pyspark_kafkalog.spark.features import UNIX_SOCKETS
 from tests import class_archives
 
 OF_SHORT_LIVED_JVMS = [
@@ -37,8 +38,7 @@ def local_session(
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     settings = {
         "spark.jars": ",".join(map(str, jars)),
-        # Each Python stage waits 40 ms less than over TCP.
-        "spark.python.unix.domain.socket.enabled": "true",
+        **UNIX_SOCKETS,
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.warehouse.dir": str(folder / "warehouse"),

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.functions import count
 from pyspark.sql.functions import max as max_
 
+from pyspark_kafkalog.spark.features import UNIX_SOCKETS
 from pyspark_kafkalog.spark.worker_python import worker_python
 
 TOPIC = "readings"
@@ -46,7 +47,7 @@ def _session() -> SparkSession:
         SparkSession.builder.master("local[2]")
         .appName("kafkalog demo")
         .config("spark.log.level", "ERROR")
-        .config("spark.python.unix.domain.socket.enabled", "true")
+        .config(map=UNIX_SOCKETS)
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.ui.enabled", "false")

@@ -13,6 +13,7 @@ import time
 from pyspark.sql import SparkSession
 
 from pyspark_kafkalog import DefaultSource, LagListener, reassemble, worker_python
+from pyspark_kafkalog.spark.features import UNIX_SOCKETS
 from tests.largemessage.state_stores import PROVIDER, STORES
 
 COUNT = 1000
@@ -79,7 +80,7 @@ def main(folder: str, bootstrap: str, topic: str) -> None:
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     spark = (
         SparkSession.builder.remote("local[2]")
-        .config("spark.python.unix.domain.socket.enabled", "true")
+        .config(map=UNIX_SOCKETS)
         .config("spark.ui.enabled", "false")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.warehouse.dir", f"{folder}/warehouse")

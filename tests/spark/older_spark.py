@@ -177,8 +177,9 @@ def check_writer(root: Path, release: str) -> None:
 
 def main(release: str, folder: str) -> None:
     hide(release)
-    from pyspark_kafkalog.spark.features import features
+    from pyspark_kafkalog.spark.features import UNIX_SOCKETS, features
 
+    assert UNIX_SOCKETS == {}
     warnings = Warnings()
     logging.getLogger("pyspark_kafkalog").addHandler(warnings)
     root = Path(folder, "log")
