@@ -22,7 +22,7 @@ from pyspark_kafkalog.admin.doctor.compare import findings_of_executors
 from pyspark_kafkalog.admin.doctor.look import leave_marks, look, remove_marks
 from pyspark_kafkalog.admin.doctor.probe import probe
 from pyspark_kafkalog.admin.doctor.report import Finding, Report, State
-from pyspark_kafkalog.codec import jit, library  # noqa: F401
+from pyspark_kafkalog.codec import jit, library
 from pyspark_kafkalog.codec.kernel import Kernel
 from pyspark_kafkalog.codec.kernel import kernels as all_kernels
 from pyspark_kafkalog.errors import OptionError
@@ -147,8 +147,8 @@ def test_kernels_that_can_be_cached_nowhere(monkeypatch: pytest.MonkeyPatch, tmp
 
 def test_kernels_with_neither_library_nor_numba(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(kernels, "all_kernels", lambda: [kernel_of(tmp_path / "gone.py")])
-    monkeypatch.delattr("pyspark_kafkalog.codec.jit")
-    monkeypatch.delitem(sys.modules, "pyspark_kafkalog.codec.jit")
+    monkeypatch.delattr(jit.__name__)
+    monkeypatch.delitem(sys.modules, jit.__name__)
     monkeypatch.setitem(sys.modules, "numba", None)
     state, found, remedy = kernels.kernels()
     assert state is State.PROBLEM
