@@ -24,7 +24,13 @@ Integers: TypeAlias = Any
 """A compiled int64, and a tuple of them."""
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-MODULES = ("codec.read_kernels", "codec.write_kernels", "largemessage.kernels", "log.write.append_kernels")
+MODULES = (
+    "codec.read_kernels",
+    "codec.write_kernels",
+    "codec.text_kernels",
+    "largemessage.kernels",
+    "log.write.append_kernels",
+)
 """Those that have kernels."""
 
 

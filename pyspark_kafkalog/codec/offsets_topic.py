@@ -24,11 +24,11 @@ Sources: Kafka's ``OffsetCommitKey.json``, ``OffsetCommitValue.json``, ``GroupMe
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
-from pyspark_kafkalog.errors import CorruptRecordError, InvalidRecordError
+from pyspark_kafkalog.codec.fields import Fields, text_of
+from pyspark_kafkalog.errors import InvalidRecordError
 from pyspark_kafkalog.model import CommittedOffset, TopicPartition
 
 OFFSETS_TOPIC = "__consumer_offsets"
@@ -40,7 +40,6 @@ CONSUMER_GROUP, CONSUMER_MEMBER = 3, 5
 _MAX_OFFSET_VERSION = _MAX_GROUP_VERSION = 4
 _FLEXIBLE_VERSION = 4
 _MAX_STRING = (1 << 15) - 1
-_Item = TypeVar("_Item")
 
 
 class CoordinatorKey(NamedTuple):
@@ -69,14 +68,14 @@ class ClassicMember:
 
     def subscribed_topics(self) -> tuple[str, ...]:
         """:raises CorruptRecordError: if no consumer wrote the subscription."""
-        data = _Bytes(self.subscription, 2)
+        data = Fields(self.subscription, 2)
         return tuple(data.array(data.string))
 
     def assigned_partitions(self) -> tuple[TopicPartition, ...]:
         """:raises CorruptRecordError: if no consumer wrote the assignment."""
         if not self.assignment:
             return ()
-        data = _Bytes(self.assignment, 2)
+        data = Fields(self.assignment, 2)
         topics = data.array(lambda: (data.string(), data.array(data.int32)))
         return tuple(TopicPartition(topic, number) for topic, numbers in topics for number in numbers)
 
@@ -119,7 +118,7 @@ def raw_group(key: bytes) -> bytes | None:
 
 def decode_key(key: bytes) -> CoordinatorKey:
     """:raises CorruptRecordError: with the position, if a key of a known type is cut off."""
-    data = _Bytes(key)
+    data = Fields(key)
     kind = data.int16()
     if kind in (0, OFFSET_COMMIT):
         group = data.string()
@@ -129,13 +128,13 @@ def decode_key(key: bytes) -> CoordinatorKey:
     if kind == CONSUMER_MEMBER:
         return CoordinatorKey(kind, data.string(), None, data.string())
     group_id = raw_group(key)
-    return CoordinatorKey(kind, "" if group_id is None else _text(group_id))
+    return CoordinatorKey(kind, "" if group_id is None else text_of(group_id))
 
 
 def decode_offset(value: bytes) -> CommittedOffset:
     """:raises CorruptRecordError: with the position, if the value is cut off or of an unknown version."""
-    data = _Bytes(value)
-    version = data.version("OffsetCommitValue", _MAX_OFFSET_VERSION)
+    data = Fields(value)
+    version = data.version("OffsetCommitValue", _MAX_OFFSET_VERSION, flexible=_FLEXIBLE_VERSION)
     return CommittedOffset(
         offset=data.int64(),
         leader_epoch=data.int32() if version >= 3 else -1,
@@ -147,8 +146,8 @@ def decode_offset(value: bytes) -> CommittedOffset:
 
 def decode_group(value: bytes) -> ClassicGroup:
     """:raises CorruptRecordError: with the position, if the value is cut off or of an unknown version."""
-    data = _Bytes(value)
-    version = data.version("GroupMetadataValue", _MAX_GROUP_VERSION)
+    data = Fields(value)
+    version = data.version("GroupMetadataValue", _MAX_GROUP_VERSION, flexible=_FLEXIBLE_VERSION)
 
     def member() -> ClassicMember:
         member_id = data.string()
@@ -179,9 +178,8 @@ def decode_group(value: bytes) -> ClassicGroup:
 
 def decode_consumer_member(value: bytes) -> ConsumerMember:
     """:raises CorruptRecordError: with the position, if the value is cut off or of an unknown version."""
-    data = _Bytes(value)
-    data.version("ConsumerGroupMemberMetadataValue", 0)
-    data.flexible = True
+    data = Fields(value)
+    data.version("ConsumerGroupMemberMetadataValue", 0, flexible=0)
     data.nullable_string()  # instance id
     data.nullable_string()  # rack id
     return ConsumerMember(data.string(), data.string())
@@ -218,90 +216,6 @@ def encode_offset(committed: CommittedOffset) -> bytes:
         return _integers("hq", 1, committed.offset) + metadata + times
     opening = _integers("hqi", 3, committed.offset, committed.leader_epoch)
     return opening + metadata + _integers("q", committed.commit_timestamp)
-
-
-class _Bytes:
-    """Reads fields one after another, within bounds."""
-
-    def __init__(self, data: bytes, position: int = 0) -> None:
-        self._data = data
-        self._position = position
-        self.flexible = False
-        """Whether lengths are compact and tagged fields follow structures."""
-
-    def version(self, name: str, latest: int) -> int:
-        """The version that a value opens with."""
-        version = self.int16()
-        if not 0 <= version <= latest:
-            raise CorruptRecordError(
-                f"Expected {name} of version 0 to {latest}, got version {version}", position=0
-            )
-        self.flexible = version >= _FLEXIBLE_VERSION
-        return version
-
-    def int16(self) -> int:
-        return self._integer(2)
-
-    def int32(self) -> int:
-        return self._integer(4)
-
-    def int64(self) -> int:
-        return self._integer(8)
-
-    def string(self) -> str:
-        text = self.nullable_string()
-        if text is None:
-            raise self._corrupt("Expected a string, got null")
-        return text
-
-    def nullable_string(self) -> str | None:
-        size = self._size(2)
-        return None if size < 0 else _text(self._take(size))
-
-    def blob(self) -> bytes:
-        return self._take(max(self._size(4), 0))
-
-    def array(self, item: Callable[[], _Item]) -> list[_Item]:
-        count = self._size(4)
-        # Every item takes bytes, so a false count fails where the bytes end.
-        return [item() for _ in range(count)]
-
-    def skip_tagged_fields(self) -> None:
-        """Skip the tagged fields at the end of a flexible structure."""
-        if self.flexible:
-            for _ in range(self._varint()):
-                self._varint()
-                self._take(self._varint())
-
-    def _size(self, width: int) -> int:
-        return self._varint() - 1 if self.flexible else self._integer(width)
-
-    def _integer(self, width: int) -> int:
-        return int.from_bytes(self._take(width), "big", signed=True)
-
-    def _varint(self) -> int:
-        value = 0
-        for shift in range(0, 35, 7):
-            byte = self._take(1)[0]
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return value
-        raise self._corrupt("A varint is cut short")
-
-    def _take(self, size: int) -> bytes:
-        end = self._position + size
-        if end > len(self._data):
-            raise self._corrupt(f"Expected {size} bytes, got {len(self._data) - self._position}")
-        taken = self._data[self._position : end]
-        self._position = end
-        return taken
-
-    def _corrupt(self, message: str) -> CorruptRecordError:
-        return CorruptRecordError(message, position=self._position)
-
-
-def _text(data: bytes) -> str:
-    return data.decode(errors="replace")
 
 
 def _string(text: str) -> bytes:

@@ -17,6 +17,7 @@ import pytest
 
 from pyspark_kafkalog.codec import jit, library
 from pyspark_kafkalog.codec import read_kernels as read
+from pyspark_kafkalog.codec import text_kernels as text
 from pyspark_kafkalog.codec import write_kernels as write
 from pyspark_kafkalog.codec.kernel import MODULES, Kernel, kernels
 from pyspark_kafkalog.codec.kernel import _Inlined as Inlined
@@ -44,6 +45,22 @@ def column(rng: random.Random, rows: int) -> tuple[np.ndarray, np.ndarray, np.nd
     return offsets, validity, np.frombuffer(rng.randbytes(int(offsets[-1])), np.uint8)
 
 
+def strings(rng: random.Random, rows: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """A column of plain and escaped text, and of bytes that are none."""
+    some = (
+        b"",
+        b"plain",
+        b'a "quoted" \\\n\x01',
+        "ä€😀".encode(),
+        "€".encode()[:2],
+        b"\xed\xa0\x80",
+        rng.randbytes(9),
+    )
+    chosen = [rng.choice(some) for _ in range(rows)]
+    offsets = np.cumsum([0, *map(len, chosen)]).astype(np.int32)
+    return offsets, column(rng, rows)[1], np.frombuffer(b"".join(chosen), np.uint8)
+
+
 def calls(rng: random.Random) -> list[tuple[Kernel, tuple[Any, ...]]]:
     """Calls of every kernel: of readers on hostile bytes, of others on what their callers make sure of."""
     data = np.frombuffer(fuzz.hostile(rng), np.uint8)
@@ -64,6 +81,14 @@ def calls(rng: random.Random) -> list[tuple[Kernel, tuple[Any, ...]]]:
     positions, gathered = value[0][:-1].astype(np.int64), np.zeros(value[2].size, np.uint8)
     names_of_headers = np.frombuffer(b"_lm_lx_lm", np.uint8), np.array([0, 3, 6, 9], np.int32)
     prefixes, with_prefix = np.zeros(66, np.uint8), int64s(0, -1, 1, 2)
+    words = strings(rng, rows)
+    forms, ends, base64_ends = (
+        np.zeros(rows, np.uint8),
+        np.zeros(rows + 1, np.int64),
+        np.zeros(rows + 1, np.int64),
+    )
+    jit.compiled(text.measure_json.function, text.measure_json.signature)(*words, forms, ends)
+    np.cumsum((np.diff(words[0]) + 2) // 3 * 4, out=base64_ends[1:])
     made: list[tuple[Kernel, tuple[Any, ...]]] = [
         (read.walk_batches, (data, 0, np.zeros((read.BATCH_COLUMNS, rng.randrange(4)), np.int64))),
         (read.next_frame, (data, rng.randrange(size + 1), size, rng.randrange(10))),
@@ -83,6 +108,9 @@ def calls(rng: random.Random) -> list[tuple[Kernel, tuple[Any, ...]]]:
         (write.add_lengths, (key, np.zeros(rows, np.int64))),
         (write.sticky_partitions, (np.abs(sizes), rng.randrange(1, 9), 3, 1, 0, np.zeros(rows, np.int32))),
         (write.group_rows, (partitions, np.zeros(3, np.int64), np.zeros(rows, np.int64))),
+        (text.measure_json, (*words, np.zeros(rows, np.uint8), np.zeros(rows + 1, np.int64))),
+        (text.fill_json, (words[0], words[2], forms, ends, np.zeros(ends[-1], np.uint8))),
+        (text.fill_base64, (words[0], words[2], base64_ends, np.zeros(base64_ends[-1], np.uint8))),
         (largemessage.find_prefixes, (value[2], value[0], np.zeros(rows, np.int64))),
         (
             largemessage.find_lm,

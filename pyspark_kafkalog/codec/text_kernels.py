@@ -1,0 +1,176 @@
+"""Compiled text: JSON strings and base64 of binary columns.
+
+A column comes as :func:`.buffers.binary_column` gives it. Its text is measured first, then written.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy import int64, uint8
+
+from pyspark_kafkalog.codec.kernel import Integer, copy_bytes, inlined, kernel
+from pyspark_kafkalog.codec.signature import BYTES, INT32S, INT64S, OUT_BYTES, OUT_INT64
+
+NULL, PLAIN, ESCAPED, BASE64 = range(4)
+"""How a row is written in JSON: ``null``, in quotes as it is, with escapes, as an object with its base64."""
+
+OPENING = b'{"base64":"'
+CLOSING = b'"}'
+"""What stands around base64 in JSON."""
+
+_QUOTE, _BACKSLASH = 0x22, 0x5C
+_SHORT_ESCAPES = np.zeros(0x60, np.uint8)
+for _byte, _letter in zip(b'\b\t\n\f\r"\\', b'btnfr"\\', strict=True):
+    _SHORT_ESCAPES[_byte] = _letter
+_HEX = np.frombuffer(b"0123456789abcdef", np.uint8)
+_BASE64 = np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", np.uint8)
+_NULL = np.frombuffer(b"null", np.uint8)
+_OPENING = np.frombuffer(OPENING, np.uint8)
+_CLOSING = np.frombuffer(CLOSING, np.uint8)
+
+
+@inlined
+def _is_null(validity: np.ndarray, row: Integer) -> bool:
+    return validity.size > 0 and (validity[row >> 3] >> (row & 7)) & 1 == 0
+
+
+@inlined
+def _is_text(data: np.ndarray, at: Integer, end: Integer) -> bool:
+    """Whether the bytes are UTF-8, as Python and RFC 3629 have it."""
+    while at < end:
+        first = data[at]
+        at += 1
+        if first < 0x80:
+            continue
+        least, most = 0x80, 0xBF
+        if 0xC2 <= first <= 0xDF:
+            more = 1
+        elif 0xE0 <= first <= 0xEF:
+            more = 2
+            if first == 0xE0:
+                least = 0xA0
+            elif first == 0xED:
+                most = 0x9F
+        elif 0xF0 <= first <= 0xF4:
+            more = 3
+            if first == 0xF0:
+                least = 0x90
+            elif first == 0xF4:
+                most = 0x8F
+        else:
+            return False
+        if at + more > end or not least <= data[at] <= most:
+            return False
+        for i in range(1, more):
+            if not 0x80 <= data[at + i] <= 0xBF:
+                return False
+        at += more
+    return True
+
+
+@inlined
+def _escaped_size(data: np.ndarray, at: Integer, end: Integer) -> Integer:
+    size = end - at
+    for i in range(at, end):
+        byte = data[i]
+        if byte < 0x20 or byte in (_QUOTE, _BACKSLASH):
+            size += 1 if _SHORT_ESCAPES[byte] else 5
+    return size
+
+
+@inlined
+def _base64_size(size: Integer) -> Integer:
+    return (size + 2) // 3 * 4
+
+
+@inlined
+def _fill_base64(data: np.ndarray, at: Integer, end: Integer, out: np.ndarray, to: Integer) -> Integer:
+    while at < end:
+        left = end - at
+        group = int64(data[at]) << 16
+        if left > 1:
+            group |= int64(data[at + 1]) << 8
+        if left > 2:
+            group |= int64(data[at + 2])
+        out[to] = _BASE64[group >> 18]
+        out[to + 1] = _BASE64[(group >> 12) & 63]
+        out[to + 2] = _BASE64[(group >> 6) & 63] if left > 1 else uint8(0x3D)
+        out[to + 3] = _BASE64[group & 63] if left > 2 else uint8(0x3D)
+        at += 3
+        to += 4
+    return to
+
+
+@kernel(INT32S, BYTES, BYTES, OUT_BYTES, OUT_INT64)
+def measure_json(
+    offsets: np.ndarray, validity: np.ndarray, data: np.ndarray, forms: np.ndarray, ends: np.ndarray
+) -> None:
+    """For each row its form, and where its JSON begins and ends; ``ends`` has one element more."""
+    total = int64(0)
+    ends[0] = 0
+    for row in range(offsets.size - 1):
+        at, end = int64(offsets[row]), int64(offsets[row + 1])
+        special = False
+        for i in range(at, end):
+            byte = data[i]
+            special |= (byte < 0x20) | (byte >= 0x80) | (byte == _QUOTE) | (byte == _BACKSLASH)
+        if _is_null(validity, row):
+            forms[row] = NULL
+            total += _NULL.size
+        elif not special:
+            forms[row] = PLAIN
+            total += end - at + 2
+        elif _is_text(data, at, end):
+            forms[row] = ESCAPED
+            total += _escaped_size(data, at, end) + 2
+        else:
+            forms[row] = BASE64
+            total += _OPENING.size + _base64_size(end - at) + _CLOSING.size
+        ends[row + 1] = total
+
+
+@kernel(INT32S, BYTES, BYTES, INT64S, OUT_BYTES)
+def fill_json(
+    offsets: np.ndarray, data: np.ndarray, forms: np.ndarray, ends: np.ndarray, out: np.ndarray
+) -> None:
+    """Write what :func:`measure_json` has measured."""
+    for row in range(forms.size):
+        at, end, to = int64(offsets[row]), int64(offsets[row + 1]), ends[row]
+        form = forms[row]
+        if form == NULL:
+            copy_bytes(out, to, _NULL, int64(0), int64(_NULL.size))
+        elif form == BASE64:
+            copy_bytes(out, to, _OPENING, int64(0), int64(_OPENING.size))
+            to = _fill_base64(data, at, end, out, to + _OPENING.size)
+            copy_bytes(out, to, _CLOSING, int64(0), int64(_CLOSING.size))
+        else:
+            out[to] = _QUOTE
+            out[ends[row + 1] - 1] = _QUOTE
+            to += 1
+            if form == PLAIN:
+                copy_bytes(out, to, data, at, end - at)
+                continue
+            for i in range(at, end):
+                byte = data[i]
+                if byte >= 0x20 and byte != _QUOTE and byte != _BACKSLASH:
+                    out[to] = byte
+                    to += 1
+                    continue
+                out[to] = _BACKSLASH
+                if _SHORT_ESCAPES[byte]:
+                    out[to + 1] = _SHORT_ESCAPES[byte]
+                    to += 2
+                else:
+                    out[to + 1] = 0x75
+                    out[to + 2] = 0x30
+                    out[to + 3] = 0x30
+                    out[to + 4] = _HEX[byte >> 4]
+                    out[to + 5] = _HEX[byte & 15]
+                    to += 6
+
+
+@kernel(INT32S, BYTES, INT64S, OUT_BYTES)
+def fill_base64(offsets: np.ndarray, data: np.ndarray, ends: np.ndarray, out: np.ndarray) -> None:
+    """Write the base64 of each row where ``ends`` says that it begins."""
+    for row in range(offsets.size - 1):
+        _fill_base64(data, int64(offsets[row]), int64(offsets[row + 1]), out, ends[row])
