@@ -86,7 +86,7 @@ def dump(
 ) -> Iterator[DumpedBatch]:
     """The batches that hold any of ``offsets``, in order; all batches by default.
 
-    :param records: whether to decode the records, too.
+    :param records: whether to decode the records among ``offsets``, too.
     :param on_corrupt: called for bytes that are not a batch; they are skipped.
     :raises UnknownTopicOrPartitionError: if the partition does not exist.
     :raises CorruptRecordError: for such bytes, if ``on_corrupt`` is None.
@@ -118,9 +118,9 @@ class _Dump:
         for row in np.flatnonzero(
             (batches.last_offset >= wanted.start) & (batches.base_offset < wanted.end)
         ).tolist():
-            yield self._batch(row)
+            yield self._batch(row, wanted)
 
-    def _batch(self, row: int) -> DumpedBatch:
+    def _batch(self, row: int, wanted: OffsetRange) -> DumpedBatch:
         batches = self._walked
         base_offset, last_offset, sequence, attributes, count = (
             int(column[row])
@@ -134,7 +134,7 @@ class _Dump:
         )
         is_control = bool(batches.is_control[row])
         is_valid = first_bad_checksum(self._data, batches, row, row + 1) > row
-        records = self._records(row, is_control=is_control) if is_valid and self._indexer else None
+        records = self._records(row, wanted, is_control=is_control) if is_valid and self._indexer else None
         last_sequence = (sequence + last_offset - base_offset) & 0x7FFFFFFF if sequence >= 0 else -1
         has_horizon = batches.magic[row] == 2 and attributes & DELETE_HORIZON_BIT
         compression = int(batches.compression[row])
@@ -164,13 +164,13 @@ class _Dump:
             records=records,
         )
 
-    def _records(self, row: int, *, is_control: bool) -> tuple[DumpedRecord, ...] | None:
-        """The records of one batch; None if they can't be read although the checksum is right."""
+    def _records(self, row: int, wanted: OffsetRange, *, is_control: bool) -> tuple[DumpedRecord, ...] | None:
+        """The ``wanted`` records of one batch; None if they can't be read although the checksum is right."""
         assert self._indexer is not None
         all_batches = np.ones(len(self._walked), bool)
         found: list[DumpedRecord] = []
         try:
-            for indexed in self._indexer.index(row, row + 1, all_batches, OffsetRange(0, kernels.MAX_INT64)):
+            for indexed in self._indexer.index(row, row + 1, all_batches, wanted):
                 arrow_batch = self._columns.build(indexed.source, indexed.table, indexed.timestamp_type)
                 times = indexed.table[kernels.TIMESTAMP].tolist()
                 for record, timestamp in zip(arrow_batch.to_pylist(), times, strict=True):

@@ -53,7 +53,7 @@ def dump(
     records: bool,
     as_json: bool,
 ) -> None:
-    """Show record batches as stored.
+    """Show record batches as stored, those with offsets from --from to --to, and of these the records.
 
     PARTITION is, for example, orders-0. The output is that of Kafka's DumpLogSegments. Exits with 1 if
     a batch can't be read.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,3 +42,20 @@ def run(*words: object, text: str | None = None) -> Done:
         kafkalog, [str(word) for word in words], input=text, catch_exceptions=False
     )
     return Done(result.exit_code, result.stdout, result.stderr)
+
+
+def lines(*words: object, text: str | None = None) -> list[str]:
+    """The lines that a command prints, which must end well."""
+    done = run(*words, text=text)
+    assert done.code == 0, done.err
+    return done.out.splitlines()
+
+
+def records(*words: object) -> list[Any]:
+    """What ``kafkalog cat --json`` prints, parsed."""
+    return [json.loads(line) for line in lines("cat", *words, "--json")]
+
+
+def command(*words: object) -> list[str]:
+    """A command as words for a process of its own."""
+    return [sys.executable, "-m", "pyspark_kafkalog", *map(str, words)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.cli.running import run
+from tests.cli.running import lines, run
 from tests.fixtures_dir import case
 
 
@@ -57,3 +57,8 @@ def test_damage_has_an_exit_code(root: Path) -> None:
     broken = run("dump", case("hurt-magic").directory)
     assert broken.code == 1
     assert "No record batch can be read here" in broken.err
+
+
+def test_dump_shows_just_the_records_of_the_range(root: Path) -> None:
+    out = lines("dump", root, "t-0", "--from", 3, "--to", 5, "--records")
+    assert [line.split()[2] for line in out if line.startswith("|")] == ["3", "4"]
