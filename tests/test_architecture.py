@@ -89,8 +89,8 @@ OUTSIDE_WORLD = set(
 )
 PURE = {"errors", "model", "options", "codec", "largemessage"}
 """Rooms out of reach of files, sockets, clocks and the environment."""
-IMPURE_MODULES = {"codec.jit", "codec.library"}
-"""Find compiled code, and a place for it."""
+IMPURE_MODULES = {"codec.jit", "codec.library", "options.times"}
+"""Two find compiled code, and a place for it; the other reads ISO 8601, but no clock."""
 OPENERS = {"broker.wire.oauth", "admin.doctor.probe"}
 """Modules outside of the log that open a file: one with a token; and one where all else is missing."""
 

@@ -11,7 +11,7 @@
     steps = admin.plan_reset(place, groups, "my-group", None, admin.ResetTo.SHIFT, -100)
     admin.execute(groups, steps)
 
-Functions that read records, such as ``dump`` and ``verify``, are loaded on first use.
+Functions that read records, such as ``dump`` and ``read_records``, are loaded on first use.
 """
 
 from collections.abc import Mapping
@@ -45,6 +45,9 @@ from pyspark_kafkalog.places import open_groups, open_place
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.admin.dumping import DumpedBatch, DumpedRecord, dump
+    from pyspark_kafkalog.admin.exporting import export
+    from pyspark_kafkalog.admin.lines import Lines, format_lines, json_lines
+    from pyspark_kafkalog.admin.selecting import RecordSelection, count_records, read_records
     from pyspark_kafkalog.admin.verifying import Damage, VerifiedPartition, verify
 
 __all__ = [
@@ -53,32 +56,46 @@ __all__ = [
     "DumpedRecord",
     "GroupLag",
     "GroupOffset",
+    "Lines",
     "PartitionState",
+    "RecordSelection",
     "ResetStep",
     "ResetTo",
     "VerifiedPartition",
+    "count_records",
     "delete_group",
     "delete_offsets",
     "dump",
     "execute",
+    "export",
     "export_csv",
     "export_json",
     "for_whole_messages",
+    "format_lines",
     "group_offsets",
     "groups",
     "groups_of",
+    "json_lines",
     "lags",
     "parse",
     "partitions_of",
     "place_of",
     "plan_import",
     "plan_reset",
+    "read_records",
     "topics",
     "total_lag",
     "verify",
 ]
 
 _LOADED_ON_USE = {
+    "Lines": "lines",
+    "RecordSelection": "selecting",
+    "count_records": "selecting",
+    "export": "exporting",
+    "format_lines": "lines",
+    "json_lines": "lines",
+    "read_records": "selecting",
     "DumpedBatch": "dumping",
     "DumpedRecord": "dumping",
     "dump": "dumping",

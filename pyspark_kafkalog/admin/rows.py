@@ -7,22 +7,22 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from pyspark_kafkalog.model import Group, TopicPartition
+from pyspark_kafkalog.model import Group
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
 def plain(value: Any) -> Any:
-    """A dataclass, or a list of them, as dicts and lists with names in camel case, ready for JSON."""
+    """A dataclass or named tuple, or a list of them, as dicts and lists in camel case, ready for JSON."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         names = [field.name for field in dataclasses.fields(value)]
         row = {camel_case(name): plain(getattr(value, name)) for name in names}
         if isinstance(value, Group) and value.coordinator < 0:
             row["coordinator"] = None
         return row
-    if isinstance(value, TopicPartition):
-        return value._asdict()
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        return {camel_case(name): plain(item) for name, item in value._asdict().items()}
     if isinstance(value, (list, tuple)):
         return [plain(item) for item in value]
     return value

@@ -18,6 +18,7 @@ import click
 
 from pyspark_kafkalog import __version__
 from pyspark_kafkalog.admin.printable import one_line
+from pyspark_kafkalog.cli.cat import cat, export
 from pyspark_kafkalog.cli.doctor import doctor
 from pyspark_kafkalog.cli.offsets import offsets
 from pyspark_kafkalog.cli.records import dump, verify
@@ -75,7 +76,7 @@ def _failed(code: int, message: str) -> int:
 )
 @click.version_option(__version__)
 def kafkalog() -> None:
-    """Inspect Kafka log directories and clusters, and reset consumer groups.
+    """Read and inspect Kafka log directories and clusters, and reset consumer groups.
 
     PLACE is a log directory (a folder or a URI; no broker is needed) or brokers: host:port[,host:port].
 
@@ -83,5 +84,5 @@ def kafkalog() -> None:
     """
 
 
-for command in (topics, groups, offsets, lag, dump, verify, doctor):
+for command in (topics, cat, export, groups, offsets, lag, dump, verify, doctor):
     kafkalog.add_command(command)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from datetime import datetime, timezone
 from typing import Any
 
 import click
@@ -13,10 +11,11 @@ from pyspark_kafkalog import admin
 from pyspark_kafkalog.admin.reset import ResetStep, ResetTo
 from pyspark_kafkalog.admin.rows import plain
 from pyspark_kafkalog.cli.output import json_option, show_json, show_table, time_text
-from pyspark_kafkalog.cli.place import Target, named_partitions, on_place
+from pyspark_kafkalog.cli.place import Target, named_partitions, on_place, parse_time
 from pyspark_kafkalog.cli.show import group_option, offsets_of, topic_option
 from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.options.offsets_json import MAX_LONG
+from pyspark_kafkalog.options.times import TIME_FORMS
 
 _NOTHING_DONE = "Dry run: nothing was changed. Add --execute to apply it."
 
@@ -92,8 +91,8 @@ def show(target: Target, groups: tuple[str, ...], topics: tuple[str, ...], as_js
 @click.option(
     "--to-datetime",
     metavar="TIME",
-    help="The first records at or after this time, such as 2026-01-31T12:00:00.000 (UTC unless it has a"
-    " zone) or milliseconds since 1970.",
+    callback=parse_time,
+    help=f"The first records at or after this time: {TIME_FORMS}. UTC unless it has a zone.",
 )
 @click.option("--to-offset", type=click.IntRange(0, MAX_LONG), help="This offset.")
 @click.option("--shift-by", type=int, help="The committed offset plus this number, which may be negative.")
@@ -226,7 +225,7 @@ def _partitions(target: Target, topics: tuple[str, ...], all_topics: bool) -> li
 
 def _goal(name: str, value: Any) -> tuple[ResetTo, int]:
     if name == "to_datetime":
-        return ResetTo.TIMESTAMP, parse_time(value)
+        return ResetTo.TIMESTAMP, value
     kinds = {
         "to_earliest": ResetTo.EARLIEST,
         "to_latest": ResetTo.LATEST,
@@ -235,24 +234,6 @@ def _goal(name: str, value: Any) -> tuple[ResetTo, int]:
         "shift_by": ResetTo.SHIFT,
     }
     return kinds[name], int(value)
-
-
-def parse_time(text: str) -> int:
-    """Milliseconds since 1970, from an ISO time (UTC if it has no zone) or from their number."""
-    text = text.strip()
-    if re.fullmatch("[0-9]{1,18}", text, re.ASCII):
-        return int(text)
-    # Before Python 3.11 fromisoformat rejects Z, zones without a colon and fractions of one or two digits.
-    iso = re.sub(
-        r"([+-][0-9]{2})([0-9]{2})?\Z", lambda m: f"{m[1]}:{m[2] or '00'}", text.replace("Z", "+00:00")
-    )
-    iso = iso if "T" in text else text
-    iso = re.sub(r"\.([0-9]{1,6})", lambda m: "." + m[1].ljust(6, "0"), iso)
-    try:
-        time = datetime.fromisoformat(iso)
-        return int((time if time.tzinfo else time.replace(tzinfo=timezone.utc)).timestamp() * 1000)
-    except (ValueError, OverflowError):
-        raise click.UsageError(f"Expected a time such as 2026-01-31T12:00:00.000Z, got {text!r}.") from None
 
 
 def _carry_out(target: Target, steps: Sequence[ResetStep], *, execute: bool, as_json: bool) -> None:

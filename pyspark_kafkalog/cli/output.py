@@ -88,10 +88,13 @@ def size_text(size: int | None) -> str | None:
 @contextmanager
 def progress(
     doing: str, total: int | None, *, in_bytes: bool = False, hidden: bool = False
-) -> Iterator[Callable[[int], None]]:
-    """Show a progress bar on stderr if that is a terminal; yields the function that advances it."""
+) -> Iterator[Callable[..., None]]:
+    """Show a progress bar on stderr if that is a terminal; yields the function that advances it.
+
+    The function takes what was done since the last call, and the total if it is known only now.
+    """
     if hidden or not sys.stderr.isatty():
-        yield lambda done: None
+        yield lambda done, total=None: None
         return
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TextColumn
@@ -101,4 +104,4 @@ def progress(
     columns = (TextColumn("{task.description}"), BarColumn(), amount, Remaining())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(doing, total=total)
-        yield lambda done: bar.advance(task, done)
+        yield lambda done, total=None: bar.update(task, advance=done, total=total)

@@ -6,6 +6,7 @@ import functools
 import json
 import os
 import re
+import time
 from collections.abc import Callable
 from functools import cached_property
 from typing import Any
@@ -19,6 +20,7 @@ from pyspark_kafkalog.model import GroupOffsets, Place, TopicPartition, check_to
 from pyspark_kafkalog.options.properties import parse_properties
 from pyspark_kafkalog.options.settings import Selection
 from pyspark_kafkalog.options.table import SERVERS
+from pyspark_kafkalog.options.times import point_in_time
 
 _HOST = r"(?:(?:PLAINTEXT|SSL|SASL_PLAINTEXT|SASL_SSL)://)?(?:\[[0-9a-fA-F:.%\w-]+\]|[\w.-]+):[0-9]{1,5}"
 _BROKERS = re.compile(rf"{_HOST}(?:,{_HOST})*", re.ASCII)
@@ -95,6 +97,11 @@ def _is_folder(place: str) -> bool:
         return os.path.isdir(place)
     except ValueError:
         return False
+
+
+def parse_time(ctx: click.Context, param: click.Parameter, text: str | None) -> int | None:
+    """The callback of an option that takes a time: milliseconds since 1970."""
+    return None if text is None else point_in_time(param.opts[0], text, time.time_ns() // 1_000_000)
 
 
 def selection(topics: tuple[str, ...]) -> Selection:

@@ -25,6 +25,7 @@ from pyspark_kafkalog.model import (
 )
 from pyspark_kafkalog.options.offsets_json import Offsets
 from pyspark_kafkalog.options.settings import OffsetsOption, ReadOptions, Selection
+from pyspark_kafkalog.options.user_options import near_names
 from pyspark_kafkalog.reading.filters import ALL_ROWS, Bounds, offsets_within
 from pyspark_kafkalog.reading.splits import Split, split_ranges
 
@@ -51,12 +52,12 @@ def select_partitions(
         named = [topic for topic in topics if topic not in INTERNAL_TOPICS] if given is None else given
     unknown = [topic for topic in named if topic not in topics]
     if unknown and must_exist:
-        raise UnknownTopicOrPartitionError(
-            f"No such topic: {', '.join(unknown)}",
-            hint=f"There are {len(topics)} topics: {', '.join(sorted(topics)[:10])}."
-            if topics
-            else "There are no topics.",
-        )
+        hint = "There are no topics."
+        if topics:
+            hint = f"There are {len(topics)} topics: {', '.join(sorted(topics)[:10])}."
+        if near := dict.fromkeys(name for topic in unknown for name in near_names(topic, topics)):
+            hint = f"Did you mean {' or '.join(near)}? {hint}"
+        raise UnknownTopicOrPartitionError(f"No such topic: {', '.join(unknown)}", hint=hint)
     found = [TopicPartition(topic, number) for topic in named for number in topics.get(topic, ())]
     if selection.partitions is not None:
         found = list(set(selection.partitions).intersection(found))

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_kafkalog.cli.offsets import parse_time
 from pyspark_kafkalog.log.groups.groups import DirectoryGroups
 from tests.cli.conftest import T0, T1
 from tests.cli.running import run
@@ -119,19 +118,3 @@ def test_what_is_refused(root: Path, words: list[str], code: int, said: str) -> 
     done = run("offsets", "reset", root, "--group", "g", *words, "--execute", text="nonsense")
     assert (done.code, done.out) == (code, "")
     assert said in done.err
-
-
-@pytest.mark.parametrize(
-    ("text", "ms"),
-    [
-        ("2020-09-13T12:26:40.5", 1_600_000_000_500),
-        ("2020-09-13T12:26:40.500Z", 1_600_000_000_500),
-        ("2020-09-13T14:26:40+02", 1_600_000_000_000),
-        ("2020-09-13T14:26:40.000+0200", 1_600_000_000_000),
-        ("2020-09-13", 1_599_955_200_000),
-        ("1969-12-31T23:59:59.999", -1),
-        ("1600000000000", 1_600_000_000_000),
-    ],
-)
-def test_times(text: str, ms: int) -> None:
-    assert parse_time(text) == ms

@@ -1,0 +1,95 @@
+"""Records of ``__consumer_offsets`` and ``__transaction_state`` as JSON, with fields in camel case."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+import pyarrow as pa
+
+from pyspark_kafkalog.admin.rows import plain
+from pyspark_kafkalog.codec.offsets_topic import (
+    CONSUMER_MEMBER,
+    GROUP_METADATA,
+    OFFSET_COMMIT,
+    OFFSETS_TOPIC,
+    decode_consumer_member,
+    decode_group,
+    decode_key,
+    decode_offset,
+)
+from pyspark_kafkalog.codec.text import TEXT, json_strings
+from pyspark_kafkalog.codec.transaction_topic import (
+    TRANSACTIONS_TOPIC,
+    decode_transaction,
+    decode_transactional_id,
+)
+from pyspark_kafkalog.errors import CorruptRecordError
+
+_Value = Callable[[bytes], Any]
+
+
+def is_decoded(topic: str) -> bool:
+    """Whether the records of ``topic`` can be decoded."""
+    return topic in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC)
+
+
+def decoded_columns(topic: str, keys: pa.Array, values: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """Keys and values of one of these topics as JSON; those that can't be decoded as of any other topic."""
+    decode = _offsets_record if topic == OFFSETS_TOPIC else _transaction_record
+    json_keys, json_values = json_strings(keys).to_pylist(), json_strings(values).to_pylist()
+    for row, (key, value) in enumerate(zip(keys.to_pylist(), values.to_pylist(), strict=True)):
+        try:
+            decoded_key, decode_value = decode(key or b"")
+            json_keys[row] = _json(decoded_key)
+            if value is not None and decode_value is not None:
+                json_values[row] = _json(plain(decode_value(value)))
+        except CorruptRecordError:
+            continue
+    return pa.array(json_keys, TEXT), pa.array(json_values, TEXT)
+
+
+def _offsets_record(key: bytes) -> tuple[dict[str, Any], _Value | None]:
+    found = decode_key(key)
+    name, decode_value = _OFFSETS_TOPIC_VALUES.get(found.type, (str(found.type), None))
+    shown: dict[str, Any] = {"type": name, "group": found.group}
+    if found.partition is not None:
+        shown |= plain(found.partition)
+    if found.member_id:
+        shown["memberId"] = found.member_id
+    return shown, decode_value
+
+
+def _transaction_record(key: bytes) -> tuple[dict[str, Any], _Value]:
+    return {"transactionalId": decode_transactional_id(key)}, decode_transaction
+
+
+def _group(value: bytes) -> dict[str, Any]:
+    """A group; what its members agree on is decoded if they are consumers."""
+    group = decode_group(value)
+    shown: dict[str, Any] = plain(group)
+    for member, decoded in zip(shown["members"], group.members, strict=True):
+        with suppress(CorruptRecordError):
+            member["subscription"] = decoded.subscribed_topics()
+            member["assignment"] = plain(decoded.assigned_partitions())
+    return shown
+
+
+_OFFSETS_TOPIC_VALUES: Mapping[int, tuple[str, _Value]] = {
+    OFFSET_COMMIT: ("OffsetCommit", decode_offset),
+    GROUP_METADATA: ("GroupMetadata", _group),
+    CONSUMER_MEMBER: ("ConsumerGroupMemberMetadata", decode_consumer_member),
+}
+"""Kafka's names of the types of keys, and how their values are decoded."""
+
+
+def _json(value: Any) -> bytes:
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_base64)
+    return text.encode(errors="replace")
+
+
+def _base64(data: bytes) -> dict[str, str]:
+    return {"base64": base64.b64encode(data).decode()}

@@ -1,0 +1,221 @@
+r"""Records as lines of text: JSON objects, or whatever a format says, rendered column by column.
+
+A line of JSON has the fields ``topic``, ``partition``, ``offset``, ``timestamp`` (ms), ``timestampType``
+(Kafka's name), ``key``, ``value`` and ``headers``, a list of objects with ``key`` and ``value``. Keys and
+values are strings, null, or ``{"base64": "..."}`` if they are not UTF-8, or if this is asked for. Of Kafka's
+internal topics they are objects with the decoded fields.
+
+A format is text with kcat's letters: ``%t`` topic, ``%p`` partition, ``%o`` offset, ``%T`` timestamp (ms),
+``%k`` key, ``%s`` or ``%v`` value, ``%h`` headers (``key=value``, separated by commas), ``%K`` and ``%S``
+sizes of key and value in bytes (-1 for null), ``%%`` a percent sign, and the escapes ``\n``, ``\r``, ``\t``,
+``\0``, ``\\`` and ``\xHH``. Null is empty.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pyspark_kafkalog.admin.internal_topics import decoded_columns, is_decoded
+from pyspark_kafkalog.codec.text import TEXT, base64_strings, hex_strings, json_strings
+from pyspark_kafkalog.errors import OptionError
+
+Form = Literal["text", "hex", "base64"]
+"""How a key or a value is shown."""
+
+RENDERED = ("topic", "partition", "offset", "timestamp", "timestampType", "key", "value", "headers")
+"""The columns of a record as a line of JSON, in order."""
+
+_Part: TypeAlias = bytes | Callable[[pa.RecordBatch], pa.Array]
+"""A part of a line: the same in all, or a column of text."""
+
+FORMS: Mapping[Form, Callable[[pa.Array], pa.Array]] = {
+    "text": lambda column: column.cast(TEXT),
+    "hex": hex_strings,
+    "base64": base64_strings,
+}
+"""How each form of a column is made, as :data:`.text.TEXT`."""
+_TIMESTAMP_TYPES = pa.array([b"NoTimestampType", b"CreateTime", b"LogAppendTime"], TEXT)
+_ESCAPES = {"n": b"\n", "r": b"\r", "t": b"\t", "0": b"\0", "\\": b"\\"}
+_TOKEN = re.compile(
+    r"%(?P<letter>.)|\\x(?P<byte>[0-9a-fA-F]{2})|\\(?P<escape>.)|(?P<text>[^%\\]+|.)", re.DOTALL
+)
+_LETTERS = "%t %p %o %T %k %s %v %h %K %S %%"
+
+
+class Lines:
+    """Renders records as lines.
+
+    :param parts: what a line is made of.
+    :param columns: the columns that the parts need.
+    """
+
+    def __init__(self, parts: list[_Part], columns: set[str]) -> None:
+        self._parts = parts
+        self.columns = columns
+
+    def render(self, rows: pa.RecordBatch) -> pa.Buffer:
+        """The lines of ``rows``, one after another."""
+        texts = [pa.scalar(part, TEXT) if isinstance(part, bytes) else part(rows) for part in self._parts]
+        first = next((i for i, text in enumerate(texts) if isinstance(text, pa.Array)), None)
+        if first is None:
+            return pa.py_buffer(b"".join(text.as_py() for text in texts) * rows.num_rows)
+        joined = pc.binary_join_element_wise(*texts, pa.scalar(b"", TEXT), null_handling="replace")
+        start, end = joined.offset, joined.offset + len(joined)
+        ends = memoryview(joined.buffers()[1]).cast("q")
+        return joined.buffers()[2][ends[start] : ends[end]]
+
+
+def json_lines(topic: str, *, key_as: Form | None = None, value_as: Form | None = None) -> Lines:
+    """Lines of JSON. Without a form keys and values are text, and those of internal topics are decoded."""
+    key, value = _key_and_value(topic, key_as, value_as, as_json=True)
+    opening = b'{"topic":' + json.dumps(topic).encode()
+    parts: list[_Part] = [
+        opening + b',"partition":',
+        partial(_number, "partition"),
+        b',"offset":',
+        partial(_number, "offset"),
+        b',"timestamp":',
+        _timestamps,
+        b',"timestampType":"',
+        lambda rows: _TIMESTAMP_TYPES.take(pc.add(rows.column("timestampType"), 1)),
+        b'","key":',
+        key,
+        b',"value":',
+        value,
+        b',"headers":',
+        lambda rows: json_headers(rows.column("headers")),
+        b"}\n",
+    ]
+    return Lines(parts, set(RENDERED))
+
+
+def format_lines(
+    topic: str, template: str, *, key_as: Form | None = None, value_as: Form | None = None
+) -> Lines:
+    """Lines as ``template`` says; see above. Keys and values as for :func:`json_lines`.
+
+    :raises OptionError: for a letter or an escape that does not exist.
+    """
+    key, value = _key_and_value(topic, key_as, value_as, as_json=False)
+    letters: dict[str, tuple[_Part, str]] = {
+        "t": (topic.encode(), ""),
+        "p": (partial(_number, "partition"), "partition"),
+        "o": (partial(_number, "offset"), "offset"),
+        "T": (_timestamps, "timestamp"),
+        "k": (key, "key"),
+        "s": (value, "value"),
+        "v": (value, "value"),
+        "h": (_text_headers, "headers"),
+        "K": (partial(_sizes, "key"), "key"),
+        "S": (partial(_sizes, "value"), "value"),
+        "%": (b"%", ""),
+    }
+    parts: list[_Part] = []
+    columns: set[str] = set()
+    for token in _TOKEN.finditer(template):
+        part: _Part | None = None
+        if letter := token["letter"]:
+            part, column = letters.get(letter, (None, ""))
+            columns |= {column} - {""}
+        elif token["escape"]:
+            part = _ESCAPES.get(token["escape"])
+        elif token["byte"]:
+            part = bytes.fromhex(token["byte"])
+        elif token["text"] not in ("%", "\\"):
+            part = token["text"].encode(errors="surrogateescape")
+        if part is None:
+            raise OptionError(
+                f"Unknown part {token[0]!r} of the format {template!r}",
+                hint=rf"Use {_LETTERS} and \n \r \t \0 \\ \xHH.",
+            )
+        parts.append(part)
+    if is_decoded(topic) and columns & {"key", "value"}:
+        columns |= {"key", "value"}
+    return Lines(parts, columns)
+
+
+def _key_and_value(
+    topic: str, key_as: Form | None, value_as: Form | None, *, as_json: bool
+) -> Iterator[_Part]:
+    for number, (name, form) in enumerate((("key", key_as), ("value", value_as))):
+        if form is None and is_decoded(topic):
+            yield partial(_decoded, topic, number, as_json)
+        elif not as_json:
+            yield partial(_formed, name, form or "text")
+        elif form in (None, "text"):
+            yield partial(_json, name)
+        else:
+            yield partial(_json_of_form, name, form)
+
+
+def _number(name: str, rows: pa.RecordBatch) -> pa.Array:
+    return rows.column(name).cast(pa.large_string()).cast(TEXT)
+
+
+def _timestamps(rows: pa.RecordBatch) -> pa.Array:
+    ms = pc.divide(rows.column("timestamp").cast(pa.int64()), 1000)
+    return ms.cast(pa.large_string()).cast(TEXT)
+
+
+def _sizes(name: str, rows: pa.RecordBatch) -> pa.Array:
+    return pc.fill_null(pc.binary_length(rows.column(name)), -1).cast(pa.large_string()).cast(TEXT)
+
+
+def _json(name: str, rows: pa.RecordBatch) -> pa.Array:
+    return json_strings(rows.column(name))
+
+
+def _formed(name: str, form: Form, rows: pa.RecordBatch) -> pa.Array:
+    return FORMS[form](rows.column(name))
+
+
+def _json_of_form(name: str, form: Form, rows: pa.RecordBatch) -> pa.Array:
+    opening, closing = (pa.scalar(text, TEXT) for text in (f'{{"{form}":"'.encode(), b'"}'))
+    text = FORMS[form](rows.column(name))
+    return pc.fill_null(_joined(opening, text, closing, nulls="emit_null"), b"null")
+
+
+def _decoded(topic: str, number: int, as_json: bool, rows: pa.RecordBatch) -> pa.Array:
+    shown = decoded_columns(topic, rows.column("key"), rows.column("value"))[number]
+    return shown if as_json else pc.if_else(pc.equal(shown, pa.scalar(b"null", TEXT)), None, shown)
+
+
+def json_headers(headers: pa.ListArray) -> pa.Array:
+    """The headers of each record as a list in JSON, ``[]`` where there are none."""
+
+    def of(flat: Any) -> pa.Array:
+        keys, values = json_strings(flat.field("key")), json_strings(flat.field("value"))
+        return _joined(b'{"key":', keys, b',"value":', values, b"}")
+
+    return _joined(b"[", _per_record(headers, of), b"]")
+
+
+def _text_headers(rows: pa.RecordBatch) -> pa.Array:
+    def of(flat: Any) -> pa.Array:
+        return _joined(flat.field("key").cast(pa.large_string()), b"=", flat.field("value").cast(TEXT))
+
+    return _per_record(rows.column("headers"), of)
+
+
+def _per_record(headers: pa.ListArray, of: Callable[[Any], pa.Array]) -> pa.Array:
+    """The texts that ``of`` makes of single headers, joined by commas; nothing where there are none."""
+    if headers.null_count == len(headers):
+        return pa.repeat(pa.scalar(b"", TEXT), len(headers))
+    sizes = pc.fill_null(pc.list_value_length(headers), 0).to_numpy()
+    lists = pa.ListArray.from_arrays(
+        np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32), of(headers.flatten())
+    )
+    return pc.binary_join(lists, pa.scalar(b",", TEXT))
+
+
+def _joined(*texts: Any, nulls: str = "replace") -> pa.Array:
+    parts = [pa.scalar(text, TEXT) if isinstance(text, bytes) else text.cast(TEXT) for text in texts]
+    return pc.binary_join_element_wise(*parts, pa.scalar(b"", TEXT), null_handling=nulls)

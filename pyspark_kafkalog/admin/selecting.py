@@ -1,0 +1,280 @@
+"""Records of one topic, selected and read as Arrow batches, without Spark."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from functools import reduce
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pyspark_kafkalog.codec.decode import DecodeLimits
+from pyspark_kafkalog.codec.rows import MAX_TIMESTAMP, ROW_TYPES
+from pyspark_kafkalog.errors import OptionError, UnknownTopicOrPartitionError
+from pyspark_kafkalog.model import OffsetRange, Place, Seen, TopicPartition, Watermarks, listed
+from pyspark_kafkalog.options.largemessages import LargeMessageOptions
+from pyspark_kafkalog.options.settings import Selection
+from pyspark_kafkalog.reading.filters import Bounds, offsets_within
+from pyspark_kafkalog.reading.offsets import look_up_partitions, with_topic_ids
+from pyspark_kafkalog.reading.ranges import ReadRules, RecordReader, SplitReader
+from pyspark_kafkalog.reading.splits import Split
+from pyspark_kafkalog.reading.whole_messages import WholeMessageReader
+
+COLUMNS = tuple(ROW_TYPES)
+"""The columns of a record, with the names and types of a DataFrame's."""
+
+_PAUSE = 0.2
+"""Seconds between two looks for new records."""
+_LOOK_FOR_PARTITIONS = 10
+"""Seconds between two looks for new partitions."""
+_LEAST_WINDOW = 1000
+"""Offsets that are read first in the search for a partition's last records."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordSelection:
+    """Which records of a topic to read; by default all. A record has to meet every condition.
+
+    ``offset`` is the first offset of each partition, or if negative, how far before its end to begin.
+    ``since`` (included) and ``until`` (excluded) are timestamps in ms, ``grep`` is a regular expression
+    (RE2) to find in the value, ``headers`` are keys that a record must have, with a value or any.
+    ``tail`` is the number of last records that are left of all others, by timestamp.
+    """
+
+    partitions: tuple[int, ...] = ()
+    offset: int | None = None
+    since: int | None = None
+    until: int | None = None
+    key: bytes | None = None
+    grep: str | None = None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    tail: int | None = None
+    read_committed: bool = False
+    large_messages: bool = False
+
+    def __post_init__(self) -> None:
+        if self.grep is not None:
+            try:
+                pc.match_substring_regex(pa.array([b""], pa.binary()), self.grep)
+            except pa.ArrowInvalid as e:
+                raise OptionError(f"Not a regular expression: {self.grep!r}", hint=str(e)) from None
+
+    @property
+    def conditions(self) -> set[str]:
+        """The columns that decide whether a record is wanted."""
+        used = {"timestamp": (self.since, self.until), "key": (self.key,), "value": (self.grep,)}
+        found = {column for column, wanted in used.items() if any(value is not None for value in wanted)}
+        return found | ({"headers"} if self.headers else set())
+
+
+ALL_RECORDS = RecordSelection()
+
+
+def read_records(
+    place: Place,
+    topic: str,
+    selection: RecordSelection = ALL_RECORDS,
+    *,
+    columns: Collection[str] = COLUMNS,
+    follow: bool = False,
+    skip_damaged: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """The selected records of ``topic`` as Arrow batches with these ``columns``; no batch is empty.
+
+    They come partition by partition, each in the order of its offsets; with ``tail``, by timestamp over all
+    partitions. With ``follow`` those that are written from then on follow for ever, as they arrive.
+
+    :param skip_damaged: log damaged bytes and lost offsets and leave them out, instead of raising.
+    :param progress: called with the offsets that were read since the last call, and those in all.
+    :raises UnknownTopicOrPartitionError: if the topic, or a partition of the selection, does not exist.
+    :raises CorruptRecordError: at damaged bytes.
+    :raises DataLossError: if records are deleted while they are read.
+    """
+    names = [name for name in COLUMNS if name in columns]
+    reading = _Reading(place, topic, selection, [*names], skip_damaged=skip_damaged, progress=progress)
+    return reading.run(follow=follow)
+
+
+def count_records(
+    place: Place, topic: str, selection: RecordSelection = ALL_RECORDS, *, skip_damaged: bool = False
+) -> int:
+    """How many records of ``topic`` are selected; see :func:`read_records`."""
+    found = read_records(place, topic, selection, columns=("offset",), skip_damaged=skip_damaged)
+    return sum(rows.num_rows for rows in found)
+
+
+class _Reading:
+    """One call of :func:`read_records`."""
+
+    def __init__(
+        self,
+        place: Place,
+        topic: str,
+        selection: RecordSelection,
+        columns: list[str],
+        *,
+        skip_damaged: bool,
+        progress: Callable[[int, int], None] | None,
+    ) -> None:
+        self._place = place
+        self._topic = topic
+        self._wanted = selection
+        self._columns = columns
+        self._progress = progress
+        read = {*columns, *selection.conditions, "offset"} | (
+            {"timestamp"} if selection.tail is not None else set()
+        )
+        schema = pa.schema([(name, kind) for name, kind in ROW_TYPES.items() if name in read])
+        self._rules = ReadRules(
+            schema=schema,
+            read_committed=selection.read_committed,
+            fail_on_data_loss=not skip_damaged,
+            limits=DecodeLimits(),
+        )
+        self._reader: SplitReader = RecordReader(place, self._rules)
+        if selection.large_messages:
+            self._reader = WholeMessageReader(place, self._rules, LargeMessageOptions(enabled=True))
+        self._seen: dict[TopicPartition, Seen] = {}
+        self._total = 0
+
+    def run(self, *, follow: bool) -> Iterator[pa.RecordBatch]:
+        ranges = self._ranges(self._partitions())
+        self._total = sum(end - start for start, end in ranges.values())
+        if self._wanted.tail is None:
+            for partition, offsets in ranges.items():
+                yield from self._shown(self._rows(partition, offsets))
+        else:
+            yield from self._shown(self._tail(ranges, self._wanted.tail))
+        if follow:
+            yield from self._follow({partition: offsets.end for partition, offsets in ranges.items()})
+
+    def _partitions(self) -> tuple[TopicPartition, ...]:
+        found = look_up_partitions(self._place, Selection(topics=(self._topic,)))
+        if not self._wanted.partitions:
+            return found
+        wanted = {TopicPartition(self._topic, number) for number in self._wanted.partitions}
+        if missing := wanted.difference(found):
+            raise UnknownTopicOrPartitionError(
+                f"No such partition: {listed(missing, 20)}", hint=f"Topic {self._topic} has {len(found)}."
+            )
+        return tuple(sorted(wanted))
+
+    def _bounds(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Watermarks]:
+        """The bounds of those that exist; a fetch relies on what is seen with them."""
+        partitions, ids = with_topic_ids(self._place, partitions)
+        bounds = self._place.watermarks(partitions, read_committed=self._wanted.read_committed)
+        epochs = self._place.leader_epochs(partitions)
+        for partition, seen in bounds.items():
+            epoch = epochs.get(partition, -1)
+            self._seen[partition] = Seen(ids.get(partition.topic, ""), epoch, seen.high_watermark)
+        return bounds
+
+    def _ranges(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, OffsetRange]:
+        """The offsets of each partition that may hold selected records, sorted."""
+        bounds = self._bounds(partitions)
+        within = offsets_within(self._place, Bounds(since=self._wanted.since), bounds)
+        ranges = {}
+        for partition, watermarks in sorted(bounds.items()):
+            end = watermarks.end(read_committed=self._wanted.read_committed)
+            first = self._wanted.offset or 0
+            existing = OffsetRange(watermarks.log_start_offset, end)
+            asked = OffsetRange(end + first if first < 0 else first, end)
+            ranges[partition] = asked.within(existing).within(within[partition])
+        return ranges
+
+    def _rows(self, partition: TopicPartition, offsets: OffsetRange) -> Iterator[pa.RecordBatch]:
+        """The selected records of these offsets."""
+        if offsets.start >= offsets.end:
+            return
+        position = offsets.start
+        for rows in self._reader.read(Split(partition, offsets, seen=self._seen[partition])):
+            selected = self._selected(rows)
+            if selected.num_rows:
+                yield selected
+            if self._progress is not None:
+                last = rows.column("offset")[-1].as_py()
+                self._progress(max(0, last + 1 - position), self._total)
+                position = max(position, last + 1)
+        if self._progress is not None:
+            self._progress(offsets.end - position, self._total)
+
+    def _selected(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        wanted, masks = self._wanted, []
+        if wanted.since is not None or wanted.until is not None:
+            times = rows.column("timestamp").cast(pa.int64())
+            if wanted.since is not None:
+                masks.append(pc.greater_equal(times, _micros(wanted.since)))
+            if wanted.until is not None:
+                masks.append(pc.less(times, _micros(wanted.until)))
+        if wanted.key is not None:
+            masks.append(pc.equal(rows.column("key"), pa.scalar(wanted.key, pa.binary())))
+        if wanted.grep is not None:
+            masks.append(pc.match_substring_regex(rows.column("value"), wanted.grep))
+        masks += [_has_header(rows.column("headers"), *header) for header in wanted.headers]
+        return rows.filter(reduce(pc.and_kleene, masks)) if masks else rows
+
+    def _tail(self, ranges: Mapping[TopicPartition, OffsetRange], count: int) -> Iterator[pa.RecordBatch]:
+        """The last ``count`` selected records, by timestamp."""
+        last = [self._last_of(partition, offsets, count) for partition, offsets in ranges.items()]
+        found = pa.Table.from_batches([rows for part in last for rows in part], self._rules.schema)
+        order = pc.sort_indices(found, [("timestamp", "ascending")])  # stable
+        yield from found.take(order[max(0, len(order) - count) :]).combine_chunks().to_batches()
+
+    def _last_of(self, partition: TopicPartition, offsets: OffsetRange, count: int) -> list[pa.RecordBatch]:
+        """The last ``count`` selected records of these offsets, found by reading ever larger windows."""
+        found: list[pa.RecordBatch] = []
+        left, size, end = count, max(count, _LEAST_WINDOW), offsets.end
+        while left > 0 and end > offsets.start:
+            start = max(offsets.start, end - size)
+            part = [*self._rows(partition, OffsetRange(start, end))]
+            for rows in reversed(part):
+                if left > 0:
+                    found.insert(0, rows.slice(max(0, rows.num_rows - left)))
+                    left -= rows.num_rows
+            end, size = start, size * 4
+        return found
+
+    def _follow(self, positions: dict[TopicPartition, int]) -> Iterator[pa.RecordBatch]:
+        """The selected records from ``positions`` on, as they arrive."""
+        look_at = time.monotonic() + _LOOK_FOR_PARTITIONS
+        while True:
+            if not self._wanted.partitions and time.monotonic() > look_at:
+                positions.update(dict.fromkeys(set(self._partitions()) - positions.keys(), 0))
+                look_at = time.monotonic() + _LOOK_FOR_PARTITIONS
+            ends = self._place.end_offsets(positions, read_committed=self._wanted.read_committed)
+            grown = [partition for partition, end in ends.items() if end > positions[partition]]
+            if grown:
+                self._bounds(grown)
+            for partition in grown:
+                offsets = OffsetRange(positions[partition], ends[partition])
+                yield from self._shown(self._rows(partition, offsets))
+                positions[partition] = offsets.end
+            if not grown:
+                time.sleep(_PAUSE)
+
+    def _shown(self, found: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for rows in found:
+            if rows.num_rows:
+                yield rows.select(self._columns)
+
+
+def _micros(ms: int) -> int:
+    return max(-MAX_TIMESTAMP, min(ms, MAX_TIMESTAMP)) * 1000
+
+
+def _has_header(headers: pa.ListArray, key: str, value: bytes | None) -> pa.Array:
+    """For each record whether it has a header with this key, and value if one is given."""
+    flat = headers.flatten()
+    hits = pc.equal(flat.field("key"), key)
+    if value is not None:
+        hits = pc.and_(
+            hits, pc.fill_null(pc.equal(flat.field("value"), pa.scalar(value, pa.binary())), False)
+        )
+    rows = pc.list_parent_indices(headers).filter(hits)
+    found = np.zeros(len(headers), bool)
+    found[rows.to_numpy()] = True
+    return pa.array(found)

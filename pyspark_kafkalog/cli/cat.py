@@ -1,0 +1,252 @@
+"""``kafkalog cat`` and ``kafkalog export``: the records of a topic, on the screen, in a pipe or in a file."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import functools
+import logging
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pyspark_kafkalog import admin
+from pyspark_kafkalog.admin.printable import one_line
+from pyspark_kafkalog.cli.arrow import import_arrow
+from pyspark_kafkalog.cli.output import progress
+from pyspark_kafkalog.cli.place import Target, on_place, parse_time
+from pyspark_kafkalog.errors import CorruptRecordError, DataLossError, OptionError
+from pyspark_kafkalog.model import INTERNAL_TOPICS, check_topic
+from pyspark_kafkalog.options.times import TIME_FORMS
+
+if TYPE_CHECKING:
+    from pyspark_kafkalog.admin.lines import Form
+    from pyspark_kafkalog.admin.selecting import RecordSelection
+
+_FORMS = click.Choice(["text", "hex", "base64"])
+_VALUE = r"%v\n"
+_KEY_AND_VALUE = r"%k %v\n"
+"""Of internal topics, whose keys say what the values are about."""
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The records that a command is about, and how it shows them."""
+
+    topic: str
+    selection: RecordSelection
+    key_as: Form | None
+    value_as: Form | None
+    skip_damaged: bool
+
+
+def on_records(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the argument TOPIC and the options that select records; the command gets a :class:`Wanted`."""
+
+    @click.argument("topic")
+    @click.option(
+        "-p",
+        "--partition",
+        "partitions",
+        type=click.IntRange(0),
+        multiple=True,
+        help="Only this. Repeatable.",
+    )
+    @click.option(
+        "--offset", type=int, help="Start at this offset; if negative, so many before the end: --offset -10."
+    )
+    @click.option(
+        "--since", metavar="TIME", callback=parse_time, help=f"Only records from this time on: {TIME_FORMS}."
+    )
+    @click.option("--until", metavar="TIME", callback=parse_time, help="Only records before this time.")
+    @click.option("-n", "--tail", type=click.IntRange(0), help="Only the last so many, sorted by timestamp.")
+    @click.option("-k", "--key", help="Only records with this key, written as --key-as says.")
+    @click.option("--grep", metavar="REGEX", help="Only records whose value has a match (RE2's syntax).")
+    @click.option(
+        "--header", "headers", metavar="KEY[=VALUE]", multiple=True, help="Only with this header. Repeatable."
+    )
+    @click.option("--read-committed", is_flag=True, help="Leave out aborted and unfinished transactions.")
+    @click.option("--large-messages", is_flag=True, help="Show large messages whole, not their segments.")
+    @click.option(
+        "--key-as", type=_FORMS, help="How keys are shown. Text by default; internal topics are decoded."
+    )
+    @click.option("--value-as", type=_FORMS, help="The same for values.")
+    @click.option(
+        "--skip-damaged", is_flag=True, help="Leave out what can't be read, report it, and exit with 1."
+    )
+    @functools.wraps(command)
+    def with_records(
+        target: Target,
+        topic: str,
+        key: str | None,
+        headers: tuple[str, ...],
+        key_as: Form | None,
+        value_as: Form | None,
+        skip_damaged: bool,
+        **rest: Any,
+    ) -> Any:
+        import_arrow()
+        names = ("partitions", "offset", "since", "until", "tail", "grep", "read_committed", "large_messages")
+        selection = admin.RecordSelection(
+            key=None if key is None else _key(key, key_as),
+            headers=tuple(map(_header, headers)),
+            **{name: rest.pop(name) for name in names},
+        )
+        return command(
+            target, wanted=Wanted(check_topic(topic), selection, key_as, value_as, skip_damaged), **rest
+        )
+
+    return with_records
+
+
+@click.command(
+    epilog="Letters of --format: %t topic, %p partition, %o offset, %T timestamp in ms, %k key, %s or"
+    r" %v value, %h headers, %K and %S sizes of key and value, %% percent; \n \r \t \0 \\ \xHH."
+)
+@on_place
+@on_records
+@click.option("-f", "--follow", is_flag=True, help="Go on with records that are written from now on.")
+@click.option("--format", "template", help=r"How to print a record, in kcat's letters. By default '%v\n'.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, one object per line.")
+@click.option("--count", is_flag=True, help="Print only the number of records.")
+@click.pass_context
+def cat(
+    ctx: click.Context,
+    target: Target,
+    wanted: Wanted,
+    follow: bool,
+    template: str | None,
+    as_json: bool,
+    count: bool,
+) -> None:
+    """Print the records of a topic.
+
+    They come partition by partition, with --tail sorted by timestamp, with --follow as they arrive. In
+    JSON, keys and values that are not UTF-8 are {"base64": "..."}; kafkalog produce --json reads it.
+    """
+    if (template is not None) + as_json + count > 1:
+        raise click.UsageError("Give only one of --format, --json and --count.")
+    if follow and (count or wanted.selection.until is not None):
+        raise click.UsageError("--follow never ends: leave out --count and --until.")
+    topic, forms = wanted.topic, {"key_as": wanted.key_as, "value_as": wanted.value_as}
+    if as_json:
+        lines = admin.json_lines(topic, **forms)
+    else:
+        default = _KEY_AND_VALUE if topic in INTERNAL_TOPICS else _VALUE
+        lines = admin.format_lines(topic, default if template is None else template, **forms)
+    columns = {"offset"} if count else lines.columns
+    found = 0
+    with _damage_shown(ctx, wanted):
+        for rows in _records(target, wanted, columns=columns, follow=follow):
+            found += rows.num_rows
+            if not count:
+                _write(lines.render(rows))
+    if count:
+        click.echo(found)
+
+
+@click.command()
+@on_place
+@on_records
+@click.argument("file", type=click.Path(dir_okay=False))
+@click.option(
+    "--format", "file_format", type=click.Choice(["parquet", "csv", "jsonl"]), help="If the suffix says none."
+)
+@click.option("--force", is_flag=True, help="Replace FILE if it exists.")
+@click.pass_context
+def export(
+    ctx: click.Context, target: Target, wanted: Wanted, file: str, file_format: Any, force: bool
+) -> None:
+    """Write the records of a topic to a file: Parquet, CSV or lines of JSON.
+
+    The suffix of FILE says which: .parquet, .csv, .jsonl, .ndjson or .json. FILE appears when it is complete.
+    Parquet has the columns of a DataFrame, with keys and values as bytes unless --key-as and --value-as
+    say otherwise; in CSV headers are JSON. Lines of JSON are those of kafkalog cat --json.
+    """
+    with _damage_shown(ctx, wanted), progress("Offsets", None) as done:
+        count = admin.export(
+            _records(target, wanted, progress=done),
+            wanted.topic,
+            file,
+            file_format,
+            key_as=wanted.key_as,
+            value_as=wanted.value_as,
+            overwrite=force,
+        )
+    click.echo(f"{count} records in {file}", err=True)
+
+
+def _records(target: Target, wanted: Wanted, **settings: Any) -> Iterator[Any]:
+    return admin.read_records(
+        target.place, wanted.topic, wanted.selection, skip_damaged=wanted.skip_damaged, **settings
+    )
+
+
+def _write(text: Any) -> None:
+    """Write lines to stdout as they are; on a terminal without control characters that it would act on."""
+    if sys.stdout.isatty():
+        shown = _CONTROL.sub(
+            lambda c: c[0].encode("unicode_escape").decode(),
+            text.to_pybytes().decode(errors="backslashreplace"),
+        )
+        click.echo(shown, nl=False)
+    else:
+        sys.stdout.buffer.write(text)
+        sys.stdout.buffer.flush()
+
+
+def _key(text: str, form: Form | None) -> bytes:
+    try:
+        if form == "hex":
+            return bytes.fromhex(text)
+        if form == "base64":
+            return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise OptionError(f"Option '--key': expected {form}, got {text!r}") from None
+    return text.encode(errors="surrogateescape")
+
+
+def _header(text: str) -> tuple[str, bytes | None]:
+    key, equals, value = text.partition("=")
+    return key, value.encode(errors="surrogateescape") if equals else None
+
+
+@contextmanager
+def _damage_shown(ctx: click.Context, wanted: Wanted) -> Iterator[None]:
+    """Show on stderr what is left out, and exit with 1 then; without --skip-damaged say how to read on."""
+    shown = _Shown()
+    logger = logging.getLogger("pyspark_kafkalog")
+    logger.addHandler(shown)
+    try:
+        yield
+    except (CorruptRecordError, DataLossError) as e:
+        raise type(e)(
+            e.message,
+            topic_partition=e.topic_partition,
+            offset=e.offset,
+            file=e.file,
+            position=e.position,
+            hint="Read on with --skip-damaged.",
+        ) from e
+    finally:
+        logger.removeHandler(shown)
+    if shown.any and wanted.skip_damaged:
+        ctx.exit(1)
+
+
+class _Shown(logging.Handler):
+    """Prints warnings as errors of commands are printed."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.any = False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.any = True
+        click.echo(f"kafkalog: {one_line(record.getMessage())}", err=True)

@@ -1,0 +1,36 @@
+"""Times as people write them."""
+
+from __future__ import annotations
+
+import pytest
+
+from pyspark_kafkalog.errors import OptionError
+from pyspark_kafkalog.options.times import point_in_time
+
+NOW = 1_600_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [
+        ("2020-09-13T12:26:40.5", NOW + 500),
+        ("2020-09-13T12:26:40.001Z", NOW + 1),
+        ("2020-09-13T12:26:40.123456789Z", NOW + 123),
+        ("2020-09-13 14:26:40+02", NOW),
+        ("2020-09-13T14:26:40.000+0200", NOW),
+        ("2020-09-13", 1_599_955_200_000),
+        ("1969-12-31T23:59:59.999", -1),
+        ("1600000000000", NOW),
+        ("1h", NOW - 3_600_000),
+        ("-1h", NOW - 3_600_000),
+        (" -2 days ", NOW - 2 * 86_400_000),
+    ],
+)
+def test_times(text: str, ms: int) -> None:
+    assert point_in_time("--since", text, NOW) == ms
+
+
+@pytest.mark.parametrize("text", ["", "-5", "tomorrow", "1x", "2020-13-01", "2020-09-13T25:00", "+1h"])
+def test_what_is_no_time(text: str) -> None:
+    with pytest.raises(OptionError, match="'--since'"):
+        point_in_time("--since", text, NOW)
