@@ -290,15 +290,13 @@ class Place(Protocol):
         """
 
     def newest_timestamps(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """For each partition a bound in ms that no record's timestamp exceeds, -1 without records.
-
-        Partitions for which the place knows none are left out.
+        """For each partition a bound in ms that no record's timestamp exceeds, -1 without records; those
+        for which the place knows none are left out.
         """
 
     def oldest_timestamps(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """For each partition the timestamp (ms) of the first record that has one, -1 if none has.
-
-        Partitions that don't exist are left out. Later records may be older.
+        """For each partition that exists the timestamp (ms) of the first record that has one, -1 if none
+        has. Later records may be older.
         """
 
     def stored_sizes(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, StoredSize]:
@@ -334,9 +332,8 @@ class Place(Protocol):
         """Faults of a partition's files besides its record batches; brokers don't show any."""
 
     def offset_after_bytes(self, partition: TopicPartition, offsets: OffsetRange, max_bytes: int) -> int:
-        """A new end in (start, end], so that the batches before it take about ``max_bytes`` at most.
-
-        It is always at least one record batch after the start.
+        """A new end in (start, end], so that the batches before it, at least one, take about ``max_bytes``
+        at most.
         """
 
 
@@ -358,8 +355,11 @@ class TaskSink(Protocol):
     def append(self, partition: TopicPartition, encoded: Encoded) -> None:
         """Take record batches; those of a ``partition`` keep the order of the calls."""
 
-    def advance(self) -> None:
-        """Do what can be done without waiting; called between rows."""
+    def advance(self, *, flush: bool = False) -> None:
+        """Do what can be done without waiting, with ``flush`` even for a few rows; called between rows."""
+
+    def visible_records(self) -> int:
+        """How many of the appended records readers can see by now, whatever becomes of the others."""
 
     def finish(self) -> Any:
         """Wait until everything appended is safe, and return what :meth:`Sink.commit` needs."""

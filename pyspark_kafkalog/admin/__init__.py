@@ -11,7 +11,8 @@
     steps = admin.plan_reset(place, groups, "my-group", None, admin.ResetTo.SHIFT, -100)
     admin.execute(groups, steps)
 
-Functions that read records, such as ``dump`` and ``read_records``, are loaded on first use.
+Functions that read or write records, such as ``dump``, ``read_records`` and ``produce``, are loaded on
+first use.
 """
 
 from collections.abc import Mapping
@@ -46,7 +47,9 @@ from pyspark_kafkalog.places import open_groups, open_place
 if TYPE_CHECKING:
     from pyspark_kafkalog.admin.dumping import DumpedBatch, DumpedRecord, dump
     from pyspark_kafkalog.admin.exporting import export
+    from pyspark_kafkalog.admin.input_lines import JsonLines, keyed, records_of, values_of
     from pyspark_kafkalog.admin.lines import Lines, format_lines, json_lines
+    from pyspark_kafkalog.admin.producing import produce
     from pyspark_kafkalog.admin.selecting import RecordSelection, count_records, read_records
     from pyspark_kafkalog.admin.verifying import Damage, VerifiedPartition, verify
 
@@ -56,6 +59,7 @@ __all__ = [
     "DumpedRecord",
     "GroupLag",
     "GroupOffset",
+    "JsonLines",
     "Lines",
     "PartitionState",
     "RecordSelection",
@@ -76,26 +80,35 @@ __all__ = [
     "groups",
     "groups_of",
     "json_lines",
+    "keyed",
     "lags",
     "parse",
     "partitions_of",
     "place_of",
     "plan_import",
     "plan_reset",
+    "produce",
     "read_records",
+    "records_of",
     "topics",
     "total_lag",
+    "values_of",
     "verify",
 ]
 
 _LOADED_ON_USE = {
+    "JsonLines": "input_lines",
     "Lines": "lines",
     "RecordSelection": "selecting",
     "count_records": "selecting",
     "export": "exporting",
     "format_lines": "lines",
     "json_lines": "lines",
+    "keyed": "input_lines",
+    "produce": "producing",
     "read_records": "selecting",
+    "records_of": "input_lines",
+    "values_of": "input_lines",
     "DumpedBatch": "dumping",
     "DumpedRecord": "dumping",
     "dump": "dumping",

@@ -21,6 +21,7 @@ from pyspark_kafkalog.admin.printable import one_line
 from pyspark_kafkalog.cli.cat import cat, export
 from pyspark_kafkalog.cli.doctor import doctor
 from pyspark_kafkalog.cli.offsets import offsets
+from pyspark_kafkalog.cli.produce import produce
 from pyspark_kafkalog.cli.records import dump, verify
 from pyspark_kafkalog.cli.show import groups, lag, topics
 from pyspark_kafkalog.errors import KafkaLogError, OptionError
@@ -76,7 +77,7 @@ def _failed(code: int, message: str) -> int:
 )
 @click.version_option(__version__)
 def kafkalog() -> None:
-    """Read and inspect Kafka log directories and clusters, and reset consumer groups.
+    """Read, write and inspect Kafka log directories and clusters, and reset consumer groups.
 
     PLACE is a log directory (a folder or a URI; no broker is needed) or brokers: host:port[,host:port].
 
@@ -84,5 +85,5 @@ def kafkalog() -> None:
     """
 
 
-for command in (topics, cat, export, groups, offsets, lag, dump, verify, doctor):
+for command in (topics, cat, produce, export, groups, offsets, lag, dump, verify, doctor):
     kafkalog.add_command(command)

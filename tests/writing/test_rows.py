@@ -39,7 +39,7 @@ class Sink:
         self.sequences += walk(encoded.data).base_sequence.tolist()
         self._records += encoded.records
 
-    def advance(self) -> None:
+    def advance(self, *, flush: bool = False) -> None:
         self.advanced_after.append(len(self.appended))
 
 

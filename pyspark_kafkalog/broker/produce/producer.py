@@ -14,7 +14,7 @@ import math
 import time
 from collections import defaultdict, deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from types import TracebackType
 from typing import NamedTuple
@@ -41,6 +41,7 @@ from pyspark_kafkalog.codec.walk import walk
 from pyspark_kafkalog.errors import (
     BrokerConnectionError,
     BrokerError,
+    KafkaLogError,
     RecordTooLargeError,
 )
 from pyspark_kafkalog.model import Encoded, EncodeSettings, PartitionResult, TopicPartition
@@ -66,8 +67,10 @@ class _Clock:
     @contextmanager
     def running(self) -> Iterator[None]:
         self._stopped += time.monotonic() - self._stopped_at
-        yield
-        self._stopped_at = time.monotonic()
+        try:
+            yield
+        finally:
+            self._stopped_at = time.monotonic()
 
 
 class Transaction(NamedTuple):
@@ -171,14 +174,24 @@ class Producer:
             while self._state.unacknowledged_bytes > self._options.buffer_memory:
                 self._pump(wait=True)
 
-    def advance(self) -> None:
-        """If enough is queued, send what may be sent, and take the responses that have arrived.
+    def advance(self, *, flush: bool = False) -> None:
+        """If enough is queued, or to ``flush``, send what may be sent, and take what responses have arrived.
 
         :raises KafkaLogError: if a batch cannot be written.
         """
-        if self._state.waiting_bytes >= _MIN_SEND_BYTES:
+        if flush or self._state.waiting_bytes >= _MIN_SEND_BYTES:
             with self._clock.running():
                 self._pump(wait=False)
+
+    def visible_records(self) -> int:
+        """See :meth:`pyspark_kafkalog.model.TaskSink.visible_records`: those that brokers acknowledge.
+
+        Waits for what is on its way, unless that fails.
+        """
+        with suppress(KafkaLogError), self._clock.running():
+            while not self._state.is_idle:
+                self._pump(wait=True)
+        return sum(result.records for result in self._state.results().values())
 
     def finish(self) -> dict[TopicPartition, PartitionResult]:
         """Wait until all is acknowledged, or with acks=0 read by the brokers; returns what was written.

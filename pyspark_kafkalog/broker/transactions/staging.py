@@ -103,8 +103,12 @@ class Staging:
                 self._held.clear()
             self._file.write(data)
 
-    def advance(self) -> None:
+    def advance(self, *, flush: bool = False) -> None:
         """Nothing to do: :meth:`append` has stored everything."""
+
+    def visible_records(self) -> int:
+        """None: see :meth:`pyspark_kafkalog.model.TaskSink.visible_records`."""
+        return 0
 
     def finish(self) -> Staged:
         """What was staged; the file is whole when this context is left."""

@@ -147,8 +147,12 @@ class Staging:
         self._sections.append(section)
         self._size += encoded.data.size
 
-    def advance(self) -> None:
+    def advance(self, *, flush: bool = False) -> None:
         """Nothing to do: :meth:`append` has written everything."""
+
+    def visible_records(self) -> int:
+        """None: see :meth:`pyspark_kafkalog.model.TaskSink.visible_records`."""
+        return 0
 
     def finish(self) -> StagedFile | None:
         """What was staged; None if nothing was, in which case there is no file."""

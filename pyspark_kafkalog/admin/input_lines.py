@@ -1,0 +1,156 @@
+"""Lines of text as records to write: values, keys with values, or the JSON of :mod:`.lines`."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pyspark_kafkalog.codec.rows import MAX_TIMESTAMP, ROW_TYPES
+from pyspark_kafkalog.errors import InvalidRecordError
+
+_CHUNK = 1 << 20
+"""The most bytes to read at a time."""
+_PARTITIONS = 1 << 31
+
+_JSON_SCHEMA = pa.schema(
+    [(name, ROW_TYPES[name]) for name in ("key", "value", "headers", "timestamp", "partition")]
+)
+
+
+class Readable(Protocol):
+    """A binary stream whose :meth:`read1` returns what there is, as those of Python's io do."""
+
+    def read1(self, size: int = -1, /) -> bytes: ...
+
+
+def lines_of(stream: Readable) -> Iterator[list[bytes]]:
+    """The lines of a stream without their ends, as many at a time as have come; the last may lack its end."""
+    begun: list[bytes] = []
+    while chunk := stream.read1(_CHUNK):
+        whole, end, rest = chunk.rpartition(b"\n")
+        if end:
+            yield b"".join([*begun, whole]).split(b"\n")
+            begun = []
+        begun.append(rest)
+    if last := b"".join(begun):
+        yield [last]
+
+
+def values_of(lines: list[bytes]) -> pa.RecordBatch:
+    """A record for each line, which is its value."""
+    return pa.RecordBatch.from_pydict({"value": pa.array(lines, pa.binary())})
+
+
+def keyed(separator: bytes) -> Callable[[list[bytes]], pa.RecordBatch]:
+    """A record for each line: its key is what precedes the first separator, null if there is none."""
+
+    def parse(lines: list[bytes]) -> pa.RecordBatch:
+        parts = pc.split_pattern(pa.array(lines, pa.binary()), separator, max_splits=1)
+        has_key = pc.equal(pc.list_value_length(parts), 2)
+        first, last = pc.list_element(parts, 0), pc.list_flatten(pc.list_slice(parts, 0, 2))
+        ends = pc.cumulative_sum(pc.list_value_length(parts))
+        return pa.RecordBatch.from_pydict(
+            {"key": pc.if_else(has_key, first, None), "value": last.take(pc.subtract(ends, 1))}
+        )
+
+    return parse
+
+
+class JsonLines:
+    """Records in the form of :func:`.lines.json_lines`; every field but ``value`` may be left out.
+
+    ``topic``, ``offset`` and other fields are ignored, and ``partition`` unless ``keep_partitions``. A
+    timestamp that is left out, null or -1 is the time of the write.
+    """
+
+    def __init__(self, *, keep_partitions: bool) -> None:
+        self._schema = _JSON_SCHEMA
+        if not keep_partitions:
+            self._schema = _JSON_SCHEMA.remove(_JSON_SCHEMA.get_field_index("partition"))
+        self._line = 0
+
+    def __call__(self, lines: list[bytes]) -> pa.RecordBatch:
+        """A record for each of the next lines that is not blank.
+
+        :raises InvalidRecordError: for a line that is no such JSON, with its number.
+        """
+        rows = []
+        for line in lines:
+            self._line += 1
+            if line.strip():
+                try:
+                    rows.append(_record(json.loads(line)))
+                except (ValueError, RecursionError) as e:
+                    raise InvalidRecordError(f"Line {self._line}: {e}") from None
+        return pa.RecordBatch.from_pylist(rows, self._schema)
+
+
+def records_of(
+    streams: Iterable[Readable], parse: Callable[[list[bytes]], pa.RecordBatch], partition: int | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The records in the lines of ``streams``, all for one partition if it is given."""
+    for stream in streams:
+        for lines in lines_of(stream):
+            rows = parse(lines)
+            if partition is not None:
+                numbers = pa.repeat(pa.scalar(partition, pa.int32()), rows.num_rows)
+                rows = rows.append_column("partition", numbers)
+            yield rows
+
+
+def _record(found: Any) -> dict[str, Any]:
+    if not isinstance(found, dict) or "value" not in found:
+        raise ValueError('expected an object such as {"key": "k", "value": "v"}')
+    timestamp = _integer(found, "timestamp", -1, MAX_TIMESTAMP)
+    return {
+        "key": _bytes("key", found.get("key")),
+        "value": _bytes("value", found["value"]),
+        "headers": _headers(found.get("headers")),
+        "timestamp": None if timestamp in (None, -1) else timestamp * 1000,
+        "partition": _integer(found, "partition", 0, _PARTITIONS - 1),
+    }
+
+
+def _integer(found: dict[str, Any], name: str, lowest: int, highest: int) -> Any:
+    value = found.get(name)
+    if value is None or (type(value) is int and lowest <= value <= highest):
+        return value
+    raise ValueError(f"expected a whole number from {lowest} to {highest} as {name}")
+
+
+def _headers(found: Any) -> list[dict[str, Any]] | None:
+    if not found:
+        return None
+    if not isinstance(found, list) or not all(isinstance(header, dict) for header in found):
+        raise ValueError('expected a list such as [{"key": "k", "value": "v"}] as headers')
+    if not all(isinstance(header.get("key"), str) for header in found):
+        raise ValueError("expected a string as the key of a header")
+    return [
+        {
+            "key": header["key"].encode(errors="replace").decode(),
+            "value": _bytes("the value of a header", header.get("value")),
+        }
+        for header in found
+    ]
+
+
+def _bytes(name: str, found: Any) -> bytes | None:
+    try:
+        match found:
+            case None:
+                return None
+            case str():
+                return found.encode()
+            case {"base64": str() as text}:
+                return base64.b64decode(text, validate=True)
+            case {"hex": str() as text}:
+                return bytes.fromhex(text)
+    except (binascii.Error, ValueError):
+        pass
+    raise ValueError(f'expected a string, null, {{"base64": "..."}} or {{"hex": "..."}} as {name}')

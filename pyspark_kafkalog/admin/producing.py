@@ -1,0 +1,73 @@
+"""Writes records to a topic without Spark: as one batch, by the same sinks as ``df.write``."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping
+
+import pyarrow as pa
+
+from pyspark_kafkalog.errors import KafkaLogError, OptionError
+from pyspark_kafkalog.model import Plan, QueryBatch, TaskAttempt
+from pyspark_kafkalog.options.settings import write_options
+from pyspark_kafkalog.places import open_sink
+from pyspark_kafkalog.writing.routing import Router, load_partitioner
+from pyspark_kafkalog.writing.rows import make_splitter, write_rows
+
+_NO_PLAN = Plan("", None, {})
+
+
+def produce(options: Mapping[str, str], arrow_batches: Iterable[pa.RecordBatch]) -> int:
+    """Write rows as records, and return how many.
+
+    Each of ``arrow_batches`` is sent on before the next one is asked for. A log directory shows all records
+    at once, after the last one; brokers show them as they come, unless
+    ``delivery.guarantee`` is ``exactly-once``.
+
+    :param options: those of ``df.write``: the place, ``topic``, and whatever else.
+    :param arrow_batches: with any columns that ``df.write`` takes, in Arrow's types.
+    :raises OptionError: for invalid options.
+    :raises KafkaLogError: if the write fails; its hint says how many records are visible nevertheless.
+    """
+    settings = write_options(options)
+    if settings.topic is None:
+        raise OptionError("Option 'topic' must be given")
+    if settings.audit is not None:
+        raise OptionError("Only Spark's queries are audited", hint="Leave out the options of the audit.")
+    sink, batch = open_sink(settings), settings.batch or QueryBatch(uuid.uuid4().hex)
+    splitter, written = make_splitter(settings.splitter), 0
+    try:
+        with sink.open(batch, TaskAttempt(stage=0, task=0, attempt=0)) as task:
+            router = Router(
+                topic=settings.topic,
+                partition_count=task.partition_count,
+                has_partition=task.has_partition,
+                partitioner=load_partitioner(settings.partitioner),
+                batch_size=settings.batch_size,
+                distribution=settings.distribution,
+            )
+            try:
+                for rows in arrow_batches:
+                    write_rows([rows], router, task, splitter=splitter)
+                    task.advance(flush=True)
+                    written += rows.num_rows
+                finished = task.finish()
+            except KafkaLogError as e:
+                raise _with_count(e, task.visible_records()) from e
+        sink.commit(batch, [finished], _NO_PLAN)
+    except BaseException:
+        sink.abort(batch)
+        raise
+    return written
+
+
+def _with_count(error: KafkaLogError, records: int) -> KafkaLogError:
+    """``error``, saying how many records are visible although the write failed."""
+    said = "No records were written before."
+    if records:
+        said = f"At least {records} record{'s were' if records > 1 else ' was'} written before."
+    _, (kind, message, place) = error.__reduce__()
+    again: KafkaLogError = kind(
+        message, **{**place, "hint": f"{place['hint']} {said}" if place["hint"] else said}
+    )
+    return again

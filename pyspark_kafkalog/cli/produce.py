@@ -1,0 +1,69 @@
+"""``kafkalog produce``: lines become records."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from pyspark_kafkalog import admin
+from pyspark_kafkalog.cli.arrow import import_arrow
+from pyspark_kafkalog.cli.place import Target, on_place
+from pyspark_kafkalog.options.table import SERVERS
+
+
+@click.command()
+@on_place
+@click.argument("topic")
+@click.argument("files", metavar="[FILE]...", type=click.File("rb"), nargs=-1)
+@click.option(
+    "-K", "--key-separator", metavar="TEXT", help=r"What stands between key and value of a line; \t is a tab."
+)
+@click.option(
+    "--json", "as_json", is_flag=True, help="Read lines of JSON, as kafkalog cat --json prints them."
+)
+@click.option("-p", "--partition", type=click.IntRange(0), help="The partition of all records.")
+@click.option("--keep-partitions", is_flag=True, help="With --json: each record keeps its partition.")
+@click.option(
+    "-z",
+    "--compression",
+    type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
+    help="None by default.",
+)
+def produce(
+    target: Target,
+    topic: str,
+    files: tuple[Any, ...],
+    key_separator: str | None,
+    as_json: bool,
+    partition: int | None,
+    keep_partitions: bool,
+    compression: str | None,
+) -> None:
+    """Write lines from files, or from stdin, to a topic.
+
+    A line is a value. With -K a line without separator has no key. JSON keeps keys, headers and timestamps.
+    Brokers get records as they come, by an idempotent producer; a log directory shows all records when the
+    last one is written. Options of df.write go into -o, such as -o large.message.enabled=true.
+    """
+    if key_separator is not None and (as_json or not key_separator):
+        raise click.UsageError("-K takes some text, and does not go with --json.")
+    if keep_partitions and (not as_json or partition is not None):
+        raise click.UsageError("--keep-partitions goes with --json, and not with --partition.")
+    import_arrow()
+    options = {**target.options, "topic": topic}
+    if compression is not None:
+        options["kafka.compression.type" if SERVERS in options else "compression.type"] = compression
+    parse: Callable[[list[bytes]], Any]
+    if as_json:
+        parse = admin.JsonLines(keep_partitions=keep_partitions)
+    elif key_separator is not None:
+        separator = key_separator.replace(r"\t", "\t")
+        parse = admin.keyed(separator.encode(errors="surrogateescape"))
+    else:
+        parse = admin.values_of
+    streams = files or (sys.stdin.buffer,)
+    count = admin.produce(options, admin.records_of(streams, parse, partition))
+    click.echo(f"{count} records were written", err=True)
