@@ -19,6 +19,7 @@ BENCHMARKS = (
     "broker_planning",
     "cold_start",
     "idle",
+    "cat",
     "commits",
     "exactly_once",
     "large_write",
