@@ -187,6 +187,8 @@ def _explained(error: Exception, options: Mapping[str, str]) -> tuple[str, str]:
     causes = [line for line in lines if "Error: " in line or "Exception: " in line or line.startswith("[")]
     if "PYTHON_VERSION_MISMATCH" in text:
         remedy = "Before the session starts, set PYSPARK_PYTHON to an interpreter of the driver's version."
+    elif "PACKAGE_NOT_INSTALLED" in text:
+        remedy = "Install what it names, here and on all executors."
     elif "pyarrow" in text.lower():
         remedy = "Install the package with its libraries on all executors."
     else:
