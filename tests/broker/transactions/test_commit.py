@@ -18,10 +18,10 @@ from pyspark_kafkalog.broker.transactions.marker import Marker
 from pyspark_kafkalog.errors import TransactionError
 from tests.broker.transactions.model import FencedError, Kafka, KilledError, ModelSteps, UnknownError, World
 
-FATES = st.sampled_from(
-    ["answered"] * 8
-    + ["lost", "answer lost", "late", "killed before", "killed after", "another driver", "timeout", "deliver"]
-)
+FAULTS = ["lost", "answer lost", "late", "killed before", "killed after"]
+FAULTS += ["another driver", "timeout", "deliver"]
+WORLDS = tuple(st.sampled_from(["answered"] * calm + FAULTS) for calm in (8, 24))
+"""Some orders break where much goes wrong at once, others where nearly all goes well."""
 Commit = Callable[[ModelSteps], bool]
 
 
@@ -32,11 +32,12 @@ class BrokenError(AssertionError):
 def run(data: st.DataObject, commit: Commit, make: type[ModelSteps] = ModelSteps, batches: int = 3) -> None:
     """Run micro-batches as Spark does, each until it succeeds, in a world where anything may happen."""
     world = World()
+    fates = data.draw(st.sampled_from(WORLDS), label="world")
     depth = 0
 
     def fate(name: str) -> str:
         nonlocal depth
-        drawn = data.draw(FATES, label=name)
+        drawn = data.draw(fates, label=name)
         if drawn == "timeout":
             world.kafka.expire()
         elif drawn == "deliver":
