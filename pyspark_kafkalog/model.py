@@ -436,9 +436,9 @@ class CommittedOffsets(Protocol):
 class Plan(NamedTuple):
     """What a checkpoint says of a micro-batch: a digest, and what a ``group`` commits with its rows."""
 
-    digest: str
-    group: str | None
-    offsets: Mapping[TopicPartition, CommittedOffset]
+    digest: str = ""
+    group: str | None = None
+    offsets: Mapping[TopicPartition, CommittedOffset] = {}
 
 
 class GroupOffsets(CommittedOffsets, Protocol):

@@ -164,10 +164,12 @@ def _write_parquet(arrow_batches: Iterable[pa.RecordBatch], table: _Table, path:
 
     with ParquetWriter(path, table.schema, compression="zstd") as writer:
         held: list[pa.RecordBatch] = []
+        size = 0
         for rows in arrow_batches:
             held.append(table.of(rows))
-            if sum(part.nbytes for part in held) >= _ROW_GROUP:
+            size += held[-1].nbytes
+            if size >= _ROW_GROUP:
                 writer.write_table(pa.Table.from_batches(held))
-                held = []
+                held, size = [], 0
         if held:
             writer.write_table(pa.Table.from_batches(held))

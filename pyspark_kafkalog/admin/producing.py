@@ -11,10 +11,8 @@ from pyspark_kafkalog.errors import KafkaLogError, OptionError
 from pyspark_kafkalog.model import Plan, QueryBatch, TaskAttempt
 from pyspark_kafkalog.options.settings import write_options
 from pyspark_kafkalog.places import open_sink
-from pyspark_kafkalog.writing.routing import Router, load_partitioner
+from pyspark_kafkalog.writing.routing import Router
 from pyspark_kafkalog.writing.rows import make_splitter, write_rows
-
-_NO_PLAN = Plan("", None, {})
 
 
 def produce(options: Mapping[str, str], arrow_batches: Iterable[pa.RecordBatch]) -> int:
@@ -38,14 +36,7 @@ def produce(options: Mapping[str, str], arrow_batches: Iterable[pa.RecordBatch])
     splitter, written = make_splitter(settings.splitter), 0
     try:
         with sink.open(batch, TaskAttempt(stage=0, task=0, attempt=0)) as task:
-            router = Router(
-                topic=settings.topic,
-                partition_count=task.partition_count,
-                has_partition=task.has_partition,
-                partitioner=load_partitioner(settings.partitioner),
-                batch_size=settings.batch_size,
-                distribution=settings.distribution,
-            )
+            router = Router.to_sink(task, settings)
             try:
                 for rows in arrow_batches:
                     write_rows([rows], router, task, splitter=splitter)
@@ -54,7 +45,7 @@ def produce(options: Mapping[str, str], arrow_batches: Iterable[pa.RecordBatch])
                 finished = task.finish()
             except KafkaLogError as e:
                 raise _with_count(e, task.visible_records()) from e
-        sink.commit(batch, [finished], _NO_PLAN)
+        sink.commit(batch, [finished], Plan())
     except BaseException:
         sink.abort(batch)
         raise
@@ -66,8 +57,4 @@ def _with_count(error: KafkaLogError, records: int) -> KafkaLogError:
     said = "No records were written before."
     if records:
         said = f"At least {records} record{'s were' if records > 1 else ' was'} written before."
-    _, (kind, message, place) = error.__reduce__()
-    again: KafkaLogError = kind(
-        message, **{**place, "hint": f"{place['hint']} {said}" if place["hint"] else said}
-    )
-    return again
+    return error.with_hint(f"{error.hint} {said}" if error.hint else said)

@@ -140,15 +140,13 @@ def cat(
     else:
         default = _KEY_AND_VALUE if topic in INTERNAL_TOPICS else _VALUE
         lines = admin.format_lines(topic, default if template is None else template, **forms)
-    columns = {"offset"} if count else lines.columns
-    found = 0
     with _damage_shown(ctx, wanted):
-        for rows in _records(target, wanted, columns=columns, follow=follow):
-            found += rows.num_rows
-            if not count:
-                _write(lines.render(rows))
-    if count:
-        click.echo(found)
+        if count:
+            place, skip_damaged = target.place, wanted.skip_damaged
+            click.echo(admin.count_records(place, topic, wanted.selection, skip_damaged=skip_damaged))
+            return
+        for rows in _records(target, wanted, columns=lines.columns, follow=follow):
+            _write(lines.render(rows))
 
 
 @click.command()
@@ -226,14 +224,7 @@ def _damage_shown(ctx: click.Context, wanted: Wanted) -> Iterator[None]:
     try:
         yield
     except (CorruptRecordError, DataLossError) as e:
-        raise type(e)(
-            e.message,
-            topic_partition=e.topic_partition,
-            offset=e.offset,
-            file=e.file,
-            position=e.position,
-            hint="Read on with --skip-damaged.",
-        ) from e
+        raise e.with_hint("Read on with --skip-damaged.") from e
     finally:
         logger.removeHandler(shown)
     if shown.any and wanted.skip_damaged:

@@ -20,6 +20,7 @@ from pyspark_kafkalog.admin.doctor.compare import findings_of, findings_of_execu
 from pyspark_kafkalog.admin.doctor.look import check_options, leave_marks, look, remove_marks
 from pyspark_kafkalog.admin.doctor.report import Finding, Report, State
 from pyspark_kafkalog.spark.features import features
+from pyspark_kafkalog.spark.session import cause_in, is_remote
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -67,7 +68,7 @@ def doctor(
     marked = leave_marks(given, mark)
     try:
         driver = look(given, mark)
-        findings = [*_session(spark), *findings_of("client" if _is_remote(spark) else "driver", driver)]
+        findings = [*_session(spark), *findings_of("client" if is_remote(spark) else "driver", driver)]
         started = time.time()
         seen, failure = _probe(spark, run, given, timeout)
         findings += findings_of_executors(seen, driver, started, time.time())
@@ -75,11 +76,6 @@ def doctor(
     finally:
         remove_marks(marked, mark)
     return Report(tuple(findings))
-
-
-def _is_remote(spark: SparkSession) -> bool:
-    """Whether it is a session of Spark Connect, which has no JVM here."""
-    return not hasattr(spark, "_jsc")
 
 
 def _session(spark: SparkSession) -> Iterator[Finding]:
@@ -90,7 +86,7 @@ def _session(spark: SparkSession) -> Iterator[Finding]:
         else:
             remedy = f"Without it: {feature.without}"
             yield Finding("session", feature.name, State.UNKNOWN, "this Spark does not have it", remedy)
-    if _is_remote(spark):
+    if is_remote(spark):
         yield Finding(
             "session",
             "Spark Connect",
@@ -183,8 +179,6 @@ def _explained(error: Exception, options: Mapping[str, str]) -> tuple[str, str]:
     text = str(error)
     for value in sorted(filter(None, options.values()), key=len, reverse=True):
         text = text.replace(value, "...")
-    lines = [line.strip() for line in text.splitlines() if line.strip()] or [type(error).__name__]
-    causes = [line for line in lines if "Error: " in line or "Exception: " in line or line.startswith("[")]
     if "PYTHON_VERSION_MISMATCH" in text:
         remedy = "Before the session starts, set PYSPARK_PYTHON to an interpreter of the driver's version."
     elif "PACKAGE_NOT_INSTALLED" in text:
@@ -193,4 +187,4 @@ def _explained(error: Exception, options: Mapping[str, str]) -> tuple[str, str]:
         remedy = "Install the package with its libraries on all executors."
     else:
         remedy = "See the log of the executors."
-    return (causes or lines)[-1][:_DETAIL], remedy
+    return (cause_in(text) or type(error).__name__)[:_DETAIL], remedy

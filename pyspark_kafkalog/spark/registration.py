@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from pyspark_kafkalog import __version__
 from pyspark_kafkalog.errors import RegistrationError
+from pyspark_kafkalog.spark.session import cause_in, is_remote
 from pyspark_kafkalog.spark.source import DefaultSource
 from pyspark_kafkalog.spark.worker_python import worker_python
 
@@ -52,24 +53,19 @@ def register(spark: SparkSession) -> Registration:
     :param spark: a session, also one of Spark Connect.
     :raises RegistrationError: if workers can't load the package.
     """
-    python = None if _is_remote(spark) else _choose_python(spark)
+    python = None if is_remote(spark) else _choose_python(spark)
     try:
         spark.dataSource.register(DefaultSource)
         found = _version_of_workers(spark)
     except Exception as e:
         raise RegistrationError(
-            f"Spark's workers can't load the package: {_last_line(e)}", hint=_hint(python)
+            f"Spark's workers can't load the package: {cause_in(str(e))}", hint=_hint(python)
         ) from None
     if found != __version__:
         raise RegistrationError(
             f"Spark's workers have pyspark_kafkalog {found}, expected {__version__}", hint=_hint(python)
         )
     return Registration(__version__, spark.version, python)
-
-
-def _is_remote(spark: SparkSession) -> bool:
-    """Whether this is a session of Spark Connect, which has no Spark context."""
-    return type(spark).__module__.startswith("pyspark.sql.connect.")
 
 
 def _choose_python(spark: SparkSession) -> str:
@@ -106,10 +102,3 @@ def _hint(python: str | None) -> str:
         f"Install the package for {python}, on every machine of the cluster, or let PYSPARK_PYTHON name an"
         " interpreter that has it before the session starts."
     )
-
-
-def _last_line(error: Exception) -> str:
-    """What an error of Spark's says, without the traceback that it quotes."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    errors = [line for line in lines if ("Error: " in line or "Exception: " in line) and "File " not in line]
-    return (errors or lines or [type(error).__name__])[-1]

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from pyspark_kafkalog.audit.counting import WriteAudit
 
-_NO_PLAN = Plan("", None, {})
 
 _log = logging.getLogger("pyspark_kafkalog")
 
@@ -92,21 +91,13 @@ class _Writer:
     def _write(self, batch: QueryBatch, rows: Iterator[pa.RecordBatch]) -> Written:
         """Write all rows of a task to the sink and finish it, counting them for the audit."""
         with loading():
-            from pyspark_kafkalog.writing.routing import Router, load_partitioner
+            from pyspark_kafkalog.writing.routing import Router
             from pyspark_kafkalog.writing.rows import make_splitter, write_rows
 
         options, context = self._options, _task()
         attempt = TaskAttempt(context.stageId(), context.partitionId(), context.attemptNumber())
         with self._sink.open(batch, attempt) as sink:
-            router = Router(
-                topic=options.topic,
-                partition_count=sink.partition_count,
-                has_partition=sink.has_partition,
-                partitioner=load_partitioner(options.partitioner),
-                batch_size=options.batch_size,
-                distribution=options.distribution,
-                first=context.taskAttemptId(),
-            )
+            router = Router.to_sink(sink, options, first=context.taskAttemptId())
             splitter = make_splitter(options.splitter)
             with self._audit(batch, attempt) as audit:
                 write_rows(rows, router, sink, splitter=splitter, audit=audit)
@@ -171,7 +162,7 @@ class LogBatchWriter(_Writer, DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Commit what all tasks have written."""
-        self._commit(self._batch, messages, _NO_PLAN)
+        self._commit(self._batch, messages, Plan())
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Undo what was written, as far as possible; never raises, as that would hide the cause."""
@@ -205,7 +196,7 @@ class LogStreamWriter(_Writer, StreamArrowWriter):
         """What the checkpoint says of the micro-batch, for a sink that needs it."""
         transactions = self._options.transactions
         if transactions is None or transactions.checkpoint_location is None:
-            return _NO_PLAN
+            return Plan()
         from pyspark_kafkalog.streams.checkpoint import QueryLog
         from pyspark_kafkalog.streams.committing import as_they_are
 

@@ -22,7 +22,8 @@ from pyspark_kafkalog.options.values import imported
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from pyspark_kafkalog.options.settings import Distribution
+    from pyspark_kafkalog.model import TaskSink
+    from pyspark_kafkalog.options.settings import Distribution, WriteOptions
 
     _Rows: TypeAlias = NDArray[np.int64] | None
     """Indices of some rows; None for all of them."""
@@ -78,6 +79,22 @@ class Router:
         self._has_partition = has_partition
         self._turn: dict[str, int] = {}
         self._sticky: dict[str, StickyPartitioner] = {}
+
+    @classmethod
+    def to_sink(cls, sink: TaskSink, options: WriteOptions, *, first: int = 0) -> Router:
+        """The one that the options ask for, among the partitions that ``sink`` knows.
+
+        :raises OptionError: if the partitioner can't be imported or is not callable.
+        """
+        return cls(
+            topic=options.topic,
+            partition_count=sink.partition_count,
+            has_partition=sink.has_partition,
+            partitioner=load_partitioner(options.partitioner),
+            batch_size=options.batch_size,
+            distribution=options.distribution,
+            first=first,
+        )
 
     @property
     def has_partitioner(self) -> bool:

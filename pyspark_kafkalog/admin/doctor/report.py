@@ -56,13 +56,14 @@ class Report:
         return [asdict(finding) | {"state": finding.state.value} for finding in _folded(self.findings)]
 
     def __str__(self) -> str:
+        folded = _folded(self.findings)
         columns = [
             [one.state.value.upper() if one.state is State.PROBLEM else one.state.value, one.where, one.what]
-            for one in _folded(self.findings)
+            for one in folded
         ]
         widths = [max(map(len, column)) for column in zip(*columns, strict=True)]
         lines = []
-        for texts, one in zip(columns, _folded(self.findings), strict=True):
+        for texts, one in zip(columns, folded, strict=True):
             start = "  ".join(f"{text:{width}}" for text, width in zip(texts, widths, strict=True))
             lines.append(f"{start}  {one.found}")
             if one.remedy is not None:

@@ -174,9 +174,7 @@ class Committing:
                     stop_at("producing")
                 producer.finish()
         except FencedError as e:
-            raise FencedError(
-                e.message, topic_partition=e.topic_partition, broker=e.broker, hint=FENCED_HINT
-            ) from None
+            raise e.with_hint(FENCED_HINT) from None
         except (AuthorizationError, RecordTooLargeError):
             raise  # which say what to do
         except BrokerError as e:

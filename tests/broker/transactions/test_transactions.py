@@ -195,7 +195,7 @@ class TestTwoDrivers:
                     old.produce()
                 old.give_up()
 
-        work = committing.Work(QueryBatch(topic, 0), staged, loser.sink.folders, Plan("", None, {}))
+        work = committing.Work(QueryBatch(topic, 0), staged, loser.sink.folders, Plan())
         cluster = cluster_of(loser.sink.connection)
         requests = Requests(cluster, work.transactional_id)
         old = committing.Committing(

@@ -49,19 +49,13 @@ class Query:
         batch = QueryBatch(self.query_id, batch_id)
         for number, rows in enumerate(tasks):
             with self.sink.open(batch, TaskAttempt(0, number, 0)) as sink:
-                router = Router(
-                    topic=self.options.topic,
-                    partition_count=sink.partition_count,
-                    has_partition=sink.has_partition,
-                    partitioner=None,
-                    batch_size=self.options.batch_size,
-                )
+                router = Router.to_sink(sink, self.options)
                 write_rows([rows], router, sink, splitter=make_splitter(self.options.splitter))
                 staged.append(sink.finish())
         return staged
 
     def commit(self, staged: Sequence[Staged], batch_id: int | None = 0, plan: Plan | None = None) -> None:
-        self.sink.commit(QueryBatch(self.query_id, batch_id), staged, plan or Plan("", None, {}))
+        self.sink.commit(QueryBatch(self.query_id, batch_id), staged, plan or Plan())
 
     def write(self, tasks: Iterable[pa.RecordBatch], batch_id: int | None = 0) -> None:
         """Run a batch as Spark does."""
