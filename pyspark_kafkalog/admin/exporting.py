@@ -27,6 +27,8 @@ SUFFIXES: Mapping[str, FileFormat] = {
 }
 _ROW_GROUP = 64 << 20
 """Bytes of rows, in memory, that become a row group of a Parquet file."""
+_FEW_VALUES = ["topic", "partition", "timestampType"]
+"""Columns for which Parquet's dictionaries are worth their time."""
 
 
 def format_of(path: str) -> FileFormat:
@@ -162,7 +164,7 @@ def _write_csv(arrow_batches: Iterable[pa.RecordBatch], table: _Table, path: str
 def _write_parquet(arrow_batches: Iterable[pa.RecordBatch], table: _Table, path: str) -> None:
     from pyarrow.parquet import ParquetWriter
 
-    with ParquetWriter(path, table.schema, compression="zstd") as writer:
+    with ParquetWriter(path, table.schema, compression="zstd", use_dictionary=_FEW_VALUES) as writer:
         held: list[pa.RecordBatch] = []
         size = 0
         for rows in arrow_batches:

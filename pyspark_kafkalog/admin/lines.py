@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyspark_kafkalog.admin.internal_topics import decoded_columns, is_decoded
-from pyspark_kafkalog.codec.text import TEXT, base64_strings, hex_strings, json_strings
+from pyspark_kafkalog.codec.text import TEXT, base64_strings, hex_strings, joined_rows, json_strings
 from pyspark_kafkalog.errors import OptionError
 
 Form = Literal["text", "hex", "base64"]
@@ -34,7 +34,7 @@ RENDERED = ("topic", "partition", "offset", "timestamp", "timestampType", "key",
 """The columns of a record as a line of JSON, in order."""
 
 _Part: TypeAlias = bytes | Callable[[pa.RecordBatch], pa.Array]
-"""A part of a line: the same in all, or a column of text."""
+"""A part of a line: the same in all, or a column of text or of integers."""
 
 FORMS: Mapping[Form, Callable[[pa.Array], pa.Array]] = {
     "text": lambda column: column.cast(TEXT),
@@ -63,14 +63,8 @@ class Lines:
 
     def render(self, rows: pa.RecordBatch) -> pa.Buffer:
         """The lines of ``rows``, one after another."""
-        texts = [pa.scalar(part, TEXT) if isinstance(part, bytes) else part(rows) for part in self._parts]
-        first = next((i for i, text in enumerate(texts) if isinstance(text, pa.Array)), None)
-        if first is None:
-            return pa.py_buffer(b"".join(text.as_py() for text in texts) * rows.num_rows)
-        joined = pc.binary_join_element_wise(*texts, pa.scalar(b"", TEXT), null_handling="replace")
-        start, end = joined.offset, joined.offset + len(joined)
-        ends = memoryview(joined.buffers()[1]).cast("q")
-        return joined.buffers()[2][ends[start] : ends[end]]
+        parts = [part if isinstance(part, bytes) else part(rows) for part in self._parts]
+        return joined_rows(parts, rows.num_rows)
 
 
 def json_lines(topic: str, *, key_as: Form | None = None, value_as: Form | None = None) -> Lines:
@@ -157,16 +151,15 @@ def _key_and_value(
 
 
 def _number(name: str, rows: pa.RecordBatch) -> pa.Array:
-    return rows.column(name).cast(pa.large_string()).cast(TEXT)
+    return rows.column(name)
 
 
 def _timestamps(rows: pa.RecordBatch) -> pa.Array:
-    ms = pc.divide(rows.column("timestamp").cast(pa.int64()), 1000)
-    return ms.cast(pa.large_string()).cast(TEXT)
+    return pc.divide(rows.column("timestamp").cast(pa.int64()), 1000)
 
 
 def _sizes(name: str, rows: pa.RecordBatch) -> pa.Array:
-    return pc.fill_null(pc.binary_length(rows.column(name)), -1).cast(pa.large_string()).cast(TEXT)
+    return pc.fill_null(pc.binary_length(rows.column(name)), -1)
 
 
 def _json(name: str, rows: pa.RecordBatch) -> pa.Array:
@@ -195,6 +188,8 @@ def json_headers(headers: pa.ListArray) -> pa.Array:
         keys, values = json_strings(flat.field("key")), json_strings(flat.field("value"))
         return _joined(b'{"key":', keys, b',"value":', values, b"}")
 
+    if headers.null_count == len(headers):
+        return pa.repeat(pa.scalar(b"[]", TEXT), len(headers))
     return _joined(b"[", _per_record(headers, of), b"]")
 
 

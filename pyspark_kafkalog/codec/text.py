@@ -1,15 +1,19 @@
-"""Binary columns as text: JSON strings, hexadecimal digits, base64. Nothing is done row by row in Python.
+"""Columns as text: JSON strings, hexadecimal digits, base64, and lines. Nothing is done row by row in Python.
 
 Results are columns of large binary, because text takes up to six times the bytes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from functools import partial
+
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pyspark_kafkalog.codec import text_kernels as kernels
-from pyspark_kafkalog.codec.buffers import allocate, binary_column
+from pyspark_kafkalog.codec.buffers import allocate, as_array, binary_column, int64_column
 
 TEXT = pa.large_binary()
 _HEX_PAIRS = np.array([int.from_bytes(b"%02x" % byte, "little") for byte in range(256)], "<u2")
@@ -39,6 +43,35 @@ def hex_strings(column: pa.Array) -> pa.LargeBinaryArray:
     offsets, validity, data = binary_column(column)
     out = _HEX_PAIRS[data[offsets[0] : offsets[-1]]].view(np.uint8)
     return _text(len(column), _ends(2 * np.diff(offsets.astype(np.int64))), out, validity)
+
+
+def joined_rows(parts: Sequence[bytes | pa.Array], rows: int) -> pa.Buffer:
+    """The parts of the first row, one after another, then those of the next, and so on.
+
+    :param parts: text that is the same in every row, columns of integers without nulls, which become decimal
+        numbers, and columns of :data:`TEXT`, in which null is empty.
+    """
+    ends = np.zeros(rows + 1, np.int64)
+    sizes = ends[1:]
+    put: list[Callable[[np.ndarray, np.ndarray], None]] = []
+    for part in parts:
+        if isinstance(part, bytes):
+            sizes += len(part)
+            put.append(partial(kernels.put_constant, as_array(part)))
+        elif pa.types.is_integer(part.type):
+            values = int64_column(part.cast(pa.int64()))
+            kernels.measure_decimals(values, sizes)
+            put.append(partial(kernels.put_decimals, values))
+        else:
+            texts = pc.fill_null(part, b"") if part.null_count else part
+            offsets = np.frombuffer(texts.buffers()[1], np.int64)[texts.offset :][: rows + 1]
+            sizes += np.diff(offsets)
+            put.append(partial(kernels.put_texts, offsets, as_array(texts.buffers()[2] or b"")))
+    np.cumsum(ends, out=ends)
+    at, out = ends[:-1].copy(), allocate(int(ends[-1]))
+    for put_part in put:
+        put_part(at, out)
+    return pa.py_buffer(out)
 
 
 def _ends(sizes: np.ndarray) -> np.ndarray:

@@ -89,6 +89,7 @@ def calls(rng: random.Random) -> list[tuple[Kernel, tuple[Any, ...]]]:
     )
     jit.compiled(text.measure_json.function, text.measure_json.signature)(*words, forms, ends)
     np.cumsum((np.diff(words[0]) + 2) // 3 * 4, out=base64_ends[1:])
+    numbers = int64s(*(rng.randrange(-(2**63), 2**63) >> rng.randrange(64) for _ in range(rows)))
     made: list[tuple[Kernel, tuple[Any, ...]]] = [
         (read.walk_batches, (data, 0, np.zeros((read.BATCH_COLUMNS, rng.randrange(4)), np.int64))),
         (read.next_frame, (data, rng.randrange(size + 1), size, rng.randrange(10))),
@@ -111,6 +112,13 @@ def calls(rng: random.Random) -> list[tuple[Kernel, tuple[Any, ...]]]:
         (text.measure_json, (*words, np.zeros(rows, np.uint8), np.zeros(rows + 1, np.int64))),
         (text.fill_json, (words[0], words[2], forms, ends, np.zeros(ends[-1], np.uint8))),
         (text.fill_base64, (words[0], words[2], base64_ends, np.zeros(base64_ends[-1], np.uint8))),
+        (text.measure_decimals, (numbers, np.zeros(rows, np.int64))),
+        (text.put_decimals, (numbers, 20 * np.arange(rows), np.zeros(20 * rows, np.uint8))),
+        (text.put_constant, (data[:9], 9 * np.arange(rows), np.zeros(9 * rows, np.uint8))),
+        (
+            text.put_texts,
+            (ends, np.zeros(ends[-1], np.uint8) + 7, ends[:-1].copy(), np.zeros(ends[-1], np.uint8)),
+        ),
         (largemessage.find_prefixes, (value[2], value[0], np.zeros(rows, np.int64))),
         (
             largemessage.find_lm,

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_kafkalog.codec.text import base64_strings, hex_strings, json_strings
+from pyspark_kafkalog.codec.text import TEXT, base64_strings, hex_strings, joined_rows, json_strings
 from pyspark_kafkalog.codec.transaction_topic import decode_transaction, decode_transactional_id
 from pyspark_kafkalog.errors import CorruptRecordError
 from pyspark_kafkalog.model import TopicPartition
@@ -43,6 +43,31 @@ def test_every_row_is_what_python_makes_of_it(rows: list[bytes | None], skipped:
     in_base64 = [row if row is None else base64.b64encode(row) for row in left]
     assert base64_strings(column).to_pylist() == in_base64
     assert hex_strings(column).to_pylist() == [row if row is None else row.hex().encode() for row in left]
+
+
+_integers = st.integers(-(2**63), 2**63 - 1)
+_near_powers_of_ten = st.builds(
+    lambda e, d, s: s * (10**e + d), st.integers(0, 18), st.integers(-1, 1), st.sampled_from((1, -1))
+)
+_line = st.tuples(_rows, _integers | _near_powers_of_ten, st.integers(-(2**31), 2**31 - 1))
+
+
+@given(st.lists(_line, max_size=40), st.integers(0, 12), st.binary(max_size=5))
+def test_rows_are_their_parts_one_after_another(
+    rows: list[tuple[bytes | None, int, int]], skipped: int, between: bytes
+) -> None:
+    kinds = {"text": TEXT, "long": pa.int64(), "int": pa.int32()}
+    columns = [[row[place] for row in rows] for place in range(len(kinds))]
+    table = pa.RecordBatch.from_pydict(
+        {name: pa.array(values, kinds[name]) for name, values in zip(kinds, columns, strict=True)}
+    ).slice(min(skipped, len(rows)))
+    joined = joined_rows(
+        [table["long"], between, table["text"], table["int"], b"\n", table["text"]], table.num_rows
+    )
+    assert joined.to_pybytes() == b"".join(
+        b"%d%b%b%d\n%b" % (row["long"], between, row["text"] or b"", row["int"], row["text"] or b"")
+        for row in table.to_pylist()
+    )
 
 
 def test_the_state_of_a_transaction() -> None:
