@@ -8,6 +8,7 @@ option values that may be secret.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 
@@ -163,3 +164,9 @@ class GroupError(KafkaLogError):
 
 class LargeMessageDroppedError(KafkaLogError):
     """The full buffer dropped an incomplete large message; see ``exception.on.message.dropped``."""
+
+
+def listed(partitions: Collection[Any], limit: int) -> str:
+    """For a message: at most ``limit`` of ``partitions``, in order, and how many more there are."""
+    names = ", ".join(map(str, sorted(partitions)[:limit]))
+    return names if len(partitions) <= limit else f"{names} and {len(partitions) - limit} more"

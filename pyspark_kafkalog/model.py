@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from pyspark_kafkalog.errors import CorruptRecordError, OptionError
 
@@ -71,12 +71,6 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
-def listed(partitions: Collection[TopicPartition], limit: int) -> str:
-    """The names of at most ``limit`` of ``partitions``, in order, and how many more there are."""
-    names = ", ".join(map(str, sorted(partitions)[:limit]))
-    return names if len(partitions) <= limit else f"{names} and {len(partitions) - limit} more"
-
-
 class OffsetRange(NamedTuple):
     """Record offsets ``start <= offset < end`` of one partition."""
 
@@ -125,10 +119,22 @@ NOTHING_SEEN = Seen()
 
 @dataclass(frozen=True, slots=True)
 class StoredSize:
-    """The bytes of a partition's record batches, and the number of its segments, None if unknown."""
+    """The bytes of a partition's record batches, and the base offsets of its segments, None if unknown."""
 
-    size_bytes: int
-    segments: int | None = None
+    stored_bytes: int
+    segments: tuple[int, ...] | None = None
+
+
+class StoredSegment(NamedTuple):
+    """A live segment. Timestamps are ms, -1 if no record has one. Of its two indexes the worse counts."""
+
+    file: str
+    base_offset: int
+    stored_bytes: int
+    earliest_timestamp: int
+    latest_timestamp: int
+    index_state: Literal["ok", "missing", "damaged"]
+    active: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,16 +237,6 @@ class LogSettings:
     log_append_time: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionResult:
-    """What was written to a partition. Offsets are -1 if the broker gave none (acks=0, duplicates)."""
-
-    records: int
-    batches: int
-    first_offset: int
-    last_offset: int
-
-
 OnCorrupt = Callable[[CorruptRecordError], None]
 """Called with an error for each stretch of bytes that is left out. If None is passed, it is raised."""
 
@@ -301,6 +297,9 @@ class Place(Protocol):
 
     def stored_sizes(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, StoredSize]:
         """The stored size of each partition that the place knows."""
+
+    def segments(self, partition: TopicPartition) -> list[StoredSegment]:
+        """The live segments of a partition, in order; brokers don't show theirs."""
 
     def mean_record_bytes(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, float]:
         """Stored bytes per offset, on average over each partition that the place knows."""
@@ -416,7 +415,7 @@ class Group:
     the assignor's name, ``coordinator`` a broker's id, -1 in a directory.
     """
 
-    group_id: str
+    group: str
     state: str
     protocol_type: str = ""
     protocol: str = ""

@@ -11,8 +11,7 @@
     steps = admin.plan_reset(place, groups, "my-group", None, admin.ResetTo.SHIFT, -100)
     admin.execute(groups, steps)
 
-Functions that read or write records, such as ``dump``, ``read_records`` and ``produce``, are loaded on
-first use.
+Functions that read or write records, such as ``dump``, ``batches`` and ``produce``, are loaded on first use.
 """
 
 from collections.abc import Mapping
@@ -29,7 +28,7 @@ from pyspark_kafkalog.admin.consumer_groups import (
     total_lag,
 )
 from pyspark_kafkalog.admin.exchange import export_csv, export_json, parse
-from pyspark_kafkalog.admin.partitions import PartitionState, partitions_of, topics
+from pyspark_kafkalog.admin.partitions import PartitionState, SegmentState, partitions_of, segments, topics
 from pyspark_kafkalog.admin.reset import (
     ResetStep,
     ResetTo,
@@ -45,6 +44,7 @@ from pyspark_kafkalog.options.user_options import UserOptions
 from pyspark_kafkalog.places import open_groups, open_place
 
 if TYPE_CHECKING:
+    from pyspark_kafkalog.admin.batch_headers import batches
     from pyspark_kafkalog.admin.dumping import DumpedBatch, DumpedRecord, dump
     from pyspark_kafkalog.admin.exporting import export
     from pyspark_kafkalog.admin.input_lines import JsonLines, keyed, records_of, values_of
@@ -65,7 +65,9 @@ __all__ = [
     "RecordSelection",
     "ResetStep",
     "ResetTo",
+    "SegmentState",
     "VerifiedPartition",
+    "batches",
     "count_records",
     "delete_group",
     "delete_offsets",
@@ -90,6 +92,7 @@ __all__ = [
     "produce",
     "read_records",
     "records_of",
+    "segments",
     "topics",
     "total_lag",
     "values_of",
@@ -109,6 +112,7 @@ _LOADED_ON_USE = {
     "read_records": "selecting",
     "records_of": "input_lines",
     "values_of": "input_lines",
+    "batches": "batch_headers",
     "DumpedBatch": "dumping",
     "DumpedRecord": "dumping",
     "dump": "dumping",
@@ -142,3 +146,7 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     return getattr(import_module(f"{__name__}.{_LOADED_ON_USE[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

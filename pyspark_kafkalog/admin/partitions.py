@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from pyspark_kafkalog.errors import UnknownTopicOrPartitionError
-from pyspark_kafkalog.model import Place, TopicPartition, Watermarks
+from pyspark_kafkalog.model import Place, StoredSize, TopicPartition, Watermarks
 from pyspark_kafkalog.options.settings import Selection
 from pyspark_kafkalog.reading.offsets import look_up_partitions
 
@@ -16,7 +16,7 @@ class PartitionState:
     """One partition; timestamps are ms. None where the place does not say, or no record has a timestamp.
 
     ``earliest_timestamp`` is that of the first record that has one, ``latest_timestamp`` the
-    greatest of all. Brokers don't report ``segments``, and report ``size_bytes`` only to users
+    greatest of all. Brokers don't report ``segments``, and report ``stored_bytes`` only to users
     who may describe the cluster.
     """
 
@@ -26,10 +26,31 @@ class PartitionState:
     log_start_offset: int
     high_watermark: int
     last_stable_offset: int
-    size_bytes: int | None
+    stored_bytes: int | None
     earliest_timestamp: int | None
     latest_timestamp: int | None
     segments: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentState:
+    """One segment of a log directory; timestamps are ms, None if no record has one.
+
+    ``segment`` is the name of its ``.log``, and ``file`` the path or URI. ``index_state`` is ``ok``,
+    ``missing`` or ``damaged``: that of the worse of ``.index`` and ``.timeindex``, judged by its size and
+    last entry, as a broker does on loading; ``verify`` reads all entries. Writes go to the ``active`` one.
+    """
+
+    topic: str
+    partition: int
+    segment: str
+    file: str
+    base_offset: int
+    stored_bytes: int
+    earliest_timestamp: int | None
+    latest_timestamp: int | None
+    index_state: str
+    active: bool
 
 
 EVERY_TOPIC = Selection()
@@ -45,6 +66,31 @@ def topics(
     :raises UnknownTopicOrPartitionError: if a named topic does not exist.
     """
     return describe_partitions(place, partitions_of(place, selection, internal=internal))
+
+
+def segments(
+    place: Place, selection: Selection = EVERY_TOPIC, *, internal: bool = False
+) -> list[SegmentState]:
+    """Every segment of the partitions of ``selection``, in order; none for brokers, which don't show theirs.
+
+    :param internal: see :func:`topics`.
+    :raises UnknownTopicOrPartitionError: if a named topic does not exist.
+    """
+    return [
+        SegmentState(
+            *partition,
+            segment=segment.file.rpartition("/")[2],
+            file=segment.file,
+            base_offset=segment.base_offset,
+            stored_bytes=segment.stored_bytes,
+            earliest_timestamp=_known(segment.earliest_timestamp),
+            latest_timestamp=_known(segment.latest_timestamp),
+            index_state=segment.index_state,
+            active=segment.active,
+        )
+        for partition in partitions_of(place, selection, internal=internal)
+        for segment in place.segments(partition)
+    ]
 
 
 def partitions_of(
@@ -91,13 +137,17 @@ def describe_partitions(place: Place, partitions: Collection[TopicPartition]) ->
             log_start_offset=watermarks.log_start_offset,
             high_watermark=watermarks.high_watermark,
             last_stable_offset=watermarks.last_stable_offset,
-            size_bytes=sizes[partition].size_bytes if partition in sizes else None,
+            stored_bytes=sizes[partition].stored_bytes if partition in sizes else None,
             earliest_timestamp=_known(oldest.get(partition)),
             latest_timestamp=_known(newest.get(partition)),
-            segments=sizes[partition].segments if partition in sizes else None,
+            segments=_segments(sizes.get(partition)),
         )
         for partition, watermarks in sorted(bounds.items())
     ]
+
+
+def _segments(size: StoredSize | None) -> int | None:
+    return None if size is None or size.segments is None else len(size.segments)
 
 
 def _known(timestamp: int | None) -> int | None:

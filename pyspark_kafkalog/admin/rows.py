@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from pyspark_kafkalog.model import Group
@@ -33,8 +33,31 @@ def camel_case(name: str) -> str:
     return re.sub(r"_([a-z])", lambda letter: letter[1].upper(), name)
 
 
-_MAX_MS = (2**63 - 1) // 1000
+MAX_MS = (2**63 - 1) // 1000
 """The greatest time that a timestamp in microseconds can hold."""
+
+
+def arrow_types(columns: Mapping[str, str]) -> dict[str, pa.DataType]:
+    """The Arrow types of the columns of a view, which :data:`~pyspark_kafkalog.options.views.VIEWS` gives."""
+    import pyarrow as pa
+
+    assigned = pa.struct([("topic", pa.string()), ("partition", pa.int32())])
+    member = pa.struct(
+        [
+            ("memberId", pa.string()),
+            ("clientId", pa.string()),
+            ("host", pa.string()),
+            ("partitions", pa.list_(pa.field("element", assigned))),
+        ]
+    )
+    types = {
+        "string": pa.string(),
+        "int": pa.int32(),
+        "bigint": pa.int64(),
+        "boolean": pa.bool_(),
+        "timestamp": pa.timestamp("us", tz="UTC"),
+    }
+    return {name: types.get(kind, pa.list_(pa.field("element", member))) for name, kind in columns.items()}
 
 
 def to_table(rows: Iterable[Any], columns: dict[str, pa.DataType]) -> pa.Table:
@@ -46,7 +69,7 @@ def to_table(rows: Iterable[Any], columns: dict[str, pa.DataType]) -> pa.Table:
     for name, kind in columns.items():
         column = [row[name] for row in values]
         if pa.types.is_timestamp(kind):
-            shown = [None if ms is None or ms > _MAX_MS else ms * 1000 for ms in column]
+            shown = [None if ms is None or ms > MAX_MS else ms * 1000 for ms in column]
             arrays[name] = pa.array(shown, kind)
         else:
             arrays[name] = pa.array(column, kind)

@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 
 from pyspark_kafkalog.codec.decode import DecodeLimits
 from pyspark_kafkalog.codec.rows import MAX_TIMESTAMP, ROW_TYPES
-from pyspark_kafkalog.errors import OptionError, UnknownTopicOrPartitionError
-from pyspark_kafkalog.model import OffsetRange, Place, Seen, TopicPartition, Watermarks, listed
+from pyspark_kafkalog.errors import OptionError, UnknownTopicOrPartitionError, listed
+from pyspark_kafkalog.model import OffsetRange, Place, Seen, TopicPartition, Watermarks
 from pyspark_kafkalog.options.largemessages import LargeMessageOptions
 from pyspark_kafkalog.options.settings import Selection
 from pyspark_kafkalog.reading.filters import Bounds, offsets_within

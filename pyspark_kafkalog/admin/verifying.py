@@ -47,7 +47,7 @@ class VerifiedPartition:
     partition: int
     batches: int
     records: int
-    size_bytes: int
+    stored_bytes: int
     damages: tuple[Damage, ...]
 
 

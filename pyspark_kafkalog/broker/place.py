@@ -28,6 +28,7 @@ from pyspark_kafkalog.model import (
     OnCorrupt,
     Seen,
     Slice,
+    StoredSegment,
     StoredSize,
     TopicPartition,
     Watermarks,
@@ -186,9 +187,13 @@ class Brokers:
             return {}
         return {partition: StoredSize(size) for partition, size in sizes.items() if size >= 0}
 
+    def segments(self, partition: TopicPartition) -> list[StoredSegment]:
+        """See :meth:`pyspark_kafkalog.model.Place.segments`: none, as no request shows them."""
+        return []
+
     def mean_record_bytes(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, float]:
         """See :meth:`pyspark_kafkalog.model.Place.mean_record_bytes`; sizes as in :meth:`stored_sizes`."""
-        sizes = {p: stored.size_bytes for p, stored in self.stored_sizes(partitions).items()}
+        sizes = {p: stored.stored_bytes for p, stored in self.stored_sizes(partitions).items()}
         bounds = self.watermarks([p for p, size in sizes.items() if size > 0], read_committed=False)
         counts = {p: bound.high_watermark - bound.log_start_offset for p, bound in bounds.items()}
         return {p: sizes[p] / count for p, count in counts.items() if count > 0}

@@ -97,7 +97,7 @@ def verify(ctx: click.Context, target: Target, topics: tuple[str, ...], as_json:
     with _without_warnings():  # a torn tail is reported below
         partitions = admin.partitions_of(target.place, selection(topics), internal=True)
         sizes = target.place.stored_sizes(partitions)
-        total = sum(size.size_bytes for size in sizes.values()) if sizes else None
+        total = sum(size.stored_bytes for size in sizes.values()) if sizes else None
         with progress("Verifying", total, in_bytes=True) as done:
             found = list(admin.verify(target.place, partitions, progress=done))
     damages = [damage for partition in found for damage in partition.damages]
@@ -112,7 +112,7 @@ def verify(ctx: click.Context, target: Target, topics: tuple[str, ...], as_json:
                     partition.partition,
                     partition.batches,
                     partition.records,
-                    size_text(partition.size_bytes),
+                    size_text(partition.stored_bytes),
                     len(partition.damages),
                 )
                 for partition in found

@@ -45,7 +45,7 @@ def topics(target: Target, topics: tuple[str, ...], internal: bool, as_json: boo
                 row.log_start_offset,
                 row.high_watermark,
                 row.last_stable_offset,
-                size_text(row.size_bytes),
+                size_text(row.stored_bytes),
                 row.segments,
                 time_text(row.earliest_timestamp),
                 time_text(row.latest_timestamp),
@@ -71,7 +71,7 @@ def groups(target: Target, groups: tuple[str, ...], members: bool, as_json: bool
             ["GROUP", "MEMBER", "CLIENT", "HOST", "PARTITIONS"],
             [
                 (
-                    row.group_id,
+                    row.group,
                     member.member_id,
                     member.client_id,
                     member.host,
@@ -86,7 +86,7 @@ def groups(target: Target, groups: tuple[str, ...], members: bool, as_json: bool
             ["GROUP", "STATE", "TYPE", "PROTOCOL", "MEMBERS", "COORDINATOR"],
             [
                 (
-                    row.group_id,
+                    row.group,
                     row.state,
                     row.protocol_type or None,
                     row.protocol or None,

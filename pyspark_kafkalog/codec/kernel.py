@@ -26,6 +26,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 MODULES = (
     "codec.read_kernels",
+    "codec.size_kernels",
     "codec.write_kernels",
     "codec.text_kernels",
     "largemessage.kernels",

@@ -15,9 +15,11 @@ from pyspark_kafkalog.codec.format import (
     COMPRESSION_MASK,
     CONTROL_BIT,
     CREATE_TIME,
+    DELETE_HORIZON_BIT,
     LOG_APPEND_TIME,
     LOG_APPEND_TIME_BIT,
     MAGIC,
+    NO_TIMESTAMP,
     NO_TIMESTAMP_TYPE,
     TRANSACTIONAL_BIT,
 )
@@ -112,6 +114,13 @@ class Batches:
         return marked
 
     @property
+    def first_timestamp(self) -> np.ndarray:
+        """The timestamps of the first records, -1 where the header has something else in its place."""
+        times = np.where(self.attributes & LOG_APPEND_TIME_BIT != 0, self.max_timestamp, self.base_timestamp)
+        has_horizon = (self.magic == 2) & (self.attributes & DELETE_HORIZON_BIT != 0)
+        return np.where(has_horizon, NO_TIMESTAMP, times)
+
+    @property
     def timestamp_type(self) -> np.ndarray:
         """-1 none (v0), 0 CreateTime, 1 LogAppendTime."""
         appended = self.attributes & LOG_APPEND_TIME_BIT != 0
@@ -154,6 +163,16 @@ def first_bad_checksum(data: np.ndarray, batches: Batches, first: int, stop: int
             if checksum(data, position, size, magic) != crc:
                 return bad
     return stop
+
+
+def right_checksums(data: np.ndarray, batches: Batches) -> np.ndarray:
+    """For each of the batches whether its CRC is right."""
+    right = np.ones(len(batches), bool)
+    row = first_bad_checksum(data, batches, 0, len(batches))
+    while row < len(batches):
+        right[row] = False
+        row = first_bad_checksum(data, batches, row + 1, len(batches))
+    return right
 
 
 def check_batch(buffer: Buffer, position: int) -> bool:

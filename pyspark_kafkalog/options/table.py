@@ -60,10 +60,12 @@ class Use(enum.Flag):
     GROUPS_VIEW = enum.auto()
     TOPICS_VIEW = enum.auto()
     AUDIT_VIEW = enum.auto()
+    SEGMENTS_VIEW = enum.auto()
+    BATCHES_VIEW = enum.auto()
     ADMIN = enum.auto()
     """The command line, and ``pyspark_kafkalog.admin``."""
     READ = BATCH_READ | STREAM_READ
-    VIEWS = GROUP_OFFSETS_VIEW | GROUPS_VIEW | TOPICS_VIEW | AUDIT_VIEW
+    VIEWS = GROUP_OFFSETS_VIEW | GROUPS_VIEW | TOPICS_VIEW | AUDIT_VIEW | SEGMENTS_VIEW | BATCHES_VIEW
     INSPECT = VIEWS | ADMIN
 
 
@@ -100,6 +102,8 @@ VIEW_USES = {
     "group-offsets": Use.GROUP_OFFSETS_VIEW,
     "groups": Use.GROUPS_VIEW,
     "topics": Use.TOPICS_VIEW,
+    "segments": Use.SEGMENTS_VIEW,
+    "batches": Use.BATCHES_VIEW,
     "audit": Use.AUDIT_VIEW,
 }
 """The values of the option ``view``."""
@@ -107,7 +111,8 @@ VIEW_USES = {
 _BATCH, _STREAM, _READ, _WRITE = Use.BATCH_READ, Use.STREAM_READ, Use.READ, Use.WRITE
 _READ_OR_INSPECT = Use.READ | Use.INSPECT
 _ANY = Use.READ | Use.WRITE | Use.INSPECT
-_SELECTING = Use.READ | Use.GROUP_OFFSETS_VIEW | Use.TOPICS_VIEW
+_PARTITION_VIEWS = Use.GROUP_OFFSETS_VIEW | Use.TOPICS_VIEW | Use.SEGMENTS_VIEW | Use.BATCHES_VIEW
+_SELECTING = Use.READ | _PARTITION_VIEWS
 _ASSEMBLING = Use.READ | Use.REASSEMBLE
 _AUDITING = Use.READ | Use.WRITE | Use.REASSEMBLE
 _directory = partial(Option, where=Where.DIRECTORY)
@@ -130,8 +135,8 @@ SECTIONS = (
         _brokers(SERVERS, _ANY, servers, None,
                  "Brokers to start with: `host:port`, separated by commas."),
         Option("view", _BATCH | Use.VIEWS, one_of(*VIEW_USES), None,
-               "Rows describe `group-offsets`, `groups` or `topics` instead of records, or are the counts"
-               " in an `auditLocation` (`audit`)."),
+               "Rows describe `group-offsets`, `groups`, `topics`, `segments` or record `batches` instead of"
+               " records, or are the counts in an `auditLocation` (`audit`)."),
     ),
     Section(
         "Which partitions to read",
@@ -171,13 +176,17 @@ SECTIONS = (
                "Read the column `headers`. A write needs only the column."),
         Option("failOnDataLoss", _READ, boolean, "true",
                "`false`: log a warning and continue where records are gone or corrupt."),
-        Option("minPartitions", _READ, integer(1), None,
+        Option("minPartitions", _READ | Use.BATCHES_VIEW, integer(1), None,
                "Divide large partitions until Spark has about this many tasks."),
         Option("maxRecordsPerPartition", _READ, integer(1, MAX_LONG), None, "The most offsets in one task."),
         Option("kafka.isolation.level", _READ,
                one_of_these({"read_uncommitted": False, "read_committed": True}), "read_uncommitted",
                "`read_committed` hides aborted transactions and stops before open ones."),
-        Option("checkCrcs", _READ, boolean, "true", "Verify the checksum of every record batch."),
+        Option("checkCrcs", _READ | Use.BATCHES_VIEW, boolean, "true",
+               "Verify the checksum of every record batch. A view of batches shows `valid` only then."),
+        Option("rawBytes", Use.BATCHES_VIEW, one_of_these({"stated": False, "measured": True}), "stated",
+               "`measured`: decompress the record batches whose bytes don't state how large they were before"
+               " compression (lz4 and zstd of most producers). With `stated` they have no `rawBytes`."),
     ),
     Section(
         "Streams",

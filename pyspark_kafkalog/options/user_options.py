@@ -88,7 +88,8 @@ class UserOptions:
     def _check_other(self, name: str, option: Option | None) -> None:
         if self._use is Use.REASSEMBLE:
             raise self._unknown(name)
-        if option and option.where & self.where and option.use & Use.READ and self._use is not Use.WRITE:
+        reads = Use.READ | Use.VIEWS
+        if option and option.where & self.where and option.use & reads and self._use is not Use.WRITE:
             self._check_read_option(option)
             return
         if _ADDED_BY_SPARK.fullmatch(name) or (name in STORE_PASSWORDS and self.where is Where.BROKERS):
@@ -104,6 +105,9 @@ class UserOptions:
 
     def _check_read_option(self, option: Option) -> None:
         """Refuse or log an option for another way of reading."""
+        if not option.use & Use.READ:
+            views = " and ".join(f"view={name}" for name, use in VIEW_USES.items() if option.use & use)
+            raise OptionError(f"Option {option.name!r} applies only to {views}", hint="Leave it out.")
         if self._use is Use.BATCH_READ:
             log_once(logging.WARNING, "Option %s is ignored, because it applies to streams only", option.name)
             return

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.options.settings import Selection, selection
-from pyspark_kafkalog.options.table import VIEW_USES, Use, Where
+from pyspark_kafkalog.options.table import VIEW_USES, Use, Where, from_option
 from pyspark_kafkalog.options.user_options import UserOptions
 from pyspark_kafkalog.options.values import separated
 
@@ -25,7 +25,7 @@ VIEWS: Mapping[str, Mapping[str, str]] = {
         "logEndOffset": "bigint",
     },
     "groups": {
-        "groupId": "string",
+        "group": "string",
         "state": "string",
         "protocolType": "string",
         "protocol": "string",
@@ -40,10 +40,42 @@ VIEWS: Mapping[str, Mapping[str, str]] = {
         "logStartOffset": "bigint",
         "highWatermark": "bigint",
         "lastStableOffset": "bigint",
-        "sizeBytes": "bigint",
+        "storedBytes": "bigint",
         "earliestTimestamp": "timestamp",
         "latestTimestamp": "timestamp",
         "segments": "int",
+    },
+    "segments": {
+        "topic": "string",
+        "partition": "int",
+        "segment": "string",
+        "file": "string",
+        "baseOffset": "bigint",
+        "storedBytes": "bigint",
+        "earliestTimestamp": "timestamp",
+        "latestTimestamp": "timestamp",
+        "indexState": "string",
+        "active": "boolean",
+    },
+    "batches": {
+        "topic": "string",
+        "partition": "int",
+        "segment": "string",
+        "baseOffset": "bigint",
+        "lastOffset": "bigint",
+        "records": "int",
+        "storedBytes": "bigint",
+        "rawBytes": "bigint",
+        "compression": "string",
+        "firstTimestamp": "timestamp",
+        "maxTimestamp": "timestamp",
+        "producerId": "bigint",
+        "producerEpoch": "int",
+        "transactional": "boolean",
+        "control": "boolean",
+        "position": "bigint",
+        "magic": "int",
+        "valid": "boolean",
     },
     "audit": {
         "side": "string",
@@ -60,15 +92,27 @@ VIEWS: Mapping[str, Mapping[str, str]] = {
 """The columns of each view with their Spark types, in order, all nullable."""
 
 _GROUP = "kafka.group.id"
+_OF_FOLDERS = {
+    "audit": "Give load() the path of auditLocation.",
+    "segments": "Brokers don't show their segments. Give load() a log directory, or use view=batches.",
+}
+"""Views that no broker can show, and what to do instead."""
 
 
 @dataclass(frozen=True, slots=True)
 class ViewOptions:
-    """What to show: a key of :data:`VIEWS`, which partitions, and which groups (None: all)."""
+    """What to show: a key of :data:`VIEWS`, which partitions, and which groups (None: all).
+
+    The other fields are for ``batches``: whether to verify checksums, whether to decompress what states no
+    size, and the least number of tasks.
+    """
 
     view: str
     selection: Selection
     groups: tuple[str, ...] | None
+    check_crcs: bool = from_option("checkCrcs")
+    measure_raw_bytes: bool = from_option("rawBytes")
+    min_partitions: int | None = from_option("minPartitions")
 
 
 def view_options(options: Mapping[str, str]) -> ViewOptions | None:
@@ -81,11 +125,9 @@ def view_options(options: Mapping[str, str]) -> ViewOptions | None:
         return None
     user = UserOptions(options, VIEW_USES[view])
     user.check_names()
-    if view == "audit" and user.where is not Where.DIRECTORY:
-        raise OptionError(
-            "view=audit reads a folder, not brokers", hint="Give load() the path of auditLocation."
-        )
-    return ViewOptions(view, selection(user), _groups(user.value(_GROUP)))
+    if view in _OF_FOLDERS and user.where is not Where.DIRECTORY:
+        raise OptionError(f"view={view} reads a folder, not brokers", hint=_OF_FOLDERS[view])
+    return user.fill(ViewOptions, view=view, selection=selection(user), groups=_groups(user.value(_GROUP)))
 
 
 def _groups(text: str | None) -> tuple[str, ...] | None:

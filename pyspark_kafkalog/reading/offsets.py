@@ -8,7 +8,13 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from itertools import pairwise
 
-from pyspark_kafkalog.errors import DataLossError, GroupError, OptionError, UnknownTopicOrPartitionError
+from pyspark_kafkalog.errors import (
+    DataLossError,
+    GroupError,
+    OptionError,
+    UnknownTopicOrPartitionError,
+    listed,
+)
 from pyspark_kafkalog.model import (
     ALL_OFFSETS,
     COMMITTED,
@@ -21,7 +27,6 @@ from pyspark_kafkalog.model import (
     Seen,
     TopicPartition,
     Watermarks,
-    listed,
 )
 from pyspark_kafkalog.options.offsets_json import Offsets
 from pyspark_kafkalog.options.settings import OffsetsOption, ReadOptions, Selection

@@ -165,7 +165,7 @@ def _plain(value: Any) -> Any:
 
 
 class ViewReader(DataSourceReader):
-    """``option("view", ...)``: partitions, groups, group offsets or audits, as rows of a batch.
+    """``option("view", ...)``: partitions, segments, groups, group offsets or audits, as rows of a batch.
 
     One task looks everything up, so that each run of a DataFrame, whose plan Spark keeps, is current.
     """
@@ -187,3 +187,34 @@ class ViewReader(DataSourceReader):
 
         table = view_table(self._place_options, self._view).select(list(self._columns))
         yield from table.cast(self._schema).to_batches()
+
+
+class BatchesReader(ViewReader):
+    """``view=batches``: a task for each segment of a log directory, or partition of a cluster.
+
+    Only the columns of the user's schema are made; the checksums are verified for ``valid`` alone.
+    """
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """The splits. The last of each partition is open, so that each run of a DataFrame is current."""
+        from pyspark_kafkalog.admin.batch_headers import plan_batches
+
+        place, view = open_place(self._place_options), self._view
+        splits = plan_batches(place, view.selection, min_partitions=view.min_partitions)
+        return [LogInputPartition(split) for split in splits]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """The rows of one split, as arrow batches."""
+        from pyspark_kafkalog.admin.batch_headers import batches_of_split
+
+        if not isinstance(partition, LogInputPartition):
+            return  # for an empty plan Spark makes one empty partition
+        rows = batches_of_split(
+            open_place(self._place_options, reached=True),
+            partition.split,
+            self._columns,
+            check_crcs=self._view.check_crcs,
+            measure_raw_bytes=self._view.measure_raw_bytes,
+        )
+        for arrow_batch in rows:
+            yield arrow_batch.cast(self._schema)

@@ -54,9 +54,10 @@ class KafkaLogDataSource(DataSource):
 
         view = view_options(self.options)
         if view is not None:
-            from pyspark_kafkalog.spark.reader import ViewReader
+            from pyspark_kafkalog.spark.reader import BatchesReader, ViewReader
 
-            return ViewReader(self.options, view, schema)
+            shown = BatchesReader if view.view == "batches" else ViewReader
+            return shown(self.options, view, schema)
         from pyspark_kafkalog.spark.reader import FilteringLogBatchReader, LogBatchReader
 
         kind = FilteringLogBatchReader if _filters_are_pushed() else LogBatchReader

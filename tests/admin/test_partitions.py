@@ -38,7 +38,7 @@ def test_bounds_and_sizes_of_a_brokers_directory() -> None:
         name = f"{row.topic}-{row.partition}"
         times = [record["timestamp"] for record in fixture.records if record["partition"] == row.partition]
         files = fixture.segments(name)
-        assert row.size_bytes == sum(Path(file).stat().st_size for file in files)
+        assert row.stored_bytes == sum(Path(file).stat().st_size for file in files)
         assert row.segments == len(files)
         assert row.earliest_timestamp == times[0]
         assert row.latest_timestamp is not None

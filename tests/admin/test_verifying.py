@@ -95,4 +95,4 @@ def test_progress_counts_bytes_and_what_is_gone_is_left_out() -> None:
     done: list[int] = []
     partitions = [TopicPartition("txn-basic", 0), TopicPartition("gone", 0)]
     (found,) = verify(place, partitions, progress=done.append)
-    assert sum(done) == found.size_bytes == place.stored_sizes(partitions)[partitions[0]].size_bytes
+    assert sum(done) == found.stored_bytes == place.stored_sizes(partitions)[partitions[0]].stored_bytes

@@ -15,8 +15,9 @@ from kafka import TopicPartition as KafkaTopicPartition
 
 from pyspark_kafkalog.broker.cluster.cluster import Cluster, cluster_of
 from pyspark_kafkalog.broker.produce.producer import Producer
+from pyspark_kafkalog.broker.produce.state import PartitionResult
 from pyspark_kafkalog.codec.walk import Batches, walk
-from pyspark_kafkalog.model import EncodeSettings, PartitionResult, TopicPartition
+from pyspark_kafkalog.model import EncodeSettings, TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions, ProduceOptions
 from pyspark_kafkalog.writing.routing import Partitioner, Router
 from pyspark_kafkalog.writing.rows import write_rows

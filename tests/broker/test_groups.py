@@ -130,7 +130,7 @@ def test_a_group_without_members_is_described(groups: BrokerGroups, topic: str) 
     group = new_group()
     groups.commit(group, {TopicPartition(topic, 0): CommittedOffset(1)})
     (described,) = groups.describe([group, "no-such-group"]).values()
-    assert (described.group_id, described.state, described.protocol_type) == (group, "Empty", "")
+    assert (described.group, described.state, described.protocol_type) == (group, "Empty", "")
     assert (described.members, described.coordinator) == ((), 1)
     assert groups.describe([]) == {}
 

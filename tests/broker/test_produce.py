@@ -17,6 +17,7 @@ from kafka.partitioner.default import murmur2
 from pyspark_kafkalog.broker.cluster.cluster import Cluster
 from pyspark_kafkalog.broker.produce import ids as produce_ids
 from pyspark_kafkalog.broker.produce import topics
+from pyspark_kafkalog.broker.produce.state import PartitionResult
 from pyspark_kafkalog.codec.encode import encode
 from pyspark_kafkalog.codec.walk import walk
 from pyspark_kafkalog.errors import (
@@ -25,7 +26,7 @@ from pyspark_kafkalog.errors import (
     RecordTooLargeError,
     UnknownTopicOrPartitionError,
 )
-from pyspark_kafkalog.model import PartitionResult, TopicPartition
+from pyspark_kafkalog.model import TopicPartition
 from tests.broker.producing import (
     Record,
     connected,

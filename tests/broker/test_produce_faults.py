@@ -16,8 +16,9 @@ import pytest
 
 from pyspark_kafkalog.broker.cluster.cluster import Cluster
 from pyspark_kafkalog.broker.produce import producer as produce
+from pyspark_kafkalog.broker.produce.state import PartitionResult
 from pyspark_kafkalog.errors import BrokerError
-from pyspark_kafkalog.model import PartitionResult, TopicPartition
+from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.writing.rows import write_rows
 from tests.broker.producing import (
     connected,

@@ -18,9 +18,15 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from pyspark_kafkalog.broker.produce.state import Answer, ProduceLimits, ProduceState, Request
+from pyspark_kafkalog.broker.produce.state import (
+    Answer,
+    PartitionResult,
+    ProduceLimits,
+    ProduceState,
+    Request,
+)
 from pyspark_kafkalog.errors import AuthorizationError, KafkaLogError, RecordTooLargeError
-from pyspark_kafkalog.model import PartitionResult, TopicPartition
+from pyspark_kafkalog.model import TopicPartition
 
 A, B, C = (TopicPartition("t", number) for number in range(3))
 OK, TIMED_OUT, NOT_LEADER, TOO_LARGE, NOT_ENOUGH, NOT_ENOUGH_AFTER = 0, 7, 6, 10, 19, 20

@@ -65,7 +65,9 @@ def test_what_there_is(shop: Shop) -> None:
         (_FIRST + 3000, _FIRST + 9000),
         (_FIRST, _FIRST + 9000),
     ]
-    assert all(row["sizeBytes"] > 0 and row["segments"] is None and len(row["topicId"]) == 22 for row in rows)
+    assert all(
+        row["storedBytes"] > 0 and row["segments"] is None and len(row["topicId"]) == 22 for row in rows
+    )
     (row,) = run("groups", at, "--group", shop.group, "--json").json
     assert (row["state"], row["coordinator"]) == ("Empty", 1)
     assert run("lag", at, "--group", shop.group).lines[1:] == [

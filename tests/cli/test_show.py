@@ -33,7 +33,7 @@ def test_groups(root: Path) -> None:
     ]
     (row,) = run("groups", root, "--group", "g", "--json").json
     assert row == {
-        "groupId": "g",
+        "group": "g",
         "state": "Empty",
         "protocolType": "",
         "protocol": "",

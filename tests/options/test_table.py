@@ -135,6 +135,10 @@ def test_a_default_can_be_given_where_the_option_applies(option: Option) -> None
             if option.use & use:
                 assert read_options(options, batch=batch) == read_options(place, batch=batch)
                 compared += 1
+        if option.use & Use.BATCHES_VIEW and option.name != "view":
+            view = {**place, "view": "batches"}
+            assert view_options({**options, **view}) == view_options(view)
+            compared += 1
     assert compared
 
 
@@ -152,6 +156,7 @@ _ENDPOINT = {
 _SPLIT = {"large.message.enabled": "true"}
 NEEDED = {
     "queryName": {"commitOffsets": "true"},
+    "rawBytes": {"view": "batches"},
     "kafka.transaction": {"delivery.guarantee": "exactly-once"},
     "groupIdPrefix": {"commitOffsets": "true", "queryName": "q"},
     "large.message.dead.letters": _SPLIT,
@@ -186,6 +191,7 @@ VALUES = [
     '{"t":{"0":5}}',
     "groups",
     "LogAppendTime",
+    "measured",
     "exactly-once",
     "transaction",
     "resolve_canonical_bootstrap_servers_only",

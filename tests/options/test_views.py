@@ -27,6 +27,12 @@ def test_what_narrows_a_view() -> None:
     )
 
 
+def test_what_a_view_of_batches_takes() -> None:
+    given = parsed(view="batches", subscribe="t", checkCrcs="false", rawBytes="measured", minPartitions="4")
+    assert given == ViewOptions("batches", Selection(topics=("t",)), None, False, True, 4)
+    assert parsed(view="batches") == ViewOptions("batches", Selection(), None, True, False, None)
+
+
 def test_settings_of_clients_stay() -> None:
     options = {"kafka.bootstrap.servers": "host:9092", "kafka.fetch.max.bytes": "1", "view": "topics"}
     assert view_options({**options, "kafka.request.timeout.ms": "100"}) is not None
@@ -46,6 +52,8 @@ def test_settings_of_clients_stay() -> None:
         ({"view": "groups", "kafka__group__id": ", "}, "names no group"),
         ({"view": "topics", "viewe": "x"}, "Unknown option 'viewe'.*view"),
         ({"view": "topics", "topic": "t"}, "'topic' is for writing only"),
+        ({"view": "topics", "rawBytes": "measured"}, "'rawBytes' applies only to view=batches"),
+        ({"view": "batches", "rawBytes": "yes"}, "'rawBytes': expected one of stated, measured, got 'yes'"),
         ({"view": "audit", "subscribe": "t"}, r"'subscribe' does not apply to view=audit$"),
     ],
 )
@@ -63,3 +71,5 @@ def test_an_audit_is_shown_of_a_folder() -> None:
     assert parsed(view="audit") == ViewOptions("audit", Selection(), None)
     with pytest.raises(OptionError, match="view=audit reads a folder"):
         view_options({"kafka.bootstrap.servers": "host:9092", "view": "audit"})
+    with pytest.raises(OptionError, match=r"view=segments reads a folder, not brokers.*view=batches"):
+        view_options({"kafka.bootstrap.servers": "host:9092", "view": "segments"})

@@ -82,7 +82,7 @@ class FakePlace:
 
     def stored_sizes(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, StoredSize]:
         return {
-            partition: StoredSize(size * (self.bounds[partition][1] - self.bounds[partition][0]), 1)
+            partition: StoredSize(size * (self.bounds[partition][1] - self.bounds[partition][0]), (0,))
             for partition, size in self.bytes_per_record.items()
             if partition in partitions
         }

@@ -18,7 +18,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StringType, StructField, StructType
 
-from pyspark_kafkalog.model import PartitionResult, QueryBatch, TopicPartition
+from pyspark_kafkalog.broker.produce.state import PartitionResult
+from pyspark_kafkalog.model import QueryBatch, TopicPartition
 from pyspark_kafkalog.spark.writer import Written, batch_writer, stream_writer
 from tests.broker.producing import consume, unused_topic, values_of
 from tests.codec.strategies import COMPRESSIONS

@@ -36,12 +36,51 @@ def test_topics_of_a_directory(write, read):
         3,
     )
     assert (len(row.topicId), row.segments) == (22, 1)
-    assert row.sizeBytes > 61
+    assert row.storedBytes > 61
     assert row.earliestTimestamp <= row.latestTimestamp
     write(numbered(1), topic="orders")
     assert frame.first().highWatermark == 4, "a plan that is run again looks again"
     assert read(path, view="topics").count() == 3
     assert read(path, view="topics").where("partition = 1").select("topic", "highWatermark").count() == 1
+
+
+def test_segments_of_a_directory(spark, write, read):
+    path = write(numbered(900), **{"segment.bytes": 2000, "batch.size": 500})
+    rows = read(path, view="segments", subscribe="t").orderBy("baseOffset").collect()
+    assert len(rows) > 3
+    assert [row.active for row in rows] == [False] * (len(rows) - 1) + [True]
+    assert {row.indexState for row in rows} == {"ok"}
+    assert rows[1].segment == f"{rows[1].baseOffset:020d}.log"
+    assert rows[1].file == f"{path}/t-0/{rows[1].segment}"
+    assert sum(row.storedBytes for row in rows) == read(path, view="topics").first().storedBytes
+    assert all(row.earliestTimestamp <= row.latestTimestamp for row in rows)
+    segments = spark.read.format("kafkalog").option("view", "segments")
+    with pytest.raises(PySparkException, match="view=segments reads a folder, not brokers"):
+        segments.option("kafka.bootstrap.servers", "host:9092").load().collect()
+
+
+def test_batches_of_a_directory(spark, write, read):
+    named = {"compression.type": "gzip", "segment.bytes": 2000, "batch.size": 500}
+    path = write(numbered(300), **named)
+    frame = read(path, view="batches")
+    segments = [row.segment for row in read(path, view="segments").collect()]
+    assert frame.rdd.getNumPartitions() == len(segments)
+    rows = frame.orderBy("baseOffset").collect()
+    assert {row.segment for row in rows} == set(segments)
+    assert sum(row.records for row in rows) == 300
+    assert [row.baseOffset for row in rows[1:]] == [row.lastOffset + 1 for row in rows[:-1]]
+    assert {(row.compression, row.magic, row.valid, row.transactional) for row in rows} == {
+        ("gzip", 2, True, False)
+    }
+    assert all(row.rawBytes > row.storedBytes > 61 for row in rows)
+    write(numbered(1), **named)
+    assert frame.where("lastOffset = 300").count() == 1, "a plan that is run again looks again"
+    spark.sql(f"CREATE TEMPORARY VIEW stored USING kafkalog OPTIONS (path '{path}', view 'batches')")
+    (row,) = spark.sql("SELECT sum(records) AS records, min(valid) AS valid FROM stored").collect()
+    assert (row.records, row.valid) == (301, True)
+    few = spark.read.format("kafkalog").option("view", "batches").schema("storedBytes bigint, valid boolean")
+    (total,) = few.option("checkCrcs", "false").load(path).groupBy("valid").sum("storedBytes").collect()
+    assert (total[0], total[1]) == (None, read(path, view="topics").first().storedBytes)
 
 
 def test_a_schema_may_name_some_columns(spark, write):
@@ -95,7 +134,7 @@ def test_groups_of_a_directory(write, read):
     }
     assert read(path, view="group-offsets", assign='{"gone":[1]}').count() == 1
     (row,) = read(path, view="groups", kafka__group__id="h").collect()
-    assert (row.groupId, row.state, row.members, row.coordinator) == ("h", "Empty", [], None)
+    assert (row.group, row.state, row.members, row.coordinator) == ("h", "Empty", [], None)
     with pytest.raises(PySparkException, match="No such consumer group: 'nobody'"):
         read(path, view="groups", kafka__group__id="nobody, g").collect()
 
@@ -118,11 +157,14 @@ def test_views_of_brokers(spark, broker):
 
     (row,) = view("topics", subscribe=topic).collect()
     assert (row.topic, row.partition, row.logStartOffset, row.highWatermark) == (topic, 0, 0, 5)
-    assert (len(row.topicId), row.segments, row.sizeBytes > 0) == (22, None, True)
+    assert (len(row.topicId), row.segments, row.storedBytes > 0) == (22, None, True)
     assert (row.latestTimestamp - row.earliestTimestamp) == datetime.timedelta(milliseconds=4)
     assert view("topics").where(f"topic = '{topic}'").count() == 1
+    batches = view("batches", subscribe=topic, minPartitions=2).collect()
+    assert sum(row.records for row in batches) == 5
+    assert {(row.segment, row.valid, row.partition) for row in batches} == {(None, True, 0)}
     (row,) = view("groups", kafka__group__id=group).collect()
-    assert (row.groupId, row.state, row.coordinator) == (group, "Empty", 1)
+    assert (row.group, row.state, row.coordinator) == (group, "Empty", 1)
     (row,) = view("group-offsets", kafka__group__id=group).collect()
     assert (row.topic, row.offset, row.leaderEpoch, row.metadata, row.lag) == (topic, 2, 0, "note", 3)
     assert (row.commitTimestamp, row.expireTimestamp) == (None, None)

@@ -17,8 +17,9 @@ from pyspark_kafkalog.errors import (
     GroupError,
     KafkaLogError,
     UnknownTopicOrPartitionError,
+    listed,
 )
-from pyspark_kafkalog.model import TopicPartition, listed
+from pyspark_kafkalog.model import TopicPartition
 
 
 def _field(name: str, kind: str, *fields: dict[str, Any], since: int = 0, **more: str) -> dict[str, Any]:

@@ -31,7 +31,13 @@ from pyspark_kafkalog.broker.produce.protocol import (
     MIN_VERSION,
     produce_request,
 )
-from pyspark_kafkalog.broker.produce.state import Answer, ProduceLimits, ProduceState, Request
+from pyspark_kafkalog.broker.produce.state import (
+    Answer,
+    PartitionResult,
+    ProduceLimits,
+    ProduceState,
+    Request,
+)
 from pyspark_kafkalog.broker.produce.topics import Topics, forget_max_message_bytes
 from pyspark_kafkalog.broker.wire.connection import Connection, readable
 from pyspark_kafkalog.broker.wire.deadline import SHORTEST_WAIT, Deadline
@@ -44,7 +50,7 @@ from pyspark_kafkalog.errors import (
     KafkaLogError,
     RecordTooLargeError,
 )
-from pyspark_kafkalog.model import Encoded, EncodeSettings, PartitionResult, TopicPartition
+from pyspark_kafkalog.model import Encoded, EncodeSettings, TopicPartition
 from pyspark_kafkalog.options.brokers import ProduceOptions
 
 _MIN_SEND_BYTES = 256 << 10

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from pyspark_kafkalog.garbage import loading
 from pyspark_kafkalog.model import (
     EncodeSettings,
-    PartitionResult,
     Plan,
     QueryBatch,
     TaskAttempt,
@@ -24,6 +23,7 @@ from pyspark_kafkalog.options.brokers import ConnectionOptions, ProduceOptions
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.broker.produce.producer import Producer
+    from pyspark_kafkalog.broker.produce.state import PartitionResult
 
 _log = logging.getLogger("pyspark_kafkalog")
 

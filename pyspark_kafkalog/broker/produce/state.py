@@ -38,7 +38,17 @@ from pyspark_kafkalog.errors import (
     KafkaLogError,
     RecordTooLargeError,
 )
-from pyspark_kafkalog.model import PartitionResult, TopicPartition
+from pyspark_kafkalog.model import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionResult:
+    """What was written to a partition. Offsets are -1 if the broker gave none (acks=0, duplicates)."""
+
+    records: int
+    batches: int
+    first_offset: int
+    last_offset: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,8 +54,9 @@ from pyspark_kafkalog.errors import (
     KafkaLogError,
     TransactionError,
     UnsupportedVersionError,
+    listed,
 )
-from pyspark_kafkalog.model import CommittedOffset, TopicPartition, listed
+from pyspark_kafkalog.model import CommittedOffset, TopicPartition
 
 FENCED_HINT = (
     "Another run of this query took over, or the transaction was open for longer than"

@@ -142,7 +142,7 @@ class DirectoryGroups:
             found: set[str] = set()
             for table in self._read(self._numbers()):
                 states = [self._state_of(table, raw) for raw in table.all_groups()]
-                found |= {state.group.group_id for state in states if state.exists}
+                found |= {state.group.group for state in states if state.exists}
             return tuple(sorted(found))
 
     def describe(self, groups: Collection[str]) -> dict[str, Group]:
@@ -375,7 +375,7 @@ class DirectoryGroups:
         if target.state is not None and target.state.group.members:
             group = target.state.group
             raise GroupError(
-                f"The group {group.group_id!r} has {len(group.members)} live members",
+                f"The group {group.group!r} has {len(group.members)} live members",
                 topic_partition=partition,
                 file=target.root,
                 hint="Stop its consumers, or use another group. Members that a dead broker left behind "

@@ -18,13 +18,14 @@ from pyspark_kafkalog.errors import (
 from pyspark_kafkalog.filesystem.folder import wait
 from pyspark_kafkalog.log.read.partition import Partition
 from pyspark_kafkalog.log.read.root import LogRoot, open_root
-from pyspark_kafkalog.log.read.times import first_at, newest_timestamp
+from pyspark_kafkalog.log.read.times import first_at, newest_timestamp, stored_segments
 from pyspark_kafkalog.log.read.transactions import StableOffset, with_aborted
 from pyspark_kafkalog.model import (
     OffsetRange,
     OnCorrupt,
     Seen,
     Slice,
+    StoredSegment,
     StoredSize,
     TopicPartition,
     Watermarks,
@@ -158,6 +159,13 @@ class LogDirectory:
     def stored_sizes(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, StoredSize]:
         """See :meth:`pyspark_kafkalog.model.Place.stored_sizes`: the whole live segments."""
         return self._ask_each(partitions, Partition.stored_size)
+
+    def segments(self, partition: TopicPartition) -> list[StoredSegment]:
+        """See :meth:`pyspark_kafkalog.model.Place.segments`.
+
+        :raises UnknownTopicOrPartitionError: if the partition does not exist.
+        """
+        return self._ask(partition, stored_segments)
 
     def mean_record_bytes(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, float]:
         """See :meth:`pyspark_kafkalog.model.Place.mean_record_bytes`: size by offsets."""

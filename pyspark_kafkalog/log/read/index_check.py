@@ -6,15 +6,22 @@ Readers don't need this, as they verify each hint that they follow.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from pyspark_kafkalog.errors import CorruptRecordError
-from pyspark_kafkalog.log.index import OFFSET_ENTRY, TIME_ENTRY, aborted_transactions
+from pyspark_kafkalog.filesystem.folder import InputFile
+from pyspark_kafkalog.log.index import (
+    OFFSET_ENTRY,
+    TIME_ENTRY,
+    aborted_transactions,
+    floor_position,
+    floor_timestamp,
+)
 from pyspark_kafkalog.log.layout import INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX
-from pyspark_kafkalog.log.read.segment import Segment
+from pyspark_kafkalog.log.read.segment import MAX_OFFSET, Segment
 from pyspark_kafkalog.model import TopicPartition
 
 _RETRIES = 5
@@ -51,6 +58,35 @@ def index_faults(segment: Segment, partition: TopicPartition) -> Iterator[Corrup
             yield CorruptRecordError(
                 message, topic_partition=partition, file=index.file, position=position, hint=_HINT
             )
+
+
+def index_state(segment: Segment) -> Literal["ok", "missing", "damaged"]:
+    """The state of ``.index`` and ``.timeindex``, the worse of both, by their sizes and last entries only.
+
+    A broker looks at no more when it loads a segment (OffsetIndex.sanityCheck, TimeIndex.sanityCheck), but
+    for the batch that the last entry points to.
+    """
+    worst: Literal["ok", "missing", "damaged"] = "ok"
+    for suffix, entry in ((INDEX_SUFFIX, OFFSET_ENTRY), (TIME_INDEX_SUFFIX, TIME_ENTRY)):
+        with segment.open_index(suffix) as file:
+            if file is None:
+                worst = "missing" if worst == "ok" else worst
+            elif file.size % entry.itemsize or not _ends_well(segment, file, suffix):
+                worst = "damaged"
+    return worst
+
+
+def _ends_well(segment: Segment, file: InputFile, suffix: str) -> bool:
+    """Whether the last entry of an index points to a batch, or belongs to the segment; also without one."""
+    if suffix == TIME_INDEX_SUFFIX:
+        last = floor_timestamp(file, segment.base_offset, MAX_OFFSET)
+        return last is None or last.offset >= segment.base_offset
+    entry = floor_position(file, segment.base_offset, MAX_OFFSET)
+    if entry is None:
+        return True
+    with segment.open() as opened:
+        window = opened.window_at(entry.position) if 0 <= entry.position < opened.size else None
+    return window is not None and window.batches.base_offset[0] <= entry.offset
 
 
 def _read(segment: Segment, suffix: str) -> _Index | None:

@@ -91,9 +91,9 @@ class Partition:
             return ""
 
     def stored_size(self) -> StoredSize:
-        """Bytes and number of the live segments."""
+        """Bytes and base offsets of the live segments."""
         segments = self.segments()
-        return StoredSize(_total_size(segments), len(segments))
+        return StoredSize(_total_size(segments), tuple(segment.base_offset for segment in segments))
 
     def mean_record_bytes(self) -> float | None:
         """Bytes of the segments per offset that they span; None if they are empty."""

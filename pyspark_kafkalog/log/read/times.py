@@ -13,9 +13,10 @@ from pyspark_kafkalog.errors import CorruptRecordError
 from pyspark_kafkalog.log import index
 from pyspark_kafkalog.log.index import TimeEntry
 from pyspark_kafkalog.log.layout import TIME_INDEX_SUFFIX
+from pyspark_kafkalog.log.read.index_check import index_state
 from pyspark_kafkalog.log.read.partition import Partition, segments_from
 from pyspark_kafkalog.log.read.segment import SMALL_WINDOW, OpenSegment, Segment, Window
-from pyspark_kafkalog.model import TopicPartition
+from pyspark_kafkalog.model import StoredSegment, TopicPartition
 
 _MAX_TIMESTAMP = 2**63 - 1
 
@@ -49,6 +50,32 @@ def first_at(partition: Partition, timestamp: int) -> tuple[int, int] | None:
 def newest_timestamp(partition: Partition) -> int:
     """The largest timestamp (ms) of all record batches; -1 if there are none."""
     return max((_largest_timestamp(partition, segment) for segment in partition.segments()), default=-1)
+
+
+def stored_segments(partition: Partition) -> list[StoredSegment]:
+    """The live segments with their timestamps and the state of their indexes."""
+    return [
+        StoredSegment(
+            segment.file,
+            segment.base_offset,
+            segment.size,
+            _earliest_timestamp(segment),
+            _largest_timestamp(partition, segment),
+            index_state(segment),
+            segment.is_active,
+        )
+        for segment in partition.segments()
+    ]
+
+
+def _earliest_timestamp(segment: Segment) -> int:
+    """The timestamp (ms) of the first batch of a segment that has one, -1 without any."""
+    with segment.open() as opened:
+        for window in opened.sound_windows(0):
+            first = window.batches.first_timestamp
+            if (dated := first[first >= 0]).size:
+                return int(dated[0])
+    return -1
 
 
 def _largest_timestamp(partition: Partition, segment: Segment) -> int:
