@@ -23,6 +23,8 @@ from pyspark_kafkalog.spark.reassemble import DROPS_METRIC
 from pyspark_kafkalog.streams.lag import SourceLag, source_lag
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from pandas import DataFrame
     from pyspark.sql import Row
     from pyspark.sql.streaming.listener import (
         QueryIdleEvent,
@@ -102,6 +104,14 @@ class LagListener(StreamingQueryListener):
         self._echo = echo
         self._history: dict[str, deque[QueryLag]] = {}
 
+    def __repr__(self) -> str:
+        return "\n".join(map(str, self.latest.values())) or "LagListener: no progress of any query yet"
+
+    def _repr_html_(self) -> str:
+        from pyspark_kafkalog.spark.lag_history import as_html
+
+        return as_html(self.latest.values())
+
     @property
     def latest(self) -> dict[str, QueryLag]:
         """The last progress of each query, by its id."""
@@ -110,6 +120,34 @@ class LagListener(StreamingQueryListener):
     def history(self, query_id: object) -> list[QueryLag]:
         """The kept events of a query, oldest first; ``query_id`` is its ``StreamingQuery.id``."""
         return list(self._history.get(str(query_id), ()))
+
+    def to_pandas(self, query_id: object | None = None) -> DataFrame:
+        """The kept events of a query, or of all, as a pandas DataFrame: a row for each partition of each.
+
+        Its columns are ``queryId``, ``name``, ``batchId``, ``timestamp`` (when the trigger began), ``source``
+        (its number in the query), ``topic``, ``partition``, ``lag`` (offsets behind the latest), ``rows`` and
+        ``processedRowsPerSecond``. The last two are those of the whole micro-batch, in each of its rows.
+
+        :raises ImportError: without pandas.
+        """
+        from pyspark_kafkalog.spark.lag_history import as_pandas
+
+        return as_pandas(self._events(query_id))
+
+    def plot(self, query_id: object | None = None, *, ax: Axes | None = None) -> Axes:
+        """Draw the lag of a query, or of all, over time: in total and, if there are few, of each partition.
+
+        :param ax: where to draw, instead of a new figure.
+        :raises ImportError: without matplotlib: ``pip install 'pyspark-kafkalog[plot]'``.
+        """
+        from pyspark_kafkalog.spark.lag_history import draw
+
+        return draw(self._events(query_id), ax)
+
+    def _events(self, query_id: object | None) -> list[QueryLag]:
+        if query_id is not None:
+            return self.history(query_id)
+        return [event for known in list(self._history) for event in self.history(known)]
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
         """Nothing to record yet."""

@@ -13,16 +13,33 @@ from pyspark_kafkalog.options.offsets_json import Offsets
 class SourceLag:
     """The lag of one source of a query after a micro-batch.
 
-    Offsets behind the latest: of the partition that is least behind, on average, and
-    of the one that is furthest behind. Bytes are estimates of the stored size; None if
-    the mean size of records is not known.
+    ``partitions`` has the offsets behind the latest of each partition, at least one, sorted. Bytes are
+    estimates of the stored size; None if the mean size of records is not known.
     """
 
-    min_offsets_behind: int
-    avg_offsets_behind: float
-    max_offsets_behind: int
+    partitions: Mapping[TopicPartition, int]
     bytes_read: int | None
     bytes_behind: int | None
+
+    @property
+    def min_offsets_behind(self) -> int:
+        """Of the partition that is least behind."""
+        return min(self.partitions.values())
+
+    @property
+    def avg_offsets_behind(self) -> float:
+        """Of the partitions on average."""
+        return self.offsets_behind / len(self.partitions)
+
+    @property
+    def max_offsets_behind(self) -> int:
+        """Of the partition that is furthest behind."""
+        return max(self.partitions.values())
+
+    @property
+    def offsets_behind(self) -> int:
+        """Of all partitions together."""
+        return sum(self.partitions.values())
 
 
 def source_lag(
@@ -41,7 +58,7 @@ def source_lag(
     :param rows: the number of its rows.
     :param record_bytes: mean bytes per offset, for the partitions where they are known.
     """
-    behind = {partition: offset - end.get(partition, 0) for partition, offset in latest.items()}
+    behind = {partition: offset - end.get(partition, 0) for partition, offset in sorted(latest.items())}
     if not behind:
         return None
     if start is None:
@@ -50,13 +67,7 @@ def source_lag(
     else:
         moved = {partition: max(offset - start.get(partition, 0), 0) for partition, offset in end.items()}
         bytes_read = _bytes(moved, record_bytes)
-    return SourceLag(
-        min(behind.values()),
-        sum(behind.values()) / len(behind),
-        max(behind.values()),
-        bytes_read,
-        _bytes(behind, record_bytes),
-    )
+    return SourceLag(behind, bytes_read, _bytes(behind, record_bytes))
 
 
 def _bytes(offsets: Mapping[TopicPartition, int], record_bytes: Mapping[TopicPartition, float]) -> int | None:

@@ -17,15 +17,21 @@ def lag(start: Offsets | None, end: Offsets, latest: Offsets, **how: dict) -> So
 
 
 def test_offsets_behind() -> None:
-    assert lag({A0: 0, A1: 0}, {A0: 3, A1: 7}, {A0: 5, A1: 8}) == SourceLag(1, 1.5, 2, None, None)
+    assert lag({A0: 0, A1: 0}, {A0: 3, A1: 7}, {A0: 5, A1: 8}) == SourceLag({A0: 2, A1: 1}, None, None)
+
+
+def test_of_all_partitions() -> None:
+    found = SourceLag({A0: 2, A1: 1}, None, None)
+    assert (found.min_offsets_behind, found.avg_offsets_behind, found.max_offsets_behind) == (1, 1.5, 2)
+    assert found.offsets_behind == 3
 
 
 def test_a_partition_of_which_nothing_is_consumed_counts_from_zero() -> None:
-    assert lag({A0: 0}, {A0: 3}, {A0: 3, A1: 8}) == SourceLag(0, 4.0, 8, None, None)
+    assert lag({A0: 0}, {A0: 3}, {A0: 3, A1: 8}) == SourceLag({A0: 0, A1: 8}, None, None)
 
 
 def test_partitions_that_are_gone_do_not_count() -> None:
-    assert lag({A0: 0, A1: 0}, {A0: 3, A1: 8}, {A0: 3}) == SourceLag(0, 0.0, 0, None, None)
+    assert lag({A0: 0, A1: 0}, {A0: 3, A1: 8}, {A0: 3}) == SourceLag({A0: 0}, None, None)
 
 
 def test_no_partitions() -> None:
@@ -34,7 +40,7 @@ def test_no_partitions() -> None:
 
 def test_bytes() -> None:
     found = lag({A0: 1, A1: 1}, {A0: 3, A1: 7}, {A0: 5, A1: 8}, record_bytes=SIZES)
-    assert found == SourceLag(1, 1.5, 2, 2 * 10 + 6 * 100, 2 * 10 + 1 * 100)
+    assert found == SourceLag({A0: 2, A1: 1}, 2 * 10 + 6 * 100, 2 * 10 + 1 * 100)
 
 
 def test_bytes_of_a_first_batch_follow_from_its_rows() -> None:
