@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.model import TopicPartition, check_topic
 
+_Value = TypeVar("_Value")
 Offsets = dict[TopicPartition, int]
 """An offset for each partition; where it stands for progress, the next one to read."""
 
@@ -53,7 +54,31 @@ def parse_offsets(
     :param lowest: the least number allowed.
     :raises OptionError: if ``value`` has a different form.
     """
-    offsets = {}
+
+    def read(topic_partition: TopicPartition, number: Any) -> int:
+        if not _is_integer(number, lowest, MAX_LONG):
+            raise _unexpected(
+                option,
+                f"expected a whole number of at least {lowest} for {topic_partition}, got {number!r}",
+                example,
+            )
+        return int(number)
+
+    return parse_values(value, read, option=option, example=example)
+
+
+def parse_values(
+    value: str | Mapping[str, Any],
+    read: Callable[[TopicPartition, Any], _Value],
+    *,
+    option: str,
+    example: str,
+) -> dict[TopicPartition, _Value]:
+    """What ``read`` makes of the value that ``{"topicA":{"0":23}}`` gives each partition, in canonical order.
+
+    :raises OptionError: if ``value`` has a different form.
+    """
+    values = {}
     for topic, partitions in (_object(value, option, example) if isinstance(value, str) else value).items():
         check_topic(topic)
         if not isinstance(partitions, Mapping):
@@ -64,14 +89,8 @@ def parse_offsets(
                     option, f"expected a partition number for topic {topic!r}, got {partition!r}", example
                 )
             topic_partition = TopicPartition(topic, int(partition))
-            if not _is_integer(number, lowest, MAX_LONG):
-                raise _unexpected(
-                    option,
-                    f"expected a whole number of at least {lowest} for {topic_partition}, got {number!r}",
-                    example,
-                )
-            offsets[topic_partition] = number
-    return dict(sorted(offsets.items()))
+            values[topic_partition] = read(topic_partition, number)
+    return dict(sorted(values.items()))
 
 
 def to_json(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:

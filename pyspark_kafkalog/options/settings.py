@@ -46,6 +46,7 @@ from pyspark_kafkalog.options.largemessages import (
 )
 from pyspark_kafkalog.options.offsets_json import Offsets
 from pyspark_kafkalog.options.table import SERVERS, Use, Where, from_option
+from pyspark_kafkalog.options.times import Moment, at
 from pyspark_kafkalog.options.user_options import UserOptions, log_once
 from pyspark_kafkalog.options.values import COUNTING, group_id, paths
 
@@ -91,13 +92,19 @@ class OffsetsOption:
     """Where to start or end: one value for all partitions, or one for each.
 
     ``option`` is the user option with the value. ``values`` are offsets, with
-    EARLIEST and LATEST allowed, or timestamps in milliseconds; COMMITTED, for all
-    partitions, starts at a group's committed offsets.
+    EARLIEST and LATEST allowed, or points in time; COMMITTED, for all partitions,
+    starts at a group's committed offsets.
     """
 
     option: str
-    values: int | Offsets
+    values: Moment | Mapping[TopicPartition, Moment]
     are_timestamps: bool = False
+
+    def at(self, now_ms: int) -> int | Offsets:
+        """The values as numbers; times ago count back from ``now_ms``."""
+        if isinstance(self.values, Mapping):
+            return {partition: at(moment, now_ms) for partition, moment in self.values.items()}
+        return at(self.values, now_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,7 +333,7 @@ def _refuse_sentinel(offsets: OffsetsOption, sentinel: int, word: str) -> None:
     if offsets.are_timestamps:
         return
     values = offsets.values
-    if isinstance(values, int):
+    if not isinstance(values, Mapping):
         if values == sentinel:
             raise OptionError(
                 f"Option {offsets.option!r} can't be {word} for batch queries",
@@ -343,7 +350,9 @@ def _refuse_sentinel(offsets: OffsetsOption, sentinel: int, word: str) -> None:
 def _check_order(starting: OffsetsOption, ending: OffsetsOption) -> None:
     """Spark's cross-checks of two maps of the same kind; the rest is checked when offsets are resolved."""
     first, last = starting.values, ending.values
-    if isinstance(first, int) or isinstance(last, int) or starting.are_timestamps != ending.are_timestamps:
+    if not (isinstance(first, Mapping) and isinstance(last, Mapping)):
+        return
+    if starting.are_timestamps != ending.are_timestamps:
         return
     if first.keys() != last.keys():
         raise OptionError(
@@ -352,10 +361,11 @@ def _check_order(starting: OffsetsOption, ending: OffsetsOption) -> None:
             f"but only one of them has {', '.join(map(str, sorted(first.keys() ^ last.keys())))}"
         )
     for topic_partition, start in first.items():
-        if 0 <= last[topic_partition] < start:
+        end = last[topic_partition]
+        if isinstance(start, int) and isinstance(end, int) and 0 <= end < start:
             raise OptionError(
                 f"UNRESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET: {starting.option} {start} "
-                f"is greater than {ending.option} {last[topic_partition]}",
+                f"is greater than {ending.option} {end}",
                 topic_partition=topic_partition,
             )
 

@@ -21,6 +21,7 @@ from pyspark_kafkalog.options.java_pattern import java_pattern
 from pyspark_kafkalog.options.offsets_json import MAX_LONG
 from pyspark_kafkalog.options.security.jaas import parse_jaas
 from pyspark_kafkalog.options.security.pem import certificates, private_key
+from pyspark_kafkalog.options.times import moment, moments
 from pyspark_kafkalog.options.values import (
     Parser,
     as_given,
@@ -42,7 +43,6 @@ from pyspark_kafkalog.options.values import (
     size_in_bytes,
     some_of,
     stripped,
-    timestamps,
     topic,
     topics,
     unless_blank,
@@ -158,16 +158,18 @@ SECTIONS = (
                " `auto` (as without a group)."),
         Option("endingOffsets", _BATCH, offsets_or({"earliest": EARLIEST, "latest": LATEST}), "latest",
                "`latest` or JSON as for `startingOffsets`, exclusive."),
-        Option("startingTimestamp", _READ, integer(0, MAX_LONG), None,
-               "Milliseconds. Takes precedence over the two other starting options."),
-        Option("startingOffsetsByTimestamp", _READ, timestamps, None,
-               'Milliseconds, `{"topicA":{"0":1700000000000}}`. Takes precedence over `startingOffsets`.'),
+        Option("startingTimestamp", _READ, moment, None,
+               "Milliseconds, `2026-01-31T12:00:00Z` (UTC without a zone), or `-1h`, `-2d`: a time before the"
+               " query is planned. Takes precedence over the two other starting options."),
+        Option("startingOffsetsByTimestamp", _READ, moments, None,
+               'A time for each partition, `{"topicA":{"0":1700000000000,"1":"-1h"}}`, in the forms of'
+               " `startingTimestamp`. Takes precedence over `startingOffsets`."),
         Option("startingOffsetsByTimestampStrategy", _READ,
                one_of_these({"error": False, "latest": True}), "error",
                "What to do if no record is at or after a starting timestamp: `error`, or start at `latest`."),
-        Option("endingTimestamp", _BATCH, integer(0, MAX_LONG), None,
-               "Milliseconds. Takes precedence over the two other ending options."),
-        Option("endingOffsetsByTimestamp", _BATCH, timestamps, None,
+        Option("endingTimestamp", _BATCH, moment, None,
+               "A time as for `startingTimestamp`. Takes precedence over the two other ending options."),
+        Option("endingOffsetsByTimestamp", _BATCH, moments, None,
                "JSON as for `startingOffsetsByTimestamp`. Takes precedence over `endingOffsets`."),
     ),
     Section(

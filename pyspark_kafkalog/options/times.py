@@ -3,32 +3,76 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
+from typing import TypeAlias
 
 from pyspark_kafkalog.errors import OptionError
+from pyspark_kafkalog.model import TopicPartition
+from pyspark_kafkalog.options.offsets_json import MAX_LONG, parse_values
 from pyspark_kafkalog.options.values import milliseconds, shown
 
 TIME_FORMS = "2026-01-31T12:00:00Z, 1h or -2d for a time ago, or milliseconds since 1970"
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-_MILLISECONDS = re.compile(r"[0-9]{1,18}", re.ASCII)
+_MILLISECONDS = re.compile(r"[0-9]{1,19}", re.ASCII)
 _AGO = re.compile(r"-?\s*(?P<time>[0-9]{1,18}\s*[a-z]+)", re.ASCII | re.IGNORECASE)
 _ZONE = re.compile(r"([T ].*)([+-][0-9]{2})([0-9]{2})?\Z", re.ASCII)
 _FRACTION = re.compile(r"\.([0-9]{1,6})[0-9]*", re.ASCII)
 
 
-def point_in_time(name: str, text: str, now_ms: int) -> int:
-    """Milliseconds since 1970, from one of :data:`TIME_FORMS`. An ISO time without a zone is UTC.
+@dataclass(frozen=True, slots=True)
+class Ago:
+    """A time before the moment at which it is asked for, in milliseconds."""
 
-    A time ago is written with or without a minus: ``1h`` and ``-1h`` are an hour before ``now_ms``.
+    ms: int
+
+
+Moment: TypeAlias = int | Ago
+"""Milliseconds since 1970, or a time ago, which only whoever has a clock can tell."""
+
+
+def at(moment: Moment, now_ms: int) -> int:
+    """Milliseconds since 1970. What lies before 1970 counts as 1970, since Kafka has no such times."""
+    return max(now_ms - moment.ms, 0) if isinstance(moment, Ago) else moment
+
+
+def point_in_time(name: str, text: str, now_ms: int) -> int:
+    """Milliseconds since 1970; see :func:`moment`. A time ago counts back from ``now_ms``."""
+    return at(moment(name, text), now_ms)
+
+
+def moments(name: str, text: str) -> dict[TopicPartition, Moment]:
+    """A point in time for each partition, in Spark's JSON; see :func:`moment`.
+
+    :raises OptionError: naming the option.
+    """
+
+    def read(partition: TopicPartition, value: object) -> Moment:
+        if type(value) is int or isinstance(value, str):
+            return moment(name, str(value))
+        raise OptionError(
+            f"Option {name!r}: expected a time, got {value!r}",
+            topic_partition=partition,
+            hint=f"Write {TIME_FORMS}.",
+        )
+
+    example = '{"topicA":{"0":1700000000000,"1":"2026-01-31T12:00:00Z","2":"-1h"}}'
+    return parse_values(text, read, option=name, example=example)
+
+
+def moment(name: str, text: str) -> Moment:
+    """A point in time in one of :data:`TIME_FORMS`. An ISO time without a zone is UTC.
+
+    A time ago is written with or without a minus: ``1h`` and ``-1h`` are the same.
 
     :raises OptionError: naming the option.
     """
     given = text.strip()
-    if _MILLISECONDS.fullmatch(given):
+    if _MILLISECONDS.fullmatch(given) and int(given) <= MAX_LONG:
         return int(given)
     if ago := _AGO.fullmatch(given):
-        return now_ms - milliseconds(name, ago["time"])
+        return Ago(milliseconds(name, ago["time"]))
     # Before Python 3.11 fromisoformat rejects Z, zones without a colon and fractions of other lengths.
     iso = given.upper().replace("Z", "+00:00")
     iso = _ZONE.sub(lambda zone: f"{zone[1]}{zone[2]}:{zone[3] or '00'}", iso)
@@ -36,7 +80,7 @@ def point_in_time(name: str, text: str, now_ms: int) -> int:
     try:
         time = datetime.fromisoformat(iso)
         time = time if time.tzinfo else time.replace(tzinfo=timezone.utc)
-        return (time - _EPOCH) // timedelta(milliseconds=1)
+        return max((time - _EPOCH) // timedelta(milliseconds=1), 0)
     except (ValueError, OverflowError):
         raise OptionError(
             f"Option {name!r}: expected a time{shown(name, text)}", hint=f"Write {TIME_FORMS}."

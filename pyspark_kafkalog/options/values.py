@@ -278,11 +278,6 @@ def partitions(name: str, text: str) -> tuple[TopicPartition, ...]:
     return found
 
 
-def timestamps(name: str, text: str) -> Offsets:
-    """Spark's JSON of a timestamp for each partition, milliseconds."""
-    return parse_offsets(text, option=name, example='{"topicA":{"0":123456789,"1":123456789}}')
-
-
 def offsets_or(words: Mapping[str, int]) -> Callable[[str, str], int | Offsets]:
     """What one of these words means, or Spark's JSON of an offset, -1 or -2 for each partition."""
 

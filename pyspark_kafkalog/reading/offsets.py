@@ -112,9 +112,10 @@ def check_compacted_start(options: ReadOptions, place: Place) -> None:
     :raises OptionError: naming the partition.
     """
     starting = options.starting
-    if not options.large_messages.enabled or starting.are_timestamps or isinstance(starting.values, int):
+    values = starting.at(0)
+    if not options.large_messages.enabled or starting.are_timestamps or isinstance(values, int):
         return
-    offsets = {partition: offset for partition, offset in sorted(starting.values.items()) if offset > 0}
+    offsets = {partition: offset for partition, offset in sorted(values.items()) if offset > 0}
     topics = {partition.topic for partition in offsets}
     policies = {topic: place.topic_config(topic).get("cleanup.policy", "") for topic in topics}
     for partition, offset in offsets.items():
@@ -157,10 +158,10 @@ def start_from_group(
 def plan_batch(place: Place, options: ReadOptions, bounds: Bounds = ALL_ROWS) -> list[Split]:
     """The tasks of a batch read, in order of partition and offset, without rows outside ``bounds``.
 
-    EARLIEST and LATEST stay in the outermost splits of a partition, and the tasks look
-    them up, because Spark keeps the plan of a DataFrame: when it runs again, it sees
-    new records and does not fail for expired ones. Inner cuts are fixed. Where offsets
-    that the user gave are gone, a task reports it, whatever ``bounds`` leave to be read.
+    Times ago count back from now. EARLIEST and LATEST stay in the outermost splits of
+    a partition, and the tasks look them up, because Spark keeps the plan of a DataFrame:
+    when it runs again, it sees new records and does not fail for expired ones. Inner cuts are fixed.
+    Where offsets that the user gave are gone, a task reports it, whatever ``bounds`` leave to be read.
 
     :raises UnknownTopicOrPartitionError: like :func:`select_partitions`.
     :raises OptionError: if the user's offsets do not match the partitions, or a start is after its end.
@@ -179,8 +180,9 @@ def plan_batch(place: Place, options: ReadOptions, bounds: Bounds = ALL_ROWS) ->
         ]
     watermarks = place.watermarks(partitions, read_committed=options.read_committed)
     partitions = tuple(partition for partition in partitions if partition in watermarks)
-    starts = _offset_per_partition(place, options, options.starting, partitions, watermarks)
-    ends = _offset_per_partition(place, options, options.ending, partitions, watermarks)
+    now_ms = _now_ms()
+    starts = _offset_per_partition(place, options, options.starting, partitions, watermarks, now_ms)
+    ends = _offset_per_partition(place, options, options.ending, partitions, watermarks, now_ms)
     known_starts, known_ends = (
         _resolve_sentinels(starts, watermarks, options),
         _resolve_sentinels(ends, watermarks, options),
@@ -248,9 +250,8 @@ def initial_offsets(place: Place, options: ReadOptions) -> Offsets:
     partitions = look_up_partitions(place, options.selection)
     bounds = place.watermarks(partitions, read_committed=options.read_committed)
     partitions = tuple(partition for partition in partitions if partition in bounds)
-    return _resolve_sentinels(
-        _offset_per_partition(place, options, options.starting, partitions, bounds), bounds, options
-    )
+    starts = _offset_per_partition(place, options, options.starting, partitions, bounds, _now_ms())
+    return _resolve_sentinels(starts, bounds, options)
 
 
 def log_start_offsets(place: Place, partitions: Collection[TopicPartition]) -> Offsets:
@@ -261,15 +262,21 @@ def log_start_offsets(place: Place, partitions: Collection[TopicPartition]) -> O
     return {partition: watermarks.log_start_offset for partition, watermarks in sorted(bounds.items())}
 
 
+def _now_ms() -> int:
+    """The one instant from which a plan counts times ago, for all partitions and both ends."""
+    return time.time_ns() // 1_000_000
+
+
 def _offset_per_partition(
     place: Place,
     options: ReadOptions,
     requested: OffsetsOption,
     partitions: Collection[TopicPartition],
     bounds: Mapping[TopicPartition, Watermarks],
+    now_ms: int,
 ) -> Offsets:
     """One offset for each partition: timestamps are looked up, EARLIEST and LATEST stay."""
-    values = requested.values
+    values = requested.at(now_ms)
     if isinstance(values, int):
         values = dict.fromkeys(partitions, values)
     elif values.keys() != set(partitions):

@@ -26,6 +26,7 @@ from pyspark_kafkalog.options.settings import (
     write_options,
 )
 from pyspark_kafkalog.options.table import BY_NAME, Option, Where
+from pyspark_kafkalog.options.times import Ago
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -260,12 +261,16 @@ class TestOffsets:
             ({"endingOffsets": '{"t":{"0":-2}}'}, "'endingOffsets' for t-0 can't be earliest"),
             ({"startingOffsets": ""}, "'startingOffsets'.*not JSON"),
             ({"startingOffsets": '{"t":{"0":-3}}'}, "expected a whole number of at least -2 for t-0, got -3"),
-            ({"startingTimestamp": "1.5"}, "'startingTimestamp': expected a whole number"),
-            ({"startingTimestamp": "-1"}, "'startingTimestamp': expected a whole number"),
-            ({"endingTimestamp": "now"}, "'endingTimestamp': expected a whole number"),
+            ({"startingTimestamp": "1.5"}, "'startingTimestamp': expected a time"),
+            ({"startingTimestamp": "-1"}, "'startingTimestamp': expected a time"),
+            ({"endingTimestamp": "now"}, "'endingTimestamp': expected a time, got 'now'"),
             (
                 {"startingOffsetsByTimestamp": '{"t":{"0":-2}}'},
-                "expected a whole number of at least 0 for t-0, got -2",
+                "'startingOffsetsByTimestamp': expected a time, got '-2'",
+            ),
+            (
+                {"startingOffsetsByTimestamp": '{"t":{"0":1.5}}'},
+                r"'startingOffsetsByTimestamp': expected a time, got 1.5 \(partition t-0\)",
             ),
             ({"endingOffsetsByTimestamp": "latest"}, "'endingOffsetsByTimestamp'.*not JSON"),
             (
@@ -289,6 +294,15 @@ class TestOffsets:
     def test_bad_batch_options(self, options: dict[str, str], message: str) -> None:
         with pytest.raises(OptionError, match=message):
             batch(**options)
+
+    def test_times_as_people_write_them(self) -> None:
+        read = batch(startingTimestamp="2020-09-13T12:26:40Z", endingTimestamp="-1h")
+        assert (read.starting.values, read.ending.values) == (1_600_000_000_000, Ago(3_600_000))
+        text = '{"t":{"0":5,"1":"-2d","2":"2020-09-13T12:26:40Z"}}'
+        starting = stream(startingOffsetsByTimestamp=text).starting
+        two_days, now = 2 * 86_400_000, 1_700_000_000_000
+        assert starting.at(now) == {T0: 5, T1: now - two_days, TopicPartition("t", 2): 1_600_000_000_000}
+        assert batch(startingTimestamp="-9999999d").starting.at(now) == 0
 
     def test_start_and_end_that_only_meet_when_looked_up_are_fine_here(self) -> None:
         batch(startingOffsets='{"t":{"0":3}}', endingOffsets='{"t":{"0":-1}}')

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -191,6 +192,23 @@ class TestTimestamps:
             "endingOffsetsByTimestamp": '{"a":{"0":1,"1":19000}}',
         }
         assert batch(self.PLACE, **options) == [(A0, 0, 1), (A1, 5, 19)]
+
+    def test_times_ago_count_back_from_one_instant(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """All partitions and both ends have the same now, and it is that of the plan, not of the options."""
+        options = read_options(
+            {
+                "path": "/log",
+                "startingTimestamp": "-6s",
+                "endingOffsetsByTimestamp": '{"a":{"0":"2s","1":"-1s"}}',
+            },
+            batch=True,
+        )
+        clock = iter([9_000_000_000])
+        monkeypatch.setattr(time, "time_ns", lambda: next(clock))
+        assert [(s.partition, *s.offsets) for s in plan_batch(self.PLACE, options)] == [
+            (A0, 3, 7),
+            (A1, 3, 8),
+        ]
 
     def test_start_by_timestamp_and_end_by_offset_and_the_other_way_round(self) -> None:
         assert batch(self.PLACE, startingTimestamp="4000") == [(A0, 4, LATEST), (A1, 4, LATEST)]
