@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,8 +15,9 @@ from pyspark_kafkalog.codec.buffers import Stage, as_array
 from pyspark_kafkalog.codec.compression import decompress
 from pyspark_kafkalog.codec.format import COMPRESSION_NAMES, RECORDS_V2
 from pyspark_kafkalog.codec.indexing import DecodeLimits
+from pyspark_kafkalog.codec.read_kernels import POSITION
 from pyspark_kafkalog.codec.size_kernels import UNKNOWN, stated_sizes
-from pyspark_kafkalog.codec.walk import Batches, batches_of, right_checksums
+from pyspark_kafkalog.codec.walk import Batches, WalkStatus, batches_of, right_checksums
 from pyspark_kafkalog.errors import CorruptRecordError
 from pyspark_kafkalog.model import EARLIEST, LATEST, OffsetRange, Place, Slice, TopicPartition
 from pyspark_kafkalog.options.settings import Selection
@@ -27,9 +27,10 @@ from pyspark_kafkalog.reading.splits import Split, split_ranges
 
 _log = logging.getLogger("pyspark_kafkalog")
 
-_UNKNOWN_COMPRESSION = "unknown"
-_COMPRESSIONS = pa.array([*COMPRESSION_NAMES, *[_UNKNOWN_COMPRESSION] * (8 - len(COMPRESSION_NAMES))])
+_COMPRESSIONS = pa.array([*COMPRESSION_NAMES, "unknown", "unknown", "unknown"])
 """The names by id."""
+_MOST_ROWS = 16_384
+"""From this many rows on an arrow batch is given."""
 
 
 def batches(
@@ -103,14 +104,15 @@ def batches_of_split(
     wanted = OffsetRange(start, existing.end if end == LATEST else end).within(existing)
     if wanted.start >= wanted.end:
         return
-    names = tuple(VIEWS["batches"] if columns is None else columns)
+    rows = _Rows(partition, VIEWS["batches"] if columns is None else columns, check_crcs, measure_raw_bytes)
     for piece in place.fetch(partition, wanted, read_committed=False, on_corrupt=_skipped):
+        if rows.count >= _MOST_ROWS or (rows.count and rows.file != piece.origin.file):
+            yield rows.take()
         found = batches_of(piece)
         inside = (found.last_offset >= wanted.start) & (found.last_offset < wanted.end)
-        found = found if inside.all() else found.take(np.flatnonzero(inside))
-        if len(found):
-            rows = _Rows(partition, piece, found, check_crcs, measure_raw_bytes)
-            yield pa.record_batch([rows.column(name) for name in names], schema=_schema(names))
+        rows.add(piece, found if inside.all() else found.take(np.flatnonzero(inside)))
+    if rows.count:
+        yield rows.take()
 
 
 def _skipped(error: CorruptRecordError) -> None:
@@ -122,32 +124,49 @@ def _skipped(error: CorruptRecordError) -> None:
     )
 
 
-def _schema(names: Collection[str]) -> pa.Schema:
-    types = arrow_types(VIEWS["batches"])
-    return pa.schema([(name, types[name]) for name in names])
-
-
 class _Rows:
-    """The columns of the record batches of one slice."""
+    """The rows of the batches of consecutive slices, which lie in one file."""
 
     def __init__(
-        self,
-        partition: TopicPartition,
-        piece: Slice,
-        found: Batches,
-        check_crcs: bool,
-        measure_raw_bytes: bool,
+        self, partition: TopicPartition, columns: Collection[str], check_crcs: bool, measure_raw_bytes: bool
     ) -> None:
         self._partition = partition
-        self._piece = piece
-        self._data = as_array(piece.buffer)
-        self._batches = found
-        self._check_crcs = check_crcs
+        types = arrow_types(VIEWS["batches"])
+        self._schema = pa.schema([(name, types[name]) for name in columns])
+        self._check_crcs = check_crcs and "valid" in columns
         self._measure_raw_bytes = measure_raw_bytes
+        self._stage = Stage()
+        self._clear()
 
-    def column(self, name: str) -> pa.Array:
-        """One of the columns of ``view=batches``."""
-        found, kind = self._batches, arrow_types(VIEWS["batches"])[name]
+    def _clear(self) -> None:
+        self.file: str | None = None
+        self.count = 0
+        self._tables: list[np.ndarray] = []
+        self._right: list[np.ndarray] = []
+        self._sizes: list[np.ndarray] = []
+
+    def add(self, piece: Slice, found: Batches) -> None:
+        """Keep the headers of ``found``, batches of a slice, and look now at what needs their bytes."""
+        self.file = piece.origin.file
+        self.count += len(found)
+        data = as_array(piece.buffer)
+        if self._check_crcs:
+            self._right.append(right_checksums(data, found))
+        if "rawBytes" in self._schema.names:
+            self._sizes.append(self._raw_bytes(data, found))
+        table = found.table.copy()
+        table[POSITION] += piece.origin.position
+        self._tables.append(table)
+
+    def take(self) -> pa.RecordBatch:
+        """The rows since the last call."""
+        found = Batches(np.concatenate(self._tables, axis=1), 0, WalkStatus.END, 0)
+        columns = [self._column(field, found) for field in self._schema]
+        self._clear()
+        return pa.record_batch(columns, schema=self._schema)
+
+    def _column(self, field: pa.Field, found: Batches) -> pa.Array:
+        name, kind = field.name, field.type
         stored = _STORED.get(name)
         if stored is not None:
             return pa.array(stored(found)).cast(kind)
@@ -158,48 +177,38 @@ class _Rows:
             return pa.array(found.count, mask=found.count < 0).cast(kind)
         if name == "compression":
             return _COMPRESSIONS.take(pa.array(found.compression))
-        if name == "position":
-            return pa.array(found.position + self._piece.origin.position)
         if name == "rawBytes":
-            return self._raw_bytes()
+            sizes = np.concatenate(self._sizes)
+            return pa.array(sizes, mask=sizes == UNKNOWN)
         if name == "valid":
-            right = right_checksums(self._data, found) if self._check_crcs else None
-            return pa.nulls(len(found), kind) if right is None else pa.array(right)
-        return pa.repeat(pa.scalar(self._same(name), kind), len(found))
+            return pa.array(np.concatenate(self._right)) if self._right else pa.nulls(len(found), kind)
+        segment = None if self.file is None else self.file.rpartition("/")[2]
+        same = {**self._partition._asdict(), "segment": segment}[name]
+        return pa.repeat(pa.scalar(same, kind), len(found))
 
-    def _same(self, name: str) -> Any:
-        """What is the same in all rows: where they are."""
-        file = self._piece.origin.file
-        segment = None if file is None else file.rpartition("/")[2]
-        return {**self._partition._asdict(), "segment": segment}[name]
-
-    def _raw_bytes(self) -> pa.Array:
-        sizes = np.empty(len(self._batches), np.int64)
-        stated_sizes(self._data, np.ascontiguousarray(self._batches.table), sizes)
+    def _raw_bytes(self, data: np.ndarray, found: Batches) -> np.ndarray:
+        sizes = np.empty(len(found), np.int64)
+        stated_sizes(data, np.ascontiguousarray(found.table), sizes)
         if self._measure_raw_bytes:
-            stage = Stage()
-            for row in np.flatnonzero((sizes == UNKNOWN) & (self._batches.magic == 2)).tolist():
-                stage.clear()
-                sizes[row] = self._measured(row, stage)
-        return pa.array(sizes, mask=sizes == UNKNOWN)
+            for row in np.flatnonzero((sizes == UNKNOWN) & (found.magic == 2)).tolist():
+                begin = int(found.position[row])
+                batch = data[begin : begin + int(found.size[row])]
+                sizes[row] = self._measured(int(found.compression[row]), batch)
+        return sizes
 
-    def _measured(self, row: int, stage: Stage) -> int:
-        position, size = int(self._batches.position[row]), int(self._batches.size[row])
-        body = self._data[position + RECORDS_V2 : position + size]
+    def _measured(self, compression: int, batch: np.ndarray) -> int:
+        """The bytes of a v2 batch with its records decompressed; UNKNOWN if they can't be."""
+        self._stage.clear()
+        most = DecodeLimits().max_decompressed_bytes
         try:
-            content = decompress(
-                int(self._batches.compression[row]),
-                body,
-                magic=2,
-                max_bytes=DecodeLimits().max_decompressed_bytes,
-                stage=stage,
-            )
+            content = decompress(compression, batch[RECORDS_V2:], magic=2, max_bytes=most, stage=self._stage)
         except CorruptRecordError:
             return UNKNOWN
         return RECORDS_V2 + int(content.size)
 
 
 _STORED: Mapping[str, Callable[[Batches], np.ndarray]] = {
+    "position": lambda found: found.position,
     "baseOffset": lambda found: found.base_offset,
     "lastOffset": lambda found: found.last_offset,
     "storedBytes": lambda found: found.size,
