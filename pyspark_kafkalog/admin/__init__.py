@@ -29,6 +29,7 @@ from pyspark_kafkalog.admin.consumer_groups import (
 )
 from pyspark_kafkalog.admin.exchange import export_csv, export_json, parse
 from pyspark_kafkalog.admin.partitions import PartitionState, SegmentState, partitions_of, segments, topics
+from pyspark_kafkalog.admin.prometheus import prometheus_text
 from pyspark_kafkalog.admin.reset import (
     ResetStep,
     ResetTo,
@@ -37,6 +38,7 @@ from pyspark_kafkalog.admin.reset import (
     plan_import,
     plan_reset,
 )
+from pyspark_kafkalog.admin.watching import GroupPace, LagWatch
 from pyspark_kafkalog.model import GroupOffsets, Place
 from pyspark_kafkalog.options.settings import PlaceOptions, place_options
 from pyspark_kafkalog.options.table import Use
@@ -59,7 +61,9 @@ __all__ = [
     "DumpedRecord",
     "GroupLag",
     "GroupOffset",
+    "GroupPace",
     "JsonLines",
+    "LagWatch",
     "Lines",
     "PartitionState",
     "RecordSelection",
@@ -90,6 +94,7 @@ __all__ = [
     "plan_import",
     "plan_reset",
     "produce",
+    "prometheus_text",
     "read_records",
     "records_of",
     "segments",

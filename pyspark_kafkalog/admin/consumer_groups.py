@@ -40,14 +40,15 @@ class GroupOffset:
 class GroupLag:
     """How many offsets a group is behind, over all partitions for which it has committed.
 
-    ``unknown`` counts the partitions that no longer exist and so have no lag.
+    ``max_lag`` is that of the partition that is furthest behind. ``gone`` counts the partitions that no
+    longer exist and so have no lag.
     """
 
     group: str
     lag: int
     max_lag: int
     partitions: int
-    unknown: int
+    gone: int
 
 
 def groups(place_groups: GroupOffsets, names: Collection[str] | None = None) -> list[Group]:

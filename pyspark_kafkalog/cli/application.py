@@ -20,10 +20,11 @@ from pyspark_kafkalog import __version__
 from pyspark_kafkalog.admin.printable import one_line
 from pyspark_kafkalog.cli.cat import cat, export
 from pyspark_kafkalog.cli.doctor import doctor
+from pyspark_kafkalog.cli.lag import lag
 from pyspark_kafkalog.cli.offsets import offsets
 from pyspark_kafkalog.cli.produce import produce
 from pyspark_kafkalog.cli.records import dump, verify
-from pyspark_kafkalog.cli.show import groups, lag, topics
+from pyspark_kafkalog.cli.show import groups, topics
 from pyspark_kafkalog.errors import KafkaLogError, OptionError
 
 WRONG, USAGE, FAILED, INTERRUPTED = 1, 2, 3, 130

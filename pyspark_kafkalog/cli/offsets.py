@@ -10,7 +10,7 @@ import click
 from pyspark_kafkalog import admin
 from pyspark_kafkalog.admin.reset import ResetStep, ResetTo
 from pyspark_kafkalog.admin.rows import plain
-from pyspark_kafkalog.cli.output import json_option, show_json, show_table, time_text
+from pyspark_kafkalog.cli.output import json_option, show_json, show_table, time_text, wide_option
 from pyspark_kafkalog.cli.place import Target, named_partitions, on_place, parse_time
 from pyspark_kafkalog.cli.show import group_option, offsets_of, topic_option
 from pyspark_kafkalog.model import TopicPartition
@@ -49,8 +49,9 @@ def offsets() -> None:
 @on_place
 @group_option
 @topic_option
+@wide_option
 @json_option
-def show(target: Target, groups: tuple[str, ...], topics: tuple[str, ...], as_json: bool) -> None:
+def show(target: Target, groups: tuple[str, ...], topics: tuple[str, ...], wide: bool, as_json: bool) -> None:
     """Show each committed offset and its lag."""
     rows = offsets_of(target, groups, topics)
     if as_json:
@@ -73,6 +74,7 @@ def show(target: Target, groups: tuple[str, ...], topics: tuple[str, ...], as_js
             )
             for row in rows
         ],
+        only=None if wide else ("GROUP", "TOPIC", "PARTITION", "OFFSET", "END", "LAG"),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -15,6 +15,9 @@ from pyspark_kafkalog.admin.printable import printable
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
+wide_option = click.option(
+    "--wide", is_flag=True, help="Show all columns, not only those that fit 80 characters."
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 
 
@@ -23,17 +26,23 @@ def show_json(value: Any) -> None:
     click.echo(json.dumps(value, indent=2))
 
 
-def show_table(titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+def show_table(
+    titles: Sequence[str], rows: Iterable[Sequence[Any]], *, only: Collection[str] | None = None
+) -> None:
     """Print rows under titles: numbers right-aligned, None as a dash.
 
     A pipe or a narrow terminal gets plain text, one line per row, with nothing cut off.
+
+    :param only: the titles of the columns to show; None for all.
     """
     from rich.box import SIMPLE_HEAD
     from rich.cells import cell_len
     from rich.console import Console
     from rich.table import Table
 
-    lines = [list(row) for row in rows]
+    shown = [number for number, title in enumerate(titles) if only is None or title in only]
+    titles = [titles[number] for number in shown]
+    lines = [[row[number] for number in shown] for row in rows]
     texts = [[cell(value) for value in line] for line in lines]
     widths = [max(cell_len(text[number]) for text in [titles, *texts]) for number in range(len(titles))]
     console = Console(file=sys.stdout, markup=False, highlight=False, emoji=False)
@@ -63,12 +72,13 @@ def cell(value: Any) -> str:
     return printable(str(value))
 
 
-def time_text(ms: int | None) -> str | None:
-    """A timestamp in UTC; as a number if it is beyond the range of dates."""
+def time_text(ms: int | None, *, wide: bool = True) -> str | None:
+    """A timestamp in UTC, in whole seconds if not ``wide``; a number if it is beyond the range of dates."""
     if ms is None:
         return None
+    precision = "milliseconds" if wide else "seconds"
     try:
-        return (_EPOCH + timedelta(milliseconds=ms)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        return (_EPOCH + timedelta(milliseconds=ms)).isoformat(timespec=precision).replace("+00:00", "Z")
     except OverflowError:
         return str(ms)
 

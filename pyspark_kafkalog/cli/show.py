@@ -1,4 +1,4 @@
-"""``kafkalog topics``, ``groups`` and ``lag``."""
+"""``kafkalog topics`` and ``groups``, and the options and lookups that commands for groups share."""
 
 from __future__ import annotations
 
@@ -7,8 +7,18 @@ import click
 from pyspark_kafkalog import admin
 from pyspark_kafkalog.admin.consumer_groups import GroupOffset
 from pyspark_kafkalog.admin.rows import plain
-from pyspark_kafkalog.cli.output import json_option, progress, show_json, show_table, size_text, time_text
+from pyspark_kafkalog.cli.output import (
+    json_option,
+    progress,
+    show_json,
+    show_table,
+    size_text,
+    time_text,
+    wide_option,
+)
 from pyspark_kafkalog.cli.place import Target, on_place, selection
+from pyspark_kafkalog.errors import OptionError
+from pyspark_kafkalog.options.table import SERVERS
 
 topic_option = click.option("--topic", "topics", multiple=True, help="Only this topic. Repeatable.")
 group_option = click.option("--group", "groups", multiple=True, help="Only this consumer group. Repeatable.")
@@ -18,9 +28,16 @@ group_option = click.option("--group", "groups", multiple=True, help="Only this 
 @on_place
 @topic_option
 @click.option("--internal", is_flag=True, help="Show internal topics, too, such as __consumer_offsets.")
+@click.option("--segments", is_flag=True, help="Show each segment of a log directory.")
+@wide_option
 @json_option
-def topics(target: Target, topics: tuple[str, ...], internal: bool, as_json: bool) -> None:
+def topics(
+    target: Target, topics: tuple[str, ...], internal: bool, segments: bool, wide: bool, as_json: bool
+) -> None:
     """Show partitions with their bounds, sizes and timestamps."""
+    if segments:
+        _show_segments(target, topics, internal, wide, as_json)
+        return
     rows = admin.topics(target.place, selection(topics), internal=internal)
     if as_json:
         show_json(plain(rows))
@@ -47,12 +64,42 @@ def topics(target: Target, topics: tuple[str, ...], internal: bool, as_json: boo
                 row.last_stable_offset,
                 size_text(row.stored_bytes),
                 row.segments,
-                time_text(row.earliest_timestamp),
-                time_text(row.latest_timestamp),
+                time_text(row.earliest_timestamp, wide=wide),
+                time_text(row.latest_timestamp, wide=wide),
                 row.topic_id,
             )
             for row in rows
         ],
+        only=None if wide else ("TOPIC", "PARTITION", "START", "END", "SIZE", "LATEST"),
+    )
+
+
+def _show_segments(
+    target: Target, topics: tuple[str, ...], internal: bool, wide: bool, as_json: bool
+) -> None:
+    if SERVERS in target.options:
+        raise OptionError("Brokers don't show their segments", hint="Name a log directory.")
+    rows = admin.segments(target.place, selection(topics), internal=internal)
+    if as_json:
+        show_json(plain(rows))
+        return
+    show_table(
+        ["TOPIC", "PARTITION", "START", "SIZE", "INDEX", "ACTIVE", "EARLIEST", "LATEST", "FILE"],
+        [
+            (
+                row.topic,
+                row.partition,
+                row.base_offset,
+                size_text(row.stored_bytes),
+                row.index_state,
+                "yes" if row.active else "no",
+                time_text(row.earliest_timestamp, wide=wide),
+                time_text(row.latest_timestamp, wide=wide),
+                row.file,
+            )
+            for row in rows
+        ],
+        only=None if wide else ("TOPIC", "PARTITION", "START", "SIZE", "INDEX", "LATEST"),
     )
 
 
@@ -60,8 +107,9 @@ def topics(target: Target, topics: tuple[str, ...], internal: bool, as_json: boo
 @on_place
 @group_option
 @click.option("--members", is_flag=True, help="Show each member and its assigned partitions.")
+@wide_option
 @json_option
-def groups(target: Target, groups: tuple[str, ...], members: bool, as_json: bool) -> None:
+def groups(target: Target, groups: tuple[str, ...], members: bool, wide: bool, as_json: bool) -> None:
     """Show consumer groups and their states."""
     rows = admin.groups(target.groups, groups or None)
     if as_json:
@@ -80,6 +128,7 @@ def groups(target: Target, groups: tuple[str, ...], members: bool, as_json: bool
                 for row in rows
                 for member in row.members
             ],
+            only=None if wide else ("GROUP", "CLIENT", "HOST", "PARTITIONS"),
         )
     else:
         show_table(
@@ -96,36 +145,6 @@ def groups(target: Target, groups: tuple[str, ...], members: bool, as_json: bool
                 for row in rows
             ],
         )
-
-
-@click.command()
-@on_place
-@group_option
-@topic_option
-@click.option("--max-lag", type=click.IntRange(0), help="Exit with 1 if the lag of a group is above this.")
-@json_option
-@click.pass_context
-def lag(
-    ctx: click.Context,
-    target: Target,
-    groups: tuple[str, ...],
-    topics: tuple[str, ...],
-    max_lag: int | None,
-    as_json: bool,
-) -> None:
-    """Show the lag of each group, in offsets."""
-    rows = admin.lags(offsets_of(target, groups, topics))
-    total = admin.total_lag(rows)
-    if as_json:
-        show_json({"groups": plain(rows), "lag": total})
-    else:
-        show_table(
-            ["GROUP", "LAG", "LARGEST", "PARTITIONS", "GONE"],
-            [(row.group, row.lag, row.max_lag, row.partitions, row.unknown) for row in rows],
-        )
-        click.echo(f"Total lag: {total}")
-    if max_lag is not None and any(row.lag > max_lag for row in rows):
-        ctx.exit(1)
 
 
 def offsets_of(target: Target, groups: tuple[str, ...], topics: tuple[str, ...]) -> list[GroupOffset]:

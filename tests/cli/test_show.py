@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
+from pyspark_kafkalog.cli.lag import duration, sparkline
 from tests.cli.running import run
 
 
@@ -13,12 +15,13 @@ def test_topics(root: Path) -> None:
     done = run("topics", root)
     assert done.code == 0
     titles, *rows = done.lines
-    assert titles[:5] == ["TOPIC", "PARTITION", "START", "END", "STABLE"]
-    assert [row[:5] for row in rows] == [
-        ["t", "0", "0", "10", "10"],
-        ["t", "1", "0", "4", "4"],
-        ["u", "0", "0", "3", "3"],
-    ]
+    assert titles == ["TOPIC", "PARTITION", "START", "END", "SIZE", "LATEST"]
+    assert [row[:4] for row in rows] == [["t", "0", "0", "10"], ["t", "1", "0", "4"], ["u", "0", "0", "3"]]
+    assert rows[2][-1] == "2020-09-13T12:26:40Z"
+    titles, *rows = run("topics", root, "--wide").lines
+    assert titles[3:5] == ["END", "STABLE"]
+    assert rows[2][3:5] == ["3", "3"]
+    assert "2020-09-13T12:26:40.002Z" in rows[2]
     (row,) = run("topics", root, "--topic", "u", "--json").json
     assert (row["topic"], row["highWatermark"], row["segments"]) == ("u", 3, 1)
     assert (row["earliestTimestamp"], row["latestTimestamp"]) == (1_600_000_000_000, 1_600_000_000_002)
@@ -40,7 +43,8 @@ def test_groups(root: Path) -> None:
         "members": [],
         "coordinator": None,
     }
-    assert run("groups", root, "--members").out == "GROUP  MEMBER  CLIENT  HOST  PARTITIONS\n"
+    assert run("groups", root, "--members").out == "GROUP  CLIENT  HOST  PARTITIONS\n"
+    assert run("groups", root, "--members", "--wide").out == "GROUP  MEMBER  CLIENT  HOST  PARTITIONS\n"
 
 
 @pytest.mark.parametrize("words", [["offsets"], ["offsets", "show"]])
@@ -62,7 +66,7 @@ def test_offsets(root: Path, words: list[str]) -> None:
 def test_lag_has_an_exit_code(root: Path) -> None:
     done = run("lag", root)
     assert done.lines == [
-        ["GROUP", "LAG", "LARGEST", "PARTITIONS", "GONE"],
+        ["GROUP", "LAG", "MAX", "LAG", "PARTITIONS", "GONE"],
         ["g", "6", "6", "2", "0"],
         ["other", "3", "3", "1", "0"],
         ["Total", "lag:", "9"],
@@ -71,9 +75,73 @@ def test_lag_has_an_exit_code(root: Path) -> None:
     assert run("lag", root, "--max-lag", 5).code == 1
     assert run("lag", root, "--max-lag", 5, "--group", "other").code == 0
     assert run("lag", root, "--json", "--group", "other").json == {
-        "groups": [{"group": "other", "lag": 3, "maxLag": 3, "partitions": 1, "unknown": 0}],
+        "groups": [{"group": "other", "lag": 3, "maxLag": 3, "partitions": 1, "gone": 0}],
         "lag": 3,
     }
+
+
+def test_segments(root: Path) -> None:
+    titles, *rows = run("topics", root, "--segments", "--topic", "u").lines
+    assert titles == ["TOPIC", "PARTITION", "START", "SIZE", "INDEX", "LATEST"]
+    assert [row[:3] for row in rows] == [["u", "0", "0"]]
+    (row,) = run("topics", root, "--segments", "--topic", "u", "--json").json
+    assert (row["segment"], row["baseOffset"], row["active"]) == (f"{0:020d}.log", 0, True)
+    assert (row["file"], row["indexState"]) == (f"{root}/u-0/{row['segment']}", "ok")
+    assert run("topics", root, "--segments", "--wide").lines[0][-1] == "FILE"
+    done = run("topics", "localhost:9", "--segments")
+    assert (done.code, done.out) == (2, "")
+    assert "Brokers don't show their segments" in done.err
+
+
+def test_tables_fit_80_columns(root: Path) -> None:
+    shown = ("topics", "topics --segments", "groups", "groups --members", "offsets", "lag", "verify")
+    for command in shown:
+        assert max(map(len, run(*command.split(), root).out.splitlines())) <= 80, command
+
+
+def test_lag_is_watched(root: Path) -> None:
+    titles, *rows = run("lag", root, "--watch", "0.01", "--count", "2").lines
+    assert titles == ["GROUP", "LAG", "MAX", "LAG", "CONSUMED/S", "PRODUCED/S", "CATCH", "UP", "LAGS"]
+    assert [row for row in rows if row[0] == "g"] == [
+        ["g", "6", "6", "-", "-", "-", "█"],
+        ["g", "6", "6", "0.0", "0.0", "-", "██"],
+    ]
+    done = run("lag", root, "--watch", "0.01", "--count", "2", "--json", "--max-lag", "5")
+    first, second = map(json.loads, done.out.splitlines())
+    assert (done.code, first["lag"]) == (1, 9)
+    assert second["groups"][0] == {
+        "group": "g",
+        "lag": 6,
+        "maxLag": 6,
+        "consumedPerSecond": 0.0,
+        "producedPerSecond": 0.0,
+        "secondsToCatchUp": None,
+        "history": [6, 6],
+    }
+    for words in ("--count 2", "--watch 0", "--prometheus --json", "--prometheus --watch 1"):
+        assert run("lag", root, *words.split()).code == 2, words
+
+
+def test_lag_for_prometheus(root: Path) -> None:
+    done = run("lag", root, "--prometheus")
+    assert 'kafka_consumergroup_lag{consumergroup="g",topic="t",partition="0"} 6\n' in done.out
+    assert done.code == 0
+    assert run("lag", root, "--prometheus", "--max-lag", "1").code == 1
+
+
+@pytest.mark.parametrize(
+    ("values", "line"), [([], ""), ([0], "▁"), ([0, 0], "▁▁"), ([1, 1000], "▂█"), ([7, 0, 3], "█▁▄")]
+)
+def test_sparkline(values: list[int], line: str) -> None:
+    assert sparkline(values) == line
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(None, None), (0.0, "0s"), (59.4, "59s"), (61, "1m 1s"), (7260, "2h 1m"), (90_000, "1d 1h")],
+)
+def test_duration(seconds: float | None, text: str | None) -> None:
+    assert duration(seconds) == text
 
 
 def test_what_does_not_exist(root: Path) -> None:

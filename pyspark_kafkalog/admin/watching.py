@@ -1,0 +1,90 @@
+"""How the lag of groups moves: rates between two looks, and the time to catch up. Knows no clock."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from pyspark_kafkalog.admin.consumer_groups import GroupOffset, lags
+
+_KEPT = 20
+"""How many looks the history holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPace:
+    """The lag of a group and how it moves, since the previous look and over all its partitions.
+
+    Offsets per second: ``consumed`` is how fast the group commits, ``produced`` how fast its logs grow; None
+    at the first look. ``seconds_to_catch_up`` is 0 without lag, and None if the lag does not shrink.
+    ``history`` has the lags of up to 20 looks, the last one included.
+    """
+
+    group: str
+    lag: int
+    max_lag: int
+    consumed_per_second: float | None
+    produced_per_second: float | None
+    seconds_to_catch_up: float | None
+    history: tuple[int, ...]
+
+
+class LagWatch:
+    """Compares each look at the offsets of groups with the one before."""
+
+    def __init__(self) -> None:
+        self._at = 0.0
+        self._before: Mapping[str, Mapping[tuple[str, int], tuple[int, int]]] = {}
+        self._history: dict[str, deque[int]] = {}
+
+    def look(self, offsets: Iterable[GroupOffset], at: float) -> list[GroupPace]:
+        """The pace of each group, sorted.
+
+        :param offsets: as :func:`.consumer_groups.group_offsets` gives them.
+        :param at: when that was, in seconds by any clock that never goes back.
+        """
+        offsets = list(offsets)
+        now: dict[str, dict[tuple[str, int], tuple[int, int]]] = {}
+        for row in offsets:
+            if row.log_end_offset is not None:
+                ends = now.setdefault(row.group, {})
+                ends[row.topic, row.partition] = row.offset, row.log_end_offset
+        seconds = at - self._at
+        paces = []
+        for group in lags(offsets):
+            history = self._history.setdefault(group.group, deque(maxlen=_KEPT))
+            history.append(group.lag)
+            consumed, produced = self._rates(group.group, now.get(group.group, {}), seconds)
+            paces.append(
+                GroupPace(
+                    group.group,
+                    group.lag,
+                    group.max_lag,
+                    consumed,
+                    produced,
+                    _time_left(group.lag, consumed, produced),
+                    tuple(history),
+                )
+            )
+        self._at, self._before = at, now
+        return paces
+
+    def _rates(
+        self, group: str, now: Mapping[tuple[str, int], tuple[int, int]], seconds: float
+    ) -> tuple[float | None, float | None]:
+        before = self._before.get(group)
+        if before is None or seconds <= 0:
+            return None, None
+        both = now.keys() & before.keys()
+        consumed = sum(now[partition][0] - before[partition][0] for partition in both)
+        produced = sum(now[partition][1] - before[partition][1] for partition in both)
+        return consumed / seconds, produced / seconds
+
+
+def _time_left(lag: int, consumed: float | None, produced: float | None) -> float | None:
+    if not lag:
+        return 0.0
+    if consumed is None or produced is None or consumed <= produced:
+        return None
+    return lag / (consumed - produced)

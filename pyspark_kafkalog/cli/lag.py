@@ -1,0 +1,148 @@
+"""``kafkalog lag``: how far groups are behind, once, again and again, or for Prometheus."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from itertools import count, pairwise
+
+import click
+
+from pyspark_kafkalog import admin
+from pyspark_kafkalog.admin.prometheus import prometheus_text
+from pyspark_kafkalog.admin.rows import plain
+from pyspark_kafkalog.admin.watching import GroupPace, LagWatch
+from pyspark_kafkalog.cli.output import json_option, show_json, show_table
+from pyspark_kafkalog.cli.place import Target, on_place
+from pyspark_kafkalog.cli.show import group_option, offsets_of, topic_option
+
+_BARS = "▁▂▃▄▅▆▇█"
+_UNITS = (("d", 86_400), ("h", 3600), ("m", 60), ("s", 1))
+_CLEAR = "\x1b[2J\x1b[H"
+"""Clears a terminal."""
+
+
+@click.command()
+@on_place
+@group_option
+@topic_option
+@click.option("--max-lag", type=click.IntRange(0), help="Exit with 1 if the lag of a group is above this.")
+@click.option(
+    "--watch",
+    metavar="SECONDS",
+    type=click.FloatRange(0, min_open=True),
+    help="Look again every so many seconds, and show rates and the time to catch up.",
+)
+@click.option("--count", "looks", type=click.IntRange(1), help="With --watch: end after so many looks.")
+@click.option("--prometheus", is_flag=True, help="Print Prometheus' text format, for a textfile collector.")
+@json_option
+@click.pass_context
+def lag(
+    ctx: click.Context,
+    target: Target,
+    groups: tuple[str, ...],
+    topics: tuple[str, ...],
+    max_lag: int | None,
+    watch: float | None,
+    looks: int | None,
+    prometheus: bool,
+    as_json: bool,
+) -> None:
+    """Show the lag of each group, in offsets.
+
+    With --watch, rates are offsets per second since the previous look: CONSUMED by the group, PRODUCED to
+    its partitions. With --json it prints an object per line and look.
+    """
+    if prometheus and (as_json or watch is not None):
+        raise click.UsageError("Give only one of --prometheus, --watch and --json.")
+    if looks is not None and watch is None:
+        raise click.UsageError("--count needs --watch.")
+    if watch is not None:
+        last = _watch(target, groups, topics, watch, looks, as_json)
+        if max_lag is not None and any(pace.lag > max_lag for pace in last):
+            ctx.exit(1)
+        return
+    offsets = offsets_of(target, groups, topics)
+    rows = admin.lags(offsets)
+    total = admin.total_lag(rows)
+    if prometheus:
+        click.echo(prometheus_text(offsets), nl=False)
+    elif as_json:
+        show_json({"groups": plain(rows), "lag": total})
+    else:
+        show_table(
+            ["GROUP", "LAG", "MAX LAG", "PARTITIONS", "GONE"],
+            [(row.group, row.lag, row.max_lag, row.partitions, row.gone) for row in rows],
+        )
+        click.echo(f"Total lag: {total}")
+    if max_lag is not None and any(row.lag > max_lag for row in rows):
+        ctx.exit(1)
+
+
+def _watch(
+    target: Target,
+    groups: tuple[str, ...],
+    topics: tuple[str, ...],
+    seconds: float,
+    looks: int | None,
+    as_json: bool,
+) -> Sequence[GroupPace]:
+    """Look until interrupted, or as often as asked; returns what was seen last."""
+    watch = LagWatch()
+    due = time.monotonic()
+    for number in count(1):
+        paces = watch.look(offsets_of(target, groups, topics), time.monotonic())
+        if as_json:
+            click.echo(json.dumps({"groups": plain(paces), "lag": sum(pace.lag for pace in paces)}))
+        else:
+            _show(paces)
+        if number == looks:
+            return paces
+        now = time.monotonic()
+        due = max(due + seconds, now)
+        time.sleep(due - now)
+    raise AssertionError("count never ends")
+
+
+def _show(paces: Sequence[GroupPace]) -> None:
+    if sys.stdout.isatty():
+        click.echo(_CLEAR, nl=False)
+    show_table(
+        ["GROUP", "LAG", "MAX LAG", "CONSUMED/S", "PRODUCED/S", "CATCH UP", "LAGS"],
+        [
+            (
+                pace.group,
+                pace.lag,
+                pace.max_lag,
+                _rate(pace.consumed_per_second),
+                _rate(pace.produced_per_second),
+                duration(pace.seconds_to_catch_up),
+                sparkline(pace.history),
+            )
+            for pace in paces
+        ],
+    )
+    sys.stdout.flush()
+
+
+def sparkline(values: Sequence[int]) -> str:
+    """A bar for each value, the greatest at full height; one of 0 has the lowest."""
+    top = max(values, default=0)
+    return "".join(_BARS[-(-value * (len(_BARS) - 1) // top) if top else 0] for value in values)
+
+
+def _rate(per_second: float | None) -> str | None:
+    return None if per_second is None else f"{per_second:,.1f}"
+
+
+def duration(seconds: float | None) -> str | None:
+    """Seconds in the two largest units that there are; None as None."""
+    if seconds is None:
+        return None
+    left = round(seconds)
+    for (name, size), (smaller, small) in pairwise(_UNITS):
+        if left >= size:
+            return f"{left // size}{name} {left % size // small}{smaller}"
+    return f"{left}s"
