@@ -12,6 +12,7 @@ from pathlib import Path
 BENCHMARKS = (
     "decode",
     "read",
+    "batches",
     "write",
     "memory",
     "broker_read",
