@@ -19,6 +19,8 @@ from pyspark_kafkalog.codec.signature import BYTES, OUT_INT64, TABLE
 UNKNOWN = -1
 """The size of a batch whose bytes do not state it."""
 
+_LARGEST = 0x7FFFFFFF
+"""Bytes that a Java client can decompress. What claims more is not believed."""
 _GZIP_SMALLEST = 18
 """Bytes of the header and the trailer, which ends in the size (modulo 2 to the 32nd)."""
 _LZ4_MAGIC, _LZ4_CONTENT_SIZE_BIT = 0x184D2204, 0x08
@@ -122,5 +124,5 @@ def stated_sizes(data: np.ndarray, headers: np.ndarray, sizes: np.ndarray) -> No
                 content = lz4_size(data, at, end)
             elif compression == ZSTD:
                 content = zstd_size(data, at, end)
-        known = content >= 0 or compression == NONE
+        known = compression == NONE or 0 <= content <= _LARGEST
         sizes[row] = content + RECORDS_V2 if known else int64(UNKNOWN)
