@@ -18,9 +18,10 @@ from pyspark_kafkalog.codec.indexing import DecodeLimits
 from pyspark_kafkalog.codec.read_kernels import POSITION
 from pyspark_kafkalog.codec.size_kernels import UNKNOWN, stated_sizes
 from pyspark_kafkalog.codec.walk import Batches, WalkStatus, batches_of, right_checksums
-from pyspark_kafkalog.errors import CorruptRecordError
+from pyspark_kafkalog.errors import CorruptRecordError, OptionError
 from pyspark_kafkalog.model import EARLIEST, LATEST, OffsetRange, Place, Slice, TopicPartition
 from pyspark_kafkalog.options.settings import Selection
+from pyspark_kafkalog.options.user_options import suggestion
 from pyspark_kafkalog.options.views import VIEWS
 from pyspark_kafkalog.reading.offsets import look_up_partitions
 from pyspark_kafkalog.reading.splits import Split, split_ranges
@@ -50,8 +51,12 @@ def batches(
     :param check_crcs: whether to verify checksums for the column ``valid``, which is null without.
     :param measure_raw_bytes: whether to decompress batches that don't state their size before compression;
         ``rawBytes`` is null for them without, and where they can't be decompressed.
+    :raises OptionError: for a column that does not exist.
     :raises UnknownTopicOrPartitionError: if a named topic does not exist.
     """
+    for name in columns or ():
+        if name not in VIEWS["batches"]:
+            raise OptionError(f"Unknown column {name!r}", hint=suggestion(name, VIEWS["batches"]))
     for split in plan_batches(place, selection):
         yield from batches_of_split(
             place, split, columns, check_crcs=check_crcs, measure_raw_bytes=measure_raw_bytes

@@ -15,6 +15,7 @@ from pyspark_kafkalog.admin.dumping import dump
 from pyspark_kafkalog.admin.partitions import partitions_of
 from pyspark_kafkalog.codec.compression import decompress
 from pyspark_kafkalog.codec.format import COMPRESSION_NAMES, RECORDS_V2
+from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.model import EARLIEST, LATEST
 from pyspark_kafkalog.options.settings import Selection
@@ -127,6 +128,8 @@ def test_only_named_columns_are_made_in_their_order() -> None:
     place = open_case(case("v2-headers"))
     (arrow_batch,) = batches(place, columns=["storedBytes", "topic"])
     assert arrow_batch.schema.names == ["storedBytes", "topic"]
+    with pytest.raises(OptionError, match="Unknown column 'sizeBytes'"):
+        list(batches(place, columns=["sizeBytes"]))
     (arrow_batch,) = batches(place, columns=["valid"], check_crcs=False)
     assert arrow_batch.column("valid").null_count == arrow_batch.num_rows > 0
 

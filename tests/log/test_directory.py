@@ -813,7 +813,7 @@ def test_sizes(root: Path) -> None:
     size = sum(path.stat().st_size for path in files)
     place = LogDirectory.open(str(root))
     assert place.stored_sizes([T0, TopicPartition("u", 0), TopicPartition("t", 9)]) == {
-        T0: StoredSize(size, tuple(int(file.stem) for file in files)),
+        T0: StoredSize(size, tuple(sorted(int(file.stem) for file in files))),
         TopicPartition("u", 0): StoredSize(0, ()),
     }
     assert place.mean_record_bytes([T0, TopicPartition("u", 0), TopicPartition("t", 9)]) == {T0: size / 30}

@@ -61,7 +61,7 @@ QUESTIONS: dict[str, tuple[Callable[[LogDirectory], object], object]] = {
     ),
     "stored_sizes": (
         lambda place: place.stored_sizes([T0]),
-        {T0: StoredSize(COUNT * len(batch(0, 1)), COUNT)},
+        {T0: StoredSize(COUNT * len(batch(0, 1)), tuple(range(COUNT)))},
     ),
 }
 
