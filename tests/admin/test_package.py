@@ -15,6 +15,7 @@ from tests.fixtures_dir import case
 def test_all_that_is_offered_is_there() -> None:
     for name in admin.__all__:
         assert callable(getattr(admin, name))
+    assert dir(admin) == admin.__all__
     assert not hasattr(admin, "no_such_thing")
 
 
