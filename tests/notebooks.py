@@ -1,0 +1,101 @@
+"""The notebooks: ``python -m tests.notebooks [NAME ...]`` executes them, and writes each as ``.ipynb``.
+
+The source of a notebook is a ``.py`` in Databricks' source format. The ``.ipynb`` beside it has the same
+cells, and what they showed.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from nbclient import NotebookClient
+from nbformat import NotebookNode, v4
+
+ROOT = Path(__file__).parents[1]
+FOLDER = ROOT / "notebooks"
+LARGEST = 500_000
+"""Bytes of an ``.ipynb``: repositories hold each version of it."""
+
+_HEADER = "# Databricks notebook source\n"
+_SEPARATOR = "# COMMAND ----------\n"
+_MAGIC = re.compile(r"# MAGIC ?")
+
+_OF_THE_START = re.compile(
+    r"WARNING: Using incubator modules: .*\n|Picked up JAVA_TOOL_OPTIONS: .*\n|"
+    r"Using Spark's default log4j profile: .*\n|Setting default log level to .*\n|"
+    r"To adjust logging level use .*\n|\S+ \S+ WARN (?:Utils|NativeCodeLoader): .*\n"
+)
+"""What a JVM of Spark's prints before its log level can be set."""
+
+
+def sources() -> dict[str, Path]:
+    """The notebooks by their names."""
+    return {path.stem: path for path in sorted(FOLDER.glob("[0-9]*.py"))}
+
+
+def cells(source: str) -> list[tuple[str, str]]:
+    """The cells of a notebook in Databricks' source format: ``markdown`` or ``code``, and the text."""
+    assert source.startswith(_HEADER), f"expected {_HEADER.strip()!r} in the first line"
+    return [_cell(part.strip("\n")) for part in source.removeprefix(_HEADER).split(_SEPARATOR)]
+
+
+def _cell(text: str) -> tuple[str, str]:
+    if not _MAGIC.match(text):
+        return "code", text
+    kind, *lines = (_MAGIC.sub("", line, count=1) for line in text.splitlines())
+    assert kind == "%md", f"expected %md, got {kind}"
+    return "markdown", "\n".join(lines)
+
+
+def made(source: str) -> NotebookNode:
+    """The notebook as ``.ipynb``, not executed yet."""
+    makers = {"code": v4.new_code_cell, "markdown": v4.new_markdown_cell}
+    # Random ids would differ each time.
+    made = [
+        makers[kind](text, id=f"cell-{number}") for number, (kind, text) in enumerate(cells(source), start=1)
+    ]
+    kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    return v4.new_notebook(cells=made, metadata={"kernelspec": kernel})
+
+
+def execute(notebook: NotebookNode) -> None:
+    """Run all cells in a Jupyter kernel of this interpreter; an error of a cell is raised."""
+    options: dict[str, Any] = {"timeout": 300, "record_timing": False, "coalesce_streams": True}
+    NotebookClient(notebook, resources={"metadata": {"path": str(FOLDER)}}, **options).execute()
+    notebook.metadata["language_info"] = {"name": "python"}
+    for cell in notebook.cells:
+        cell["outputs"] = [output for output in cell.get("outputs", ()) if _cleaned(output)]
+        if cell["cell_type"] != "code":
+            del cell["outputs"]
+
+
+def _cleaned(output: NotebookNode) -> bool:
+    """Whether anything is left of an output without the folder of the checkout and Spark's first lines."""
+    for node, name in [
+        (output, "text"),
+        *((output.get("data", {}), kind) for kind in ("text/plain", "text/html")),
+    ]:
+        if name in node:
+            node[name] = node[name].replace(f"{ROOT}/", "")
+    if output.get("name") == "stderr":
+        output["text"] = _OF_THE_START.sub("", output["text"])
+    return bool(output.get("text", True))
+
+
+def main() -> None:
+    chosen = sys.argv[1:] or list(sources())
+    for name in chosen:
+        notebook = made(sources()[name].read_text(encoding="utf-8"))
+        execute(notebook)
+        text = nbformat.writes(notebook) + "\n"
+        assert len(text) <= LARGEST, f"{name} has {len(text)} bytes, expected at most {LARGEST}"
+        (FOLDER / f"{name}.ipynb").write_text(text, encoding="utf-8")
+        print(f"{name}.ipynb: {len(text):,} bytes")
+
+
+if __name__ == "__main__":
+    main()
