@@ -24,10 +24,12 @@ _HEADER = "# Databricks notebook source\n"
 _SEPARATOR = "# COMMAND ----------\n"
 _MAGIC = re.compile(r"# MAGIC ?")
 
+_MACHINES_FOLDERS = re.compile(rf"{re.escape(str(ROOT))}/|[\w/]*/kafkalog-notebook-\w+/")
 _OF_THE_START = re.compile(
     r"WARNING: Using incubator modules: .*\n|Picked up JAVA_TOOL_OPTIONS: .*\n|"
     r"Using Spark's default log4j profile: .*\n|Setting default log level to .*\n|"
-    r"To adjust logging level use .*\n|\S+ \S+ WARN (?:Utils|NativeCodeLoader): .*\n"
+    r"To adjust logging level use .*\n|Setting Spark log level to .*\n|"
+    r"\S+ \S+ WARN (?:Utils|NativeCodeLoader): .*\n"
 )
 """What a JVM of Spark's prints before its log level can be set."""
 
@@ -68,19 +70,16 @@ def execute(notebook: NotebookNode) -> None:
     NotebookClient(notebook, resources={"metadata": {"path": str(FOLDER)}}, **options).execute()
     notebook.metadata["language_info"] = {"name": "python"}
     for cell in notebook.cells:
-        cell["outputs"] = [output for output in cell.get("outputs", ()) if _cleaned(output)]
-        if cell["cell_type"] != "code":
-            del cell["outputs"]
+        if cell["cell_type"] == "code":
+            cell["outputs"] = [output for output in cell["outputs"] if _clean(output)]
 
 
-def _cleaned(output: NotebookNode) -> bool:
-    """Whether anything is left of an output without the folder of the checkout and Spark's first lines."""
-    for node, name in [
-        (output, "text"),
-        *((output.get("data", {}), kind) for kind in ("text/plain", "text/html")),
-    ]:
+def _clean(output: NotebookNode) -> bool:
+    """Take folders of this machine and Spark's first lines out of an output; whether anything is left."""
+    data = output.get("data", {})
+    for node, name in [(output, "text"), *((data, kind) for kind in data if kind.startswith("text/"))]:
         if name in node:
-            node[name] = node[name].replace(f"{ROOT}/", "")
+            node[name] = _MACHINES_FOLDERS.sub("", node[name])
     if output.get("name") == "stderr":
         output["text"] = _OF_THE_START.sub("", output["text"])
     return bool(output.get("text", True))

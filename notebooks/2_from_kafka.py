@@ -1,0 +1,192 @@
+# Databricks notebook source
+# MAGIC %md
+# MAGIC # From `format("kafka")` to `format("kafkalog")`
+# MAGIC
+# MAGIC The same queries with both formats, side by side with times: a batch read, a write, and a stream that changes its format half-way and goes on from its checkpoint. In the code only one word differs.
+
+# COMMAND ----------
+
+from broker import connect, connector_jars
+from pyspark.sql import SparkSession
+
+import pyspark_kafkalog
+
+spark = (
+    SparkSession.builder.config("spark.log.level", "ERROR")
+    .config("spark.ui.showConsoleProgress", "false")
+    .config("spark.jars", connector_jars())  # Spark's own connector needs them, kafkalog does not
+    .getOrCreate()
+)
+pyspark_kafkalog.register(spark)
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## A broker and a million records
+# MAGIC
+# MAGIC Four partitions, values of 100 bytes. Set `KAFKA_BOOTSTRAP_SERVERS` to take brokers of your own.
+
+# COMMAND ----------
+
+from pyspark.errors import PySparkException
+
+COUNT = 1_000_000
+
+broker = connect()
+place = {"kafka.bootstrap.servers": broker.bootstrap}
+for topic in ("events", "written-by-kafka", "written-by-kafkalog"):
+    broker.make_topic(topic, 4)
+
+events = spark.range(0, COUNT, 1, 2).selectExpr("CAST(id AS STRING) AS key", "rpad(id, 100, '.') AS value")
+events.write.format("kafkalog").options(**place, topic="events").mode("append").save()
+
+formats = ["kafkalog", "kafka"]
+try:
+    spark.read.format("kafka").options(**place, subscribe="events").load()
+except PySparkException:
+    formats = ["kafkalog"]
+    print("Spark's own connector is not here: no comparison")
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## Read
+# MAGIC
+# MAGIC First the rows: both formats give the same columns with the same content. Then the time of a full read, the best of three, by turns.
+
+# COMMAND ----------
+
+
+def records(format):
+    return spark.read.format(format).options(**place, subscribe="events").load()
+
+
+def fingerprint(frame):
+    columns = ", ".join(frame.columns)
+    return frame.selectExpr(
+        "count(*) AS rows", f"sum(CAST(xxhash64({columns}) AS DECIMAL(38))) AS hash"
+    ).first()
+
+
+records("kafkalog").printSchema()
+found = {format: fingerprint(records(format)) for format in formats}
+for format, row in found.items():
+    print(f"{format:>8}: {row.rows:,} rows, fingerprint {row.hash}")
+
+# COMMAND ----------
+
+import time
+
+
+def seconds(works):
+    """The best time of three for each of the works, which are done by turns."""
+    best = {}
+    for _ in range(3):
+        for name, work in works.items():
+            began = time.perf_counter()
+            work()
+            best[name] = min(best.get(name, 1e9), time.perf_counter() - began)
+    return best
+
+
+def read(format):
+    return lambda: records(format).write.format("noop").mode("overwrite").save()
+
+
+times = {"read": seconds({format: read(format) for format in formats})}
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## Write
+# MAGIC
+# MAGIC PySpark wants `.mode("append")` for a Python source. That is the only difference to Spark's sink, which takes it, too.
+
+# COMMAND ----------
+
+
+def write(format):
+    sink = events.write.format(format).options(**place, topic=f"written-by-{format}")
+    return lambda: sink.mode("append").save()
+
+
+times["write"] = seconds({format: write(format) for format in formats})
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## Move a running stream
+# MAGIC
+# MAGIC Both write the same offsets into the checkpoint. So a query that is stopped can be started with the other format, and goes on where it was. Here the first format reads half of the topic, five micro-batches, and `kafkalog` reads the other half.
+
+# COMMAND ----------
+
+import tempfile
+from pathlib import Path
+
+scratch = Path(tempfile.mkdtemp(prefix="kafkalog-notebook-"))
+
+
+def stream(format):
+    source = spark.readStream.format(format).options(**place, subscribe="events")
+    return (
+        source.option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", COUNT // 10)
+        .load()
+        .selectExpr("CAST(CAST(key AS STRING) AS BIGINT) AS id", f"'{format}' AS format")
+        .writeStream.format("parquet")
+        .option("path", str(scratch / "copy"))
+        .option("checkpointLocation", str(scratch / "checkpoint"))
+    )
+
+
+query = stream(formats[-1]).start()
+while not query.recentProgress or query.lastProgress.batchId < 4:
+    query.awaitTermination(0.1)
+query.stop()
+stream("kafkalog").trigger(availableNow=True).start().awaitTermination()
+
+copy = spark.read.parquet(str(scratch / "copy"))
+copy.groupBy("format").count().orderBy("format").show()
+print(f"{copy.count():,} rows, {copy.select('id').distinct().count():,} different")
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## Times
+# MAGIC
+# MAGIC The figures of a short run on one machine, where the broker takes its share of the processor. `tests/benchmarks` has careful ones, also of what is slower: a micro-batch of 1,000 rows.
+
+# COMMAND ----------
+
+import matplotlib.pyplot as plt
+
+figure, axes = plt.subplots(figsize=(7, 2.6))
+for place_in_group, format in enumerate(formats):
+    rates = [COUNT / times[what][format] / 1e6 for what in times]
+    bars = axes.barh([row + 0.35 * place_in_group for row in range(len(times))], rates, 0.33, label=format)
+    axes.bar_label(bars, fmt="%.2f", padding=3)
+axes.set_yticks([row + 0.17 * (len(formats) - 1) for row in range(len(times))], list(times))
+axes.set(xlabel="million rows a second (more is better)", title="1,000,000 records of 100 bytes")
+axes.margins(x=0.12)
+axes.invert_yaxis()
+axes.legend(loc="lower right")
+figure.tight_layout()
+
+for what, best in times.items():
+    print(f"{what:>5}: " + ", ".join(f"{format} {best[format]:.2f} s" for format in formats))
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## Not the same
+# MAGIC
+# MAGIC `tests/parity/PARITY.md` has every case of the tests of Spark's connector. In short: no update mode (use `foreachBatch`), no continuous mode, no Java classes such as deserializers, and PEM instead of Java's keystores.
+
+# COMMAND ----------
+
+import shutil
+
+for topic in ("events", "written-by-kafka", "written-by-kafkalog"):
+    broker.delete_topic(topic)
+shutil.rmtree(scratch)

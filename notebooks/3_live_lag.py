@@ -1,0 +1,92 @@
+# Databricks notebook source
+# MAGIC %md
+# MAGIC # A live stream and its lag
+# MAGIC
+# MAGIC Spark shows no lag of Python sources, and its checkpoint is no consumer group, so the usual lag tools don't see a query. This notebook runs a stream that falls behind during a burst and catches up. It shows the lag twice: by `LagListener` in Spark, and by Kafka's own tool, from the group to which the stream commits.
+
+# COMMAND ----------
+
+from pyspark.sql import SparkSession
+
+import pyspark_kafkalog
+
+spark = (
+    SparkSession.builder.config("spark.log.level", "ERROR")
+    .config("spark.ui.showConsoleProgress", "false")
+    .getOrCreate()
+)
+pyspark_kafkalog.register(spark)
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## A broker and a producer
+# MAGIC
+# MAGIC A thread produces 2,000 records a second into three partitions, and 20,000 for five seconds in the middle. Half of them have one key, so one partition gets most: a common cause of lag. Set `KAFKA_BOOTSTRAP_SERVERS` to take brokers of your own.
+
+# COMMAND ----------
+
+import threading
+import time
+
+from broker import connect, describe_group
+from confluent_kafka import Producer
+
+broker = connect()
+broker.make_topic("clicks", 3)
+SECONDS, BURST = 24, range(6, 11)
+produced = []
+
+
+def produce() -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 20})
+    began = time.time()
+    for second in range(SECONDS):
+        rate = 20_000 if second in BURST else 2_000
+        for number in range(rate):
+            key = b"popular" if number % 2 else str(number)
+            producer.produce("clicks", b"x" * 100, key, on_delivery=None)
+            if number % 500 == 0:
+                producer.poll(0)
+        producer.flush()
+        produced.append((time.time(), rate))
+        time.sleep(max(0, began + second + 1 - time.time()))
+
+
+producing = threading.Thread(target=produce)
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## The stream
+# MAGIC
+# MAGIC It takes at most 6,000 records each second, and commits what each micro-batch has finished to the group `clicks-etl`. The listener prints a line for each micro-batch.
+
+# COMMAND ----------
+
+import tempfile
+from pathlib import Path
+
+scratch = Path(tempfile.mkdtemp(prefix="kafkalog-notebook-"))
+reading = {
+    "kafka.bootstrap.servers": broker.bootstrap,
+    "subscribe": "clicks",
+    "startingOffsets": "earliest",
+    "maxOffsetsPerTrigger": "6000",
+    "kafka.group.id": "clicks-etl",
+}
+listener = pyspark_kafkalog.LagListener(reading, echo=print)
+spark.streams.addListener(listener)
+
+query = (
+    spark.readStream.format("kafkalog")
+    .options(**reading)
+    .load()
+    .writeStream.queryName("clicks")
+    .format("noop")
+    .option("checkpointLocation", str(scratch / "checkpoint"))
+    .trigger(processingTime="1 second")
+    .start()
+)
+producing.start()
+producing.join()

@@ -1,0 +1,238 @@
+# Databricks notebook source
+# MAGIC %md
+# MAGIC # Exactly once, shown by kills
+# MAGIC
+# MAGIC A stream copies 600,000 numbers from one topic to another, with `delivery.guarantee=exactly-once`. It
+# MAGIC runs in a process of its own, and this notebook kills it (`kill -9`, with its JVM and its Python
+# MAGIC workers) again and again, just while rows are on their way to the broker. Each time it is started
+# MAGIC again from its checkpoint.
+# MAGIC
+# MAGIC The count at the end is not ours: Confluent's client reads the copy with
+# MAGIC `isolation.level=read_committed`.
+# MAGIC
+# MAGIC It needs processes that may be killed, so run it on a machine of your own, not on a shared cluster.
+
+# COMMAND ----------
+
+from pyspark.sql import SparkSession
+
+import pyspark_kafkalog
+
+spark = (
+    SparkSession.builder.config("spark.log.level", "ERROR")
+    .config("spark.ui.showConsoleProgress", "false")
+    .getOrCreate()
+)
+pyspark_kafkalog.register(spark)
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## A broker and 600,000 numbers
+
+# COMMAND ----------
+
+from broker import connect
+
+COUNT = 600_000
+
+broker = connect()
+broker.make_topic("numbers", 2)
+broker.make_topic("copies", 2)
+place = {"kafka.bootstrap.servers": broker.bootstrap}
+(
+    spark.range(0, COUNT, 1, 2)
+    .selectExpr("CAST(id AS STRING) AS key", "concat(id, repeat('.', 90)) AS value")
+    .write.format("kafkalog")
+    .options(**place, topic="numbers")
+    .mode("append")
+    .save()
+)
+print(f"{spark.read.format('kafkalog').options(**place, subscribe='numbers').load().count():,} numbers")
+spark.stop()
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## The stream
+# MAGIC
+# MAGIC Two options make it exact: `delivery.guarantee` and `checkpointLocation`. Six micro-batches take
+# MAGIC 100,000 rows each.
+
+# COMMAND ----------
+
+import tempfile
+from pathlib import Path
+
+scratch = Path(tempfile.mkdtemp(prefix="kafkalog-notebook-"))
+program = scratch / "copy_numbers.py"
+_ = program.write_text(f"""
+from pyspark.sql import SparkSession
+
+spark = SparkSession.builder.config("spark.ui.enabled", "false").getOrCreate()
+place = {place}
+(
+    spark.readStream.format("kafkalog")
+    .options(**place, subscribe="numbers", startingOffsets="earliest", maxOffsetsPerTrigger="100000")
+    .load()
+    .writeStream.format("kafkalog")
+    .options(**place, topic="copies")
+    .option("delivery.guarantee", "exactly-once")
+    .option("checkpointLocation", "{scratch / "checkpoint"}")
+    .trigger(availableNow=True)
+    .start()
+    .awaitTermination()
+)
+""")
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## The reader that counts
+# MAGIC
+# MAGIC It follows the copy while the stream runs, and sees only what is committed.
+
+# COMMAND ----------
+
+from collections import Counter
+
+from confluent_kafka import Consumer
+from confluent_kafka import TopicPartition as Assignment
+
+
+def reader(isolation_level: str) -> Consumer:
+    settings = {
+        "bootstrap.servers": broker.bootstrap,
+        "group.id": "independent-reader",
+        "enable.auto.commit": False,
+        "isolation.level": isolation_level,
+    }
+    consumer = Consumer(settings)
+    consumer.assign([Assignment("copies", partition, 0) for partition in range(2)])
+    return consumer
+
+
+def count(consumer: Consumer, seen: Counter, timeout: float = 0) -> int:
+    """Count some of the numbers that the reader has not seen yet; how many they are."""
+    messages = [message for message in consumer.consume(2_000, timeout) if not message.error()]
+    seen.update(int(message.value().rstrip(b".")) for message in messages)
+    return len(messages)
+
+
+committed, seen = reader("read_committed"), Counter()
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## Kill it, three times
+# MAGIC
+# MAGIC A kill comes while a transaction is open: then partitions end behind the last stable offset, up to
+# MAGIC which a `read_committed` reader may read. The fourth run is left alone.
+
+# COMMAND ----------
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+from pyspark_kafkalog import admin
+
+cluster = admin.place_of(place)
+partitions = [pyspark_kafkalog.TopicPartition("copies", number) for number in range(2)]
+began = time.monotonic()
+timeline, kills = [(0, 0)], []
+
+
+def undecided() -> int:
+    """How many offsets of transactions are neither committed nor aborted."""
+    ends, stable = (cluster.end_offsets(partitions, read_committed=choice) for choice in (False, True))
+    return sum(ends.values()) - sum(stable.values())
+
+
+def run(kill_behind: int | None = None) -> None:
+    """Run the stream to its end, or kill it when this many rows are committed and others under way."""
+    left_open = undecided()
+    with (scratch / "log").open("wb") as log:
+        stream = subprocess.Popen(
+            [sys.executable, program],
+            stdout=log,
+            stderr=log,
+            env={**os.environ, "PYSPARK_PYTHON": pyspark_kafkalog.worker_python()},
+            start_new_session=True,  # so that all of its processes can be killed at once
+        )
+    while stream.poll() is None:
+        committed_rows = sum(seen.values())
+        if kill_behind is not None and committed_rows >= kill_behind and undecided() > left_open + 10_000:
+            os.killpg(stream.pid, signal.SIGKILL)
+            stream.wait()
+            kills.append(time.monotonic() - began)
+            print(f"Killed with {undecided():,} rows under way, behind {committed_rows:,} that are committed")
+            return
+        count(committed, seen)
+        timeline.append((time.monotonic() - began, sum(seen.values())))
+        time.sleep(0.005)
+    print(f"The stream has ended by itself, with exit code {stream.returncode}")
+
+
+for rows in (0, 200_000, 400_000):
+    run(kill_behind=rows)
+run()
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## The count
+
+# COMMAND ----------
+
+while count(committed, seen, timeout=2):
+    pass
+timeline.append((time.monotonic() - began, sum(seen.values())))
+
+everything, stored = reader("read_uncommitted"), Counter()
+while count(everything, stored, timeout=2):
+    pass
+
+print(f"read_uncommitted: {sum(stored.values()):>9,} records")
+print(f"read_committed:   {sum(seen.values()):>9,} records")
+print(f"missing numbers:  {COUNT - len(seen):>9,}")
+print(f"doubled numbers:  {sum(times > 1 for times in seen.values()):>9,}")
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC What `read_uncommitted` sees more are the rows that each kill caught on their way. They are in the
+# MAGIC log, but their transactions were aborted when the stream came back. Without `delivery.guarantee` every
+# MAGIC reader would see them, twice.
+
+# COMMAND ----------
+
+import matplotlib.pyplot as plt
+
+figure, axes = plt.subplots(figsize=(9, 3.2))
+axes.step(*zip(*timeline, strict=True), where="post", label="committed rows")
+for index, moment in enumerate(kills):
+    axes.axvline(moment, color="tab:red", linestyle="--", label=None if index else "kill -9")
+axes.axhline(COUNT, color="gray", linewidth=0.8)
+axes.set(xlabel="time (s)", ylabel="rows", title="What a read_committed reader sees")
+axes.yaxis.set_major_formatter("{x:,.0f}")
+axes.legend(loc="upper left")
+figure.tight_layout()
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC How it works, and what happens at a kill at each step: `docs/exactly-once.md`. `ci/kill-matrix` kills
+# MAGIC each process at each step.
+
+# COMMAND ----------
+
+import shutil
+
+committed.close()
+everything.close()
+broker.delete_topic("numbers")
+broker.delete_topic("copies")
+shutil.rmtree(scratch)
