@@ -2,7 +2,8 @@
 # MAGIC %md
 # MAGIC # From `format("kafka")` to `format("kafkalog")`
 # MAGIC
-# MAGIC The same queries with both formats, side by side with times: a batch read, a write, and a stream that changes its format half-way and goes on from its checkpoint. In the code only one word differs.
+# MAGIC The same queries with both formats, side by side with times: a batch read, a write, and a stream that
+# MAGIC changes its format half-way and goes on from its checkpoint. In the code only one word differs.
 
 # COMMAND ----------
 
@@ -52,7 +53,8 @@ except PySparkException:
 # MAGIC %md
 # MAGIC ## Read
 # MAGIC
-# MAGIC First the rows: both formats give the same columns with the same content. Then the time of a full read, the best of three, by turns.
+# MAGIC First the rows: both formats give the same columns with the same content. Then the time of a full
+# MAGIC read, the best of three, by turns.
 
 # COMMAND ----------
 
@@ -100,7 +102,8 @@ times = {"read": seconds({format: read(format) for format in formats})}
 # MAGIC %md
 # MAGIC ## Write
 # MAGIC
-# MAGIC PySpark wants `.mode("append")` for a Python source. That is the only difference to Spark's sink, which takes it, too.
+# MAGIC PySpark wants `.mode("append")` for a Python source. That is the only difference to Spark's sink,
+# MAGIC which takes it, too.
 
 # COMMAND ----------
 
@@ -117,7 +120,9 @@ times["write"] = seconds({format: write(format) for format in formats})
 # MAGIC %md
 # MAGIC ## Move a running stream
 # MAGIC
-# MAGIC Both write the same offsets into the checkpoint. So a query that is stopped can be started with the other format, and goes on where it was. Here the first format reads half of the topic, five micro-batches, and `kafkalog` reads the other half.
+# MAGIC Both write the same offsets into the checkpoint. So a query that is stopped can be started with the
+# MAGIC other format, and goes on where it was. Here the first format reads half of the topic, five
+# MAGIC micro-batches, and `kafkalog` reads the other half.
 
 # COMMAND ----------
 
@@ -155,7 +160,8 @@ print(f"{copy.count():,} rows, {copy.select('id').distinct().count():,} differen
 # MAGIC %md
 # MAGIC ## Times
 # MAGIC
-# MAGIC The figures of a short run on one machine, where the broker takes its share of the processor. `tests/benchmarks` has careful ones, also of what is slower: a micro-batch of 1,000 rows.
+# MAGIC The figures of a short run on one machine, where the broker takes its share of the processor.
+# MAGIC `tests/benchmarks` has careful ones, also of what is slower: a micro-batch of 1,000 rows.
 
 # COMMAND ----------
 
@@ -181,7 +187,9 @@ for what, best in times.items():
 # MAGIC %md
 # MAGIC ## Not the same
 # MAGIC
-# MAGIC `tests/parity/PARITY.md` has every case of the tests of Spark's connector. In short: no update mode (use `foreachBatch`), no continuous mode, no Java classes such as deserializers, and PEM instead of Java's keystores.
+# MAGIC `tests/parity/PARITY.md` has every case of the tests of Spark's connector. In short: no update mode
+# MAGIC (use `foreachBatch`), no continuous mode, no Java classes such as deserializers, and PEM instead of
+# MAGIC Java's keystores.
 
 # COMMAND ----------
 

@@ -2,7 +2,10 @@
 # MAGIC %md
 # MAGIC # A live stream and its lag
 # MAGIC
-# MAGIC Spark shows no lag of Python sources, and its checkpoint is no consumer group, so the usual lag tools don't see a query. This notebook runs a stream that falls behind during a burst and catches up. It shows the lag twice: by `LagListener` in Spark, and by Kafka's own tool, from the group to which the stream commits.
+# MAGIC Spark shows no lag of Python sources, and its checkpoint is no consumer group, so the usual lag tools
+# MAGIC don't see a query. This notebook runs a stream that falls behind during a burst and catches up. It
+# MAGIC shows the lag twice: by `LagListener` in Spark, and by Kafka's own tool, from the group to which the
+# MAGIC stream commits.
 
 # COMMAND ----------
 
@@ -22,7 +25,9 @@ pyspark_kafkalog.register(spark)
 # MAGIC %md
 # MAGIC ## A broker and a producer
 # MAGIC
-# MAGIC A thread produces 2,000 records a second into three partitions, and 20,000 for five seconds in the middle. Half of them have one key, so one partition gets most: a common cause of lag. Set `KAFKA_BOOTSTRAP_SERVERS` to take brokers of your own.
+# MAGIC A thread produces 2,000 records a second into three partitions, and 20,000 for five seconds in the
+# MAGIC middle. Half of them have one key, so one partition gets most: a common cause of lag. Set
+# MAGIC `KAFKA_BOOTSTRAP_SERVERS` to take brokers of your own.
 
 # COMMAND ----------
 
@@ -31,6 +36,8 @@ import time
 
 from broker import connect, describe_group
 from confluent_kafka import Producer
+
+from pyspark_kafkalog import admin
 
 broker = connect()
 broker.make_topic("clicks", 3)
@@ -45,11 +52,9 @@ def produce() -> None:
         rate = 20_000 if second in BURST else 2_000
         for number in range(rate):
             key = b"popular" if number % 2 else str(number)
-            producer.produce("clicks", b"x" * 100, key, on_delivery=None)
-            if number % 500 == 0:
-                producer.poll(0)
+            producer.produce("clicks", b"x" * 100, key)
         producer.flush()
-        produced.append((time.time(), rate))
+        produced.append(rate)
         time.sleep(max(0, began + second + 1 - time.time()))
 
 
@@ -60,7 +65,8 @@ producing = threading.Thread(target=produce)
 # MAGIC %md
 # MAGIC ## The stream
 # MAGIC
-# MAGIC It takes at most 6,000 records each second, and commits what each micro-batch has finished to the group `clicks-etl`. The listener prints a line for each micro-batch.
+# MAGIC It takes at most 6,000 records each second, and commits what each micro-batch has finished to the
+# MAGIC group `clicks-etl`. The listener prints a line for each micro-batch.
 
 # COMMAND ----------
 
@@ -90,3 +96,55 @@ query = (
 )
 producing.start()
 producing.join()
+
+# The producer is done; wait until all is read, and committed to the group.
+place = {"kafka.bootstrap.servers": broker.bootstrap}
+cluster, groups = admin.place_of(place), admin.groups_of(place)
+while admin.total_lag(admin.lags(admin.group_offsets(cluster, groups, ["clicks-etl"]))) != 0:
+    time.sleep(0.5)
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## What Kafka's own tool sees
+# MAGIC
+# MAGIC The query still runs. `kafka-consumer-groups --describe` shows its group like that of any other
+# MAGIC consumer, and so does every monitor of lag. The group has no members: the query never joins it.
+
+# COMMAND ----------
+
+print(describe_group(broker.bootstrap, "clicks-etl"))
+query.stop()
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## The lag in a plot
+# MAGIC
+# MAGIC `listener.plot()` draws the lag of each partition. The same as a DataFrame is `listener.to_pandas()`,
+# MAGIC for plots of your own.
+
+# COMMAND ----------
+
+import matplotlib.pyplot as plt
+
+figure, axes = plt.subplots(figsize=(9, 3.2))
+listener.plot(query.id, ax=axes)
+figure.tight_layout()
+
+# COMMAND ----------
+
+history = listener.to_pandas(query.id)
+total = history.groupby("timestamp").lag.sum()
+worst = history.loc[history.lag.idxmax()]
+print(f"{sum(produced):,} records were produced, {history.groupby('batchId').rows.first().sum():,} read")
+print(f"The lag rose to {total.max():,} offsets, and is {total.iloc[-1]:,} in the end")
+print(f"Partition {worst.partition} was furthest behind, by {worst.lag:,} offsets")
+
+# COMMAND ----------
+
+import shutil
+
+spark.streams.removeListener(listener)
+broker.delete_topic("clicks")
+shutil.rmtree(scratch)
