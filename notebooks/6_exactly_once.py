@@ -173,7 +173,9 @@ def run(kill_behind: int | None = None) -> None:
         count(committed, seen)
         timeline.append((time.monotonic() - began, sum(seen.values())))
         time.sleep(0.005)
-    print(f"The stream has ended by itself, with exit code {stream.returncode}")
+    if stream.returncode != 0:
+        raise RuntimeError((scratch / "log").read_text()[-3000:])
+    print("The stream has ended by itself")
 
 
 for rows in (0, 200_000, 400_000):
