@@ -114,7 +114,7 @@ def reader(isolation_level: str) -> Consumer:
 
 def count(consumer: Consumer, seen: Counter, timeout: float = 0) -> int:
     """Count some of the numbers that the reader has not seen yet; how many they are."""
-    messages = [message for message in consumer.consume(2_000, timeout) if not message.error()]
+    messages = [message for message in consumer.consume(5_000, timeout) if not message.error()]
     seen.update(int(message.value().rstrip(b".")) for message in messages)
     return len(messages)
 
@@ -153,7 +153,7 @@ def undecided() -> int:
 
 def run(kill_behind: int | None = None) -> None:
     """Run the stream to its end, or kill it when this many rows are committed and others under way."""
-    left_open = undecided()
+    left_open = undecided()  # by the run before; the next one aborts it
     with (scratch / "log").open("wb") as log:
         stream = subprocess.Popen(
             [sys.executable, program],
@@ -163,16 +163,18 @@ def run(kill_behind: int | None = None) -> None:
             start_new_session=True,  # so that all of its processes can be killed at once
         )
     while stream.poll() is None:
-        committed_rows = sum(seen.values())
-        if kill_behind is not None and committed_rows >= kill_behind and undecided() > left_open + 10_000:
+        committed_rows, now_open = sum(seen.values()), undecided()
+        left_open = min(left_open, now_open)
+        under_way = now_open - left_open
+        if kill_behind is not None and committed_rows >= kill_behind and under_way > 10_000:
             os.killpg(stream.pid, signal.SIGKILL)
             stream.wait()
             kills.append(time.monotonic() - began)
-            print(f"Killed with {undecided():,} rows under way, behind {committed_rows:,} that are committed")
+            print(f"Killed with {under_way:,} rows under way, behind {committed_rows:,} that are committed")
             return
         count(committed, seen)
         timeline.append((time.monotonic() - began, sum(seen.values())))
-        time.sleep(0.005)
+        time.sleep(0.02)
     if stream.returncode != 0:
         raise RuntimeError((scratch / "log").read_text()[-3000:])
     print("The stream has ended by itself")

@@ -1,0 +1,130 @@
+"""The notebooks run as plain Python and show what they say; each ``.ipynb`` is its source with outputs."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from tests.notebooks import LARGEST, ROOT, cells, made, sources
+
+SHOWN = {
+    "1_log_directory": [
+        r"clicks +\|2 +\|\d+ +\|40000 ",
+        r"clicks +\|none +\|40000 +\|1\.0 ",
+        r"clicks: \d\.\d MB as it is, \d\.\d MB in zstd",
+        r"(?s)(orders +\|[012].*\|1[123]\.\d +\|\n.*){3}",
+        r"orders +\|ok ",
+    ],
+    "2_from_kafka": [
+        r"kafkalog: 1,000,000 rows, fingerprint (-?\d+)\n +kafka: 1,000,000 rows, fingerprint \1\n",
+        r"(?s)kafka\|\d+.*kafkalog\|\d+",
+        r"1,000,000 rows, 1,000,000 different",
+        r"write: kafkalog \d+\.\d\d s, kafka \d+\.\d\d s",
+    ],
+    "3_live_lag": [
+        r"clicks batch \d+: [\d,]+ rows, ",
+        r"clicks-etl +clicks +2 +(\d+) +\1 +0 ",
+        r"138,000 records were produced, 138,000 read",
+        r"The lag rose to \d\d,\d\d\d offsets, and is 0 in the end",
+    ],
+    "4_large_messages": [
+        r"138 records hold 60 documents; 0 differ from what was written",
+        r"expired_by_offset\|\d+ +\|4 +\|\[0, 2, 3\]",
+        r"59 documents were delivered",
+        r"From 00:50 on: 10 written, 9 read",
+    ],
+    "5_damaged_disk": [
+        r"00000000000000032848\.log at byte 693,674: Skipped 16382 bytes: CRC mismatch",
+        r"CorruptRecordError: CRC mismatch \(partition orders-0, offset 43521, file orders-0/",
+        r"266,182 of 300,000 records can be read, 88\.7%",
+        r" 2 +32850 65030 +32181 ",
+        r"The log of partition 2 ends at offset 99,872",
+        r"266,182 records are saved, with 0 damages\n0 of them differ",
+    ],
+    "6_exactly_once": [
+        r"(Killed with [\d,]{6,} rows under way, behind [\d,]+ that are committed\n){3}",
+        r"The stream has ended by itself",
+        r"read_committed: +600,000 records",
+        r"missing numbers: +0\ndoubled numbers: +0",
+    ],
+}
+"""What the notebooks print, as regular expressions."""
+CHEAP = {"4_large_messages", "5_damaged_disk"}
+"""Those that ci/test runs, too: they start no broker."""
+
+
+def test_every_notebook_is_tested() -> None:
+    assert set(SHOWN) == set(sources())
+
+
+def test_cells_of_databricks_source_format() -> None:
+    markdown = "# MAGIC %md\n# MAGIC # A\n# MAGIC\n# MAGIC B\n"
+    source = f"# Databricks notebook source\n{markdown}\n# COMMAND ----------\n\nx = 1\n"
+    assert cells(source) == [("markdown", "# A\n\nB"), ("code", "x = 1")]
+    with pytest.raises(AssertionError, match="expected %md, got %sql"):
+        cells("# Databricks notebook source\n# MAGIC %sql\n")
+    with pytest.raises(AssertionError, match="in the first line"):
+        cells("x = 1\n")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in CHEAP else [pytest.mark.soak]) for name in SHOWN]
+)
+def test_runs_as_plain_python(name: str, tmp_path: Path, soak: bool) -> None:
+    """From an environment that is not active; it leaves no files behind."""
+    of_an_environment = {"VIRTUAL_ENV", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "PYTHONPATH"}
+    environment = {key: value for key, value in os.environ.items() if key not in of_an_environment}
+    environment |= {
+        "PATH": os.defpath,
+        "MPLBACKEND": "Agg",
+        "TMPDIR": str(tmp_path),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+    done = subprocess.run(
+        [sys.executable, sources()[name]],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=environment,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    for pattern in SHOWN[name]:
+        assert re.search(pattern, done.stdout), f"expected {pattern}, got:\n{done.stdout}"
+    assert not list(tmp_path.glob("kafkalog-notebook-*"))
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_ipynb_is_the_source_with_outputs(name: str) -> None:
+    file = sources()[name].with_suffix(".ipynb")
+    notebook = nbformat.read(file, as_version=4)
+    nbformat.validate(notebook)
+    source = made(sources()[name].read_text(encoding="utf-8"))
+    assert [(cell.cell_type, cell.source) for cell in notebook.cells] == [
+        (cell.cell_type, cell.source) for cell in source.cells
+    ], "run ci/notebooks"
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert [cell.execution_count for cell in code] == [*range(1, len(code) + 1)]
+    assert "pyspark_kafkalog.register(spark)" in code[0].source
+    outputs = [output for cell in code for output in cell.outputs]
+    assert any("image/png" in output.get("data", {}) for output in outputs)
+    shown = "".join(output.get("text", "") for output in outputs if output.get("name") == "stdout")
+    for pattern in SHOWN[name]:
+        assert re.search(pattern, shown), f"expected {pattern}, got:\n{shown}"
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_ipynb_is_small_and_tells_nothing_of_the_machine(name: str) -> None:
+    text = sources()[name].with_suffix(".ipynb").read_text(encoding="utf-8")
+    assert len(text) <= LARGEST
+    assert not {
+        word for word in (str(ROOT), "/tmp/", "/home/", "Traceback", " WARN ", " ERROR ") if word in text
+    }
