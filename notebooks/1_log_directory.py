@@ -30,7 +30,7 @@ pyspark_kafkalog.register(spark)
 # MAGIC
 # MAGIC | topic | how it is written |
 # MAGIC |---|---|
-# MAGIC | `orders` | lz4; for twelve minutes after 01:20 nothing arrived |
+# MAGIC | `orders` | lz4, in batches of 4 KiB; from 01:20 to 01:32 nothing arrived |
 # MAGIC | `clicks` | one record in each batch, as from a producer that waits for every answer |
 # MAGIC | `metrics` | zstd, in batches of 256 KiB |
 
@@ -55,8 +55,9 @@ def write(topic, count, *, partitions, where="true", **options):
     sink.option("numPartitions", partitions).options(**options).mode("append").save(str(directory))
 
 
-outage = "NOT timestamp BETWEEN '2026-11-01 01:20:00' AND '2026-11-01 01:32:00'"
-write("orders", 300_000, partitions=3, where=outage, **{"compression.type": "lz4", "segment.bytes": 1 << 20})
+lz4 = {"compression.type": "lz4", "batch.size": 4 << 10, "segment.bytes": 1 << 20}
+write("orders", 300_000, partitions=3, where="timestamp < '2026-11-01 01:20:00'", **lz4)
+write("orders", 300_000, partitions=3, where="timestamp >= '2026-11-01 01:32:00'", **lz4)
 write("clicks", 40_000, partitions=2, **{"batch.size": 1, "segment.bytes": 1 << 20})
 write("metrics", 200_000, partitions=1, **{"compression.type": "zstd", "batch.size": 256 << 10})
 

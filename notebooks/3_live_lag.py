@@ -100,7 +100,14 @@ producing.join()
 # The producer is done; wait until all is read, and committed to the group.
 place = {"kafka.bootstrap.servers": broker.bootstrap}
 cluster, groups = admin.place_of(place), admin.groups_of(place)
-while admin.total_lag(admin.lags(admin.group_offsets(cluster, groups, ["clicks-etl"]))) != 0:
+
+
+def committed():
+    offsets = admin.group_offsets(cluster, groups)
+    return sum(offset.offset for offset in offsets if offset.group == "clicks-etl")
+
+
+while committed() < sum(produced):
     time.sleep(0.5)
 
 # COMMAND ----------

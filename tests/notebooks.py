@@ -66,7 +66,7 @@ def made(source: str) -> NotebookNode:
 
 def execute(notebook: NotebookNode) -> None:
     """Run all cells in a Jupyter kernel of this interpreter; an error of a cell is raised."""
-    options: dict[str, Any] = {"timeout": 300, "record_timing": False, "coalesce_streams": True}
+    options: dict[str, Any] = {"timeout": 900, "record_timing": False, "coalesce_streams": True}
     NotebookClient(notebook, resources={"metadata": {"path": str(FOLDER)}}, **options).execute()
     notebook.metadata["language_info"] = {"name": "python"}
     for cell in notebook.cells:
