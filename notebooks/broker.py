@@ -51,7 +51,7 @@ def connector_jars() -> str:
     """The jars of Spark's own ``kafka`` source for ``spark.jars``; empty if they can't be had."""
     try:
         return ",".join(map(str, spark_kafka_connector_jars()))
-    except (OSError, RuntimeError, subprocess.SubprocessError):
+    except (OSError, RuntimeError, ValueError, subprocess.SubprocessError):
         print("Maven Central can't be reached: Spark's own connector is left out")
         return ""
 
