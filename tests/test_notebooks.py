@@ -48,7 +48,7 @@ SHOWN = {
         r"266,182 records are saved, with 0 damages\n0 of them differ",
     ],
     "6_exactly_once": [
-        r"(Killed with [\d,]{6,} rows under way, behind [\d,]+ that are committed\n){3}",
+        r"(Killed with [\d,]{6,} rows under way, behind [\d,]+ that are committed\n){2}",
         r"The stream has ended by itself",
         r"read_committed: +600,000 records",
         r"missing numbers: +0\ndoubled numbers: +0",
