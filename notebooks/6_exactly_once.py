@@ -4,7 +4,7 @@
 # MAGIC
 # MAGIC A stream copies 600,000 numbers from one topic to another, with `delivery.guarantee=exactly-once`. It
 # MAGIC runs in a process of its own, and this notebook kills it (`kill -9`, with its JVM and its Python
-# MAGIC workers) again and again, just while rows are on their way to the broker. Each time it is started
+# MAGIC workers) twice, just while rows are on their way to the broker. Each time it is started
 # MAGIC again from its checkpoint.
 # MAGIC
 # MAGIC The count at the end is not ours: Confluent's client reads the copy with
