@@ -6,10 +6,11 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from pyspark_kafkalog.admin.partitions import existing
+from pyspark_kafkalog.admin.partitions import existing, partitions_of
 from pyspark_kafkalog.errors import GroupError
 from pyspark_kafkalog.model import CommittedOffset, Group, GroupOffsets, Place, TopicPartition
 from pyspark_kafkalog.options.settings import Selection
+from pyspark_kafkalog.reading.offsets import named_topics
 
 Progress = Callable[[int], None]
 """Called with the amount of work done since the previous call."""
@@ -76,6 +77,8 @@ def group_offsets(
     :param selection: which partitions to include; by default all, internal ones too.
     :param progress: called after each group.
     :raises GroupError: if a named group has committed nothing and does not exist.
+    :raises UnknownTopicOrPartitionError: if a named topic does not exist, and none of the groups has
+        committed offsets for it.
     """
     committed: dict[str, dict[TopicPartition, CommittedOffset]] = {}
     for group in sorted(place_groups.group_ids() if names is None else set(names)):
@@ -87,6 +90,7 @@ def group_offsets(
         _check_all_found(empty, place_groups.describe(empty) if empty else {})
     if selection is not None:
         committed = {group: dict(_selected(offsets, selection)) for group, offsets in committed.items()}
+        _check_topics(place, selection, committed)
     ends = _log_ends(place, {partition for offsets in committed.values() for partition in offsets})
     return [
         _row(group, partition, offset, ends.get(partition))
@@ -134,6 +138,14 @@ def _check_all_found(names: Iterable[str], found: Mapping[str, Group]) -> None:
     missing = sorted(group for group in names if group not in found or found[group].state == "Dead")
     if missing:
         raise GroupError(f"No such consumer group: {', '.join(map(repr, missing))}")
+
+
+def _check_topics(
+    place: Place, selection: Selection, committed: Mapping[str, Mapping[TopicPartition, CommittedOffset]]
+) -> None:
+    found = {partition.topic for offsets in committed.values() for partition in offsets}
+    if missing := [topic for topic in named_topics(selection) or () if topic not in found]:
+        partitions_of(place, Selection(topics=tuple(missing)))
 
 
 def _selected(

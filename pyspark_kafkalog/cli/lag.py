@@ -16,7 +16,7 @@ from pyspark_kafkalog.admin.rows import plain
 from pyspark_kafkalog.admin.watching import GroupPace, LagWatch
 from pyspark_kafkalog.cli.output import json_option, show_json, show_table
 from pyspark_kafkalog.cli.place import Target, on_place
-from pyspark_kafkalog.cli.show import group_option, offsets_of, topic_option
+from pyspark_kafkalog.cli.show import group_option, offsets_of, selection, topic_option
 
 _BARS = "▁▂▃▄▅▆▇█"
 _UNITS = (("d", 86_400), ("h", 3600), ("m", 60), ("s", 1))
@@ -64,7 +64,7 @@ def lag(
         if max_lag is not None and any(pace.lag > max_lag for pace in last):
             ctx.exit(1)
         return
-    offsets = offsets_of(target, groups, topics)
+    offsets = _offsets(target, groups, topics)
     rows = admin.lags(offsets)
     total = admin.total_lag(rows)
     if prometheus:
@@ -81,6 +81,13 @@ def lag(
         ctx.exit(1)
 
 
+def _offsets(target: Target, groups: tuple[str, ...], topics: tuple[str, ...]) -> list[admin.GroupOffset]:
+    if topics:
+        # A topic that is gone has no lag, and a monitor of it would never give the alarm.
+        admin.partitions_of(target.place, selection(topics))
+    return offsets_of(target, groups, topics)
+
+
 def _watch(
     target: Target,
     groups: tuple[str, ...],
@@ -93,7 +100,7 @@ def _watch(
     watch = LagWatch()
     due = time.monotonic()
     for number in count(1):
-        paces = watch.look(offsets_of(target, groups, topics), time.monotonic())
+        paces = watch.look(_offsets(target, groups, topics), time.monotonic())
         if as_json:
             click.echo(json.dumps({"groups": plain(paces), "lag": sum(pace.lag for pace in paces)}))
         else:

@@ -53,13 +53,14 @@ def select_partitions(
         found_in = re.compile(selection.pattern, re.ASCII).search
         named = [topic for topic in topics if found_in(topic) and topic not in INTERNAL_TOPICS]
     else:
-        given = _named(selection)
+        given = named_topics(selection)
         named = [topic for topic in topics if topic not in INTERNAL_TOPICS] if given is None else given
     unknown = [topic for topic in named if topic not in topics]
     if unknown and must_exist:
         hint = "There are no topics."
         if topics:
-            hint = f"There are {len(topics)} topics: {', '.join(sorted(topics)[:10])}."
+            number = "is 1 topic" if len(topics) == 1 else f"are {len(topics)} topics"
+            hint = f"There {number}: {', '.join(sorted(topics)[:10])}."
         if near := dict.fromkeys(name for topic in unknown for name in near_names(topic, topics)):
             hint = f"Did you mean {' or '.join(near)}? {hint}"
         raise UnknownTopicOrPartitionError(f"No such topic: {', '.join(unknown)}", hint=hint)
@@ -69,7 +70,8 @@ def select_partitions(
     return tuple(sorted(found))
 
 
-def _named(selection: Selection) -> list[str] | None:
+def named_topics(selection: Selection) -> list[str] | None:
+    """The topics that ``selection`` names; None if it names none."""
     if selection.topics is not None:
         return list(selection.topics)
     if selection.partitions is not None:
@@ -85,7 +87,7 @@ def look_up_partitions(
     A topic that must exist is looked up several times, since the brokers of a
     cluster learn of a new topic one after another.
     """
-    names = _named(selection)
+    names = named_topics(selection)
     topics = place.topics(names)
     if names is not None and must_exist:
         for _ in range(_ATTEMPTS - 1):

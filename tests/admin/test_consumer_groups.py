@@ -12,7 +12,7 @@ from pyspark_kafkalog.admin.consumer_groups import (
     lags,
     total_lag,
 )
-from pyspark_kafkalog.errors import GroupError
+from pyspark_kafkalog.errors import GroupError, UnknownTopicOrPartitionError
 from pyspark_kafkalog.model import CommittedOffset, Group, TopicPartition
 from pyspark_kafkalog.options.settings import Selection
 from tests.reading.fake_groups import FakeGroups
@@ -58,6 +58,16 @@ def test_lag_of_groups() -> None:
 def test_a_selection_need_not_exist(selection: Selection, expected: list[TopicPartition]) -> None:
     rows = group_offsets(PLACE, some_groups(), ["late"], selection)
     assert [TopicPartition(row.topic, row.partition) for row in rows] == expected
+
+
+@pytest.mark.parametrize(
+    "selection", [Selection(topics=("a", "aa")), Selection(partitions=(TopicPartition("aa", 0),))]
+)
+def test_named_topics_must_exist_or_have_offsets(selection: Selection) -> None:
+    with pytest.raises(UnknownTopicOrPartitionError, match=r"No such topic: aa\. Did you mean a\?"):
+        group_offsets(PLACE, some_groups(), None, selection)
+    with pytest.raises(UnknownTopicOrPartitionError, match="No such topic: gone"):
+        group_offsets(PLACE, some_groups(), ["cut"], Selection(topics=("gone",)))
 
 
 def test_named_groups_must_exist() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -144,11 +145,26 @@ def test_duration(seconds: float | None, text: str | None) -> None:
     assert duration(seconds) == text
 
 
+def test_offsets_of_a_deleted_topic(root: Path) -> None:
+    """A group keeps them. They are shown, but their lag is not known: a monitor of it must not be green."""
+    shutil.rmtree(root / "u-0")
+    (row,) = run("offsets", root, "--topic", "u", "--json").json
+    assert (row["group"], row["offset"], row["lag"]) == ("other", 0, None)
+    assert run("lag", root).lines[2] == ["other", "0", "0", "1", "1"]
+    done = run("lag", root, "--topic", "u", "--max-lag", 10)
+    assert (done.code, done.out) == (3, "")
+    assert "No such topic: u." in done.err
+    assert run("offsets", root, "--topic", "u", "--group", "g").code == 3, "g has none of it"
+
+
 def test_what_does_not_exist(root: Path) -> None:
     for words, said in (
         (["topics", root, "--topic", "nothing"], "No such topic: nothing"),
         (["groups", root, "--group", "nobody"], "No such consumer group: 'nobody'"),
         (["offsets", root, "--group", "nobody"], "No such consumer group: 'nobody'"),
+        (["offsets", root, "--topic", "nothing"], "No such topic: nothing"),
+        (["offsets", "export", root, "--topic", "nothing"], "No such topic: nothing"),
+        (["lag", root, "--topic", "tt", "--max-lag", 10], "No such topic: tt. Did you mean t?"),
         (["topics", root / "nowhere"], "The log directory does not exist"),
     ):
         done = run(*words)

@@ -329,7 +329,7 @@ def test_of_topics_that_are_named_no_others_are_asked_for(monkeypatch: pytest.Mo
         batch(Asked({A0: (0, 9)}), **options)
         assert requests == names
     requests.clear()
-    with pytest.raises(UnknownTopicOrPartitionError, match="There are 1 topics: a"):
+    with pytest.raises(UnknownTopicOrPartitionError, match="There is 1 topic: a"):
         batch(Asked({A0: (0, 9)}), subscribe="c")
     assert requests == [["c"]] * 3 + [None]
 
