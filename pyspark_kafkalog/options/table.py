@@ -324,7 +324,7 @@ SECTIONS = (
         _brokers("kafka.request.timeout.ms", _ANY, integer(1), "30000",
                  "How long to wait for a broker that sends nothing."),
         _brokers("kafka.socket.connection.setup.timeout.ms", _ANY, integer(1, MAX_LONG), "10000",
-                 "The longest wait for a connection, and for the first broker."),
+                 "The longest wait for a connection. The first broker has half of it to answer."),
         _brokers("kafka.connections.max.idle.ms", _ANY,
                  integer(-1, MAX_LONG, meaning={-1: MAX_LONG}), "540000",
                  "A connection that is idle for longer is closed; -1: never."),

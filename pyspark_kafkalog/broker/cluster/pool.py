@@ -87,8 +87,8 @@ class ConnectionPool:
         """A connection to one of these brokers, or to a bootstrap server.
 
         All are tried, for request.timeout.ms; of brokers that hang only two, as each takes that long.
-        If no broker has ever answered, the limit is socket.connection.setup.timeout.ms, and each
-        server gets its share.
+        If no broker has ever answered, the limit is half of socket.connection.setup.timeout.ms, and
+        each server gets its share.
 
         :param last: addresses to try after all others, in this order.
         :param deadline: for everything, if that is earlier.
@@ -116,7 +116,7 @@ class ConnectionPool:
 
     def _first_contact(self, deadline: Deadline | None) -> Connection:
         options = self._options
-        timeout_ms = min(options.socket_connection_setup_timeout_ms, options.request_timeout_ms)
+        timeout_ms = min(options.socket_connection_setup_timeout_ms / 2, options.request_timeout_ms)
         patience = Deadline.after_ms(timeout_ms).bounded_by(deadline)
         shortest = patience.left / _TRIED_IF_SILENT
         backoff = Backoff(options, patience, reconnecting=True)

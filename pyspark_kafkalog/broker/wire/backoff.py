@@ -48,16 +48,13 @@ class Backoff:
 
         :param error: why the last attempt failed.
         :param first_contact: whether no broker has answered so far: what looks like a wrong option
-            is then tried for at most socket.connection.setup.timeout.ms, and a port on which nobody
-            listens for at most half as long.
+            is then tried for at most half of socket.connection.setup.timeout.ms.
         """
         deadline = self.deadline
         if isinstance(error, NeverReachedError) or (first_contact and isinstance(error, UnknownHostError)):
             deadline = Deadline(self._started)
-        elif first_contact and isinstance(error, ClosedPortError):
+        elif first_contact and isinstance(error, ClosedPortError | BrokenHandshakeError):
             deadline = Deadline(self._started + self._connection_setup / 2).bounded_by(deadline)
-        elif first_contact and isinstance(error, BrokenHandshakeError):
-            deadline = Deadline(self._started + self._connection_setup).bounded_by(deadline)
         pause = self._next * random.uniform(0.8, 1.2)
         now = time.monotonic()
         if now + pause > deadline.at:
