@@ -12,6 +12,7 @@ from pyspark_kafkalog.filesystem.folder import Folder
 
 _SCHEME = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+)(?P<rest>:.*)\Z", re.DOTALL)
 _ARROW_SCHEMES = frozenset({"file", "s3", "gs", "gcs", "hdfs", "viewfs", "abfs", "abfss"})
+_GLOB = re.compile(r"[*?]|\[.+\]|\{.+\}")
 _ALIASES = {"s3a": "s3", "s3n": "s3"}
 """Hadoop's names for file systems of pyarrow."""
 
@@ -36,11 +37,10 @@ def open_folder(location: str) -> Folder:
 
 def no_such_directory(folder: Folder) -> LogDirectoryError:
     """The error for a log directory that is not there."""
-    return LogDirectoryError(
-        "The log directory does not exist",
-        file=folder.label(),
-        hint="Give Kafka's log.dirs or one partition's folder; a worker must see it under the same path.",
-    )
+    hint = "Give Kafka's log.dirs or one partition's folder; a worker must see it under the same path."
+    if _GLOB.search(folder.path):
+        hint = "Globs are not expanded: give a list, or the folder above and the option subscribePattern."
+    return LogDirectoryError("The log directory does not exist", file=folder.label(), hint=hint)
 
 
 def locate(location: str) -> Folder:

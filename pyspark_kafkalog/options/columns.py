@@ -23,6 +23,7 @@ RECORD_FIELDS: Mapping[str, str] = {**ROW_FIELDS, **dict([HEADERS_FIELD])}
 """All columns that a read of records may have."""
 DEAD_LETTER_FIELDS: Mapping[str, str] = {**RECORD_FIELDS, **dict([DROPPED_FIELD])}
 """All columns of a read that also shows dropped messages."""
+_NESTED = ("struct", "array", "map", "variant")
 _NEVER_NULL = frozenset(ROW_FIELDS) - {"key", "value"}
 
 
@@ -40,7 +41,11 @@ def read_columns(
         if name not in allowed:
             raise OptionError(f"Unknown column {name!r}", hint=suggestion(name, allowed))
         if kind != allowed[name]:
-            raise OptionError(f"Column {name!r} has type {kind}, expected {allowed[name]}")
+            raise OptionError(
+                f"Column {name!r} has type {kind}, expected {allowed[name]}",
+                hint=f"Read it as {allowed[name]}, and convert it then, for example with"
+                f" {_from_read(name, kind)}.",
+            )
         records = allowed is RECORD_FIELDS or allowed is DEAD_LETTER_FIELDS
         if not nullable and not (records and name in _NEVER_NULL):
             raise OptionError(f"Column {name!r} must be nullable, because it may be null")
@@ -62,7 +67,8 @@ def check_written_columns(columns: Mapping[str, str], *, topic: str | None) -> N
     if "value" not in columns:
         raise OptionError(
             "Required column 'value' not found",
-            hint="Add one, for example with df.selectExpr('... AS value').",
+            hint="Add one, for example with df.selectExpr('CAST(id AS string) AS value'), or with all columns"
+            " in it: df.selectExpr('to_json(struct(*)) AS value').",
         )
     if topic is None and "topic" not in columns:
         raise OptionError(
@@ -74,5 +80,18 @@ def check_written_columns(columns: Mapping[str, str], *, topic: str | None) -> N
         if kind is not None and kind not in kinds:
             raise OptionError(
                 f"Column {name!r} has type {kind}, expected {' or '.join(kinds)}",
-                hint=f"Convert it, for example with CAST({name} AS {kinds[0].upper()}).",
+                hint=f"Convert it, for example with {_to_written(name, kind, kinds)}.",
             )
+
+
+def _from_read(name: str, kind: str) -> str:
+    """Spark's expression for ``kind`` from a column as it is read."""
+    text = f"CAST({name} AS string)" if name in ("key", "value") and kind != "string" else name
+    return f"from_json({text}, '...')" if kind.startswith(_NESTED) else f"CAST({text} AS {kind})"
+
+
+def _to_written(name: str, kind: str, kinds: tuple[str, ...]) -> str:
+    """Spark's expression for a column as a sink takes it."""
+    if "string" in kinds:
+        return f"to_json({name})" if kind.startswith(_NESTED) else f"CAST({name} AS string)"
+    return f"CAST({name} AS {kinds[0]})"

@@ -229,6 +229,7 @@ def _place_name(user: UserOptions) -> str:
     """The name of the one option that gives the place."""
     places = [name for name in ("path", "paths", SERVERS) if name in user]
     if not places:
+        user.check_servers_name()
         user.check_names()
         raise OptionError(
             f"Expected option 'path' or {SERVERS!r}, got neither",
@@ -315,7 +316,10 @@ def selection(user: UserOptions) -> Selection:
     if len(named) > 1:
         raise _only_one(named)
     if not named and user.where is Where.BROKERS and "view" not in user:
-        raise OptionError("One of 'subscribe', 'subscribePattern' and 'assign' must be given for brokers")
+        raise OptionError(
+            "One of 'subscribe', 'subscribePattern' and 'assign' must be given for brokers",
+            hint="Write, for example, .option('subscribe', 'orders'). The view 'topics' lists the topics.",
+        )
     return user.fill(Selection)
 
 

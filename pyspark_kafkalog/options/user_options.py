@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import logging
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -31,11 +31,17 @@ _ADDED_BY_SPARK = re.compile(r"paths|queryname|location|owner|provider|comment|o
 """Names that Spark adds: ``load([..])``, ``queryName``, and ``CREATE TABLE`` (observed with PySpark 4.2)."""
 
 
+_CLIENT_SETTINGS = {*WITHOUT_EFFECT, *REFUSED_READING, *REFUSED_WRITING}
+_TOPICS_OPTIONS = ("subscribe", "topic")
+"""Which topics: the option of readers, and that of writers."""
+
+
 class UserOptions:
     """The options that the user gave for one use; they also say whether the place is brokers."""
 
     def __init__(self, options: Mapping[str, object], use: Use) -> None:
         self._values = {name.lower(): str(value) for name, value in options.items() if value is not None}
+        self._written = {name.lower(): name for name in options}
         self._use = use
         self.where = Where.BROKERS if SERVERS in self._values else Where.DIRECTORY
 
@@ -73,6 +79,15 @@ class UserOptions:
             if names and field not in others:
                 others[field] = self.value(next((name for name in names if name in self), names[0]))
         return kind(**others)
+
+    def check_servers_name(self) -> None:
+        """Where no place is given, refuse a name that was probably meant to be :data:`.SERVERS`.
+
+        :raises OptionError: naming the option.
+        """
+        for name in self._values.keys() - BY_NAME.keys() - _CLIENT_SETTINGS:
+            if near_names(name, [SERVERS]):
+                raise OptionError(f"Unknown option {self._written[name]!r}", hint=f"Did you mean {SERVERS}?")
 
     def check_names(self) -> None:
         """Refuse or log options that do not apply to this use or place.
@@ -144,8 +159,7 @@ class UserOptions:
 
     def _check_for_brokers(self, name: str, option: Option | None) -> None:
         if name.startswith("kafka."):
-            known = {*WITHOUT_EFFECT, *REFUSED_READING, *REFUSED_WRITING}
-            if option is not None or name in known:
+            if option is not None or name in _CLIENT_SETTINGS:
                 log_once(logging.DEBUG, "Option %s of Kafka's clients has no effect here", name)
             else:
                 near = near_names(name, [*self._applicable(), *WITHOUT_EFFECT])
@@ -171,10 +185,21 @@ class UserOptions:
 
     def _other_direction(self, option: Option) -> OptionError:
         direction = "reading" if self._use is Use.WRITE else "writing"
-        return OptionError(f"Option {option.name!r} is for {direction} only", hint="Leave it out.")
+        other = self._topics_option()
+        hint = f"Did you mean {other}?" if option.name in _TOPICS_OPTIONS else "Leave it out."
+        return OptionError(f"Option {option.name!r} is for {direction} only", hint=hint)
 
     def _unknown(self, name: str) -> OptionError:
-        return OptionError(f"Unknown option {name!r}", hint=suggestion(name, self._applicable()))
+        known, near = self._applicable(), self._topics_option()
+        hint = f"Did you mean {near}?" if name == "topics" and near in known else suggestion(name, known)
+        written = self._written[name]
+        if written == name:
+            # Spark passes names in lower case.
+            written = _in_case_of(name, near_names(name, known)[:1])
+        return OptionError(f"Unknown option {written!r}", hint=hint)
+
+    def _topics_option(self) -> str:
+        return "topic" if self._use is Use.WRITE else "subscribe"
 
     def _applicable(self) -> set[str]:
         """The names that could be given; for a batch also those of streams, and vice versa."""
@@ -207,6 +232,17 @@ def near_names(name: str, known: Iterable[str]) -> list[str]:
     if prefixed is not None:
         return [prefixed]
     return [by_lower[match] for match in difflib.get_close_matches(name.lower(), by_lower, n=3)]
+
+
+def _in_case_of(name: str, like: Sequence[str]) -> str:
+    """A name in lower case with the capitals of a similar one, as the user probably wrote it."""
+    if not like:
+        return name
+    letters = list(name)
+    matcher = difflib.SequenceMatcher(None, name, like[0].lower(), autojunk=False)
+    for here, there, size in matcher.get_matching_blocks():
+        letters[here : here + size] = like[0][there : there + size]
+    return "".join(letters)
 
 
 def log_once(level: int, message: str, *values: object) -> None:

@@ -46,6 +46,7 @@ _SERVER = re.compile(
     r"(?:\w+://)?(?P<host>\[(?P<ipv6>[0-9a-fA-F:.]*:[0-9a-fA-F:.]*(?:%[\w.-]+)?)\]|[\w.-]+):(?P<port>[0-9]{1,5})",
     re.ASCII,
 )
+_LIST = re.compile(r"""\s*\[\s*['"].*\]\s*""", re.DOTALL)
 _LONGEST_GROUP_ID = 32767
 """Bytes: requests give the length of a group id in 16 bits."""
 
@@ -217,7 +218,10 @@ def paths(name: str, text: str) -> tuple[str, ...]:
         try:
             found = json.loads(text)
         except (ValueError, RecursionError) as e:
-            raise OptionError(f"Option {name!r} starts with '[' but is not a JSON array: {e}") from e
+            raise OptionError(
+                f"Option {name!r} starts with '[' but is not a JSON array: {e}",
+                hint="Write it as json.dumps does, with double quotes, or pass a list to load().",
+            ) from None
     if not all(isinstance(path, str) and path.strip() for path in found) or not found:
         raise OptionError(
             f"Option {name!r}: expected a path, several separated by commas, or a JSON array of paths,"
@@ -228,6 +232,7 @@ def paths(name: str, text: str) -> tuple[str, ...]:
 
 def servers(name: str, text: str) -> tuple[str, ...]:
     """``host:port``, several separated by commas, as in Kafka's ClientUtils; without duplicates."""
+    _refuse_list(name, text, "broker1:9092,broker2:9092")
     found: dict[str, None] = {}
     for number, item in enumerate((part.strip() for part in text.split(",")), 1):
         if not item:
@@ -244,6 +249,14 @@ def servers(name: str, text: str) -> tuple[str, ...]:
     if not found:
         raise OptionError(f"Option {name!r} is empty", hint="Write, for example, broker1:9092.")
     return tuple(found)
+
+
+def _refuse_list(name: str, text: str, write: str) -> None:
+    """Refuse a list of Python's, which Spark passes on as its text, and JSON."""
+    if _LIST.fullmatch(text):
+        raise OptionError(
+            f"Option {name!r}: expected text with commas, got a list in brackets", hint=f"Write {write!r}."
+        )
 
 
 def group_id(name: str, text: str) -> str:
@@ -264,6 +277,7 @@ def topic(name: str, text: str) -> str:
 
 def topics(name: str, text: str) -> tuple[str, ...]:
     """Topics separated by commas, each once."""
+    _refuse_list(name, text, ",".join(separated(name, re.sub(r"[\[\]'\"]", "", text))))
     found = separated(name, text)
     if not found:
         raise OptionError(f"Option {name!r} names no topic", hint="Write, for example, orders,payments.")

@@ -121,6 +121,12 @@ def test_a_partition_may_be_empty(tmp_path: Path) -> None:
     assert bounds(tmp_path) == Watermarks(0, 0, 0)
 
 
+@pytest.mark.parametrize("name", ["orders-*", "orders-?", "orders-[01]", "{orders,payments}-0"])
+def test_globs_are_not_expanded(tmp_path: Path, name: str) -> None:
+    with pytest.raises(LogDirectoryError, match=r"does not exist .* Globs are not expanded: give a list"):
+        LogDirectory.open(str(tmp_path / name))
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [

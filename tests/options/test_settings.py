@@ -119,8 +119,21 @@ class TestNames:
         ],
     )
     def test_unknown_names_get_near_ones(self, name: str, suggested: str) -> None:
-        with pytest.raises(OptionError, match=f"Unknown option {name.lower()!r}.*{re.escape(suggested)}"):
-            read_options({"path": "/log", name: "1"}, batch=True)
+        for written in (name, name.lower()):  # Spark passes names in lower case
+            with pytest.raises(OptionError, match=f"Unknown option {name!r}.*{re.escape(suggested)}"):
+                read_options({"path": "/log", written: "1"}, batch=True)
+
+    @pytest.mark.parametrize(
+        "name", ["bootstrap.servers", "kafka.bootstrap.server", "bootstrapServers", "kafka.bootstrapServers"]
+    )
+    def test_brokers_under_another_name(self, name: str) -> None:
+        options = {"kafka.security.protocol": "SSL", "subscribe": "t", name: "host:9092"}
+        with pytest.raises(OptionError, match=f"option {name!r}. Did you mean kafka.bootstrap.servers"):
+            place_options(options)
+
+    def test_a_setting_of_kafkas_that_is_like_another_one_is_not_taken_for_it(self) -> None:
+        with pytest.raises(OptionError, match=r"'bootstrap\.controllers' is not supported"):
+            place_options({"kafka.bootstrap.controllers": "host:9092"})
 
     def test_values_of_unknown_options_are_not_shown(self) -> None:
         with pytest.raises(OptionError) as caught:
@@ -132,10 +145,23 @@ class TestNames:
             write_options({"path": "/log", "qqq": "1"})
 
     def test_options_for_the_other_direction(self) -> None:
-        with pytest.raises(OptionError, match="'topic' is for writing only"):
+        with pytest.raises(OptionError, match=r"'topic' is for writing only\. Did you mean subscribe\?"):
             batch(topic="t")
-        with pytest.raises(OptionError, match="'subscribe' is for reading only"):
+        with pytest.raises(OptionError, match=r"Unknown option 'topics'\. Did you mean subscribe\?"):
+            batch(topics="t")
+        with pytest.raises(OptionError, match=r"'subscribe' is for reading only\. Did you mean topic\?"):
             write_options(as_spark_gives({"subscribe": "t"}))
+        with pytest.raises(OptionError, match=r"'txnVersion' is for writing only\. Leave it out"):
+            batch(txnVersion="1")
+
+    @pytest.mark.parametrize("text", ["['a', 'b']", ' ["a","b"] ', "['a' ,'b',]"])
+    def test_a_list_in_brackets(self, text: str) -> None:
+        with pytest.raises(OptionError, match=r"'subscribe': .* got a list in brackets\. Write 'a,b'\."):
+            batch(subscribe=text)
+        with pytest.raises(OptionError, match=r"got a list in brackets\. Write 'broker1:9092,broker2:9092'"):
+            place_options({"kafka.bootstrap.servers": text})
+        with pytest.raises(OptionError, match=r"not a JSON array: .*double quotes, or pass a list to load"):
+            place_options({"path": "['/a', '/b']"})
 
     @pytest.mark.parametrize(
         "name",
@@ -432,8 +458,19 @@ class TestColumns:
         [
             ([("val", "binary", True)], "Unknown column 'val'.*Did you mean value"),
             ([("Value", "binary", True)], "Unknown column 'Value'.*Did you mean value"),
-            ([("value", "string", True)], "Column 'value' has type string, expected binary"),
-            ([("offset", "int", True)], "Column 'offset' has type int, expected bigint"),
+            (
+                [("value", "string", True)],
+                r"'value' has type string, expected binary\. Read it as binary, .*CAST\(value AS string\)",
+            ),
+            (
+                [("value", "struct<a:int>", True)],
+                r"example with from_json\(CAST\(value AS string\), '\.\.\.'\)",
+            ),
+            ([("key", "int", True)], r"with CAST\(CAST\(key AS string\) AS int\)"),
+            (
+                [("offset", "int", True)],
+                r"Column 'offset' has type int, expected bigint\. .* CAST\(offset AS int\)",
+            ),
             ([("value", "binary", False)], "Column 'value' must be nullable"),
             ([("topic", "string", True), ("topic", "string", True)], "'topic' occurs twice"),
             ([], "has no column"),
@@ -564,6 +601,18 @@ class TestSlips:
         with pytest.raises(OptionError, match=r"can't be latest for batch queries.*starts at earliest or"):
             read_options({"path": "/a", "startingOffsets": "latest"}, batch=True)
 
-    def test_a_value_that_is_a_number(self) -> None:
-        with pytest.raises(OptionError, match=r"'value' has type int.*CAST\(value AS BINARY\)"):
-            check_written_columns({"value": "int"}, topic="t")
+    @pytest.mark.parametrize(
+        ("columns", "hint"),
+        [
+            ({"value": "int"}, "CAST(value AS string)"),
+            ({"value": "struct<a:int>"}, "to_json(value)"),
+            ({"value": "binary", "key": "array<int>"}, "to_json(key)"),
+            ({"value": "binary", "partition": "bigint"}, "CAST(partition AS int)"),
+            ({"value": "binary", "timestamp": "string"}, "CAST(timestamp AS timestamp)"),
+            ({"id": "int"}, "'CAST(id AS string) AS value'"),
+            ({"id": "int"}, "'to_json(struct(*)) AS value'"),
+        ],
+    )
+    def test_what_to_do_with_columns_that_cannot_be_written(self, columns: dict[str, str], hint: str) -> None:
+        with pytest.raises(OptionError, match=re.escape(hint)):
+            check_written_columns(columns, topic="t")
