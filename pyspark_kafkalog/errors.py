@@ -64,6 +64,15 @@ class KafkaLogError(Exception):
         _, (kind, message, place) = self.__reduce__()
         return _rebuild(kind, message, {**place, "hint": hint})
 
+    def as_public(self) -> KafkaLogError:
+        """The same error as the class of this module that it belongs to: others are internal."""
+        kind = next(kind for kind in type(self).__mro__ if kind.__module__ == __name__)
+        if kind is type(self):
+            return self
+        _, (_, message, place) = self.__reduce__()
+        assert issubclass(kind, KafkaLogError), "it is one itself"
+        return _rebuild(kind, message, place)
+
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (
             type(self),

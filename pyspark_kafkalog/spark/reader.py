@@ -20,6 +20,7 @@ from pyspark_kafkalog.reading.filters import ALL_ROWS, Comparison, bounds_of
 from pyspark_kafkalog.reading.offsets import check_compacted_start, plan_batch, start_from_group
 from pyspark_kafkalog.reading.splits import Split
 from pyspark_kafkalog.spark.features import FILTER_OPERATORS, arrow_schema
+from pyspark_kafkalog.spark.short_errors import with_short_errors
 from pyspark_kafkalog.spark.task_audits import QueryRun
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ def _input_partition(
     return LogInputPartition(Split(TopicPartition(topic, partition), offsets, within, Seen(*seen)))
 
 
+@with_short_errors
 class LogReader:
     """What batch and stream readers share. Pickled to the tasks, so it opens nothing by itself."""
 
@@ -117,6 +119,7 @@ class LogReader:
         )
 
 
+@with_short_errors
 class LogBatchReader(LogReader, DataSourceReader):
     """``spark.read``."""
 
@@ -134,6 +137,7 @@ class LogBatchReader(LogReader, DataSourceReader):
         return splits
 
 
+@with_short_errors
 class FilteringLogBatchReader(LogBatchReader):
     """``spark.read`` where ``spark.sql.python.filterPushdown.enabled`` is true.
 
@@ -164,6 +168,7 @@ def _plain(value: Any) -> Any:
     return value
 
 
+@with_short_errors
 class ViewReader(DataSourceReader):
     """``option("view", ...)``: partitions, segments, groups, group offsets or audits, as rows of a batch.
 

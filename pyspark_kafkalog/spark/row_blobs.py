@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from pyspark_kafkalog.errors import InvalidRecordError
 from pyspark_kafkalog.garbage import freeze_modules
 from pyspark_kafkalog.model import TopicPartition
+from pyspark_kafkalog.spark.short_errors import short_errors
 
 BLOB_BYTES = 16 * 2**20
 """The most bytes of rows in a blob. A larger single row gets a blob of its own."""
@@ -44,6 +45,7 @@ class Blob(NamedTuple):
     rows: bytes
 
 
+@short_errors
 def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Cut each batch of rows into blobs, each of one partition and in offset order.
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
+from pyspark_kafkalog.spark.short_errors import with_short_errors
+
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (
         DataSourceReader,
@@ -20,6 +22,7 @@ _FILTERING_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 """Runs only if ``spark.sql.python.filterPushdown.enabled`` is true."""
 
 
+@with_short_errors
 class KafkaLogDataSource(DataSource):
     """``format("kafkalog")``: Kafka's records as rows, without JARs.
 

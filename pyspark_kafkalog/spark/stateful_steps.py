@@ -17,6 +17,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from pyspark_kafkalog.garbage import freeze_modules
 from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.spark.row_blobs import Blob
+from pyspark_kafkalog.spark.short_errors import short_errors, with_short_errors
 from pyspark_kafkalog.spark.step import (
     STEP_OUTPUT,
     PartitionAssembly,
@@ -57,6 +58,7 @@ def with_state(packed: DataFrame, api: StateApi, plan: ReassemblyPlan) -> DataFr
     return groups.applyInPandasWithState(step, STEP_OUTPUT, _STATE, "append", timeout)
 
 
+@with_short_errors
 class ReassemblyProcessor(StatefulProcessor):
     """The step for ``transformWithStateInPandas``. The timer of a key is set to its next expiry, if any."""
 
@@ -109,6 +111,7 @@ class ReassemblyProcessor(StatefulProcessor):
             self._state.clear()
 
 
+@short_errors
 def apply_with_state(
     plan: ReassemblyPlan, key: Any, frames: Iterator[Any], state: GroupState
 ) -> Iterator[Any]:

@@ -21,6 +21,7 @@ from pyspark_kafkalog.largemessage.output import SEGMENT_COUNT, STARTING_OFFSET
 from pyspark_kafkalog.largemessage.reassembler import Reassembler
 from pyspark_kafkalog.model import DROPPED_FIELD, AssemblerSettings, TopicPartition
 from pyspark_kafkalog.spark.row_blobs import Blob, decoded, encoded, in_offset_order, pieces
+from pyspark_kafkalog.spark.short_errors import short_errors
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.spark.task_audits import StepAudit
@@ -115,6 +116,7 @@ class PartitionAssembly:
         return *self._partition, blob, None, 0
 
 
+@short_errors
 def assemble_sorted(batches: Iterable[pa.RecordBatch], plan: ReassemblyPlan) -> Iterator[pa.RecordBatch]:
     """Run the step over all packed rows of a task, sorted by partition and first offset."""
     yield from in_batches(_assemble_sorted(batches, plan))

@@ -22,6 +22,7 @@ from pyspark_kafkalog.spark.features import (
     SupportsTriggerAvailableNow,
 )
 from pyspark_kafkalog.spark.reader import LogInputPartition, LogReader
+from pyspark_kafkalog.spark.short_errors import with_short_errors
 from pyspark_kafkalog.streams.checkpoint import QueryLog, keep_topic_ids, kept_start_offsets, kept_topic_ids
 from pyspark_kafkalog.streams.committing import TIMEOUT, CompletionWatch, OffsetCommitter
 from pyspark_kafkalog.streams.planner import StreamPlanner
@@ -51,6 +52,7 @@ _FIRST_IS_LIMITED = (
 )
 
 
+@with_short_errors
 class LogStreamReader(LogReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """``spark.readStream``. Offsets are those of Spark's Kafka source, ``{"topic":{"0":10}}``."""
 

@@ -19,6 +19,7 @@ from pyspark_kafkalog.options.columns import check_written_columns
 from pyspark_kafkalog.options.settings import WriteOptions, write_options
 from pyspark_kafkalog.places import open_sink
 from pyspark_kafkalog.spark.features import StreamArrowWriter
+from pyspark_kafkalog.spark.short_errors import with_short_errors
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -149,6 +150,7 @@ class _Writer:
             _log.warning("%s was written, but its audit is incomplete", batch.job, exc_info=True)
 
 
+@with_short_errors
 class LogBatchWriter(_Writer, DataSourceArrowWriter):
     """``df.write``."""
 
@@ -169,6 +171,7 @@ class LogBatchWriter(_Writer, DataSourceArrowWriter):
         self._sink.abort(self._batch)
 
 
+@with_short_errors
 class LogStreamWriter(_Writer, StreamArrowWriter):
     """``df.writeStream``.
 
