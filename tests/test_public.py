@@ -84,7 +84,9 @@ def classes_in(annotations: Mapping[str, Any]) -> Iterator[type]:
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_documents_name_only_what_is_public(document: Path) -> None:
-    named = re.findall(rf"(?<!-m ){NAME}\.(\w+)", document.read_text(encoding="utf-8"))
+    # Spark quotes an error with the module of its class.
+    quoted = r"errors\.\w+Error: "
+    named = re.findall(rf"(?<!-m ){NAME}\.(?!{quoted})(\w+)", document.read_text(encoding="utf-8"))
     assert set(named) <= {*PUBLIC, *PUBLIC_MODULES}
 
 
