@@ -9,7 +9,11 @@ from __future__ import annotations
 import argparse
 import os
 import tempfile
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from threading import Thread
 
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import count
@@ -21,6 +25,9 @@ from pyspark_kafkalog.spark.worker_python import worker_python
 TOPIC = "readings"
 _RUNS = 3
 """Each run of the stream finds 1000 more readings."""
+_OURS = b"pyspark-kafkalog: "
+"""Begins the lines in which this package says what it does."""
+_STDERR = 2
 
 
 def main() -> None:
@@ -28,7 +35,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m pyspark_kafkalog.spark.demo", description=__doc__)
     parser.add_argument("directory", nargs="?", type=Path, help="where to create and keep the log directory")
     directory: Path | None = parser.parse_args().directory
-    with tempfile.TemporaryDirectory(prefix="kafkalog-demo-") as scratch:
+    with tempfile.TemporaryDirectory(prefix="kafkalog-demo-") as scratch, without_sparks_noise():
         log_directory = (directory or Path(scratch, "kafka-logs")).resolve()
         spark = _session()
         try:
@@ -37,6 +44,38 @@ def main() -> None:
             _read_batch(spark, log_directory)
         finally:
             spark.stop()
+
+
+@contextmanager
+def without_sparks_noise() -> Iterator[None]:
+    """Hold back what this process and Spark's print to stderr, but for lines of ours; show it if this fails.
+
+    At its start Spark warns of its own settings, and its daemon shows a BrokenPipeError whenever it
+    ends a worker that was idle for a minute, if JVM and Python talk over Unix sockets.
+    """
+    terminal = os.dup(_STDERR)
+    reader, writer = os.pipe()
+    os.dup2(writer, _STDERR)
+    os.close(writer)
+    held: deque[bytes] = deque(maxlen=1000)
+    # It ends with this process: until then Spark's processes may write.
+    Thread(target=_sort_lines, args=(reader, terminal, held), daemon=True).start()
+    try:
+        yield
+    except BaseException:
+        os.write(terminal, b"".join(held))
+        raise
+    finally:
+        os.dup2(terminal, _STDERR)
+
+
+def _sort_lines(reader: int, terminal: int, held: deque[bytes]) -> None:
+    with os.fdopen(reader, "rb") as lines:
+        for line in lines:
+            if line.startswith(_OURS):
+                os.write(terminal, line)
+            else:
+                held.append(line)
 
 
 def _session() -> SparkSession:
