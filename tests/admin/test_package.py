@@ -23,7 +23,7 @@ def test_places_are_opened_by_the_options_of_the_reader() -> None:
     fixture = case("txn-basic")
     place = admin.place_of({"path": str(fixture.directory)})
     assert {row.topic for row in admin.topics(place)} == {"txn-basic"}
-    with pytest.raises(OptionError, match="Unknown option 'startingoffset'"):
+    with pytest.raises(OptionError, match="Unknown option 'startingOffset'"):
         admin.place_of({"path": str(fixture.directory), "startingOffset": "1"})
     with pytest.raises(OptionError, match="'subscribe' applies only to reading records"):
         admin.groups_of({"path": str(fixture.directory), "subscribe": "t"})

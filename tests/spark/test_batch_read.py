@@ -86,7 +86,7 @@ def test_a_zip_archive_is_read_through_fsspec(write, read, tmp_path):
 
 def test_unknown_options_are_refused_and_near_names_suggested(write, read):
     path = write(numbered(1))
-    with pytest.raises(PySparkException, match=r"Unknown option 'startingoffset'.*startingOffsets"):
+    with pytest.raises(PySparkException, match=r"Unknown option 'startingOffset'.*startingOffsets"):
         read(path, startingOffset="earliest")
     with pytest.raises(PySparkException, match="latest for batch"):
         read(path, subscribe="t", startingOffsets="latest").collect()
