@@ -20,6 +20,7 @@ from pyspark_kafkalog.cli.output import (
     cell,
     json_option,
     progress,
+    said,
     show_json,
     show_table,
     size_text,
@@ -95,8 +96,9 @@ def verify(ctx: click.Context, target: Target, topics: tuple[str, ...], as_json:
     and the indexes of a directory. Exits with 1 if it finds damage.
     """
     with _without_warnings():  # a torn tail is reported below
-        partitions = admin.partitions_of(target.place, selection(topics), internal=True)
-        sizes = target.place.stored_sizes(partitions)
+        with said("Looking up partitions"):
+            partitions = admin.partitions_of(target.place, selection(topics), internal=True)
+            sizes = target.place.stored_sizes(partitions)
         total = sum(size.stored_bytes for size in sizes.values()) if sizes else None
         with progress("Verifying", total, in_bytes=True) as done:
             found = list(admin.verify(target.place, partitions, progress=done))

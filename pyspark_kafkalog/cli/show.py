@@ -10,6 +10,7 @@ from pyspark_kafkalog.admin.rows import plain
 from pyspark_kafkalog.cli.output import (
     json_option,
     progress,
+    said,
     show_json,
     show_table,
     size_text,
@@ -38,7 +39,8 @@ def topics(
     if segments:
         _show_segments(target, topics, internal, wide, as_json)
         return
-    rows = admin.topics(target.place, selection(topics), internal=internal)
+    with said("Looking up partitions"):
+        rows = admin.topics(target.place, selection(topics), internal=internal)
     if as_json:
         show_json(plain(rows))
         return
@@ -79,7 +81,8 @@ def _show_segments(
 ) -> None:
     if SERVERS in target.options:
         raise OptionError("Brokers don't show their segments", hint="Name a log directory.")
-    rows = admin.segments(target.place, selection(topics), internal=internal)
+    with said("Looking up segments"):
+        rows = admin.segments(target.place, selection(topics), internal=internal)
     if as_json:
         show_json(plain(rows))
         return
@@ -111,7 +114,8 @@ def _show_segments(
 @json_option
 def groups(target: Target, groups: tuple[str, ...], members: bool, wide: bool, as_json: bool) -> None:
     """Show consumer groups and their states."""
-    rows = admin.groups(target.groups, groups or None)
+    with said("Looking up groups"):
+        rows = admin.groups(target.groups, groups or None)
     if as_json:
         show_json(plain(rows))
     elif members:
@@ -149,8 +153,9 @@ def groups(target: Target, groups: tuple[str, ...], members: bool, wide: bool, a
 
 def offsets_of(target: Target, groups: tuple[str, ...], topics: tuple[str, ...]) -> list[GroupOffset]:
     """The committed offsets of these groups; of all groups if none is named."""
-    names = groups or target.groups.group_ids()
-    with progress("Groups", len(set(names))) as done:
-        return admin.group_offsets(
-            target.place, target.groups, groups or None, selection(topics), progress=done
-        )
+    with said("Looking up committed offsets"):
+        names = groups or target.groups.group_ids()
+        with progress("Groups", len(set(names))) as done:
+            return admin.group_offsets(
+                target.place, target.groups, groups or None, selection(topics), progress=done
+            )
