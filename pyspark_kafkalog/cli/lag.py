@@ -14,7 +14,7 @@ from pyspark_kafkalog import admin
 from pyspark_kafkalog.admin.prometheus import prometheus_text
 from pyspark_kafkalog.admin.rows import plain
 from pyspark_kafkalog.admin.watching import GroupPace, LagWatch
-from pyspark_kafkalog.cli.output import json_option, show_json, show_table
+from pyspark_kafkalog.cli.output import json_option, said, show_json, show_table
 from pyspark_kafkalog.cli.place import Target, on_place, selection
 from pyspark_kafkalog.cli.show import group_option, offsets_of, topic_option
 
@@ -84,7 +84,8 @@ def lag(
 def _offsets(target: Target, groups: tuple[str, ...], topics: tuple[str, ...]) -> list[admin.GroupOffset]:
     if topics:
         # A topic that is gone has no lag, and a monitor of it would never give the alarm.
-        admin.partitions_of(target.place, selection(topics))
+        with said("Looking up partitions"):
+            admin.partitions_of(target.place, selection(topics))
     return offsets_of(target, groups, topics)
 
 

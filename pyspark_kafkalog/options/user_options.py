@@ -29,8 +29,6 @@ _logged: set[str] = set()
 
 _ADDED_BY_SPARK = re.compile(r"paths|queryname|location|owner|provider|comment|option\..*")
 """Names that Spark adds: ``load([..])``, ``queryName``, and ``CREATE TABLE`` (observed with PySpark 4.2)."""
-
-
 _CLIENT_SETTINGS = {*WITHOUT_EFFECT, *REFUSED_READING, *REFUSED_WRITING}
 _TOPICS_OPTIONS = ("subscribe", "topic")
 """Which topics: the option of readers, and that of writers."""
