@@ -1,4 +1,4 @@
-"""What the README says first, word for word: in a new clone, with a new virtual environment that is not active."""
+"""What the README says first, word for word: in a new clone, with no virtual environment active."""
 
 from __future__ import annotations
 
@@ -40,9 +40,7 @@ def test_the_readme_word_for_word(tmp_path: Path) -> None:
     user.run("install", "bash", "-euo", "pipefail", "-c", install.code)
     printed = user.run("first read", ".venv/bin/python", "-", text=user.at_home(read.code))
     assert comparable(printed) == comparable(read.printed or "")
-    assert (
-        comparable(user.run("again", ".venv/bin/python", "-", text=user.at_home(read.code))).count("c2") == 2
-    )
+    assert user.run("again", ".venv/bin/python", "-", text=user.at_home(read.code)).count("c2") == 2
     said = user.run("command line", "bash", "-c", user.at_home(command_line.code))
     assert said.splitlines()[-1] == "4", "the first read was run twice"
     (kernel,) = (block for block in blocks(ROOT / "docs" / "install.md") if "ipykernel" in block.code)
