@@ -8,6 +8,7 @@ that must have a library, be it for another machine: ``-C platform=manylinux_2_1
 from __future__ import annotations
 
 import configparser
+import re
 import shutil
 import subprocess
 import sys
@@ -118,11 +119,19 @@ def _numba() -> str:
     return setup["options.extras_require"]["jit"].strip()
 
 
+def description_of(readme: str) -> str:
+    """The README as the package's description, without pictures and links that name files beside it."""
+    without_pictures = re.sub(r"!\[[^]]*\]\((?!\w+:)[^)]*\)\n*", "", readme)
+    return re.sub(r"\[([^]]*)\]\((?!\w+:)[^)]*\)", r"\1", without_pictures)
+
+
 class EggInfo(egg_info):  # type: ignore[misc]
     """Requires numba of all but wheels with a library, on every platform."""
 
     def finalize_options(self) -> None:
         super().finalize_options()
+        metadata = self.distribution.metadata
+        metadata.long_description = description_of(metadata.long_description)
         if _platform is None and _numba() not in self.distribution.install_requires:
             self.distribution.install_requires.append(_numba())
 

@@ -17,6 +17,7 @@ import pytest
 
 import pyspark_kafkalog
 from pyspark_kafkalog import AuditCount, AuditedTask, Auditor, Visibility, decode, errors
+from tests.documents.blocks import PAGES, code_blocks
 from tests.fixtures_dir import SMALL_CASES
 
 ROOT = Path(__file__).parents[1]
@@ -24,7 +25,6 @@ NAME = "pyspark_kafkalog"
 PUBLIC = [name for name in pyspark_kafkalog.__all__ if name != "__version__"]
 PUBLIC_MODULES = {"admin"}
 """Modules that users may import besides the package."""
-README = (ROOT / "README.md").read_text(encoding="utf-8")
 DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob(".github/**/*.md")]
 
 
@@ -90,11 +90,13 @@ def test_documents_name_only_what_is_public(document: Path) -> None:
     assert set(named) <= {*PUBLIC, *PUBLIC_MODULES}
 
 
-def test_examples_of_the_readme_import_only_what_is_public() -> None:
+def test_examples_import_only_what_is_public() -> None:
     imported = {
         f"{node.module}.{alias.name}"
-        for example in re.findall(r"^```python\n(.*?)^```", README, re.S | re.M)
-        for node in ast.walk(ast.parse(example))
+        for page in PAGES
+        for block in code_blocks(page)
+        if block.language == "python" and not block.code.startswith("%")
+        for node in ast.walk(ast.parse(block.code))
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
     }
@@ -111,7 +113,7 @@ def example_of(found: Any) -> str:
 
 def test_the_example_of_the_decoder_prints_what_a_broker_wrote() -> None:
     example = example_of(decode)
-    assert example in README
+    assert example in [block.code.strip() for block in code_blocks(ROOT / "docs" / "reading.md")]
     one = next(case for case in SMALL_CASES if case.name == "v2-lz4")
     (segment,) = one.segments("v2-lz4-0")
     printed = io.StringIO()

@@ -406,7 +406,7 @@ SECTIONS = (
                  one_of("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI"), "GSSAPI",
                  "`PLAIN`, `SCRAM-SHA-256`, `SCRAM-SHA-512`, `OAUTHBEARER` or `GSSAPI`."),
         _brokers("kafka.sasl.jaas.config", _ANY, parse_jaas, None,
-                 "Who logs in, in the form of Java's clients: see [Credentials](../README.md#credentials)."),
+                 "Who logs in, in the form of Java's clients: see [Credentials](security.md#credentials)."),
         _brokers("kafka.sasl.kerberos.service.name", _ANY, unless_blank(stripped), None,
                  "The brokers' Kerberos service."),
         _brokers("kafka.sasl.login.callback.handler.class", _ANY, unless_blank(stripped), None,

@@ -1,0 +1,141 @@
+"""Every code block of README and docs/ is run, page by page, with a real broker and a log directory."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from pyspark_kafkalog import TopicPartition
+from pyspark_kafkalog.admin import groups_of, produce
+from pyspark_kafkalog.model import CommittedOffset
+from tests.documents.blocks import PAGES, README, ROOT, RUN, SHOWN, Block, blocks, code_blocks, comparable
+from tests.kafka import Broker
+from tests.kafka_service import running
+
+NOT_RUN = {"docs/install.md": 2, "docs/performance.md": 1, "docs/platforms.md": 6, "docs/security.md": 1}
+"""How many blocks of a page say that they are not run here."""
+RECORDS, PARTITIONS = 200, 2
+BIN = Path(sys.executable).parent
+RUNNABLE = [page for page in PAGES if code_blocks(page)]
+
+
+def name_of(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_block_is_run_or_is_no_code(page: Path) -> None:
+    assert {block.language for block in blocks(page)} <= RUN | SHOWN
+
+
+def test_blocks_that_are_not_run_say_so() -> None:
+    found = Counter(name_of(page) for page in PAGES for block in code_blocks(page) if block.not_run)
+    assert found == NOT_RUN
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    """A broker and a log directory with the topic and the group that the pages speak of."""
+    directory = tmp_path_factory.mktemp("documents") / "kafka-logs"
+    with running(Broker(tmp_path_factory.mktemp("broker"))) as broker:
+        for topic in "orders", "orders-copy", "audits":
+            broker.create_topic(topic, PARTITIONS)
+        for place in {"kafka.bootstrap.servers": broker.bootstrap}, {"path": str(directory)}:
+            fill(place)
+        yield broker.bootstrap, directory
+
+
+def fill(place: Mapping[str, str]) -> None:
+    numbers = range(RECORDS)
+    orders = pa.RecordBatch.from_pydict(
+        {
+            "key": [b"c%d" % (number % 20) for number in numbers],
+            "value": [b"%d.50" % number for number in numbers],
+            "partition": pa.array([number % PARTITIONS for number in numbers], pa.int32()),
+        }
+    )
+    to_directory = {"numPartitions": str(PARTITIONS)} if "path" in place else {}
+    produce({**place, "topic": "orders", **to_directory}, [orders])
+    committed = {TopicPartition("orders", partition): CommittedOffset(60) for partition in range(PARTITIONS)}
+    groups_of(place).commit("etl", committed)
+
+
+@pytest.mark.slow
+@pytest.mark.broker
+@pytest.mark.parametrize("page", RUNNABLE, ids=name_of)
+def test_the_blocks_of_a_page_do_what_it_says(
+    page: Path, spark: SparkSession, places: tuple[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "environ", os.environ.copy())
+    reader = Reader(spark.newSession(), *places, tmp_path)
+    installs = code_blocks(README)[0]  # of tests/documents/test_first_hour.py
+    for block in code_blocks(page):
+        if not block.not_run and block != installs:
+            printed = reader.run(block, f"{name_of(page)}:{block.line}")
+            if block.printed is not None:
+                assert comparable(printed) == comparable(block.printed), f"{name_of(page)}:{block.line}"
+
+
+class Reader:
+    """Enters the blocks of a page one after the other, with a session ``spark`` and a DataFrame ``df``."""
+
+    def __init__(self, session: SparkSession, bootstrap: str, directory: Path, folder: Path) -> None:
+        self._folder = folder
+        self._session = session
+        df = session.createDataFrame([("c1", "12.50"), ("c2", "7.00")], "key string, value string")
+        self._scope: dict[str, Any] = {"spark": session, "df": df, "__name__": "__main__"}
+        for copy in "data", "dead-disk":
+            shutil.copytree(directory, folder / copy)
+        self._real = {
+            "SparkSession.builder.getOrCreate()": "spark",
+            "host:9092": bootstrap,
+            "/data/kafka-logs": str(folder / "data"),
+            "/mnt/dead-disk": str(folder / "dead-disk"),
+            '"/checkpoints/': f'"{folder}/checkpoints/',
+            '"/audit"': f'"{folder}/audit"',
+            "/tmp/kafka-logs": str(folder / "tmp"),
+            ".venv/bin/": f"{BIN}/",
+        }
+        """What stands for a name in the pages."""
+
+    def run(self, block: Block, where: str) -> str:
+        """What a block prints."""
+        code = block.code
+        for name, real in self._real.items():
+            code = code.replace(name, real)
+        if block.language == "sh":
+            return self._shell(code)
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            if block.language == "sql":
+                for statement in code.split(";\n"):
+                    self._session.sql(statement).show()
+            else:
+                exec(compile(code, where, "exec"), self._scope)
+        for query in self._session.streams.active:
+            query.processAllAvailable()
+            query.stop()
+        return printed.getvalue()
+
+    def _shell(self, code: str) -> str:
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", code],
+            cwd=self._folder,
+            env={**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout

@@ -1,0 +1,83 @@
+"""What the README says first, word for word: in a new clone, with no virtual environment active."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.documents.blocks import README, ROOT, blocks, code_blocks, comparable
+
+KERNEL = """
+import sys
+from jupyter_client.manager import start_new_kernel
+
+manager, client = start_new_kernel(kernel_name="kafkalog")
+try:
+    reply = client.execute_interactive(sys.stdin.read(), timeout=300)
+finally:
+    client.stop_channels()
+    manager.shutdown_kernel(now=True)
+sys.exit(reply["content"]["status"] != "ok")
+"""
+"""Runs standard input as one cell, and prints what it prints."""
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="there is nothing to clone")
+def test_the_readme_word_for_word(tmp_path: Path) -> None:
+    bare, clone = tmp_path / "project.git", tmp_path / "project"
+    subprocess.run(["git", "clone", "--quiet", "--bare", ROOT, bare], check=True)
+    subprocess.run(["git", "clone", "--quiet", bare, clone], check=True)
+    user = User(clone, tmp_path)
+    install, read, *_ = code_blocks(README)
+    command_line = next(block for block in code_blocks(README) if ".venv/bin/kafkalog cat" in block.code)
+    user.run("install", "bash", "-euo", "pipefail", "-c", install.code)
+    printed = user.run("first read", ".venv/bin/python", "-", text=user.at_home(read.code))
+    assert comparable(printed) == comparable(read.printed or "")
+    assert user.run("again", ".venv/bin/python", "-", text=user.at_home(read.code)).count("c2") == 2
+    said = user.run("command line", "bash", "-c", user.at_home(command_line.code))
+    assert said.splitlines()[-1] == "4", "the first read was run twice"
+    (kernel,) = (block for block in blocks(ROOT / "docs" / "install.md") if "ipykernel" in block.code)
+    user.run("kernel", "bash", "-euo", "pipefail", "-c", kernel.code)
+    cell = user.at_home(read.code).replace("kafka-logs", "kafka-logs-of-jupyter")
+    printed = user.run("first read in Jupyter", ".venv/bin/python", "-c", KERNEL, text=cell)
+    assert comparable(printed) == comparable(read.printed or "")
+
+
+class User:
+    """Runs commands in a clone, with no virtual environment active and nothing of ours on the PATH."""
+
+    def __init__(self, clone: Path, home: Path) -> None:
+        self._clone = clone
+        self._home = home
+        own = Path(sys.executable).parent
+        path = [folder for folder in os.environ["PATH"].split(":") if Path(folder) != own]
+        self._environment = {"HOME": str(home), "PATH": ":".join(path)}
+        self._environment |= {name: value for name, value in os.environ.items() if name.startswith("PIP_")}
+        if "JAVA_HOME" in os.environ:
+            self._environment["JAVA_HOME"] = os.environ["JAVA_HOME"]
+
+    def at_home(self, code: str) -> str:
+        return code.replace("/tmp/kafka-logs", str(self._home / "kafka-logs"))
+
+    def run(self, what: str, *command: str, text: str | None = None) -> str:
+        """What a command prints; how long it takes is printed."""
+        began = time.monotonic()
+        done = subprocess.run(
+            command,
+            cwd=self._clone,
+            env=self._environment,
+            input=text,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        print(f"{what}: {time.monotonic() - began:.1f} s")
+        assert done.returncode == 0, done.stderr[-4000:]
+        return done.stdout
