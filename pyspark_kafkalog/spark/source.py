@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
+from pyspark_kafkalog.errors import KafkaLogError
 from pyspark_kafkalog.spark.short_errors import with_short_errors
 
 if TYPE_CHECKING:
@@ -68,9 +69,12 @@ class KafkaLogDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """The micro-batch reader."""
-        from pyspark_kafkalog.spark.stream_reader import LogStreamReader
+        from pyspark_kafkalog.spark.stream_reader import LogStreamReader, RefusingStreamReader
 
-        return LogStreamReader(self.options, schema)
+        try:
+            return LogStreamReader(self.options, schema)
+        except KafkaLogError as e:
+            return RefusingStreamReader(e)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """The batch writer; ``mode("append")`` only."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
+from pyspark_kafkalog.errors import KafkaLogError
 from pyspark_kafkalog.garbage import loading
 from pyspark_kafkalog.options.offsets_json import MAX_LONG, Offsets, parse_offsets, to_json
 from pyspark_kafkalog.places import import_reading, open_groups, open_place
@@ -219,3 +220,31 @@ class LogStreamReader(LogReader, DataSourceStreamReader, SupportsTriggerAvailabl
         if self._watch is not None:
             self._watch.begin(stop)
         return [LogInputPartition(split) for split in splits]
+
+
+@with_short_errors
+class RefusingStreamReader(DataSourceStreamReader):
+    """Raises why there is no reader, at the first question that Spark asks.
+
+    PySpark stops the reader even if it has none because ``streamReader`` raised an error, and then reports
+    its own UnboundLocalError instead (``python_streaming_source_runner``).
+    """
+
+    def __init__(self, error: KafkaLogError) -> None:
+        self._error = error
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        """Refused."""
+        raise self._error
+
+    def latestOffset(self, *given: Any) -> dict[str, Any]:  # noqa: N802
+        """Refused."""
+        raise self._error
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Refused."""
+        raise self._error
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
+        """Refused."""
+        raise self._error
