@@ -194,6 +194,7 @@ class ViewReader(DataSourceReader):
         yield from table.cast(self._schema).to_batches()
 
 
+@with_short_errors
 class BatchesReader(ViewReader):
     """``view=batches``: a task for each segment of a log directory, or partition of a cluster.
 

@@ -588,7 +588,9 @@ class TestSlips:
 
     def test_a_server_without_the_prefix(self) -> None:
         for use in (lambda options: read_options(options, batch=True), write_options):
-            with pytest.raises(OptionError, match=r"'bootstrap\.servers'.*Write 'kafka\.bootstrap\.servers'"):
+            with pytest.raises(
+                OptionError, match=r"'bootstrap\.servers'.*Did you mean kafka\.bootstrap\.servers"
+            ):
                 use({"bootstrap.servers": "host:9092", "subscribe": "t"})
 
     @pytest.mark.parametrize("word", ["begining", "-2", "none"])
