@@ -151,7 +151,7 @@ class UserOptions:
             hint = f"Write {bare!r} instead." if bare in self._applicable() else "Leave it out."
             raise OptionError(f"Option {name!r} is for brokers, but 'path' names a log directory", hint=hint)
         elif f"kafka.{name}" == SERVERS:
-            raise OptionError(f"Unknown option {name!r}", hint=f"Write {SERVERS!r}.")
+            raise OptionError(f"Unknown option {name!r}", hint=f"Did you mean {SERVERS}?")
         else:
             raise self._unknown(name)
 
