@@ -148,8 +148,10 @@ def stream(format):
 query = stream(formats[-1]).start()
 while not query.recentProgress or query.lastProgress.batchId < 4:
     query.awaitTermination(0.1)
+spark.sparkContext.setLogLevel("OFF")  # or Spark logs how it interrupts a micro-batch
 query.stop()
 stream("kafkalog").trigger(availableNow=True).start().awaitTermination()
+spark.sparkContext.setLogLevel("ERROR")
 
 copy = spark.read.parquet(str(scratch / "copy"))
 copy.groupBy("format").count().orderBy("format").show()
