@@ -1,7 +1,8 @@
-"""What kind of session there is, and what its errors say."""
+"""What kind of session or worker this is, and what Spark's errors say."""
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -11,6 +12,12 @@ if TYPE_CHECKING:
 def is_remote(spark: SparkSession) -> bool:
     """Whether it is a session of Spark Connect, which has no JVM here, and no Spark context."""
     return not hasattr(spark, "_jsc")
+
+
+def started_module() -> str:
+    """The module that this process was started with, by ``python -m`` as Spark's workers are; else empty."""
+    started = getattr(sys.modules.get("__main__"), "__spec__", None)
+    return "" if started is None else str(started.name)
 
 
 def cause_in(text: str) -> str:

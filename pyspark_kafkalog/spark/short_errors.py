@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import inspect
 import os
-import sys
 from collections.abc import Callable, Iterator
 from functools import wraps
 from typing import Any, TypeVar
 
 from pyspark_kafkalog.errors import KafkaLogError
+from pyspark_kafkalog.spark.session import started_module
 
 _Kind = TypeVar("_Kind", bound=type)
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -59,8 +59,7 @@ def short_errors(function: _Function) -> _Function:
 
 def _alone(error: KafkaLogError) -> KafkaLogError:
     """``error`` under its public name, without the frames so far; PySpark then leaves out its own."""
-    main = getattr(sys.modules.get("__main__"), "__spec__", None)
-    if main is not None and main.name.startswith("pyspark."):
+    if started_module().startswith("pyspark."):
         # A worker of Spark's ends with its first error, so this hides no other one.
         os.environ[_HIDE_TRACEBACK] = "1"
     return error.as_public().with_traceback(None)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource
 
 from pyspark_kafkalog.errors import KafkaLogError
+from pyspark_kafkalog.spark.session import started_module
 from pyspark_kafkalog.spark.short_errors import with_short_errors
 
 if TYPE_CHECKING:
@@ -95,5 +96,4 @@ DefaultSource = KafkaLogDataSource
 
 def _filters_are_pushed() -> bool:
     """Whether this is PySpark's worker for filter pushdown, forked by its daemon or started directly."""
-    started = getattr(sys.modules.get("__main__"), "__spec__", None)
-    return _FILTERING_WORKER in sys.modules or (started is not None and started.name == _FILTERING_WORKER)
+    return _FILTERING_WORKER in sys.modules or started_module() == _FILTERING_WORKER

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from pyspark_kafkalog.audit.counting import WriteAudit
 
-
 _log = logging.getLogger("pyspark_kafkalog")
 
 
