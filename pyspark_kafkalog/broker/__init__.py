@@ -1,1 +1,52 @@
-"""A live cluster: connections to its brokers, and records to and from them as whole batches."""
+"""A live cluster: connections to its brokers, and records to and from them as whole batches.
+
+Of kafka-python this needs the protocol and the mechanisms of SASL. Its package loads all of its clients,
+too, which takes longer than all else here, in each of Spark's short-lived processes. So the package itself
+is loaded as soon as somebody asks it for something, and its modules without it.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from importlib.util import find_spec, module_from_spec
+from types import ModuleType
+from typing import Any
+
+_lock = threading.RLock()
+_LOADING = "__loading__"
+"""In a package while its ``__init__`` runs, which must not begin once more."""
+
+
+class _LazyPackage(ModuleType):
+    """A package whose ``__init__`` runs when it is asked for a name that it lacks.
+
+    As a module of importlib's LazyLoader, but that already loads when one of its modules is imported.
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") and name not in ("__all__", "__version__"):
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        with _lock:
+            if type(self) is _LazyPackage and not self.__dict__.get(_LOADING):
+                assert self.__spec__ is not None
+                assert self.__spec__.loader is not None
+                self.__dict__[_LOADING] = True
+                try:
+                    self.__spec__.loader.exec_module(self)
+                    self.__class__ = ModuleType  # type: ignore[assignment]
+                finally:
+                    del self.__dict__[_LOADING]
+        return object.__getattribute__(self, name)
+
+
+def _load_lazily(name: str) -> None:
+    """Put a package where imports find it, unless it is loaded already, or missing."""
+    spec = None if name in sys.modules else find_spec(name)
+    if spec is not None:
+        package = module_from_spec(spec)
+        package.__class__ = _LazyPackage
+        sys.modules[name] = package
+
+
+_load_lazily("kafka")

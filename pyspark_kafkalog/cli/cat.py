@@ -18,7 +18,7 @@ import click
 from pyspark_kafkalog import admin
 from pyspark_kafkalog.admin.printable import one_line
 from pyspark_kafkalog.cli.arrow import import_arrow
-from pyspark_kafkalog.cli.output import progress
+from pyspark_kafkalog.cli.output import progress, said, said_until_first
 from pyspark_kafkalog.cli.place import Target, on_place, parse_time
 from pyspark_kafkalog.errors import CorruptRecordError, DataLossError, OptionError
 from pyspark_kafkalog.model import INTERNAL_TOPICS, check_topic
@@ -143,7 +143,9 @@ def cat(
     with _damage_shown(ctx, wanted):
         if count:
             place, skip_damaged = target.place, wanted.skip_damaged
-            click.echo(admin.count_records(place, topic, wanted.selection, skip_damaged=skip_damaged))
+            with said(f"Counting the records of {topic}"):
+                number = admin.count_records(place, topic, wanted.selection, skip_damaged=skip_damaged)
+            click.echo(number)
             return
         for rows in _records(target, wanted, columns=lines.columns, follow=follow):
             _write(lines.render(rows))
@@ -181,9 +183,10 @@ def export(
 
 
 def _records(target: Target, wanted: Wanted, **settings: Any) -> Iterator[Any]:
-    return admin.read_records(
+    found = admin.read_records(
         target.place, wanted.topic, wanted.selection, skip_damaged=wanted.skip_damaged, **settings
     )
+    return said_until_first(f"Looking for records of {wanted.topic}", found)
 
 
 def _write(text: Any) -> None:

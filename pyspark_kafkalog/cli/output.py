@@ -8,11 +8,14 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
-from typing import Any
+from itertools import islice
+from typing import Any, TypeVar
 
 import click
 
 from pyspark_kafkalog.admin.printable import printable
+
+_Item = TypeVar("_Item")
 
 _QUIET_SECONDS = 2.0
 """How long a command may be silent."""
@@ -108,6 +111,15 @@ def said(doing: str) -> Iterator[None]:
         yield
     finally:
         timer.cancel()
+
+
+def said_until_first(doing: str, items: Iterable[_Item]) -> Iterator[_Item]:
+    """The ``items``; until the first one comes, say what is being done as :func:`said` does."""
+    rest = iter(items)
+    with said(doing):
+        first = list(islice(rest, 1))
+    yield from first
+    yield from rest
 
 
 @contextmanager

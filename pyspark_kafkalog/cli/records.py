@@ -68,7 +68,8 @@ def dump(
 
     chosen = one_partition(target.place, partition)
     wanted = OffsetRange(start, end)
-    bounds = target.place.watermarks([chosen], read_committed=False).get(chosen)
+    with said(f"Looking up {chosen}"):
+        bounds = target.place.watermarks([chosen], read_committed=False).get(chosen)
     existing = (
         OffsetRange(0, 0) if bounds is None else OffsetRange(bounds.log_start_offset, bounds.high_watermark)
     )

@@ -7,6 +7,7 @@ import pty
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -112,6 +113,23 @@ def test_what_takes_long_is_said_once(
     monkeypatch.setattr(output, "_QUIET_SECONDS", 60)
     with output.said("Looking up groups"):
         pass
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_wait_for_the_first_item_is_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def slowly() -> Iterator[int]:
+        for number in range(3):
+            time.sleep(0.2)
+            yield number
+
+    monkeypatch.setattr(output, "_QUIET_SECONDS", 0.05)
+    numbers = output.said_until_first("Looking for records", slowly())
+    assert next(numbers) == 0
+    assert capsys.readouterr() == ("", "kafkalog: Looking for records …\n")
+    assert [*numbers] == [1, 2]
+    assert [*output.said_until_first("Looking for records", ())] == []
     assert capsys.readouterr() == ("", "")
 
 

@@ -13,9 +13,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from kafka.protocol.admin import DescribeConfigsRequest
 from kafka.protocol.metadata import CoordinatorType
-from kafka.protocol.producer import InitProducerIdRequest
 
 from pyspark_kafkalog.broker.cluster.metadata import (
     MAX_VERSION,
@@ -346,6 +344,8 @@ class Cluster:
 
         :param deadline: as in :meth:`call`.
         """
+        from kafka.protocol.producer import InitProducerIdRequest
+
         try:
             response = self.call(
                 InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=2147483647),
@@ -365,6 +365,8 @@ class Cluster:
 
         :param deadline: as in :meth:`call`.
         """
+        from kafka.protocol.admin import DescribeConfigsRequest
+
         resource = DescribeConfigsRequest.DescribeConfigsResource
         try:
             response = self.call(

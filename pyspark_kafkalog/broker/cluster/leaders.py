@@ -6,8 +6,6 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from kafka.protocol.admin import DescribeLogDirsRequest
-
 from pyspark_kafkalog.broker.cluster.cluster import Cluster
 from pyspark_kafkalog.broker.wire.connection import Connection
 from pyspark_kafkalog.broker.wire.deadline import Deadline
@@ -128,6 +126,8 @@ def leaders_of(
 
 def sizes_request(epochs: Mapping[TopicPartition, int]) -> Any:
     """A request for the sizes of these partitions (DescribeLogDirs)."""
+    from kafka.protocol.admin import DescribeLogDirsRequest
+
     kind = DescribeLogDirsRequest.DescribableLogDirTopic
     by_topic = defaultdict(list)
     for topic, number in epochs:

@@ -11,7 +11,6 @@ from pyspark_kafkalog.broker.wire.backoff import Backoff
 from pyspark_kafkalog.broker.wire.connection import Connection
 from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.broker.wire.sockets import Address, NeverReachedError, UnknownHostError
-from pyspark_kafkalog.broker.wire.tls import tls_context
 from pyspark_kafkalog.errors import BrokerConnectionError
 from pyspark_kafkalog.options.brokers import ConnectionOptions
 
@@ -62,7 +61,9 @@ class ConnectionPool:
                 connection.node_id = connection.node_id if node_id is None else node_id
                 return connection
             connection.close()
-        if self._tls is None:
+        if self._tls is None and self._options.security.tls is not None:
+            from pyspark_kafkalog.broker.wire.tls import tls_context
+
             self._tls = tls_context(self._options.security)
         self._unreachable.add(address)
         connection = Connection.open(

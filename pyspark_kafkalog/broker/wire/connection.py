@@ -33,7 +33,6 @@ from pyspark_kafkalog.broker.wire.answers import UNREADABLE, read_body, read_hea
 from pyspark_kafkalog.broker.wire.deadline import SHORTEST_WAIT, Deadline
 from pyspark_kafkalog.broker.wire.error_codes import UNSUPPORTED_VERSION, error_of
 from pyspark_kafkalog.broker.wire.frames import Pace
-from pyspark_kafkalog.broker.wire.sasl import authenticate
 from pyspark_kafkalog.broker.wire.sockets import Address, Step, no_one
 from pyspark_kafkalog.errors import (
     BrokerConnectionError,
@@ -334,6 +333,10 @@ class Connection:
         self.versions = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
 
     def _authenticate(self) -> None:
+        if not self._options.security.uses_sasl:
+            return
+        from pyspark_kafkalog.broker.wire.sasl import authenticate
+
         with self._bounded(Deadline.after(self._left())):
             lifetime_ms = authenticate(self._call_now, self.address, self._options.security)
         if lifetime_ms:  # log in again before the broker ends the session (KIP-368)

@@ -36,15 +36,14 @@ _NAME_AND_PASSWORD = (
 
 
 def authenticate(call: Callable[[Any, int], Any], address: Address, security: SecurityOptions) -> int:
-    """Authenticate, if the security protocol uses SASL.
+    """Authenticate by the mechanism of a security protocol with SASL.
 
     :param call: sends a request in at most the given version, and returns the response.
     :returns: milliseconds until the broker ends the session, 0 if it does not.
     :raises AuthenticationError: if the broker or the mechanism rejects the other side.
     """
     name = security.mechanism
-    if not security.protocol.startswith("SASL_") or name is None:
-        return 0
+    assert name is not None
     broker = str(address)
     answer = call(SaslHandshakeRequest(mechanism=name), 1)
     if answer.error_code == _UNSUPPORTED_MECHANISM:

@@ -50,6 +50,10 @@ class SecurityOptions:
     kerberos: KerberosOptions | None = None
     tls: TlsOptions | None = None
 
+    @property
+    def uses_sasl(self) -> bool:
+        return self.protocol.startswith("SASL_") and self.mechanism is not None
+
     def __repr__(self) -> str:
         return f"SecurityOptions(protocol={self.protocol!r}, mechanism={self.mechanism!r}, ...)"
 
