@@ -12,9 +12,13 @@ from kafka import KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as KafkaTopicPartition
 
 from pyspark_kafkalog.log.care.deleting import delete_records, retain
-from pyspark_kafkalog.log.layout import LOG_START_OFFSET_CHECKPOINT
+from pyspark_kafkalog.log.layout import (
+    LEADER_EPOCH_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    parse_leader_epoch_checkpoint,
+)
 from tests.kafka import Broker, dump_log_segments
-from tests.log.test_retention import NOW, bases, log, start_of
+from tests.log.test_retention import BATCH, NOW, bases, log, start_of
 from tests.log.writing import T0, read, values
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
@@ -22,7 +26,12 @@ pytestmark = [pytest.mark.broker, pytest.mark.slow]
 KAFKA_T0 = KafkaTopicPartition("t", 0)
 HOUR = 3_600_000
 CHECKS_OFTEN = ("log.retention.check.interval.ms", "log.initial.task.delay.ms")
-FILES = ("*.log", "*.index", "*.timeindex", "leader-epoch-checkpoint")
+FILES = ("*.log", "*.index", "*.timeindex")
+
+
+def epochs(folder: Path) -> list[tuple[int, int]]:
+    file = folder / LEADER_EPOCH_CHECKPOINT
+    return parse_leader_epoch_checkpoint(file.read_bytes(), str(file))
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -54,7 +63,7 @@ def test_a_broker_deletes_the_same(
     before = len(bases(broker.log_dir))
     copy = tmp_path / "copy"
     shutil.copytree(broker.log_dir, copy)
-    (copy / ".lock").unlink()
+    (copy / ".lock").unlink(missing_ok=True)
     texts = {name: str(value) for name, value in configs.items()}
     (done,) = [d for d in retain([str(copy)], ["t"], texts, execute=True) if d.segments]
     with (broker.folder / "server.properties").open("a") as properties:
@@ -72,6 +81,9 @@ def test_a_broker_deletes_the_same(
         n: d for n, d in theirs.items() if active not in n
     }
     assert ours[f"{active}.log"] == theirs[f"{active}.log"]
+    *kept, (newest, _) = epochs(broker.log_dir / "t-0")  # the newest is that of its last start
+    assert kept in ([], epochs(copy / "t-0"))
+    assert newest > epochs(copy / "t-0")[-1][0]
     assert len(bases(copy)) >= left
 
 
@@ -93,7 +105,7 @@ def test_a_broker_adopts_the_rest(
 ) -> None:
     root = tmp_path / "log"
     log(root)
-    retain([str(root)], None, {"retention.bytes": str(5000)}, execute=True)
+    retain([str(root)], None, {"retention.bytes": str(7 * BATCH)}, execute=True)
     assert start_of(root) == 20
     delete_records([str(root)], {T0: offset}, execute=True)
     expected = read(root)[T0]
