@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from pyspark_kafkalog.filesystem.ahead import PIECE_BYTES, PIECES_AHEAD, PieceReader
+from pyspark_kafkalog.filesystem.ahead import PIECE_BYTES, PieceReader
 
 SIZE = 5 * PIECE_BYTES + 12_345
 DATA = random.Random(1).randbytes(SIZE)
@@ -31,7 +31,7 @@ class File:
 
 @contextmanager
 def reading(file: File, size: int | None = None) -> Iterator[PieceReader]:
-    reader = PieceReader(file.read_at, len(file.data) if size is None else size, PIECES_AHEAD)
+    reader = PieceReader(file.read_at, len(file.data) if size is None else size)
     try:
         yield reader
     finally:
@@ -105,7 +105,7 @@ def test_an_error_reaches_whoever_reads_the_piece() -> None:
             raise OSError(5, "Input/output error")
         return file.read_at(size, position)
 
-    reader = PieceReader(fail, SIZE, 1)
+    reader = PieceReader(fail, SIZE)
     reader.expect(SIZE)
     assert reader.read(0, 10).to_pybytes() == DATA[:10]
     with pytest.raises(OSError, match="Input/output"):

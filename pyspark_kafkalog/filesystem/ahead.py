@@ -40,13 +40,13 @@ class _Piece:
 class PieceReader:
     """Reads ranges of one file of ``size`` bytes. Not for several threads at once.
 
-    :param read_at: reads a number of bytes at a position; called by up to ``threads`` threads at once.
+    :param read_at: reads a number of bytes at a position; called by :data:`PIECES_AHEAD` threads at once.
     """
 
-    def __init__(self, read_at: Callable[[int, int], bytes], size: int, threads: int) -> None:
+    def __init__(self, read_at: Callable[[int, int], bytes], size: int) -> None:
         self._read_at = read_at
         self._size = size
-        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="kafkalog-read")
+        self._threads = ThreadPoolExecutor(PIECES_AHEAD, thread_name_prefix="kafkalog-read")
         self._pieces: list[_Piece] = []
         self._until = 0
 

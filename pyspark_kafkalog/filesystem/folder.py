@@ -26,7 +26,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from pyspark_kafkalog.errors import LogDirectoryError
-from pyspark_kafkalog.filesystem.ahead import PIECES_AHEAD, PieceReader
+from pyspark_kafkalog.filesystem.ahead import PieceReader
 
 _STORES = frozenset({"s3", "gcs", "abfs"})
 """Object stores: a file appears whole when its stream is closed."""
@@ -78,7 +78,7 @@ class InputFile:
     ) -> None:
         self._stream = stream
         self._pieces = pieces
-        """Reads a file that is not on a disk or mount of this machine."""
+        """Reads a file of an object store."""
         self.name = name
         """Path or URI, for error messages."""
         self.size = size
@@ -99,9 +99,10 @@ class InputFile:
         with _named(self.name):
             if self._pieces is not None:
                 return self._pieces.read(position, size)
-            assert isinstance(self._stream, io.FileIO)
             self._stream.seek(position)
-            return _read(self._stream, size)
+            if isinstance(self._stream, io.FileIO):
+                return _read(self._stream, size)
+            return self._stream.read_buffer(size)
 
     def __enter__(self) -> InputFile:
         return self
@@ -202,8 +203,10 @@ class Folder:
             if not self.is_local:
                 stream = self.filesystem.open_input_file(path)
                 size = stream.size()
-                threads = PIECES_AHEAD if self.filesystem.type_name in _STORES else 1
-                return InputFile(stream, label, size, pieces=PieceReader(stream.read_at, size, threads))
+                is_far = self.filesystem.type_name in _STORES
+                return InputFile(
+                    stream, label, size, pieces=PieceReader(stream.read_at, size) if is_far else None
+                )
             try:
                 descriptor = os.open(path, _OPEN_FLAGS | _NO_FIFO | _NO_LINK)
             except OSError as e:
