@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -44,7 +44,7 @@ class DirectorySink:
             self.root,
             batch.job,
             f"{attempt.task:05d}.{attempt.attempt}",
-            self.encode,
+            replace(self.encode, needs_keys="compact" in self.configs.get("cleanup.policy", "")),
             num_partitions=self.num_partitions,
             existing=_existing_topics(self.root, attempt.stage),
         )

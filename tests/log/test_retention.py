@@ -8,11 +8,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_kafkalog.errors import LogDirectoryError, OptionError
+from pyspark_kafkalog.codec.encode import encode
+from pyspark_kafkalog.errors import InvalidRecordError, LogDirectoryError, OptionError
 from pyspark_kafkalog.log.care import deleting, retention
 from pyspark_kafkalog.log.care.deleting import delete_records, retain, retain_after_commit
 from pyspark_kafkalog.log.care.retention import Deletion, RetentionRules
@@ -28,7 +30,8 @@ from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.log.sink import DirectorySink
 from pyspark_kafkalog.log.snapshot import ProducerEntry, format_snapshot, parse_snapshot
 from pyspark_kafkalog.log.topic_configs import write_topic_configs
-from pyspark_kafkalog.model import EncodeSettings, LogSettings, Plan, QueryBatch, TopicPartition
+from pyspark_kafkalog.model import EncodeSettings, LogSettings, Plan, QueryBatch, TaskAttempt, TopicPartition
+from tests.codec.strategies import Row, arrow_batch
 from tests.log.writing import T0, T1, read, stage, values, write
 
 NOW = time.time_ns() // 1_000_000
@@ -372,3 +375,18 @@ def test_a_failure_is_logged_and_tried_again(
     assert (start_of(tmp_path), bases(tmp_path)) == (40, [40]), "Nothing has rolled, and yet it looked again"
     assert caplog.text.count("could not apply retention") == 1
     assert not list((tmp_path / "t-0").glob("*.deleted"))
+
+
+def test_a_compacted_topic_takes_no_rows_without_keys(tmp_path: Path) -> None:
+    attempt = TaskAttempt(0, 0, 0)
+    for policy in ("compact", "compact,delete", "delete"):
+        sink = Writer(tmp_path, cleanup_policy=policy).sink
+        with sink.open(QueryBatch("query", 0), attempt) as task:
+            settings = task.settings(T0)
+            keyed = arrow_batch([Row(b"k", b"v", None, NOW), Row(None, b"v", None, NOW)])
+            assert encode(keyed, np.array([0]), settings, topic_partition=T0).records == 1
+            if policy == "delete":
+                assert encode(keyed, None, settings, topic_partition=T0).records == 2
+            else:
+                with pytest.raises(InvalidRecordError, match=r"no key, but cleanup\.policy is compact"):
+                    encode(keyed, None, settings, topic_partition=T0)
