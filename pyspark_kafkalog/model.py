@@ -216,6 +216,7 @@ class EncodeSettings:
     producer_epoch: int = -1
     base_sequence: int = -1
     transactional: bool = False
+    needs_keys: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,15 +1,17 @@
-"""Opens the place that the options name, its consumer groups and its sink."""
+"""Opens the place that the options name, its consumer groups and its sink; and deletes its records."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING
 
-from pyspark_kafkalog.model import GroupOffsets, Place, Sink
+from pyspark_kafkalog.model import GroupOffsets, Place, Sink, TopicPartition
 from pyspark_kafkalog.options.settings import PlaceOptions, WriteOptions
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.broker.cluster.reach import Attempt
+    from pyspark_kafkalog.log.care.retention import Deletion
 
 if sys.platform == "win32":  # which has neither fork nor fcntl
     raise ImportError("pyspark-kafkalog runs on Linux and macOS, not on Windows")
@@ -84,7 +86,46 @@ def open_sink(options: WriteOptions) -> Sink:
 
         return BrokerSink(options.brokers, options.produce, options.encode_settings)
     from pyspark_kafkalog.log.lock import check_unlocked
-    from pyspark_kafkalog.log.write.sink import DirectorySink
+    from pyspark_kafkalog.log.sink import DirectorySink
 
     check_unlocked(options.root)
-    return DirectorySink(options.root, options.num_partitions, options.encode_settings, options.log_settings)
+    return DirectorySink(
+        options.root,
+        options.num_partitions,
+        options.encode_settings,
+        options.log_settings,
+        options.topic_configs,
+    )
+
+
+def retain_in_directories(
+    options: PlaceOptions,
+    topics: Collection[str] | None,
+    configs: Mapping[str, str],
+    *,
+    execute: bool,
+    progress: Callable[[], None],
+) -> list[Deletion]:
+    """Apply retention to log directories; see :func:`.log.care.deleting.retain`."""
+    from pyspark_kafkalog.log.care.deleting import retain
+
+    return retain(options.paths, topics, configs, execute=execute, progress=progress)
+
+
+def delete_from_directories(
+    options: PlaceOptions, offsets: Mapping[TopicPartition, int], *, execute: bool
+) -> list[Deletion]:
+    """Delete records of log directories; see :func:`.log.care.deleting.delete_records`."""
+    from pyspark_kafkalog.log.care.deleting import delete_records
+
+    return delete_records(options.paths, offsets, execute=execute)
+
+
+def delete_from_brokers(
+    options: PlaceOptions, offsets: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    """Delete records of brokers; see :func:`.broker.delete_records.delete_records`."""
+    from pyspark_kafkalog.broker.delete_records import delete_records
+
+    assert options.brokers is not None
+    return delete_records(options.brokers, offsets)

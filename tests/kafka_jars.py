@@ -24,6 +24,7 @@ _KAFKA = (
     "org.slf4j:slf4j-simple:1.7.36",
 )
 _OLD_KAFKA = (f"org.apache.kafka:kafka_2.13:{OLD_KAFKA_VERSION}", "org.slf4j:slf4j-simple:1.7.36")
+_S3PROXY = ("org.gaul:s3proxy:4.1.0",)
 # Taken one by one: what they depend on is among PySpark's own jars.
 _SPARK_CONNECTOR = (
     "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
@@ -46,6 +47,11 @@ def old_kafka_jars() -> Path:
 def spark_kafka_connector_jars() -> list[Path]:
     """The jars of Spark's own ``kafka`` source and sink."""
     return sorted(_resolve("spark-kafka-connector-4.2.0", _SPARK_CONNECTOR, transitive=False).glob("*.jar"))
+
+
+def s3proxy_jars() -> Path:
+    """The folder with the jars of S3Proxy, an S3 server."""
+    return _resolve("s3proxy-4.1.0", _S3PROXY, transitive=True)
 
 
 def java() -> str:

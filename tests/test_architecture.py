@@ -47,6 +47,7 @@ INNER_ROOMS = {
         "groups": {"wire", "cluster", "fetch"},
         "transactions": {"wire", "cluster", "groups", "produce"},
         "place": {"wire", "cluster", "fetch"},
+        "delete_records": {"wire", "cluster"},
     },
     "log": {
         "durable": set(),
@@ -58,6 +59,8 @@ INNER_ROOMS = {
         "read": {"index", "layout", "snapshot", "topic_configs"},
         "write": {"read", "index", "layout", "lock", "snapshot", "durable"},
         "groups": {"layout", "lock", "durable", "read", "write"},
+        "care": {"layout", "lock", "durable", "snapshot", "topic_configs", "read", "write"},
+        "sink": {"read", "write", "care"},
     },
 }
 """The same for the folders and modules of one room."""

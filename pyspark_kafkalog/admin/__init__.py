@@ -52,11 +52,19 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.admin.input_lines import JsonLines, keyed, records_of, values_of
     from pyspark_kafkalog.admin.lines import Lines, format_lines, json_lines
     from pyspark_kafkalog.admin.producing import produce
+    from pyspark_kafkalog.admin.retaining import (
+        DeletedRecords,
+        delete_records,
+        offsets_before,
+        parse_offset_json,
+        retain,
+    )
     from pyspark_kafkalog.admin.selecting import RecordSelection, count_records, read_records
     from pyspark_kafkalog.admin.verifying import Damage, VerifiedPartition, verify
 
 __all__ = [
     "Damage",
+    "DeletedRecords",
     "DumpedBatch",
     "DumpedRecord",
     "GroupLag",
@@ -75,6 +83,7 @@ __all__ = [
     "count_records",
     "delete_group",
     "delete_offsets",
+    "delete_records",
     "dump",
     "execute",
     "export",
@@ -88,7 +97,9 @@ __all__ = [
     "json_lines",
     "keyed",
     "lags",
+    "offsets_before",
     "parse",
+    "parse_offset_json",
     "partitions_of",
     "place_of",
     "plan_import",
@@ -97,6 +108,7 @@ __all__ = [
     "prometheus_text",
     "read_records",
     "records_of",
+    "retain",
     "segments",
     "topics",
     "total_lag",
@@ -115,6 +127,11 @@ _LOADED_ON_USE = {
     "keyed": "input_lines",
     "produce": "producing",
     "read_records": "selecting",
+    "DeletedRecords": "retaining",
+    "delete_records": "retaining",
+    "offsets_before": "retaining",
+    "parse_offset_json": "retaining",
+    "retain": "retaining",
     "records_of": "input_lines",
     "values_of": "input_lines",
     "batches": "batch_headers",

@@ -24,6 +24,7 @@ from pyspark_kafkalog.cli.lag import lag
 from pyspark_kafkalog.cli.offsets import offsets
 from pyspark_kafkalog.cli.produce import produce
 from pyspark_kafkalog.cli.records import dump, verify
+from pyspark_kafkalog.cli.retain import delete_records, retain
 from pyspark_kafkalog.cli.show import groups, topics
 from pyspark_kafkalog.errors import KafkaLogError, OptionError
 
@@ -86,5 +87,18 @@ def kafkalog() -> None:
     """
 
 
-for command in (topics, cat, produce, export, groups, offsets, lag, dump, verify, doctor):
+for command in (
+    topics,
+    cat,
+    produce,
+    export,
+    groups,
+    offsets,
+    lag,
+    dump,
+    verify,
+    retain,
+    delete_records,
+    doctor,
+):
     kafkalog.add_command(command)

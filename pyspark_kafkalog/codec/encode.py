@@ -45,12 +45,15 @@ def encode(
     :param topic_partition: where the records go, only named in errors.
     :return: batches whose base offsets count from 0; baseOffset and partitionLeaderEpoch
         lie outside the CRC, so that the append can set them.
-    :raises InvalidRecordError: for a null or negative timestamp, a null header or header key.
+    :raises InvalidRecordError: for a null or negative timestamp, a null header or header key, and a null key
+        if it is needed.
     :raises RecordTooLargeError: for a batch over ``max_message_bytes``.
     """
     columns = _columns(records, topic_partition)
     if rows is None:
         rows = np.arange(records.num_rows, dtype=np.int64)
+    if settings.needs_keys:
+        _check_keys(records, rows, topic_partition)
     record_sizes, starts, sizes = (np.empty(rows.size, np.int64) for _ in range(3))
     status, count = kernels.plan(*columns, rows, settings.batch_size, record_sizes, starts, sizes)
     if status != kernels.OK:
@@ -126,6 +129,16 @@ def _columns(records: pa.RecordBatch, topic_partition: TopicPartition) -> _Colum
         *_header_columns(headers, topic_partition),
         int64_column(timestamps),
     )
+
+
+def _check_keys(records: pa.RecordBatch, rows: np.ndarray, topic_partition: TopicPartition) -> None:
+    """Refuse records without a key, as Kafka's LogValidator does: compaction would drop them."""
+    if "key" not in records.schema.names or records.column("key").take(pa.array(rows)).null_count:
+        raise InvalidRecordError(
+            "A row has no key, but cleanup.policy is compact",
+            topic_partition=topic_partition,
+            hint="Give each row a key, or leave the option out.",
+        )
 
 
 def _header_columns(headers: pa.ListArray, topic_partition: TopicPartition) -> tuple[Any, Any]:

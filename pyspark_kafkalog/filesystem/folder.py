@@ -26,6 +26,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from pyspark_kafkalog.errors import LogDirectoryError
+from pyspark_kafkalog.filesystem.ahead import PieceReader
 
 _STORES = frozenset({"s3", "gcs", "abfs"})
 """Object stores: a file appears whole when its stream is closed."""
@@ -68,9 +69,16 @@ class InputFile:
     """A file opened for reads by range. Use it as a context manager."""
 
     def __init__(
-        self, stream: pa.NativeFile | io.FileIO, name: str, size: int, mtime_ns: int | None = None
+        self,
+        stream: pa.NativeFile | io.FileIO,
+        name: str,
+        size: int,
+        mtime_ns: int | None = None,
+        pieces: PieceReader | None = None,
     ) -> None:
         self._stream = stream
+        self._pieces = pieces
+        """Reads a file of an object store."""
         self.name = name
         """Path or URI, for error messages."""
         self.size = size
@@ -78,12 +86,19 @@ class InputFile:
         self.mtime_ns = mtime_ns
         """Time of its last change when it was opened; None if the file system has none."""
 
+    def expect(self, until: int) -> None:
+        """Say that the following reads go on to the position ``until``; a store is then read ahead."""
+        if self._pieces is not None:
+            self._pieces.expect(until)
+
     def read(self, position: int, size: int) -> pa.Buffer:
         """The bytes from ``position``: ``size`` of them, fewer at the end of the file.
 
         :raises FileNotFoundError: if a file server has deleted the file.
         """
         with _named(self.name):
+            if self._pieces is not None:
+                return self._pieces.read(position, size)
             self._stream.seek(position)
             if isinstance(self._stream, io.FileIO):
                 return _read(self._stream, size)
@@ -95,6 +110,8 @@ class InputFile:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._pieces is not None:
+            self._pieces.close()
         self._stream.close()
 
 
@@ -185,7 +202,11 @@ class Folder:
         with _named(label):
             if not self.is_local:
                 stream = self.filesystem.open_input_file(path)
-                return InputFile(stream, label, stream.size())
+                size = stream.size()
+                is_far = self.filesystem.type_name in _STORES
+                return InputFile(
+                    stream, label, size, pieces=PieceReader(stream.read_at, size) if is_far else None
+                )
             try:
                 descriptor = os.open(path, _OPEN_FLAGS | _NO_FIFO | _NO_LINK)
             except OSError as e:

@@ -45,7 +45,7 @@ from pyspark_kafkalog.options.largemessages import (
     splitter_settings,
 )
 from pyspark_kafkalog.options.offsets_json import Offsets
-from pyspark_kafkalog.options.table import SERVERS, Use, Where, from_option
+from pyspark_kafkalog.options.table import RETENTION_CONFIGS, SERVERS, Use, Where, from_option
 from pyspark_kafkalog.options.times import Moment, at
 from pyspark_kafkalog.options.user_options import UserOptions, log_once
 from pyspark_kafkalog.options.values import COUNTING, group_id, paths
@@ -195,6 +195,8 @@ class WriteOptions:
     produce: ProduceOptions | None = None
     transactions: TransactionOptions | None = None
     """Only for brokers: how to write exactly once; None for at least once."""
+    topic_configs: Mapping[str, str] = field(default_factory=dict)
+    """Only for directories: what was given of :data:`.table.RETENTION_CONFIGS`."""
     batch: QueryBatch | None = None
     """The batch as ``txnAppId`` and ``txnVersion`` name it."""
     splitter: SplitterSettings | None = None
@@ -436,6 +438,7 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
         brokers=connection_options(user) if to_brokers else None,
         produce=produce,
         transactions=None if produce is None else transaction_options(user, produce),
+        topic_configs=user.given(*RETENTION_CONFIGS),
         batch=_named_batch(user),
         distribution=_distribution(user),
         audit=audit_options(user),

@@ -98,6 +98,8 @@ class Section:
 
 
 SERVERS = "kafka.bootstrap.servers"
+RETENTION_CONFIGS = ("retention.ms", "retention.bytes", "cleanup.policy")
+"""Configurations of topics that say what a log keeps."""
 VIEW_USES = {
     "group-offsets": Use.GROUP_OFFSETS_VIEW,
     "groups": Use.GROUPS_VIEW,
@@ -316,6 +318,15 @@ SECTIONS = (
                    "Age at which a new segment begins."),
         _directory("index.interval.bytes", _WRITE, integer(0), "4096",
                    "Bytes of log between two index entries."),
+        _directory("retention.ms", _WRITE, integer(-1, MAX_LONG), None,
+                   "Age at which a segment is deleted, by its newest record; -1: never"
+                   " ([how](retention.md)). Default: what the directory says of the topic, else never."),
+        _directory("retention.bytes", _WRITE, integer(-1, MAX_LONG), None,
+                   "Bytes of a partition above which its oldest segments are deleted; -1: any number. Default"
+                   " as for `retention.ms`."),
+        _directory("cleanup.policy", _WRITE, some_of("delete", "compact"), None,
+                   "`delete`, `compact` or both. Without `delete` the other two have no effect; `kafkalog"
+                   " compact` compacts. Default: what the directory says of the topic, else `delete`."),
     ),
     Section(
         "Connecting to brokers",

@@ -65,6 +65,16 @@ class UserOptions:
         option = BY_NAME[name.lower()]
         return option.parser(option.name, text)
 
+    def given(self, *names: str) -> dict[str, str]:
+        """The texts of those of these options that were given, stripped.
+
+        :raises OptionError: if an option's parser refuses one.
+        """
+        found = {name: text.strip() for name in names if (text := self.text(name)) is not None}
+        for name in found:
+            self.value(name)
+        return found
+
     def fill(self, kind: type[_Filled], **others: Any) -> _Filled:
         """A dataclass whose fields from :func:`.from_option` have the options' values.
 

@@ -21,6 +21,7 @@ BENCHMARKS = (
     "cold_start",
     "idle",
     "cat",
+    "object_store",
     "commits",
     "exactly_once",
     "large_write",

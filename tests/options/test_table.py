@@ -192,6 +192,7 @@ VALUES = [
     "groups",
     "LogAppendTime",
     "measured",
+    "compact",
     "exactly-once",
     "transaction",
     "resolve_canonical_bootstrap_servers_only",

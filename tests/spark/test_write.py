@@ -9,7 +9,7 @@ import pytest
 from kafka.partitioner.default import murmur2
 from pyspark.errors import PySparkException
 
-from pyspark_kafkalog.log.write.sink import _existing_topics
+from pyspark_kafkalog.log.sink import _existing_topics
 from tests.spark.conftest import in_order, numbered
 
 

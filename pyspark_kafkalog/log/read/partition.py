@@ -236,7 +236,7 @@ class Partition:
         """Slices, each with the offset after it; ``following`` is the next segment, None after the last."""
         start, end = offsets
         below = MAX_OFFSET if following is None else following.base_offset
-        until = opened.position_after(end - 1)
+        until = opened.size if below <= end else opened.position_after(end - 1)
         position: int | None = opened.position_before(start)
         while position is not None:
             try:

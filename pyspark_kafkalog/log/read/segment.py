@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -100,7 +101,8 @@ class Segment:
             if not self.is_active and (log.size, log.mtime_ns) != listed:
                 # Another segment may follow this file than the listing showed.
                 raise FileNotFoundError(errno.ENOENT, "The segment has been replaced", self.file)
-            yield OpenSegment(self, log)
+            with ExitStack() as indexes:
+                yield OpenSegment(self, log, indexes)
 
     @contextmanager
     def open_index(self, suffix: str) -> Iterator[InputFile | None]:
@@ -117,11 +119,13 @@ class Segment:
 class OpenSegment:
     """A segment whose file stays readable even if it is deleted meanwhile."""
 
-    def __init__(self, segment: Segment, log: InputFile) -> None:
+    def __init__(self, segment: Segment, log: InputFile, indexes: ExitStack) -> None:
+        """:param indexes: closes the index with the segment."""
         self.segment = segment
         self.file = log.name
         self.size = log.size
         self._log = log
+        self._indexes = indexes
 
     def windows(
         self, position: int, *, until: int = 0, max_bytes: int = SCAN_WINDOW, below: int = MAX_OFFSET
@@ -135,6 +139,7 @@ class OpenSegment:
             one, a batch that reaches past the end of the file, offsets that go
             back or are not all ``below`` the next segment's.
         """
+        self._log.expect(until)
         small, needed = SMALL_WINDOW, 0
         next_offset = self.segment.base_offset
         while position < self.size:
@@ -194,6 +199,8 @@ class OpenSegment:
 
     def position_before(self, offset: int) -> int:
         """Start of a batch before which all offsets are < ``offset``, as near as the index knows."""
+        if offset <= self.segment.base_offset:
+            return 0
         return self._verified(self._look_up(index.floor_offset, offset))
 
     def position_after(self, offset: int) -> int:
@@ -248,8 +255,13 @@ class OpenSegment:
         if self.size <= SMALL_WINDOW:
             # One read gives all of it, faster than opening an index.
             return None
-        with self.segment.open_index(INDEX_SUFFIX) as file:
-            return None if file is None else search(file, self.segment.base_offset, wanted)
+        file = self._index
+        return None if file is None else search(file, self.segment.base_offset, wanted)
+
+    @cached_property
+    def _index(self) -> InputFile | None:
+        """The offset index; None if it is missing."""
+        return self._indexes.enter_context(self.segment.open_index(INDEX_SUFFIX))
 
     def _verified(self, entry: index.OffsetEntry | None) -> int:
         if entry is None:

@@ -30,7 +30,7 @@ def first_at(partition: Partition, timestamp: int) -> tuple[int, int] | None:
     segments = partition.segments()
     start = partition.log_start_offset(segments)
     for segment, _ in segments_from(segments, start):
-        if not segment.is_active and _largest_timestamp(partition, segment) < timestamp:
+        if not segment.is_active and largest_timestamp(partition, segment) < timestamp:
             continue
         with segment.open() as opened:
             entry = _verified_floor(opened, timestamp)
@@ -49,7 +49,7 @@ def first_at(partition: Partition, timestamp: int) -> tuple[int, int] | None:
 
 def newest_timestamp(partition: Partition) -> int:
     """The largest timestamp (ms) of all record batches; -1 if there are none."""
-    return max((_largest_timestamp(partition, segment) for segment in partition.segments()), default=-1)
+    return max((largest_timestamp(partition, segment) for segment in partition.segments()), default=-1)
 
 
 def stored_segments(partition: Partition) -> list[StoredSegment]:
@@ -60,7 +60,7 @@ def stored_segments(partition: Partition) -> list[StoredSegment]:
             segment.base_offset,
             segment.size,
             _earliest_timestamp(segment),
-            _largest_timestamp(partition, segment),
+            largest_timestamp(partition, segment),
             index_state(segment),
             segment.is_active,
         )
@@ -78,7 +78,7 @@ def _earliest_timestamp(segment: Segment) -> int:
     return -1
 
 
-def _largest_timestamp(partition: Partition, segment: Segment) -> int:
+def largest_timestamp(partition: Partition, segment: Segment) -> int:
     """The largest timestamp (ms) of a segment's batches, -1 without any; remembered if it is closed."""
     largest = partition.largest_timestamps.get(segment)
     if largest is not None:

@@ -107,7 +107,7 @@ class FollowerLog:
                 epochs = parse_leader_epoch_checkpoint(file.read(), path)
         if not bases:
             return cls(folder, partition, settings, log_start_offset, epochs=epochs)
-        producers = _producers_at(folder, bases)
+        producers = producers_at(folder, bases)
         recovered = recover_segment(
             folder, bases[-1], producers, index_interval_bytes=settings.index_interval_bytes
         )
@@ -253,7 +253,7 @@ class FollowerLog:
             self._saved_epochs = len(self.epochs)
 
 
-def _producers_at(folder: str, bases: list[int]) -> ProducerState:
+def producers_at(folder: str, bases: list[int]) -> ProducerState:
     """The producers at the last base offset: by a snapshot, and the segments between."""
     for at in range(len(bases) - 1, -1, -1):
         try:

@@ -53,10 +53,14 @@ _THREADS = 4
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """The offsets that the records got; ``skipped`` if the micro-batch was published before."""
+    """The offsets that the records got; ``skipped`` if the micro-batch was published before.
+
+    ``rolled`` says whether a segment has begun.
+    """
 
     offsets: Mapping[TopicPartition, OffsetRange] = field(default_factory=dict)
     skipped: bool = False
+    rolled: bool = False
 
 
 def publish(
@@ -96,8 +100,7 @@ def publish(
         else:
             with StagedFiles(root, staged) as files:
                 pending = _read_all(files, settings, progress)
-                offsets = _append_at_once(root, pending, settings, num_partitions, batch, progress)
-            published = Published(offsets)
+                published = _append_at_once(root, pending, settings, num_partitions, batch, progress)
         # The records are visible: nothing may raise from here on.
         sweep(root, batch.job)
         return published
@@ -120,7 +123,8 @@ def append_batch(
     pending = PendingBatches(_in_memory(data), *_table(batches, 0))
     folder = os.path.join(root, str(partition))
     if not os.path.lexists(folder):
-        return _append_at_once(root, {partition: pending}, settings, num_partitions, _ONE_BATCH)[partition]
+        published = _append_at_once(root, {partition: pending}, settings, num_partitions, _ONE_BATCH)
+        return published.offsets[partition]
     with disk_errors("Could not append", root), journal.unclean(root):
         log = _open_existing(LogRoot(open_folder(root)), partition, settings)
         return append(log, pending, settings, _append_time(settings), framed_last=True)
@@ -133,7 +137,7 @@ def _append_at_once(
     num_partitions: int,
     batch: QueryBatch,
     progress: Callable[[], None] = lambda: None,
-) -> dict[TopicPartition, OffsetRange]:
+) -> Published:
     """Create new partitions, append to all, and make it visible at once; or do nothing at all."""
     with disk_errors("Could not append", root, "Nothing was published."):
         logs = _open_all(root, pending.keys(), settings, num_partitions, progress)
@@ -151,7 +155,12 @@ def _append_at_once(
         except BaseException:
             _undo(root)
             raise
-    return offsets
+    return Published(offsets, rolled=any(_has_rolled(logs[p], end) for p, (_, end) in offsets.items()))
+
+
+def _has_rolled(log: PartitionLog, end: int) -> bool:
+    """Whether what was appended up to ``end`` has gone beyond the segment that was active before."""
+    return log.active is None or log.active.next_offset < end
 
 
 def _append_time(settings: LogSettings) -> int | None:

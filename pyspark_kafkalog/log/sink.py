@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -24,6 +24,7 @@ class DirectorySink:
     """Shows the rows of a batch all at once, and those of a micro-batch once, however often Spark replays it.
 
     :param num_partitions: the partitions of a topic that does not exist yet.
+    :param configs: of the topics, for retention; they take precedence over what the directory says.
     """
 
     needs_commit = True
@@ -32,6 +33,7 @@ class DirectorySink:
     num_partitions: int
     encode: EncodeSettings
     log: LogSettings
+    configs: Mapping[str, str] = field(default_factory=dict)
 
     def open(self, batch: QueryBatch, attempt: TaskAttempt) -> Staging:
         """See :meth:`pyspark_kafkalog.model.Sink.open`."""
@@ -42,18 +44,21 @@ class DirectorySink:
             self.root,
             batch.job,
             f"{attempt.task:05d}.{attempt.attempt}",
-            self.encode,
+            replace(self.encode, needs_keys="compact" in self.configs.get("cleanup.policy", "")),
             num_partitions=self.num_partitions,
             existing=_existing_topics(self.root, attempt.stage),
         )
 
     def commit(self, batch: QueryBatch, finished: Sequence[StagedFile | None], plan: Plan) -> None:
-        """Publish what all tasks have staged, unless the micro-batch was published before."""
+        """Publish what all tasks have staged, unless the batch was published before; apply retention."""
         with loading():
+            from pyspark_kafkalog.log.care.deleting import retain_after_commit
             from pyspark_kafkalog.log.write.publish import publish
 
         staged = [file for file in finished if file is not None]
-        publish(self.root, staged, batch, self.log, num_partitions=self.num_partitions)
+        published = publish(self.root, staged, batch, self.log, num_partitions=self.num_partitions)
+        topics = {partition.topic for partition in published.offsets}
+        retain_after_commit(self.root, topics, self.configs, rolled=published.rolled)
 
     def abort(self, batch: QueryBatch) -> None:
         """Remove the staged files. Failed tasks have removed their own."""

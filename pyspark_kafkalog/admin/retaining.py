@@ -1,0 +1,182 @@
+"""Deletes the oldest records: what retention says, or below given offsets (Kafka's DeleteRecordsCommand)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark_kafkalog.admin.partitions import bounds_of
+from pyspark_kafkalog.errors import OptionError
+from pyspark_kafkalog.model import Place, TopicPartition, check_topic
+from pyspark_kafkalog.options.offsets_json import MAX_INT, MAX_LONG
+from pyspark_kafkalog.options.settings import PlaceOptions, place_options
+from pyspark_kafkalog.options.table import RETENTION_CONFIGS, Use
+from pyspark_kafkalog.options.user_options import UserOptions, suggestion
+from pyspark_kafkalog.places import (
+    delete_from_brokers,
+    delete_from_directories,
+    open_place,
+    retain_in_directories,
+)
+
+_HIGH_WATERMARK = -1
+_EXAMPLE = '{"partitions":[{"topic":"orders","partition":0,"offset":23}],"version":1}'
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedRecords:
+    """What one partition loses: the records below ``new_log_start_offset``.
+
+    ``segments`` and ``stored_bytes`` say how many segments go with them, and their size; None for brokers,
+    which delete theirs later. ``reasons`` name the rules by which segments go.
+    """
+
+    topic: str
+    partition: int
+    log_start_offset: int
+    new_log_start_offset: int
+    segments: int | None = None
+    stored_bytes: int | None = None
+    reasons: tuple[str, ...] = ()
+
+
+def retain(
+    options: Mapping[str, str],
+    topics: Collection[str] | None = None,
+    configs: Mapping[str, str] | None = None,
+    *,
+    execute: bool = False,
+    progress: Callable[[], None] = lambda: None,
+) -> list[DeletedRecords]:
+    """Delete the segments of a log directory that are due, and return what each partition loses.
+
+    :param options: ``path``.
+    :param topics: None for all.
+    :param configs: ``retention.ms``, ``retention.bytes`` and ``cleanup.policy``, which take precedence over
+        what the directory says of its topics. What neither says is kept for ever.
+    :param execute: whether to do it; else nothing is changed.
+    :param progress: called after each partition that has lost something.
+    :raises OptionError: for invalid options and configurations.
+    :raises LogDirectoryLockedError: if a broker or another writer holds the directory.
+    :raises UnknownTopicOrPartitionError: if a named topic does not exist.
+    """
+    place = _checked(options)
+    if place.brokers is not None:
+        raise OptionError(
+            "Brokers apply retention by themselves", hint="Set retention.ms or retention.bytes on the topics."
+        )
+    given = UserOptions({**(configs or {}), "path": ""}, Use.WRITE)
+    for name in sorted(set(configs or ()) - set(RETENTION_CONFIGS)):
+        raise OptionError(
+            f"Unknown configuration {name!r} for retention", hint=suggestion(name, RETENTION_CONFIGS)
+        )
+    wanted = given.given(*RETENTION_CONFIGS)
+    found = retain_in_directories(place, topics, wanted, execute=execute, progress=progress)
+    return [_of_directory(deletion) for deletion in found]
+
+
+def delete_records(
+    options: Mapping[str, str], offsets: Mapping[TopicPartition, int], *, execute: bool = False
+) -> list[DeletedRecords]:
+    """Delete the records below these offsets, and return what each partition loses.
+
+    An offset below the log start offset changes nothing. In a directory the offsets of all partitions are
+    checked before any is changed.
+
+    :param options: of the place, as for :func:`place_of`.
+    :param offsets: -1 stands for the high watermark.
+    :param execute: whether to do it; else nothing is changed.
+    :raises OptionError: for an offset above the high watermark, and in a directory for an internal or
+        compacted topic.
+    :raises UnknownTopicOrPartitionError: if a partition does not exist.
+    :raises KafkaLogError: if brokers refuse.
+    """
+    place = _checked(options)
+    if place.brokers is None:
+        found = delete_from_directories(place, offsets, execute=execute)
+        return [_of_directory(deletion) for deletion in found]
+    bounds = bounds_of(open_place(place), offsets)
+    new = {}
+    for partition, offset in sorted(offsets.items()):
+        end = bounds[partition].high_watermark
+        if not _HIGH_WATERMARK <= offset <= end:
+            raise OptionError(
+                f"Cannot delete records before offset {offset}: the high watermark is {end}",
+                topic_partition=partition,
+                hint=f"Give an offset from 0 to {end}, or {_HIGH_WATERMARK} for the high watermark.",
+            )
+        new[partition] = max(bounds[partition].log_start_offset, end if offset < 0 else offset)
+    if execute:
+        new = delete_from_brokers(place, offsets)
+    return [
+        DeletedRecords(*partition, bounds[partition].log_start_offset, new[partition])
+        for partition in sorted(new)
+    ]
+
+
+def offsets_before(
+    place: Place, partitions: Collection[TopicPartition], timestamp: int
+) -> dict[TopicPartition, int]:
+    """For :func:`delete_records`: the first record at or after ``timestamp`` (ms), or the high watermark."""
+    found = place.offsets_for_times(dict.fromkeys(partitions, timestamp))
+    return {p: _HIGH_WATERMARK if offset is None else offset for p, offset in found.items()}
+
+
+def parse_offset_json(text: str) -> dict[TopicPartition, int]:
+    """Read the file that kafka-delete-records.sh takes as ``--offset-json-file``.
+
+    :raises OptionError: for any other text, and for a partition that is named twice.
+    """
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError) as e:
+        raise _unexpected(f"it is not JSON: {e}") from None
+    if not isinstance(content, dict) or not isinstance(content.get("partitions"), list):
+        raise _unexpected("expected an object with a list of partitions")
+    if content.get("version", 1) != 1:
+        raise _unexpected(f"expected version 1, got {content['version']!r}")
+    offsets: dict[TopicPartition, int] = {}
+    for entry in content["partitions"]:
+        partition, offset = _entry(entry)
+        if partition in offsets:
+            raise _unexpected(f"{partition} is named twice")
+        offsets[partition] = offset
+    return offsets
+
+
+def _entry(entry: Any) -> tuple[TopicPartition, int]:
+    if isinstance(entry, dict):
+        topic, number, offset = (entry.get(name) for name in ("topic", "partition", "offset"))
+        if (
+            isinstance(topic, str)
+            and (type(number) is int and 0 <= number <= MAX_INT)
+            and (type(offset) is int and _HIGH_WATERMARK <= offset <= MAX_LONG)
+        ):
+            return TopicPartition(check_topic(topic), number), offset
+    raise _unexpected(f"expected topic, partition and offset, got {entry!r:.100}")
+
+
+def _unexpected(fault: str) -> OptionError:
+    return OptionError(
+        f"Cannot use the offsets of the file: {fault}", hint=f"Write, for example, {_EXAMPLE}."
+    )
+
+
+def _of_directory(deletion: Any) -> DeletedRecords:
+    topic, number = deletion.partition
+    return DeletedRecords(
+        topic,
+        number,
+        deletion.start,
+        deletion.new_start,
+        deletion.segments,
+        deletion.stored_bytes,
+        deletion.reasons,
+    )
+
+
+def _checked(options: Mapping[str, str]) -> PlaceOptions:
+    UserOptions(options, Use.ADMIN).check_names()
+    return place_options(options)

@@ -1,0 +1,59 @@
+"""DeleteRecords: raise the log start offsets of partitions. One request per broker."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kafka.protocol.admin import DeleteRecordsRequest
+
+from pyspark_kafkalog.broker.cluster.cluster import cluster_of
+from pyspark_kafkalog.broker.cluster.leaders import call_leaders
+from pyspark_kafkalog.broker.wire.error_codes import Refused
+from pyspark_kafkalog.errors import UnknownTopicOrPartitionError
+from pyspark_kafkalog.model import TopicPartition
+from pyspark_kafkalog.options.brokers import ConnectionOptions
+
+_MAX_VERSION = 2
+
+
+def delete_records(
+    connection: ConnectionOptions, offsets: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    """Delete the records before these offsets, on all replicas; the log start offset of each partition then.
+
+    :param offsets: -1 stands for the high watermark.
+    :raises UnknownTopicOrPartitionError: if a partition does not exist; others may be done.
+    :raises KafkaLogError: if brokers refuse, such as an offset above the high watermark; others may be done.
+    """
+    cluster = cluster_of(connection)
+
+    def make_requests(epochs: Mapping[TopicPartition, int]) -> Sequence[Any]:
+        return [_request({p: offsets[p] for p in epochs}, connection.request_timeout_ms)]
+
+    found: dict[TopicPartition, int] = call_leaders(
+        cluster, offsets, make_requests, _read, doing="Deleting records", max_version=_MAX_VERSION
+    )
+    for missing in sorted(offsets.keys() - found.keys()):
+        raise UnknownTopicOrPartitionError("The partition does not exist", topic_partition=missing)
+    return found
+
+
+def _request(offsets: Mapping[TopicPartition, int], timeout_ms: int) -> Any:
+    kind = DeleteRecordsRequest.DeleteRecordsTopic
+    by_topic = defaultdict(list)
+    for (topic, number), offset in sorted(offsets.items()):
+        by_topic[topic].append(kind.DeleteRecordsPartition(partition_index=number, offset=offset))
+    topics = [kind(name=topic, partitions=partitions) for topic, partitions in by_topic.items()]
+    return DeleteRecordsRequest(topics=topics, timeout_ms=timeout_ms)
+
+
+def _read(responses: Sequence[Any]) -> dict[TopicPartition, int | Refused]:
+    return {
+        TopicPartition(topic.name, answer.partition_index): (
+            Refused(answer.error_code) if answer.error_code else answer.low_watermark
+        )
+        for topic in responses[0].topics
+        for answer in topic.partitions
+    }

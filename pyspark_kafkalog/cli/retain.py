@@ -1,0 +1,155 @@
+"""``kafkalog retain`` and ``kafkalog delete-records``: delete the oldest records."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pyspark_kafkalog import admin
+from pyspark_kafkalog.admin.rows import plain
+from pyspark_kafkalog.cli.offsets import NOTHING_DONE, execute_option, partitions_option
+from pyspark_kafkalog.cli.output import json_option, said, show_json, show_table, size_text
+from pyspark_kafkalog.cli.place import Target, named_partitions, on_place, parse_time
+from pyspark_kafkalog.errors import OptionError
+from pyspark_kafkalog.model import TopicPartition, check_topic
+from pyspark_kafkalog.options.offsets_json import MAX_LONG
+from pyspark_kafkalog.options.times import TIME_FORMS
+from pyspark_kafkalog.options.values import milliseconds, size_in_bytes
+
+if TYPE_CHECKING:
+    from pyspark_kafkalog.admin.retaining import DeletedRecords
+
+_OFFSET = re.compile(r"(?P<partitions>[^=]+)=(?P<offset>-1|[0-9]{1,19})", re.ASCII)
+
+
+@click.command()
+@on_place
+@click.argument("topics", nargs=-1, metavar="[TOPIC]...")
+@click.option("--retention-ms", metavar="TIME", help="Age of segments to delete, such as 604800000 or 7d.")
+@click.option(
+    "--retention-bytes", metavar="SIZE", help="Size of a partition to keep, such as 1073741824 or 1g."
+)
+@click.option("--cleanup-policy", help="delete, compact, or both with a comma.")
+@execute_option
+@json_option
+def retain(
+    target: Target,
+    topics: tuple[str, ...],
+    retention_ms: str | None,
+    retention_bytes: str | None,
+    cleanup_policy: str | None,
+    execute: bool,
+    as_json: bool,
+) -> None:
+    """Delete the segments of a log directory that are due, as brokers do with theirs.
+
+    Without TOPIC, of all topics. What is due is said by the options or, for those that are not given, by the
+    configurations that the directory has of its topics; what neither says is kept. Segments below the log
+    start offset go in any case.
+    """
+    configs = {
+        name: str(value)
+        for name, value in (
+            ("retention.ms", retention_ms and _unlimited(milliseconds, "--retention-ms", retention_ms)),
+            (
+                "retention.bytes",
+                retention_bytes and _unlimited(size_in_bytes, "--retention-bytes", retention_bytes),
+            ),
+            ("cleanup.policy", cleanup_policy),
+        )
+        if value is not None
+    }
+    with said("Looking for segments that are due"):
+        named = [check_topic(topic) for topic in topics] or None
+        rows = admin.retain(target.options, named, configs, execute=execute)
+    _show(rows, execute=execute, as_json=as_json)
+
+
+def _unlimited(parser: Any, name: str, text: str) -> Any:
+    return int(text) if text.strip() in ("-1", "0") else parser(name, text)
+
+
+@click.command("delete-records")
+@on_place
+@click.argument("offsets", nargs=-1, metavar="[TOPIC[:PARTITION]=OFFSET]...")
+@partitions_option
+@click.option(
+    "--to-datetime",
+    metavar="TIME",
+    callback=parse_time,
+    help=f"With --topic: up to the first record at or after this time: {TIME_FORMS}.",
+)
+@click.option(
+    "--offset-json-file",
+    type=click.File(encoding="utf-8"),
+    help="The offsets in this file, as kafka-delete-records takes it.",
+)
+@execute_option
+@json_option
+def delete_records(
+    target: Target,
+    offsets: tuple[str, ...],
+    topics: tuple[str, ...],
+    to_datetime: int | None,
+    offset_json_file: Any,
+    execute: bool,
+    as_json: bool,
+) -> None:
+    """Delete the records before an offset or a time, for ever.
+
+    OFFSET is the first to keep; -1 stands for the high watermark, which deletes all records. For example
+    orders=5000, orders:0,1=5000.
+    """
+    given = [bool(offsets), to_datetime is not None, offset_json_file is not None]
+    if sum(given) != 1:
+        raise click.UsageError("Give exactly one of TOPIC=OFFSET, --to-datetime and --offset-json-file.")
+    if bool(topics) != (to_datetime is not None):
+        raise click.UsageError("Give --topic and --to-datetime together.")
+    if offset_json_file is not None:
+        wanted = admin.parse_offset_json(offset_json_file.read())
+    elif to_datetime is not None:
+        partitions = named_partitions(target.place, topics)
+        wanted = admin.offsets_before(target.place, partitions, to_datetime)
+    else:
+        wanted = _offsets(target, offsets)
+    rows = admin.delete_records(target.options, wanted, execute=execute)
+    _show(rows, execute=execute, as_json=as_json)
+
+
+def _offsets(target: Target, texts: Sequence[str]) -> dict[TopicPartition, int]:
+    wanted: dict[TopicPartition, int] = {}
+    for text in texts:
+        match = _OFFSET.fullmatch(text)
+        if match is None or int(match["offset"]) > MAX_LONG:
+            raise OptionError(f"Expected TOPIC=OFFSET or TOPIC:PARTITION=OFFSET, got {text!r}")
+        for partition in named_partitions(target.place, (match["partitions"],)):
+            if partition in wanted:
+                raise OptionError("Two offsets were given", topic_partition=partition)
+            wanted[partition] = int(match["offset"])
+    return wanted
+
+
+def _show(rows: Sequence[DeletedRecords], *, execute: bool, as_json: bool) -> None:
+    if as_json:
+        show_json(plain(rows))
+    else:
+        show_table(
+            ["TOPIC", "PARTITION", "START", "NEW START", "SEGMENTS", "SIZE", "BECAUSE OF"],
+            [
+                (
+                    row.topic,
+                    row.partition,
+                    row.log_start_offset,
+                    row.new_log_start_offset,
+                    row.segments,
+                    size_text(row.stored_bytes),
+                    ", ".join(row.reasons) or None,
+                )
+                for row in rows
+            ],
+        )
+    if not execute:
+        click.echo(NOTHING_DONE, err=True)

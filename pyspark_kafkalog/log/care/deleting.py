@@ -1,0 +1,232 @@
+"""Deletes records of whole log directories: retention, when asked for and after commits, and DeleteRecords.
+
+Sources: Kafka's ``LogManager.cleanupLogs``, ``Partition.deleteRecordsOnLeader``,
+``ReplicaManager.deleteRecordsOnLocalLog``.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+
+from pyspark_kafkalog.errors import LogDirectoryError, OptionError, UnknownTopicOrPartitionError
+from pyspark_kafkalog.filesystem.locate import open_folder
+from pyspark_kafkalog.log.care.retention import (
+    INTERNAL_TOPICS,
+    Deletion,
+    RetentionRules,
+    delete,
+    plan_deletion,
+)
+from pyspark_kafkalog.log.durable import disk_errors, replace
+from pyspark_kafkalog.log.lock import PATIENCE_SECONDS, directory_lock
+from pyspark_kafkalog.log.read.partition import Partition
+from pyspark_kafkalog.log.read.root import LogRoot, open_root
+from pyspark_kafkalog.log.topic_configs import read_topic_configs
+from pyspark_kafkalog.log.write import journal
+from pyspark_kafkalog.model import TopicPartition
+
+HIGH_WATERMARK = -1
+"""Stands for the high watermark, as in Kafka's DeleteRecords."""
+CHECK_MS = 300_000
+"""How often partitions in which no segment rolls are looked at: Kafka's log.retention.check.interval.ms."""
+_CHECKED_FILE = ".kafkalog-retention"
+"""When retention last looked at each topic: JSON, of milliseconds by topic."""
+_LOCK_SECONDS = 10
+
+_log = logging.getLogger("pyspark_kafkalog")
+
+
+def retain(
+    paths: Sequence[str],
+    topics: Collection[str] | None,
+    configs: Mapping[str, str],
+    *,
+    execute: bool,
+    progress: Callable[[], None] = lambda: None,
+) -> list[Deletion]:
+    """Delete what is due in local log directories; what each partition loses, also where that is nothing.
+
+    :param topics: None for all.
+    :param configs: take precedence over the topics' own.
+    :param execute: else nothing is changed.
+    :raises LogDirectoryError: if a directory can't be changed.
+    :raises LogDirectoryLockedError: if a broker or another writer holds it.
+    :raises UnknownTopicOrPartitionError: if a named topic does not exist.
+    """
+    roots = [_local_root(path) for path in paths]
+    held = {partition.topic for root in roots for partition in root.partitions()}
+    for topic in sorted(set(topics or ()) - held):
+        raise UnknownTopicOrPartitionError(f"No such topic: {topic}", file=", ".join(paths))
+    wanted = held if topics is None else topics
+    deletions: list[Deletion] = []
+    for root in roots:
+        deletions += _carried_out(root, partial(_due, root, wanted, configs), execute, progress)
+    return deletions
+
+
+def delete_records(
+    paths: Sequence[str], offsets: Mapping[TopicPartition, int], *, execute: bool
+) -> list[Deletion]:
+    """Raise log start offsets, and delete the segments below; an offset that is gone already changes nothing.
+
+    :param offsets: for each partition the first to keep, or :data:`HIGH_WATERMARK`.
+    :raises OptionError: for an offset above the high watermark, or an internal or compacted topic: then
+        nothing is changed.
+    :raises UnknownTopicOrPartitionError: if a partition does not exist.
+    """
+    roots = [_local_root(path) for path in paths]
+    holders = {partition: root for root in roots for partition in root.partitions()}
+    for missing in sorted(offsets.keys() - holders.keys()):
+        raise UnknownTopicOrPartitionError(
+            "The partition does not exist", topic_partition=missing, file=", ".join(paths)
+        )
+    deletions: list[Deletion] = []
+    for root in roots:
+        own = {partition: offset for partition, offset in offsets.items() if holders[partition] is root}
+        deletions += _carried_out(root, partial(_below, root, own), execute)
+    return deletions
+
+
+def retain_after_commit(
+    root: str, topics: Collection[str], configs: Mapping[str, str], *, rolled: bool
+) -> None:
+    """Delete what is due in the topics that a commit has written. Never raises: their records are visible.
+
+    Looks at them if a segment has rolled, or after :data:`CHECK_MS`. If anything fails, the next commit tries
+    again.
+    """
+    try:
+        own = read_topic_configs(open_folder(root))
+        limited = {t for t in topics if RetentionRules.of(t, {**own.get(t, {}), **configs}).have_limits}
+        now = _now()
+        checked = _read_checked(root) if limited else {}
+        if rolled:
+            due = limited
+        else:
+            due = {topic for topic in limited if not 0 <= now - checked.get(topic, -1) < CHECK_MS}
+        if not due:
+            return
+        log_root = LogRoot(open_folder(root))
+        for deletion in _carried_out(log_root, partial(_due, log_root, due, configs), patience=None):
+            if deletion.segments:
+                _log.info(
+                    "Deleted %d segments of %s, %d bytes (%s); the log now starts at offset %d",
+                    deletion.segments,
+                    deletion.partition,
+                    deletion.stored_bytes,
+                    ", ".join(deletion.reasons),
+                    deletion.new_start,
+                )
+        _write_checked(root, {**checked, **dict.fromkeys(due, now)})
+    except Exception as e:
+        with suppress(OSError):  # so that the next commit looks again
+            os.unlink(os.path.join(root, _CHECKED_FILE))
+        _log.warning("Published, but could not apply retention in %s; the next commit will try: %s", root, e)
+
+
+def _due(root: LogRoot, topics: Collection[str], configs: Mapping[str, str]) -> list[Deletion]:
+    """What each partition of these topics loses."""
+    own = read_topic_configs(root.folder)
+    now = _now()
+    found = []
+    for partition in sorted(p for p in root.partitions() if p.topic in topics):
+        rules = RetentionRules.of(partition.topic, {**own.get(partition.topic, {}), **configs})
+        found.append(plan_deletion(_partition(root, partition), rules, now))
+    return [deletion for deletion in found if deletion is not None]
+
+
+def _below(root: LogRoot, offsets: Mapping[TopicPartition, int]) -> list[Deletion]:
+    """What partitions lose if these are to be their log start offsets."""
+    own = read_topic_configs(root.folder)
+    found = []
+    for partition, offset in sorted(offsets.items()):
+        _check_deletable(partition, own.get(partition.topic, {}))
+        opened = _partition(root, partition)
+        segments = opened.segments()
+        end = max(opened.log_end_offset(segments), opened.log_start_offset(segments))
+        if not HIGH_WATERMARK <= offset <= end:
+            raise OptionError(
+                f"Cannot delete records before offset {offset}: the high watermark is {end}",
+                topic_partition=partition,
+                hint=f"Give an offset from 0 to {end}, or {HIGH_WATERMARK} for the high watermark.",
+            )
+        below = end if offset == HIGH_WATERMARK else offset
+        found.append(plan_deletion(opened, RetentionRules(), _now(), below=below))
+    return [deletion for deletion in found if deletion is not None]
+
+
+def _check_deletable(partition: TopicPartition, configs: Mapping[str, str]) -> None:
+    if partition.topic in INTERNAL_TOPICS:
+        raise OptionError("Cannot delete records of an internal topic", topic_partition=partition)
+    if not RetentionRules.of(partition.topic, configs).deletes:
+        raise OptionError(
+            "Cannot delete records of a topic with cleanup.policy=compact",
+            topic_partition=partition,
+            hint="Add delete to its cleanup.policy with kafkalog topics alter.",
+        )
+
+
+def _carried_out(
+    root: LogRoot,
+    plan: Callable[[], list[Deletion]],
+    execute: bool = True,
+    progress: Callable[[], None] = lambda: None,
+    *,
+    patience: float | None = PATIENCE_SECONDS,
+) -> list[Deletion]:
+    """Plan and, with ``execute``, delete under the directory's lock."""
+    path = root.folder.label()
+    with disk_errors("Could not delete records", path):
+        if not execute:
+            return plan()
+        with directory_lock(path, _LOCK_SECONDS, patience=patience) as shown:
+            journal.recover(path)
+            deletions = plan()
+
+            def advance() -> None:
+                shown()
+                progress()
+
+            delete(root, deletions, advance)
+            return deletions
+
+
+def _local_root(path: str) -> LogRoot:
+    root = open_root(path)
+    if not root.folder.is_local:
+        raise LogDirectoryError(
+            "Records can be deleted only in a local or mounted folder", file=root.folder.label()
+        )
+    return root
+
+
+def _partition(root: LogRoot, partition: TopicPartition) -> Partition:
+    folder = root.find(partition)
+    if folder is None:
+        raise UnknownTopicOrPartitionError("The partition does not exist", topic_partition=partition)
+    return Partition(partition, folder, root.log_start_offset)
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _read_checked(root: str) -> dict[str, int]:
+    """When each topic was last looked at (ms); an unreadable file says nothing."""
+    try:
+        with open(os.path.join(root, _CHECKED_FILE), encoding="utf-8") as file:
+            content = json.load(file)
+        return {str(topic): int(checked) for topic, checked in content.items()}
+    except (OSError, ValueError, TypeError, AttributeError):
+        return {}
+
+
+def _write_checked(root: str, checked: Mapping[str, int]) -> None:
+    path = os.path.join(root, _CHECKED_FILE)
+    replace(path, json.dumps(checked).encode(), path + ".tmp")

@@ -1,0 +1,297 @@
+"""Delete the oldest segments of a partition, by what time, size and its log start offset say.
+
+The rules are those of Kafka's ``UnifiedLog.deleteOldSegments`` and ``deletableSegments``; what is cut besides
+segments, those of ``maybeIncrementLogStartOffset`` and ``LeaderEpochFileCache.truncateFromStart``.
+
+A crash leaves a valid log at each step, and whoever comes next completes it: where all segments go, an empty
+one begins at the log end; the log start offset moves, in its checkpoint; leader epochs are cut; files get the
+suffix ``.deleted``, oldest first, and go. A reader that has a segment open may finish it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+from pyspark_kafkalog.errors import LogDirectoryError
+from pyspark_kafkalog.log.durable import replace, sync_folder, write_new
+from pyspark_kafkalog.log.layout import (
+    INDEX_SUFFIX,
+    LEADER_EPOCH_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    LOG_SUFFIX,
+    SNAPSHOT_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    format_leader_epoch_checkpoint,
+    format_offset_checkpoint,
+    parse_leader_epoch_checkpoint,
+    parse_offset_checkpoint,
+    parse_segment_file,
+    segment_file,
+)
+from pyspark_kafkalog.log.read.partition import Partition
+from pyspark_kafkalog.log.read.root import LogRoot
+from pyspark_kafkalog.log.read.segment import Segment
+from pyspark_kafkalog.log.read.times import largest_timestamp
+from pyspark_kafkalog.log.snapshot import parse_snapshot
+from pyspark_kafkalog.log.write import journal
+from pyspark_kafkalog.log.write.follower import producers_at
+from pyspark_kafkalog.model import TopicPartition
+
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+"""Brokers compact these, whatever their configurations say here, and delete none of their records."""
+_DELETED_SUFFIX = ".deleted"
+_POLICIES = {"delete", "compact"}
+_LONGS = range(-(2**63), 2**63)
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionRules:
+    """When segments are due; None for never. Without ``deletes`` only the log start offset counts."""
+
+    retention_ms: int | None = None
+    retention_bytes: int | None = None
+    deletes: bool = True
+
+    @classmethod
+    def of(cls, topic: str, configs: Mapping[str, str]) -> RetentionRules:
+        """The rules in a topic's configurations, under Kafka's names.
+
+        What is not configured is kept for ever, also where a broker has a default.
+
+        :raises LogDirectoryError: if a value is invalid.
+        """
+        policy = {name.strip().lower() for name in configs.get("cleanup.policy", "delete").split(",")}
+        if not policy <= _POLICIES:
+            raise _invalid(topic, "cleanup.policy", configs["cleanup.policy"])
+        return cls(
+            _limit(topic, "retention.ms", configs),
+            _limit(topic, "retention.bytes", configs),
+            deletes="delete" in policy and topic not in INTERNAL_TOPICS,
+        )
+
+    @property
+    def have_limits(self) -> bool:
+        """Whether anything becomes due by itself."""
+        return self.deletes and not (self.retention_ms is None and self.retention_bytes is None)
+
+
+def _limit(topic: str, name: str, configs: Mapping[str, str]) -> int | None:
+    text = configs.get(name, "-1")
+    with suppress(ValueError):
+        if int(text) in _LONGS:
+            return int(text) if int(text) >= 0 else None
+    raise _invalid(topic, name, text)
+
+
+def _invalid(topic: str, name: str, text: str) -> LogDirectoryError:
+    return LogDirectoryError(
+        f"The configuration {name} of topic {topic!r} is invalid: {text[:50]!r}",
+        hint="Set it again with kafkalog topics alter.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """What goes of one partition: all below ``new_start``, the oldest of its segments and of other files.
+
+    ``files`` are the names of the files to delete, in this order. If all segments go, an empty one begins
+    ``at_end``. ``reasons`` name the rules by which segments go.
+    """
+
+    partition: TopicPartition
+    folder: str
+    start: int
+    new_start: int
+    segments: int
+    stored_bytes: int
+    reasons: tuple[str, ...]
+    files: tuple[str, ...]
+    first_base: int
+    """The base offset of the first segment that stays."""
+    at_end: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to do."""
+        return self.new_start == self.start and not self.files
+
+
+def plan_deletion(
+    partition: Partition, rules: RetentionRules, now_ms: int, *, below: int = 0
+) -> Deletion | None:
+    """What the rules delete of a partition at a moment; None if it has no segment. Changes nothing.
+
+    :param below: raise the log start offset to this, if it is lower.
+    :raises LogDirectoryError: if the cleaner has left its work unfinished.
+    :raises FileNotFoundError: if files vanish meanwhile.
+    """
+    segments = partition.segments(fresh=True)
+    if not segments:
+        return None
+    if any(segment.suffix for segment in segments):
+        raise LogDirectoryError(
+            "Cannot delete segments while a compaction is unfinished",
+            topic_partition=partition.topic_partition,
+            file=partition.folder.label(),
+            hint="Run kafkalog compact on it, or start a broker on it: either finishes it.",
+        )
+    end = partition.log_end_offset(segments)
+    start = partition.log_start_offset(segments)
+    new_start = max(start, below)
+    count, reasons = _deletable(partition, segments, end, new_start, rules, now_ms)
+    at_end = count == len(segments)
+    first_base = end if at_end else segments[count].base_offset
+    return Deletion(
+        partition.topic_partition,
+        partition.folder.label(),
+        start,
+        max(new_start, first_base),
+        count,
+        sum(segment.size for segment in segments[:count]),
+        reasons,
+        _files_below(os.listdir(partition.folder.label()), first_base),
+        first_base,
+        at_end,
+    )
+
+
+def _deletable(
+    partition: Partition, segments: list[Segment], end: int, start: int, rules: RetentionRules, now_ms: int
+) -> tuple[int, tuple[str, ...]]:
+    """How many of the oldest segments are due, and by which rules. Each stops at the first that is not."""
+    # An empty last segment stays: deleting it would make it anew.
+    most = len(segments) - (end == segments[-1].base_offset)
+    count, reasons = 0, []
+
+    def walk(rule: str, is_due: Callable[[int], bool]) -> None:
+        nonlocal count
+        before = count
+        while count < most and is_due(count):
+            count += 1
+        if count > before:
+            reasons.append(rule)
+
+    walk("log start offset", lambda at: at + 1 < len(segments) and segments[at + 1].base_offset <= start)
+    if rules.deletes and rules.retention_bytes is not None:
+        excess = sum(segment.size for segment in segments[count:]) - rules.retention_bytes
+
+        def exceeds(at: int) -> bool:
+            nonlocal excess
+            excess -= segments[at].size
+            return excess >= 0
+
+        walk("retention.bytes", exceeds)
+    if rules.deletes and rules.retention_ms is not None:
+        oldest = now_ms - rules.retention_ms
+        walk("retention.ms", lambda at: _timestamp(partition, segments[at]) < oldest)
+    return count, tuple(reasons)
+
+
+def _timestamp(partition: Partition, segment: Segment) -> int:
+    """The largest timestamp (ms) of a segment's records, or when it was last changed if none has one."""
+    largest = largest_timestamp(partition, segment)
+    return largest if largest >= 0 else segment.mtime_ns // 1_000_000
+
+
+def _files_below(names: Iterable[str], first_base: int) -> tuple[str, ...]:
+    """The files of older segments, and those renamed before: oldest first, the log before its indexes."""
+    parsed = [(*found, name) for name in names if (found := parse_segment_file(name)) is not None]
+    old = [
+        (base, suffix != LOG_SUFFIX, name)
+        for base, suffix, name in parsed
+        if base < first_base or suffix.endswith(_DELETED_SUFFIX)
+    ]
+    return tuple(name for _, _, name in sorted(old))
+
+
+def delete(root: LogRoot, deletions: Iterable[Deletion], progress: Callable[[], None] = lambda: None) -> None:
+    """Carry out what :func:`plan_deletion` has planned; the caller holds the directory's lock.
+
+    :raises OSError: if files can't be written or deleted; what is left to do is planned again.
+    :raises LogDirectoryError: if a checkpoint can't be understood.
+    """
+    wanted = [deletion for deletion in deletions if not deletion.is_empty]
+    if not wanted:
+        return
+    folder = root.folder.label()
+    with journal.unclean(folder):
+        for deletion in wanted:
+            _keep_producers(deletion)
+            if deletion.at_end:
+                _begin_segment(deletion)
+        _set_starts(folder, {deletion.partition: deletion.new_start for deletion in wanted})
+        for deletion in wanted:
+            _cut_epochs(deletion)
+            _delete_files(deletion)
+            progress()
+        _set_starts(folder, {d.partition: 0 for d in wanted if d.new_start == d.first_base})
+
+
+def _keep_producers(deletion: Deletion) -> None:
+    """Save what the log says of producers at the first base offset, if no later snapshot has it.
+
+    A broker takes a snapshot wherever a segment begins. Segments written here have none.
+    """
+    names = [found for found in map(parse_segment_file, os.listdir(deletion.folder)) if found is not None]
+    snapshots = [base for base, suffix in names if suffix == SNAPSHOT_SUFFIX]
+    newest = max(snapshots, default=deletion.first_base)
+    if newest >= deletion.first_base:
+        return
+    with open(os.path.join(deletion.folder, segment_file(newest, SNAPSHOT_SUFFIX)), "rb") as file:
+        if not parse_snapshot(file.read()):
+            return
+    bases = sorted(base for base, suffix in names if suffix == LOG_SUFFIX and base < deletion.first_base)
+    producers = producers_at(deletion.folder, [*bases, deletion.first_base])
+    path = os.path.join(deletion.folder, segment_file(deletion.first_base, SNAPSHOT_SUFFIX))
+    replace(path, producers.snapshot(), path + ".tmp")
+
+
+def _begin_segment(deletion: Deletion) -> None:
+    for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, LOG_SUFFIX):
+        write_new(os.path.join(deletion.folder, segment_file(deletion.first_base, suffix)), b"")
+    sync_folder(deletion.folder)
+
+
+def _set_starts(folder: str, starts: Mapping[TopicPartition, int]) -> None:
+    """Change entries of the checkpoint of log start offsets; 0 removes one."""
+    path = os.path.join(folder, LOG_START_OFFSET_CHECKPOINT)
+    known = parse_offset_checkpoint(_read(path), path)
+    changed = {partition: offset for partition, offset in {**known, **starts}.items() if offset}
+    if changed != known:
+        replace(path, format_offset_checkpoint(changed), path + ".tmp")
+
+
+def _cut_epochs(deletion: Deletion) -> None:
+    """Let the leader epochs begin with the one of the log start offset."""
+    path = os.path.join(deletion.folder, LEADER_EPOCH_CHECKPOINT)
+    epochs = parse_leader_epoch_checkpoint(_read(path), path)
+    begun = [epoch for epoch, offset in epochs if offset <= deletion.new_start]
+    later = [(epoch, offset) for epoch, offset in epochs if offset > deletion.new_start]
+    cut = [(epoch, deletion.new_start) for epoch in begun[-1:]] + later
+    if cut != epochs:
+        replace(path, format_leader_epoch_checkpoint(cut), path + ".tmp")
+
+
+def _delete_files(deletion: Deletion) -> None:
+    paths = [os.path.join(deletion.folder, name) for name in deletion.files]
+    renamed = [path if path.endswith(_DELETED_SUFFIX) else path + _DELETED_SUFFIX for path in paths]
+    for path, new in zip(paths, renamed, strict=True):
+        if path != new:
+            os.replace(path, new)
+    if paths:
+        sync_folder(deletion.folder)
+    for path in renamed:
+        os.unlink(path)
+    if paths:
+        sync_folder(deletion.folder)
+
+
+def _read(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except FileNotFoundError:
+        return b""
