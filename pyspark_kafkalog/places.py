@@ -1,4 +1,4 @@
-"""Opens the place that the options name, its consumer groups and its sink."""
+"""Opens the place that the options name, its topics, its consumer groups and its sink."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyspark_kafkalog.model import GroupOffsets, Place, Sink
 from pyspark_kafkalog.options.settings import PlaceOptions, WriteOptions
+from pyspark_kafkalog.topics import Topics
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.broker.cluster.reach import Attempt
@@ -65,6 +66,17 @@ def open_groups(options: PlaceOptions, *, timeout: float | None = None) -> Group
     if timeout is None:
         return DirectoryGroups.open(options.paths, retention_minutes=retention)
     return DirectoryGroups.open(options.paths, retention_minutes=retention, lock_timeout=timeout)
+
+
+def open_topics(options: PlaceOptions) -> Topics:
+    """The topics of the place that the options name, to make, change and delete, for this thread."""
+    if options.brokers is not None:
+        from pyspark_kafkalog.broker.topics.topics import BrokerTopics
+
+        return BrokerTopics(options.brokers)
+    from pyspark_kafkalog.log.topics import DirectoryTopics
+
+    return DirectoryTopics(options.paths)
 
 
 def open_sink(options: WriteOptions) -> Sink:

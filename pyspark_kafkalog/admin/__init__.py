@@ -10,6 +10,8 @@
     admin.lags(admin.group_offsets(place, groups))
     steps = admin.plan_reset(place, groups, "my-group", None, admin.ResetTo.SHIFT, -100)
     admin.execute(groups, steps)
+    new = admin.NewTopic("orders", partitions=3, configs={"retention.ms": "-1"})
+    admin.create_topics(place, admin.topics_of(options), [new])
 
 Functions that read or write records, such as ``dump``, ``batches`` and ``produce``, are loaded on first use.
 """
@@ -38,12 +40,23 @@ from pyspark_kafkalog.admin.reset import (
     plan_import,
     plan_reset,
 )
+from pyspark_kafkalog.admin.topic_changes import (
+    CreatedTopic,
+    TopicChange,
+    TopicToDelete,
+    alter_topics,
+    create_topics,
+    delete_topics,
+    plan_alteration,
+    plan_deletion,
+)
 from pyspark_kafkalog.admin.watching import GroupPace, LagWatch
 from pyspark_kafkalog.model import GroupOffsets, Place
 from pyspark_kafkalog.options.settings import PlaceOptions, place_options
 from pyspark_kafkalog.options.table import Use
 from pyspark_kafkalog.options.user_options import UserOptions
-from pyspark_kafkalog.places import open_groups, open_place
+from pyspark_kafkalog.places import open_groups, open_place, open_topics
+from pyspark_kafkalog.topics import NewTopic, Topics
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.admin.batch_headers import batches
@@ -56,6 +69,7 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.admin.verifying import Damage, VerifiedPartition, verify
 
 __all__ = [
+    "CreatedTopic",
     "Damage",
     "DumpedBatch",
     "DumpedRecord",
@@ -65,16 +79,22 @@ __all__ = [
     "JsonLines",
     "LagWatch",
     "Lines",
+    "NewTopic",
     "PartitionState",
     "RecordSelection",
     "ResetStep",
     "ResetTo",
     "SegmentState",
+    "TopicChange",
+    "TopicToDelete",
     "VerifiedPartition",
+    "alter_topics",
     "batches",
     "count_records",
+    "create_topics",
     "delete_group",
     "delete_offsets",
+    "delete_topics",
     "dump",
     "execute",
     "export",
@@ -91,6 +111,8 @@ __all__ = [
     "parse",
     "partitions_of",
     "place_of",
+    "plan_alteration",
+    "plan_deletion",
     "plan_import",
     "plan_reset",
     "produce",
@@ -99,6 +121,7 @@ __all__ = [
     "records_of",
     "segments",
     "topics",
+    "topics_of",
     "total_lag",
     "values_of",
     "verify",
@@ -138,6 +161,11 @@ def place_of(options: Mapping[str, str]) -> Place:
 def groups_of(options: Mapping[str, str]) -> GroupOffsets:
     """The consumer groups of that place; see :func:`place_of`."""
     return open_groups(_checked(options))
+
+
+def topics_of(options: Mapping[str, str]) -> Topics:
+    """The topics of that place, to make, change and delete; see :func:`place_of`."""
+    return open_topics(_checked(options))
 
 
 def _checked(options: Mapping[str, str]) -> PlaceOptions:

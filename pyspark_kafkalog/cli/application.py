@@ -24,7 +24,8 @@ from pyspark_kafkalog.cli.lag import lag
 from pyspark_kafkalog.cli.offsets import offsets
 from pyspark_kafkalog.cli.produce import produce
 from pyspark_kafkalog.cli.records import dump, verify
-from pyspark_kafkalog.cli.show import groups, topics
+from pyspark_kafkalog.cli.show import groups
+from pyspark_kafkalog.cli.topics import topics
 from pyspark_kafkalog.errors import KafkaLogError, OptionError
 
 WRONG, USAGE, FAILED, INTERRUPTED = 1, 2, 3, 130
