@@ -11,6 +11,7 @@ from pyspark_kafkalog.topics import Topics
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.broker.cluster.reach import Attempt
+    from pyspark_kafkalog.broker.produce.producer import Producer
 
 if sys.platform == "win32":  # which has neither fork nor fcntl
     raise ImportError("pyspark-kafkalog runs on Linux and macOS, not on Windows")
@@ -77,6 +78,30 @@ def open_topics(options: PlaceOptions) -> Topics:
     from pyspark_kafkalog.log.topics import DirectoryTopics
 
     return DirectoryTopics(options.paths)
+
+
+def new_producer_id(options: WriteOptions) -> tuple[int, int, str]:
+    """A new producer id of a cluster, its epoch, and the id of the cluster.
+
+    :raises BrokerError: if the brokers name no cluster.
+    """
+    from pyspark_kafkalog.broker.produce.restoring import new_producer_id
+
+    assert options.brokers is not None
+    return new_producer_id(options.brokers)
+
+
+def open_producer(options: WriteOptions, producer_id: tuple[int, int, str]) -> Producer:
+    """Takes record batches that are stamped with a producer id of :func:`new_producer_id`.
+
+    A context manager. Its ``finish`` gives for each partition ``records``, ``first_offset`` and
+    ``last_offset`` as the brokers acknowledged them.
+    """
+    from pyspark_kafkalog.broker.produce.restoring import open_producer
+
+    assert options.brokers is not None
+    assert options.produce is not None
+    return open_producer(options.brokers, options.produce, options.encode_settings, producer_id)
 
 
 def open_sink(options: WriteOptions) -> Sink:

@@ -33,7 +33,8 @@ ROOMS = {
     "audit": {"errors", "codec", "options", "filesystem", "largemessage"},
     "writing": {"errors", "model", "codec", "options", "largemessage", "audit"},
     "streams": {"errors", "model", "options", "filesystem", "largemessage", "reading"},
-    "admin": _PLACES | _BETWEEN | {"filesystem"},
+    "backup": _PLACES | _BETWEEN | {"filesystem"},
+    "admin": _PLACES | _BETWEEN | {"filesystem", "backup"},
     "cli": {"errors", "model", "topics", "options", "admin"},
     "spark": _PLACES | _BETWEEN | {"admin"},
 }

@@ -65,8 +65,11 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.admin.input_lines import JsonLines, keyed, records_of, values_of
     from pyspark_kafkalog.admin.lines import Lines, format_lines, json_lines
     from pyspark_kafkalog.admin.producing import produce
+    from pyspark_kafkalog.admin.restoring import restore
     from pyspark_kafkalog.admin.selecting import RecordSelection, count_records, read_records
     from pyspark_kafkalog.admin.verifying import Damage, VerifiedPartition, verify
+    from pyspark_kafkalog.backup.restore import Restored, RestoredPartition, RestoreSettings
+    from pyspark_kafkalog.backup.restore_groups import RestoredOffset
 
 __all__ = [
     "CreatedTopic",
@@ -84,6 +87,10 @@ __all__ = [
     "RecordSelection",
     "ResetStep",
     "ResetTo",
+    "RestoreSettings",
+    "Restored",
+    "RestoredOffset",
+    "RestoredPartition",
     "SegmentState",
     "TopicChange",
     "TopicToDelete",
@@ -119,6 +126,7 @@ __all__ = [
     "prometheus_text",
     "read_records",
     "records_of",
+    "restore",
     "segments",
     "topics",
     "topics_of",
@@ -128,6 +136,11 @@ __all__ = [
 ]
 
 _LOADED_ON_USE = {
+    "restore": "restoring",
+    "RestoreSettings": "restoring",
+    "Restored": "restoring",
+    "RestoredOffset": "restoring",
+    "RestoredPartition": "restoring",
     "JsonLines": "input_lines",
     "Lines": "lines",
     "RecordSelection": "selecting",

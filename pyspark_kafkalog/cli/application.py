@@ -24,6 +24,7 @@ from pyspark_kafkalog.cli.lag import lag
 from pyspark_kafkalog.cli.offsets import offsets
 from pyspark_kafkalog.cli.produce import produce
 from pyspark_kafkalog.cli.records import dump, verify
+from pyspark_kafkalog.cli.restore import restore
 from pyspark_kafkalog.cli.show import groups
 from pyspark_kafkalog.cli.topics import topics
 from pyspark_kafkalog.errors import KafkaLogError, OptionError
@@ -87,5 +88,5 @@ def kafkalog() -> None:
     """
 
 
-for command in (topics, cat, produce, export, groups, offsets, lag, dump, verify, doctor):
+for command in (topics, cat, produce, export, groups, offsets, lag, dump, verify, restore, doctor):
     kafkalog.add_command(command)
