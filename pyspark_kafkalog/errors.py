@@ -131,6 +131,10 @@ class UnknownTopicOrPartitionError(KafkaLogError):
     """A named topic or partition does not exist."""
 
 
+class TopicExistsError(KafkaLogError):
+    """A topic cannot be created, as it exists already."""
+
+
 class RecordTooLargeError(KafkaLogError):
     """A record exceeds ``max.message.bytes`` (Kafka's RecordTooLargeException)."""
 

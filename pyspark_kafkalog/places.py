@@ -1,4 +1,4 @@
-"""Opens the place that the options name, its consumer groups and its sink; and deletes its records."""
+"""Opens the place that the options name, its topics, consumer groups and sink; and deletes its records."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 
 from pyspark_kafkalog.model import GroupOffsets, Place, Sink, TopicPartition
 from pyspark_kafkalog.options.settings import PlaceOptions, WriteOptions
+from pyspark_kafkalog.topics import Topics
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.broker.cluster.reach import Attempt
+    from pyspark_kafkalog.broker.produce.producer import Producer
     from pyspark_kafkalog.log.care.retention import Deletion
 
 if sys.platform == "win32":  # which has neither fork nor fcntl
@@ -67,6 +69,41 @@ def open_groups(options: PlaceOptions, *, timeout: float | None = None) -> Group
     if timeout is None:
         return DirectoryGroups.open(options.paths, retention_minutes=retention)
     return DirectoryGroups.open(options.paths, retention_minutes=retention, lock_timeout=timeout)
+
+
+def open_topics(options: PlaceOptions) -> Topics:
+    """The topics of the place that the options name, to make, change and delete, for this thread."""
+    if options.brokers is not None:
+        from pyspark_kafkalog.broker.topics.topics import BrokerTopics
+
+        return BrokerTopics(options.brokers)
+    from pyspark_kafkalog.log.topics import DirectoryTopics
+
+    return DirectoryTopics(options.paths)
+
+
+def new_producer_id(options: WriteOptions) -> tuple[int, int, str]:
+    """A new producer id of a cluster, its epoch, and the id of the cluster.
+
+    :raises BrokerError: if the brokers name no cluster.
+    """
+    from pyspark_kafkalog.broker.produce.restoring import new_producer_id
+
+    assert options.brokers is not None
+    return new_producer_id(options.brokers)
+
+
+def open_producer(options: WriteOptions, producer_id: tuple[int, int, str]) -> Producer:
+    """Takes record batches that are stamped with a producer id of :func:`new_producer_id`.
+
+    A context manager. Its ``finish`` gives for each partition ``records``, ``first_offset`` and
+    ``last_offset`` as the brokers acknowledged them.
+    """
+    from pyspark_kafkalog.broker.produce.restoring import open_producer
+
+    assert options.brokers is not None
+    assert options.produce is not None
+    return open_producer(options.brokers, options.produce, options.encode_settings, producer_id)
 
 
 def open_sink(options: WriteOptions) -> Sink:

@@ -13,27 +13,29 @@ ROOT = Path(pyspark_kafkalog.__file__).parent
 NAME = ROOT.name
 MODULES = sorted(ROOT.rglob("*.py"))
 
-_PLACES = {"errors", "model", "garbage", "codec", "options", "largemessage", "places"}
+_PLACES = {"errors", "model", "topics", "garbage", "codec", "options", "largemessage", "places"}
 _BETWEEN = {"reading", "writing", "streams", "audit"}
 ROOMS = {
     "errors": set(),
     "filesystem": {"errors"},
     "garbage": set(),
     "model": {"errors"},
+    "topics": set(),
     "options": {"errors", "model"},
     "codec": {"errors", "model", "garbage"},
     "largemessage": {"errors", "model", "codec"},
-    "log": {"errors", "model", "codec", "filesystem", "garbage"},
-    "broker": {"errors", "model", "codec", "options", "filesystem", "garbage"},
-    "places": {"model", "options", "log", "broker"},
+    "log": {"errors", "model", "topics", "codec", "filesystem", "garbage"},
+    "broker": {"errors", "model", "topics", "codec", "options", "filesystem", "garbage"},
+    "places": {"model", "topics", "options", "log", "broker"},
     "make_library": {"codec"},
     "build": {"make_library"},
     "reading": {"errors", "model", "codec", "options", "largemessage"},
     "audit": {"errors", "codec", "options", "filesystem", "largemessage"},
     "writing": {"errors", "model", "codec", "options", "largemessage", "audit"},
     "streams": {"errors", "model", "options", "filesystem", "largemessage", "reading"},
-    "admin": _PLACES | _BETWEEN | {"filesystem"},
-    "cli": {"errors", "model", "options", "admin"},
+    "backup": _PLACES | _BETWEEN | {"filesystem"},
+    "admin": _PLACES | _BETWEEN | {"filesystem", "backup"},
+    "cli": {"errors", "model", "topics", "options", "admin"},
     "spark": _PLACES | _BETWEEN | {"admin"},
 }
 """For each room those that it may import; its own modules it always may."""
@@ -46,6 +48,7 @@ INNER_ROOMS = {
         "produce": {"wire", "cluster"},
         "groups": {"wire", "cluster", "fetch"},
         "transactions": {"wire", "cluster", "groups", "produce"},
+        "topics": {"wire", "cluster"},
         "place": {"wire", "cluster", "fetch"},
         "delete_records": {"wire", "cluster"},
     },
@@ -57,10 +60,11 @@ INNER_ROOMS = {
         "snapshot": set(),
         "topic_configs": {"layout", "durable"},
         "read": {"index", "layout", "snapshot", "topic_configs"},
-        "write": {"read", "index", "layout", "lock", "snapshot", "durable"},
+        "write": {"read", "index", "layout", "lock", "snapshot", "topic_configs", "durable"},
         "groups": {"layout", "lock", "durable", "read", "write"},
         "care": {"layout", "lock", "durable", "snapshot", "topic_configs", "read", "write"},
         "sink": {"read", "write", "care"},
+        "topics": {"read", "write", "groups"},
     },
 }
 """The same for the folders and modules of one room."""
@@ -80,7 +84,7 @@ IMPORTERS = {
 """The rooms that may import a library."""
 
 HEAVY = {"pyarrow", "numpy", "numba", "pyspark", "kafka"}
-LIGHT = {"errors", "model", "options", "places"}
+LIGHT = {"errors", "model", "topics", "options", "places"}
 LIGHT_MODULES = {
     "reading.offsets",
     "reading.splits",
@@ -93,7 +97,7 @@ LIGHT_MODULES = {
 OUTSIDE_WORLD = set(
     "datetime io os pathlib random shutil socket subprocess tempfile threading time".split()  # noqa: SIM905
 )
-PURE = {"errors", "model", "options", "codec", "largemessage"}
+PURE = {"errors", "model", "topics", "options", "codec", "largemessage"}
 """Rooms out of reach of files, sockets, clocks and the environment."""
 IMPURE_MODULES = {"codec.jit", "codec.library", "options.times"}
 """Two find compiled code, and a place for it; the other reads ISO 8601, but no clock."""

@@ -10,6 +10,8 @@
     admin.lags(admin.group_offsets(place, groups))
     steps = admin.plan_reset(place, groups, "my-group", None, admin.ResetTo.SHIFT, -100)
     admin.execute(groups, steps)
+    new = admin.NewTopic("orders", partitions=3, configs={"retention.ms": "-1"})
+    admin.create_topics(place, admin.topics_of(options), [new])
 
 Functions that read or write records, such as ``dump``, ``batches`` and ``produce``, are loaded on first use.
 """
@@ -38,12 +40,23 @@ from pyspark_kafkalog.admin.reset import (
     plan_import,
     plan_reset,
 )
+from pyspark_kafkalog.admin.topic_changes import (
+    CreatedTopic,
+    TopicChange,
+    TopicToDelete,
+    alter_topics,
+    create_topics,
+    delete_topics,
+    plan_alteration,
+    plan_deletion,
+)
 from pyspark_kafkalog.admin.watching import GroupPace, LagWatch
 from pyspark_kafkalog.model import GroupOffsets, Place
 from pyspark_kafkalog.options.settings import PlaceOptions, place_options
 from pyspark_kafkalog.options.table import Use
 from pyspark_kafkalog.options.user_options import UserOptions
-from pyspark_kafkalog.places import open_groups, open_place
+from pyspark_kafkalog.places import open_groups, open_place, open_topics
+from pyspark_kafkalog.topics import NewTopic, Topics
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.admin.batch_headers import batches
@@ -52,6 +65,7 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.admin.input_lines import JsonLines, keyed, records_of, values_of
     from pyspark_kafkalog.admin.lines import Lines, format_lines, json_lines
     from pyspark_kafkalog.admin.producing import produce
+    from pyspark_kafkalog.admin.restoring import restore
     from pyspark_kafkalog.admin.retaining import (
         DeletedRecords,
         delete_records,
@@ -61,8 +75,11 @@ if TYPE_CHECKING:
     )
     from pyspark_kafkalog.admin.selecting import RecordSelection, count_records, read_records
     from pyspark_kafkalog.admin.verifying import Damage, VerifiedPartition, verify
+    from pyspark_kafkalog.backup.restore import Restored, RestoredPartition, RestoreSettings
+    from pyspark_kafkalog.backup.restore_groups import RestoredOffset
 
 __all__ = [
+    "CreatedTopic",
     "Damage",
     "DeletedRecords",
     "DumpedBatch",
@@ -73,17 +90,27 @@ __all__ = [
     "JsonLines",
     "LagWatch",
     "Lines",
+    "NewTopic",
     "PartitionState",
     "RecordSelection",
     "ResetStep",
     "ResetTo",
+    "RestoreSettings",
+    "Restored",
+    "RestoredOffset",
+    "RestoredPartition",
     "SegmentState",
+    "TopicChange",
+    "TopicToDelete",
     "VerifiedPartition",
+    "alter_topics",
     "batches",
     "count_records",
+    "create_topics",
     "delete_group",
     "delete_offsets",
     "delete_records",
+    "delete_topics",
     "dump",
     "execute",
     "export",
@@ -102,21 +129,30 @@ __all__ = [
     "parse_offset_json",
     "partitions_of",
     "place_of",
+    "plan_alteration",
+    "plan_deletion",
     "plan_import",
     "plan_reset",
     "produce",
     "prometheus_text",
     "read_records",
     "records_of",
+    "restore",
     "retain",
     "segments",
     "topics",
+    "topics_of",
     "total_lag",
     "values_of",
     "verify",
 ]
 
 _LOADED_ON_USE = {
+    "restore": "restoring",
+    "RestoreSettings": "restoring",
+    "Restored": "restoring",
+    "RestoredOffset": "restoring",
+    "RestoredPartition": "restoring",
     "JsonLines": "input_lines",
     "Lines": "lines",
     "RecordSelection": "selecting",
@@ -155,6 +191,11 @@ def place_of(options: Mapping[str, str]) -> Place:
 def groups_of(options: Mapping[str, str]) -> GroupOffsets:
     """The consumer groups of that place; see :func:`place_of`."""
     return open_groups(_checked(options))
+
+
+def topics_of(options: Mapping[str, str]) -> Topics:
+    """The topics of that place, to make, change and delete; see :func:`place_of`."""
+    return open_topics(_checked(options))
 
 
 def _checked(options: Mapping[str, str]) -> PlaceOptions:

@@ -24,8 +24,10 @@ from pyspark_kafkalog.cli.lag import lag
 from pyspark_kafkalog.cli.offsets import offsets
 from pyspark_kafkalog.cli.produce import produce
 from pyspark_kafkalog.cli.records import dump, verify
+from pyspark_kafkalog.cli.restore import restore
 from pyspark_kafkalog.cli.retain import delete_records, retain
-from pyspark_kafkalog.cli.show import groups, topics
+from pyspark_kafkalog.cli.show import groups
+from pyspark_kafkalog.cli.topics import topics
 from pyspark_kafkalog.errors import KafkaLogError, OptionError
 
 WRONG, USAGE, FAILED, INTERRUPTED = 1, 2, 3, 130
@@ -97,6 +99,7 @@ for command in (
     lag,
     dump,
     verify,
+    restore,
     retain,
     delete_records,
     doctor,

@@ -10,6 +10,7 @@ import click
 from pyspark_kafkalog import admin
 from pyspark_kafkalog.admin.reset import ResetStep, ResetTo
 from pyspark_kafkalog.admin.rows import plain
+from pyspark_kafkalog.cli.commands import ShownByDefault, execute_option, say_if_dry
 from pyspark_kafkalog.cli.output import json_option, show_json, show_table, time_text, wide_option
 from pyspark_kafkalog.cli.place import Target, named_partitions, on_place, parse_time
 from pyspark_kafkalog.cli.show import group_option, offsets_of, topic_option
@@ -17,27 +18,13 @@ from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.options.offsets_json import MAX_LONG
 from pyspark_kafkalog.options.times import TIME_FORMS
 
-NOTHING_DONE = "Dry run: nothing was changed. Add --execute to apply it."
-
 one_group_option = click.option("--group", required=True, help="The consumer group.")
 partitions_option = click.option(
     "--topic", "topics", multiple=True, help="A topic, or partitions of it such as orders:0,1. Repeatable."
 )
-execute_option = click.option(
-    "--execute", is_flag=True, help="Apply the change. Without this it is only shown."
-)
 
 
-class _ShownByDefault(click.Group):
-    """``offsets PLACE`` means ``offsets show PLACE``."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if args and args[0] not in self.commands and args[0] not in ("-h", "--help"):
-            args = ["show", *args]
-        return super().parse_args(ctx, args)
-
-
-@click.group(cls=_ShownByDefault)
+@click.group(cls=ShownByDefault)
 def offsets() -> None:
     """Show or change the committed offsets of groups.
 
@@ -215,8 +202,7 @@ def delete(
         show_json(rows)
     else:
         show_table(["GROUP", "TOPIC", "PARTITION", "OFFSET"], [list(row.values()) for row in rows])
-    if not execute:
-        click.echo(NOTHING_DONE, err=True)
+    say_if_dry(execute)
 
 
 def _partitions(target: Target, topics: tuple[str, ...], all_topics: bool) -> list[TopicPartition] | None:
@@ -251,5 +237,4 @@ def _carry_out(target: Target, steps: Sequence[ResetStep], *, execute: bool, as_
                 for step in steps
             ],
         )
-    if not execute:
-        click.echo(NOTHING_DONE, err=True)
+    say_if_dry(execute)

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from pyspark_kafkalog.admin import groups_of, place_of
+from pyspark_kafkalog.admin import groups_of, place_of, topics_of
 from pyspark_kafkalog.admin.partitions import partitions_of
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.model import GroupOffsets, Place, TopicPartition, check_topic
@@ -21,6 +21,7 @@ from pyspark_kafkalog.options.properties import parse_properties
 from pyspark_kafkalog.options.settings import Selection
 from pyspark_kafkalog.options.table import SERVERS
 from pyspark_kafkalog.options.times import point_in_time
+from pyspark_kafkalog.topics import Topics
 
 _HOST = r"(?:(?:PLAINTEXT|SSL|SASL_PLAINTEXT|SASL_SSL)://)?(?:\[[0-9a-fA-F:.%\w-]+\]|[\w.-]+):[0-9]{1,5}"
 _BROKERS = re.compile(rf"{_HOST}(?:,{_HOST})*", re.ASCII)
@@ -50,6 +51,10 @@ class Target:
     @cached_property
     def groups(self) -> GroupOffsets:
         return groups_of(self.options)
+
+    @cached_property
+    def topics(self) -> Topics:
+        return topics_of(self.options)
 
 
 def on_place(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -10,7 +10,8 @@ import click
 
 from pyspark_kafkalog import admin
 from pyspark_kafkalog.admin.rows import plain
-from pyspark_kafkalog.cli.offsets import NOTHING_DONE, execute_option, partitions_option
+from pyspark_kafkalog.cli.commands import execute_option, say_if_dry
+from pyspark_kafkalog.cli.offsets import partitions_option
 from pyspark_kafkalog.cli.output import json_option, said, show_json, show_table, size_text
 from pyspark_kafkalog.cli.place import Target, named_partitions, on_place, parse_time
 from pyspark_kafkalog.errors import OptionError
@@ -151,5 +152,4 @@ def _show(rows: Sequence[DeletedRecords], *, execute: bool, as_json: bool) -> No
                 for row in rows
             ],
         )
-    if not execute:
-        click.echo(NOTHING_DONE, err=True)
+    say_if_dry(execute)

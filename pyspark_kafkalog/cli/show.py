@@ -1,4 +1,4 @@
-"""``kafkalog topics`` and ``groups``, and the options and lookups that commands for groups share."""
+"""``kafkalog groups``, and the options and lookups that commands for groups share."""
 
 from __future__ import annotations
 
@@ -13,97 +13,12 @@ from pyspark_kafkalog.cli.output import (
     said,
     show_json,
     show_table,
-    size_text,
-    time_text,
     wide_option,
 )
 from pyspark_kafkalog.cli.place import Target, on_place, selection
-from pyspark_kafkalog.errors import OptionError
-from pyspark_kafkalog.options.table import SERVERS
 
 topic_option = click.option("--topic", "topics", multiple=True, help="Only this topic. Repeatable.")
 group_option = click.option("--group", "groups", multiple=True, help="Only this consumer group. Repeatable.")
-
-
-@click.command()
-@on_place
-@topic_option
-@click.option("--internal", is_flag=True, help="Show internal topics, too, such as __consumer_offsets.")
-@click.option("--segments", is_flag=True, help="Show each segment of a log directory.")
-@wide_option
-@json_option
-def topics(
-    target: Target, topics: tuple[str, ...], internal: bool, segments: bool, wide: bool, as_json: bool
-) -> None:
-    """Show partitions with their bounds, sizes and timestamps."""
-    if segments:
-        _show_segments(target, topics, internal, wide, as_json)
-        return
-    with said("Looking up partitions"):
-        rows = admin.topics(target.place, selection(topics), internal=internal)
-    if as_json:
-        show_json(plain(rows))
-        return
-    show_table(
-        [
-            "TOPIC",
-            "PARTITION",
-            "START",
-            "END",
-            "STABLE",
-            "SIZE",
-            "SEGMENTS",
-            "EARLIEST",
-            "LATEST",
-            "TOPIC ID",
-        ],
-        [
-            (
-                row.topic,
-                row.partition,
-                row.log_start_offset,
-                row.high_watermark,
-                row.last_stable_offset,
-                size_text(row.stored_bytes),
-                row.segments,
-                time_text(row.earliest_timestamp, wide=wide),
-                time_text(row.latest_timestamp, wide=wide),
-                row.topic_id,
-            )
-            for row in rows
-        ],
-        only=None if wide else ("TOPIC", "PARTITION", "START", "END", "SIZE", "LATEST"),
-    )
-
-
-def _show_segments(
-    target: Target, topics: tuple[str, ...], internal: bool, wide: bool, as_json: bool
-) -> None:
-    if SERVERS in target.options:
-        raise OptionError("Brokers don't show their segments", hint="Name a log directory.")
-    with said("Looking up segments"):
-        rows = admin.segments(target.place, selection(topics), internal=internal)
-    if as_json:
-        show_json(plain(rows))
-        return
-    show_table(
-        ["TOPIC", "PARTITION", "START", "SIZE", "INDEX", "ACTIVE", "EARLIEST", "LATEST", "FILE"],
-        [
-            (
-                row.topic,
-                row.partition,
-                row.base_offset,
-                size_text(row.stored_bytes),
-                row.index_state,
-                "yes" if row.active else "no",
-                time_text(row.earliest_timestamp, wide=wide),
-                time_text(row.latest_timestamp, wide=wide),
-                row.file,
-            )
-            for row in rows
-        ],
-        only=None if wide else ("TOPIC", "PARTITION", "START", "SIZE", "INDEX", "LATEST"),
-    )
 
 
 @click.command()

@@ -108,6 +108,13 @@ class Metadata:
             leader if leader is None or leader.epoch < 0 or leader.epoch >= seen else Leader(NO_LEADER, seen)
         )
 
+    def deleted(self, topics: Collection[str]) -> None:
+        """Note that the cluster has deleted topics on our request: nobody need prove it."""
+        for topic in topics:
+            self.topics.pop(topic, None)
+            self._seen.pop(topic, None)
+            self._doubts.pop(topic, None)
+
     def expect(self, partition: TopicPartition, topic_id: str = "", leader_epoch: int = -1) -> None:
         """From now on, a missing partition, another topic id or an older epoch needs proof."""
         self._gone.pop(partition, None)

@@ -92,6 +92,8 @@ class Producer:
 
     :param settings: how to encode, before a topic and a producer id are known.
     :param transaction: that all record batches belong to, each stamped already; None without one.
+    :param stamped_by: the producer id that all record batches are stamped with already, outside of any
+        transaction; None for one of this process.
     """
 
     def __init__(
@@ -101,13 +103,16 @@ class Producer:
         settings: EncodeSettings,
         *,
         transaction: Transaction | None = None,
+        stamped_by: produce_ids.ProducerId | None = None,
     ) -> None:
         self._cluster = cluster
         self._options = options
         self._delivery_timeout = options.delivery_timeout_ms / 1000
         self._topics = Topics(cluster, options, settings)
         self._transactional_id = transaction and transaction.transactional_id
-        self._producer_id: produce_ids.ProducerId | None = transaction and transaction.producer_id
+        given = stamped_by if transaction is None else transaction.producer_id
+        self._producer_id: produce_ids.ProducerId | None = given
+        self._is_borrowed = given is None
         self._connections: dict[int, Connection] = {}
         self._clock = _Clock()
         self._deadlines: defaultdict[int, deque[Deadline]] = defaultdict(deque)
@@ -209,7 +214,7 @@ class Producer:
                 self._pump(wait=True)
         if self._options.acks == 0:
             self._wait_until_read()
-        may_reuse = self._transactional_id is None and self._can_reuse_producer_id()
+        may_reuse = self._is_borrowed and self._can_reuse_producer_id()
         if self._producer_id is not None and may_reuse:
             known = self._cluster.metadata.topics
             topics = {partition.topic for partition in self._producer_id.sequences} & known.keys()

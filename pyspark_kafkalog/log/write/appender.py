@@ -174,10 +174,11 @@ def new_partition(folder: str, topic_id: str) -> PartitionLog:
 
 def create_folder(log: PartitionLog) -> None:
     """Create the folder of a new partition like a broker: an empty segment, its topic's id, epoch 0."""
-    assert log.topic_id is not None, "A new partition needs the id of its new topic"
+    assert log.topic_id is not None, "A new partition needs the id of its topic"
     os.mkdir(log.folder)
+    metadata = {PARTITION_METADATA_FILE: format_partition_metadata(log.topic_id)}
     files = {
-        PARTITION_METADATA_FILE: format_partition_metadata(log.topic_id),
+        **(metadata if log.topic_id else {}),  # a topic from before Kafka 2.8 has none
         LEADER_EPOCH_CHECKPOINT: format_leader_epoch_checkpoint(log.leader_epochs),
         **{segment_file(log.next_offset, suffix): b"" for suffix in ActiveSegment(log.next_offset).sizes()},
     }

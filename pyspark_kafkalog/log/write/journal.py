@@ -27,7 +27,7 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -43,6 +43,7 @@ from pyspark_kafkalog.log.layout import (
     RECOVERY_POINT_CHECKPOINT,
     parse_partition_folder,
 )
+from pyspark_kafkalog.log.write import deletion
 from pyspark_kafkalog.log.write.undo import BATCH, ForeignError, PartitionEnd, plan_undo, read_text
 from pyspark_kafkalog.model import QueryBatch, TopicPartition
 
@@ -109,7 +110,7 @@ def commit(root: str, journal: dict[str, Any]) -> None:
 
 
 def recover(root: str) -> None:
-    """Undo a publish that was not committed, if there is one. If interrupted, it can run again.
+    """Undo a publish that was not committed, or finish a deletion. If interrupted, it can run again.
 
     :raises LogDirectoryError: if others may have appended since, as their records must not be cut off.
     """
@@ -119,6 +120,9 @@ def recover(root: str) -> None:
     if journal is None:
         return
     path = os.path.join(root, JOURNAL_FILE)
+    if journal["version"] == deletion.VERSION:
+        _finish_deletion(root, journal)
+        return
     batches = _read_batches(root)
     entries = [
         _entry(path, name, entry, batches.get(name, ""))
@@ -140,6 +144,25 @@ def recover(root: str) -> None:
     for undo in undos:
         undo.run()
     sync_folder(root)
+    os.unlink(path)
+    sync_folder(root)
+
+
+def delete(root: str, topics: Mapping[str, Collection[int]]) -> None:
+    """Delete topics, given with all their partition numbers: see :mod:`.deletion`.
+
+    :raises OSError: if that fails. Once the journal is on disk the topics are gone for readers.
+    """
+    journal = deletion.deletion(topics)
+    _replace(root, JOURNAL_FILE, json.dumps(journal, indent=1) + JOURNAL_SEPARATOR)
+    _finish_deletion(root, journal)
+
+
+def _finish_deletion(root: str, journal: Mapping[str, Any]) -> None:
+    path = os.path.join(root, JOURNAL_FILE)
+    if not deletion.is_sound(journal):
+        raise _unusable(path)
+    deletion.carry_out(root, journal)
     os.unlink(path)
     sync_folder(root)
 
@@ -238,7 +261,7 @@ def _read(root: str, name: str) -> dict[str, Any] | None:
     if text is None:
         return None
     content = _parsed(text.partition(JOURNAL_SEPARATOR)[0])
-    if not isinstance(content, dict) or content.get("version") not in (1, _VERSION):
+    if not isinstance(content, dict) or content.get("version") not in (1, _VERSION, deletion.VERSION):
         raise _unusable(os.path.join(root, name))
     return content
 

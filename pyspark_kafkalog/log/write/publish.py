@@ -238,12 +238,12 @@ def _open_all(
 ) -> dict[TopicPartition, PartitionLog]:
     """Every partition to append to, and all partitions of new topics."""
     log_root = LogRoot(open_folder(root))
-    existing = _existing_partitions(root)
+    existing = existing_partitions(root)
     logs: dict[TopicPartition, PartitionLog] = {}
     for topic, wanted in sorted(_numbers(partitions).items()):
         known = existing.get(topic)
         numbers = known or set(range(num_partitions))
-        topic_id = _new_topic_id()
+        topic_id = new_topic_id()
         if not wanted <= numbers:
             raise UnknownTopicOrPartitionError(
                 f"No such partition: topic {topic!r} has {len(numbers)}",
@@ -288,7 +288,7 @@ def _open_existing(root: LogRoot, partition: TopicPartition, settings: LogSettin
     return open_partition(root.folder.label(name), partition, settings, root.log_start_offset(partition))
 
 
-def _existing_partitions(root: str) -> dict[str, set[int]]:
+def existing_partitions(root: str) -> dict[str, set[int]]:
     """The partition numbers of each topic, in one listing: under the lock nothing is renamed meanwhile."""
     with os.scandir(root) as entries:
         found = (parse_partition_folder(entry.name) for entry in entries if entry.is_dir())
@@ -303,7 +303,7 @@ def _numbers(partitions: Iterable[TopicPartition]) -> dict[str, set[int]]:
     return numbers
 
 
-def _new_topic_id() -> str:
+def new_topic_id() -> str:
     """A random topic id, as Kafka's Uuid.randomUuid makes and prints it."""
     while True:
         topic_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()

@@ -1,0 +1,199 @@
+"""Makes, changes and deletes topics (Kafka's TopicCommand and ConfigCommand): first shown, then done."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from pyspark_kafkalog.errors import OptionError, TopicExistsError, UnknownTopicOrPartitionError
+from pyspark_kafkalog.model import Place, TopicPartition, check_topic
+from pyspark_kafkalog.options.topic_configs import check_topic_configs
+from pyspark_kafkalog.topics import NewTopic, Topics
+
+PARTITIONS = "partitions"
+"""Stands for the number of partitions among the changes of a topic."""
+_MOST_PARTITIONS = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class CreatedTopic:
+    """A topic after :func:`create_topics`; ``created`` is False if it existed before."""
+
+    topic: str
+    partitions: int
+    created: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TopicToDelete:
+    """A topic, and what is lost with it: ``records`` are offsets, some of which may have no record.
+
+    ``stored_bytes`` is None where the place does not say.
+    """
+
+    topic: str
+    partitions: int
+    records: int
+    stored_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicChange:
+    """A new value of a topic's configuration, or of its number of :data:`PARTITIONS`.
+
+    ``current`` is the topic's own value, None if it inherits one; ``new`` is None where it shall inherit.
+    """
+
+    topic: str
+    name: str
+    current: str | None
+    new: str | None
+
+
+def create_topics(
+    place: Place,
+    topics: Topics,
+    new: Sequence[NewTopic],
+    *,
+    if_not_exists: bool = False,
+    validate_only: bool = False,
+) -> list[CreatedTopic]:
+    """Create topics, and return them as they are then.
+
+    :param if_not_exists: leave topics that exist as they are.
+    :param validate_only: check the request, and create nothing.
+    :raises TopicExistsError: if one exists, unless ``if_not_exists``.
+    :raises OptionError: for illegal names, numbers and configurations; then nothing is created.
+    """
+    _check_new(topics, new)
+    existing = place.topics([topic.topic for topic in new])
+    if not if_not_exists and existing:
+        raise TopicExistsError(f"Topic {min(existing)} exists already")
+    missing = [topic for topic in new if topic.topic not in existing]
+    if missing:
+        topics.create(missing, validate_only=validate_only)
+    made = {} if validate_only else place.topics([topic.topic for topic in missing])
+    return [
+        CreatedTopic(
+            topic.topic,
+            len(made.get(topic.topic, existing.get(topic.topic, ()))) or topic.partitions or 1,
+            topic.topic not in existing,
+        )
+        for topic in new
+    ]
+
+
+def _check_new(topics: Topics, new: Sequence[NewTopic]) -> None:
+    for topic in new:
+        check_topic(topic.topic)
+        if topic.partitions is not None and not 1 <= topic.partitions <= _MOST_PARTITIONS:
+            raise OptionError(
+                f"Topic {topic.topic}: expected 1 to {_MOST_PARTITIONS} partitions, got {topic.partitions}"
+            )
+        if topic.replication_factor is not None and not 1 <= topic.replication_factor < 2**15:
+            raise OptionError(
+                f"Topic {topic.topic}: expected a replication factor of 1 or more,"
+                f" got {topic.replication_factor}"
+            )
+    if len({topic.topic for topic in new}) < len(new):
+        raise OptionError("A topic to create is named twice")
+    if any(topic.configs for topic in new):
+        names = topics.config_names()
+        for topic in new:
+            check_topic_configs(topic.configs, names)
+
+
+def plan_deletion(place: Place, names: Collection[str], *, if_exists: bool = False) -> list[TopicToDelete]:
+    """What :func:`delete_topics` would delete; nothing is changed.
+
+    :param if_exists: leave out topics that don't exist.
+    :raises UnknownTopicOrPartitionError: if one does not exist, unless ``if_exists``.
+    """
+    found = place.topics(list(names))
+    _check_exist(names, found, if_exists=if_exists)
+    partitions = [TopicPartition(topic, number) for topic in found for number in found[topic]]
+    bounds = place.watermarks(partitions, read_committed=False) if partitions else {}
+    sizes = place.stored_sizes(partitions) if partitions else {}
+    rows = []
+    for topic in sorted(found):
+        own = [partition for partition in partitions if partition.topic == topic]
+        known = [sizes[partition].stored_bytes for partition in own if partition in sizes]
+        rows.append(
+            TopicToDelete(
+                topic,
+                len(own),
+                sum(bounds[p].high_watermark - bounds[p].log_start_offset for p in own if p in bounds),
+                sum(known) if len(known) == len(own) else None,
+            )
+        )
+    return rows
+
+
+def delete_topics(topics: Topics, deletion: Sequence[TopicToDelete]) -> None:
+    """Delete the topics of :func:`plan_deletion` with all their records, and their committed offsets.
+
+    :raises LogDirectoryLockedError: if a broker runs on the directory.
+    """
+    if deletion:
+        topics.delete([row.topic for row in deletion])
+
+
+def plan_alteration(
+    place: Place,
+    topics: Topics,
+    names: Collection[str],
+    *,
+    partitions: int | None = None,
+    configs: Mapping[str, str | None] | None = None,
+    if_exists: bool = False,
+) -> list[TopicChange]:
+    """What :func:`alter_topics` would change; nothing is changed, but the place has checked it.
+
+    :param partitions: the new number, which can only grow.
+    :param configs: new values; None lets the topic inherit one.
+    :param if_exists: leave out topics that don't exist.
+    :raises OptionError: for fewer partitions, and for configurations that topics don't have.
+    :raises UnknownTopicOrPartitionError: if a topic does not exist, unless ``if_exists``.
+    """
+    wanted = configs or {}
+    if wanted:
+        check_topic_configs(wanted, topics.config_names())
+    found = place.topics(list(names))
+    _check_exist(names, found, if_exists=if_exists)
+    own = topics.configs(list(found))
+    changes = []
+    for topic in sorted(found):
+        count = len(found[topic])
+        if partitions is not None and partitions != count:
+            if partitions < count:
+                raise OptionError(
+                    f"Topic {topic} has {count} partitions: expected more, got {partitions}",
+                    hint="Partitions can only be added.",
+                )
+            topics.add_partitions(topic, partitions, validate_only=True)
+            changes.append(TopicChange(topic, PARTITIONS, str(count), str(partitions)))
+        current = own.get(topic, {})
+        different = {name: value for name, value in wanted.items() if current.get(name) != value}
+        if different:
+            topics.alter_configs(topic, different, validate_only=True)
+        changes += [TopicChange(topic, name, current.get(name), new) for name, new in different.items()]
+    return changes
+
+
+def alter_topics(topics: Topics, changes: Sequence[TopicChange]) -> None:
+    """Carry out what :func:`plan_alteration` gave."""
+    for topic in dict.fromkeys(change.topic for change in changes):
+        own = {change.name: change.new for change in changes if change.topic == topic}
+        partitions = own.pop(PARTITIONS, None)
+        if partitions is not None:
+            topics.add_partitions(topic, int(partitions))
+        if own:
+            topics.alter_configs(topic, own)
+
+
+def _check_exist(names: Collection[str], found: Collection[str], *, if_exists: bool) -> None:
+    missing = sorted(check_topic(name) for name in names if name not in found)
+    if missing and not if_exists:
+        raise UnknownTopicOrPartitionError(
+            f"Topic {missing[0]} does not exist", hint="Leave it out, or say that it may be missing."
+        )

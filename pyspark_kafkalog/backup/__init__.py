@@ -1,0 +1,1 @@
+"""Moves raw record batches from place to place."""

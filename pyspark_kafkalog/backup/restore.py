@@ -1,0 +1,363 @@
+"""Restores topics of any place into a cluster: their records, their configurations, and groups' offsets.
+
+Records get new offsets there, as only a broker gives them. So that a restore can be killed at any time and
+run again, and appends nothing twice, this holds:
+
+1. The plan fixes which source offsets a partition's records come from, and which of them are left out. So
+   its records have numbers 0, 1, 2 ..., whoever counts them and whenever.
+2. The plan and a producer id are on disk before the first record is sent (:mod:`.restore_state`). All
+   record batches of all runs have this id and epoch, and as their sequence numbers the numbers of their
+   records.
+3. A leader appends a producer's batch only if its first sequence number follows that of the producer's last
+   record in the partition; it answers a batch that it has with the offset of that, and refuses any other
+   (KIP-98). So the producer's records in a partition are always the first n of the plan, each once and in
+   order, also if a request of a killed run arrives late.
+4. Nobody else writes to the partition: it was empty, with its log's end at ``base``. So the target's log
+   ends at ``base + n``, and a run goes on with record n. That nobody did is not taken for granted: a batch
+   of ours has ``base_offset == base + base_sequence``, unless someone else's records are before it. The
+   last batch is checked for this when a run begins, the brokers' answers when it ends.
+5. A leader that does not know the producer, as it forgets those that are silent for
+   producer.id.expiration.ms (a day), takes any first sequence number. No request is late by that much, and
+   the first batch of a run is number n by rule 4.
+
+What a run learns about offsets goes into the state's file as it comes, and is only a help: it saves
+reading the source from its start.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from pyspark_kafkalog.backup.restore_groups import RestoredOffset, restore_groups
+from pyspark_kafkalog.backup.restore_records import Progress, SourceRecords, TargetRecords
+from pyspark_kafkalog.backup.restore_state import OffsetMap, PlannedPartition, RestorePlan, RestoreState
+from pyspark_kafkalog.errors import OptionError
+from pyspark_kafkalog.filesystem.locate import locate
+from pyspark_kafkalog.model import (
+    GroupOffsets,
+    Place,
+    TopicPartition,
+    check_topic,
+)
+from pyspark_kafkalog.options.settings import PlaceOptions, Selection, WriteOptions
+from pyspark_kafkalog.places import (
+    new_producer_id,
+    open_groups,
+    open_place,
+    open_topics,
+)
+from pyspark_kafkalog.reading.offsets import look_up_partitions
+from pyspark_kafkalog.topics import NewTopic, Topics
+
+_WHILE_RESTORING = {
+    "message.timestamp.type": "CreateTime",
+    "message.timestamp.before.max.ms": str(2**63 - 1),
+    "message.timestamp.after.max.ms": str(2**63 - 1),
+    "message.timestamp.difference.max.ms": str(2**63 - 1),
+    "max.message.bytes": str(2**31 - 1),
+}
+"""Configurations with which a topic takes all that a log may hold, and keeps its timestamps."""
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreSettings:
+    """What to restore, and how.
+
+    ``ends`` are offsets before which to end, ``until`` a time in ms: before the first record of each
+    partition with this timestamp or a later one. ``rename`` gives topics another name. With
+    ``read_committed`` the records of aborted transactions are left out, and those of transactions that are
+    open at the end of a directory, which nobody can commit any more. ``configs`` take precedence over the
+    source's; an empty value leaves one out. ``rate`` is in bytes a second.
+    """
+
+    topics: Collection[str] | None = None
+    """None for all that are not internal."""
+    rename: Mapping[str, str] = field(default_factory=dict)
+    replication_factor: int | None = None
+    configs: Mapping[str, str] = field(default_factory=dict)
+    until: int | None = None
+    ends: Mapping[TopicPartition, int] | None = None
+    read_committed: bool = True
+    groups: Collection[str] | None = None
+    """Whose offsets to translate and commit; None for all groups."""
+    state: str | None = None
+    """The file for what must be remembered; None for one beside the source's partitions."""
+    rate: float | None = None
+
+    def lasting(self) -> dict[str, object]:
+        """What a second run must have in common with the first."""
+        ends = {str(partition): end for partition, end in sorted((self.ends or {}).items())}
+        return {
+            "topics": None if self.topics is None else sorted(self.topics),
+            "rename": dict(sorted(self.rename.items())),
+            "until": self.until,
+            "ends": ends,
+            "readCommitted": self.read_committed,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class RestoredPartition:
+    """A partition of the source, and what of it is, or would be, in the target.
+
+    Source offsets ``start`` to ``end`` have ``records`` to restore. They get the offsets ``target_start`` to
+    ``target_end``; ``keeps_offsets`` says that these are those they had. ``stored_bytes`` are those of the
+    whole partition in the source, None if it does not say.
+    """
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+    records: int
+    stored_bytes: int | None
+    target_topic: str
+    target_start: int
+    target_end: int
+    keeps_offsets: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What a restore did, or would do. ``configs`` are those of the topics that it makes."""
+
+    partitions: Sequence[RestoredPartition]
+    groups: Sequence[RestoredOffset]
+    configs: Mapping[str, Mapping[str, str]]
+    state: str
+
+
+class Restore:
+    """One restore, of ``source`` to the cluster of ``target``."""
+
+    def __init__(
+        self, source: PlaceOptions, target: WriteOptions, to: PlaceOptions, settings: RestoreSettings
+    ):
+        if target.brokers is None:
+            raise OptionError(
+                "Expected brokers to restore to, got a log directory",
+                hint="Directories are copied by kafkalog copy.",
+            )
+        if target.produce is not None and not target.produce.enable_idempotence:
+            raise OptionError("A restore must be idempotent", hint="Leave out kafka.acks and kafka.retries.")
+        self._settings = settings
+        self._options = target
+        self._source: Place = open_place(source)
+        self._source_topics: Topics = open_topics(source)
+        self._source_groups: GroupOffsets = open_groups(source)
+        self._source_is_cluster = source.brokers is not None
+        self._target: Place = open_place(to)
+        self._topics: Topics = open_topics(to)
+        self._groups: GroupOffsets = open_groups(to)
+        self._paths = source.paths
+        self._records = SourceRecords(
+            self._source,
+            has_coordinator=self._source_is_cluster,
+            read_committed=settings.read_committed,
+        )
+
+    def run(self, *, execute: bool, progress: Progress = lambda done, total=None: None) -> Restored:
+        """Restore; or without ``execute`` read the source, and say what would be restored.
+
+        :raises OptionError: for settings that don't fit each other, the source, the target or the first run.
+        :raises KafkaLogError: if something can't be read or written; run it again to go on.
+        """
+        partitions: Sequence[PlannedPartition] = self._planned()
+        new = self._new_topics(partitions)
+        path = self._state_path()
+        state = RestoreState.find(path)
+        if state is not None:
+            self._check_same(state)
+            partitions = state.plan.partitions
+        elif execute:
+            state = self._begin(path, partitions, new)
+            partitions = state.plan.partitions
+        elif new:
+            self._topics.create(new, validate_only=True)
+        progress(0, self._records.stored_bytes(partitions))
+        groups: GroupOffsets | None = None
+        if state is None or not execute:
+            offsets = {planned.source: OffsetMap(planned.base, planned.start) for planned in partitions}
+            for planned in partitions:
+                for found in self._records.batches(planned, planned.start):
+                    offsets[planned.source].add(found.spans)
+                    progress(found.data.size)
+        else:
+            if not state.is_done:
+                self._write(state, progress)
+            offsets, groups = state.maps, self._groups
+        rows = restore_groups(self._source_groups, groups, self._settings.groups, partitions, offsets)
+        if execute and state is not None and not state.is_done:
+            state.finish()
+        return self._restored(partitions, offsets, rows, new, path)
+
+    def _write(self, state: RestoreState, progress: Progress) -> None:
+        """Write all records, while topics take whatever a log may hold."""
+        configs = state.plan.configs
+        for topic, after in configs.items():
+            if after:
+                self._topics.alter_configs(topic, {name: _WHILE_RESTORING[name] for name in after})
+        TargetRecords(self._target, self._options, state, self._settings.rate).write(self._records, progress)
+        for topic, after in configs.items():
+            if after:
+                self._topics.alter_configs(topic, after)
+
+    # The plan
+
+    def _planned(self) -> list[PlannedPartition]:
+        settings = self._settings
+        names = None if settings.topics is None else tuple(dict.fromkeys(settings.topics))
+        found = look_up_partitions(self._source, Selection(topics=names))
+        topics = {partition.topic for partition in found}
+        for before, after in settings.rename.items():
+            if before not in topics:
+                raise OptionError(f"Topic {before} is renamed, but is not among those to restore")
+            check_topic(after)
+        targets = {topic: settings.rename.get(topic, topic) for topic in topics}
+        if len(set(targets.values())) < len(targets):
+            raise OptionError("Two topics would get the same name", hint="Rename one of them.")
+        bounds = self._source.watermarks(found, read_committed=settings.read_committed)
+        times = dict.fromkeys(bounds, settings.until) if settings.until is not None else {}
+        late = self._source.offsets_for_times(times) if times else {}
+        planned = []
+        for partition, watermarks in sorted(bounds.items()):
+            end = watermarks.high_watermark
+            if self._source_is_cluster:  # what may still be aborted is none of the restore's
+                end = watermarks.end(read_committed=settings.read_committed)
+            for given in (late.get(partition), (settings.ends or {}).get(partition)):
+                end = end if given is None else min(end, given)
+            start = watermarks.log_start_offset
+            planned.append(PlannedPartition(*partition, start, max(start, end), targets[partition.topic]))
+        unknown = sorted(set(settings.ends or ()) - bounds.keys())
+        if unknown:
+            raise OptionError(
+                "An end is given for a partition that is not restored", topic_partition=unknown[0]
+            )
+        return planned
+
+    def _new_topics(self, partitions: Sequence[PlannedPartition]) -> list[NewTopic]:
+        """The topics to create.
+
+        :raises OptionError: if one that exists has too few partitions.
+        """
+        counts: dict[str, int] = {}
+        for planned in partitions:
+            counts[planned.target] = max(counts.get(planned.target, 0), planned.partition + 1)
+        existing = {topic: len(numbers) for topic, numbers in self._target.topics(list(counts)).items()}
+        for topic, count in existing.items():
+            if count < counts[topic]:
+                raise OptionError(
+                    f"Topic {topic} exists with {count} partitions, expected {counts[topic]}",
+                    hint="Add partitions by kafkalog topics alter, or give it another name by --rename.",
+                )
+        origins = {planned.target: planned.topic for planned in partitions}
+        missing = sorted(counts.keys() - existing.keys())
+        own = self._source_topics.configs([origins[topic] for topic in missing]) if missing else {}
+        new = []
+        for topic in missing:
+            configs = {**own.get(origins[topic], {}), **self._settings.configs}
+            configs = {name: value for name, value in configs.items() if value}
+            new.append(NewTopic(topic, counts[topic], self._settings.replication_factor, configs))
+        return new
+
+    def _state_path(self) -> str:
+        if self._settings.state is not None:
+            return self._settings.state
+        folder = locate(self._paths[0]) if len(self._paths) == 1 else None
+        if folder is None or not folder.is_local:
+            raise OptionError(
+                "A restore needs a file for what it must remember", hint="Name a new file by --state."
+            )
+        assert self._options.brokers is not None
+        name = json.dumps(
+            [sorted(map(str, self._options.brokers.bootstrap_servers)), self._settings.lasting()]
+        )
+        return f"{folder.path}/.kafkalog-restore-{hashlib.sha256(name.encode()).hexdigest()[:16]}.jsonl"
+
+    def _check_same(self, state: RestoreState) -> None:
+        hint = f"Give the same options as before, or another file by --state; the file is {state.path}."
+        if state.plan.settings != self._settings.lasting():
+            raise OptionError("The restore was begun with other topics, names or ends", hint=hint)
+        ids = self._target.topic_ids({planned.target for planned in state.plan.partitions})
+        for planned in state.plan.partitions:
+            if ids.get(planned.target, "") != planned.target_id:
+                raise OptionError(
+                    f"Topic {planned.target} is not the one to which this restore has written",
+                    hint="It was deleted, or is in another cluster. To begin anew, delete the file"
+                    f" {state.path}.",
+                )
+
+    def _begin(
+        self, path: str, partitions: Sequence[PlannedPartition], new: Sequence[NewTopic]
+    ) -> RestoreState:
+        """Create topics, and put the plan on disk."""
+        targets = [planned.destination for planned in partitions]
+        if new:
+            self._topics.create(new)
+        bounds = self._target.watermarks(targets, read_committed=False)
+        for partition in targets:
+            if partition not in bounds:
+                raise OptionError("The partition does not exist in the target", topic_partition=partition)
+            if bounds[partition].high_watermark > bounds[partition].log_start_offset:
+                raise OptionError(
+                    "The partition has records already, which this restore did not write",
+                    topic_partition=partition,
+                    hint="Give the topic another name by --rename, or the file of the restore by --state.",
+                )
+        topics = {planned.target for planned in partitions}
+        ids = self._target.topic_ids(topics)
+        own = self._topics.configs(topics)
+        known = set(self._topics.config_names())
+        producer_id, epoch, cluster_id = new_producer_id(self._options)
+        plan = RestorePlan(
+            cluster_id,
+            producer_id,
+            epoch,
+            self._settings.lasting(),
+            {
+                topic: {
+                    name: own.get(topic, {}).get(name) for name in sorted(known & _WHILE_RESTORING.keys())
+                }
+                for topic in sorted(topics)
+            },
+            [
+                replace(
+                    planned,
+                    target_id=ids.get(planned.target, ""),
+                    base=bounds[planned.destination].high_watermark,
+                )
+                for planned in partitions
+            ],
+        )
+        return RestoreState.begin(path, plan)
+
+    def _restored(
+        self,
+        partitions: Sequence[PlannedPartition],
+        offsets: Mapping[TopicPartition, OffsetMap],
+        groups: Sequence[RestoredOffset],
+        new: Sequence[NewTopic],
+        state: str,
+    ) -> Restored:
+        sizes = self._source.stored_sizes([planned.source for planned in partitions])
+        rows = []
+        for planned in partitions:
+            known, size = offsets[planned.source], sizes.get(planned.source)
+            rows.append(
+                RestoredPartition(
+                    topic=planned.topic,
+                    partition=planned.partition,
+                    start=planned.start,
+                    end=planned.end,
+                    records=known.count,
+                    stored_bytes=None if size is None else size.stored_bytes,
+                    target_topic=planned.target,
+                    target_start=planned.base,
+                    target_end=planned.base + known.count,
+                    keeps_offsets=known.keeps_offsets,
+                )
+            )
+        return Restored(rows, groups, {topic.topic: topic.configs for topic in new}, state)

@@ -1,0 +1,174 @@
+"""Makes of stored record batches those that a producer sends: the same records, without their offsets.
+
+A batch of format v2 goes as it is, but for the producer in its header. These are decoded and encoded anew,
+with the same compression:
+
+- message sets of formats v0 and v1, as brokers take v2 only;
+- batches with gaps between their offsets, as compaction leaves them (``LogValidator`` refuses them from
+  clients), or with a delete horizon (KIP-534) in place of their base timestamp;
+- batches with LogAppendTime, as their records' own timestamps are not those that readers see;
+- batches of which only some records are wanted.
+
+Control batches are left out, as only a coordinator may write them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from pyspark_kafkalog.codec.buffers import as_array
+from pyspark_kafkalog.codec.decode import DecodeLimits, decode
+from pyspark_kafkalog.codec.encode import encode
+from pyspark_kafkalog.codec.format import (
+    COMPRESSION_NAMES,
+    DELETE_HORIZON_BIT,
+    LOG_APPEND_TIME_BIT,
+    NO_PRODUCER_ID,
+)
+from pyspark_kafkalog.codec.isolation import Visibility
+from pyspark_kafkalog.codec.rows import ROW_TYPES
+from pyspark_kafkalog.codec.walk import Batches, batches_of, first_bad_checksum
+from pyspark_kafkalog.errors import CorruptRecordError
+from pyspark_kafkalog.model import EncodeSettings, OffsetRange, Origin, Slice, TopicPartition
+from pyspark_kafkalog.writing.rows import to_records
+
+_SCHEMA = pa.schema([(name, ROW_TYPES[name]) for name in ("key", "value", "offset", "timestamp", "headers")])
+_AT_ONCE_BYTES = 1 << 20
+"""About how many stored bytes are given at a time: a rate is kept in steps of these."""
+_BATCH_BYTES = 1 << 20
+"""Bytes before compression of a batch that is encoded anew, unless it holds a single record."""
+_ANY_SIZE = (1 << 31) - 1
+_LIMITS = DecodeLimits()
+_LEFT_OUT, _AS_IT_IS = -2, -1
+"""What becomes of a batch; other values are the compression with which it is encoded anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class RestorableBatches:
+    """Whole record batches of format v2, and where their records came from.
+
+    ``spans`` has a row for each stretch of source offsets without gaps, its first and the one after its
+    last; ``next_offset`` is the source offset to go on with.
+    """
+
+    data: np.ndarray
+    records: int
+    spans: np.ndarray
+    next_offset: int
+
+    def offset_of(self, record: int) -> int:
+        """The source offset of a record, given its number among these."""
+        ends = np.cumsum(self.spans[:, 1] - self.spans[:, 0])
+        row = int(np.searchsorted(ends, record, side="right"))
+        return int(self.spans[row, 1] - (ends[row] - record))
+
+
+def restorable(
+    piece: Slice, partition: TopicPartition, offsets: OffsetRange, visible: Visibility | None
+) -> Iterator[RestorableBatches]:
+    """The records of a slice within ``offsets``, in order.
+
+    :param visible: hides the transactions that are left out; None hides nothing. The same for all slices of
+        a partition.
+    :raises CorruptRecordError: at the first batch that is damaged.
+    """
+    data, batches = as_array(piece.buffer), batches_of(piece)
+    kinds = _kinds(batches, offsets, visible)
+    shares = (batches.position + batches.size) // _AT_ONCE_BYTES
+    cuts = np.flatnonzero((np.diff(kinds) != 0) | (np.diff(shares) != 0)) + 1
+    for first, stop in zip([0, *cuts.tolist()], [*cuts.tolist(), len(kinds)], strict=True):
+        if stop == first or kinds[first] == _LEFT_OUT:
+            continue
+        begin, end = int(batches.position[first]), int(batches.position[stop - 1] + batches.size[stop - 1])
+        if kinds[first] == _AS_IT_IS:
+            _check(data, batches, first, stop, partition, piece.origin)
+            yield RestorableBatches(
+                data[begin:end].copy(),
+                int(batches.count[first:stop].sum()),
+                _joined(batches.base_offset[first:stop], batches.last_offset[first:stop] + 1),
+                int(batches.last_offset[stop - 1]) + 1,
+            )
+        else:
+            origin = Origin(piece.origin.file, piece.origin.position + begin)
+            settings = EncodeSettings(_compression_name(int(kinds[first])), _BATCH_BYTES, _ANY_SIZE)
+            yield from _encoded_anew(data[begin:end], partition, offsets, origin, settings)
+
+
+def _kinds(batches: Batches, offsets: OffsetRange, visible: Visibility | None) -> np.ndarray:
+    is_whole = (
+        (batches.magic == 2)
+        & (batches.count == batches.last_offset - batches.base_offset + 1)
+        & (batches.attributes & (LOG_APPEND_TIME_BIT | DELETE_HORIZON_BIT) == 0)
+        & (batches.base_offset >= offsets.start)
+        & (batches.last_offset < offsets.end)
+    )
+    left_out = (
+        batches.is_control
+        | (batches.count == 0)
+        | (batches.last_offset < offsets.start)
+        | (batches.base_offset >= offsets.end)
+    )
+    if visible is not None:
+        of_producer = batches.is_transactional & (batches.producer_id != NO_PRODUCER_ID)
+        is_control = batches.is_control
+        for row in np.flatnonzero(of_producer).tolist():
+            producer_id, last_offset = int(batches.producer_id[row]), int(batches.last_offset[row])
+            if is_control[row]:
+                visible.end_transaction(producer_id, last_offset)
+            elif visible.hides(producer_id, int(batches.base_offset[row]), last_offset):
+                left_out[row] = True
+    return np.where(left_out, _LEFT_OUT, np.where(is_whole, _AS_IT_IS, batches.compression))
+
+
+def _compression_name(compression: int) -> str:
+    """Unknown ids are left to the decoder, whose error has the place."""
+    return COMPRESSION_NAMES[compression] if compression < len(COMPRESSION_NAMES) else COMPRESSION_NAMES[0]
+
+
+def _check(
+    data: np.ndarray, batches: Batches, first: int, stop: int, partition: TopicPartition, origin: Origin
+) -> None:
+    """The checksums are made anew, and must not hide damage."""
+    bad = first_bad_checksum(data, batches, first, stop)
+    if bad < stop:
+        raise CorruptRecordError(
+            "The record batch's checksum is wrong",
+            topic_partition=partition,
+            offset=int(batches.base_offset[bad]),
+            file=origin.file,
+            position=origin.position + int(batches.position[bad]),
+            hint="Mend the source by kafkalog repair, or restore up to this offset.",
+        )
+
+
+def _encoded_anew(
+    data: np.ndarray,
+    partition: TopicPartition,
+    offsets: OffsetRange,
+    origin: Origin,
+    settings: EncodeSettings,
+) -> Iterator[RestorableBatches]:
+    rows = decode(
+        data,
+        topic_partition=partition,
+        offsets=offsets,
+        visible=None,
+        schema=_SCHEMA,
+        limits=_LIMITS,
+        origin=origin,
+    )
+    for arrow_batch, next_offset in rows:
+        if arrow_batch.num_rows:
+            encoded = encode(to_records(arrow_batch, now_ms=-1), None, settings, topic_partition=partition)
+            found = arrow_batch.column("offset").to_numpy()
+            yield RestorableBatches(encoded.data, encoded.records, _joined(found, found + 1), next_offset)
+
+
+def _joined(starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    """Ranges of offsets, in order, with neighbours made one."""
+    apart = np.flatnonzero(starts[1:] != ends[:-1]) + 1
+    return np.stack([starts[np.append(0, apart)], ends[np.append(apart - 1, starts.size - 1)]], axis=1)

@@ -1,0 +1,77 @@
+"""Translates the offsets of consumer groups by where their records went, and commits them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from pyspark_kafkalog.backup.restore_state import OffsetMap, PlannedPartition
+from pyspark_kafkalog.errors import GroupError
+from pyspark_kafkalog.model import CommittedOffset, GroupOffsets, TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class RestoredOffset:
+    """An offset that a group had committed, and the one that it has, or would get, in the target.
+
+    ``note`` says why the target's is none that was translated.
+    """
+
+    group: str
+    topic: str
+    partition: int
+    offset: int
+    target_topic: str
+    target_offset: int
+    note: str = ""
+
+
+def restore_groups(
+    source: GroupOffsets,
+    target: GroupOffsets | None,
+    names: Collection[str] | None,
+    partitions: Sequence[PlannedPartition],
+    offsets: Mapping[TopicPartition, OffsetMap],
+) -> list[RestoredOffset]:
+    """Commit the offsets of groups for restored partitions, and return them.
+
+    What a group has committed in the target stays: its consumers may have gone on by now.
+
+    :param target: None to commit nothing.
+    :param names: of the groups; None for all.
+    """
+    planned = {partition.source: partition for partition in partitions}
+    rows: list[RestoredOffset] = []
+    for group in sorted(source.group_ids() if names is None else set(names)):
+        committed = source.committed(group, list(planned))
+        found = target.committed(group, [planned[p].destination for p in committed]) if target else {}
+        wanted: dict[TopicPartition, CommittedOffset] = {}
+        own = []
+        for partition, old in sorted(committed.items()):
+            destination = planned[partition].destination
+            new = offsets[partition].target_of(old.offset)
+            note = ""
+            if destination in found:
+                new, note = found[destination].offset, "committed before"
+            else:
+                wanted[destination] = CommittedOffset(new, metadata=old.metadata)
+            own.append(RestoredOffset(group, *partition, old.offset, destination.topic, new, note))
+        if target is not None and wanted:
+            try:
+                target.commit(group, wanted)
+            except GroupError as e:
+                own = [row if row.note else _refused(row, e) for row in own]
+        rows += own
+    return rows
+
+
+def _refused(row: RestoredOffset, error: GroupError) -> RestoredOffset:
+    return RestoredOffset(
+        row.group,
+        row.topic,
+        row.partition,
+        row.offset,
+        row.target_topic,
+        row.target_offset,
+        f"not committed: {error.message}",
+    )

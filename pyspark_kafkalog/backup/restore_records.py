@@ -1,0 +1,226 @@
+"""Reads the records of a restore from its source, and sends them to the cluster.
+
+:mod:`.restore` says why none is written twice.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+from pyspark_kafkalog.backup.restore_batches import RestorableBatches, restorable
+from pyspark_kafkalog.backup.restore_state import PlannedPartition, RestorePlan, RestoreState
+from pyspark_kafkalog.codec.isolation import TransactionScan, Visibility
+from pyspark_kafkalog.codec.stamp import SEQUENCE_MASK, stamp
+from pyspark_kafkalog.codec.walk import batches_of
+from pyspark_kafkalog.errors import BrokerError, KafkaLogError
+from pyspark_kafkalog.model import AbortedTransaction, OffsetRange, Place, TaskSink
+from pyspark_kafkalog.options.settings import WriteOptions
+from pyspark_kafkalog.places import open_producer
+
+Progress = Callable[..., None]
+"""Takes how many bytes of record batches were read since the last call, and of how many if it is known."""
+
+_AT_ONCE = 8
+"""Partitions that are read and written in turn; each takes the memory of a slice."""
+_SAVE_SECONDS = 5.0
+_PAUSE = 0.005
+"""Seconds to wait at a time for the rate, so that requests and answers go on meanwhile."""
+
+
+class SourceRecords:
+    """What of a place is restored.
+
+    :param has_coordinator: whether someone can still commit an open transaction, which brokers can.
+    :param read_committed: whether aborted and open transactions are left out.
+    """
+
+    def __init__(self, place: Place, *, has_coordinator: bool, read_committed: bool) -> None:
+        self._place = place
+        self._has_coordinator = has_coordinator
+        self._read_committed = read_committed
+
+    def stored_bytes(self, partitions: Sequence[PlannedPartition]) -> int | None:
+        """About how much is to be read; None if the place does not say."""
+        sizes = self._place.stored_sizes([planned.source for planned in partitions])
+        return sum(size.stored_bytes for size in sizes.values()) or None
+
+    def batches(
+        self, planned: PlannedPartition, start: int, *, end: int | None = None
+    ) -> Iterator[RestorableBatches]:
+        """The record batches of a partition from an offset on, to its planned end or an earlier one."""
+        offsets = OffsetRange(start, planned.end if end is None else end)
+        if offsets.start >= offsets.end:
+            return
+        visible = Visibility(self._open(planned)) if self._read_committed else None
+        for piece in self._place.fetch(planned.source, offsets, read_committed=self._read_committed):
+            if visible is not None:
+                visible.expect(piece.aborted)
+            yield from restorable(piece, planned.source, offsets, visible)
+
+    def _open(self, planned: PlannedPartition) -> list[AbortedTransaction]:
+        """The transactions that are open at the end of a directory: nobody commits them any more."""
+        if self._has_coordinator:
+            return []
+        bounds = self._place.watermarks([planned.source], read_committed=True)[planned.source]
+        undecided = OffsetRange(bounds.last_stable_offset, bounds.high_watermark)
+        if undecided.start >= undecided.end:
+            return []
+        scan = TransactionScan()
+        for piece in self._place.fetch(planned.source, undecided, read_committed=False):
+            scan.add(piece.buffer)
+        return [AbortedTransaction(producer, first) for producer, first in scan.open.items()]
+
+
+class TargetRecords:
+    """The partitions that a restore writes to.
+
+    :param rate: bytes a second at most; None for no limit.
+    """
+
+    def __init__(self, place: Place, options: WriteOptions, state: RestoreState, rate: float | None) -> None:
+        self._place = place
+        self._options = options
+        self._state = state
+        self._plan: RestorePlan = state.plan
+        self._rate = rate
+
+    def write(self, source: SourceRecords, progress: Progress) -> None:
+        """Send what the target does not have yet, and see that it is where it should be.
+
+        :raises BrokerError: if someone else has written to a partition.
+        """
+        plan, state = self._plan, self._state
+        begun = {planned: self._written(planned) for planned in plan.partitions}
+        pace, saved = _Pace(self._rate), time.monotonic()
+        producer_id = plan.producer_id, plan.producer_epoch, plan.cluster_id
+        with open_producer(self._options, producer_id) as sink:
+            writers = [
+                self._write(source, planned, sink, begun[planned], progress) for planned in plan.partitions
+            ]
+            for sent in _in_turn(writers):
+                sink.advance()
+                pace.wait(sent, lambda: sink.advance(flush=True))
+                if time.monotonic() - saved > _SAVE_SECONDS:
+                    state.save()
+                    saved = time.monotonic()
+            acknowledged = sink.finish()
+        state.save()
+        for planned in plan.partitions:
+            expected = OffsetRange(planned.base + begun[planned], planned.base + self._count(planned))
+            result = acknowledged.get(planned.destination)
+            if result is not None and result.first_offset >= 0:
+                got = OffsetRange(result.first_offset, result.last_offset + 1)
+                if got != expected or result.records != got.end - got.start:
+                    raise _foreign(planned, f"expected offsets {_text(expected)}, got {_text(got)}")
+            end = self._bounds(planned).end
+            if end != expected.end:
+                raise _foreign(planned, f"expected the log to end at {expected.end}, got {end}")
+
+    def _count(self, planned: PlannedPartition) -> int:
+        return self._state.maps[planned.source].count
+
+    def _bounds(self, planned: PlannedPartition) -> OffsetRange:
+        bounds = self._place.watermarks([planned.destination], read_committed=False)
+        if planned.destination not in bounds:
+            raise _foreign(planned, "it does not exist any more")
+        found = bounds[planned.destination]
+        return OffsetRange(found.log_start_offset, found.high_watermark)
+
+    def _written(self, planned: PlannedPartition) -> int:
+        """How many records the partition has; all of them are ours, as its last batch shows."""
+        log = self._bounds(planned)
+        written = log.end - planned.base
+        if written < 0:
+            raise _foreign(planned, f"the log ended at offset {planned.base}, and now ends at {log.end}")
+        last = OffsetRange(log.end - 1, log.end)
+        if written and log.start <= last.start:
+            for piece in self._place.fetch(planned.destination, last, read_committed=False):
+                batches = batches_of(piece)
+                producer = int(batches.producer_id[-1]), int(batches.producer_epoch[-1])
+                number = (int(batches.base_offset[-1]) - planned.base) & SEQUENCE_MASK
+                is_ours = producer == (self._plan.producer_id, self._plan.producer_epoch)
+                if not is_ours or int(batches.base_sequence[-1]) != number:
+                    raise _foreign(planned, "its last record batch is not one of this restore")
+        return written
+
+    def _write(
+        self,
+        source: SourceRecords,
+        planned: PlannedPartition,
+        sink: TaskSink,
+        written: int,
+        progress: Progress,
+    ) -> Iterator[int]:
+        """Send the records after the first ``written``; yields the bytes that were sent at each step."""
+        offsets = self._state.maps[planned.source]
+        number = min(written, offsets.count)
+        for found in source.batches(planned, offsets.source_of(number)):
+            offsets.add(found.spans)
+            progress(found.data.size)
+            following = number + found.records
+            if number >= written:
+                yield self._send(planned, sink, found, number)
+            elif following > written:  # batches were cut otherwise in an earlier run
+                first = found.offset_of(written - number)
+                for rest in source.batches(planned, first, end=found.next_offset):
+                    yield self._send(planned, sink, rest, written)
+                    written += rest.records
+            number = following
+        offsets.pass_over(planned.end)
+        if number < written:
+            raise _foreign(planned, f"it has {written} records, and the source {number}")
+
+    def _send(self, planned: PlannedPartition, sink: TaskSink, found: RestorableBatches, number: int) -> int:
+        encoded = stamp(
+            found.data,
+            producer_id=self._plan.producer_id,
+            producer_epoch=self._plan.producer_epoch,
+            base_sequence=number & SEQUENCE_MASK,
+            transactional=False,
+        )
+        sink.append(planned.destination, encoded)
+        return int(found.data.size)
+
+
+class _Pace:
+    """Keeps to a number of bytes a second."""
+
+    def __init__(self, rate: float | None) -> None:
+        self._rate, self._due = rate, time.monotonic()
+
+    def wait(self, size: int, meanwhile: Callable[[], None]) -> None:
+        """Wait until more may follow ``size`` bytes."""
+        if self._rate is None:
+            return
+        self._due = max(self._due, time.monotonic() - 1) + size / self._rate
+        while (left := self._due - time.monotonic()) > 0:
+            time.sleep(min(left, _PAUSE))
+            meanwhile()
+
+
+def _in_turn(writers: Sequence[Iterator[int]]) -> Iterator[int]:
+    """What each gives, some of them in turn, so that requests carry batches of several partitions."""
+    waiting = list(reversed(writers))
+    active: list[Iterator[int]] = []
+    while waiting or active:
+        while waiting and len(active) < _AT_ONCE:
+            active.append(waiting.pop())
+        for writer in list(active):
+            sent = next(writer, None)
+            if sent is None:
+                active.remove(writer)
+            else:
+                yield sent
+
+
+def _text(offsets: OffsetRange) -> str:
+    return f"{offsets.start} to {offsets.end - 1}"
+
+
+def _foreign(planned: PlannedPartition, why: str) -> KafkaLogError:
+    return BrokerError(
+        f"Someone else has written to the partition, or it lost records: {why}",
+        topic_partition=planned.destination,
+        hint="Stop other producers, delete the topic and the state's file, and restore it again.",
+    )

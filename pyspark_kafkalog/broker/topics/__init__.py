@@ -1,0 +1,1 @@
+"""Makes, changes and deletes the topics of a cluster."""

@@ -1,0 +1,235 @@
+"""The topics of a cluster: see :class:`pyspark_kafkalog.topics.Topics`.
+
+Requests go to the controller, which brokers of KRaft also forward to (KIP-590). If an answer is lost, the
+request is sent again: then a topic to create may exist, and one to delete be gone, by the request itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from pyspark_kafkalog.broker.cluster.cluster import Cluster, cluster_of
+from pyspark_kafkalog.broker.cluster.metadata import MAX_VERSION as METADATA_VERSION
+from pyspark_kafkalog.broker.cluster.metadata import metadata_request
+from pyspark_kafkalog.broker.topics import requests
+from pyspark_kafkalog.broker.topics.requests import Answers, Refusal
+from pyspark_kafkalog.broker.wire.deadline import Deadline
+from pyspark_kafkalog.broker.wire.error_codes import (
+    UNKNOWN_TOPIC_OR_PARTITION,
+    error_of,
+    is_retriable,
+)
+from pyspark_kafkalog.errors import (
+    AuthorizationError,
+    BrokerConnectionError,
+    KafkaLogError,
+    OptionError,
+    TopicExistsError,
+)
+from pyspark_kafkalog.model import TopicPartition
+from pyspark_kafkalog.options.brokers import ConnectionOptions
+from pyspark_kafkalog.topics import NewTopic
+
+_TOPIC_ALREADY_EXISTS = 36
+_INVALID_PARTITIONS = 37
+_INVALID_REPLICATION_FACTOR = 38
+_NOT_CONTROLLER = 41
+_INVALID_CONFIG = 40
+_INVALID_REQUEST = 42
+_POLICY_VIOLATION = 44
+_TOPIC_DELETION_DISABLED = 73
+_WRONG = {_INVALID_PARTITIONS, _INVALID_REPLICATION_FACTOR, _INVALID_CONFIG, _INVALID_REQUEST}
+"""Codes of requests that can never succeed as they are."""
+_HINTS = {
+    29: "Grant the principal the right on the topic in the cluster's ACLs: Create, Delete, Alter,"
+    " AlterConfigs or DescribeConfigs.",
+    31: "Grant the principal Create on the cluster in its ACLs.",
+    _INVALID_REPLICATION_FACTOR: "Give at most as many replicas as there are brokers.",
+    _POLICY_VIOLATION: "The brokers' create.topic.policy.class.name or alter.config.policy.class.name"
+    " refuses it.",
+    _TOPIC_DELETION_DISABLED: "Set the brokers' delete.topic.enable.",
+}
+
+
+class BrokerTopics:
+    """The topics of a cluster, over the calling thread's connections to it."""
+
+    def __init__(self, connection: ConnectionOptions) -> None:
+        self._options = connection
+
+    @property
+    def _cluster(self) -> Cluster:
+        return cluster_of(self._options)
+
+    def configs(self, topics: Collection[str]) -> dict[str, dict[str, str]]:
+        """See :meth:`pyspark_kafkalog.topics.Topics.configs`; passwords are not among them."""
+        found = {}
+        for resource in self._described(topics):
+            found[resource.resource_name] = {
+                config.name: config.value
+                for config in resource.configs
+                if config.config_source == requests.ADDED_BY_TOPIC and config.value is not None
+            }
+        return found
+
+    def config_names(self) -> Collection[str]:
+        """See :meth:`pyspark_kafkalog.topics.Topics.config_names`: those of any topic that exists."""
+        topics = sorted(self._cluster.topics())
+        return {config.name for resource in self._described(topics[:1]) for config in resource.configs}
+
+    def create(self, new: Sequence[NewTopic], *, validate_only: bool = False) -> None:
+        """See :meth:`pyspark_kafkalog.topics.Topics.create`; waits until leaders are known.
+
+        :raises OptionError: for numbers and configurations that the brokers refuse.
+        """
+        needs_defaults = any(topic.partitions is None or topic.replication_factor is None for topic in new)
+        refused = self._ask(
+            requests.create_request(
+                new, timeout_ms=self._options.request_timeout_ms, validate_only=validate_only
+            ),
+            requests.read_created,
+            "Creating topics",
+            min_version=requests.FIRST_WITH_DEFAULTS if needs_defaults else 1,
+            done_before=_TOPIC_ALREADY_EXISTS,
+        )
+        if not validate_only:
+            self._wait_for_leaders([topic for topic in new if topic.topic not in refused])
+        _raise_first(refused, "Creating topic", [topic.topic for topic in new])
+
+    def delete(self, topics: Collection[str]) -> None:
+        """See :meth:`pyspark_kafkalog.topics.Topics.delete`."""
+        refused = self._ask(
+            requests.delete_request(topics, timeout_ms=self._options.request_timeout_ms),
+            requests.read_deleted,
+            "Deleting topics",
+            max_version=requests.LAST_BY_NAME,
+            done_before=UNKNOWN_TOPIC_OR_PARTITION,
+        )
+        self._cluster.metadata.deleted(set(topics) - refused.keys())
+        _raise_first(refused, "Deleting topic", topics)
+
+    def add_partitions(self, topic: str, count: int, *, validate_only: bool = False) -> None:
+        """See :meth:`pyspark_kafkalog.topics.Topics.add_partitions`; waits until leaders are known."""
+        refused = self._ask(
+            requests.partitions_request(
+                topic, count, timeout_ms=self._options.request_timeout_ms, validate_only=validate_only
+            ),
+            requests.read_partitions,
+            f"Adding partitions to topic {topic}",
+        )
+        _raise_first(refused, "Adding partitions to topic", [topic])
+        if not validate_only:
+            self._wait_for_leaders([NewTopic(topic, count)])
+
+    def alter_configs(
+        self, topic: str, changes: Mapping[str, str | None], *, validate_only: bool = False
+    ) -> None:
+        """See :meth:`pyspark_kafkalog.topics.Topics.alter_configs`; it needs Kafka 2.3."""
+        refused = self._ask(
+            requests.alter_request(topic, changes, validate_only=validate_only),
+            requests.read_altered,
+            f"Changing the configurations of topic {topic}",
+        )
+        _raise_first(refused, "Changing the configurations of topic", [topic])
+
+    def _described(self, topics: Collection[str]) -> Sequence[Any]:
+        if not topics:
+            return ()
+        doing = "Looking up the configurations of topics"
+        response = self._cluster.call(requests.describe_request(topics), doing=doing)
+        refused = requests.read_described(response)
+        _raise_first(
+            {name: why for name, why in refused.items() if why.code != UNKNOWN_TOPIC_OR_PARTITION},
+            "Looking up the configurations of topic",
+            (),
+        )
+        return [resource for resource in response.results if not resource.error_code]
+
+    def _ask(
+        self,
+        request: Any,
+        read: Callable[[Any], Answers],
+        doing: str,
+        *,
+        min_version: int = 0,
+        max_version: int | None = None,
+        done_before: int = 0,
+    ) -> Answers:
+        """What the controller refuses for good; it is asked again while that may help.
+
+        :param done_before: the code that says, after a lost answer, that the request had been carried out.
+        """
+        cluster, deadline = self._cluster, Deadline.after_ms(self._options.request_timeout_ms)
+        backoff, is_lost = cluster.new_backoff(deadline), False
+        while True:
+            error: KafkaLogError
+            try:
+                connection = cluster.connection(self._controller(doing, deadline), deadline=deadline)
+                try:
+                    response = connection.call(
+                        request, min_version=min_version, max_version=max_version, deadline=deadline
+                    )
+                    with connection.reading():
+                        refused = read(response)
+                finally:
+                    cluster.release(connection)
+            except BrokerConnectionError as e:
+                error, is_lost = e, True
+            else:
+                if is_lost:
+                    refused = {name: why for name, why in refused.items() if why.code != done_before}
+                retried = [why for why in refused.values() if _is_retried(why)]
+                if not retried:
+                    return refused
+                error = error_of(retried[0].code, doing, message=retried[0].message)
+            backoff.pause(error, first_contact=not cluster.metadata.brokers)
+
+    def _controller(self, doing: str, deadline: Deadline) -> int:
+        """The controller by the newest metadata; in KRaft any broker."""
+        self._cluster.refresh([], deadline=deadline)
+        response = self._cluster.call(
+            metadata_request([], create=False), doing=doing, max_version=METADATA_VERSION, deadline=deadline
+        )
+        return int(response.controller_id)
+
+    def _wait_for_leaders(self, made: Sequence[NewTopic]) -> None:
+        """Wait until a broker knows the leaders of all partitions; they exist all the same if that fails."""
+        backoff = self._cluster.new_backoff()
+        names = [topic.topic for topic in made]
+        while names:
+            self._cluster.refresh(names)
+            names = [topic.topic for topic in made if not self._has_leaders(topic)]
+            if names and not backoff.deadline.expired:
+                error = BrokerConnectionError(f"Topic {names[0]} was created, but has no leader yet")
+                backoff.pause(error)
+
+    def _has_leaders(self, topic: NewTopic) -> bool:
+        known = self._cluster.metadata.topics.get(topic.topic)
+        if known is None or known.error_code or len(known.leaders) < (topic.partitions or 1):
+            return False
+        leaders = (self._cluster.metadata.leader(TopicPartition(topic.topic, n)) for n in known.leaders)
+        return all(leader is not None and leader.node_id >= 0 for leader in leaders)
+
+
+def _is_retried(why: Refusal) -> bool:
+    return why.code == _NOT_CONTROLLER or (is_retriable(why.code) and why.code != UNKNOWN_TOPIC_OR_PARTITION)
+
+
+def _raise_first(refused: Answers, doing: str, asked: Collection[str]) -> None:
+    """:raises KafkaLogError: for the first topic that was refused; it names those for which it was done."""
+    if not refused:
+        return
+    name = min(refused)
+    code, message = refused[name]
+    error = error_of(code, f"{doing} {name}", message=message, hint=_HINTS.get(code))
+    if code == _TOPIC_ALREADY_EXISTS:
+        error = TopicExistsError(f"{doing} {name}: it exists already")
+    elif code in _WRONG:
+        error = OptionError(f"{doing} {name}: {message or error.message}", hint=_HINTS.get(code))
+    elif isinstance(error, AuthorizationError) and code in _HINTS:
+        error = AuthorizationError(error.message, hint=_HINTS[code])
+    done = sorted(set(asked) - refused.keys())
+    if done:
+        error = error.with_hint(" ".join(filter(None, [error.hint, f"Done before: {', '.join(done)}."])))
+    raise error

@@ -1,0 +1,38 @@
+"""What commands share: one of a group by default, changes only shown unless executed, NAME=VALUE."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+execute_option = click.option(
+    "--execute", is_flag=True, help="Apply the change. Without this it is only shown."
+)
+
+
+class ShownByDefault(click.Group):
+    """A group with a command ``show``, which is meant where none is named."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Add ``show`` unless a command or the help is asked for."""
+        if args and args[0] not in self.commands and args[0] not in ("-h", "--help"):
+            args = ["show", *args]
+        return super().parse_args(ctx, args)
+
+
+def say_if_dry(execute: bool) -> None:
+    """Say on stderr that nothing was changed, if so."""
+    if not execute:
+        click.echo("Dry run: nothing was changed. Add --execute to apply it.", err=True)
+
+
+def pairs(option: str, given: Sequence[str]) -> dict[str, str]:
+    """The values of an option that takes NAME=VALUE, by name."""
+    values = {}
+    for item in given:
+        name, equals, text = item.partition("=")
+        if not equals or not name.strip():
+            raise click.BadParameter("expected NAME=VALUE", param_hint=f"'{option}'")
+        values[name.strip()] = text.strip()
+    return values

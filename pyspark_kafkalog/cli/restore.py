@@ -1,0 +1,184 @@
+"""``kafkalog restore``: topics of any place into a cluster."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from pyspark_kafkalog import admin
+from pyspark_kafkalog.admin.rows import plain
+from pyspark_kafkalog.cli.arrow import import_arrow
+from pyspark_kafkalog.cli.commands import execute_option, pairs, say_if_dry
+from pyspark_kafkalog.cli.output import json_option, progress, show_json, show_table, size_text, wide_option
+from pyspark_kafkalog.cli.place import Target, on_place, options_for, parse_time
+from pyspark_kafkalog.cli.show import topic_option
+from pyspark_kafkalog.options.properties import parse_properties
+from pyspark_kafkalog.options.times import TIME_FORMS
+
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+def _bytes_a_second(ctx: click.Context, param: click.Parameter, text: str | None) -> float | None:
+    if text is None:
+        return None
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([KMG]?)(?:i?B)?", text.strip(), re.IGNORECASE | re.ASCII)
+    if match is None or not float(match[1]):
+        raise click.BadParameter("expected bytes a second, such as 500K or 20M")
+    return float(match[1]) * _UNITS[match[2].upper()]
+
+
+@click.command()
+@click.argument("source")
+@on_place
+@topic_option
+@click.option("--rename", metavar="OLD=NEW", multiple=True, help="Another name for a topic. Repeatable.")
+@click.option("--replication-factor", type=click.IntRange(1), help="Of new topics; the brokers' by default.")
+@click.option(
+    "--set",
+    "configs",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="A configuration of new topics, instead of the source's; NAME= leaves it out. Repeatable.",
+)
+@click.option(
+    "--until",
+    metavar="TIME",
+    callback=parse_time,
+    help="In each partition, end before the first record at or after this time:"
+    f" {TIME_FORMS}. UTC unless it has a zone.",
+)
+@click.option(
+    "--to-offsets",
+    type=click.File(encoding="utf-8"),
+    help="End before the offsets in this file: Spark's JSON, or lines of topic,partition,offset.",
+)
+@click.option(
+    "--read-committed/--read-uncommitted",
+    default=True,
+    help="Whether to leave out the records of aborted and open transactions, which is the default.",
+)
+@click.option("--group", "groups", multiple=True, help="Only the offsets of this group. Repeatable.")
+@click.option("--no-groups", is_flag=True, help="Commit no offsets of groups.")
+@click.option(
+    "--state", metavar="FILE", help="Where to keep what a second run needs, and where offsets went."
+)
+@click.option(
+    "--rate", metavar="BYTES", callback=_bytes_a_second, help="Bytes a second at most, such as 20M."
+)
+@click.option(
+    "--source-option", "source_given", metavar="NAME=VALUE", multiple=True, help="Like -o, for SOURCE."
+)
+@click.option("--source-config", type=click.File(encoding="utf-8"), help="Like --config, for SOURCE.")
+@execute_option
+@wide_option
+@json_option
+def restore(
+    target: Target,
+    source: str,
+    topics: tuple[str, ...],
+    rename: tuple[str, ...],
+    replication_factor: int | None,
+    configs: tuple[str, ...],
+    until: int | None,
+    to_offsets: Any,
+    read_committed: bool,
+    groups: tuple[str, ...],
+    no_groups: bool,
+    state: str | None,
+    rate: float | None,
+    source_given: tuple[str, ...],
+    source_config: Any,
+    execute: bool,
+    wide: bool,
+    as_json: bool,
+) -> None:
+    """Write the topics of SOURCE to the brokers at PLACE.
+
+    SOURCE is a log directory (a folder or a URI) or other brokers. Topics are made with the source's
+    partitions and configurations; those that exist must be empty. Records keep key, value, headers,
+    timestamp, partition and compression, and their offsets where these begin at 0 without gaps. Else
+    the file of --state, by default .kafkalog-restore-* in SOURCE, maps old offsets to new ones, and what
+    groups have committed is translated. Killed and run again, it writes nothing twice.
+
+    Without --execute, SOURCE is read, and what would be restored is shown. -o and --config are for PLACE.
+    """
+    if groups and no_groups:
+        raise click.UsageError("Give --group or --no-groups, not both.")
+    import_arrow()
+    properties = parse_properties(source_config.read()) if source_config is not None else {}
+    settings = admin.RestoreSettings(
+        topics=topics or None,
+        rename=pairs("--rename", rename),
+        replication_factor=replication_factor,
+        configs=pairs("--set", configs),
+        until=until,
+        ends=None if to_offsets is None else _ends(to_offsets.read()),
+        read_committed=read_committed,
+        groups=() if no_groups else groups or None,
+        state=state,
+        rate=rate,
+    )
+    with progress("Restoring" if execute else "Reading", None, in_bytes=True) as done:
+        restored = admin.restore(
+            options_for(source, source_given, properties),
+            target.options,
+            settings,
+            execute=execute,
+            progress=done,
+        )
+    if as_json:
+        show_json(plain(restored))
+    else:
+        _show(restored.partitions, restored.groups, wide=wide)
+        click.echo(f"Offsets are mapped in {restored.state}" if execute else "", err=True, nl=execute)
+    say_if_dry(execute)
+
+
+def _ends(text: str) -> dict[Any, int]:
+    wanted = admin.parse(text, group="")
+    return {
+        partition: offset.offset for offset_map in wanted.values() for partition, offset in offset_map.items()
+    }
+
+
+def _show(partitions: Sequence[Any], groups: Sequence[Any], *, wide: bool) -> None:
+    show_table(
+        ["TOPIC", "PARTITION", "START", "END", "RECORDS", "SIZE", "TARGET", "FROM", "TO", "OFFSETS"],
+        [
+            (
+                row.topic,
+                row.partition,
+                row.start,
+                row.end,
+                row.records,
+                size_text(row.stored_bytes),
+                row.target_topic,
+                row.target_start,
+                row.target_end,
+                "kept" if row.keeps_offsets else "mapped",
+            )
+            for row in partitions
+        ],
+        only=None if wide else ("TOPIC", "PARTITION", "RECORDS", "SIZE", "TARGET", "OFFSETS"),
+    )
+    if groups:
+        click.echo()
+        show_table(
+            ["GROUP", "TOPIC", "PARTITION", "OFFSET", "TARGET", "NEW", "NOTE"],
+            [
+                (
+                    row.group,
+                    row.topic,
+                    row.partition,
+                    row.offset,
+                    row.target_topic,
+                    row.target_offset,
+                    row.note,
+                )
+                for row in groups
+            ],
+            only=None if wide else ("GROUP", "TOPIC", "PARTITION", "OFFSET", "NEW", "NOTE"),
+        )

@@ -1,0 +1,221 @@
+"""``kafkalog topics``: show, create, delete and alter topics."""
+
+from __future__ import annotations
+
+import click
+
+from pyspark_kafkalog import admin
+from pyspark_kafkalog.admin.rows import plain
+from pyspark_kafkalog.cli.commands import ShownByDefault, execute_option, pairs, say_if_dry
+from pyspark_kafkalog.cli.output import (
+    json_option,
+    said,
+    show_json,
+    show_table,
+    size_text,
+    time_text,
+    wide_option,
+)
+from pyspark_kafkalog.cli.place import Target, on_place, selection
+from pyspark_kafkalog.cli.show import topic_option
+from pyspark_kafkalog.errors import OptionError
+from pyspark_kafkalog.options.table import SERVERS
+
+names_argument = click.argument("names", metavar="TOPIC...", nargs=-1, required=True)
+partitions_option = click.option("--partitions", type=click.IntRange(1), help="The number of partitions.")
+set_option = click.option(
+    "--set", "configs", metavar="NAME=VALUE", multiple=True, help="A topic configuration. Repeatable."
+)
+if_exists_option = click.option("--if-exists", is_flag=True, help="Leave out topics that don't exist.")
+
+
+@click.group(cls=ShownByDefault)
+def topics() -> None:
+    """Show, create, delete or alter topics.
+
+    topics PLACE means topics show PLACE.
+    """
+
+
+@topics.command()
+@on_place
+@topic_option
+@click.option("--internal", is_flag=True, help="Show internal topics, too, such as __consumer_offsets.")
+@click.option("--segments", is_flag=True, help="Show each segment of a log directory.")
+@wide_option
+@json_option
+def show(
+    target: Target, topics: tuple[str, ...], internal: bool, segments: bool, wide: bool, as_json: bool
+) -> None:
+    """Show partitions with their bounds, sizes and timestamps."""
+    if segments:
+        _show_segments(target, topics, internal, wide, as_json)
+        return
+    with said("Looking up partitions"):
+        rows = admin.topics(target.place, selection(topics), internal=internal)
+    if as_json:
+        show_json(plain(rows))
+        return
+    show_table(
+        [
+            "TOPIC",
+            "PARTITION",
+            "START",
+            "END",
+            "STABLE",
+            "SIZE",
+            "SEGMENTS",
+            "EARLIEST",
+            "LATEST",
+            "TOPIC ID",
+        ],
+        [
+            (
+                row.topic,
+                row.partition,
+                row.log_start_offset,
+                row.high_watermark,
+                row.last_stable_offset,
+                size_text(row.stored_bytes),
+                row.segments,
+                time_text(row.earliest_timestamp, wide=wide),
+                time_text(row.latest_timestamp, wide=wide),
+                row.topic_id,
+            )
+            for row in rows
+        ],
+        only=None if wide else ("TOPIC", "PARTITION", "START", "END", "SIZE", "LATEST"),
+    )
+
+
+def _show_segments(
+    target: Target, topics: tuple[str, ...], internal: bool, wide: bool, as_json: bool
+) -> None:
+    if SERVERS in target.options:
+        raise OptionError("Brokers don't show their segments", hint="Name a log directory.")
+    with said("Looking up segments"):
+        rows = admin.segments(target.place, selection(topics), internal=internal)
+    if as_json:
+        show_json(plain(rows))
+        return
+    show_table(
+        ["TOPIC", "PARTITION", "START", "SIZE", "INDEX", "ACTIVE", "EARLIEST", "LATEST", "FILE"],
+        [
+            (
+                row.topic,
+                row.partition,
+                row.base_offset,
+                size_text(row.stored_bytes),
+                row.index_state,
+                "yes" if row.active else "no",
+                time_text(row.earliest_timestamp, wide=wide),
+                time_text(row.latest_timestamp, wide=wide),
+                row.file,
+            )
+            for row in rows
+        ],
+        only=None if wide else ("TOPIC", "PARTITION", "START", "SIZE", "INDEX", "LATEST"),
+    )
+
+
+@topics.command()
+@on_place
+@names_argument
+@partitions_option
+@click.option("--replication-factor", type=click.IntRange(1), help="For brokers: replicas of each partition.")
+@set_option
+@click.option("--if-not-exists", is_flag=True, help="Leave topics that exist as they are.")
+@json_option
+def create(
+    target: Target,
+    names: tuple[str, ...],
+    partitions: int | None,
+    replication_factor: int | None,
+    configs: tuple[str, ...],
+    if_not_exists: bool,
+    as_json: bool,
+) -> None:
+    """Create topics.
+
+    Brokers have defaults for what is not given; a log directory makes one partition.
+    """
+    values = pairs("--set", configs)
+    new = [admin.NewTopic(name, partitions, replication_factor, values) for name in names]
+    with said("Creating topics"):
+        rows = admin.create_topics(target.place, target.topics, new, if_not_exists=if_not_exists)
+    if as_json:
+        show_json(plain(rows))
+    else:
+        show_table(
+            ["TOPIC", "PARTITIONS", "NOTE"],
+            [(row.topic, row.partitions, "created" if row.created else "existed before") for row in rows],
+        )
+
+
+@topics.command()
+@on_place
+@names_argument
+@if_exists_option
+@execute_option
+@json_option
+def delete(target: Target, names: tuple[str, ...], if_exists: bool, execute: bool, as_json: bool) -> None:
+    """Delete topics with all their records, and what groups have committed for them.
+
+    In a log directory all of them disappear at once. No broker may run on it.
+    """
+    with said("Looking up topics"):
+        rows = admin.plan_deletion(target.place, names, if_exists=if_exists)
+    if execute:
+        with said("Deleting topics"):
+            admin.delete_topics(target.topics, rows)
+    if as_json:
+        show_json(plain(rows))
+    else:
+        show_table(
+            ["TOPIC", "PARTITIONS", "RECORDS", "SIZE"],
+            [(row.topic, row.partitions, row.records, size_text(row.stored_bytes)) for row in rows],
+        )
+    say_if_dry(execute)
+
+
+@topics.command()
+@on_place
+@names_argument
+@partitions_option
+@set_option
+@click.option("--unset", metavar="NAME", multiple=True, help="A configuration to drop. Repeatable.")
+@if_exists_option
+@execute_option
+@json_option
+def alter(
+    target: Target,
+    names: tuple[str, ...],
+    partitions: int | None,
+    configs: tuple[str, ...],
+    unset: tuple[str, ...],
+    if_exists: bool,
+    execute: bool,
+    as_json: bool,
+) -> None:
+    """Add partitions to topics, and set or drop their configurations.
+
+    With more partitions, keys that were in one partition may go to another.
+    """
+    values: dict[str, str | None] = {**pairs("--set", configs), **dict.fromkeys(unset)}
+    if partitions is None and not values:
+        raise click.UsageError("Give --partitions, --set or --unset.")
+    with said("Looking up topics"):
+        changes = admin.plan_alteration(
+            target.place, target.topics, names, partitions=partitions, configs=values, if_exists=if_exists
+        )
+    if execute:
+        with said("Changing topics"):
+            admin.alter_topics(target.topics, changes)
+    if as_json:
+        show_json(plain(changes))
+    else:
+        show_table(
+            ["TOPIC", "NAME", "CURRENT", "NEW"],
+            [(change.topic, change.name, change.current, change.new) for change in changes],
+        )
+    say_if_dry(execute)

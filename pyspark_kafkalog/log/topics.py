@@ -1,0 +1,86 @@
+"""The topics of a log directory: see :class:`pyspark_kafkalog.topics.Topics`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from pyspark_kafkalog.errors import LogDirectoryError, OptionError, UnknownTopicOrPartitionError
+from pyspark_kafkalog.filesystem.folder import Folder
+from pyspark_kafkalog.filesystem.locate import locate
+from pyspark_kafkalog.log.groups.groups import DirectoryGroups
+from pyspark_kafkalog.log.read.directory import LogDirectory
+from pyspark_kafkalog.log.write import topics as on_disk
+from pyspark_kafkalog.model import TopicPartition
+from pyspark_kafkalog.topics import NewTopic
+
+
+class DirectoryTopics:
+    """The topics of a directory, which only a single local root lets be changed."""
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        self._paths = tuple(paths)
+
+    def configs(self, topics: Collection[str]) -> dict[str, dict[str, str]]:
+        """See :meth:`pyspark_kafkalog.topics.Topics.configs`."""
+        directory = LogDirectory.open(self._paths)
+        return {topic: dict(directory.topic_config(topic)) for topic in directory.topics(topics)}
+
+    def config_names(self) -> Collection[str]:
+        """See :meth:`pyspark_kafkalog.topics.Topics.config_names`: none, as no broker is asked."""
+        return ()
+
+    def create(self, new: Sequence[NewTopic], *, validate_only: bool = False) -> None:
+        """See :meth:`pyspark_kafkalog.topics.Topics.create`.
+
+        :raises LogDirectoryLockedError: if a broker runs on the directory, as for every change.
+        """
+        for topic in new:
+            if (topic.replication_factor or 1) != 1:
+                raise OptionError(
+                    f"Topic {topic.topic}: a log directory has one replica, not {topic.replication_factor}",
+                    hint="Leave out the replication factor.",
+                )
+        on_disk.create_topics(
+            self._root(),
+            {topic.topic: (topic.partitions or 1, topic.configs) for topic in new},
+            validate_only=validate_only,
+        )
+
+    def delete(self, topics: Collection[str]) -> None:
+        """See :meth:`pyspark_kafkalog.topics.Topics.delete`. Groups lose their offsets, as on brokers.
+
+        These go first: a topic of that name that comes later must not be read from old offsets.
+        """
+        root, found = self._root(), LogDirectory.open(self._paths).topics(topics)
+        if missing := sorted(set(topics) - found.keys()):
+            raise UnknownTopicOrPartitionError(f"Topic {missing[0]} does not exist", file=root)
+        partitions = [TopicPartition(topic, number) for topic in found for number in found[topic]]
+        groups = DirectoryGroups.open(self._paths)
+        for group in groups.group_ids():
+            if committed := groups.committed(group, partitions):
+                groups.delete_offsets(group, list(committed))
+        on_disk.delete_topics(root, topics)
+
+    def add_partitions(self, topic: str, count: int, *, validate_only: bool = False) -> None:
+        """See :meth:`pyspark_kafkalog.topics.Topics.add_partitions`."""
+        on_disk.add_partitions(self._root(), topic, count, validate_only=validate_only)
+
+    def alter_configs(
+        self, topic: str, changes: Mapping[str, str | None], *, validate_only: bool = False
+    ) -> None:
+        """See :meth:`pyspark_kafkalog.topics.Topics.alter_configs`."""
+        on_disk.alter_configs(self._root(), topic, changes, validate_only=validate_only)
+
+    def _root(self) -> str:
+        """The path of the one root, for a change.
+
+        :raises LogDirectoryError: if there are several, or it is not on a disk or mount of this machine.
+        """
+        folders: list[Folder] = [locate(path) for path in self._paths]
+        if len(folders) > 1 or not folders[0].is_local:
+            raise LogDirectoryError(
+                "Topics can be changed in a single local log directory only",
+                file=", ".join(folder.label() for folder in folders),
+                hint="Name one local folder of Kafka's log.dirs.",
+            )
+        return folders[0].path

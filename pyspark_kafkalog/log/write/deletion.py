@@ -1,0 +1,115 @@
+"""Deletes partitions at once for readers, whatever kills the writer.
+
+A journal of the deletion takes the name of that of a publish, so that readers hide the partitions as they
+hide those of an unfinished publish: one rename makes all of them disappear. It can only go forward: each
+step can be repeated, and the next writer does that (:func:`.journal.recover`).
+
+1. The folders get Kafka's names for partitions that are being deleted, ``<topic>-<n>.<32 hex>-delete``,
+   which neither brokers nor readers take for partitions (``LocalLog.logDeleteDirName``).
+2. What the root's checkpoints and the file of topic configurations say of them is taken out, since a
+   topic of the same name would inherit it.
+3. The renamed folders are removed. Where that fails, a broker does it when it starts.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import uuid
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from pyspark_kafkalog.filesystem.locate import open_folder
+from pyspark_kafkalog.log.durable import replace, sync_folder
+from pyspark_kafkalog.log.layout import (
+    CLEANER_CHECKPOINT,
+    HIGH_WATERMARK_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    format_offset_checkpoint,
+    is_unused_folder,
+    parse_offset_checkpoint,
+    parse_partition_folder,
+)
+from pyspark_kafkalog.log.topic_configs import read_topic_configs, write_topic_configs
+from pyspark_kafkalog.model import TopicPartition
+
+VERSION = 3
+"""Of a journal that deletes. Earlier versions of the package refuse it, and show none of its partitions."""
+_LONGEST_NAME = 255
+_CHECKPOINTS = (
+    LOG_START_OFFSET_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    HIGH_WATERMARK_CHECKPOINT,
+    CLEANER_CHECKPOINT,
+)
+
+_log = logging.getLogger("pyspark_kafkalog")
+
+
+def deletion(topics: Mapping[str, Collection[int]]) -> dict[str, Any]:
+    """The content of the journal that deletes all ``topics``, given with their partition numbers."""
+    partitions = [TopicPartition(topic, number) for topic in sorted(topics) for number in topics[topic]]
+    return {
+        "version": VERSION,
+        "partitions": {
+            str(partition): {"created": True, "folder": _deleted_name(partition)} for partition in partitions
+        },
+        "topics": sorted(topics),
+    }
+
+
+def is_sound(journal: Mapping[str, Any]) -> bool:
+    """Whether the journal names partitions, and only folders that such a deletion makes."""
+    try:
+        return all(
+            parse_partition_folder(name) is not None
+            and is_unused_folder(entry["folder"])
+            and "/" not in entry["folder"]
+            for name, entry in journal["partitions"].items()
+        ) and all(isinstance(topic, str) for topic in journal["topics"])
+    except (KeyError, TypeError, AttributeError):
+        return False
+
+
+def carry_out(root: str, journal: Mapping[str, Any]) -> None:
+    """Delete what the journal names, as far as it is still there. It can run again."""
+    folders = {name: entry["folder"] for name, entry in journal["partitions"].items()}
+    for name, folder in folders.items():
+        path = os.path.join(root, name)
+        if os.path.islink(path):
+            os.unlink(path)
+        elif os.path.lexists(path):
+            os.replace(path, os.path.join(root, folder))
+    sync_folder(root)
+    _forget(root, folders.keys(), journal["topics"])
+    for folder in folders.values():
+        path = os.path.join(root, folder)
+        shutil.rmtree(path, ignore_errors=True)
+        if os.path.lexists(path):
+            _log.warning("The deleted partition's folder %s could not be removed", path)
+    sync_folder(root)
+
+
+def _forget(root: str, names: Iterable[str], topics: Collection[str]) -> None:
+    """Take partitions out of the checkpoints, and topics out of the file of configurations."""
+    gone = {parse_partition_folder(name) for name in names}
+    for name in _CHECKPOINTS:
+        path = os.path.join(root, name)
+        if not os.path.exists(path):
+            continue
+        with open(path, "rb") as file:
+            offsets = parse_offset_checkpoint(file.read(), path)
+        kept = {partition: offset for partition, offset in offsets.items() if partition not in gone}
+        if len(kept) < len(offsets):
+            replace(path, format_offset_checkpoint(kept), path + ".tmp")
+    configs = read_topic_configs(open_folder(root))
+    if not configs.keys().isdisjoint(topics):
+        write_topic_configs(root, {topic: configs[topic] for topic in configs.keys() - set(topics)})
+
+
+def _deleted_name(partition: TopicPartition) -> str:
+    """Kafka cuts the topic, so that the name is not too long for a file system."""
+    suffix = f"-{partition.partition}.{uuid.uuid4().hex}-delete"
+    return partition.topic[: _LONGEST_NAME - len(suffix)] + suffix

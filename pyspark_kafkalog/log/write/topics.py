@@ -1,0 +1,142 @@
+"""Make, change and delete the topics of a log directory, under its lock and behind its journal.
+
+New partitions appear at once: the journal of a publish without records hides them until all their folders
+are on disk. Kafka's ``LogManager.getOrCreateLog``, ``LogManager.asyncDelete``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+
+from pyspark_kafkalog.errors import OptionError, TopicExistsError, UnknownTopicOrPartitionError
+from pyspark_kafkalog.filesystem.locate import open_folder
+from pyspark_kafkalog.log.durable import disk_errors, sync_folder
+from pyspark_kafkalog.log.lock import PATIENCE_SECONDS, directory_lock
+from pyspark_kafkalog.log.read.directory import LogDirectory
+from pyspark_kafkalog.log.topic_configs import read_topic_configs, write_topic_configs
+from pyspark_kafkalog.log.write import journal
+from pyspark_kafkalog.log.write.appender import create_folder, new_partition
+from pyspark_kafkalog.log.write.publish import existing_partitions, new_topic_id
+from pyspark_kafkalog.model import QueryBatch, TopicPartition, check_topic
+
+LOCK_SECONDS = 10.0
+"""How long to wait for a broker that may be about to stop."""
+_NO_QUERY = QueryBatch("topics")
+"""Stands for the batch of a publish: no ledger knows it."""
+
+
+@contextmanager
+def _held(root: str, doing: str) -> Iterator[None]:
+    """Hold the directory, as its only writer, with all that earlier ones left unfinished in order."""
+    with (
+        disk_errors(f"Could not {doing}", root),
+        directory_lock(root, LOCK_SECONDS, patience=PATIENCE_SECONDS),
+    ):
+        journal.recover(root)
+        yield
+
+
+def create_topics(
+    root: str, new: Mapping[str, tuple[int, Mapping[str, str]]], *, validate_only: bool = False
+) -> None:
+    """Create topics, each with a number of partitions and its configurations: all, or none.
+
+    :raises TopicExistsError: if one exists already.
+    :raises LogDirectoryLockedError: if a broker runs on the directory.
+    """
+    with _held(root, "create topics"):
+        existing = existing_partitions(root)
+        for topic in sorted(new):
+            if check_topic(topic) in existing:
+                raise TopicExistsError(f"Topic {topic} exists already", file=root)
+        if validate_only:
+            return
+        _set_configs(root, {topic: dict(configs) for topic, (_, configs) in new.items()})
+        _make(
+            root,
+            {
+                TopicPartition(topic, number): topic_id
+                for topic, (partitions, _) in new.items()
+                for topic_id in [new_topic_id()]
+                for number in range(partitions)
+            },
+        )
+
+
+def add_partitions(root: str, topic: str, count: int, *, validate_only: bool = False) -> None:
+    """Let a topic have ``count`` partitions; the new ones appear at once, and are empty.
+
+    :raises OptionError: if it has as many already.
+    :raises UnknownTopicOrPartitionError: if there is no such topic.
+    """
+    with _held(root, "add partitions"):
+        numbers = _numbers(root, topic)
+        if count <= max(numbers):
+            raise OptionError(
+                f"Topic {topic} has {max(numbers) + 1} partitions, which is not below {count}",
+                hint="Partitions can only be added.",
+            )
+        if validate_only:
+            return
+        topic_id = LogDirectory.open(root).topic_ids([topic])[topic]
+        missing = sorted(set(range(count)) - numbers)
+        _make(root, {TopicPartition(topic, number): topic_id for number in missing})
+
+
+def delete_topics(root: str, topics: Collection[str]) -> None:
+    """Delete topics with all their partitions, at once for readers.
+
+    :raises UnknownTopicOrPartitionError: if one does not exist; then nothing is deleted.
+    """
+    with _held(root, "delete topics"):
+        journal.delete(root, {topic: sorted(_numbers(root, topic)) for topic in topics})
+
+
+def alter_configs(
+    root: str, topic: str, changes: Mapping[str, str | None], *, validate_only: bool = False
+) -> None:
+    """Set configurations of a topic, and drop those whose value is None.
+
+    :raises UnknownTopicOrPartitionError: if there is no such topic.
+    """
+    with _held(root, "change configurations"):
+        _numbers(root, topic)
+        if validate_only:
+            return
+        configs = read_topic_configs(open_folder(root)).get(topic, {})
+        merged: dict[str, str | None] = {**configs, **changes}
+        _set_configs(root, {topic: {name: value for name, value in merged.items() if value is not None}})
+
+
+def _numbers(root: str, topic: str) -> set[int]:
+    numbers = existing_partitions(root).get(topic)
+    if not numbers:
+        raise UnknownTopicOrPartitionError(f"Topic {topic} does not exist", file=root)
+    return numbers
+
+
+def _set_configs(root: str, topics: Mapping[str, dict[str, str]]) -> None:
+    """Replace all configurations of these topics."""
+    before = read_topic_configs(open_folder(root))
+    after = {topic: configs for topic, configs in {**before, **topics}.items() if configs}
+    if after != before:
+        write_topic_configs(root, after)
+
+
+def _make(root: str, partitions: Mapping[TopicPartition, str]) -> None:
+    """Make the folders of new partitions, given with the ids of their topics, visible at once."""
+    logs = {
+        partition: new_partition(os.path.join(root, str(partition)), topic_id)
+        for partition, topic_id in partitions.items()
+    }
+    entries = journal.begin(root, {partition: log.end() for partition, log in logs.items()}, {}, _NO_QUERY)
+    try:
+        for log in logs.values():
+            create_folder(log)
+        sync_folder(root)
+        journal.commit(root, entries)
+    except BaseException:
+        journal.recover(root)
+        raise

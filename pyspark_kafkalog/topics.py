@@ -1,0 +1,50 @@
+"""The topics of a place, to make, change and delete; :class:`.model.Place` is where they are read."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic to create. None leaves a number to the place: brokers have defaults, a directory takes 1.
+
+    ``configs`` are the topic's own configurations, by Kafka's names.
+    """
+
+    topic: str
+    partitions: int | None = None
+    replication_factor: int | None = None
+    configs: Mapping[str, str] = field(default_factory=dict)
+
+
+class Topics(Protocol):
+    """The topics of a place. With ``validate_only`` a request is checked, and nothing is changed."""
+
+    def configs(self, topics: Collection[str]) -> dict[str, dict[str, str]]:
+        """Each topic's own configurations, without those that it inherits; for topics that exist."""
+
+    def config_names(self) -> Collection[str]:
+        """The names of configurations that topics can have here; empty if the place does not say."""
+
+    def create(self, new: Sequence[NewTopic], *, validate_only: bool = False) -> None:
+        """Create topics. A directory creates all or none; a cluster those that the error does not name.
+
+        :raises TopicExistsError: if one exists already.
+        """
+
+    def delete(self, topics: Collection[str]) -> None:
+        """Delete topics with all their records. A directory deletes them all at once for readers.
+
+        :raises UnknownTopicOrPartitionError: if one does not exist.
+        """
+
+    def add_partitions(self, topic: str, count: int, *, validate_only: bool = False) -> None:
+        """Let a topic have ``count`` partitions, more than now."""
+
+    def alter_configs(
+        self, topic: str, changes: Mapping[str, str | None], *, validate_only: bool = False
+    ) -> None:
+        """Set configurations of a topic, and drop those whose value is None; the others stay."""

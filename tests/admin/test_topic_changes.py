@@ -1,0 +1,179 @@
+"""Topics are made, changed and deleted alike in a directory and a cluster; wrong requests change nothing."""
+
+from __future__ import annotations
+
+import io
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyspark_kafkalog import admin
+from pyspark_kafkalog.errors import (
+    LogDirectoryError,
+    LogDirectoryLockedError,
+    OptionError,
+    TopicExistsError,
+    UnknownTopicOrPartitionError,
+)
+from pyspark_kafkalog.log.write import topics as on_disk
+from pyspark_kafkalog.model import CommittedOffset, TopicPartition
+from tests.kafka import Broker, dump_log_segments
+from tests.log.writing import values, write
+
+
+@pytest.fixture(params=["directory", pytest.param("brokers", marks=pytest.mark.broker)])
+def options(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, str]:
+    if request.param == "directory":
+        return {"path": str(tmp_path)}
+    return {"kafka.bootstrap.servers": request.getfixturevalue("broker").bootstrap}
+
+
+def new_name() -> str:
+    return f"topic-{uuid.uuid4().hex[:8]}"
+
+
+class Place:
+    def __init__(self, options: dict[str, str]) -> None:
+        self.place, self.topics = admin.place_of(options), admin.topics_of(options)
+        self.groups = admin.groups_of(options)
+
+    def create(self, topic: str, partitions: int | None = None, **more: Any) -> list[admin.CreatedTopic]:
+        configs = more.pop("configs", {})
+        return admin.create_topics(
+            self.place, self.topics, [admin.NewTopic(topic, partitions, None, configs)], **more
+        )
+
+    def alter(self, topic: str, **more: Any) -> list[admin.TopicChange]:
+        changes = admin.plan_alteration(self.place, self.topics, [topic], **more)
+        admin.alter_topics(self.topics, changes)
+        return changes
+
+    def delete(self, topic: str, **more: Any) -> list[admin.TopicToDelete]:
+        rows = admin.plan_deletion(self.place, [topic], **more)
+        admin.delete_topics(self.topics, rows)
+        return rows
+
+
+@pytest.fixture
+def at(options: dict[str, str]) -> Place:
+    return Place(options)
+
+
+def test_the_life_of_a_topic(at: Place, options: dict[str, str]) -> None:
+    name = new_name()
+    assert at.create(name, 2, configs={"retention.ms": "-1"}) == [admin.CreatedTopic(name, 2, True)]
+    assert at.place.topics([name]) == {name: (0, 1)}
+    assert at.topics.configs([name]) == {name: {"retention.ms": "-1"}}
+    topic_id = at.place.topic_ids([name])[name]
+    assert len(topic_id) == 22
+
+    changes = at.alter(name, partitions=4, configs={"retention.ms": None, "cleanup.policy": "compact"})
+    assert changes == [
+        admin.TopicChange(name, "partitions", "2", "4"),
+        admin.TopicChange(name, "retention.ms", "-1", None),
+        admin.TopicChange(name, "cleanup.policy", None, "compact"),
+    ]
+    assert at.place.topics([name]) == {name: (0, 1, 2, 3)}
+    assert at.topics.configs([name]) == {name: {"cleanup.policy": "compact"}}
+    assert at.place.topic_ids([name])[name] == topic_id
+    assert at.alter(name, partitions=4, configs={"cleanup.policy": "compact"}) == []
+
+    lines = io.BytesIO(b"k=a\nk=b\nk=c\n")
+    admin.produce({**options, "topic": name}, admin.records_of([lines], admin.keyed(b"=")))
+    (row,) = at.delete(name)
+    assert (row.topic, row.partitions, row.records) == (name, 4, 3)
+    assert name not in at.place.topics()
+
+
+def test_a_topic_of_the_same_name_inherits_nothing(at: Place, options: dict[str, str]) -> None:
+    name = new_name()
+    at.create(name, 1, configs={"retention.ms": "5"})
+    before = at.place.topic_ids([name])[name]
+    partition = TopicPartition(name, 0)
+    at.groups.commit(name, {partition: CommittedOffset(0)})
+    at.delete(name)
+    again = Place(options)
+    again.create(name)
+    assert again.place.topic_ids([name])[name] != before
+    assert again.topics.configs([name]) == {name: {}}
+    assert again.groups.committed(name) == {}
+
+
+def test_what_exists_or_is_missing(at: Place) -> None:
+    name = new_name()
+    at.create(name)
+    with pytest.raises(TopicExistsError, match=name):
+        at.create(name)
+    assert at.create(name, 7, if_not_exists=True) == [admin.CreatedTopic(name, 1, False)]
+    with pytest.raises(UnknownTopicOrPartitionError, match="missing"):
+        at.delete("missing")
+    assert at.delete("missing", if_exists=True) == []
+    with pytest.raises(UnknownTopicOrPartitionError, match="missing"):
+        at.alter("missing", partitions=3)
+    assert at.alter("missing", partitions=3, if_exists=True) == []
+
+
+def test_wrong_requests_change_nothing(at: Place) -> None:
+    name = new_name()
+    with pytest.raises(OptionError, match=r"Did you mean retention\.ms"):
+        at.create(name, configs={"retention.mss": "1"})
+    with pytest.raises(OptionError, match="expected a whole number from -1"):
+        at.create(name, configs={"retention.ms": "a week"})
+    with pytest.raises(OptionError, match="Illegal topic name"):
+        at.create("a/b")
+    with pytest.raises(OptionError, match="expected 1 to"):
+        at.create(name, 0)
+    with pytest.raises(OptionError):
+        admin.create_topics(at.place, at.topics, [admin.NewTopic(name, 1, 3)])
+    with pytest.raises(OptionError, match="named twice"):
+        admin.create_topics(at.place, at.topics, [admin.NewTopic(name), admin.NewTopic(name)])
+    assert at.create(name, 2, validate_only=True) == [admin.CreatedTopic(name, 2, True)]
+    assert name not in at.place.topics()
+    at.create(name, 3)
+    with pytest.raises(OptionError, match="expected more, got 2"):
+        at.alter(name, partitions=2)
+    with pytest.raises(OptionError, match=r"Did you mean cleanup\.policy"):
+        at.alter(name, configs={"cleanup_policy": "compact"})
+    assert at.place.topics([name]) == {name: (0, 1, 2)}
+
+
+def test_only_a_single_local_directory_can_be_changed(tmp_path: Path) -> None:
+    for name in "ab":
+        (tmp_path / name).mkdir()
+    at = Place({"path": f"{tmp_path}/a,{tmp_path}/b"})
+    with pytest.raises(LogDirectoryError, match="single local log directory"):
+        at.create("t")
+
+
+@pytest.mark.broker
+def test_a_directory_that_a_broker_holds_is_left_alone(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(on_disk, "LOCK_SECONDS", 0.1)
+    at = Place({"path": str(broker.log_dir)})
+    name = new_name()
+    broker.create_topic(name)
+    with pytest.raises(LogDirectoryLockedError):
+        at.create("new")
+    with pytest.raises(LogDirectoryLockedError):
+        at.delete(name)
+    with pytest.raises(LogDirectoryLockedError):
+        at.alter(name, partitions=2)
+    assert name in at.place.topics()
+
+
+@pytest.mark.broker
+def test_a_broker_serves_topics_made_in_its_directory(new_broker: Any) -> None:
+    broker = new_broker()
+    broker.start()
+    broker.create_topic("kept", 1)
+    broker.create_topic("gone", 2)
+    broker.stop()
+    at = Place({"path": str(broker.log_dir)})
+    at.create("made", 2)
+    at.delete("gone")
+    write(broker.log_dir, {TopicPartition("kept", 0): values(5)})
+    assert not list(broker.log_dir.glob("gone-*"))
+    assert dump_log_segments(*sorted(broker.log_dir.glob("made-*/*.log")))

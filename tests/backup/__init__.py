@@ -1,0 +1,1 @@
+"""Restores, against real brokers."""

@@ -1,0 +1,239 @@
+"""Everything that a real cluster holds is restored into another one, from its files and from itself."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from pyspark_kafkalog import admin
+from pyspark_kafkalog.errors import BrokerError, OptionError
+from pyspark_kafkalog.model import TopicPartition
+from tests.backup.consuming import Record, consume, next_of_group
+from tests.backup.filling import EVERY_KIND, PARTITIONS, commit, fill
+from tests.kafka import Broker
+from tests.kafka_service import running
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
+
+Records = dict[str, dict[int, dict[int, Record]]]
+
+
+class Source(NamedTuple):
+    """A broker, a copy of its log directory after it was stopped, and what a consumer has read from it.
+
+    ``groups`` are the offsets that each group has committed, in topic and partition.
+    """
+
+    broker: Broker
+    directory: Path
+    records: Records
+    groups: dict[str, tuple[str, dict[int, int]]]
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Source]:
+    settings = {"log.cleaner.backoff.ms": 200, "log.segment.delete.delay.ms": 0}
+    broker = Broker(tmp_path_factory.mktemp("source"), settings)
+    with running(broker):
+        fill(broker, random.Random(7))
+        records = {topic: consume(broker.bootstrap, topic, range(PARTITIONS)) for topic in EVERY_KIND}
+        groups = {}
+        for topic in EVERY_KIND:
+            for share in (0, 3, 7, 10):
+                offsets = {n: at(list(found), share) for n, found in records[topic].items()}
+                groups[f"{topic}-{share}"] = topic, offsets
+                commit(broker, f"{topic}-{share}", topic, offsets)
+        broker.stop()
+        directory = tmp_path_factory.mktemp("backup") / "logs"
+        shutil.copytree(broker.log_dir, directory)
+        broker.start()
+        yield Source(broker, directory, records, groups)
+
+
+def at(offsets: list[int], share: int) -> int:
+    """The offset after so many tenths of the records; also one that has none, as a marker has."""
+    if not offsets:
+        return 0
+    before = len(offsets) * share // 10
+    return offsets[before - 1] + 1 if before else offsets[0]
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    with running(Broker(tmp_path_factory.mktemp("target"))) as broker:
+        yield broker
+
+
+def restore(source: str | Path, target: Broker, state: Path, **settings: Any) -> admin.Restored:
+    topics = settings.pop("topics", EVERY_KIND)
+    place = {"kafka.bootstrap.servers": source} if isinstance(source, str) else {"path": str(source)}
+    names = settings.pop("rename", {})
+    return admin.restore(
+        place,
+        {"kafka.bootstrap.servers": target.bootstrap},
+        admin.RestoreSettings(tuple(topics), names, state=str(state), **settings),
+        execute=True,
+    )
+
+
+def check_equal(expected: Records, target: Broker, restored: admin.Restored) -> None:
+    """A consumer reads the same records in the same order, at offsets from 0 on."""
+    for topic, partitions in expected.items():
+        rows = {row.partition: row for row in restored.partitions if row.topic == topic}
+        found = consume(target.bootstrap, rows[0].target_topic, partitions, committed=False)
+        for number, records in partitions.items():
+            assert list(found[number].values()) == list(records.values()), (topic, number)
+            assert list(found[number]) == list(range(len(records)))
+            assert rows[number].records == len(records)
+            assert rows[number].keeps_offsets == (list(found[number]) == list(records))
+
+
+def test_a_directory_is_restored_with_groups(source: Source, target: Broker, tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    topics = [topic for topic in EVERY_KIND if topic != "transactions"]
+    restored = restore(source.directory, target, state, topics=topics)
+    expected = {topic: source.records[topic] for topic in topics}
+    check_equal(expected, target, restored)
+    kept = {row.topic for row in restored.partitions if row.keeps_offsets}
+    assert {"plain", "compressed", "appended", "large", "empty"} <= kept
+    assert not any(row.keeps_offsets for row in restored.partitions if row.topic == "compacted")
+    check_groups(source, target, {topic: topic for topic in topics})
+    own = admin.topics_of({"kafka.bootstrap.servers": target.bootstrap}).configs(topics)
+    assert own["appended"] == {} or own["appended"]["message.timestamp.type"] == "LogAppendTime"
+    # Nothing is done a second time.
+    again = restore(source.directory, target, state, topics=topics)
+    assert again.partitions == restored.partitions
+    assert {row.note for row in again.groups} == {"committed before"}
+    check_equal(expected, target, again)
+
+
+def check_groups(source: Source, target: Broker, topics: Mapping[str, str]) -> None:
+    """Each group goes on with the record with which it would have gone on in the source."""
+    for group, (topic, offsets) in source.groups.items():
+        for number, offset in offsets.items() if topic in topics else ():
+            later = [record for at, record in source.records[topic][number].items() if at >= offset]
+            found = next_of_group(target.bootstrap, group, topics[topic], number)
+            if later or topic != "transactions":  # there are others behind the open one
+                assert found == (later[0] if later else None), (group, number)
+
+
+def test_a_cluster_is_restored(source: Source, target: Broker, tmp_path: Path) -> None:
+    """What is behind an open transaction is not decided yet, and left out."""
+    names = {topic: f"from-cluster-{topic}" for topic in EVERY_KIND}
+    restored = restore(source.broker.bootstrap, target, tmp_path / "state", rename=names, groups=())
+    check_equal(source.records, target, restored)
+    own = admin.topics_of({"kafka.bootstrap.servers": target.bootstrap}).configs(list(names.values()))
+    assert own[names["appended"]] == {"message.timestamp.type": "LogAppendTime"}
+    assert own[names["plain"]] == {"retention.ms": "-1", "segment.bytes": str(1 << 20)}
+    assert own[names["compacted"]]["cleanup.policy"] == "compact"
+
+
+def test_transactions_that_are_open_in_a_directory_are_aborted(
+    source: Source, target: Broker, tmp_path: Path
+) -> None:
+    """As a broker would abort them, for their producers are gone."""
+    names = {"transactions": "decided"}
+    restored = restore(source.directory, target, tmp_path / "state", topics=names, rename=names)
+    found = consume(target.bootstrap, "decided", range(PARTITIONS))
+    check_groups(source, target, names)
+    kept = {number: list(records.values()) for number, records in source.records["transactions"].items()}
+    assert all(list(found[number].values())[: len(kept[number])] == kept[number] for number in kept)
+    assert sum(map(len, found.values())) > sum(map(len, kept.values()))
+    everything = consume(source.broker.bootstrap, "transactions", range(PARTITIONS), committed=False)
+    opened = _open_records(source)
+    for number, records in found.items():
+        rest = [r for r in everything[number].values() if r not in opened[number]]
+        assert [r for r in records.values() if r in rest] == list(records.values())
+    names = {"transactions": "undecided"}
+    restore(
+        source.directory,
+        target,
+        tmp_path / "all",
+        topics=names,
+        rename=names,
+        groups=(),
+        read_committed=False,
+    )
+    found = consume(target.bootstrap, "undecided", range(PARTITIONS), committed=False)
+    for number, records in everything.items():
+        assert list(found[number].values()) == list(records.values())
+    assert restored.partitions
+
+
+def _open_records(source: Source) -> dict[int, list[Record]]:
+    """The records of the transaction that was never ended, by the broker's own account of it."""
+    directory = admin.place_of({"path": str(source.directory)})
+    everything = consume(source.broker.bootstrap, "transactions", range(PARTITIONS), committed=False)
+    bounds = directory.watermarks(
+        [TopicPartition("transactions", n) for n in range(PARTITIONS)], read_committed=True
+    )
+    firsts = {}
+    for partition, watermarks in bounds.items():
+        (batch,) = (
+            batch
+            for batch in admin.dump(directory, partition)
+            if batch.base_offset == watermarks.last_stable_offset
+        )
+        firsts[partition.partition] = batch.producer_id
+    return {
+        number: [
+            everything[number][offset]
+            for batch in admin.dump(directory, TopicPartition("transactions", number))
+            if batch.producer_id == producer and not batch.is_control
+            for offset in range(batch.base_offset, batch.last_offset + 1)
+        ]
+        for number, producer in firsts.items()
+    }
+
+
+def test_ends(source: Source, target: Broker, tmp_path: Path) -> None:
+    names = {"plain": "ended"}
+    ends = {TopicPartition("plain", 0): 10, TopicPartition("plain", 1): 0}
+    restored = restore(source.directory, target, tmp_path / "state", topics=names, rename=names, ends=ends)
+    assert [row.records for row in restored.partitions][:2] == [10, 0]
+    names = {"plain": "until"}
+    restored = restore(
+        source.directory, target, tmp_path / "until", topics=names, rename=names, until=1_600_000_500_000
+    )
+    for row in restored.partitions:
+        times = [record.timestamp for record in source.records["plain"][row.partition].values()]
+        assert row.records == next(i for i, time in enumerate(times) if time >= 1_600_000_500_000)
+
+
+def test_what_is_refused(source: Source, target: Broker, tmp_path: Path) -> None:
+    names = {"plain": "refused"}
+    restore(source.directory, target, tmp_path / "state", topics=names, rename=names)
+    with pytest.raises(OptionError, match="has records already"):
+        restore(source.directory, target, tmp_path / "other", topics=names, rename=names)
+    with pytest.raises(OptionError, match="other topics, names or ends"):
+        restore(source.directory, target, tmp_path / "state", topics=names, rename=names, until=5)
+    (tmp_path / "junk").write_text("no state\n")
+    with pytest.raises(OptionError, match="is not that of a restore"):
+        restore(source.directory, target, tmp_path / "junk", topics=names, rename=names)
+    with pytest.raises(OptionError, match="same name"):
+        restore(
+            source.directory, target, tmp_path / "x", topics=("plain", "empty"), rename={"empty": "plain"}
+        )
+    target.delete_topic("refused")
+    with pytest.raises(OptionError, match="is not the one"):
+        restore(source.directory, target, tmp_path / "state", topics=names, rename=names)
+
+
+def test_records_of_others_are_noticed(source: Source, target: Broker, tmp_path: Path) -> None:
+    from confluent_kafka import Producer
+
+    state, names = tmp_path / "state", {"plain": "shared"}
+    restore(source.directory, target, state, topics=names, rename=names)
+    lines = [line for line in state.read_text().splitlines() if not json.loads(line).get("done")]
+    state.write_text("".join(f"{line}\n" for line in lines))
+    producer = Producer({"bootstrap.servers": target.bootstrap})
+    producer.produce("shared", b"not ours", partition=1)
+    producer.flush()
+    with pytest.raises(BrokerError, match="not one of this restore"):
+        restore(source.directory, target, state, topics=names, rename=names)

@@ -1,0 +1,90 @@
+"""A restore that is killed at any moment, and run again, writes each record once and in order."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyspark_kafkalog import admin
+from pyspark_kafkalog.model import CommittedOffset, QueryBatch, TopicPartition
+from tests.backup.consuming import consume, next_of_group
+from tests.cli.running import command
+from tests.kafka import Broker
+from tests.log.writing import T0, T1, Values, publish_staged, stage, values
+
+U0, U1 = T0._replace(topic="u"), T1._replace(topic="u")
+RECORDS = 30_000
+KILLS, SOAK_KILLS = 6, 30
+
+
+def publish_new(root: Path, records: Values, encode: dict[str, Any], log: dict[str, Any]) -> None:
+    batch = QueryBatch(uuid.uuid4().hex)
+    publish_staged(root, stage(root, batch.job, records, **encode), batch, **log)
+
+
+def make(root: Path) -> None:
+    """t is restored as it is, and u, which has LogAppendTime, is encoded anew."""
+    root.mkdir()
+    for turn in range(5):
+        part = values(RECORDS // 5, 100, turn * RECORDS // 5)
+        lz4 = {T0: part, T1: part[: len(part) // 2]}
+        publish_new(root, lz4, {"batch_size": 3000, "compression": "lz4"}, {})
+        publish_new(root, {U0: part, U1: part[:10]}, {"batch_size": 5000}, {"log_append_time": True})
+    groups = admin.groups_of({"path": str(root)})
+    groups.commit("g", {T0: CommittedOffset(RECORDS // 3), U0: CommittedOffset(RECORDS - 1)})
+
+
+@pytest.mark.broker
+@pytest.mark.slow
+def test_kills_at_any_moment(broker: Broker, tmp_path: Path, chance: random.Random, soak: bool) -> None:
+    root, state = tmp_path / "log", tmp_path / "state"
+    make(root)
+    names = {topic: f"{topic}-{tmp_path.name[-20:]}-{chance.randrange(10**9)}" for topic in "tu"}
+    renames = [word for pair in names.items() for word in ("--rename", "=".join(pair))]
+    restore = command(
+        "restore", root, broker.bootstrap, "--topic", "t", "--topic", "u", *renames, "--execute"
+    )
+    restore += ["--state", str(state), "--rate", "1M" if soak else "4M"]
+    place = admin.place_of({"kafka.bootstrap.servers": broker.bootstrap})
+    partitions = [TopicPartition(names[p.topic], p.partition) for p in (T0, T1, U0, U1)]
+
+    def end() -> int:
+        return sum(place.end_offsets(partitions, read_committed=False).values())
+
+    ends = [0]
+    for _ in range(SOAK_KILLS if soak else KILLS):
+        with subprocess.Popen(restore, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            deadline, patience = time.monotonic() + 60, chance.random() < 0.8
+            while patience and process.poll() is None and end() == ends[-1] and time.monotonic() < deadline:
+                time.sleep(0.01)
+            time.sleep(chance.uniform(0, 0.4 if patience else 3))
+            process.kill()
+            _, errors = process.communicate()
+        assert process.returncode in (-9, 0), errors
+        ends.append(end())
+        if chance.random() < 0.3 and state.exists():  # as a loss of power may leave it
+            data = state.read_bytes()
+            first = data.index(b"\n") + 1
+            state.write_bytes(data[: max(first, len(data) - chance.randrange(400))])
+    done = subprocess.run(restore[:-2], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert ends == sorted(ends)
+    assert len(set(ends)) > 2, ends
+    expected = values(RECORDS, 100)
+    halves = [v for n in range(5) for v in expected[n * RECORDS // 5 :][: RECORDS // 10]]
+    tens = [v for n in range(5) for v in expected[n * RECORDS // 5 :][:10]]
+    for partition, wanted_values in ((T0, expected), (T1, halves), (U0, expected), (U1, tens)):
+        found = consume(broker.bootstrap, names[partition.topic], [partition.partition])
+        records = found[partition.partition]
+        assert list(records) == list(range(len(wanted_values)))
+        assert [record.value for record in records.values()] == wanted_values
+    first = next_of_group(broker.bootstrap, "g", names["t"], 0)
+    assert first is not None
+    assert first.value == expected[RECORDS // 3]
+    print(f"\nrecords after each kill: {ends}")

@@ -1,0 +1,58 @@
+"""``kafkalog topics create``, ``delete`` and ``alter``; the list stays what ``topics PLACE`` means."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.cli.running import run
+
+
+def test_a_topic_is_made_changed_and_deleted(root: Path) -> None:
+    made = run("topics", "create", root, "new", "newer", "--partitions", 3, "--set", "retention.ms=-1")
+    assert made.code == 0, made.err
+    assert made.lines == [
+        ["TOPIC", "PARTITIONS", "NOTE"],
+        ["new", "3", "created"],
+        ["newer", "3", "created"],
+    ]
+    assert len(run("topics", root, "--topic", "new", "--json").json) == 3
+
+    change = ("topics", "alter", root, "new", "--partitions", 4, "--unset", "retention.ms")
+    dry = run(*change)
+    assert dry.lines[1:] == [["new", "partitions", "3", "4"], ["new", "retention.ms", "-1", "-"]]
+    assert "Dry run" in dry.err
+    assert len(run("topics", root, "--topic", "new", "--json").json) == 3
+    assert run(*change, "--execute").err == ""
+    assert len(run("topics", root, "--topic", "new", "--json").json) == 4
+    assert run(*change, "--json").json == []
+
+    dry = run("topics", "delete", root, "t", "new")
+    assert [line[:3] for line in dry.lines[1:]] == [["new", "4", "0"], ["t", "2", "14"]]
+    assert "Dry run" in dry.err
+    assert run("topics", "delete", root, "t", "new", "--execute").code == 0
+    assert {row["topic"] for row in run("topics", root, "--json").json} == {"u", "newer"}
+
+
+def test_show_is_the_default(root: Path) -> None:
+    assert run("topics", root).out == run("topics", "show", root).out
+    assert run("topics", "--json", root).json == run("topics", "show", root, "--json").json
+    assert "create" in run("topics", "--help").out
+
+
+def test_commands_that_can_be_run_again(root: Path) -> None:
+    assert run("topics", "create", root, "t").code == 3
+    again = run("topics", "create", root, "t", "--if-not-exists", "--json")
+    assert again.json == [{"topic": "t", "partitions": 2, "created": False}]
+    assert run("topics", "delete", root, "gone", "--execute").code == 3
+    assert run("topics", "delete", root, "gone", "--if-exists", "--execute").code == 0
+
+
+def test_wrong_commands(root: Path) -> None:
+    typo = run("topics", "create", root, "x", "--set", "retention.mss=1")
+    assert typo.code == 2
+    assert "Did you mean retention.ms" in typo.err
+    assert run("topics", "create", root, "x", "--set", "retention.ms").code == 2
+    assert run("topics", "alter", root, "t").code == 2
+    assert run("topics", "alter", root, "t", "--partitions", 1).code == 2
+    assert run("topics", "create", root, "x", "--replication-factor", 2).code == 2
+    assert {row["topic"] for row in run("topics", root, "--json").json} == {"t", "u"}

@@ -1,0 +1,104 @@
+"""A change of a directory's topics that is killed at any step has happened or has not, for all partitions."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pyspark_kafkalog.errors import UnknownTopicOrPartitionError
+from pyspark_kafkalog.log.read.directory import LogDirectory
+from pyspark_kafkalog.log.write.topics import create_topics, delete_topics
+from tests.faults.steps import KILLED, Runner, changes, step_runner
+from tests.faults.topic_changer import NEW
+from tests.log.writing import T0, T1, read, values, write
+
+U0, V0 = T0._replace(topic="u"), T0._replace(topic="v")
+
+
+@pytest.fixture(scope="module")
+def changer() -> Iterator[Runner]:
+    with step_runner("tests.faults.topic_changer") as run:
+        yield run
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_flushed(monkeypatch):
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+
+
+def make(root: Path) -> None:
+    root.mkdir(parents=True)
+    write(root, {T0: values(20), T1: values(3)})
+    write(root, {U0: values(4)}, num_partitions=1)
+    (root / "log-start-offset-checkpoint").write_text("0\n2\nt 0 5\nu 0 1\n")
+
+
+def topics(root: Path) -> dict[str, int]:
+    return {topic: len(numbers) for topic, numbers in LogDirectory.open(str(root)).topics().items()}
+
+
+@pytest.mark.slow
+def test_a_deletion_is_all_or_nothing(changer, tmp_path):
+    seen: Counter[bool] = Counter()
+
+    def run(step: int) -> int:
+        folder = tmp_path / str(step)
+        root = folder / "log"
+        make(root)
+        code = changer(folder, step)
+        if step == 0:
+            (folder / "steps").rename(tmp_path / "steps")
+        found = topics(root)
+        assert found in ({"t": 2, "u": 1}, {"u": 1})
+        seen["t" in found] += 1
+        # The next writer finishes what was begun, and the topic can be made anew, from offset 0.
+        write(root, {V0: values(1)}, num_partitions=1)
+        assert topics(root) == {**found, "v": 1}
+        if "t" in found:
+            assert len(read(root)[T1]) == 3
+            delete_topics(str(root), ["t"])
+        assert {path.name for path in root.iterdir() if path.is_dir()} == {"u-0", "v-0"}
+        assert not (root / ".kafkalog-publish").exists()
+        assert (root / "log-start-offset-checkpoint").read_text() == "0\n1\nu 0 1\n"
+        write(root, {T0: values(2)})
+        assert len(read(root)[T0]) == 2
+        shutil.rmtree(folder)
+        return code
+
+    assert run(0) == 0
+    assert {run(number) for number in changes(tmp_path / "steps")} == {KILLED}
+    assert set(seen) == {True, False}
+
+
+@pytest.mark.slow
+def test_a_creation_is_all_or_nothing(changer, tmp_path):
+    seen: Counter[bool] = Counter()
+
+    def run(step: int) -> int:
+        folder = tmp_path / str(step)
+        root = folder / "log"
+        root.mkdir(parents=True)
+        write(root, {U0: values(4)}, num_partitions=1)
+        code = changer(folder, step)
+        if step == 0:
+            (folder / "steps").rename(tmp_path / "steps")
+        found = topics(root)
+        assert found in ({"u": 1}, {"u": 1, "fresh": 3, "other": 1})
+        seen["fresh" in found] += 1
+        if "fresh" not in found:
+            create_topics(str(root), NEW)
+        assert LogDirectory.open(str(root)).topic_config("fresh") == {"retention.ms": "7"}
+        assert topics(root) == {"u": 1, "fresh": 3, "other": 1}
+        with pytest.raises(UnknownTopicOrPartitionError):
+            delete_topics(str(root), ["fresh", "missing"])
+        shutil.rmtree(folder)
+        return code
+
+    assert run(0) == 0
+    assert {run(number) for number in changes(tmp_path / "steps")} == {KILLED}
+    assert set(seen) == {True, False}
