@@ -53,8 +53,10 @@ INNER_ROOMS = {
         "index": set(),
         "layout": set(),
         "lock": {"layout", "durable"},
-        "read": {"index", "layout"},
-        "write": {"read", "index", "layout", "lock", "durable"},
+        "snapshot": set(),
+        "topic_configs": {"layout", "durable"},
+        "read": {"index", "layout", "snapshot", "topic_configs"},
+        "write": {"read", "index", "layout", "lock", "snapshot", "durable"},
         "groups": {"layout", "lock", "durable", "read", "write"},
     },
 }

@@ -89,3 +89,6 @@ CONTROL_ABORT, CONTROL_COMMIT = 0, 1
 CONTROL_TYPE = 2
 """Position of the type in a control record's key."""
 CONTROL_KEY_SIZE = 4
+CONTROL_COORDINATOR_EPOCH = 2
+"""Position of the coordinator's epoch in the value of a transaction's marker (int16 version, int32 epoch)."""
+CONTROL_VALUE_SIZE = 6

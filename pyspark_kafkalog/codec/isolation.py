@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import numpy as np
 
 from pyspark_kafkalog.codec import read_kernels as kernels
 from pyspark_kafkalog.codec.buffers import Buffer, as_array
-from pyspark_kafkalog.codec.format import CONTROL_ABORT, CONTROL_KEY_SIZE, CONTROL_TYPE, NO_PRODUCER_ID
+from pyspark_kafkalog.codec.format import (
+    CONTROL_ABORT,
+    CONTROL_COORDINATOR_EPOCH,
+    CONTROL_KEY_SIZE,
+    CONTROL_TYPE,
+    CONTROL_VALUE_SIZE,
+    NO_PRODUCER_ID,
+)
 from pyspark_kafkalog.codec.indexing import DamageError, DecodeLimits, Indexer, damage_at
 from pyspark_kafkalog.codec.walk import Batches, walk
 from pyspark_kafkalog.errors import CorruptRecordError
@@ -86,30 +94,42 @@ class TransactionScan:
         data = as_array(buffer)
         batches = walk(data, position)
         rows = np.flatnonzero(batches.is_transactional & (batches.producer_id != NO_PRODUCER_ID))
-        aborts = _abort_markers(data, batches, rows[batches.is_control[rows]])
         is_control = batches.is_control
+        markers = end_markers(data, batches, rows[is_control[rows]])
         for row in rows.tolist():
             producer_id, offset = int(batches.producer_id[row]), int(batches.base_offset[row])
             if not is_control[row]:
                 self.open.setdefault(producer_id, offset)
             else:
                 first_offset = self.open.pop(producer_id, None)
-                if first_offset is not None and offset in aborts:
+                if first_offset is not None and offset in markers and markers[offset].is_abort:
                     self.aborted.append(AbortedTransaction(producer_id, first_offset, offset))
         return batches
 
 
-def _abort_markers(data: np.ndarray, batches: Batches, markers: np.ndarray) -> set[int]:
-    """Offsets of the abort markers among ``markers``. One that compaction emptied has no data to hide."""
-    if not markers.size:
-        return set()
-    chosen = batches.take(markers)
+class EndMarker(NamedTuple):
+    """What a transaction's marker says (Kafka's EndTransactionMarker)."""
+
+    is_abort: bool
+    coordinator_epoch: int
+    """-1 if its value is too short to have one."""
+
+
+def end_markers(data: np.ndarray, batches: Batches, rows: np.ndarray) -> dict[int, EndMarker]:
+    """The markers in ``rows`` of ``batches``, by their offsets. One that compaction emptied is left out.
+
+    :raises CorruptRecordError: at an invalid one, with its position in the buffer.
+    """
+    if not rows.size:
+        return {}
+    chosen = batches.take(rows)
     wanted = np.ones(len(chosen), np.bool_)
     offsets = OffsetRange(0, kernels.MAX_INT64)
-    aborts: set[int] = set()
+    markers: dict[int, EndMarker] = {}
     try:
         for found in Indexer(data, chosen, _MARKERS).index(0, len(chosen), wanted, offsets):
-            marker_offsets, key_at, key_size = found.table[[kernels.OFFSET, kernels.KEY_AT, kernels.KEY_SIZE]]
+            columns = [kernels.OFFSET, kernels.KEY_AT, kernels.KEY_SIZE, kernels.VALUE_AT, kernels.VALUE_SIZE]
+            marker_offsets, key_at, key_size, value_at, value_size = found.table[columns]
             too_short = np.flatnonzero(key_size < CONTROL_KEY_SIZE)
             if too_short.size:
                 row = int(np.searchsorted(chosen.last_offset, marker_offsets[too_short[0]]))
@@ -117,7 +137,12 @@ def _abort_markers(data: np.ndarray, batches: Batches, markers: np.ndarray) -> s
                 raise DamageError(damage_at(chosen, row, "The key of a marker is too short"))
             kinds = found.source[key_at[:, np.newaxis] + np.arange(CONTROL_TYPE, CONTROL_KEY_SIZE)]
             is_abort = kinds @ np.array([256, 1]) == CONTROL_ABORT
-            aborts.update(marker_offsets[is_abort].tolist())
+            epochs = np.full(key_at.size, -1)
+            has_epoch = value_size >= CONTROL_VALUE_SIZE
+            at = value_at[has_epoch, np.newaxis] + np.arange(CONTROL_COORDINATOR_EPOCH, CONTROL_VALUE_SIZE)
+            epochs[has_epoch] = found.source[at].copy().view(">i4")[:, 0]
+            rows_found = zip(marker_offsets.tolist(), is_abort.tolist(), epochs.tolist(), strict=True)
+            markers.update((offset, EndMarker(abort, epoch)) for offset, abort, epoch in rows_found)
     except DamageError as e:
         raise CorruptRecordError(e.damage.message, position=e.damage.position) from None
-    return aborts
+    return markers

@@ -87,7 +87,7 @@ class Batches:
 
     def take(self, rows: np.ndarray) -> Batches:
         """Some of the batches, in order, as if the others were not there."""
-        return replace(self, table=self.table[:, rows])
+        return replace(self, table=self.table.take(rows, axis=1))
 
     def headers_of(self, first: int, last: int) -> np.ndarray:
         """The table of the batches ``first`` to ``last`` for a buffer that begins with the first of them."""

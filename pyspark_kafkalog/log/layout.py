@@ -62,6 +62,9 @@ JOURNAL_FILE = ".kafkalog-publish"
 JOURNAL_SEPARATOR = "\n\n"
 """Ends the part of the journal that readers need. The rest grows with the data, and is for an undo."""
 
+TOPIC_CONFIGS_FILE = ".kafkalog-topics"
+"""This package's file of the topics' configurations."""
+
 METADATA_TOPIC = "__cluster_metadata"
 """KRaft's own log, which Kafka's LogManager does not count among the partitions."""
 

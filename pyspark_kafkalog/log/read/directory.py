@@ -20,6 +20,7 @@ from pyspark_kafkalog.log.read.partition import Partition
 from pyspark_kafkalog.log.read.root import LogRoot, open_root
 from pyspark_kafkalog.log.read.times import first_at, newest_timestamp, stored_segments
 from pyspark_kafkalog.log.read.transactions import StableOffset, with_aborted
+from pyspark_kafkalog.log.topic_configs import read_topic_configs
 from pyspark_kafkalog.model import (
     OffsetRange,
     OnCorrupt,
@@ -173,8 +174,11 @@ class LogDirectory:
         return {partition: size for partition, size in sizes.items() if size is not None}
 
     def topic_config(self, topic: str) -> Mapping[str, str]:
-        """See :meth:`pyspark_kafkalog.model.Place.topic_config`: a log directory has none."""
-        return {}
+        """See :meth:`pyspark_kafkalog.model.Place.topic_config`: those that were set in this directory."""
+        found: dict[str, str] = {}
+        for root in self._roots:
+            found |= read_topic_configs(root.folder).get(topic, {})
+        return found
 
     def file_faults(self, partition: TopicPartition) -> list[CorruptRecordError]:
         """See :meth:`pyspark_kafkalog.model.Place.file_faults`: in indexes, and a torn tail."""

@@ -4,24 +4,17 @@ Both follow from the record batches and the markers, which are the truth. Files 
 broker save work: the newest valid producer snapshot has the transactions that were
 open there, ``.txnindex`` those that were aborted.
 
-Snapshot: int16 version 1, uint32 CRC-32C of what follows, int32 count, then an
-entry of 46 bytes for each producer: int64 producer id, int16 epoch, int32 last
-sequence, int64 last offset, int32 offset delta, int64 timestamp, int32
-coordinator epoch, int64 first offset of the open transaction or -1.
-
 Sources: Kafka's ``ProducerStateManager``, ``TransactionIndex``, ``UnifiedLog``.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
 
-from pyspark_kafkalog.codec.checksums import crc32c
 from pyspark_kafkalog.codec.isolation import TransactionScan
 from pyspark_kafkalog.codec.walk import batches_of
 from pyspark_kafkalog.errors import CorruptRecordError
@@ -29,11 +22,8 @@ from pyspark_kafkalog.log import index
 from pyspark_kafkalog.log.layout import SNAPSHOT_SUFFIX, TXN_INDEX_SUFFIX, parse_segment_file, segment_file
 from pyspark_kafkalog.log.read.partition import Partition, segments_from
 from pyspark_kafkalog.log.read.segment import SCAN_WINDOW, OpenSegment, Segment
+from pyspark_kafkalog.log.snapshot import ProducerEntry, parse_snapshot
 from pyspark_kafkalog.model import AbortedTransaction, OffsetRange, Slice
-
-_SNAPSHOT_HEADER = struct.Struct(">hII")
-_SNAPSHOT_ENTRY = struct.Struct(">qhiqiqiq")
-_CRC_FROM = 6
 
 
 class StableOffset:
@@ -133,23 +123,16 @@ def _newest_snapshot(partition: Partition, log: OffsetRange) -> tuple[Transactio
     for offset in sorted(offsets, reverse=True):
         if log.start <= offset <= log.end:
             data = partition.folder.read(segment_file(offset, SNAPSHOT_SUFFIX))
-            scan = None if data is None else _parse_snapshot(data)
-            if scan is not None:
-                return scan, offset
+            entries = None if data is None else parse_snapshot(data)
+            if entries is not None:
+                return _open_at(entries), offset
     return TransactionScan(), log.start
 
 
-def _parse_snapshot(data: bytes) -> TransactionScan | None:
-    if len(data) < _SNAPSHOT_HEADER.size:
-        return None
-    version, crc, count = _SNAPSHOT_HEADER.unpack_from(data)
-    entries = data[_SNAPSHOT_HEADER.size :]
-    if version != 1 or len(entries) != count * _SNAPSHOT_ENTRY.size or crc != crc32c(data[_CRC_FROM:]):
-        return None
+def _open_at(entries: list[ProducerEntry]) -> TransactionScan:
+    """The transactions that a snapshot shows as open."""
     scan = TransactionScan()
-    for producer_id, *_, first_offset in _SNAPSHOT_ENTRY.iter_unpack(entries):
-        if first_offset >= 0:
-            scan.open[producer_id] = first_offset
+    scan.open.update((entry.producer_id, entry.first_offset) for entry in entries if entry.first_offset >= 0)
     return scan
 
 

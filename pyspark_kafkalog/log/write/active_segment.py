@@ -37,7 +37,7 @@ from pyspark_kafkalog.model import TopicPartition
 
 _MAX_INDEX_BYTES = 10 << 20
 """Kafka's default of segment.index.bytes."""
-_NO_LIMIT = 1 << 62
+NO_LIMIT = 1 << 62
 
 _log = logging.getLogger("pyspark_kafkalog")
 
@@ -269,7 +269,7 @@ def _rebuild(log: _LogFile, index_interval_bytes: int) -> ActiveSegment:
     batches = walk(log.data)
     valid, _ = log.valid_batches(batches)
     segment = ActiveSegment(log.base_offset)
-    no_limits = SegmentLimits(_NO_LIMIT, _NO_LIMIT, index_interval_bytes, _NO_LIMIT, _NO_LIMIT)
+    no_limits = SegmentLimits(NO_LIMIT, NO_LIMIT, index_interval_bytes, NO_LIMIT, NO_LIMIT)
     stop, offset_index, time_index = segment.append(
         no_limits, batches.size[:valid], batches.last_offset[:valid], batches.max_timestamp[:valid]
     )

@@ -1,0 +1,264 @@
+"""Append record batches that have their offsets already, as a follower does with those of its leader.
+
+Nothing in a batch is changed. Kafka's ``UnifiedLog.appendAsFollower``, ``LocalLog.roll``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from pyspark_kafkalog.codec.buffers import as_array
+from pyspark_kafkalog.codec.walk import Batches, batches_of, first_bad_checksum
+from pyspark_kafkalog.errors import CorruptRecordError
+from pyspark_kafkalog.log.durable import cut, naming, replace, sync_folder, write_all, write_new
+from pyspark_kafkalog.log.layout import (
+    INDEX_SUFFIX,
+    LEADER_EPOCH_CHECKPOINT,
+    LOG_SUFFIX,
+    PARTITION_METADATA_FILE,
+    SNAPSHOT_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TXN_INDEX_SUFFIX,
+    format_leader_epoch_checkpoint,
+    format_partition_metadata,
+    parse_leader_epoch_checkpoint,
+    parse_segment_file,
+    segment_file,
+)
+from pyspark_kafkalog.log.snapshot import parse_snapshot
+from pyspark_kafkalog.log.write.active_segment import ActiveSegment, SegmentLimits
+from pyspark_kafkalog.log.write.producers import ProducerState
+from pyspark_kafkalog.log.write.recovery import Scan, new_epochs, recover_segment
+from pyspark_kafkalog.model import LogSettings, Slice, TopicPartition
+
+_INDEXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX)
+
+
+class FollowerLog:
+    """The log of one partition, for a single writer that holds the directory's lock.
+
+    Segments that are not the last one are on disk; what was appended since the last :meth:`flush` may not
+    be. Whoever opens the log after a crash finds all whole batches, and the rest cut off. Use it as a
+    context manager, which closes its files.
+    """
+
+    def __init__(
+        self,
+        folder: str,
+        partition: TopicPartition,
+        settings: LogSettings,
+        next_offset: int,
+        *,
+        segment: ActiveSegment | None = None,
+        producers: ProducerState | None = None,
+        epochs: Iterable[tuple[int, int]] = (),
+    ) -> None:
+        self.folder = folder
+        self.partition = partition
+        self.next_offset = next_offset
+        """The next offset to append."""
+        self.epochs = list(epochs)
+        """Leader epochs, each with its first offset."""
+        self._limits = SegmentLimits(
+            settings.segment_bytes, settings.segment_ms, settings.index_interval_bytes
+        )
+        self._segment = segment
+        self._producers = ProducerState() if producers is None else producers
+        self._files: dict[str, int] = {}
+        self._aborted_bytes = 0
+        """Size of the segment's ``.txnindex``."""
+        self._saved_epochs = 0
+        """How many of the epochs are in the checkpoint."""
+
+    @classmethod
+    def create(
+        cls,
+        folder: str,
+        partition: TopicPartition,
+        settings: LogSettings,
+        next_offset: int,
+        topic_id: str = "",
+    ) -> FollowerLog:
+        """A new partition that begins with ``next_offset``; with the id of its topic, if that is known."""
+        os.mkdir(folder)
+        if topic_id:
+            write_new(os.path.join(folder, PARTITION_METADATA_FILE), format_partition_metadata(topic_id))
+        sync_folder(folder)
+        return cls(folder, partition, settings, next_offset)
+
+    @classmethod
+    def open(
+        cls, folder: str, partition: TopicPartition, settings: LogSettings, log_start_offset: int
+    ) -> FollowerLog:
+        """An existing partition; its last segment is recovered, which cuts off what is not valid."""
+        names = os.listdir(folder)
+        bases = sorted(
+            found[0] for name in names if (found := parse_segment_file(name)) and found[1] == LOG_SUFFIX
+        )
+        path = os.path.join(folder, LEADER_EPOCH_CHECKPOINT)
+        epochs: list[tuple[int, int]] = []
+        if os.path.exists(path):
+            with open(path, "rb") as file:
+                epochs = parse_leader_epoch_checkpoint(file.read(), path)
+        if not bases:
+            return cls(folder, partition, settings, log_start_offset, epochs=epochs)
+        producers = _producers_at(folder, bases)
+        recovered = recover_segment(
+            folder, bases[-1], producers, index_interval_bytes=settings.index_interval_bytes
+        )
+        if recovered.end < recovered.size:
+            cut(os.path.join(folder, segment_file(bases[-1], LOG_SUFFIX)), recovered.end)
+        next_offset = max(recovered.segment.next_offset, log_start_offset)
+        for name in names:  # of the end of a log that had more
+            if (found := parse_segment_file(name)) and found[1] == SNAPSHOT_SUFFIX and found[0] > next_offset:
+                os.unlink(os.path.join(folder, name))
+        epochs = [entry for entry in epochs if entry[1] <= next_offset]
+        latest = epochs[-1][0] if epochs else -1
+        log = cls(
+            folder,
+            partition,
+            settings,
+            next_offset,
+            segment=recovered.segment,
+            producers=producers,
+            epochs=epochs + [entry for entry in recovered.epochs if entry[0] > latest],
+        )
+        log._aborted_bytes = recovered.aborted_bytes
+        log._save_epochs()
+        return log
+
+    def append(self, piece: Slice) -> None:
+        """Append the batches of a slice, but those that the log has already.
+
+        :raises CorruptRecordError: if a checksum is wrong; the batches before it are appended.
+        """
+        data, batches = as_array(piece.buffer), batches_of(piece)
+        first = int(np.searchsorted(batches.last_offset, self.next_offset))
+        valid = first_bad_checksum(data, batches, first, len(batches))
+        self._append(data, batches.take(np.arange(first, valid)))
+        if valid < len(batches):
+            raise CorruptRecordError(
+                "The record batch's checksum is wrong",
+                topic_partition=self.partition,
+                offset=int(batches.base_offset[valid]),
+                file=piece.origin.file,
+                position=piece.origin.position + int(batches.position[valid]),
+            )
+
+    def _append(self, data: np.ndarray, batches: Batches) -> None:
+        first = 0
+        while first < len(batches):
+            segment = self._segment or self._begin_segment(batches, first)
+            before = segment.sizes()
+            stop, offset_index, time_index = segment.append(
+                self._limits, batches.size, batches.last_offset, batches.max_timestamp, first
+            )
+            part = batches.take(np.arange(first, stop))
+            if len(part):
+                begin = int(part.position[0])
+                end = int(part.position[-1] + part.size[-1])
+                aborted = self._producers.add(data, part)
+                self._write(LOG_SUFFIX, data[begin:end], before[LOG_SUFFIX])
+                if aborted.size:
+                    self._write(TXN_INDEX_SUFFIX, aborted.tobytes(), self._aborted_bytes)
+                    self._aborted_bytes += aborted.nbytes
+                self._add_epochs(part)
+                self.next_offset = int(part.last_offset[-1]) + 1
+            for suffix, entries in zip(_INDEXES, (offset_index, time_index), strict=True):
+                self._write(suffix, entries, before[suffix])
+            if stop < len(batches):
+                self._roll()
+            first = stop
+
+    def _begin_segment(self, batches: Batches, row: int) -> ActiveSegment:
+        """The segment that begins with a batch, at its base offset: a gap may lie before it."""
+        base_offset = int(batches.base_offset[row]) if batches.magic[row] == 2 else self.next_offset
+        self._segment = ActiveSegment(base_offset)
+        self._aborted_bytes = 0
+        write_new(
+            os.path.join(self.folder, segment_file(base_offset, SNAPSHOT_SUFFIX)), self._producers.snapshot()
+        )
+        return self._segment
+
+    def _add_epochs(self, batches: Batches) -> None:
+        if self.epochs:
+            self.epochs += new_epochs(batches, self.epochs[-1][0])
+            return
+        # The first one began at or before the log start offset, whatever deletion or compaction has left of it.
+        begun = new_epochs(batches, -1)
+        self.epochs += [(epoch, self.next_offset) for epoch, _ in begun[:1]] + begun[1:]
+
+    def _roll(self) -> None:
+        """End the segment, so that the next batch begins another one."""
+        self.flush()
+        self.close(cleanly=False)
+        self._segment = None
+
+    def _write(self, suffix: str, data: Any, position: int) -> None:
+        path = self._path(suffix)
+        with naming(path):
+            if suffix not in self._files:
+                self._files[suffix] = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+            write_all(self._files[suffix], data, position)
+
+    def flush(self) -> int:
+        """Flush all that was appended; returns the offset after it, Kafka's recovery point."""
+        for suffix, descriptor in self._files.items():
+            with naming(self._path(suffix)):
+                os.fsync(descriptor)
+        self._save_epochs()
+        sync_folder(self.folder)
+        return self.next_offset
+
+    def close(self, *, cleanly: bool = True) -> None:
+        """Close the files. ``cleanly``: flush them, and leave what lets a broker start without recovery."""
+        if cleanly:
+            if self._segment is None:
+                self._segment = ActiveSegment(self.next_offset)
+            for suffix in (LOG_SUFFIX, *_INDEXES):
+                self._write(suffix, b"", 0)
+            write_new(
+                os.path.join(self.folder, segment_file(self.next_offset, SNAPSHOT_SUFFIX)),
+                self._producers.snapshot(),
+            )
+            self.flush()
+        for descriptor in self._files.values():
+            os.close(descriptor)
+        self._files.clear()
+
+    def __enter__(self) -> FollowerLog:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        self.close(cleanly=kind is None)
+
+    def _path(self, suffix: str) -> str:
+        assert self._segment is not None
+        return os.path.join(self.folder, segment_file(self._segment.base_offset, suffix))
+
+    def _save_epochs(self) -> None:
+        if self._saved_epochs != len(self.epochs):
+            path = os.path.join(self.folder, LEADER_EPOCH_CHECKPOINT)
+            replace(path, format_leader_epoch_checkpoint(self.epochs), path + ".tmp")
+            self._saved_epochs = len(self.epochs)
+
+
+def _producers_at(folder: str, bases: list[int]) -> ProducerState:
+    """The producers at the last base offset: by a snapshot, and the segments between."""
+    for at in range(len(bases) - 1, -1, -1):
+        try:
+            with open(os.path.join(folder, segment_file(bases[at], SNAPSHOT_SUFFIX)), "rb") as file:
+                entries = parse_snapshot(file.read())
+        except FileNotFoundError:
+            entries = None
+        if entries is not None or at == 0:
+            producers = ProducerState(entries or ())
+            for base_offset in bases[at:-1]:
+                for piece in Scan(os.path.join(folder, segment_file(base_offset, LOG_SUFFIX)), base_offset):
+                    producers.add(piece.data, piece.batches)
+            return producers
+    return ProducerState()

@@ -1,0 +1,200 @@
+"""Recover one segment: find its end, and rebuild its indexes from its batches (Kafka's LogSegment.recover).
+
+The file is read in pieces, not mapped: a bad sector is an error then, not a signal that ends the process.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from pyspark_kafkalog.codec.format import HEADER_SIZE_UP_TO_MAGIC
+from pyspark_kafkalog.codec.walk import Batches, WalkStatus, first_bad_checksum, walk
+from pyspark_kafkalog.errors import CorruptRecordError
+from pyspark_kafkalog.log.durable import naming, write_new
+from pyspark_kafkalog.log.layout import (
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TXN_INDEX_SUFFIX,
+    segment_file,
+)
+from pyspark_kafkalog.log.write.active_segment import NO_LIMIT, ActiveSegment, SegmentLimits
+from pyspark_kafkalog.log.write.producers import ProducerState
+
+_WINDOW = 8 << 20
+MAX_OFFSET = 2**63 - 1
+
+
+class Piece(NamedTuple):
+    """Some batches of a segment, one after another, with their bytes: ``data[0]`` is at ``position``."""
+
+    position: int
+    data: np.ndarray
+    batches: Batches
+
+
+@dataclass(slots=True)
+class Scan:
+    """The valid batches at the beginning of a segment's ``.log``, in pieces; iterate over it once.
+
+    A batch is valid if it is whole, its CRC is right, and its offsets follow those before it.
+    ``next_offset`` follows the last batch, ``end`` is its end in the file of ``size`` bytes. ``fault``
+    says why the batches end before the file does, None if they don't.
+    """
+
+    path: str
+    next_offset: int
+    below: int = MAX_OFFSET
+    """No record has this offset or a later one."""
+    end: int = 0
+    size: int = 0
+    fault: str | None = None
+    _needed: int = field(default=0, init=False)
+
+    def __iter__(self) -> Iterator[Piece]:
+        """:raises OSError: if the file can't be opened or read."""
+        descriptor = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        try:
+            with naming(self.path):
+                self.size = os.fstat(descriptor).st_size
+                room = np.empty(min(_WINDOW, self.size), np.uint8)
+                while self.end < self.size and self.fault is None:
+                    wanted = min(max(self._needed, _WINDOW), self.size - self.end)
+                    room = room if room.size >= wanted else np.empty(wanted, np.uint8)
+                    data = room[: _read(descriptor, room[:wanted], self.end)]
+                    piece = self._valid(data)
+                    if len(piece.batches):
+                        yield piece
+        finally:
+            os.close(descriptor)
+
+    def _valid(self, data: np.ndarray) -> Piece:
+        """The valid batches of ``data``, which begins at the end of those before."""
+        position, left = self.end, self.size - self.end
+        batches = walk(data)
+        in_order = _in_order(batches, self.next_offset, self.below)
+        valid = first_bad_checksum(data, batches, 0, in_order)
+        self._needed = max(batches.needed, HEADER_SIZE_UP_TO_MAGIC)
+        if valid < in_order:
+            self.fault = "its checksum is wrong"
+        elif valid < len(batches):
+            self.fault = "its offsets are out of order"
+        elif batches.status == WalkStatus.INVALID:
+            self.fault = "it has an unknown format, or an impossible size or offset"
+        elif data.size < min(_WINDOW, left):
+            self.fault = "the file has become shorter"
+        elif batches.end + self._needed > left and batches.end < left:
+            self.fault = "it reaches past the end of the file"
+        if valid < len(batches):
+            batches = batches.take(np.arange(valid))
+        if valid:
+            self.end += int(batches.position[-1] + batches.size[-1])
+            self.next_offset = int(batches.last_offset[-1]) + 1
+        return Piece(position, data, batches)
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """A segment after its recovery: its state for appends, and what to do with the file.
+
+    ``end`` is where its valid batches end in the file of ``size`` bytes; ``fault`` says what is wrong with
+    what follows, None if nothing does. ``epochs`` are the leader epochs that begin in it, with their first
+    offsets.
+    """
+
+    segment: ActiveSegment
+    end: int
+    size: int
+    fault: str | None
+    epochs: list[tuple[int, int]]
+    aborted_bytes: int
+    """Size of its ``.txnindex``."""
+
+
+def recover_segment(
+    folder: str,
+    base_offset: int,
+    producers: ProducerState,
+    *,
+    index_interval_bytes: int,
+    below: int = MAX_OFFSET,
+) -> Recovered:
+    """Rebuild the indexes of a segment up to its first batch that is not valid. The ``.log`` stays as it is.
+
+    The caller holds the directory's lock, and cuts the file at ``end`` if it wants to. Indexes of what lies
+    behind that are not written.
+
+    :param producers: their state at the segment's start; has that at its end afterwards.
+    :param below: the base offset of the next segment.
+    """
+    path = os.path.join(folder, segment_file(base_offset, LOG_SUFFIX))
+    scan = Scan(path, base_offset, below)
+    segment = ActiveSegment(base_offset)
+    limits = SegmentLimits(NO_LIMIT, NO_LIMIT, index_interval_bytes, NO_LIMIT, NO_LIMIT)
+    indexes: dict[str, list[bytes]] = {INDEX_SUFFIX: [], TIME_INDEX_SUFFIX: [], TXN_INDEX_SUFFIX: []}
+    epochs: list[tuple[int, int]] = []
+    fault = None
+    for piece in scan:
+        batches = piece.batches
+        try:
+            aborted = producers.add(piece.data, batches)
+        except CorruptRecordError as e:
+            fault = e.message
+            batches = batches.take(np.flatnonzero(batches.position < (e.position or 0)))
+            aborted = producers.add(piece.data, batches)
+        stop, offset_index, time_index = segment.append(
+            limits, batches.size, batches.last_offset, batches.max_timestamp
+        )
+        for suffix, entries in zip(indexes, (offset_index, time_index, aborted.tobytes()), strict=True):
+            indexes[suffix].append(entries)
+        epochs += new_epochs(batches, epochs[-1][0] if epochs else -1)
+        if stop < len(batches):
+            fault = "its offset is more than 2^31 above the segment's"
+        if fault is not None:
+            break
+    contents = {suffix: b"".join(parts) for suffix, parts in indexes.items()}
+    write_indexes(folder, base_offset, contents)
+    end = segment.sizes()[LOG_SUFFIX]
+    return Recovered(segment, end, scan.size, fault or scan.fault, epochs, len(contents[TXN_INDEX_SUFFIX]))
+
+
+def new_epochs(batches: Batches, latest: int) -> list[tuple[int, int]]:
+    """The leader epochs above ``latest`` that begin in ``batches``, each with its first offset."""
+    epochs = np.where(batches.magic == 2, batches.leader_epoch, -1)
+    rising = np.flatnonzero(epochs > np.maximum.accumulate(np.append(latest, epochs))[:-1])
+    return list(zip(epochs[rising].tolist(), batches.base_offset[rising].tolist(), strict=True))
+
+
+def write_indexes(folder: str, base_offset: int, indexes: dict[str, bytes]) -> None:
+    """Replace the indexes of a segment, by their suffixes. A ``.txnindex`` without entries is removed."""
+    for suffix, entries in indexes.items():
+        path = os.path.join(folder, segment_file(base_offset, suffix))
+        if entries or suffix != TXN_INDEX_SUFFIX:
+            write_new(path, entries)
+        else:
+            with suppress(FileNotFoundError):
+                os.unlink(path)
+
+
+def _read(descriptor: int, into: np.ndarray, position: int) -> int:
+    """Fill ``into`` from the file, as far as it goes; the number of bytes."""
+    view, filled = memoryview(into), 0
+    while filled < into.size:
+        count = os.preadv(descriptor, [view[filled:]], position + filled)
+        if not count:
+            break
+        filled += count
+    return filled
+
+
+def _in_order(batches: Batches, next_offset: int, below: int) -> int:
+    """How many batches come before the first whose offsets go back, or are not all ``below``."""
+    first = np.where(batches.magic == 2, batches.base_offset, batches.last_offset)
+    wrong = (first < np.append(next_offset, batches.last_offset + 1)[:-1]) | (batches.last_offset >= below)
+    return int(wrong.argmax()) if wrong.any() else len(batches)
