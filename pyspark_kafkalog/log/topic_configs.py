@@ -1,4 +1,4 @@
-"""The configurations of a directory's topics, in a file of our own: Kafka keeps them in the cluster's metadata.
+"""The configurations of a directory's topics, in a file of our own: Kafka keeps them in its metadata.
 
 ``.kafkalog-topics`` in the log root, which brokers ignore: JSON with a version, and for each topic its own
 configurations by Kafka's names.

@@ -67,6 +67,7 @@ class FollowerLog:
             settings.segment_bytes, settings.segment_ms, settings.index_interval_bytes
         )
         self._segment = segment
+        self._is_empty = segment is None or not segment.sizes()[LOG_SUFFIX]
         self._producers = ProducerState() if producers is None else producers
         self._files: dict[str, int] = {}
         self._aborted_bytes = 0
@@ -175,8 +176,13 @@ class FollowerLog:
             first = stop
 
     def _begin_segment(self, batches: Batches, row: int) -> ActiveSegment:
-        """The segment that begins with a batch, at its base offset: a gap may lie before it."""
+        """The segment that begins with a batch, at its base offset: a gap may lie before it.
+
+        The first one begins where the log does, or with a batch in which the log start offset lies.
+        """
         base_offset = int(batches.base_offset[row]) if batches.magic[row] == 2 else self.next_offset
+        if self._is_empty:
+            base_offset = min(base_offset, self.next_offset)
         self._segment = ActiveSegment(base_offset)
         self._aborted_bytes = 0
         write_new(
@@ -185,12 +191,12 @@ class FollowerLog:
         return self._segment
 
     def _add_epochs(self, batches: Batches) -> None:
-        if self.epochs:
-            self.epochs += new_epochs(batches, self.epochs[-1][0])
-            return
-        # The first one began at or before the log start offset, whatever deletion or compaction has left of it.
-        begun = new_epochs(batches, -1)
-        self.epochs += [(epoch, self.next_offset) for epoch, _ in begun[:1]] + begun[1:]
+        begun = new_epochs(batches, self.epochs[-1][0] if self.epochs else -1)
+        if self._is_empty and not self.epochs and begun and batches.magic[0] == 2:
+            # It began with the log, whatever deletion or compaction has left of it.
+            begun[0] = begun[0][0], self.next_offset
+        self.epochs += begun
+        self._is_empty = False
 
     def _roll(self) -> None:
         """End the segment, so that the next batch begins another one."""

@@ -184,7 +184,7 @@ def write_indexes(folder: str, base_offset: int, indexes: dict[str, bytes]) -> N
 
 def _read(descriptor: int, into: np.ndarray, position: int) -> int:
     """Fill ``into`` from the file, as far as it goes; the number of bytes."""
-    view, filled = memoryview(into), 0
+    view, filled = memoryview(into.data), 0
     while filled < into.size:
         count = os.preadv(descriptor, [view[filled:]], position + filled)
         if not count:
