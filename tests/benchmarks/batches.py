@@ -6,18 +6,22 @@ read is what a loop of ``readinto`` takes for the same files.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
 from pyspark_kafkalog import admin
 from pyspark_kafkalog.codec.encode import encode
-from pyspark_kafkalog.model import EncodeSettings, TopicPartition
+from pyspark_kafkalog.codec.read_kernels import BASE_OFFSET, LAST_OFFSET, POSITION
+from pyspark_kafkalog.codec.walk import walk
+from pyspark_kafkalog.codec.write_kernels import put_ints
+from pyspark_kafkalog.log.write.follower import FollowerLog
+from pyspark_kafkalog.model import EncodeSettings, LogSettings, Origin, Slice, TopicPartition
 from tests.benchmarks.measure import arguments, event, print_ratio, seconds_by_turns
 from tests.benchmarks.session import scratch_folder
 from tests.sessions import local_session
@@ -25,6 +29,8 @@ from tests.sessions import local_session
 BYTES, SEGMENT, BATCH = 10_000_000_000, 1_000_000_000, 16 << 10
 RECORDS, VALUE_SIZE = 140, 100
 """Of a batch, which is a little under 16 KiB, Kafka's default ``batch.size``."""
+AT_ONCE = 500
+"""Batches that are appended at a time."""
 CHUNK = 1 << 20
 BAR, OF_DISK = 5.0, 0.8
 """GB/s, or the share of a plain read's rate."""
@@ -46,17 +52,21 @@ def _write(root: Path, wanted: int) -> int:
     """Segments of one batch over and over, at offsets that rise; returns their bytes."""
     values = pa.array([event(number, VALUE_SIZE) for number in range(RECORDS)], pa.binary())
     records = pa.RecordBatch.from_pydict({"value": values, "timestamp": pa.array([0] * RECORDS)})
-    settings = EncodeSettings(batch_size=BATCH)
-    batch = bytes(encode(records, None, settings, topic_partition=TopicPartition("t", 0)).data)
-    folder = root / "t-0"
-    folder.mkdir(parents=True)
-    size = offset = 0
-    while size < wanted:
-        with (folder / f"{offset:020d}.log").open("wb") as file:
-            while file.tell() < min(SEGMENT, wanted - size):
-                file.write(struct.pack(">q", offset) + batch[8:])
-                offset += RECORDS
-            size += file.tell()
+    partition = TopicPartition("t", 0)
+    batch = np.asarray(
+        encode(records, None, EncodeSettings(batch_size=BATCH), topic_partition=partition).data
+    )
+    data = np.tile(batch, AT_ONCE)
+    headers = walk(data).headers_of(0, AT_ONCE - 1).copy()
+    root.mkdir(parents=True)
+    size = 0
+    with FollowerLog.create(str(root / "t-0"), partition, LogSettings(segment_bytes=SEGMENT), 0) as log:
+        while size < wanted:
+            first = log.next_offset + np.arange(AT_ONCE) * RECORDS
+            headers[[BASE_OFFSET, LAST_OFFSET]] = first, first + RECORDS - 1
+            put_ints(data, headers[POSITION], first, 8)
+            log.append(Slice(pa.py_buffer(data), headers, Origin()))
+            size += data.size
     return size
 
 
