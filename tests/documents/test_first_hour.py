@@ -26,6 +26,12 @@ sys.exit(reply["content"]["status"] != "ok")
 """
 """Runs standard input as one cell, and prints what it prints."""
 
+SPARK_ALONE = """
+from pyspark.sql import SparkSession
+SparkSession.builder.getOrCreate().range(1).show()
+"""
+"""What the first read is compared with."""
+
 
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
@@ -38,6 +44,7 @@ def test_the_readme_word_for_word(tmp_path: Path) -> None:
     install, read, *_ = code_blocks(README)
     command_line = next(block for block in code_blocks(README) if ".venv/bin/kafkalog cat" in block.code)
     user.run("install", "bash", "-euo", "pipefail", "-c", install.code)
+    user.run("Spark alone", ".venv/bin/python", "-", text=SPARK_ALONE)
     printed = user.run("first read", ".venv/bin/python", "-", text=user.at_home(read.code))
     assert comparable(printed) == comparable(read.printed or "")
     assert user.run("again", ".venv/bin/python", "-", text=user.at_home(read.code)).count("c2") == 2
