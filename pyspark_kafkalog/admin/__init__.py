@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.admin.input_lines import JsonLines, keyed, records_of, values_of
     from pyspark_kafkalog.admin.lines import Lines, format_lines, json_lines
     from pyspark_kafkalog.admin.producing import produce
+    from pyspark_kafkalog.admin.repairing import RepairedDirectory, RepairedPartition, RepairStep, repair
     from pyspark_kafkalog.admin.selecting import RecordSelection, count_records, read_records
     from pyspark_kafkalog.admin.verifying import Damage, VerifiedPartition, verify
 
@@ -67,6 +68,9 @@ __all__ = [
     "Lines",
     "PartitionState",
     "RecordSelection",
+    "RepairStep",
+    "RepairedDirectory",
+    "RepairedPartition",
     "ResetStep",
     "ResetTo",
     "SegmentState",
@@ -97,6 +101,7 @@ __all__ = [
     "prometheus_text",
     "read_records",
     "records_of",
+    "repair",
     "segments",
     "topics",
     "total_lag",
@@ -124,6 +129,10 @@ _LOADED_ON_USE = {
     "Damage": "verifying",
     "VerifiedPartition": "verifying",
     "verify": "verifying",
+    "RepairStep": "repairing",
+    "RepairedDirectory": "repairing",
+    "RepairedPartition": "repairing",
+    "repair": "repairing",
 }
 
 

@@ -24,6 +24,7 @@ from pyspark_kafkalog.cli.lag import lag
 from pyspark_kafkalog.cli.offsets import offsets
 from pyspark_kafkalog.cli.produce import produce
 from pyspark_kafkalog.cli.records import dump, verify
+from pyspark_kafkalog.cli.repair import repair
 from pyspark_kafkalog.cli.show import groups, topics
 from pyspark_kafkalog.errors import KafkaLogError, OptionError
 
@@ -86,5 +87,5 @@ def kafkalog() -> None:
     """
 
 
-for command in (topics, cat, produce, export, groups, offsets, lag, dump, verify, doctor):
+for command in (topics, cat, produce, export, groups, offsets, lag, dump, verify, repair, doctor):
     kafkalog.add_command(command)

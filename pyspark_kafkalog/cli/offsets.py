@@ -17,7 +17,7 @@ from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.options.offsets_json import MAX_LONG
 from pyspark_kafkalog.options.times import TIME_FORMS
 
-_NOTHING_DONE = "Dry run: nothing was changed. Add --execute to apply it."
+NOTHING_DONE = "Dry run: nothing was changed. Add --execute to apply it."
 
 one_group_option = click.option("--group", required=True, help="The consumer group.")
 partitions_option = click.option(
@@ -216,7 +216,7 @@ def delete(
     else:
         show_table(["GROUP", "TOPIC", "PARTITION", "OFFSET"], [list(row.values()) for row in rows])
     if not execute:
-        click.echo(_NOTHING_DONE, err=True)
+        click.echo(NOTHING_DONE, err=True)
 
 
 def _partitions(target: Target, topics: tuple[str, ...], all_topics: bool) -> list[TopicPartition] | None:
@@ -252,4 +252,4 @@ def _carry_out(target: Target, steps: Sequence[ResetStep], *, execute: bool, as_
             ],
         )
     if not execute:
-        click.echo(_NOTHING_DONE, err=True)
+        click.echo(NOTHING_DONE, err=True)
