@@ -238,7 +238,7 @@ class LogSettings:
 
 
 OnCorrupt = Callable[[CorruptRecordError | DataLossError], None]
-"""Called with an error for each stretch of bytes or segment that is left out. If None is passed, it is raised."""
+"""Called with an error for each stretch of bytes or segment that is left out. Without it, it is raised."""
 
 
 class Place(Protocol):

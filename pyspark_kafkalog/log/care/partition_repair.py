@@ -133,18 +133,16 @@ class PartitionRepair:
         known = self._known_epochs()
         first = segments[0].base_offset if segments else self._start
         self._end = first
-        is_cut = False
         for at, (segment, following) in enumerate(zip_longest(segments, segments[1:])):
             if not self._repair_segment(segment, following, segments, at):
-                is_cut = True
                 break
         if segments and self._end < self._start:
             self._begin_anew(segments)
         if self._mode.execute and self._end == self._start and not live_segments(self._folder):
-            for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+            for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, LOG_SUFFIX):
                 write_new(self._path(segment_file(self._start, suffix)), b"")
         self._finish_snapshots()
-        self._finish_epochs(known, is_cut)
+        self._finish_epochs(known)
         if self._mode.execute:
             for segment in live_segments(self._folder):
                 sync_file(self._path(segment.name))
@@ -356,10 +354,9 @@ class PartitionRepair:
             return parse_leader_epoch_checkpoint(data or b"", LEADER_EPOCH_CHECKPOINT)
         return [(-1, -1)]  # which differs from all that is right
 
-    def _finish_epochs(self, known: list[tuple[int, int]], is_cut: bool) -> None:
+    def _finish_epochs(self, known: list[tuple[int, int]]) -> None:
         """Leader epochs beyond the end go, and those of batches come (LeaderEpochFileCache)."""
-        last = self._end - 1 if is_cut else self._end
-        epochs = [entry for entry in known if 0 <= entry[1] <= last and entry[0] >= 0]
+        epochs = [entry for entry in known if 0 <= entry[1] <= self._end and entry[0] >= 0]
         latest = epochs[-1][0] if epochs else -1
         epochs += [entry for entry in self._epochs if entry[0] > latest]
         if epochs == known:
