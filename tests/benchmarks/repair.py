@@ -1,11 +1,13 @@
 """``kafkalog repair`` of a partition whose indexes are lost, against a loop that only reads it; memory.
 
-Batches have 16 KB, as a producer of Java makes them by default, or 1 MB. All files are in the system's cache.
+Batches have 16 KB, as a producer of Java makes them by default, or 1 MB. The bar is for files on a disk: what
+the system has in its memory is read faster than any checksum is computed.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -33,17 +35,20 @@ def main() -> None:
             for which in SIZES if name == "16 KB" else ("large",):
                 _write(folder / name / which, int(SIZES[which] * args.scale), records)
             large = folder / name / "large"
-            contestants = {"read": _reading(large), "ours": _repairing(large)}
-            seconds = seconds_by_turns(
-                contestants, args.rounds, after=lambda _, root=large: _lose_indexes(root)
-            )
             size = sum(log.stat().st_size for log in large.rglob("*.log"))
-            rates = {who: size / taken / 1e9 for who, taken in seconds.items()}
-            print_ratio(
-                f"repair, batches of {name}: {rates['ours']:.2f} GB/s, reading alone {rates['read']:.2f}",
-                seconds["read"] / seconds["ours"],
-                at_least=BAR,
-            )
+            for where, bar in (("the disk", BAR), ("the system's cache", None)):
+                prepare = _forget if where == "the disk" else _lose_indexes
+                contestants = {"read": _reading(large), "ours": _repairing(large)}
+                contestants["read"]()
+                prepare(large)
+                seconds = seconds_by_turns(contestants, args.rounds, after=lambda _: prepare(large))  # noqa: B023
+                rates = {who: size / taken / 1e9 for who, taken in seconds.items()}
+                print_ratio(
+                    f"repair, batches of {name}, from {where}: {rates['ours']:.2f} GB/s,"
+                    f" reading alone {rates['read']:.2f}",
+                    seconds["read"] / seconds["ours"],
+                    at_least=bar,
+                )
         peaks = {which: _peak_bytes(folder / "16 KB" / which) for which in SIZES}
     large_mb, small_mb = (f"{SIZES[which] * args.scale / 1e6:.0f} MB" for which in ("large", "small"))
     print_ratio(
@@ -96,13 +101,29 @@ def _lose_indexes(root: Path) -> None:
         index.unlink()
 
 
+def _forget(root: Path) -> None:
+    """Lose the indexes, and let the system forget the segments (Linux)."""
+    _lose_indexes(root)
+    for log in root.rglob("*.log"):
+        with log.open("rb") as file:
+            os.fsync(file.fileno())
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+_SCRIPT = """
+import sys
+from pyspark_kafkalog.admin import repair
+repair(sys.argv[1], execute=True)
+print(open("/proc/self/status").read())
+"""
+
+
 def _peak_bytes(root: Path) -> int:
-    command = [sys.executable, "-m", "pyspark_kafkalog", "repair", str(root), "--execute"]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
-        _, status, used = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-    assert process.returncode == 0
-    return used.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    """The highest resident set of a process that repairs (Linux)."""
+    command = [sys.executable, "-c", _SCRIPT, str(root)]
+    status = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    (kib,) = re.findall(r"^VmHWM:\s+(\d+) kB$", status, re.MULTILINE)
+    return int(kib) * 1024
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A repair that is killed at any step and run again leaves, byte for byte, what one leaves that was not killed."""
+"""A repair that is killed at any step, and run again, leaves what one leaves that was not killed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def nothing_is_flushed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def damage(root: Path) -> None:
-    """Every kind: a broken batch in the middle, a torn tail, leftovers, a missing segment, bad files beside."""
+    """Of every kind: broken batches, a torn tail, leftovers, a missing segment, bad files beside them."""
     (root).mkdir()
     (root / ".kafka_cleanshutdown").write_text("")
     for topic in ("a", "b", "c", "d"):

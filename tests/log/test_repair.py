@@ -152,7 +152,7 @@ def test_salvage_keeps_all_that_can_be_read(fixture: Case, tmp_path: Path) -> No
     "name", ["v0-snappy", "v1-gzip", "v1v2-onesegment", "v2-rolled", "txn-basic", "v2-zstd"]
 )
 def test_whatever_is_damaged(name: str, tmp_path: Path, chance: random.Random, soak: bool) -> None:
-    """Salvaged or not, what is left is sound, is a part of what could be read, and what is cut can come back."""
+    """What is left is sound, and all or the first part of what could be read. What is cut can come back."""
     fixture = case(name)
     for number in range(100 if soak else 12):
         root = copy(fixture, tmp_path / str(number))

@@ -67,6 +67,7 @@ class Scan:
                     wanted = min(max(self._needed, _WINDOW), self.size - self.end)
                     room = room if room.size >= wanted else np.empty(wanted, np.uint8)
                     data = room[: read_at(descriptor, room[:wanted], self.end)]
+                    _read_ahead(descriptor, self.end + wanted)
                     piece = self._valid(data)
                     if len(piece.batches):
                         yield piece
@@ -206,6 +207,12 @@ def write_indexes(folder: str, base_offset: int, indexes: dict[str, bytes]) -> N
         else:
             with suppress(FileNotFoundError):
                 os.unlink(path)
+
+
+def _read_ahead(descriptor: int, position: int) -> None:
+    """Let the system read on while what was read is checked."""
+    if hasattr(os, "posix_fadvise"):
+        os.posix_fadvise(descriptor, position, _WINDOW, os.POSIX_FADV_WILLNEED)
 
 
 def read_at(descriptor: int, into: np.ndarray, position: int) -> int:
