@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import click
@@ -13,6 +15,8 @@ from pyspark_kafkalog.admin.rows import plain
 from pyspark_kafkalog.cli.offsets import NOTHING_DONE, execute_option
 from pyspark_kafkalog.cli.output import json_option, progress, said, show_json, show_table, size_text
 from pyspark_kafkalog.cli.place import parse_partition
+from pyspark_kafkalog.errors import KafkaLogError
+from pyspark_kafkalog.model import TopicPartition
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.admin.repairing import RepairedDirectory, RepairStep
@@ -46,11 +50,7 @@ def repair(
     Without --execute, exits with 1 if there is something to mend; with it, if something can't be mended.
     """
     chosen = [parse_partition(name) for name in partitions] or None
-    with said("Looking up partitions"):
-        place = admin.place_of({"path": directory})
-        sizes = place.stored_sizes(chosen or admin.partitions_of(place, internal=True))
-    total = sum(size.stored_bytes for size in sizes.values())
-    with progress("Repairing" if execute else "Looking", total, in_bytes=True) as done:
+    with progress("Repairing" if execute else "Looking", _size(directory, chosen), in_bytes=True) as done:
         found = admin.repair(
             directory, chosen, execute=execute, salvage=salvage, discard=discard, progress=done
         )
@@ -60,6 +60,15 @@ def repair(
     steps = [*found.steps, *(step for partition in found.partitions for step in partition.steps)]
     if any(step.action == "leave" or (not execute and step.action != "skip") for step in steps):
         ctx.exit(1)
+
+
+def _size(directory: str, partitions: list[TopicPartition] | None) -> int | None:
+    """Bytes to read; None if damage hides them."""
+    with said("Looking up partitions"), suppress(KafkaLogError):
+        place = admin.place_of({"path": json.dumps([directory])})
+        sizes = place.stored_sizes(partitions or admin.partitions_of(place, internal=True))
+        return sum(size.stored_bytes for size in sizes.values())
+    return None
 
 
 def _show(found: RepairedDirectory, *, as_json: bool) -> None:

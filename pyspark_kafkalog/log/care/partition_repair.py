@@ -162,7 +162,7 @@ class PartitionRepair:
         """Whether the log goes on after the segment."""
         base_offset = segment.base_offset
         self._load_snapshot(base_offset)
-        before = self._producers.snapshot()
+        before = self._producers.snapshot() if self._mode.salvage else b""
         # To salvage is to do as readers do, who believe the next segment where two overlap. Else the first
         # counts, as what is damaged must stay so when what follows has gone.
         below = following.base_offset if following is not None and self._mode.salvage else MAX_OFFSET

@@ -102,19 +102,17 @@ def repair(
             f"Expected a log directory, got the folder of a partition, {path}. Give the folder above, "
             f"{root.folder.path}, and name the partition, {folder.name}."
         )
-    held = root.partitions()
-    for missing in sorted(set(partitions or ()) - held):
+    for missing in sorted(set(partitions or ()) - root.partitions()):
         raise UnknownTopicOrPartitionError(
             "The partition does not exist", topic_partition=missing, file=root.folder.label()
         )
-    wanted = sorted(held if partitions is None else partitions)
     with disk_errors("Could not repair", root.folder.path), _locked(root.folder.path, mode) as alive:
 
         def read(size: int) -> None:
             alive()
             progress(size)
 
-        return _Repair(root, mode, read).run(wanted, is_whole=partitions is None)
+        return _Repair(root, mode, read).run(partitions)
 
 
 @contextmanager
@@ -131,29 +129,28 @@ class _Repair:
     """The repair of one log root."""
 
     def __init__(self, root: LogRoot, mode: RepairMode, progress: Callable[[int], None]) -> None:
+        self._root = root
         self._folder = root.folder
         self._mode = mode
         self._progress = progress
         self._steps: list[RepairStep] = []
-        self._unpublished = root.unpublished()
 
-    def run(self, partitions: Collection[TopicPartition], *, is_whole: bool) -> RepairedDirectory:
+    def run(self, partitions: Collection[TopicPartition] | None) -> RepairedDirectory:
         self._undo_publish()
+        created = {partition for partition, end in self._root.unpublished().items() if end is None}
         before = self._take_clean_shutdown()
         self._mention_unused()
         checkpoints = {name: self._checkpoint(name) for name in _CHECKPOINTS}
         starts = checkpoints[LOG_START_OFFSET_CHECKPOINT]
         configs = read_topic_configs(self._folder)
         repaired = []
-        for partition in partitions:
-            if self._unpublished.get(partition, 0) is None:
-                continue  # an interrupted publish made it
+        for partition in sorted(self._root.partitions() - created if partitions is None else partitions):
             interval = configs.get(partition.topic, {}).get(_INDEX_INTERVAL, "")
             repaired.append(self._repair(partition, starts.get(partition, 0), interval))
         is_clean = self._mode.execute and all(partition.is_sound for partition in repaired)
         if self._mode.execute:
             self._write_recovery_points(checkpoints[RECOVERY_POINT_CHECKPOINT], repaired)
-        is_clean = is_clean and (is_whole or before is not None)
+        is_clean = is_clean and (partitions is None or before is not None)
         if is_clean:
             # The broker's epoch in it says that the broker has lost nothing.
             is_cut = any(partition.cut_bytes for partition in repaired)

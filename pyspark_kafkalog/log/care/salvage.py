@@ -13,6 +13,7 @@ import numpy as np
 
 from pyspark_kafkalog.codec.buffers import as_array
 from pyspark_kafkalog.codec.walk import Batches, batches_of, right_checksums
+from pyspark_kafkalog.errors import DataLossError
 from pyspark_kafkalog.log.care.aside import copy_range
 from pyspark_kafkalog.log.durable import naming, sync_folder
 from pyspark_kafkalog.log.layout import (
@@ -78,11 +79,10 @@ def salvage_segment(
     salvaged = Salvaged(Rebuilt(segment.base_offset, producers, index_interval_bytes))
     source = Partition(partition, segment.folder, lambda _: 0)
     end = source.log_end_offset(segments) if following is None else following.base_offset
-    for piece in source.read(
-        OffsetRange(segment.base_offset, end), on_corrupt=lambda error: None, max_bytes=_SLICE
-    ):
-        assert piece.origin.file == segment.file
-        salvaged.add(piece.origin.position, as_array(piece.buffer), batches_of(piece))
+    offsets = OffsetRange(segment.base_offset, end)
+    with suppress(DataLossError):  # where the end can't be reached from here, readers stop, too
+        for piece in source.read(offsets, on_corrupt=lambda error: None, max_bytes=_SLICE):
+            salvaged.add(piece.origin.position, as_array(piece.buffer), batches_of(piece))
     return salvaged
 
 
