@@ -214,9 +214,9 @@ figure.tight_layout()
 # MAGIC ## Save the rest
 # MAGIC
 # MAGIC `kafkalog repair --salvage --execute /mnt/dead-disk` mends the directory itself, and keeps its offsets.
-# MAGIC Here the disk stays as it is. A copy to a new directory keeps partitions, keys, headers and timestamps. Offsets start anew, without
-# MAGIC gaps, so the old offsets of consumer groups do not fit it. A broker can adopt the result, and so can
-# MAGIC every reader of this package.
+# MAGIC Here the disk stays as it is. A copy to a new directory keeps partitions, keys, headers and timestamps.
+# MAGIC Offsets start anew, without gaps, so the old offsets of consumer groups do not fit it. A broker can adopt
+# MAGIC the result, and so can every reader of this package.
 
 # COMMAND ----------
 

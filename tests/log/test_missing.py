@@ -7,13 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from pyspark_kafkalog.admin.repairing import repair
 from pyspark_kafkalog.admin.verifying import Damage, verify
 from pyspark_kafkalog.errors import CorruptRecordError, DataLossError
-from pyspark_kafkalog.log.layout import format_offset_checkpoint
+from pyspark_kafkalog.log.groups import groups as groups_module
+from pyspark_kafkalog.log.groups.groups import DirectoryGroups
+from pyspark_kafkalog.log.layout import format_offset_checkpoint, format_partition_metadata
 from pyspark_kafkalog.log.read import partition as partition_module
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.log.topic_configs import write_topic_configs
-from pyspark_kafkalog.model import OffsetRange, TopicPartition
+from pyspark_kafkalog.model import CommittedOffset, OffsetRange, TopicPartition
+from tests.cli.running import run
 from tests.log.partitions import T0, batch, data_batch, offsets_read, write_index, write_segment
 
 ALL = OffsetRange(0, 40)
@@ -166,3 +170,31 @@ def test_a_damaged_batch_is_no_sign_of_compaction(root: Path) -> None:
     hurt[23:27] = (3).to_bytes(4, "big")
     write_segment(root / "t-0", [batch(20, 5), bytes(hurt), batch(30 - 1, 1)])
     assert [damage.offset for damage in damages(root)] == [25, 10]
+
+
+@pytest.mark.parametrize("topic_id", ["", "v7k2Yq1mTnqCkqL0cNoH3Q"])
+def test_a_command_fails_or_skips_it(root: Path, topic_id: str) -> None:
+    if topic_id:
+        (root / "t-0" / "partition.metadata").write_bytes(format_partition_metadata(topic_id))
+    failed = run("cat", root, "t", "--count")
+    assert failed.code == 3
+    assert "Offsets 10 to 19 are gone: the segment 00000000000000000010.log is missing" in failed.err
+    skipped = run("cat", root, "t", "--count", "--skip-damaged")
+    assert skipped.code == 1
+    assert skipped.out.split() == ["30"]
+
+
+def test_commits_in_a_missing_segment_are_missed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = groups_module.replace(groups_module._SETTINGS, segment_bytes=300)
+    monkeypatch.setattr(groups_module, "_SETTINGS", settings)
+    groups = DirectoryGroups.open([str(tmp_path)], num_partitions=1)
+    for number in range(10):
+        groups.commit("g", {T0: CommittedOffset(number)})
+    logs = sorted(tmp_path.glob("__consumer_offsets-0/*.log"))
+    assert len(logs) > 3
+    logs[1].unlink()
+    with pytest.raises(DataLossError, match=rf"the segment {logs[1].name} is missing.*kafkalog repair"):
+        DirectoryGroups.open([str(tmp_path)], num_partitions=1).committed("g")
+    repair(str(tmp_path), execute=True)
+    committed = DirectoryGroups.open([str(tmp_path)], num_partitions=1).committed("g")
+    assert committed[T0].offset == 9
