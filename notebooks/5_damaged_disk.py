@@ -213,10 +213,10 @@ figure.tight_layout()
 # MAGIC %md
 # MAGIC ## Save the rest
 # MAGIC
-# MAGIC `kafkalog repair --salvage --execute /mnt/dead-disk` mends the directory itself, and keeps its offsets.
-# MAGIC Here the disk stays as it is. A copy to a new directory keeps partitions, keys, headers and timestamps.
-# MAGIC Offsets start anew, without gaps, so the old offsets of consumer groups do not fit it. A broker can adopt
-# MAGIC the result, and so can every reader of this package.
+# MAGIC `kafkalog repair --salvage --execute /mnt/dead-disk` mends the directory itself, and keeps its
+# MAGIC offsets. Here the disk stays as it is. A copy to a new directory keeps partitions, keys, headers and
+# MAGIC timestamps. Offsets start anew, without gaps, so the old offsets of consumer groups do not fit it. A
+# MAGIC broker can adopt the result, and so can every reader of this package.
 
 # COMMAND ----------
 
