@@ -97,6 +97,14 @@ def test_an_index_within_the_segment_before_proves_nothing(root: Path) -> None:
     assert offsets_read(LogDirectory.open(str(root)), T0, ALL) == [*range(5), *range(12, 17), *range(20, 40)]
 
 
+@pytest.mark.parametrize("suffix", [".swap", ".cleaned"])
+def test_an_index_behind_an_unfinished_replacement_proves_nothing(root: Path, suffix: str) -> None:
+    """The one of the segments 0 and 10, killed between the log of the second and its index."""
+    write_segment(root / "t-0", [batch(0, 5)], suffix=suffix)
+    kept = [*range(5 if suffix == ".swap" else 10), *range(20, 40)]
+    assert offsets_read(LogDirectory.open(str(root)), T0, ALL) == kept
+
+
 def test_an_index_before_the_first_segment_proves_nothing(root: Path) -> None:
     log(root, 0).unlink()
     assert not damages(root)

@@ -28,14 +28,18 @@ from pyspark_kafkalog.log.layout import (
 )
 from pyspark_kafkalog.log.read.segment import Segment, Window
 
-_IN_TRANSIT = (DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX)
+_NEW = (CLEANED_SUFFIX, SWAP_SUFFIX)
+_IN_TRANSIT = (DELETED_SUFFIX, *_NEW)
 
 
 def bases_without_log(names: Iterable[str]) -> set[int]:
     """The base offsets for which a folder has an index, and neither a log nor a file that comes or goes."""
     parsed = [found for found in map(parse_segment_file, names) if found is not None]
     explained = {base for base, suffix in parsed if suffix == LOG_SUFFIX or suffix.endswith(_IN_TRANSIT)}
-    return {base for base, suffix in parsed if suffix in INDEX_SUFFIXES} - explained
+    # What replaces several segments has the base offset of the first.
+    replaced_from = min((base for base, suffix in parsed if suffix.endswith(_NEW)), default=1 << 63)
+    without_log = {base for base, suffix in parsed if suffix in INDEX_SUFFIXES} - explained
+    return {base for base in without_log if base < replaced_from}
 
 
 class Gap(NamedTuple):
