@@ -109,12 +109,14 @@ place = admin.place_of({"path": str(disk)})
 for verified in admin.verify(place, admin.partitions_of(place)):
     print(f"{verified.topic}-{verified.partition}: {verified.records:,} records can be read")
     for damage in verified.damages:
-        print(f"    {Path(damage.file).name} at byte {damage.position:,}: {damage.message}")
+        byte = "" if damage.position is None else f" at byte {damage.position:,}"
+        print(f"    {Path(damage.file).name}{byte}: {damage.message}")
 
 # COMMAND ----------
 
 # MAGIC %md
-# MAGIC Each damaged place is named, with its file and byte. Damaged indexes cost nothing: readers check an
+# MAGIC Each damaged place is named, with its file and byte. Of the segment that is gone there are still
+# MAGIC indexes, which prove that it was there. Damaged indexes cost nothing: readers check an
 # MAGIC entry before they trust it, and search the segment instead.
 # MAGIC
 # MAGIC A reader stops at the first record that it can't deliver. It never leaves out records silently:
@@ -155,8 +157,8 @@ print(f"{count:,} of 300,000 records can be read, {count / 300_000:.1%}")
 # MAGIC ## What is lost?
 # MAGIC
 # MAGIC Offsets tell. A topic that is not compacted has no gaps in them, so each gap is loss, and the
-# MAGIC timestamps beside it say for which minutes to ask the producers. This also finds the segment that is
-# MAGIC gone: nothing in a directory says that it was ever there.
+# MAGIC timestamps beside it say for which minutes to ask the producers. This would also find a segment of
+# MAGIC which not even an index is left.
 # MAGIC
 # MAGIC Of the torn end only one thing is known: where it begins. The records behind it were the last that the
 # MAGIC broker took, and may never have been acknowledged.
@@ -211,9 +213,10 @@ figure.tight_layout()
 # MAGIC %md
 # MAGIC ## Save the rest
 # MAGIC
-# MAGIC A copy to a new directory keeps partitions, keys, headers and timestamps. Offsets start anew, without
-# MAGIC gaps, so the old offsets of consumer groups do not fit it. A broker can adopt the result, and so can
-# MAGIC every reader of this package.
+# MAGIC `kafkalog repair --salvage --execute /mnt/dead-disk` mends the directory itself, and keeps its
+# MAGIC offsets. Here the disk stays as it is. A copy to a new directory keeps partitions, keys, headers and
+# MAGIC timestamps. Offsets start anew, without gaps, so the old offsets of consumer groups do not fit it. A
+# MAGIC broker can adopt the result, and so can every reader of this package.
 
 # COMMAND ----------
 

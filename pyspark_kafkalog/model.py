@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
-from pyspark_kafkalog.errors import CorruptRecordError, OptionError
+from pyspark_kafkalog.errors import CorruptRecordError, DataLossError, OptionError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -238,8 +238,8 @@ class LogSettings:
     log_append_time: bool = False
 
 
-OnCorrupt = Callable[[CorruptRecordError], None]
-"""Called with an error for each stretch of bytes that is left out. If None is passed, it is raised."""
+OnCorrupt = Callable[[CorruptRecordError | DataLossError], None]
+"""Called with an error for each stretch of bytes or segment that is left out. Without it, it is raised."""
 
 
 class Place(Protocol):
@@ -323,12 +323,13 @@ class Place(Protocol):
         :raises UnconfirmedError: if that can't be confirmed.
         :raises CorruptRecordError: where no batch can be framed, except at the torn tail of the log; unless
             ``on_corrupt`` is given: then this is called, and the next valid batch is sought.
+        :raises DataLossError: where a segment is missing, unless ``on_corrupt`` is given.
         """
 
     def topic_config(self, topic: str) -> Mapping[str, str]:
         """The configs of a topic, including those set for all topics; empty if unknown."""
 
-    def file_faults(self, partition: TopicPartition) -> list[CorruptRecordError]:
+    def file_faults(self, partition: TopicPartition) -> list[CorruptRecordError | DataLossError]:
         """Faults of a partition's files besides its record batches; brokers don't show any."""
 
     def offset_after_bytes(self, partition: TopicPartition, offsets: OffsetRange, max_bytes: int) -> int:

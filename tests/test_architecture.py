@@ -34,7 +34,7 @@ ROOMS = {
     "writing": {"errors", "model", "codec", "options", "largemessage", "audit"},
     "streams": {"errors", "model", "options", "filesystem", "largemessage", "reading"},
     "backup": _PLACES | _BETWEEN | {"filesystem"},
-    "admin": _PLACES | _BETWEEN | {"filesystem", "backup"},
+    "admin": _PLACES | _BETWEEN | {"filesystem", "backup", "log"},
     "cli": {"errors", "model", "topics", "options", "admin"},
     "spark": _PLACES | _BETWEEN | {"admin"},
 }
@@ -62,7 +62,7 @@ INNER_ROOMS = {
         "read": {"index", "layout", "snapshot", "topic_configs"},
         "write": {"read", "index", "layout", "lock", "snapshot", "topic_configs", "durable"},
         "groups": {"layout", "lock", "durable", "read", "write"},
-        "care": {"layout", "lock", "durable", "snapshot", "topic_configs", "read", "write"},
+        "care": {"index", "layout", "lock", "durable", "snapshot", "topic_configs", "read", "write"},
         "sink": {"read", "write", "care"},
         "topics": {"read", "write", "groups"},
     },

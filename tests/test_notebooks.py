@@ -41,6 +41,7 @@ SHOWN = {
     ],
     "5_damaged_disk": [
         r"00000000000000032848\.log at byte 693,674: Skipped 16382 bytes: CRC mismatch",
+        r"00000000000000032850\.log: Offsets 32850 to 65030 are gone: the segment \d+\.log is missing",
         r"CorruptRecordError: CRC mismatch \(partition orders-0, offset 43521, file orders-0/",
         r"266,182 of 300,000 records can be read, 88\.7%",
         r" 2 +32850 65030 +32181 ",

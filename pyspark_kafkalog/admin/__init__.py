@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.admin.input_lines import JsonLines, keyed, records_of, values_of
     from pyspark_kafkalog.admin.lines import Lines, format_lines, json_lines
     from pyspark_kafkalog.admin.producing import produce
+    from pyspark_kafkalog.admin.repairing import RepairedDirectory, RepairedPartition, RepairStep, repair
     from pyspark_kafkalog.admin.restoring import restore
     from pyspark_kafkalog.admin.retaining import (
         DeletedRecords,
@@ -93,6 +94,9 @@ __all__ = [
     "NewTopic",
     "PartitionState",
     "RecordSelection",
+    "RepairStep",
+    "RepairedDirectory",
+    "RepairedPartition",
     "ResetStep",
     "ResetTo",
     "RestoreSettings",
@@ -137,6 +141,7 @@ __all__ = [
     "prometheus_text",
     "read_records",
     "records_of",
+    "repair",
     "restore",
     "retain",
     "segments",
@@ -177,6 +182,10 @@ _LOADED_ON_USE = {
     "Damage": "verifying",
     "VerifiedPartition": "verifying",
     "verify": "verifying",
+    "RepairStep": "repairing",
+    "RepairedDirectory": "repairing",
+    "RepairedPartition": "repairing",
+    "repair": "repairing",
 }
 
 

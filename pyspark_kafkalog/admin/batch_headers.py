@@ -18,7 +18,7 @@ from pyspark_kafkalog.codec.indexing import DecodeLimits
 from pyspark_kafkalog.codec.read_kernels import POSITION
 from pyspark_kafkalog.codec.size_kernels import UNKNOWN, stated_sizes
 from pyspark_kafkalog.codec.walk import Batches, WalkStatus, batches_of, right_checksums
-from pyspark_kafkalog.errors import CorruptRecordError, OptionError
+from pyspark_kafkalog.errors import CorruptRecordError, DataLossError, OptionError
 from pyspark_kafkalog.model import EARLIEST, LATEST, OffsetRange, Place, Slice, TopicPartition
 from pyspark_kafkalog.options.settings import Selection
 from pyspark_kafkalog.options.user_options import suggestion
@@ -120,7 +120,10 @@ def batches_of_split(
         yield rows.take()
 
 
-def _skipped(error: CorruptRecordError) -> None:
+def _skipped(error: CorruptRecordError | DataLossError) -> None:
+    if isinstance(error, DataLossError):
+        _log.warning("%s", error)
+        return
     _log.warning(
         "%s: skipped bytes that are no record batch, in %s from byte %s on",
         error.topic_partition,

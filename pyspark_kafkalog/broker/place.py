@@ -202,7 +202,7 @@ class Brokers:
         """See :meth:`pyspark_kafkalog.model.Place.topic_config`; empty if ACLs hide it."""
         return self._cluster.topic_config(topic) or {}
 
-    def file_faults(self, partition: TopicPartition) -> list[CorruptRecordError]:
+    def file_faults(self, partition: TopicPartition) -> list[CorruptRecordError | DataLossError]:
         """See :meth:`pyspark_kafkalog.model.Place.file_faults`."""
         return []
 

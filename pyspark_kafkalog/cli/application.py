@@ -24,6 +24,7 @@ from pyspark_kafkalog.cli.lag import lag
 from pyspark_kafkalog.cli.offsets import offsets
 from pyspark_kafkalog.cli.produce import produce
 from pyspark_kafkalog.cli.records import dump, verify
+from pyspark_kafkalog.cli.repair import repair
 from pyspark_kafkalog.cli.restore import restore
 from pyspark_kafkalog.cli.retain import delete_records, retain
 from pyspark_kafkalog.cli.show import groups
@@ -99,6 +100,7 @@ for command in (
     lag,
     dump,
     verify,
+    repair,
     restore,
     retain,
     delete_records,

@@ -140,6 +140,11 @@ def one_partition(place: Place, name: str | None) -> TopicPartition:
         if len(partitions) != 1:
             raise click.UsageError(f"Name one of the {len(partitions)} partitions, such as orders-0.")
         return partitions[0]
+    return parse_partition(name)
+
+
+def parse_partition(name: str) -> TopicPartition:
+    """The partition ``orders-0`` or ``orders:0``."""
     match = _PARTITION.fullmatch(name)
     if match is None:
         raise click.UsageError(f"Expected a partition such as orders-0, got {name!r}.")

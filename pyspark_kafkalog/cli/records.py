@@ -27,7 +27,7 @@ from pyspark_kafkalog.cli.output import (
 )
 from pyspark_kafkalog.cli.place import Target, on_place, one_partition, selection
 from pyspark_kafkalog.cli.show import topic_option
-from pyspark_kafkalog.errors import CorruptRecordError
+from pyspark_kafkalog.errors import CorruptRecordError, DataLossError
 from pyspark_kafkalog.model import OffsetRange
 from pyspark_kafkalog.options.offsets_json import MAX_LONG
 
@@ -61,7 +61,7 @@ def dump(
     """
     damaged = False
 
-    def report(error: CorruptRecordError) -> None:
+    def report(error: CorruptRecordError | DataLossError) -> None:
         nonlocal damaged
         damaged = True
         click.echo(f"kafkalog: {one_line(str(error))}", err=True)

@@ -164,7 +164,7 @@ class Folder:
         :raises FileNotFoundError: if the folder is gone.
         :raises LogDirectoryError: if it keeps changing.
         """
-        names = [name for name in self._names() if wanted(name)]
+        names = [name for name in self.names() if wanted(name)]
         return settled(key(names), lambda: self._entries(wanted), key, self.label())
 
     def look(self, name: str) -> Entry:
@@ -298,7 +298,7 @@ class Folder:
                 hint="Give its target as a path of its own.",
             )
 
-    def _names(self) -> Iterable[str]:
+    def names(self) -> Iterable[str]:
         """The names in the folder, in one listing."""
         if not self.is_local:
             return self._entries(bool)

@@ -45,6 +45,16 @@ def cut(path: str, size: int) -> None:
         os.close(descriptor)
 
 
+def sync_file(path: str) -> None:
+    """Flush a file, whoever has written it."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    try:
+        with naming(path):
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def replace(path: str, data: bytes, temporary: str) -> None:
     """Put a new file with ``data`` in place of ``path``, using the file ``temporary`` in the same folder."""
     write_new(temporary, data)

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from pyspark_kafkalog.codec.rows import ROW_TYPES
-from pyspark_kafkalog.errors import CorruptRecordError, KafkaLogError
+from pyspark_kafkalog.errors import CorruptRecordError, DataLossError, KafkaLogError
 from pyspark_kafkalog.largemessage.assembler import Arrival, Assembler, OpenMessage
 from pyspark_kafkalog.largemessage.format import INT64_MAX
 from pyspark_kafkalog.largemessage.reassembler import arrivals_in
@@ -71,11 +71,14 @@ class PartitionRecords:
             self.place, self.partition, existing, rules, on_corrupt, self._existing_after
         )
 
-    def _existing_after(self, _: KafkaLogError, rest: OffsetRange) -> OffsetRange | None:
-        """Those of ``rest`` that are left, if the log starts later by now."""
+    def _existing_after(self, error: KafkaLogError, rest: OffsetRange) -> OffsetRange | None:
+        """Those of ``rest`` that are left, if the log starts later by now, or a segment is missing."""
         bounds = self.place.watermarks([self.partition], read_committed=False).get(self.partition)
-        if bounds is None or bounds.log_start_offset <= rest.start:
+        if bounds is None:
             return None
+        if bounds.log_start_offset <= rest.start:
+            following = error.next_offset if isinstance(error, DataLossError) else None
+            return None if following is None or following >= rest.end else rest._replace(start=following)
         self.known_log_start = bounds.log_start_offset
         return rest._replace(start=bounds.log_start_offset)
 
@@ -294,7 +297,7 @@ def _offsets(rows: pa.RecordBatch) -> np.ndarray:
     return offsets
 
 
-def _ignore(error: CorruptRecordError) -> None:
+def _ignore(error: CorruptRecordError | DataLossError) -> None:
     """Do nothing: whoever reads these offsets as part of a split reports the damage."""
 
 

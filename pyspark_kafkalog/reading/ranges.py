@@ -265,7 +265,7 @@ class _LeftOut:
     def __init__(self) -> None:
         self.count = 0
 
-    def __call__(self, error: CorruptRecordError) -> None:
+    def __call__(self, error: CorruptRecordError | DataLossError) -> None:
         self.count += 1
         _log.warning("Skipped, because failOnDataLoss=false: %s", error)
 

@@ -22,6 +22,7 @@ BENCHMARKS = (
     "idle",
     "cat",
     "object_store",
+    "repair",
     "commits",
     "exactly_once",
     "large_write",

@@ -208,7 +208,7 @@ def test_a_gap_that_compaction_left_is_looked_at_but_once(tmp_path: Path) -> Non
     place = opened(tmp_path, Hiding(set() for _ in listings))
     offsets = OffsetRange(0, 995)
     assert offsets_read(place, T0, offsets) == [offset for offset in range(995) if offset % 10 < 5]
-    assert next(listings) <= 4
+    assert next(listings) <= 5  # the last: for indexes without a log
 
 
 def test_a_folder_that_never_stays_the_same_is_an_error(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from pyspark_kafkalog.errors import CorruptRecordError
+from pyspark_kafkalog.errors import CorruptRecordError, DataLossError
 from pyspark_kafkalog.model import OffsetRange, OnCorrupt, Seen, Slice, StoredSize, TopicPartition, Watermarks
 
 
@@ -105,7 +105,7 @@ class FakePlace:
     def topic_config(self, topic: str) -> Mapping[str, str]:
         return self.configs.get(topic, {})
 
-    def file_faults(self, partition: TopicPartition) -> list[CorruptRecordError]:
+    def file_faults(self, partition: TopicPartition) -> list[CorruptRecordError | DataLossError]:
         return []
 
     def offset_after_bytes(self, partition: TopicPartition, offsets: OffsetRange, max_bytes: int) -> int:

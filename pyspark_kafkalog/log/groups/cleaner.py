@@ -145,8 +145,8 @@ def _replace(folder: str, base_offset: int, data: np.ndarray, index_interval_byt
 
 
 def _remove(folder: str, base_offset: int) -> None:
-    """Remove an empty segment, its log first, as indexes alone are not a segment."""
-    for suffix in (LOG_SUFFIX, *_INDEXES, TXN_INDEX_SUFFIX):
+    """Remove an empty segment, its log last, as indexes alone are the trace of a lost one."""
+    for suffix in (*_INDEXES, TXN_INDEX_SUFFIX, LOG_SUFFIX):
         with suppress(FileNotFoundError):
             os.unlink(os.path.join(folder, segment_file(base_offset, suffix)))
     sync_folder(folder)

@@ -249,6 +249,7 @@ class DirectoryGroups:
 
     def _table(self, number: int) -> OffsetsTable | None:
         partition = TopicPartition(OFFSETS_TOPIC, number)
+        lost: DataLossError | None = None
         for _ in range(_RETRIES):
             bounds = self._directory.watermarks([partition], read_committed=False).get(partition)
             topic_id = self._topic_id(partition)
@@ -263,14 +264,18 @@ class DirectoryGroups:
                 or time.monotonic() - begun > _FORGET_SECONDS
             ):
                 table, begun = OffsetsTable(partition, start, topic_id), time.monotonic()
-            # It may be compacted or deleted right now.
-            with suppress(DataLossError, UnknownTopicOrPartitionError):
+            try:
                 new = OffsetRange(table.next_offset, end)
                 for piece in self._directory.fetch(partition, new, read_committed=False):
                     table.add(piece, end)
                 # Kept only if nothing failed.
                 self._tables[number] = table, begun
                 return table
+            except (DataLossError, UnknownTopicOrPartitionError) as e:
+                # It may be compacted or deleted right now; a missing segment stays so.
+                lost = e if isinstance(e, DataLossError) and e.file is not None else None
+        if lost is not None:
+            raise lost.with_hint("Restore it, or run kafkalog repair to go on without the offsets in it.")
         raise LogDirectoryError("The partition kept changing while it was read", topic_partition=partition)
 
     def _topic_id(self, partition: TopicPartition) -> str | None:

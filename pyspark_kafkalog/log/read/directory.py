@@ -16,6 +16,7 @@ from pyspark_kafkalog.errors import (
     UnknownTopicOrPartitionError,
 )
 from pyspark_kafkalog.filesystem.folder import wait
+from pyspark_kafkalog.log.layout import CLEANER_CHECKPOINT, parse_offset_checkpoint
 from pyspark_kafkalog.log.read.partition import Partition
 from pyspark_kafkalog.log.read.root import LogRoot, open_root
 from pyspark_kafkalog.log.read.times import first_at, newest_timestamp, stored_segments
@@ -180,9 +181,20 @@ class LogDirectory:
             found |= read_topic_configs(root.folder).get(topic, {})
         return found
 
-    def file_faults(self, partition: TopicPartition) -> list[CorruptRecordError]:
-        """See :meth:`pyspark_kafkalog.model.Place.file_faults`: in indexes, and a torn tail."""
-        return self._ask(partition, Partition.file_faults)
+    def file_faults(self, partition: TopicPartition) -> list[CorruptRecordError | DataLossError]:
+        """See :meth:`pyspark_kafkalog.model.Place.file_faults`: in indexes, a torn tail, missing segments."""
+        return self._ask(partition, lambda p: p.file_faults(partial(self._is_compacted, p)))
+
+    def _is_compacted(self, partition: Partition) -> bool:
+        """Whether the topic is compacted by its configuration, or a cleaner has been at the partition."""
+        topic = partition.topic_partition.topic
+        if topic.startswith("__") or "compact" in self.topic_config(topic).get("cleanup.policy", ""):
+            return True
+        root = partition.folder.parent()
+        cleaned = parse_offset_checkpoint(
+            root.read(CLEANER_CHECKPOINT) or b"", root.label(CLEANER_CHECKPOINT)
+        )
+        return partition.topic_partition in cleaned
 
     def fetch(
         self,
@@ -200,7 +212,8 @@ class LogDirectory:
         partition's own folder only, before each listing.
 
         :raises UnconfirmedError: if that folder has another id, or not all ``offsets`` are published.
-        :raises DataLossError: if the log begins after the start of ``offsets``, or ends before their end.
+        :raises DataLossError: if the log begins after the start of ``offsets``, or ends before their end; if
+            a segment is missing in between.
         :raises UnknownTopicOrPartitionError: if the partition does not exist.
         """
         source = self._existing(partition)

@@ -11,30 +11,24 @@ from typing import Literal, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from pyspark_kafkalog.codec.walk import Batches
 from pyspark_kafkalog.errors import CorruptRecordError
 from pyspark_kafkalog.filesystem.folder import InputFile
 from pyspark_kafkalog.log.index import (
     OFFSET_ENTRY,
     TIME_ENTRY,
+    TXN_ENTRY,
     aborted_transactions,
     floor_position,
     floor_timestamp,
 )
-from pyspark_kafkalog.log.layout import INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX
+from pyspark_kafkalog.log.layout import INDEX_SUFFIX, INDEX_SUFFIXES, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX
 from pyspark_kafkalog.log.read.segment import MAX_OFFSET, Segment
 from pyspark_kafkalog.model import TopicPartition
 
 _RETRIES = 5
+_NONE = np.empty(0, TXN_ENTRY)
 _HINT = "Delete it while the directory is not in use; a broker rebuilds it."
-
-
-class _Headers(NamedTuple):
-    """Header fields of all batches of a segment."""
-
-    position: np.ndarray
-    base_offset: np.ndarray
-    last_offset: np.ndarray
-    max_timestamp: np.ndarray
 
 
 class _Index(NamedTuple):
@@ -42,22 +36,120 @@ class _Index(NamedTuple):
 
     file: str
     data: pa.Buffer
-    aborted: int
-    """Number of entries of a transaction index; 0 if it is invalid."""
+    aborted: np.ndarray
+    """The entries of a transaction index; none if it is invalid."""
 
 
-def index_faults(segment: Segment, partition: TopicPartition) -> Iterator[CorruptRecordError]:
-    """The first fault of each index of a segment. A missing index is not a fault."""
-    # Read before the batches: if the log grows meanwhile, the indexes know no more than the batches.
-    found = [(_read(segment, suffix), find) for suffix, find in _FINDERS.items()]
-    headers = _headers(segment)
-    for index, find in found:
-        fault = find(index, segment.base_offset, headers) if index is not None and index.data.size else None
-        if index is not None and fault is not None:
-            position, message = fault
-            yield CorruptRecordError(
-                message, topic_partition=partition, file=index.file, position=position, hint=_HINT
-            )
+class IndexCheck:
+    """Compares the indexes of a segment with its batches, of which it is shown all in order."""
+
+    def __init__(self, segment: Segment) -> None:
+        # Read before the batches: if the log grows meanwhile, the indexes know no more than the batches.
+        self._indexes = {suffix: _read(segment, suffix) for suffix in INDEX_SUFFIXES}
+        self._offsets = _OffsetCheck(self._indexes[INDEX_SUFFIX], segment.base_offset)
+        self._times = _TimeCheck(self._indexes[TIME_INDEX_SUFFIX], segment.base_offset)
+
+    def add(self, position: int, batches: Batches) -> None:
+        """Take in the next batches, which begin at ``position`` of the segment."""
+        self._offsets.add(position, batches)
+        self._times.add(batches)
+
+    def faults(self, partition: TopicPartition) -> Iterator[CorruptRecordError]:
+        """The first fault of each index. A missing index is not a fault."""
+        found = {INDEX_SUFFIX: self._offsets.fault(), TIME_INDEX_SUFFIX: self._times.fault()}
+        transactions = self._indexes[TXN_INDEX_SUFFIX]
+        if transactions is not None and transactions.data.size and not transactions.aborted.size:
+            found[TXN_INDEX_SUFFIX] = 0, "The transaction index is not one that Kafka writes"
+        for suffix, fault in found.items():
+            index = self._indexes[suffix]
+            if index is not None and fault is not None:
+                position, message = fault
+                yield CorruptRecordError(
+                    message, topic_partition=partition, file=index.file, position=position, hint=_HINT
+                )
+
+    def is_closed(self) -> bool:
+        """Whether they are whole, as in a segment that was closed: nothing is missing at their ends."""
+        return self._offsets.is_closed() and self._times.is_closed()
+
+    @property
+    def aborted(self) -> np.ndarray:
+        """The entries of ``.txnindex``; none if it is missing or invalid."""
+        index = self._indexes[TXN_INDEX_SUFFIX]
+        return _NONE if index is None else index.aborted
+
+
+class _OffsetCheck:
+    """``.index``: each entry points to a batch that has its offset, and they rise."""
+
+    def __init__(self, index: _Index | None, base_offset: int) -> None:
+        self._index = index
+        self._entries = _entries(index, OFFSET_ENTRY)
+        offsets = base_offset + self._entries["offset"].astype(np.int64)
+        positions = self._entries["position"].astype(np.int64)
+        # What follows the first that falls need not be looked at: only the first fault is told.
+        rising = _up_to_first((np.diff(offsets) <= 0) | (np.diff(positions) <= 0))
+        self._offset, self._position = offsets[:rising], positions[:rising]
+        self._right = np.zeros(self._offset.size, bool)
+        self._last = -1
+
+    def add(self, position: int, batches: Batches) -> None:
+        positions = position + batches.position
+        begin, end = np.searchsorted(self._position, [positions[0], positions[-1] + 1])
+        at = np.searchsorted(positions, self._position[begin:end])
+        offsets = self._offset[begin:end]
+        self._right[begin:end] = (positions[at] == self._position[begin:end]) & (
+            batches.base_offset[at] <= offsets
+        )
+        self._last = int(batches.last_offset[-1])
+
+    def fault(self) -> tuple[int, str] | None:
+        size = 0 if self._index is None else self._index.data.size
+        if size % OFFSET_ENTRY.itemsize:
+            return size, f"Expected an index size that is a multiple of {OFFSET_ENTRY.itemsize}, got {size}"
+        return _fault(
+            ~self._right | (self._offset > self._last),
+            self._entries,
+            "does not point to such a batch, or points backwards",
+        )
+
+    def is_closed(self) -> bool:
+        return self._index is not None and self._index.data.size == self._entries.nbytes
+
+
+class _TimeCheck:
+    """``.timeindex``: no batch up to an entry's offset is newer, and they rise."""
+
+    def __init__(self, index: _Index | None, base_offset: int) -> None:
+        self._index = index
+        self._entries = _entries(index, TIME_ENTRY)
+        times = self._entries["timestamp"].astype(np.int64)
+        offsets = base_offset + self._entries["offset"].astype(np.int64)
+        rising = _up_to_first((np.diff(times) <= 0) | (np.diff(offsets) < 0))
+        self._time, self._offset = times[:rising], offsets[:rising]
+        self._right = np.zeros(self._time.size, bool)
+        self._checked = 0
+        self._newest = -1
+
+    def add(self, batches: Batches) -> None:
+        newest = np.maximum.accumulate(np.append(self._newest, batches.max_timestamp))[1:]
+        end = int(np.searchsorted(self._offset, batches.last_offset[-1], "right"))
+        rows = slice(self._checked, max(end, self._checked))
+        at = np.searchsorted(batches.last_offset, self._offset[rows])
+        self._right[rows] = newest[at] <= self._time[rows]
+        self._checked, self._newest = rows.stop, int(newest[-1])
+
+    def fault(self) -> tuple[int, str] | None:
+        size = 0 if self._index is None else self._index.data.size
+        if size % TIME_ENTRY.itemsize:
+            return size, f"Expected a time index size that is a multiple of {TIME_ENTRY.itemsize}, got {size}"
+        return _fault(~self._right, self._entries, "is older than records before it, or goes back")
+
+    def is_closed(self) -> bool:
+        if self._index is None:
+            return self._newest < 0  # old brokers have none if no record has a timestamp
+        last = int(self._time[-1]) if self._time.size else -1
+        return self._index.data.size == self._entries.nbytes and last >= self._newest
 
 
 def index_state(segment: Segment) -> Literal["ok", "missing", "damaged"]:
@@ -95,87 +187,30 @@ def _read(segment: Segment, suffix: str) -> _Index | None:
         with segment.open_index(suffix) as file:
             if file is None:
                 return None
-            aborted = len(aborted_transactions(file)) if suffix == TXN_INDEX_SUFFIX else 0
+            aborted = aborted_transactions(file) if suffix == TXN_INDEX_SUFFIX else _NONE
             index = _Index(file.name, file.read(0, file.size), aborted)
             if index.data.size == file.size:  # else a broker has just rolled the segment and cut it
                 break
     return index
 
 
-def _headers(segment: Segment) -> _Headers:
-    columns: list[list[np.ndarray]] = [[np.empty(0, np.int64)] for _ in _Headers._fields]
-    with segment.open() as opened:
-        for window in opened.sound_windows(0):
-            batches = window.batches
-            parts = (
-                window.position + batches.position,
-                batches.base_offset,
-                batches.last_offset,
-                batches.max_timestamp,
-            )
-            for column, part in zip(columns, parts, strict=True):
-                column.append(part)
-    return _Headers(*map(np.concatenate, columns))
-
-
-def _entries(data: pa.Buffer, entry: np.dtype) -> np.ndarray:
+def _entries(index: _Index | None, entry: np.dtype) -> np.ndarray:
     """The entries in use: a preallocated index ends in zeros."""
-    entries = np.frombuffer(data, entry)
+    if index is None:
+        return np.empty(0, entry)
+    entries = np.frombuffer(index.data, entry, index.data.size // entry.itemsize)
     used = np.flatnonzero(entries != np.zeros((), entry))
     return entries[: int(used[-1]) + 1 if used.size else 0]
 
 
-def _offset_fault(index: _Index, base_offset: int, headers: _Headers) -> tuple[int, str] | None:
-    size = index.data.size
-    if size % OFFSET_ENTRY.itemsize:
-        return size, f"Expected an index size that is a multiple of {OFFSET_ENTRY.itemsize}, got {size}"
-    entries = _entries(index.data, OFFSET_ENTRY)
-    offsets, positions = (
-        base_offset + entries["offset"].astype(np.int64),
-        entries["position"].astype(np.int64),
-    )
-    last = headers.last_offset[-1] if headers.last_offset.size else -1
-    at = np.searchsorted(headers.position, positions)
-    within = np.minimum(at, headers.position.size - 1)
-    if not headers.position.size:
-        wrong = np.ones(entries.size, bool)
-    else:
-        wrong = (headers.position[within] != positions) | (headers.base_offset[within] > offsets)
-    falling = np.append(False, (np.diff(offsets) <= 0) | (np.diff(positions) <= 0))
-    return _first(
-        wrong | falling | (offsets > last),
-        OFFSET_ENTRY,
-        "does not point to such a batch, or points backwards",
-    )
+def _up_to_first(falls: np.ndarray) -> int:
+    """How many entries come before the first that falls; ``falls`` says so for each but entry 0."""
+    return int(falls.argmax()) + 1 if falls.any() else falls.size + 1
 
 
-def _time_fault(index: _Index, base_offset: int, headers: _Headers) -> tuple[int, str] | None:
-    size = index.data.size
-    if size % TIME_ENTRY.itemsize:
-        return size, f"Expected a time index size that is a multiple of {TIME_ENTRY.itemsize}, got {size}"
-    entries = _entries(index.data, TIME_ENTRY)
-    times, offsets = entries["timestamp"].astype(np.int64), base_offset + entries["offset"].astype(np.int64)
-    newest = np.append(-1, np.maximum.accumulate(headers.max_timestamp))
-    up_to = np.minimum(np.searchsorted(headers.last_offset, offsets) + 1, newest.size - 1)
-    last = headers.last_offset[-1] if headers.last_offset.size else -1
-    falling = np.append(False, (np.diff(times) <= 0) | (np.diff(offsets) < 0))
-    wrong = (newest[up_to] > times) | (offsets > last) | falling
-    return _first(wrong, TIME_ENTRY, "is older than records before it, or goes back")
-
-
-def _transaction_fault(index: _Index, base_offset: int, headers: _Headers) -> tuple[int, str] | None:
-    return None if index.aborted else (0, "The transaction index is not one that Kafka writes")
-
-
-_FINDERS = {
-    INDEX_SUFFIX: _offset_fault,
-    TIME_INDEX_SUFFIX: _time_fault,
-    TXN_INDEX_SUFFIX: _transaction_fault,
-}
-
-
-def _first(wrong: np.ndarray, entry: np.dtype, fault: str) -> tuple[int, str] | None:
-    if not wrong.any():
+def _fault(wrong: np.ndarray, entries: np.ndarray, message: str) -> tuple[int, str] | None:
+    """Position and text of the first fault; ``wrong`` ends before the first entry that falls."""
+    row = int(wrong.argmax()) if wrong.any() else wrong.size
+    if row >= entries.size:
         return None
-    row = int(wrong.argmax())
-    return row * entry.itemsize, f"Entry {row} of {wrong.size} in the index {fault}"
+    return row * entries.itemsize, f"Entry {row} of {entries.size} in the index {message}"

@@ -15,14 +15,22 @@ import numpy as np
 from pyspark_kafkalog.errors import CorruptRecordError, DataLossError, LogDirectoryError
 from pyspark_kafkalog.filesystem.folder import Folder, wait
 from pyspark_kafkalog.filesystem.locate import no_such_directory
-from pyspark_kafkalog.log.layout import PARTITION_METADATA_FILE, parse_partition_metadata
-from pyspark_kafkalog.log.read.index_check import index_faults
+from pyspark_kafkalog.log.layout import (
+    LOG_SUFFIX,
+    PARTITION_METADATA_FILE,
+    parse_partition_metadata,
+    segment_file,
+)
+from pyspark_kafkalog.log.read.index_check import IndexCheck
 from pyspark_kafkalog.log.read.loading import LogEnd, find_end, live_segments
+from pyspark_kafkalog.log.read.missing import Gap, GapSearch, bases_without_log
 from pyspark_kafkalog.log.read.segment import GONE, MAX_OFFSET, FramingError, OpenSegment, Segment
 from pyspark_kafkalog.model import OffsetRange, OnCorrupt, Origin, Slice, StoredSize, TopicPartition
 
 _WRITING = 0.1
 """Seconds in which a writer finishes a batch that it has begun."""
+_RENAMING = 0.1
+"""Seconds in which a broker renames the indexes of a segment that it deletes, after its ``.log``."""
 _SETTLED_NS = 2_000_000_000
 """From this age on a folder's time of change shows every later change, on all file systems."""
 _LISTING_SHARE = 0.02
@@ -120,18 +128,36 @@ class Partition:
         end = self._end
         return None if end is None or end.torn_at is None else (end.segment.file, end.torn_at)
 
-    def file_faults(self) -> list[CorruptRecordError]:
-        """Faults of the indexes, and bytes after the last batch.
+    def file_faults(self, is_compacted: Callable[[], bool]) -> list[CorruptRecordError | DataLossError]:
+        """Faults of the indexes, bytes after the last batch, and segments that seem to be missing.
 
+        :param is_compacted: whether the topic may be compacted, as far as the directory knows.
         :raises FileNotFoundError: if segments were replaced meanwhile.
         """
         segments = self.segments()
         self.log_end_offset(segments)
         torn = self.torn_tail
-        if torn is not None:
+        without_log = bases_without_log(self.folder.names())
+        if torn is not None or without_log:
             time.sleep(_WRITING)
-        faults = [fault for segment in segments for fault in index_faults(segment, self.topic_partition)]
-        now = self.segments()
+        without_log &= bases_without_log(self.folder.names())
+        faults: list[CorruptRecordError | DataLossError] = []
+        search = GapSearch()
+        for segment in segments:
+            indexes = IndexCheck(segment)
+            with segment.open() as opened:
+                for window in opened.sound_windows(0):
+                    indexes.add(window.position, window.batches)
+                    search.add(segment, window)
+                search.end(segment, opened.size)
+            faults += indexes.faults(self.topic_partition)
+        if not search.may_be_compacted and search.gaps and not is_compacted():
+            start = self.log_start_offset(segments)
+            faults += [
+                self._gap(gap) for gap in search.gaps if gap.last >= start and not gap.holds(without_log)
+            ]
+        faults += [self._missing_end(base) for base in sorted(without_log) if base > segments[-1].base_offset]
+        now = self.segments(fresh=bool(faults))
         if faults and now[: len(segments) - 1] != segments[:-1]:
             raise FileNotFoundError(self.folder.label())
         log_end_offset = self.log_end_offset(now)
@@ -157,7 +183,9 @@ class Partition:
         a new listing.
 
         :param topic_id: what :meth:`topic_id` said before: a folder that has another by then is not read on.
-        :raises DataLossError: if the log begins after the start of ``offsets``, or ends before their end.
+        :param on_corrupt: also called where a segment is missing, and then nothing is raised for that.
+        :raises DataLossError: if the log begins after the start of ``offsets``, or ends before their end; if
+            a segment is missing in between.
         :raises CorruptRecordError: see :meth:`pyspark_kafkalog.model.Place.fetch`.
         :raises LogDirectoryError: if the folder keeps changing, or the log root is gone.
         """
@@ -189,7 +217,12 @@ class Partition:
                     if following is None or position < following.base_offset:
                         # Compaction leaves gaps, and so does a listing that misses a segment.
                         neighbours.check(segment, following)
-                    position = position if following is None else max(position, following.base_offset)
+                    if following is not None and position < following.base_offset:
+                        wanted = OffsetRange(position, min(following.base_offset, offsets.end))
+                        self._check_gap(segment, following, wanted, neighbours, on_corrupt)
+                        position = following.base_offset
+                        if position >= offsets.end:
+                            return
                 raise self._lost(OffsetRange(position, offsets.end), f"the log ends at offset {position}")
             except FileNotFoundError as e:
                 if not self.folder.exists():
@@ -281,13 +314,57 @@ class Partition:
                     raise error from None
                 on_corrupt(error)
 
-    def _lost(self, offsets: OffsetRange, why: str, *, next_offset: int | None = None) -> DataLossError:
+    def _check_gap(
+        self,
+        segment: Segment,
+        following: Segment,
+        offsets: OffsetRange,
+        neighbours: _Neighbours,
+        on_corrupt: OnCorrupt | None,
+    ) -> None:
+        """:raises DataLossError: if some of ``offsets``, which neither segment has, were in a missing one."""
+        base_offset = neighbours.missing(segment, following)
+        if base_offset is None or base_offset >= offsets.end:
+            return
+        name = segment_file(base_offset, LOG_SUFFIX)
+        lost = self._lost(
+            OffsetRange(max(offsets.start, base_offset), offsets.end),
+            f"the segment {name} is missing",
+            next_offset=following.base_offset,
+            file=self.folder.label(name),
+        )
+        if on_corrupt is None:
+            raise lost
+        on_corrupt(lost)
+
+    def _lost(
+        self, offsets: OffsetRange, why: str, *, next_offset: int | None = None, file: str | None = None
+    ) -> DataLossError:
         return DataLossError(
             f"Offsets {offsets.start} to {offsets.end - 1} are gone: {why}",
             topic_partition=self.topic_partition,
             offset=offsets.start,
+            file=file,
             next_offset=next_offset,
             hint="Set failOnDataLoss=false to continue without them.",
+        )
+
+    def _gap(self, gap: Gap) -> DataLossError:
+        return DataLossError(
+            f"Offsets {gap.first} to {gap.last} are in no segment: one is missing between {gap.before.name} "
+            f"and {gap.after.name}, unless the topic is compacted",
+            topic_partition=self.topic_partition,
+            offset=gap.first,
+            next_offset=gap.last + 1,
+        )
+
+    def _missing_end(self, base_offset: int) -> DataLossError:
+        name = segment_file(base_offset, LOG_SUFFIX)
+        return DataLossError(
+            f"The segment {name} is missing, with all from offset {base_offset} on",
+            topic_partition=self.topic_partition,
+            offset=base_offset,
+            file=self.folder.label(name),
         )
 
 
@@ -297,6 +374,7 @@ class _Neighbours:
     def __init__(self, partition: Partition) -> None:
         self._partition = partition
         self._confirmed: set[tuple[Segment, tuple[int, str] | None]] = set()
+        self._without_log: set[int] = set()
 
     def check(self, segment: Segment, following: Segment | None) -> None:
         """FileNotFoundError unless ``following`` (None for nothing) still follows ``segment``."""
@@ -304,11 +382,31 @@ class _Neighbours:
         if pair in self._confirmed:
             return
         segments = self._partition.segments(fresh=True)
+        self._without_log = bases_without_log(self._partition.folder.names())
         self._confirmed = {
             (first, (second.base_offset, second.suffix)) for first, second in pairwise(segments)
         } | {(_identity(segment), None) for segment in segments[-1:]}
         if pair not in self._confirmed:
             raise FileNotFoundError(errno.ENOENT, "The segments have changed", segment.file)
+
+    def missing(self, segment: Segment, following: Segment) -> int | None:
+        """The base offset of the first segment that is missing between two; None without proof of one.
+
+        :raises FileNotFoundError: if ``following`` does not follow ``segment`` any more.
+        """
+        seen = self._between(segment, following)
+        if not seen:
+            return None
+        time.sleep(_RENAMING)
+        self._confirmed.clear()
+        self.check(segment, following)
+        seen &= self._between(segment, following)
+        with segment.open() as opened:  # what reaches beyond a base offset has replaced it
+            end = find_end(opened, None).log_end_offset
+        return min((base for base in seen if base >= end), default=None)
+
+    def _between(self, segment: Segment, following: Segment) -> set[int]:
+        return {base for base in self._without_log if segment.base_offset < base < following.base_offset}
 
 
 def _identity(segment: Segment) -> Segment:

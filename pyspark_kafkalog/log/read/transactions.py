@@ -17,7 +17,7 @@ import numpy as np
 
 from pyspark_kafkalog.codec.isolation import TransactionScan
 from pyspark_kafkalog.codec.walk import batches_of
-from pyspark_kafkalog.errors import CorruptRecordError
+from pyspark_kafkalog.errors import CorruptRecordError, DataLossError
 from pyspark_kafkalog.log import index
 from pyspark_kafkalog.log.layout import SNAPSHOT_SUFFIX, TXN_INDEX_SUFFIX, parse_segment_file, segment_file
 from pyspark_kafkalog.log.read.partition import Partition, segments_from
@@ -112,7 +112,7 @@ def _abort(scan: TransactionScan, producer_id: int, offset: int) -> None:
         scan.aborted.append(AbortedTransaction(producer_id, first_offset, offset))
 
 
-def _pass_over(error: CorruptRecordError) -> None:
+def _pass_over(error: CorruptRecordError | DataLossError) -> None:
     """The reader of the records reports the damage."""
 
 

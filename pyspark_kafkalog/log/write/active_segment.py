@@ -201,7 +201,7 @@ class _LogFile:
                 f"Expected a record batch, got other bytes before a valid batch at byte {found}",
                 next_offset,
                 end,
-                "Restore the file, or let a broker recover it, which drops all that follows.",
+                "Restore the file, or run kafkalog repair, which drops all that follows, or salvages it.",
             )
         if valid < len(batches):
             raise self._damaged(

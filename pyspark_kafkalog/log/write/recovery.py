@@ -18,9 +18,8 @@ from pyspark_kafkalog.codec.walk import Batches, WalkStatus, first_bad_checksum,
 from pyspark_kafkalog.errors import CorruptRecordError
 from pyspark_kafkalog.log.durable import naming, write_new
 from pyspark_kafkalog.log.layout import (
-    INDEX_SUFFIX,
+    INDEX_SUFFIXES,
     LOG_SUFFIX,
-    TIME_INDEX_SUFFIX,
     TXN_INDEX_SUFFIX,
     segment_file,
 )
@@ -67,7 +66,8 @@ class Scan:
                 while self.end < self.size and self.fault is None:
                     wanted = min(max(self._needed, _WINDOW), self.size - self.end)
                     room = room if room.size >= wanted else np.empty(wanted, np.uint8)
-                    data = room[: _read(descriptor, room[:wanted], self.end)]
+                    data = room[: read_at(descriptor, room[:wanted], self.end)]
+                    _read_ahead(descriptor, self.end + wanted)
                     piece = self._valid(data)
                     if len(piece.batches):
                         yield piece
@@ -97,6 +97,50 @@ class Scan:
             self.end += int(batches.position[-1] + batches.size[-1])
             self.next_offset = int(batches.last_offset[-1]) + 1
         return Piece(position, data, batches)
+
+
+class Rebuilt:
+    """What follows from a segment's batches, as it takes them in: its indexes, and its state for appends.
+
+    :param producers: their state at the segment's start; has that after the batches.
+    """
+
+    def __init__(self, base_offset: int, producers: ProducerState, index_interval_bytes: int) -> None:
+        self.segment = ActiveSegment(base_offset)
+        self.epochs: list[tuple[int, int]] = []
+        """The leader epochs that begin in it, with their first offsets."""
+        self._producers = producers
+        self._limits = SegmentLimits(NO_LIMIT, NO_LIMIT, index_interval_bytes, NO_LIMIT, NO_LIMIT)
+        self._indexes: dict[str, list[bytes]] = {suffix: [] for suffix in INDEX_SUFFIXES}
+
+    def add(self, data: np.ndarray, batches: Batches) -> tuple[int, str | None]:
+        """Take in valid batches, which follow one another.
+
+        :return: how many; and what is wrong with the next one, None if that are all.
+        """
+        fault = None
+        try:
+            aborted = self._producers.add(data, batches)
+        except CorruptRecordError as e:
+            fault = e.message
+            broken = int(np.searchsorted(batches.position, e.position or 0, side="right")) - 1
+            batches = batches.take(np.arange(broken))
+            aborted = self._producers.add(data, batches)
+        taken, offset_index, time_index = self.segment.append(
+            self._limits, batches.size, batches.last_offset, batches.max_timestamp
+        )
+        for suffix, entries in zip(
+            INDEX_SUFFIXES, (offset_index, time_index, aborted.tobytes()), strict=True
+        ):
+            self._indexes[suffix].append(entries)
+        self.epochs += new_epochs(batches, self.epochs[-1][0] if self.epochs else -1)
+        if taken < len(batches):
+            fault = "its offset is more than 2^31 above the segment's"
+        return taken, fault
+
+    def indexes(self) -> dict[str, bytes]:
+        """The contents of the indexes, by suffix."""
+        return {suffix: b"".join(parts) for suffix, parts in self._indexes.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,35 +177,18 @@ def recover_segment(
     :param producers: their state at the segment's start; has that at its end afterwards.
     :param below: the base offset of the next segment.
     """
-    path = os.path.join(folder, segment_file(base_offset, LOG_SUFFIX))
-    scan = Scan(path, base_offset, below)
-    segment = ActiveSegment(base_offset)
-    limits = SegmentLimits(NO_LIMIT, NO_LIMIT, index_interval_bytes, NO_LIMIT, NO_LIMIT)
-    indexes: dict[str, list[bytes]] = {INDEX_SUFFIX: [], TIME_INDEX_SUFFIX: [], TXN_INDEX_SUFFIX: []}
-    epochs: list[tuple[int, int]] = []
+    scan = Scan(os.path.join(folder, segment_file(base_offset, LOG_SUFFIX)), base_offset, below)
+    rebuilt = Rebuilt(base_offset, producers, index_interval_bytes)
     fault = None
     for piece in scan:
-        batches = piece.batches
-        try:
-            aborted = producers.add(piece.data, batches)
-        except CorruptRecordError as e:
-            fault = e.message
-            batches = batches.take(np.flatnonzero(batches.position < (e.position or 0)))
-            aborted = producers.add(piece.data, batches)
-        stop, offset_index, time_index = segment.append(
-            limits, batches.size, batches.last_offset, batches.max_timestamp
-        )
-        for suffix, entries in zip(indexes, (offset_index, time_index, aborted.tobytes()), strict=True):
-            indexes[suffix].append(entries)
-        epochs += new_epochs(batches, epochs[-1][0] if epochs else -1)
-        if stop < len(batches):
-            fault = "its offset is more than 2^31 above the segment's"
+        _, fault = rebuilt.add(piece.data, piece.batches)
         if fault is not None:
             break
-    contents = {suffix: b"".join(parts) for suffix, parts in indexes.items()}
-    write_indexes(folder, base_offset, contents)
-    end = segment.sizes()[LOG_SUFFIX]
-    return Recovered(segment, end, scan.size, fault or scan.fault, epochs, len(contents[TXN_INDEX_SUFFIX]))
+    indexes = rebuilt.indexes()
+    write_indexes(folder, base_offset, indexes)
+    end = rebuilt.segment.sizes()[LOG_SUFFIX]
+    aborted_bytes = len(indexes[TXN_INDEX_SUFFIX])
+    return Recovered(rebuilt.segment, end, scan.size, fault or scan.fault, rebuilt.epochs, aborted_bytes)
 
 
 def new_epochs(batches: Batches, latest: int) -> list[tuple[int, int]]:
@@ -182,7 +209,13 @@ def write_indexes(folder: str, base_offset: int, indexes: dict[str, bytes]) -> N
                 os.unlink(path)
 
 
-def _read(descriptor: int, into: np.ndarray, position: int) -> int:
+def _read_ahead(descriptor: int, position: int) -> None:
+    """Let the system read on while what was read is checked."""
+    if hasattr(os, "posix_fadvise"):
+        os.posix_fadvise(descriptor, position, _WINDOW, os.POSIX_FADV_WILLNEED)
+
+
+def read_at(descriptor: int, into: np.ndarray, position: int) -> int:
     """Fill ``into`` from the file, as far as it goes; the number of bytes."""
     view, filled = memoryview(into.data), 0
     while filled < into.size:

@@ -1,0 +1,103 @@
+"""``kafkalog repair``: mend a log directory that a crash or a disk has damaged."""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import click
+
+from pyspark_kafkalog import admin
+from pyspark_kafkalog.admin.printable import one_line
+from pyspark_kafkalog.admin.rows import plain
+from pyspark_kafkalog.cli.commands import execute_option, say_if_dry
+from pyspark_kafkalog.cli.output import json_option, progress, said, show_json, show_table, size_text
+from pyspark_kafkalog.cli.place import parse_partition
+from pyspark_kafkalog.errors import KafkaLogError
+from pyspark_kafkalog.model import TopicPartition
+
+if TYPE_CHECKING:
+    from pyspark_kafkalog.admin.repairing import RepairedDirectory, RepairStep
+
+
+@click.command()
+@click.argument("directory", metavar="DIR", type=click.Path(exists=True, file_okay=False))
+@click.argument("partitions", metavar="[PARTITION]...", nargs=-1)
+@click.option(
+    "--salvage", is_flag=True, help="Keep every valid record batch after damage, too; offsets then have gaps."
+)
+@click.option("--discard", is_flag=True, help="Don't keep what is cut out.")
+@execute_option
+@json_option
+@click.pass_context
+def repair(
+    ctx: click.Context,
+    directory: str,
+    partitions: tuple[str, ...],
+    salvage: bool,
+    discard: bool,
+    execute: bool,
+    as_json: bool,
+) -> None:
+    """Mend a log directory that no broker uses, so that one starts on it without recovery.
+
+    Does what a broker does when it starts after a crash, for all segments: finishes or undoes what was
+    interrupted, ends each log before its first broken record batch, and rebuilds indexes and checkpoints.
+    What is cut out is kept in .kafkalog-cut in the partition's folder. PARTITION is, for example, orders-0.
+
+    Without --execute, exits with 1 if there is something to mend; with it, if something can't be mended.
+    """
+    chosen = [parse_partition(name) for name in partitions] or None
+    with progress("Repairing" if execute else "Looking", _size(directory, chosen), in_bytes=True) as done:
+        found = admin.repair(
+            directory, chosen, execute=execute, salvage=salvage, discard=discard, progress=done
+        )
+    _show(found, as_json=as_json)
+    say_if_dry(execute)
+    steps = [*found.steps, *(step for partition in found.partitions for step in partition.steps)]
+    if any(step.action == "leave" or (not execute and step.action != "skip") for step in steps):
+        ctx.exit(1)
+
+
+def _size(directory: str, partitions: list[TopicPartition] | None) -> int | None:
+    """Bytes to read; None if damage hides them."""
+    with said("Looking up partitions"), suppress(KafkaLogError):
+        place = admin.place_of({"path": json.dumps([directory])})
+        sizes = place.stored_sizes(partitions or admin.partitions_of(place, internal=True))
+        return sum(size.stored_bytes for size in sizes.values())
+    return None
+
+
+def _show(found: RepairedDirectory, *, as_json: bool) -> None:
+    if as_json:
+        show_json(plain(found))
+        return
+    show_table(
+        ["TOPIC", "PARTITION", "START", "END", "SIZE", "CUT", "STEPS"],
+        [
+            (
+                partition.topic,
+                partition.partition,
+                partition.log_start_offset,
+                partition.log_end_offset,
+                size_text(partition.stored_bytes),
+                size_text(partition.cut_bytes),
+                len(partition.steps),
+            )
+            for partition in found.partitions
+        ],
+    )
+    for step in (*found.steps, *(step for partition in found.partitions for step in partition.steps)):
+        click.echo(one_line(_sentence(step, found.path)))
+    if found.clean_shutdown:
+        click.echo("A broker starts on it without recovery.")
+
+
+def _sentence(step: RepairStep, path: str) -> str:
+    """A step in words, such as ``rebuild orders-0/00000000000000000000.index: it is missing``."""
+    file = os.path.relpath(step.file, path)
+    if step.action != "cut":
+        return f"{step.action} {file}: {step.why}"
+    return f"cut {step.size} bytes of {file} from byte {step.position} on, offset {step.offset}: {step.why}"

@@ -1,0 +1,94 @@
+"""What a repair cuts out of a partition, kept in one file in its folder, so that it can be put back.
+
+``.kafkalog-cut``, which brokers and readers ignore, is a sequence of pieces. Each is a line of JSON, and
+then the bytes::
+
+    {"segment": "00000000000000000000.log", "position": 206, "length": 5153, "offset": 2, "why": "..."}
+
+A piece was in its segment at ``position``: put in again in the order in which they were cut, pieces give the
+old files. Indexes follow from the segments, and are not kept.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+
+import numpy as np
+
+from pyspark_kafkalog.log.durable import naming, sync_folder, write_all
+from pyspark_kafkalog.log.write.recovery import read_at
+
+ASIDE_FILE = ".kafkalog-cut"
+_CHUNK = 8 << 20
+_MAX_LINE = 64 << 10
+
+
+def put_aside(folder: str, segment: str, position: int, length: int, *, offset: int, why: str) -> None:
+    """Append a piece of a segment to the partition's file, and flush it, unless it is there already.
+
+    A repair that was killed between this and the cut comes here again.
+    """
+    path = os.path.join(folder, ASIDE_FILE)
+    header = {"segment": segment, "position": position, "length": length, "offset": offset, "why": why}
+    source = os.open(os.path.join(folder, segment), os.O_RDONLY | os.O_NOFOLLOW)
+    try:
+        target = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        try:
+            with naming(path):
+                pieces = list(_pieces(target))
+                for known, begin in pieces:
+                    if known == header and _same(source, position, target, begin, length):
+                        return
+                end = pieces[-1][1] + int(pieces[-1][0]["length"]) if pieces else 0
+                os.ftruncate(target, end)  # what was interrupted
+                line = json.dumps(header).encode() + b"\n"
+                write_all(target, line, end)
+                copy_range(source, position, length, target, end + len(line))
+                os.fsync(target)
+            sync_folder(folder)
+        finally:
+            os.close(target)
+    finally:
+        os.close(source)
+
+
+def copy_range(source: int, position: int, length: int, target: int, to: int) -> None:
+    """Copy bytes from one open file to another."""
+    for data in _chunks(source, position, length):
+        write_all(target, data, to)
+        to += data.size
+
+
+def _pieces(descriptor: int) -> Iterator[tuple[dict[str, int | str], int]]:
+    """The whole pieces of the file: header, and where the bytes begin."""
+    size, position = os.fstat(descriptor).st_size, 0
+    while position < size:
+        line, newline, _ = os.pread(descriptor, _MAX_LINE, position).partition(b"\n")
+        try:
+            header = json.loads(line)
+            begin = position + len(line) + 1
+            end = begin + int(header["length"])
+        except (ValueError, KeyError, TypeError):
+            return
+        if not newline or end > size:
+            return
+        yield header, begin
+        position = end
+
+
+def _same(source: int, position: int, target: int, begin: int, length: int) -> bool:
+    pairs = zip(_chunks(source, position, length), _chunks(target, begin, length), strict=True)
+    return all(np.array_equal(one, other) for one, other in pairs)
+
+
+def _chunks(descriptor: int, position: int, length: int) -> Iterator[np.ndarray]:
+    end = position + length
+    while position < end:
+        room = np.empty(min(_CHUNK, end - position), np.uint8)
+        data = room[: read_at(descriptor, room, position)]
+        if not data.size:
+            raise OSError(f"The file has become shorter than {end} bytes")
+        yield data
+        position += data.size

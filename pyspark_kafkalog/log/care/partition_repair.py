@@ -1,0 +1,399 @@
+"""Repairs one partition's folder, or says what a repair would do.
+
+As in a broker's start after a crash (``LogLoader``, ``LogSegment.recover``), but all segments are read, not
+only those after the recovery point: the log ends before the first batch that is not valid. To salvage means
+to go on after it with every batch that a reader with ``failOnDataLoss=false`` delivers.
+
+An interruption at any step leaves the reason for all that is left to do: what is cut is put aside first,
+later segments go before the end of the one that is damaged, and a salvaged segment takes the place of the
+old one by one rename.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import zip_longest
+
+import numpy as np
+
+from pyspark_kafkalog.errors import LogDirectoryError
+from pyspark_kafkalog.filesystem.folder import Folder
+from pyspark_kafkalog.log.care.aside import put_aside
+from pyspark_kafkalog.log.care.leftovers import plan_leftovers
+from pyspark_kafkalog.log.care.salvage import Salvaged, put_in_place, salvage_segment
+from pyspark_kafkalog.log.care.steps import Action, RepairStep
+from pyspark_kafkalog.log.durable import cut, sync_file, sync_folder, write_new
+from pyspark_kafkalog.log.durable import replace as replace_file
+from pyspark_kafkalog.log.index import TXN_ENTRY
+from pyspark_kafkalog.log.layout import (
+    INDEX_SUFFIX,
+    INDEX_SUFFIXES,
+    LEADER_EPOCH_CHECKPOINT,
+    LOG_SUFFIX,
+    PARTITION_METADATA_FILE,
+    SNAPSHOT_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TXN_INDEX_SUFFIX,
+    format_leader_epoch_checkpoint,
+    parse_leader_epoch_checkpoint,
+    parse_partition_metadata,
+    parse_segment_file,
+    segment_file,
+)
+from pyspark_kafkalog.log.read.index_check import IndexCheck
+from pyspark_kafkalog.log.read.loading import live_segments
+from pyspark_kafkalog.log.read.segment import Segment
+from pyspark_kafkalog.log.snapshot import parse_snapshot
+from pyspark_kafkalog.log.write.producers import ProducerState
+from pyspark_kafkalog.log.write.recovery import MAX_OFFSET, Rebuilt, Scan, write_indexes
+from pyspark_kafkalog.model import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class RepairMode:
+    """What a repair may do.
+
+    ``execute``: change files; else only look. ``salvage``: keep valid batches after damage. ``discard``: keep
+    nothing of what is cut.
+    """
+
+    execute: bool = False
+    salvage: bool = False
+    discard: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RepairedPartition:
+    """One partition after its repair, or as it would be; ``steps`` are those that it takes.
+
+    ``cut_bytes`` were taken out of its segments.
+    """
+
+    topic: str
+    partition: int
+    log_start_offset: int
+    log_end_offset: int
+    stored_bytes: int
+    cut_bytes: int
+    steps: tuple[RepairStep, ...]
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether nothing is left that a repair can't mend."""
+        return all(step.action != "leave" for step in self.steps)
+
+
+class PartitionRepair:
+    """The repair of one partition; the caller holds the directory's lock.
+
+    :param log_start_offset: that in the root's checkpoint, 0 without one.
+    :param progress: called with the number of bytes that were read.
+    """
+
+    def __init__(
+        self,
+        folder: Folder,
+        partition: TopicPartition,
+        log_start_offset: int,
+        mode: RepairMode,
+        index_interval_bytes: int,
+        progress: Callable[[int], None],
+    ) -> None:
+        self._folder = folder
+        self._partition = partition
+        self._start = log_start_offset
+        self._mode = mode
+        self._interval = index_interval_bytes
+        self._progress = progress
+        self._steps: list[RepairStep] = []
+        self._producers = ProducerState()
+        self._end = 0
+        """The offset after the last batch so far."""
+        self._epochs: list[tuple[int, int]] = []
+        self._stored_bytes = 0
+        self._removed: set[Segment] = set()
+
+    def run(self) -> RepairedPartition:
+        """Look at all, and mend it if that is wanted.
+
+        :raises LogDirectoryError: if something is in the way that a repair doesn't touch.
+        :raises OSError: if a file can't be read or written.
+        """
+        folder = self._folder.path
+        leftovers = plan_leftovers(self._folder)
+        self._steps += leftovers.steps
+        segments = leftovers.segments
+        if self._mode.execute:
+            leftovers.run(folder)
+            segments = live_segments(self._folder)
+        self._check_metadata()
+        known = self._known_epochs()
+        first = segments[0].base_offset if segments else self._start
+        self._end = first
+        for at, (segment, following) in enumerate(zip_longest(segments, segments[1:])):
+            if not self._repair_segment(segment, following, segments, at):
+                break
+        if segments and self._end < self._start:
+            self._begin_anew(segments)
+        if self._mode.execute and self._end == self._start and not live_segments(self._folder):
+            for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, LOG_SUFFIX):
+                write_new(self._path(segment_file(self._start, suffix)), b"")
+        self._finish_snapshots()
+        self._finish_epochs(known)
+        if self._mode.execute:
+            for segment in live_segments(self._folder):
+                sync_file(self._path(segment.name))
+            sync_folder(folder)
+        return RepairedPartition(
+            *self._partition,
+            log_start_offset=max(first, self._start),
+            log_end_offset=max(self._end, self._start),
+            stored_bytes=self._stored_bytes,
+            cut_bytes=sum(step.size or 0 for step in self._steps),
+            steps=tuple(self._steps),
+        )
+
+    def _repair_segment(
+        self, segment: Segment, following: Segment | None, segments: list[Segment], at: int
+    ) -> bool:
+        """Whether the log goes on after the segment."""
+        base_offset = segment.base_offset
+        self._load_snapshot(base_offset)
+        before = self._producers.snapshot() if self._mode.salvage else b""
+        # To salvage is to do as readers do, who believe the next segment where two overlap. Else the first
+        # counts, as what is damaged must stay so when what follows has gone.
+        below = following.base_offset if following is not None and self._mode.salvage else MAX_OFFSET
+        scan = Scan(self._path(segment.name), max(base_offset, self._end), below)
+        rebuilt = Rebuilt(base_offset, self._producers, self._interval)
+        indexes = IndexCheck(segment)
+        fault = None
+        for piece in scan:
+            _, fault = rebuilt.add(piece.data, piece.batches)
+            indexes.add(piece.position, piece.batches)
+            self._progress(int(piece.batches.size.sum()))
+            if fault is not None:
+                break
+        fault = fault or scan.fault
+        end = rebuilt.segment.sizes()[LOG_SUFFIX]
+        if fault is not None and self._mode.salvage:
+            producers = ProducerState(parse_snapshot(before) or ())
+            salvaged = salvage_segment(
+                self._partition, segment, segments, following, producers, self._interval
+            )
+            self._progress(scan.size - end)
+            is_cut_only = salvaged.ranges == ([(0, end)] if end else []) and (end > 0 or following is None)
+            if not is_cut_only:
+                self._producers = producers
+                self._replace(segment, salvaged, scan.size, fault, is_last=following is None)
+                return True
+        self._take(rebuilt)
+        self._stored_bytes += end
+        if fault is None:
+            self._check_indexes(segment, rebuilt, indexes)
+            return True
+        later = [] if self._mode.salvage else segments[at + 1 :]
+        self._cut(segment, rebuilt, indexes, end, scan.size, fault, later)
+        return self._mode.salvage
+
+    def _take(self, rebuilt: Rebuilt) -> None:
+        self._end = max(self._end, rebuilt.segment.next_offset)
+        latest = self._epochs[-1][0] if self._epochs else -1
+        self._epochs += [entry for entry in rebuilt.epochs if entry[0] > latest]
+
+    # Indexes
+
+    def _check_indexes(self, segment: Segment, rebuilt: Rebuilt, check: IndexCheck) -> None:
+        """Rebuild the indexes of a whole segment that are missing or not as they should be."""
+        faults = {
+            os.path.splitext(str(fault.file))[1]: fault.message for fault in check.faults(self._partition)
+        }
+        contents = rebuilt.indexes()
+        missing = _missing_transactions(check, contents[TXN_INDEX_SUFFIX])
+        rebuild: dict[str, str] = {}
+        if not check.is_closed() or {INDEX_SUFFIX, TIME_INDEX_SUFFIX} & faults.keys():
+            for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+                rebuild[suffix] = faults.get(suffix, "it is missing, or not that of a closed segment")
+        if TXN_INDEX_SUFFIX in faults or missing:
+            rebuild[TXN_INDEX_SUFFIX] = faults.get(TXN_INDEX_SUFFIX, "it lacks aborted transactions")
+        for suffix, why in rebuild.items():
+            self._step("rebuild", segment_file(segment.base_offset, suffix + segment.suffix), why)
+        if self._mode.execute and rebuild:
+            chosen = {suffix: contents[suffix] for suffix in rebuild}
+            write_indexes(self._folder.path, segment.base_offset, chosen)
+
+    # Cuts
+
+    def _cut(
+        self,
+        segment: Segment,
+        rebuilt: Rebuilt,
+        check: IndexCheck,
+        end: int,
+        size: int,
+        why: str,
+        later: list[Segment],
+    ) -> None:
+        """End the log at ``end`` of a segment."""
+        self._step("cut", segment.name, why, end, size - end, self._end)
+        for following in later:
+            self._step(
+                "cut",
+                following.name,
+                "it follows the end of the log",
+                0,
+                following.size,
+                following.base_offset,
+            )
+        if self._mode.execute:
+            self._put_aside(1 + len(later))
+        for following in reversed(later):
+            self._remove(following)
+        if not self._mode.execute:
+            return
+        contents = rebuilt.indexes()
+        if not _missing_transactions(check, contents[TXN_INDEX_SUFFIX]):
+            aborted = check.aborted  # which may know more than the segments that are left
+            contents[TXN_INDEX_SUFFIX] = aborted[aborted["last_offset"] < self._end].tobytes()
+        write_indexes(self._folder.path, segment.base_offset, contents)
+        cut(self._path(segment.name), end)
+
+    def _replace(self, segment: Segment, salvaged: Salvaged, size: int, why: str, *, is_last: bool) -> None:
+        """Put what was salvaged of a segment in its place."""
+        begin, offset, cuts = 0, segment.base_offset, 0
+        for start, end, next_offset in [*salvaged.pieces(), (size, size, 0)]:
+            if start > begin:
+                self._step("cut", segment.name, why, begin, start - begin, offset)
+                why = "no valid record batch begins here"
+                cuts += 1
+            self._stored_bytes += end - start
+            begin, offset = end, next_offset
+        self._take(salvaged.rebuilt)
+        if self._mode.execute:
+            self._put_aside(cuts)
+        if not salvaged.ranges and not is_last:
+            self._remove(segment)
+        elif self._mode.execute:
+            put_in_place(self._folder.path, segment, salvaged)
+
+    def _put_aside(self, count: int) -> None:
+        """Keep what the last steps are about to cut."""
+        if self._mode.discard:
+            return
+        for step in self._steps[-count:]:
+            if step.size:
+                assert step.position is not None
+                assert step.offset is not None
+                put_aside(
+                    self._folder.path,
+                    os.path.basename(step.file),
+                    step.position,
+                    step.size,
+                    offset=step.offset,
+                    why=step.why,
+                )
+
+    def _remove(self, segment: Segment) -> None:
+        """Remove a segment, its log last, as indexes alone are the trace of a lost one."""
+        self._removed.add(segment)
+        if not self._mode.execute:
+            return
+        for suffix in (*INDEX_SUFFIXES, LOG_SUFFIX):
+            with suppress(FileNotFoundError):
+                os.unlink(self._path(segment_file(segment.base_offset, suffix)))
+        sync_folder(self._folder.path)
+
+    def _begin_anew(self, segments: list[Segment]) -> None:
+        """Let the log begin, empty, with its log start offset: nothing that is left counts (LogLoader)."""
+        left = [segment for segment in segments if segment not in self._removed]
+        for segment in left:
+            done = sum(step.size or 0 for step in self._steps if step.file == self._path(segment.name))
+            why = f"the log now ends before its log start offset {self._start}"
+            self._step("cut", segment.name, why, 0, segment.size - done, segment.base_offset)
+        self._end, self._stored_bytes = self._start, 0
+        self._producers = ProducerState()
+        if self._mode.execute:
+            self._put_aside(len(left))
+        for segment in reversed(left):
+            self._remove(segment)
+
+    # What a broker keeps beside the segments
+
+    def _load_snapshot(self, offset: int) -> bool:
+        """Go on with the producers of the snapshot at an offset, if there is one; replace a broken one."""
+        name = segment_file(offset, SNAPSHOT_SUFFIX)
+        data = self._folder.read(name)
+        entries = None if data is None else parse_snapshot(data)
+        if entries is not None:
+            self._producers = ProducerState(entries)
+        elif data is not None:
+            if not any(step.file == self._path(name) for step in self._steps):  # a dry run comes twice
+                self._step("rebuild", name, "its checksum is wrong")
+            if self._mode.execute:
+                write_new(self._path(name), self._producers.snapshot())
+        return entries is not None
+
+    def _finish_snapshots(self) -> None:
+        """Remove snapshots beyond the end of the log, and leave one at its end."""
+        for name in sorted(self._folder.names()):
+            found = parse_segment_file(name)
+            if found is None or found[1] != SNAPSHOT_SUFFIX or found[0] <= self._end:
+                continue
+            self._step("remove", name, "it is beyond the end of the log")
+            if self._mode.execute:
+                os.unlink(self._path(name))
+        if not self._load_snapshot(self._end) and self._mode.execute:
+            write_new(self._path(segment_file(self._end, SNAPSHOT_SUFFIX)), self._producers.snapshot())
+
+    def _known_epochs(self) -> list[tuple[int, int]]:
+        """What ``leader-epoch-checkpoint`` says; nothing if it is malformed."""
+        data = self._folder.read(LEADER_EPOCH_CHECKPOINT)
+        with suppress(LogDirectoryError):
+            return parse_leader_epoch_checkpoint(data or b"", LEADER_EPOCH_CHECKPOINT)
+        return [(-1, -1)]  # which differs from all that is right
+
+    def _finish_epochs(self, known: list[tuple[int, int]]) -> None:
+        """Leader epochs beyond the end go, and those of batches come (LeaderEpochFileCache)."""
+        epochs = [entry for entry in known if 0 <= entry[1] <= self._end and entry[0] >= 0]
+        latest = epochs[-1][0] if epochs else -1
+        epochs += [entry for entry in self._epochs if entry[0] > latest]
+        if epochs == known:
+            return
+        self._step("rebuild", LEADER_EPOCH_CHECKPOINT, "it does not fit the record batches")
+        if self._mode.execute:
+            path = self._path(LEADER_EPOCH_CHECKPOINT)
+            replace_file(path, format_leader_epoch_checkpoint(epochs), path + ".tmp")
+
+    def _check_metadata(self) -> None:
+        data = self._folder.read(PARTITION_METADATA_FILE)
+        if data is not None:
+            try:
+                parse_partition_metadata(data, PARTITION_METADATA_FILE)
+            except LogDirectoryError as e:
+                self._step("leave", PARTITION_METADATA_FILE, f"the topic's id is not known: {e.message}")
+
+    def _step(
+        self,
+        action: Action,
+        name: str,
+        why: str,
+        position: int | None = None,
+        size: int | None = None,
+        offset: int | None = None,
+    ) -> None:
+        self._steps.append(RepairStep(action, self._path(name), why, position, size, offset))
+
+    def _path(self, name: str) -> str:
+        return self._folder.label(name)
+
+
+def _missing_transactions(check: IndexCheck, rebuilt: bytes) -> bool:
+    """Whether ``.txnindex`` lacks some of the aborted transactions that the batches show."""
+    fields = ["producer_id", "first_offset", "last_offset"]
+    wanted, known = (
+        {tuple(entry) for entry in entries[fields].tolist()}
+        for entries in (np.frombuffer(rebuilt, TXN_ENTRY), check.aborted)
+    )
+    return not wanted <= known

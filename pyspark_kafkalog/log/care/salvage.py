@@ -1,0 +1,117 @@
+"""Keeps every valid batch of a damaged segment, which Kafka can't: gaps between offsets are legal.
+
+What is valid is what a reader with ``failOnDataLoss=false`` delivers, and its own code says so.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+
+import numpy as np
+
+from pyspark_kafkalog.codec.buffers import as_array
+from pyspark_kafkalog.codec.walk import Batches, batches_of, right_checksums
+from pyspark_kafkalog.errors import DataLossError
+from pyspark_kafkalog.log.care.aside import copy_range
+from pyspark_kafkalog.log.durable import naming, sync_folder
+from pyspark_kafkalog.log.layout import (
+    CLEANED_SUFFIX,
+    INDEX_SUFFIXES,
+    SWAP_SUFFIX,
+    segment_file,
+)
+from pyspark_kafkalog.log.read.partition import Partition
+from pyspark_kafkalog.log.read.segment import Segment
+from pyspark_kafkalog.log.write.producers import ProducerState
+from pyspark_kafkalog.log.write.recovery import Rebuilt, write_indexes
+from pyspark_kafkalog.model import OffsetRange, TopicPartition
+
+_SLICE = 8 << 20
+
+
+class Salvaged:
+    """The valid batches of a segment: where they are in the file, and what follows from them."""
+
+    def __init__(self, rebuilt: Rebuilt) -> None:
+        self.rebuilt = rebuilt
+        self.ranges: list[tuple[int, int]] = []
+        """Begin and end of each stretch of valid batches."""
+        self._next_offsets: list[int] = []
+
+    def add(self, origin: int, data: np.ndarray, batches: Batches) -> None:
+        """Take in those of ``batches`` that are valid; ``data`` begins at ``origin`` of the file."""
+        rows = np.flatnonzero(right_checksums(data, batches))
+        while rows.size:
+            taken, fault = self.rebuilt.add(data, batches.take(rows))
+            for row in rows[:taken].tolist():
+                begin = origin + int(batches.position[row])
+                end = begin + int(batches.size[row])
+                next_offset = int(batches.last_offset[row]) + 1
+                if self.ranges and self.ranges[-1][1] == begin:
+                    self.ranges[-1] = (self.ranges[-1][0], end)
+                    self._next_offsets[-1] = next_offset
+                else:
+                    self.ranges.append((begin, end))
+                    self._next_offsets.append(next_offset)
+            rows = rows[taken + 1 :] if fault is not None else rows[:0]
+
+    def pieces(self) -> Iterator[tuple[int, int, int]]:
+        """Begin and end of each stretch, and the offset after it."""
+        for (begin, end), next_offset in zip(self.ranges, self._next_offsets, strict=True):
+            yield begin, end, next_offset
+
+
+def salvage_segment(
+    partition: TopicPartition,
+    segment: Segment,
+    segments: list[Segment],
+    following: Segment | None,
+    producers: ProducerState,
+    index_interval_bytes: int,
+) -> Salvaged:
+    """Find the valid batches of a segment.
+
+    :param following: the next segment; None if there is none.
+    :param producers: their state at the segment's start; has that after the batches.
+    """
+    salvaged = Salvaged(Rebuilt(segment.base_offset, producers, index_interval_bytes))
+    source = Partition(partition, segment.folder, lambda _: 0)
+    end = source.log_end_offset(segments) if following is None else following.base_offset
+    offsets = OffsetRange(segment.base_offset, end)
+    with suppress(DataLossError):  # where the end can't be reached from here, readers stop, too
+        for piece in source.read(offsets, on_corrupt=lambda error: None, max_bytes=_SLICE):
+            salvaged.add(piece.origin.position, as_array(piece.buffer), batches_of(piece))
+    return salvaged
+
+
+def put_in_place(folder: str, segment: Segment, salvaged: Salvaged) -> None:
+    """Write a segment anew, with only its valid batches and their indexes.
+
+    One rename makes it count: until then the old one does. Its indexes may lack then, or be those of the old
+    one, which whoever follows them notices, and which a repair rebuilds.
+    """
+    path = os.path.join(folder, segment.name)
+    source = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    try:
+        target = os.open(path + CLEANED_SUFFIX, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o666)
+        try:
+            with naming(path + CLEANED_SUFFIX):
+                size = 0
+                for begin, end in salvaged.ranges:
+                    copy_range(source, begin, end - begin, target, size)
+                    size += end - begin
+                os.fsync(target)
+        finally:
+            os.close(target)
+    finally:
+        os.close(source)
+    os.replace(path + CLEANED_SUFFIX, path + SWAP_SUFFIX)
+    sync_folder(folder)
+    for suffix in INDEX_SUFFIXES:
+        with suppress(FileNotFoundError):
+            os.unlink(os.path.join(folder, segment_file(segment.base_offset, suffix)))
+    os.replace(path + SWAP_SUFFIX, path)
+    write_indexes(folder, segment.base_offset, salvaged.rebuilt.indexes())
+    sync_folder(folder)

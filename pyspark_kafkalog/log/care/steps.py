@@ -1,0 +1,28 @@
+"""One step of a repair: what is done to which file, and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Action = Literal["cut", "remove", "rename", "rebuild", "undo", "skip", "leave"]
+"""``cut`` takes bytes out of a segment. ``skip`` is for what is in order and no concern of a repair.
+``leave`` is for what it can't mend."""
+
+
+@dataclass(frozen=True, slots=True)
+class RepairStep:
+    """What is done to a file, or was done.
+
+    :param file: its path.
+    :param why: a clause that says what is wrong.
+    :param position: byte in the file from which on ``size`` bytes are cut.
+    :param offset: the first offset that readers lose by a cut, or miss.
+    """
+
+    action: Action
+    file: str
+    why: str
+    position: int | None = None
+    size: int | None = None
+    offset: int | None = None
