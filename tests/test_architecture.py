@@ -60,7 +60,7 @@ INNER_ROOMS = {
         "write": {"read", "index", "layout", "lock", "snapshot", "durable"},
         "groups": {"layout", "lock", "durable", "read", "write"},
         "care": {"layout", "lock", "durable", "snapshot", "topic_configs", "read", "write"},
-        "sink": {"read", "write", "care"},
+        "sink": {"layout", "read", "write", "care"},
     },
 }
 """The same for the folders and modules of one room."""

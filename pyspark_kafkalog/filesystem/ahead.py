@@ -23,8 +23,8 @@ _WHOLE_BYTES = 4 << 20
 """A file up to this size is read as one piece."""
 _FIRST_BYTES = 256 << 10
 """Bytes of a request for a few bytes anywhere; more may be wanted, and a store sends these as fast."""
-_MOST_KEPT = 4
-"""Pieces that are kept of those read here and there."""
+_MOST_KEPT = 2 * PIECES_AHEAD
+"""Pieces that are kept: those ahead, and small ones behind, to which a search may come back."""
 
 
 class _Piece:
@@ -66,7 +66,7 @@ class PieceReader:
     def read(self, position: int, size: int) -> pa.Buffer:
         """The bytes from ``position``: ``size`` of them, fewer at the end of the file."""
         end = min(position + size, self._size)
-        self._pieces = [p for p in self._pieces if p.end > position or p.end > self._until]
+        self._pieces = [p for p in self._pieces if p.end >= position or p.end - p.start <= _FIRST_BYTES]
         parts: list[pa.Buffer] = []
         at = position
         while at < end:
@@ -78,7 +78,7 @@ class PieceReader:
             at = piece.end
             if data.size < stop:  # the file has become shorter
                 break
-        del self._pieces[: -_MOST_KEPT - PIECES_AHEAD]
+        del self._pieces[:-_MOST_KEPT]
         return _joined(parts)
 
     def close(self) -> None:
