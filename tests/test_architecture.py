@@ -63,7 +63,7 @@ INNER_ROOMS = {
         "write": {"read", "index", "layout", "lock", "snapshot", "topic_configs", "durable"},
         "groups": {"layout", "lock", "durable", "read", "write"},
         "care": {"index", "layout", "lock", "durable", "snapshot", "topic_configs", "read", "write"},
-        "sink": {"read", "write", "care"},
+        "sink": {"layout", "read", "write", "care"},
         "topics": {"read", "write", "groups"},
     },
 }

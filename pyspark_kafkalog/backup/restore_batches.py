@@ -7,7 +7,9 @@ with the same compression:
 - batches with gaps between their offsets, as compaction leaves them (``LogValidator`` refuses them from
   clients), or with a delete horizon (KIP-534) in place of their base timestamp;
 - batches with LogAppendTime, as their records' own timestamps are not those that readers see;
-- batches of which only some records are wanted.
+- batches of which only some records are wanted;
+- small batches that follow one another, which become larger ones: a request carries one batch per partition,
+  and thousands of them would take all the time.
 
 Control batches are left out, as only a coordinator may write them.
 """
@@ -32,19 +34,23 @@ from pyspark_kafkalog.codec.format import (
 from pyspark_kafkalog.codec.isolation import Visibility
 from pyspark_kafkalog.codec.rows import ROW_TYPES
 from pyspark_kafkalog.codec.walk import Batches, batches_of, first_bad_checksum
-from pyspark_kafkalog.errors import CorruptRecordError
+from pyspark_kafkalog.errors import CorruptRecordError, InvalidRecordError
 from pyspark_kafkalog.model import EncodeSettings, OffsetRange, Origin, Slice, TopicPartition
 from pyspark_kafkalog.writing.rows import to_records
 
 _SCHEMA = pa.schema([(name, ROW_TYPES[name]) for name in ("key", "value", "offset", "timestamp", "headers")])
 _AT_ONCE_BYTES = 1 << 20
 """About how many stored bytes are given at a time: a rate is kept in steps of these."""
-_BATCH_BYTES = 1 << 20
+_SMALL_BYTES = 16 << 10
+"""Bytes of a batch that is joined with its neighbours; the default of batch.size in Kafka's producer."""
+_BATCH_BYTES = 256 << 10
 """Bytes before compression of a batch that is encoded anew, unless it holds a single record."""
 _ANY_SIZE = (1 << 31) - 1
 _LIMITS = DecodeLimits()
 _LEFT_OUT, _AS_IT_IS = -2, -1
-"""What becomes of a batch; other values are the compression with which it is encoded anew."""
+_SMALL = len(COMPRESSION_NAMES) + 3
+"""What becomes of a batch. Other values are the compression with which it is encoded anew, plus this where
+it could also go as it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,19 +89,23 @@ def restorable(
     for first, stop in zip([0, *cuts.tolist()], [*cuts.tolist(), len(kinds)], strict=True):
         if stop == first or kinds[first] == _LEFT_OUT:
             continue
-        begin, end = int(batches.position[first]), int(batches.position[stop - 1] + batches.size[stop - 1])
-        if kinds[first] == _AS_IT_IS:
-            _check(data, batches, first, stop, partition, piece.origin)
-            yield RestorableBatches(
-                data[begin:end].copy(),
-                int(batches.count[first:stop].sum()),
-                _joined(batches.base_offset[first:stop], batches.last_offset[first:stop] + 1),
-                int(batches.last_offset[stop - 1]) + 1,
-            )
-        else:
-            origin = Origin(piece.origin.file, piece.origin.position + begin)
-            settings = EncodeSettings(_compression_name(int(kinds[first])), _BATCH_BYTES, _ANY_SIZE)
-            yield from _encoded_anew(data[begin:end], partition, offsets, origin, settings)
+        kind, is_small = int(kinds[first]), kinds[first] >= _SMALL
+        run = batches.take(np.arange(first, stop))
+        if kind == _AS_IT_IS or (is_small and len(run) == 1):
+            yield _as_they_are(data, run, partition, piece.origin)
+            continue
+        begin, end = int(run.position[0]), int(run.position[-1] + run.size[-1])
+        origin = Origin(piece.origin.file, piece.origin.position + begin)
+        settings = EncodeSettings(_compression_name(kind % _SMALL), _BATCH_BYTES, _ANY_SIZE)
+        anew = _encoded_anew(data[begin:end], partition, offsets, origin, settings)
+        if not is_small:
+            yield from anew
+            continue
+        try:
+            joined = list(anew)
+        except (InvalidRecordError, CorruptRecordError):  # a timestamp that only bytes can hold, or damage
+            joined = [_as_they_are(data, run, partition, piece.origin)]
+        yield from joined
 
 
 def _kinds(batches: Batches, offsets: OffsetRange, visible: Visibility | None) -> np.ndarray:
@@ -121,7 +131,9 @@ def _kinds(batches: Batches, offsets: OffsetRange, visible: Visibility | None) -
                 visible.end_transaction(producer_id, last_offset)
             elif visible.hides(producer_id, int(batches.base_offset[row]), last_offset):
                 left_out[row] = True
-    return np.where(left_out, _LEFT_OUT, np.where(is_whole, _AS_IT_IS, batches.compression))
+    is_large = is_whole & (batches.size >= _SMALL_BYTES)
+    anew = batches.compression + np.where(is_whole, _SMALL, 0)
+    return np.where(left_out, _LEFT_OUT, np.where(is_large, _AS_IT_IS, anew))
 
 
 def _compression_name(compression: int) -> str:
@@ -129,12 +141,12 @@ def _compression_name(compression: int) -> str:
     return COMPRESSION_NAMES[compression] if compression < len(COMPRESSION_NAMES) else COMPRESSION_NAMES[0]
 
 
-def _check(
-    data: np.ndarray, batches: Batches, first: int, stop: int, partition: TopicPartition, origin: Origin
-) -> None:
-    """The checksums are made anew, and must not hide damage."""
-    bad = first_bad_checksum(data, batches, first, stop)
-    if bad < stop:
+def _as_they_are(
+    data: np.ndarray, batches: Batches, partition: TopicPartition, origin: Origin
+) -> RestorableBatches:
+    """Neighbouring batches. Their checksums are verified, as new ones would hide damage."""
+    bad = first_bad_checksum(data, batches, 0, len(batches))
+    if bad < len(batches):
         raise CorruptRecordError(
             "The record batch's checksum is wrong",
             topic_partition=partition,
@@ -143,6 +155,13 @@ def _check(
             position=origin.position + int(batches.position[bad]),
             hint="Mend the source by kafkalog repair, or restore up to this offset.",
         )
+    begin, end = int(batches.position[0]), int(batches.position[-1] + batches.size[-1])
+    return RestorableBatches(
+        data[begin:end].copy(),
+        int(batches.count.sum()),
+        _joined(batches.base_offset, batches.last_offset + 1),
+        int(batches.last_offset[-1]) + 1,
+    )
 
 
 def _encoded_anew(

@@ -9,8 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
 
 import pyarrow as pa
+
+_Result = TypeVar("_Result")
 
 PIECE_BYTES = 8 << 20
 """Bytes that one request fetches where reading goes on."""
@@ -20,8 +23,8 @@ _WHOLE_BYTES = 4 << 20
 """A file up to this size is read as one piece."""
 _FIRST_BYTES = 256 << 10
 """Bytes of a request for a few bytes anywhere; more may be wanted, and a store sends these as fast."""
-_MOST_KEPT = 4
-"""Pieces that are kept of those read here and there."""
+_MOST_KEPT = 2 * PIECES_AHEAD
+"""Pieces that are kept: those ahead, and small ones behind, to which a search may come back."""
 
 
 class _Piece:
@@ -54,22 +57,28 @@ class PieceReader:
         """From now on, reads go on to the position ``until``: request pieces ahead."""
         self._until = min(until, self._size)
 
+    def begin(self, until: int) -> None:
+        """Request the first pieces already, as reads from the start of the file to ``until`` follow soon."""
+        self.expect(until)
+        if self._until and not self._pieces:
+            self._request_ahead(self._piece_at(0, 0), 1)
+
     def read(self, position: int, size: int) -> pa.Buffer:
         """The bytes from ``position``: ``size`` of them, fewer at the end of the file."""
         end = min(position + size, self._size)
-        self._pieces = [p for p in self._pieces if p.end > position or p.end > self._until]
+        self._pieces = [p for p in self._pieces if p.end >= position or p.end - p.start <= _FIRST_BYTES]
         parts: list[pa.Buffer] = []
         at = position
         while at < end:
             piece = self._piece_at(at, end)
-            self._request_ahead(piece)
+            self._request_ahead(piece, PIECES_AHEAD)
             data = piece.buffer()
             begin, stop = at - piece.start, min(end, piece.end) - piece.start
             parts.append(data.slice(min(begin, data.size), max(min(stop, data.size) - begin, 0)))
             at = piece.end
             if data.size < stop:  # the file has become shorter
                 break
-        del self._pieces[: -_MOST_KEPT - PIECES_AHEAD]
+        del self._pieces[:-_MOST_KEPT]
         return _joined(parts)
 
     def close(self) -> None:
@@ -92,10 +101,10 @@ class PieceReader:
             least = min(2 * (before.end - before.start), PIECE_BYTES)
         return self._request(position, min(max(end, position + least), self._size))
 
-    def _request_ahead(self, piece: _Piece) -> None:
-        """Request the pieces after this one, as far as they are expected."""
+    def _request_ahead(self, piece: _Piece, count: int) -> None:
+        """Request so many pieces after this one, as far as they are expected."""
         start = piece.end
-        for _ in range(PIECES_AHEAD):
+        for _ in range(count):
             following = next((p for p in self._pieces if p.start <= start < p.end), None)
             if following is None and start < self._until:
                 following = self._request(start, min(start + PIECE_BYTES, self._until))
@@ -107,6 +116,14 @@ class PieceReader:
         piece = _Piece(start, end, self._threads.submit(self._read_at, end - start, start))
         self._pieces.append(piece)
         return piece
+
+
+def in_background(call: Callable[[], _Result]) -> Future[_Result]:
+    """Run ``call`` in a thread of its own."""
+    thread = ThreadPoolExecutor(1, thread_name_prefix="kafkalog-open")
+    future = thread.submit(call)
+    thread.shutdown(wait=False)
+    return future
 
 
 def _joined(parts: list[pa.Buffer]) -> pa.Buffer:

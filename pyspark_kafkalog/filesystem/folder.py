@@ -20,13 +20,15 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 from pyarrow import fs
 
 from pyspark_kafkalog.errors import LogDirectoryError
-from pyspark_kafkalog.filesystem.ahead import PieceReader
+
+if TYPE_CHECKING:
+    from pyspark_kafkalog.filesystem.ahead import PieceReader
 
 _STORES = frozenset({"s3", "gcs", "abfs"})
 """Object stores: a file appears whole when its stream is closed."""
@@ -91,6 +93,11 @@ class InputFile:
         if self._pieces is not None:
             self._pieces.expect(until)
 
+    def begin(self, until: int) -> None:
+        """Let a store send the first bytes already, as reads from the start to ``until`` follow soon."""
+        if self._pieces is not None:
+            self._pieces.begin(until)
+
     def read(self, position: int, size: int) -> pa.Buffer:
         """The bytes from ``position``: ``size`` of them, fewer at the end of the file.
 
@@ -136,6 +143,11 @@ class Folder:
     def is_local(self) -> bool:
         """Whether it is on a disk or a mount of this machine."""
         return isinstance(self.filesystem, fs.LocalFileSystem)
+
+    @property
+    def is_store(self) -> bool:
+        """Whether it is in an object store, where each request takes long."""
+        return self.filesystem.type_name in _STORES
 
     def child(self, name: str) -> Folder:
         """The folder ``name`` in this one."""
@@ -203,10 +215,11 @@ class Folder:
             if not self.is_local:
                 stream = self.filesystem.open_input_file(path)
                 size = stream.size()
-                is_far = self.filesystem.type_name in _STORES
-                return InputFile(
-                    stream, label, size, pieces=PieceReader(stream.read_at, size) if is_far else None
-                )
+                if not self.is_store:
+                    return InputFile(stream, label, size)
+                from pyspark_kafkalog.filesystem.ahead import PieceReader
+
+                return InputFile(stream, label, size, pieces=PieceReader(stream.read_at, size))
             try:
                 descriptor = os.open(path, _OPEN_FLAGS | _NO_FIFO | _NO_LINK)
             except OSError as e:
@@ -250,7 +263,7 @@ class Folder:
         """
         self.filesystem.create_dir(self.path, recursive=True)
         path, new = self._join(name), self._join(name + NEW_SUFFIX)
-        if self.filesystem.type_name in _STORES:
+        if self.is_store:
             self._write(path, data)
             return
         temporary = self._join(f".{name}.{uuid.uuid4().hex}")

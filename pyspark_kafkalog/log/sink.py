@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from pyspark_kafkalog.garbage import loading
+from pyspark_kafkalog.log.layout import TOPIC_CONFIGS_FILE
 from pyspark_kafkalog.model import EncodeSettings, LogSettings, Plan, QueryBatch, TaskAttempt
 
 if TYPE_CHECKING:
@@ -52,13 +53,16 @@ class DirectorySink:
     def commit(self, batch: QueryBatch, finished: Sequence[StagedFile | None], plan: Plan) -> None:
         """Publish what all tasks have staged, unless the batch was published before; apply retention."""
         with loading():
-            from pyspark_kafkalog.log.care.deleting import retain_after_commit
             from pyspark_kafkalog.log.write.publish import publish
 
         staged = [file for file in finished if file is not None]
         published = publish(self.root, staged, batch, self.log, num_partitions=self.num_partitions)
-        topics = {partition.topic for partition in published.offsets}
-        retain_after_commit(self.root, topics, self.configs, rolled=published.rolled)
+        if self.configs or os.path.exists(os.path.join(self.root, TOPIC_CONFIGS_FILE)):
+            with loading():
+                from pyspark_kafkalog.log.care.deleting import retain_after_commit
+
+            topics = {partition.topic for partition in published.offsets}
+            retain_after_commit(self.root, topics, self.configs, rolled=published.rolled)
 
     def abort(self, batch: QueryBatch) -> None:
         """Remove the staged files. Failed tasks have removed their own."""

@@ -36,10 +36,8 @@ def main() -> None:
                 needed = -(-size // PIECE_BYTES)
                 print_ratio(f"{name}: {far.total} requests, {needed} needed", far.total / needed, at_most=1.5)
                 rates = {where: size / 1e6 / taken for where, taken in seconds.items()}
-                print_ratio(
-                    f"{name}: {rates['far']:.0f} MB/s with {LATENCY:g} s, {rates['near']:.0f} without",
-                    rates["far"] / rates["near"],
-                )
+                both = f"{rates['far']:.0f} MB/s with {LATENCY * 1000:.0f} ms, {rates['near']:.0f} without"
+                print_ratio(f"{name}: {both}", rates["far"] / rates["near"])
 
 
 if __name__ == "__main__":

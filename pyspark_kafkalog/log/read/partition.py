@@ -6,14 +6,16 @@ import errno
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from pyspark_kafkalog.errors import CorruptRecordError, DataLossError, LogDirectoryError
-from pyspark_kafkalog.filesystem.folder import Folder, wait
+from pyspark_kafkalog.filesystem.folder import Folder, InputFile, wait
 from pyspark_kafkalog.filesystem.locate import no_such_directory
 from pyspark_kafkalog.log.layout import (
     LOG_SUFFIX,
@@ -26,6 +28,9 @@ from pyspark_kafkalog.log.read.loading import LogEnd, find_end, live_segments
 from pyspark_kafkalog.log.read.missing import Gap, GapSearch, bases_without_log
 from pyspark_kafkalog.log.read.segment import GONE, MAX_OFFSET, FramingError, OpenSegment, Segment
 from pyspark_kafkalog.model import OffsetRange, OnCorrupt, Origin, Slice, StoredSize, TopicPartition
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 _WRITING = 0.1
 """Seconds in which a writer finishes a batch that it has begun."""
@@ -204,14 +209,14 @@ class Partition:
                             f"the log now starts at offset {log_start_offset}",
                             next_offset=log_start_offset,
                         )
-                for segment, following in segments_from(segments, position):
-                    with segment.open() as opened:
-                        wanted = OffsetRange(position, offsets.end)
-                        for piece, next_offset in self._read_segment(
-                            opened, wanted, following, neighbours, on_corrupt, max_bytes
-                        ):
-                            yield piece
-                            position = next_offset
+                pairs = segments_from(segments, position)
+                for opened, segment, following in _opened(pairs, offsets.end):
+                    wanted = OffsetRange(position, offsets.end)
+                    for piece, next_offset in self._read_segment(
+                        opened, wanted, following, neighbours, on_corrupt, max_bytes
+                    ):
+                        yield piece
+                        position = next_offset
                     if position >= offsets.end:
                         return
                     if following is None or position < following.base_offset:
@@ -419,6 +424,35 @@ def segments_from(segments: list[Segment], offset: int) -> Iterator[tuple[Segmen
     first = bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1
     for at in range(max(first, 0), len(segments)):
         yield segments[at], segments[at + 1] if at + 1 < len(segments) else None
+
+
+def _opened(
+    pairs: Iterator[tuple[Segment, Segment | None]], end: int
+) -> Iterator[tuple[OpenSegment, Segment, Segment | None]]:
+    """Each segment opened, with the segment and the next; in a store the next is opened meanwhile.
+
+    :param end: the offset at which reading ends.
+    """
+    ahead: Future[InputFile] | None = None
+    try:
+        for segment, following in pairs:
+            with segment.open(ahead) as opened:
+                ahead = None
+                if following is not None and following.base_offset < end and segment.folder.is_store:
+                    from pyspark_kafkalog.filesystem.ahead import in_background
+
+                    ahead = in_background(partial(_begun, following))
+                yield opened, segment, following
+    finally:
+        if ahead is not None:
+            with suppress(OSError, LogDirectoryError), ahead.result():
+                pass
+
+
+def _begun(segment: Segment) -> InputFile:
+    log = segment.folder.open(segment.name)
+    log.begin(log.size)
+    return log
 
 
 def _total_size(segments: list[Segment]) -> int:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +25,9 @@ from pyspark_kafkalog.errors import CorruptRecordError
 from pyspark_kafkalog.filesystem.folder import Folder, InputFile
 from pyspark_kafkalog.log import index
 from pyspark_kafkalog.log.layout import INDEX_SUFFIX, LOG_SUFFIX, segment_file
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 SMALL_WINDOW = 64 << 10
 """Bytes of the first read when it is unknown how much is wanted."""
@@ -94,9 +97,12 @@ class Segment:
         return replace(self, size=entry.size, mtime_ns=entry.mtime_ns)
 
     @contextmanager
-    def open(self) -> Iterator[OpenSegment]:
-        """Open the ``.log``; FileNotFoundError if it has been deleted, renamed or replaced."""
-        with self.folder.open(self.name) as log:
+    def open(self, ahead: Future[InputFile] | None = None) -> Iterator[OpenSegment]:
+        """Open the ``.log``; FileNotFoundError if it has been deleted, renamed or replaced.
+
+        :param ahead: opens it already.
+        """
+        with self.folder.open(self.name) if ahead is None else ahead.result() as log:
             listed = self.size, self.mtime_ns if log.mtime_ns is not None else None
             if not self.is_active and (log.size, log.mtime_ns) != listed:
                 # Another segment may follow this file than the listing showed.
