@@ -206,6 +206,7 @@ class EncodeSettings:
 
     ``batch_size`` bounds a batch before compression, in bytes, unless it holds a single record;
     ``max_message_bytes`` bounds it as stored, and ``limit`` names what sets that bound, for errors.
+    With ``needs_keys``, as in a compacted topic, a record without a key is refused.
     """
 
     compression: str = "none"
@@ -287,14 +288,10 @@ class Place(Protocol):
         """
 
     def newest_timestamps(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """For each partition a bound in ms that no record's timestamp exceeds, -1 without records; those
-        for which the place knows none are left out.
-        """
+        """A bound in ms that no record's timestamp exceeds, -1 without records; left out if there is none."""
 
     def oldest_timestamps(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """For each partition that exists the timestamp (ms) of the first record that has one, -1 if none
-        has. Later records may be older.
-        """
+        """The timestamp (ms) of the first record that has one, -1 if none has. Later ones may be older."""
 
     def stored_sizes(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, StoredSize]:
         """The stored size of each partition that the place knows."""
