@@ -32,7 +32,7 @@ ROOMS = {
     "audit": {"errors", "codec", "options", "filesystem", "largemessage"},
     "writing": {"errors", "model", "codec", "options", "largemessage", "audit"},
     "streams": {"errors", "model", "options", "filesystem", "largemessage", "reading"},
-    "admin": _PLACES | _BETWEEN | {"filesystem"},
+    "admin": _PLACES | _BETWEEN | {"filesystem", "log"},
     "cli": {"errors", "model", "options", "admin"},
     "spark": _PLACES | _BETWEEN | {"admin"},
 }
@@ -58,6 +58,7 @@ INNER_ROOMS = {
         "read": {"index", "layout", "snapshot", "topic_configs"},
         "write": {"read", "index", "layout", "lock", "snapshot", "durable"},
         "groups": {"layout", "lock", "durable", "read", "write"},
+        "care": {"index", "layout", "lock", "snapshot", "durable", "read", "write"},
     },
 }
 """The same for the folders and modules of one room."""
