@@ -47,6 +47,7 @@ from pyspark_kafkalog.places import open_groups, open_place
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.admin.batch_headers import batches
+    from pyspark_kafkalog.admin.compacting import CompactedPartition, compact
     from pyspark_kafkalog.admin.dumping import DumpedBatch, DumpedRecord, dump
     from pyspark_kafkalog.admin.exporting import export
     from pyspark_kafkalog.admin.input_lines import JsonLines, keyed, records_of, values_of
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.admin.verifying import Damage, VerifiedPartition, verify
 
 __all__ = [
+    "CompactedPartition",
     "Damage",
     "DumpedBatch",
     "DumpedRecord",
@@ -72,6 +74,7 @@ __all__ = [
     "SegmentState",
     "VerifiedPartition",
     "batches",
+    "compact",
     "count_records",
     "delete_group",
     "delete_offsets",
@@ -118,6 +121,8 @@ _LOADED_ON_USE = {
     "records_of": "input_lines",
     "values_of": "input_lines",
     "batches": "batch_headers",
+    "CompactedPartition": "compacting",
+    "compact": "compacting",
     "DumpedBatch": "dumping",
     "DumpedRecord": "dumping",
     "dump": "dumping",

@@ -19,6 +19,7 @@ import click
 from pyspark_kafkalog import __version__
 from pyspark_kafkalog.admin.printable import one_line
 from pyspark_kafkalog.cli.cat import cat, export
+from pyspark_kafkalog.cli.compact import compact
 from pyspark_kafkalog.cli.doctor import doctor
 from pyspark_kafkalog.cli.lag import lag
 from pyspark_kafkalog.cli.offsets import offsets
@@ -86,5 +87,5 @@ def kafkalog() -> None:
     """
 
 
-for command in (topics, cat, produce, export, groups, offsets, lag, dump, verify, doctor):
+for command in (topics, cat, produce, export, groups, offsets, lag, dump, verify, compact, doctor):
     kafkalog.add_command(command)

@@ -10,14 +10,19 @@ import click
 from pyspark_kafkalog import admin
 from pyspark_kafkalog.admin.reset import ResetStep, ResetTo
 from pyspark_kafkalog.admin.rows import plain
-from pyspark_kafkalog.cli.output import json_option, show_json, show_table, time_text, wide_option
+from pyspark_kafkalog.cli.output import (
+    NOTHING_DONE,
+    json_option,
+    show_json,
+    show_table,
+    time_text,
+    wide_option,
+)
 from pyspark_kafkalog.cli.place import Target, named_partitions, on_place, parse_time
 from pyspark_kafkalog.cli.show import group_option, offsets_of, topic_option
 from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.options.offsets_json import MAX_LONG
 from pyspark_kafkalog.options.times import TIME_FORMS
-
-_NOTHING_DONE = "Dry run: nothing was changed. Add --execute to apply it."
 
 one_group_option = click.option("--group", required=True, help="The consumer group.")
 partitions_option = click.option(
@@ -216,7 +221,7 @@ def delete(
     else:
         show_table(["GROUP", "TOPIC", "PARTITION", "OFFSET"], [list(row.values()) for row in rows])
     if not execute:
-        click.echo(_NOTHING_DONE, err=True)
+        click.echo(NOTHING_DONE, err=True)
 
 
 def _partitions(target: Target, topics: tuple[str, ...], all_topics: bool) -> list[TopicPartition] | None:
@@ -252,4 +257,4 @@ def _carry_out(target: Target, steps: Sequence[ResetStep], *, execute: bool, as_
             ],
         )
     if not execute:
-        click.echo(_NOTHING_DONE, err=True)
+        click.echo(NOTHING_DONE, err=True)

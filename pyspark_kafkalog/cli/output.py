@@ -14,6 +14,7 @@ import click
 
 from pyspark_kafkalog.admin.printable import printable
 
+NOTHING_DONE = "Dry run: nothing was changed. Add --execute to apply it."
 _QUIET_SECONDS = 2.0
 """How long a command may be silent."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
