@@ -60,6 +60,7 @@ from pyspark_kafkalog.topics import NewTopic, Topics
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.admin.batch_headers import batches
+    from pyspark_kafkalog.admin.compacting import CompactedPartition, compact
     from pyspark_kafkalog.admin.dumping import DumpedBatch, DumpedRecord, dump
     from pyspark_kafkalog.admin.exporting import export
     from pyspark_kafkalog.admin.input_lines import JsonLines, keyed, records_of, values_of
@@ -80,6 +81,7 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.backup.restore_groups import RestoredOffset
 
 __all__ = [
+    "CompactedPartition",
     "CreatedTopic",
     "Damage",
     "DeletedRecords",
@@ -109,6 +111,7 @@ __all__ = [
     "VerifiedPartition",
     "alter_topics",
     "batches",
+    "compact",
     "count_records",
     "create_topics",
     "delete_group",
@@ -176,6 +179,8 @@ _LOADED_ON_USE = {
     "records_of": "input_lines",
     "values_of": "input_lines",
     "batches": "batch_headers",
+    "CompactedPartition": "compacting",
+    "compact": "compacting",
     "DumpedBatch": "dumping",
     "DumpedRecord": "dumping",
     "dump": "dumping",

@@ -19,6 +19,7 @@ import click
 from pyspark_kafkalog import __version__
 from pyspark_kafkalog.admin.printable import one_line
 from pyspark_kafkalog.cli.cat import cat, export
+from pyspark_kafkalog.cli.compact import compact
 from pyspark_kafkalog.cli.doctor import doctor
 from pyspark_kafkalog.cli.lag import lag
 from pyspark_kafkalog.cli.offsets import offsets
@@ -102,6 +103,7 @@ for command in (
     verify,
     repair,
     restore,
+    compact,
     retain,
     delete_records,
     doctor,

@@ -25,6 +25,7 @@ Integers: TypeAlias = Any
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 MODULES = (
+    "codec.key_kernels",
     "codec.read_kernels",
     "codec.size_kernels",
     "codec.write_kernels",

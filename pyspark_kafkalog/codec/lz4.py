@@ -103,3 +103,12 @@ def with_right_header_checksum(frame: np.ndarray) -> np.ndarray:
     fixed = frame.copy()
     fixed[at : at + 1] = header_checksum(frame[4:at].tobytes())
     return fixed
+
+
+def with_header_checksum_of_magic_0(frame: bytes) -> bytes:
+    """A frame that :func:`compress_frame` made, with the checksum that clients before Kafka 0.10 expect.
+
+    It is over the magic, too (KAFKA-3160).
+    """
+    at = 4 + 2 + 8
+    return frame[:at] + bytes([header_checksum(frame[:at])]) + frame[at + 1 :]

@@ -17,8 +17,10 @@ from pyspark_kafkalog.codec.format import (
     BASE_SEQUENCE_V2,
     BASE_TIMESTAMP_V2,
     COUNT_V2,
+    DELETE_HORIZON_BIT,
     LAST_OFFSET_DELTA_V2,
     LEADER_EPOCH_V2,
+    LOG_APPEND_TIME_BIT,
     LOG_OVERHEAD,
     MAGIC,
     MAX_TIMESTAMP_V2,
@@ -53,6 +55,8 @@ OK, NO_SUCH_ROW, BAD_TIMESTAMP, RECORD_TOO_LARGE = range(4)
 
 _MAX_RECORD_SIZE = (1 << 31) - 1 - 128
 """A batch's size is an int32; this leaves room for its header and the record's own length."""
+MAX_HEAD = 5 + 1 + 10 + 5 + 5
+"""The most bytes of a record before its key: length, attributes, timestamp, offset, size of the key."""
 _MURMUR2_SEED = 0x9747B28C
 _MURMUR2_M = 0x5BD1E995
 
@@ -237,6 +241,71 @@ def fill(
         _put_int(out, start + PRODUCER_EPOCH_V2, producer_epoch, 2)
         _put_int(out, start + BASE_SEQUENCE_V2, sequence, 4)
         _put_int(out, start + COUNT_V2, last - first, 4)
+
+
+@kernel(BYTES, INT64S, INT64S, INT64S, BYTES, *(INT64S,) * 5, OUT_BYTES, OUT_INT64)
+def rebuild(
+    data: np.ndarray,
+    positions: np.ndarray,
+    ends: np.ndarray,
+    horizons: np.ndarray,
+    source: np.ndarray,
+    offsets: np.ndarray,
+    timestamps: np.ndarray,
+    key_at: np.ndarray,
+    key_sizes: np.ndarray,
+    record_ends: np.ndarray,
+    out: np.ndarray,
+    sizes: np.ndarray,
+) -> None:
+    """Write record batches again with some of their records, except for their CRCs, one after another.
+
+    Kafka's ``MemoryRecords.filterTo``: the header stays but for size, number of records, and timestamps. A
+    delete horizon takes the place of the base timestamp (KIP-534), which else is that of the first record.
+
+    :param data: has the headers of the batches at ``positions``.
+    :param ends: for each batch the number of records in it and in those before it.
+    :param horizons: the delete horizon (ms) of each batch; -1 without one.
+    :param source: has the records, which are as in an index of :mod:`.read_kernels`.
+    :param out: room for :data:`MAX_HEAD` bytes beyond a record's key, value and headers, and for the headers.
+    :param sizes: becomes the whole size of each batch.
+    """
+    position = int64(0)
+    first = int64(0)
+    for batch in range(positions.size):
+        start = position
+        copy_bytes(out, start, data, positions[batch], RECORDS_V2)
+        position += RECORDS_V2
+        base_offset = int64(0)
+        for i in range(8):
+            base_offset = (base_offset << 8) | int64(out[start + i])
+        attributes = (int64(out[start + ATTRIBUTES_V2]) << 8) | int64(out[start + ATTRIBUTES_V2 + 1])
+        base_timestamp = horizons[batch] if horizons[batch] >= 0 else timestamps[first]
+        max_timestamp = int64(-1)
+        for row in range(first, ends[batch]):
+            max_timestamp = max(max_timestamp, timestamps[row])
+            delta = timestamps[row] - base_timestamp
+            offset_delta = offsets[row] - base_offset
+            rest = record_ends[row] - key_at[row]
+            size = 1 + _varint_size(delta) + _varint_size(offset_delta) + _varint_size(key_sizes[row]) + rest
+            position = _put_varint(out, position, size)
+            out[position] = 0
+            position = _put_varint(out, position + 1, delta)
+            position = _put_varint(out, position, offset_delta)
+            position = _put_varint(out, position, key_sizes[row])
+            copy_bytes(out, position, source, key_at[row], rest)
+            position += rest
+        attributes &= ~DELETE_HORIZON_BIT
+        if horizons[batch] >= 0:
+            attributes |= DELETE_HORIZON_BIT
+        sizes[batch] = position - start
+        _put_int(out, start + SIZE, sizes[batch] - LOG_OVERHEAD, 4)
+        _put_int(out, start + ATTRIBUTES_V2, attributes, 2)
+        _put_int(out, start + BASE_TIMESTAMP_V2, base_timestamp, 8)
+        if attributes & LOG_APPEND_TIME_BIT == 0:
+            _put_int(out, start + MAX_TIMESTAMP_V2, max_timestamp, 8)
+        _put_int(out, start + COUNT_V2, ends[batch] - first, 4)
+        first = ends[batch]
 
 
 @kernel(OUT_BYTES, INT64S, INT64S, INT64)

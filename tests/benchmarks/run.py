@@ -23,6 +23,7 @@ BENCHMARKS = (
     "cat",
     "object_store",
     "repair",
+    "compaction",
     "commits",
     "exactly_once",
     "large_write",

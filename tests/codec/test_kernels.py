@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from pyspark_kafkalog.codec import jit, library, size_kernels
+from pyspark_kafkalog.codec import key_kernels as keys
 from pyspark_kafkalog.codec import read_kernels as read
 from pyspark_kafkalog.codec import text_kernels as text
 from pyspark_kafkalog.codec import write_kernels as write
@@ -92,7 +93,35 @@ def calls(rng: random.Random) -> list[tuple[Kernel, tuple[Any, ...]]]:
     jit.compiled(text.measure_json.function, text.measure_json.signature)(*words, forms, ends)
     np.cumsum((np.diff(words[0]) + 2) // 3 * 4, out=base64_ends[1:])
     numbers = int64s(*(rng.randrange(-(2**63), 2**63) >> rng.randrange(64) for _ in range(rows)))
+    digests = np.frombuffer(rng.randbytes(16 * 9), np.int64).reshape(2, 9)
+    slots = np.zeros((12, 3), np.int64)
+    digested = (np.arange(9), int64s(*(rng.choice((-1, 3)) for _ in range(9))), digests)
+    of_keys = np.arange(9) % 5, int64s(*(rng.choice((-1, 0, 3, 17)) for _ in range(9)))
+    counts = int64s(*sorted(rng.randrange(1, 9) for _ in range(3)))
+    headers = np.frombuffer(rng.randbytes(200), np.uint8)
     made: list[tuple[Kernel, tuple[Any, ...]]] = [
+        (
+            keys.digest_keys,
+            (data, *of_keys, *(rng.randrange(2**63) for _ in range(2)), np.zeros((2, 9), np.int64)),
+        ),
+        (keys.put_last, (*digested, 0, rng.randrange(1, 12), slots)),
+        (keys.find_last, (digested[0], digested[1], digests, 7, slots, np.zeros(9, np.uint8))),
+        (
+            write.rebuild,
+            (
+                headers,
+                int64s(0, 60, 120),
+                counts,
+                int64s(-1, 5, -1),
+                value[2],
+                *(np.sort(int64s(*(rng.randrange(2**40) for _ in range(9)))) for _ in range(2)),
+                np.zeros(9, np.int64),
+                int64s(*(rng.choice((-1, 0, 5)) for _ in range(9))),
+                np.full(9, min(value[2].size, 20)),
+                np.zeros(3 * 61 + 9 * (write.MAX_HEAD + 20), np.uint8),
+                np.zeros(3, np.int64),
+            ),
+        ),
         (read.walk_batches, (data, 0, np.zeros((read.BATCH_COLUMNS, rng.randrange(4)), np.int64))),
         (read.next_frame, (data, rng.randrange(size + 1), size, rng.randrange(10))),
         (

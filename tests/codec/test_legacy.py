@@ -5,13 +5,18 @@ from __future__ import annotations
 import struct
 import zlib
 
+import numpy as np
 import pytest
 
+from pyspark_kafkalog.codec import lz4
 from pyspark_kafkalog.codec.decode import DecodeLimits
+from pyspark_kafkalog.codec.format import LZ4
+from pyspark_kafkalog.codec.walk import walk
 from pyspark_kafkalog.errors import CorruptRecordError
 from pyspark_kafkalog.model import OffsetRange
 from tests.codec.decoding import rows
 from tests.codec.raw import batch, message, record, values, wrapper
+from tests.fixtures_dir import case
 
 COMPRESSIONS = [1, 2, 3]
 
@@ -149,3 +154,15 @@ def test_a_legacy_bomb_stops_at_the_limit() -> None:
     data = batch([record(bytes(100_000))], compression=1)
     with pytest.raises(CorruptRecordError, match="more than"):
         read(data, limits=DecodeLimits(max_decompressed_bytes=10_000))
+
+
+def test_lz4_frames_of_magic_0_have_the_checksum_that_old_clients_expect() -> None:
+    frame = lz4.compress_frame(np.arange(1000, dtype=np.uint8))
+    old = lz4.with_header_checksum_of_magic_0(frame)
+    assert old != frame
+    assert lz4.with_right_header_checksum(np.frombuffer(old, np.uint8)).tobytes() == frame
+    data = np.frombuffer(next((case("v0-lz4").directory).glob("*-0/*.log")).read_bytes(), np.uint8)
+    (position, *_) = walk(data).position[walk(data).compression == LZ4].tolist()
+    by_java = data[position : position + 100].tobytes()
+    by_java = by_java[by_java.index(frame[:4]) :]
+    assert lz4.header_checksum(by_java[:6]) == by_java[6]

@@ -1,14 +1,12 @@
 """Compact one partition: rewrite each segment with only the records to keep.
 
-Like Kafka's cleaner, it keeps the offsets of records, and the bytes of batches that keep all their
-records. Of other batches each run of consecutive records becomes a batch. Unlike Kafka's, it also cleans
-the active segment, except for the last batch, so that the log ends where it did.
+Unlike a broker's cleaner, and :mod:`pyspark_kafkalog.log.care.compaction`, it also cleans the active segment,
+except for the last batch, so that the log ends where it did: these logs hardly ever roll.
 
 One rename replaces a segment, in the order of offsets. Its indexes are removed before, and are rebuilt
 by whoever opens a segment without them. So a crash leaves a valid log: some segments are cleaned, and
-the newer records of the same keys are still in later ones.
-
-Source: Kafka's ``Cleaner``, ``MemoryRecords.filterTo``.
+the newer records of the same keys are still in later ones. Kafka's steps (:mod:`.care.replacing`) would
+leave no ``.log`` for a moment, and whoever appends next would have to finish them first.
 """
 
 from __future__ import annotations
@@ -17,14 +15,10 @@ import os
 from contextlib import suppress
 
 import numpy as np
-import pyarrow as pa
 
-from pyspark_kafkalog.codec.decode import DecodeLimits, decode
-from pyspark_kafkalog.codec.encode import encode
-from pyspark_kafkalog.codec.format import LEADER_EPOCH_V2, OFFSET
-from pyspark_kafkalog.codec.rows import ROW_TYPES
-from pyspark_kafkalog.codec.walk import Batches, walk
-from pyspark_kafkalog.codec.write_kernels import put_ints
+from pyspark_kafkalog.codec.filtering import BatchRules, filter_batches
+from pyspark_kafkalog.codec.read_kernels import OFFSET
+from pyspark_kafkalog.codec.walk import first_bad_checksum, walk
 from pyspark_kafkalog.errors import CorruptRecordError
 from pyspark_kafkalog.log.durable import sync_folder, write_new
 from pyspark_kafkalog.log.layout import (
@@ -37,10 +31,9 @@ from pyspark_kafkalog.log.layout import (
     segment_file,
 )
 from pyspark_kafkalog.log.write.active_segment import ActiveSegment, SegmentLimits, map_file
-from pyspark_kafkalog.model import ALL_OFFSETS, EncodeSettings, TopicPartition
+from pyspark_kafkalog.model import EncodeSettings, TopicPartition
 
 _INDEXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX)
-_ROWS = pa.schema([(name, ROW_TYPES[name]) for name in ("offset", "key", "value", "headers", "timestamp")])
 ONE_BATCH = EncodeSettings(batch_size=1 << 30, max_message_bytes=1 << 30)
 """Encodes all records as one batch."""
 
@@ -55,8 +48,7 @@ def clean(folder: str, partition: TopicPartition, keep: np.ndarray, index_interv
     """Remove records; the caller holds the directory's lock.
 
     :param keep: offsets of the records to keep, rising. Transactional batches are always kept.
-    :raises CorruptRecordError: at an invalid batch that would have to be rewritten; its segment and
-        those after it stay as they were.
+    :raises CorruptRecordError: at an invalid batch; its segment and those after it stay as they were.
     """
     bases = []
     for name in os.listdir(folder):
@@ -80,48 +72,27 @@ def _cleaned(
 ) -> np.ndarray | None:
     """The bytes of a segment that remain; None if all of them do."""
     batches = walk(data)
-    if batches.end < data.size:
+    valid = first_bad_checksum(data, batches, 0, len(batches))
+    if valid < len(batches) or batches.end < data.size:
         raise CorruptRecordError(
             "Cannot compact the partition: expected a record batch, got other bytes",
             topic_partition=partition,
-            position=batches.end,
+            position=int(batches.position[valid]) if valid < len(batches) else batches.end,
         )
-    kept = np.searchsorted(keep, batches.last_offset, "right") - np.searchsorted(keep, batches.base_offset)
-    whole = batches.is_control | batches.is_transactional | (kept == batches.count)
+    whole = batches.is_control | batches.is_transactional
     if is_last:
         whole[-1:] = True
-    if whole.all():
-        return None
-    parts = [data[:0]]
-    for row in np.flatnonzero(whole | (kept > 0)).tolist():
-        position = int(batches.position[row])
-        batch = data[position : position + int(batches.size[row])]
-        parts += [batch] if whole[row] else _runs(batch, batches, row, partition, keep)
-    return np.concatenate(parts)
-
-
-def _runs(
-    batch: np.ndarray, batches: Batches, row: int, partition: TopicPartition, keep: np.ndarray
-) -> list[np.ndarray]:
-    """The records of a batch to keep, as batches of consecutive ones."""
-    limits = DecodeLimits(max_rows=max(int(batches.count[row]), 10_000))
-    decoded = decode(
-        batch, topic_partition=partition, offsets=ALL_OFFSETS, visible=None, schema=_ROWS, limits=limits
-    )
-    parts = []
-    for rows, _ in decoded:
-        offsets = rows.column("offset").to_numpy()
-        wanted = np.flatnonzero(np.isin(offsets, keep))
-        timestamps = rows.column("timestamp").cast(pa.int64()).to_numpy() // 1000
-        records = rows.drop_columns(["timestamp"]).append_column("timestamp", pa.array(timestamps))
-        for run in np.split(wanted, np.flatnonzero(np.diff(offsets[wanted]) != 1) + 1):
-            if run.size:
-                part = encode(records, run, ONE_BATCH, topic_partition=partition).data
-                start = np.zeros(1, np.int64)
-                put_ints(part, start + OFFSET, offsets[run[:1]], 8)
-                put_ints(part, start + LEADER_EPOCH_V2, batches.leader_epoch[row : row + 1], 4)
-                parts.append(part)
-    return parts
+    none = np.zeros(len(batches), bool)
+    rules = BatchRules(whole, discarded=none, stays_empty=none, starts_horizon=none)
+    try:
+        filtered = filter_batches(
+            data, batches, rules, lambda indexed, owners: np.isin(indexed.table[OFFSET], keep)
+        )
+    except CorruptRecordError as e:
+        raise CorruptRecordError(
+            f"Cannot compact the partition: {e.message}", topic_partition=partition, position=e.position
+        ) from None
+    return filtered.data if filtered.changed else None
 
 
 def _replace(folder: str, base_offset: int, data: np.ndarray, index_interval_bytes: int) -> None:

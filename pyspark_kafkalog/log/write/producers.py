@@ -6,7 +6,7 @@ transactions are open. Sources: Kafka's ``ProducerStateManager``, ``ProducerAppe
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import numpy as np
 
@@ -24,9 +24,14 @@ class ProducerState:
     def __init__(self, entries: Iterable[ProducerEntry] = ()) -> None:
         self._entries = {entry.producer_id: entry for entry in entries}
 
+    @property
+    def entries(self) -> Collection[ProducerEntry]:
+        """The producers."""
+        return self._entries.values()
+
     def snapshot(self) -> bytes:
         """The content of a ``.snapshot`` file for the offset after the last batch."""
-        return format_snapshot(self._entries.values())
+        return format_snapshot(self.entries)
 
     def add(self, data: np.ndarray, batches: Batches) -> np.ndarray:
         """Take in ``batches`` of ``data``, whose checksums are right, in the order of offsets.

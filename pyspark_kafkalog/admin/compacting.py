@@ -1,0 +1,150 @@
+"""Compacts the topics of a log directory, as a broker's log cleaner does with ``cleanup.policy=compact``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from functools import partial
+from typing import Any
+
+from pyspark_kafkalog.errors import LogDirectoryError, OptionError, UnknownTopicOrPartitionError
+from pyspark_kafkalog.log.care.compacting import compact_partition
+from pyspark_kafkalog.log.care.compaction import CompactionSettings
+from pyspark_kafkalog.log.read.directory import LogDirectory
+from pyspark_kafkalog.log.read.root import LogRoot, open_root
+from pyspark_kafkalog.model import INTERNAL_TOPICS, TopicPartition
+
+POLICY = "cleanup.policy"
+COMPACT = "compact"
+DEDUPE_BUFFER_SIZE = 128 << 20
+"""Kafka's default of log.cleaner.dedupe.buffer.size."""
+_READS = 3
+"""How often a compaction reads a log, about."""
+_NAMES = {
+    field.name.replace("_", "."): field.name
+    for field in fields(CompactionSettings)
+    if field.name != "dedupe_buffer_size"
+}
+"""Kafka's names of topic configurations."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompactedPartition:
+    """What compaction removed from a partition, or would remove.
+
+    ``records`` and ``stored_bytes`` are those of the segments that were compacted, before that. Of the
+    partition all before ``first_dirty_offset`` is compacted. ``note`` says why nothing, or not all, was.
+    """
+
+    topic: str
+    partition: int
+    records: int
+    removed_records: int
+    stored_bytes: int
+    removed_bytes: int
+    passes: int
+    first_dirty_offset: int
+    note: str
+
+
+def compact(
+    path: str | Sequence[str],
+    topics: Collection[str] = (),
+    *,
+    execute: bool = False,
+    configs: Mapping[str, str] | None = None,
+    any_policy: bool = False,
+    dedupe_buffer_size: int = DEDUPE_BUFFER_SIZE,
+    lock_timeout: float = 10,
+    progress: Callable[..., object] = lambda size, *, total: None,
+) -> Iterator[CompactedPartition]:
+    """Compact topics of a log directory, one partition after the other.
+
+    Without ``execute`` nothing is changed: each partition shows what a first pass would remove.
+
+    :param path: local log roots.
+    :param topics: by default all whose ``cleanup.policy`` says ``compact``.
+    :param configs: topic configurations that take precedence over those of the topics, such as
+        ``min.cleanable.dirty.ratio``.
+    :param any_policy: compact topics whatever their ``cleanup.policy`` says.
+    :param dedupe_buffer_size: bytes of the map of keys, Kafka's ``log.cleaner.dedupe.buffer.size``. If there
+        are more keys, it takes several passes.
+    :param lock_timeout: seconds to wait for a broker or another writer, for each partition.
+    :param progress: called with the bytes of each stretch that was read, and about how many there are in all.
+    :raises OptionError: for an invalid configuration, or a topic with another policy.
+    :raises UnknownTopicOrPartitionError: if there is no such topic.
+    :raises LogDirectoryLockedError: if a broker or a writer holds the directory.
+    :raises CorruptRecordError: if a batch is damaged. Partitions before that are compacted.
+    """
+    roots = _roots(path)
+    place = LogDirectory(roots)
+    settings = _chosen(place, topics, configs or {}, any_policy, dedupe_buffer_size)
+    total = _READS * sum(size.stored_bytes for size in place.stored_sizes(settings).values())
+    for partition, chosen in settings.items():
+        (root,) = (root for root in roots if root.find(partition) is not None)
+        done = compact_partition(
+            root.folder.path,
+            partition,
+            chosen,
+            execute=execute,
+            lock_timeout=lock_timeout,
+            progress=partial(progress, total=total),
+        )
+        yield CompactedPartition(**partition._asdict(), **asdict(done))
+
+
+def _chosen(
+    place: LogDirectory,
+    topics: Collection[str],
+    configs: Mapping[str, str],
+    any_policy: bool,
+    dedupe_buffer_size: int,
+) -> dict[TopicPartition, CompactionSettings]:
+    """The partitions to compact, and how."""
+    found = place.topics(topics or None)
+    for topic in topics:
+        if topic not in found:
+            raise UnknownTopicOrPartitionError(f"The topic {topic!r} does not exist")
+    chosen = {}
+    for topic, numbers in found.items():
+        default = {POLICY: COMPACT} if topic in INTERNAL_TOPICS else {}
+        of_topic = {**default, **place.topic_config(topic), **configs}
+        if any_policy or COMPACT in of_topic.get(POLICY, "").replace(" ", "").split(","):
+            settings = _settings(of_topic, dedupe_buffer_size)
+            chosen.update(dict.fromkeys((TopicPartition(topic, number) for number in numbers), settings))
+        elif topics:
+            raise OptionError(
+                f"Topic {topic!r} is not to be compacted: its {POLICY} is {of_topic.get(POLICY, 'delete')!r}",
+                hint=f"Set {POLICY}={COMPACT}, or compact it whatever its policy says.",
+            )
+    return chosen
+
+
+def _roots(path: str | Sequence[str]) -> list[LogRoot]:
+    roots = [open_root(location) for location in ([path] if isinstance(path, str) else path)]
+    for root in roots:
+        if not root.folder.is_local:
+            raise LogDirectoryError(
+                "Only a local or mounted directory can be compacted", file=root.folder.label()
+            )
+    return roots
+
+
+def _settings(configs: Mapping[str, str], dedupe_buffer_size: int) -> CompactionSettings:
+    values: dict[str, Any] = {"dedupe_buffer_size": dedupe_buffer_size}
+    for name, field_name in _NAMES.items():
+        if name in configs:
+            is_ratio = field_name == "min_cleanable_dirty_ratio"
+            values[field_name] = _number(name, configs[name], float if is_ratio else int)
+    return CompactionSettings(**values)
+
+
+def _number(name: str, text: str, kind: type[int] | type[float]) -> int | float:
+    try:
+        value = kind(text)
+    except ValueError:
+        value = -1
+    if not (math.isfinite(value) and value >= 0):
+        raise OptionError(f"Expected a number of at least 0 for {name}, got {text[:50]!r}")
+    return value

@@ -1,0 +1,83 @@
+"""``kafkalog compact``: keeps the last record of each key."""
+
+from __future__ import annotations
+
+import click
+
+from pyspark_kafkalog import admin
+from pyspark_kafkalog.admin.rows import plain
+from pyspark_kafkalog.cli.commands import say_if_dry
+from pyspark_kafkalog.cli.output import json_option, progress, show_json, show_table, size_text
+
+
+@click.command()
+@click.argument("directory", metavar="DIR")
+@click.argument("topics", metavar="[TOPIC]...", nargs=-1)
+@click.option(
+    "--config",
+    "configs",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="A topic configuration for this run, such as min.cleanable.dirty.ratio=0. Repeatable.",
+)
+@click.option(
+    "--any-policy", is_flag=True, help="Compact topics even if their cleanup.policy does not say compact."
+)
+@click.option(
+    "--dedupe-buffer-size",
+    type=click.IntRange(1),
+    default=128 << 20,
+    show_default=True,
+    metavar="BYTES",
+    help="Memory for the map of keys; with more keys it takes several passes.",
+)
+@execute_option
+@json_option
+def compact(
+    directory: str,
+    topics: tuple[str, ...],
+    configs: tuple[str, ...],
+    any_policy: bool,
+    dedupe_buffer_size: int,
+    execute: bool,
+    as_json: bool,
+) -> None:
+    """Keep the last record of each key, as a broker's log cleaner does.
+
+    DIR is a log directory that no broker uses. Without TOPIC, all topics whose cleanup.policy says compact.
+    min.compaction.lag.ms, delete.retention.ms, min.cleanable.dirty.ratio and segment.bytes are those of the
+    topics, or of --config.
+    """
+    given = pairs("--config", configs)
+    with progress("Compacting", None, in_bytes=True) as done:
+        found = list(
+            admin.compact(
+                directory,
+                topics,
+                execute=execute,
+                configs=given,
+                any_policy=any_policy,
+                dedupe_buffer_size=dedupe_buffer_size,
+                progress=done,
+            )
+        )
+    if as_json:
+        show_json(plain(found))
+    else:
+        show_table(
+            ["TOPIC", "PARTITION", "RECORDS", "REMOVED", "SIZE", "FREED", "PASSES", "NOTE"],
+            [
+                (
+                    row.topic,
+                    row.partition,
+                    row.records,
+                    row.removed_records,
+                    size_text(row.stored_bytes),
+                    size_text(row.removed_bytes),
+                    row.passes,
+                    row.note,
+                )
+                for row in found
+            ],
+        )
+    say_if_dry(execute)

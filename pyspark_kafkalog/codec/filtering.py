@@ -1,0 +1,266 @@
+"""Leave out some records of record batches (Kafka's ``MemoryRecords.filterTo``).
+
+The offsets of the others stay, and so does the range of offsets of a v2 batch, which gives the last sequence
+number of its producer. A batch that keeps all its records is not touched.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from pyspark_kafkalog.codec import read_kernels as read
+from pyspark_kafkalog.codec import write_kernels as write
+from pyspark_kafkalog.codec.buffers import Stage, allocate
+from pyspark_kafkalog.codec.checksums import crc32
+from pyspark_kafkalog.codec.compression import compress
+from pyspark_kafkalog.codec.encode import put_checksums
+from pyspark_kafkalog.codec.format import (
+    ATTRIBUTES_V2,
+    BASE_TIMESTAMP_V2,
+    COMPRESSION_MASK,
+    COUNT_V2,
+    DELETE_HORIZON_BIT,
+    LOG_APPEND_TIME_BIT,
+    LOG_OVERHEAD,
+    LZ4,
+    MAGIC,
+    NO_TIMESTAMP,
+    NONE,
+    OFFSET,
+    RECORDS_V2,
+    SIZE,
+)
+from pyspark_kafkalog.codec.indexing import DamageError, DecodeLimits, Indexed, Indexer, damage_at
+from pyspark_kafkalog.codec.legacy import stage_message
+from pyspark_kafkalog.codec.lz4 import with_header_checksum_of_magic_0
+from pyspark_kafkalog.codec.walk import Batches
+from pyspark_kafkalog.errors import CorruptRecordError
+from pyspark_kafkalog.model import ALL_OFFSETS
+
+_LIMITS = DecodeLimits(check_crcs=False)
+_SMALLEST_RECORD = 7
+"""Bytes of a v2 record without key, value and headers."""
+
+Keep = Callable[[Indexed, np.ndarray], np.ndarray]
+"""Says of some records, given for each the number of its batch, which stay: a bool for each."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRules:
+    """What may become of each of some batches; arrays of a bool for each."""
+
+    whole: np.ndarray
+    """It stays as it is."""
+    discarded: np.ndarray
+    """None of its records stays."""
+    stays_empty: np.ndarray
+    """If none of its records stays, its header does (v2 only)."""
+    starts_horizon: np.ndarray
+    """It gets the delete horizon as if it had a tombstone: the marker of an empty transaction."""
+    horizon: int | None = None
+    """The delete horizon (ms) of v2 batches that have a tombstone, and no horizon yet; None to set none."""
+
+
+@dataclass(slots=True)
+class Filtered:
+    """What is left of some batches, whether that is not all, and how many records were read and are left."""
+
+    data: np.ndarray
+    changed: bool
+    records: int
+    kept: int
+
+
+def filter_batches(data: np.ndarray, batches: Batches, rules: BatchRules, keep: Keep) -> Filtered:
+    """Leave out records of ``batches``, of which all are in ``data``, and their checksums right.
+
+    :raises CorruptRecordError: at an invalid batch, with its position in ``data``.
+    """
+    filtering = _Filtering(data, batches, rules, keep)
+    try:
+        return filtering.run()
+    except DamageError as e:
+        raise CorruptRecordError(e.damage.message, position=e.damage.position) from None
+
+
+@dataclass(slots=True)
+class _Filtering:
+    data: np.ndarray
+    batches: Batches
+    rules: BatchRules
+    keep: Keep
+    parts: dict[int, np.ndarray] = field(default_factory=dict)
+    """What replaces batches that lose some of their records, or change otherwise, by number."""
+    records: int = 0
+    kept: int = 0
+
+    def run(self) -> Filtered:
+        batches, rules = self.batches, self.rules
+        whole = rules.whole.copy()
+        self.records += int(np.maximum(batches.count[whole | rules.discarded], 0).sum())
+        self.kept += int(np.maximum(batches.count[whole], 0).sum())
+        is_wrapper = (batches.magic < 2) & (batches.compression != NONE)
+        undecided = ~(whole | rules.discarded)
+        for indexed in self._indexed(undecided & ~is_wrapper):
+            self._filter(indexed, whole)
+        stage = Stage()
+        for row in np.flatnonzero(undecided & is_wrapper).tolist():
+            self._filter_wrapper(row, stage, whole)
+        self._add_empty(np.flatnonzero(rules.stays_empty & ~whole & (batches.magic == 2)))
+        return Filtered(self._joined(whole), not whole.all(), self.records, self.kept)
+
+    def _indexed(self, wanted: np.ndarray) -> Iterable[Indexed]:
+        """The records of the wanted batches, of which none is divided."""
+        most = int(self.batches.count[wanted].max(initial=0))
+        rows = max(_LIMITS.max_rows, min(most, _LIMITS.max_decompressed_bytes // _SMALLEST_RECORD))
+        limits = DecodeLimits(max_rows=rows, check_crcs=False)
+        return Indexer(self.data, self.batches, limits).index(0, len(self.batches), wanted, ALL_OFFSETS)
+
+    def _filter(self, indexed: Indexed, whole: np.ndarray) -> None:
+        table, batches = indexed.table, self.batches
+        if not table.shape[1]:
+            return
+        owners = np.searchsorted(batches.last_offset, table[read.OFFSET])
+        kept = self.keep(indexed, owners)
+        starts = np.append(0, np.flatnonzero(np.diff(owners)) + 1)
+        rows = owners[starts]
+        counts = np.add.reduceat(kept, starts, dtype=np.int64)
+        self.records += kept.size
+        self.kept += int(counts.sum())
+        horizons = np.where(
+            batches.attributes[rows] & DELETE_HORIZON_BIT != 0, batches.base_timestamp[rows], NO_TIMESTAMP
+        )
+        horizons[batches.magic[rows] < 2] = NO_TIMESTAMP
+        new = np.zeros(rows.size, bool)
+        if self.rules.horizon is not None:
+            tombstones = np.logical_or.reduceat(kept & (table[read.VALUE_SIZE] < 0), starts)
+            new = (tombstones | self.rules.starts_horizon[rows]) & (horizons < 0) & (batches.magic[rows] == 2)
+            horizons[new] = self.rules.horizon
+        stays = (counts == batches.count[rows]) & ~new
+        whole[rows[stays]] = True
+        changes = (counts > 0) & ~stays
+        if changes.any():
+            chosen = np.flatnonzero(kept & np.repeat(changes, np.diff(np.append(starts, kept.size))))
+            self._rebuild(indexed, rows[changes], counts[changes], horizons[changes], chosen)
+
+    def _rebuild(
+        self, indexed: Indexed, rows: np.ndarray, counts: np.ndarray, horizons: np.ndarray, chosen: np.ndarray
+    ) -> None:
+        """Write the v2 batches ``rows`` again, each with so many of the ``chosen`` records of the index."""
+        columns = [
+            indexed.table[column][chosen]
+            for column in (read.OFFSET, read.TIMESTAMP, read.KEY_AT, read.KEY_SIZE, read.HEADERS_END)
+        ]
+        room = int((columns[4] - columns[2]).sum()) + write.MAX_HEAD * chosen.size + RECORDS_V2 * rows.size
+        out, sizes = allocate(room), np.empty(rows.size, np.int64)
+        positions = self.batches.position[rows]
+        write.rebuild(self.data, positions, np.cumsum(counts), horizons, indexed.source, *columns, out, sizes)
+        ends = np.cumsum(sizes)
+        put_checksums(out, ends - sizes, sizes)
+        columns_of_batches = (rows, self.batches.compression[rows], ends, sizes)
+        for row, compression, end, size in zip(*(c.tolist() for c in columns_of_batches), strict=True):
+            part = out[end - size : end]
+            self.parts[row] = part if compression == NONE else _compressed(part, compression)
+
+    def _filter_wrapper(self, row: int, stage: Stage, whole: np.ndarray) -> None:
+        """Leave out messages of a compressed message set."""
+        stage.clear()
+        try:
+            messages = stage_message(
+                self.data,
+                self.batches,
+                row,
+                stage,
+                max_bytes=_LIMITS.max_decompressed_bytes,
+                check_crcs=False,
+            )
+        except CorruptRecordError as e:
+            raise DamageError(damage_at(self.batches, row, e.message)) from None
+        count = messages.shape[1]
+        table = np.empty((read.INDEX_COLUMNS, count), np.int64)
+        if read.index_messages(stage.data, messages, 0, table) < count:
+            raise DamageError(
+                damage_at(self.batches, row, "A message of a compressed message set is invalid")
+            )
+        timestamp_type = int(self.batches.timestamp_type[row])
+        indexed = Indexed(
+            stage.data, table, stage.size, timestamp_type, int(self.batches.last_offset[row]) + 1
+        )
+        kept = self.keep(indexed, np.full(count, row))
+        self.records += count
+        self.kept += int(kept.sum())
+        if kept.all():
+            whole[row] = True
+        elif kept.any():
+            self.parts[row] = _wrapper(stage.data, messages[:, kept], self.batches, row)
+
+    def _add_empty(self, rows: np.ndarray) -> None:
+        """Keep the headers of those of the v2 batches ``rows`` that keep no record."""
+        for row in rows.tolist():
+            if row not in self.parts:
+                position = int(self.batches.position[row])
+                header = self.data[position : position + RECORDS_V2].copy()
+                attributes = int(self.batches.attributes[row]) & ~(COMPRESSION_MASK | DELETE_HORIZON_BIT)
+                write.put_ints(header, _at(SIZE), _at(RECORDS_V2 - LOG_OVERHEAD), 4)
+                write.put_ints(header, _at(ATTRIBUTES_V2), _at(attributes), 2)
+                write.put_ints(header, _at(BASE_TIMESTAMP_V2), _at(NO_TIMESTAMP), 8)
+                write.put_ints(header, _at(COUNT_V2), _at(0), 4)
+                put_checksums(header, _at(0), _at(RECORDS_V2))
+                self.parts[row] = header
+
+    def _joined(self, whole: np.ndarray) -> np.ndarray:
+        if whole.all():
+            return self.data[: self.batches.end]
+        pieces = [self.data[:0]]
+        remaining = whole.copy()
+        remaining[list(self.parts)] = True
+        positions, sizes = self.batches.position, self.batches.size
+        for row in np.flatnonzero(remaining).tolist():
+            part = self.parts.get(row)
+            pieces.append(self.data[positions[row] : positions[row] + sizes[row]] if part is None else part)
+        return np.concatenate(pieces)
+
+
+def _compressed(batch: np.ndarray, compression: int) -> np.ndarray:
+    """A v2 batch, whose header says so, with its records compressed."""
+    records = np.frombuffer(compress(compression, batch[RECORDS_V2:]), np.uint8)
+    compressed = np.concatenate([batch[:RECORDS_V2], records])
+    write.put_ints(compressed, _at(SIZE), _at(compressed.size - LOG_OVERHEAD), 4)
+    put_checksums(compressed, _at(0), _at(compressed.size))
+    return compressed
+
+
+def _at(value: int) -> np.ndarray:
+    """One value for a kernel that takes many."""
+    return np.array([value], np.int64)
+
+
+def _wrapper(source: np.ndarray, messages: np.ndarray, batches: Batches, row: int) -> np.ndarray:
+    """A compressed message set of some of its messages, as Kafka's MemoryRecordsBuilder writes it.
+
+    Messages stay as they are but for their offsets, which no checksum covers.
+    """
+    magic, attributes = int(batches.magic[row]), int(batches.attributes[row])
+    offsets, sizes = messages[read.MESSAGE_OFFSET], messages[read.MESSAGE_SIZE]
+    ends = np.append(0, np.cumsum(sizes))
+    content = allocate(int(ends[-1]))
+    read.gather(source, np.ascontiguousarray(messages[read.MESSAGE]), ends.astype(np.int32), content)
+    inner = offsets - offsets[0] if magic == 1 else offsets
+    write.put_ints(content, ends[:-1] + OFFSET, np.ascontiguousarray(inner), 8)
+    compression = attributes & COMPRESSION_MASK
+    value = compress(compression, content)
+    if compression == LZ4 and magic == 0:
+        value = with_header_checksum_of_magic_0(value)
+    timestamp = b""
+    if magic == 1:
+        appended = attributes & LOG_APPEND_TIME_BIT
+        latest = int(batches.max_timestamp[row]) if appended else int(messages[read.MESSAGE_TIMESTAMP].max())
+        timestamp = struct.pack(">q", latest)
+    summed = struct.pack(">bb", magic, attributes) + timestamp + struct.pack(">ii", -1, len(value)) + value
+    message = struct.pack(">qiI", int(offsets[-1]), 4 + len(summed), crc32(summed)) + summed
+    assert len(message) - len(summed) == MAGIC
+    return np.frombuffer(message, np.uint8)

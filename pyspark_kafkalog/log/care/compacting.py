@@ -1,0 +1,87 @@
+"""Compacts a partition of a log root that nobody else uses, and keeps the root's files about it right."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+
+from pyspark_kafkalog.log.care.compaction import Compacted, CompactionSettings, LogBounds, compact
+from pyspark_kafkalog.log.care.replacing import recover
+from pyspark_kafkalog.log.durable import disk_errors, replace
+from pyspark_kafkalog.log.layout import (
+    CLEANER_CHECKPOINT,
+    HIGH_WATERMARK_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    format_offset_checkpoint,
+    parse_offset_checkpoint,
+)
+from pyspark_kafkalog.log.lock import directory_lock
+from pyspark_kafkalog.log.write import journal
+from pyspark_kafkalog.model import TopicPartition
+
+
+def compact_partition(
+    root: str,
+    partition: TopicPartition,
+    settings: CompactionSettings,
+    *,
+    execute: bool,
+    lock_timeout: float = 10,
+    progress: Callable[[int], object] = lambda size: None,
+) -> Compacted:
+    """See :func:`.compaction.compact`. Without ``execute`` nothing is locked, and nothing changes.
+
+    :param lock_timeout: seconds to wait for a broker or another writer.
+    :raises LogDirectoryLockedError: if one holds the directory for longer.
+    :raises LogDirectoryError: if a file can't be read or written.
+    :raises CorruptRecordError: if a batch is damaged.
+    """
+    folder = os.path.join(root, str(partition))
+    now_ms = time.time_ns() // 1_000_000
+    with disk_errors("Could not compact the partition", folder):
+        if not execute:
+            bounds = _bounds(root, partition)
+            return compact(
+                folder, partition, settings, bounds, now_ms=now_ms, execute=False, progress=progress
+            )
+        with directory_lock(root, lock_timeout) as alive:
+
+            def both(size: int) -> None:
+                alive()
+                progress(size)
+
+            journal.recover(root)
+            with journal.unclean(root):
+                recover(folder)
+                bounds = _bounds(root, partition)
+                done = compact(
+                    folder, partition, settings, bounds, now_ms=now_ms, execute=True, progress=both
+                )
+                if done.passes:
+                    _save_first_dirty_offset(root, partition, done.first_dirty_offset)
+            return done
+
+
+def _bounds(root: str, partition: TopicPartition) -> LogBounds:
+    return LogBounds(
+        _checkpoint(root, LOG_START_OFFSET_CHECKPOINT).get(partition, 0),
+        _checkpoint(root, HIGH_WATERMARK_CHECKPOINT).get(partition),
+        _checkpoint(root, CLEANER_CHECKPOINT).get(partition),
+    )
+
+
+def _checkpoint(root: str, name: str) -> dict[TopicPartition, int]:
+    path = os.path.join(root, name)
+    try:
+        with open(path, "rb") as file:
+            return parse_offset_checkpoint(file.read(), path)
+    except FileNotFoundError:
+        return {}
+
+
+def _save_first_dirty_offset(root: str, partition: TopicPartition, offset: int) -> None:
+    offsets = _checkpoint(root, CLEANER_CHECKPOINT)
+    if offsets.get(partition) != offset:
+        path = os.path.join(root, CLEANER_CHECKPOINT)
+        replace(path, format_offset_checkpoint({**offsets, partition: offset}), path + ".tmp")

@@ -1,0 +1,188 @@
+"""What compaction has to know of a whole log before it begins: its segments, producers and transactions."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+
+from pyspark_kafkalog.errors import CorruptRecordError
+from pyspark_kafkalog.filesystem.locate import open_folder
+from pyspark_kafkalog.log.index import TXN_ENTRY
+from pyspark_kafkalog.log.layout import INDEX_SUFFIX, TIME_INDEX_SUFFIX, segment_file
+from pyspark_kafkalog.log.read.loading import live_segments
+from pyspark_kafkalog.log.snapshot import ProducerEntry
+from pyspark_kafkalog.log.write.producers import ProducerState
+from pyspark_kafkalog.log.write.recovery import MAX_OFFSET, Piece, Scan
+from pyspark_kafkalog.model import TopicPartition
+
+_REPAIR = "Repair the partition first: nothing behind damage can be trusted."
+
+
+@dataclass(slots=True)
+class StoredBatches:
+    """A segment that is not the active one. Times are ms."""
+
+    path: str
+    base_offset: int
+    size: int
+    mtime_ns: int
+    index_bytes: int
+    time_index_bytes: int
+    first_timestamp: int = -1
+    """That of its first batch."""
+    latest_timestamp: int = -1
+    """The largest of its batches."""
+    most_records: int = 0
+    """No more records than these are in it."""
+
+    @property
+    def modified_ms(self) -> int:
+        return self.mtime_ns // 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """A log from its start to its end."""
+
+    closed: list[StoredBatches]
+    active_base: int
+    """Base offset of the active segment."""
+    log_end_offset: int
+    last_stable_offset: int
+    aborted: np.ndarray
+    """The aborted transactions that have data here, of :data:`pyspark_kafkalog.log.index.TXN_ENTRY`."""
+    producers: list[ProducerEntry]
+    """What is known of them at the end."""
+
+    def reaching(self, offset: int) -> list[StoredBatches]:
+        """The closed segments from the one on that may hold ``offset``."""
+        first = sum(segment.base_offset <= offset for segment in self.closed) - 1
+        if self.closed and offset >= self.active_base:
+            first = len(self.closed)
+        return self.closed[max(first, 0) :]
+
+
+def read_history(folder: str, partition: TopicPartition, progress: Callable[[int], object]) -> History:
+    """Walk all batches of a partition, and verify them.
+
+    :raises CorruptRecordError: if one before the active segment is damaged. What follows the last valid
+        batch of that one is left out.
+    """
+    segments = live_segments(open_folder(folder))
+    if not segments:
+        return History([], 0, 0, 0, np.empty(0, TXN_ENTRY), [])
+    closed = [
+        StoredBatches(
+            os.path.join(folder, segment.name),
+            segment.base_offset,
+            segment.size,
+            segment.mtime_ns,
+            _size(folder, segment.base_offset, INDEX_SUFFIX),
+            _size(folder, segment.base_offset, TIME_INDEX_SUFFIX),
+        )
+        for segment in segments[:-1]
+    ]
+    producers = ProducerState()
+    aborted = [np.empty(0, TXN_ENTRY)]
+    for stored, following in zip(closed, segments[1:], strict=True):
+        for piece in read(partition, stored, progress, below=following.base_offset):
+            batches = piece.batches
+            if stored.first_timestamp < 0:
+                stored.first_timestamp = int(batches.max_timestamp[0])
+            stored.latest_timestamp = max(stored.latest_timestamp, int(batches.max_timestamp.max()))
+            offsets = batches.last_offset - batches.base_offset + 1
+            stored.most_records += int(np.where(batches.count < 0, offsets, batches.count).sum())
+            with naming(partition, stored, piece):
+                aborted.append(producers.add(piece.data, batches))
+    active = Scan(os.path.join(folder, segments[-1].name), segments[-1].base_offset)
+    for piece in active:
+        aborted.append(producers.add(piece.data, piece.batches))
+        progress(piece.batches.end)
+    entries = list(producers.entries)
+    open_offsets = (entry.first_offset for entry in entries if entry.first_offset >= 0)
+    return History(
+        closed,
+        segments[-1].base_offset,
+        active.next_offset,
+        min(open_offsets, default=active.next_offset),
+        np.concatenate(aborted),
+        entries,
+    )
+
+
+def read(
+    partition: TopicPartition,
+    segment: StoredBatches,
+    progress: Callable[[int], object],
+    *,
+    below: int = MAX_OFFSET,
+    check_crcs: bool = True,
+) -> Iterator[Piece]:
+    """The batches of a segment. Use up each piece before the next, which takes the same memory.
+
+    :raises CorruptRecordError: where one is not valid.
+    """
+    scan = Scan(segment.path, segment.base_offset, below, check_crcs=check_crcs)
+    for piece in scan:
+        yield piece
+        progress(piece.batches.end)
+    if scan.fault is not None:
+        raise CorruptRecordError(
+            f"No record batch can be read here: {scan.fault}",
+            topic_partition=partition,
+            offset=scan.next_offset,
+            file=segment.path,
+            position=scan.end,
+            hint=_REPAIR,
+        )
+
+
+@contextmanager
+def naming(partition: TopicPartition, segment: StoredBatches, piece: Piece) -> Iterator[None]:
+    """Add the place to errors that have a position in ``piece``."""
+    try:
+        yield
+    except CorruptRecordError as e:
+        raise CorruptRecordError(
+            e.message,
+            topic_partition=partition,
+            file=segment.path,
+            position=piece.position + (e.position or 0),
+            hint=_REPAIR,
+        ) from None
+
+
+def in_groups(
+    segments: Iterable[StoredBatches], end: int, segment_bytes: int, index_bytes: int
+) -> list[list[StoredBatches]]:
+    """Neighbours that fit into one segment together (Kafka's ``Cleaner.groupSegmentsBySize``).
+
+    :param end: an offset after those of the last segment.
+    """
+    rest = list(segments)
+    most = (segment_bytes, index_bytes, index_bytes)
+    groups: list[list[StoredBatches]] = []
+    taken: tuple[int, ...] = ()
+    for number, segment in enumerate(rest):
+        sizes = (segment.size, segment.index_bytes, segment.time_index_bytes)
+        last_offset = (rest[number + 1].base_offset if number + 1 < len(rest) else end) - 1
+        together = tuple(map(sum, zip(taken, sizes, strict=True))) if groups else sizes
+        fits = all(size <= limit for size, limit in zip(together, most, strict=True))
+        if groups and fits and last_offset - groups[-1][0].base_offset < 1 << 31:
+            groups[-1].append(segment)
+            taken = together
+        else:
+            groups.append([segment])
+            taken = sizes
+    return groups
+
+
+def _size(folder: str, base_offset: int, suffix: str) -> int:
+    try:
+        return os.stat(os.path.join(folder, segment_file(base_offset, suffix))).st_size
+    except FileNotFoundError:
+        return 0

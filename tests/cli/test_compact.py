@@ -1,0 +1,100 @@
+"""kafkalog compact, and admin.compact."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from pyspark_kafkalog import admin
+from pyspark_kafkalog.errors import LogDirectoryLockedError, OptionError, UnknownTopicOrPartitionError
+from pyspark_kafkalog.log.lock import directory_lock
+from pyspark_kafkalog.log.topic_configs import write_topic_configs
+from pyspark_kafkalog.model import TopicPartition
+from tests.cli.running import run
+from tests.log.random_logs import RandomLog, append
+from tests.log.test_compaction import records
+
+COMPACTED, BOTH, DELETED = TopicPartition("c", 0), TopicPartition("cd", 0), TopicPartition("d", 0)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Topics of every policy, of which two are to be compacted."""
+    folder = tmp_path / "kafka-logs"
+    folder.mkdir()
+    for number, partition in enumerate((COMPACTED, BOTH, DELETED)):
+        log = RandomLog(random.Random(number), 5, ("none",))
+        append(folder / str(partition), partition, log.batches(40), 1000)
+    configs = {"c": {"cleanup.policy": "compact"}, "cd": {"cleanup.policy": "compact, delete"}}
+    write_topic_configs(str(folder), configs)
+    return folder
+
+
+def contents(root: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in root.glob("*/*")}
+
+
+def test_topics_to_be_compacted(root: Path) -> None:
+    before, deleted = contents(root), records(root, DELETED)
+    dry = run("compact", root, "--json")
+    assert "Dry run" in dry.err
+    assert contents(root) == before
+    done = run("compact", root, "--execute", "--json")
+    assert (done.code, done.err) == (0, "")
+    assert [(row["topic"], row["partition"]) for row in done.json] == [("c", 0), ("cd", 0)]
+    for planned, row in zip(dry.json, done.json, strict=True):
+        assert 0 < row["removedRecords"] == planned["removedRecords"] < row["records"] == planned["records"]
+        assert row["passes"] == 1
+    assert records(root, DELETED) == deleted
+    table = run("compact", root, "c").lines
+    assert table[0] == ["TOPIC", "PARTITION", "RECORDS", "REMOVED", "SIZE", "FREED", "PASSES", "NOTE"]
+    assert table[1][:3] == ["c", "0", "0"]
+
+
+def test_topics_by_name(root: Path) -> None:
+    refused = run("compact", root, "d")
+    assert refused.code == 2
+    assert "its cleanup.policy is 'delete'" in refused.err
+    assert run("compact", root, "d", "--any-policy", "--json").json[0]["removedRecords"] > 0
+    assert len(run("compact", root, "--any-policy", "--json").json) == 3
+    assert run("compact", root, "unknown").code == 3
+
+
+def test_configs_of_a_run(root: Path) -> None:
+    held = run("compact", root, "--config", "min.compaction.lag.ms=999999999", "--json").json
+    assert {row["passes"] for row in held} == {0}
+    assert "min.compaction.lag.ms" in held[0]["note"]
+    assert run("compact", root, "--config", "nonsense").code == 2
+    for wrong in ("min.cleanable.dirty.ratio=x", "delete.retention.ms=-1", "min.cleanable.dirty.ratio=nan"):
+        refused = run("compact", root, "--config", wrong)
+        assert refused.code == 2
+        assert "Expected a number of at least 0" in refused.err
+    few = run("compact", root, "c", "--dedupe-buffer-size", "1", "--json").json
+    assert few[0]["note"] == "one pass of several"
+    assert run("compact", root, "c", "--dedupe-buffer-size", "1", "--execute", "--json").json[0]["passes"] > 1
+
+
+def test_a_directory_in_use(root: Path) -> None:
+    with directory_lock(str(root), 1), pytest.raises(LogDirectoryLockedError):
+        list(admin.compact(str(root), execute=True, lock_timeout=0.1))
+
+
+def test_by_python(root: Path) -> None:
+    read: list[int] = []
+    totals = set()
+
+    def progress(size: int, total: int) -> None:
+        read.append(size)
+        totals.add(total)
+
+    (done,) = admin.compact(str(root), ["c"], execute=True, progress=progress)
+    assert done.removed_records > 0
+    assert len(totals) == 1
+    assert 0 < sum(read) <= totals.pop()
+    with pytest.raises(OptionError):
+        list(admin.compact(str(root), ["d"]))
+    with pytest.raises(UnknownTopicOrPartitionError):
+        list(admin.compact(str(root), ["e"]))
+    assert list(admin.compact(str(root / "c-0"), ["c"]))
