@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         UnsupportedVersionError,
     )
     from pyspark_kafkalog.model import AbortedTransaction, OffsetRange, Origin, TopicPartition
+    from pyspark_kafkalog.spark.backup import backup
     from pyspark_kafkalog.spark.doctor import doctor
     from pyspark_kafkalog.spark.listeners import AuditListener, LagListener
     from pyspark_kafkalog.spark.reassemble import reassemble
@@ -78,6 +79,7 @@ __all__ = [
     "UnsupportedVersionError",
     "Visibility",
     "__version__",
+    "backup",
     "decode",
     "doctor",
     "reassemble",
@@ -92,6 +94,7 @@ _LOADED_ON_USE = {
     "codec.isolation": ("Visibility",),
     "errors": tuple(name for name in __all__ if name.endswith("Error")),
     "model": ("AbortedTransaction", "OffsetRange", "Origin", "TopicPartition"),
+    "spark.backup": ("backup",),
     "spark.doctor": ("doctor",),
     "spark.listeners": ("AuditListener", "LagListener"),
     "spark.reassemble": ("reassemble",),

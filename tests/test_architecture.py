@@ -32,9 +32,10 @@ ROOMS = {
     "audit": {"errors", "codec", "options", "filesystem", "largemessage"},
     "writing": {"errors", "model", "codec", "options", "largemessage", "audit"},
     "streams": {"errors", "model", "options", "filesystem", "largemessage", "reading"},
-    "admin": _PLACES | _BETWEEN | {"filesystem"},
+    "backups": {"errors", "model", "codec", "options", "places", "reading"},
+    "admin": _PLACES | _BETWEEN | {"filesystem", "backups"},
     "cli": {"errors", "model", "options", "admin"},
-    "spark": _PLACES | _BETWEEN | {"admin"},
+    "spark": _PLACES | _BETWEEN | {"admin", "backups"},
 }
 """For each room those that it may import; its own modules it always may."""
 
@@ -55,8 +56,9 @@ INNER_ROOMS = {
         "lock": {"layout", "durable"},
         "snapshot": set(),
         "topic_configs": {"layout", "durable"},
+        "backup_file": {"layout", "durable"},
         "read": {"index", "layout", "snapshot", "topic_configs"},
-        "write": {"read", "index", "layout", "lock", "snapshot", "durable"},
+        "write": {"read", "index", "layout", "lock", "snapshot", "durable", "topic_configs", "backup_file"},
         "groups": {"layout", "lock", "durable", "read", "write"},
     },
 }

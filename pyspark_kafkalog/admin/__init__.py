@@ -46,6 +46,7 @@ from pyspark_kafkalog.options.user_options import UserOptions
 from pyspark_kafkalog.places import open_groups, open_place
 
 if TYPE_CHECKING:
+    from pyspark_kafkalog.admin.backing_up import AdoptedPartition, adopt, backup, copy
     from pyspark_kafkalog.admin.batch_headers import batches
     from pyspark_kafkalog.admin.dumping import DumpedBatch, DumpedRecord, dump
     from pyspark_kafkalog.admin.exporting import export
@@ -54,8 +55,12 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.admin.producing import produce
     from pyspark_kafkalog.admin.selecting import RecordSelection, count_records, read_records
     from pyspark_kafkalog.admin.verifying import Damage, VerifiedPartition, verify
+    from pyspark_kafkalog.backups.plan import BackedUpPartition, BackupRules
 
 __all__ = [
+    "AdoptedPartition",
+    "BackedUpPartition",
+    "BackupRules",
     "Damage",
     "DumpedBatch",
     "DumpedRecord",
@@ -71,7 +76,10 @@ __all__ = [
     "ResetTo",
     "SegmentState",
     "VerifiedPartition",
+    "adopt",
+    "backup",
     "batches",
+    "copy",
     "count_records",
     "delete_group",
     "delete_offsets",
@@ -105,6 +113,12 @@ __all__ = [
 ]
 
 _LOADED_ON_USE = {
+    "AdoptedPartition": "backing_up",
+    "BackedUpPartition": "backing_up",
+    "BackupRules": "backing_up",
+    "adopt": "backing_up",
+    "backup": "backing_up",
+    "copy": "backing_up",
     "JsonLines": "input_lines",
     "Lines": "lines",
     "RecordSelection": "selecting",

@@ -18,6 +18,7 @@ import click
 
 from pyspark_kafkalog import __version__
 from pyspark_kafkalog.admin.printable import one_line
+from pyspark_kafkalog.cli.backup import adopt, backup, copy
 from pyspark_kafkalog.cli.cat import cat, export
 from pyspark_kafkalog.cli.doctor import doctor
 from pyspark_kafkalog.cli.lag import lag
@@ -86,5 +87,19 @@ def kafkalog() -> None:
     """
 
 
-for command in (topics, cat, produce, export, groups, offsets, lag, dump, verify, doctor):
+for command in (
+    topics,
+    cat,
+    produce,
+    export,
+    groups,
+    offsets,
+    lag,
+    dump,
+    verify,
+    backup,
+    copy,
+    adopt,
+    doctor,
+):
     kafkalog.add_command(command)
