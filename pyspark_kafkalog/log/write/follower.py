@@ -218,12 +218,11 @@ class FollowerLog:
         return self._segment
 
     def _add_epochs(self, batches: Batches) -> None:
-        if self.epochs:
-            self.epochs += new_epochs(batches, self.epochs[-1][0])
-            return
-        # The first one began at or before the log start offset, whatever deletion or compaction has left of it.
-        begun = new_epochs(batches, -1)
-        self.epochs += [(epoch, self.next_offset) for epoch, _ in begun[:1]] + begun[1:]
+        begun = new_epochs(batches, self.epochs[-1][0] if self.epochs else -1)
+        if begun and not self.epochs and begun[0][1] == batches.base_offset[0]:
+            # It began at or before the log start offset, whatever deletion or compaction has left of it.
+            begun[0] = (begun[0][0], self.next_offset)
+        self.epochs += begun
 
     def _roll(self) -> None:
         """End the segment, so that the next batch begins another one."""
