@@ -1,8 +1,12 @@
 """Puts the partitions of a backup into a stopped broker's log directory, as its own.
 
 The broker's topics exist, and are empty: their folders say which topic ids the cluster has given them, and
-a broker takes no others. What it gets is a copy with one change. A new topic's leader epochs begin at 0,
-and a log's never go back (KIP-101), so those in its batches become 0. No checksum covers them.
+a broker takes no others. What it gets is a copy with two changes.
+
+A new topic's leader epochs begin at 0, and a log's never go back (KIP-101), so those in its batches become
+0. No checksum covers them. And the cluster gives its producers ids that those of the backup had, too: what
+a broker knows of producers is left out, but for open transactions. So that a broker does not learn it from
+the batches after a crash, it gets a new segment at the end.
 
 A copy is made under a name that brokers give to folders which they are about to delete, and so remove,
 and then exchanged for the empty folder.
@@ -40,15 +44,17 @@ from pyspark_kafkalog.log.layout import (
     format_offset_checkpoint,
     parse_offset_checkpoint,
     parse_segment_file,
+    segment_file,
 )
 from pyspark_kafkalog.log.lock import directory_lock
 from pyspark_kafkalog.log.read.root import LogRoot
+from pyspark_kafkalog.log.snapshot import format_snapshot, parse_snapshot
 from pyspark_kafkalog.log.write import journal
 from pyspark_kafkalog.log.write.follower_directory import follower_directory
 from pyspark_kafkalog.log.write.recovery import Scan
 from pyspark_kafkalog.model import INTERNAL_TOPICS, TopicPartition
 
-_COPIED = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, SNAPSHOT_SUFFIX)
+_INDEXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 _CHECKPOINTS = (RECOVERY_POINT_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT)
 _LOCK_TIMEOUT = 10.0
 
@@ -93,7 +99,7 @@ def adopt(backup: str, log_dir: str, topics: Collection[str] = (), *, execute: b
                 for step in found:
                     if step.problem is None:
                         partition = TopicPartition(step.topic, step.partition)
-                        _adopt(backup, log_dir, partition, step.log_start_offset)
+                        _adopt(backup, log_dir, partition, step)
                         _enter(log_dir, partition, step)
                         progress()
             return found
@@ -135,7 +141,7 @@ def _staged(folder: str) -> str:
     return os.path.join(os.path.dirname(folder), f"{name}.{mark}-delete")
 
 
-def _adopt(backup: str, log_dir: str, partition: TopicPartition, log_start_offset: int) -> None:
+def _adopt(backup: str, log_dir: str, partition: TopicPartition, step: Adoption) -> None:
     source, folder = os.path.join(backup, str(partition)), os.path.join(log_dir, str(partition))
     staged = _staged(folder)
     if os.path.exists(folder):
@@ -145,10 +151,11 @@ def _adopt(backup: str, log_dir: str, partition: TopicPartition, log_start_offse
             parsed = parse_segment_file(name)
             if parsed is not None and parsed[1] == LOG_SUFFIX:
                 _copy_log(os.path.join(source, name), os.path.join(staged, name), parsed[0])
-            elif parsed is not None and parsed[1] in _COPIED:
+            elif parsed is not None and parsed[1] in _INDEXES:
                 with open(os.path.join(source, name), "rb") as file:
                     write_new(os.path.join(staged, name), file.read())
-        epochs = format_leader_epoch_checkpoint([(0, log_start_offset)])
+        _end_log(source, staged, step.log_end_offset)
+        epochs = format_leader_epoch_checkpoint([(0, step.log_start_offset)])
         write_new(os.path.join(staged, LEADER_EPOCH_CHECKPOINT), epochs)
         with open(os.path.join(folder, PARTITION_METADATA_FILE), "rb") as file:
             write_new(os.path.join(staged, PARTITION_METADATA_FILE), file.read())
@@ -161,6 +168,18 @@ def _adopt(backup: str, log_dir: str, partition: TopicPartition, log_start_offse
     else:
         os.rename(staged, folder)
     sync_folder(log_dir)
+
+
+def _end_log(source: str, staged: str, end: int) -> None:
+    """Begin a segment at the end of the log, with a snapshot of the producers whose transactions are open."""
+    for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+        write_new(os.path.join(staged, segment_file(end, suffix)), b"")
+    name = segment_file(end, SNAPSHOT_SUFFIX)
+    with open(os.path.join(source, name), "rb") as file:
+        known = parse_snapshot(file.read()) or []
+    write_new(
+        os.path.join(staged, name), format_snapshot([entry for entry in known if entry.first_offset >= 0])
+    )
 
 
 def _copy_log(source: str, target: str, base_offset: int) -> None:
