@@ -203,6 +203,8 @@ class Backup:
         add_gap = target.add_gap if self._rules.allow_gaps else None
         try:
             bring_up_to_date(self._source, log, bounds, topic_id, hooks, add_gap=add_gap)
+            if target.log_end_offset(partition) != log.next_offset:  # a killed run has left more
+                self._flushed(partition, log.flush())
         finally:
             log.close(cleanly=False)
 

@@ -21,6 +21,7 @@ BENCHMARKS = (
     "cold_start",
     "idle",
     "cat",
+    "backup",
     "commits",
     "exactly_once",
     "large_write",

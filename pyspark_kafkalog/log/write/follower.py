@@ -88,9 +88,10 @@ class FollowerLog:
         topic_id: str = "",
     ) -> FollowerLog:
         """A new partition that begins with ``next_offset``; with the id of its topic, if that is known."""
-        os.mkdir(folder)
+        os.makedirs(folder, exist_ok=True)  # whoever made it may have been killed right after
         if topic_id:
-            write_new(os.path.join(folder, PARTITION_METADATA_FILE), format_partition_metadata(topic_id))
+            path = os.path.join(folder, PARTITION_METADATA_FILE)
+            replace(path, format_partition_metadata(topic_id), path + ".tmp")
         sync_folder(folder)
         return cls(folder, partition, settings, next_offset)
 
@@ -155,6 +156,8 @@ class FollowerLog:
             epochs=epochs + [entry for entry in recovered.epochs if entry[0] > latest],
         )
         log._aborted_bytes = recovered.aborted_bytes
+        for suffix in (LOG_SUFFIX, *_INDEXES):
+            log._write(suffix, b"", 0)  # opened, for the next flush
         log._save_epochs()
         return log
 

@@ -15,7 +15,7 @@ from pyspark_kafkalog.errors import KafkaLogError, LogDirectoryError
 from pyspark_kafkalog.filesystem.folder import Folder
 from pyspark_kafkalog.filesystem.locate import open_folder
 from pyspark_kafkalog.log.backup_file import BackupFile, read_backup_file, write_backup_file
-from pyspark_kafkalog.log.durable import disk_errors, replace, sync_folder, write_new
+from pyspark_kafkalog.log.durable import disk_errors, replace, sync_folder
 from pyspark_kafkalog.log.layout import (
     CLEAN_SHUTDOWN_FILE,
     HIGH_WATERMARK_CHECKPOINT,
@@ -25,9 +25,9 @@ from pyspark_kafkalog.log.layout import (
     PARTITION_METADATA_FILE,
     RECOVERY_POINT_CHECKPOINT,
     format_offset_checkpoint,
-    format_partition_metadata,
     parse_offset_checkpoint,
     parse_partition_metadata,
+    parse_segment_file,
 )
 from pyspark_kafkalog.log.lock import PARTITION_LOCK_PREFIX, directory_lock, partition_lock
 from pyspark_kafkalog.log.read.root import LogRoot
@@ -278,12 +278,10 @@ def open_log(
     :param topic_id: of a new partition.
     """
     folder = os.path.join(root, str(partition))
-    if not os.path.lexists(folder):
+    open_folder(root).check_inside(str(partition))
+    is_made = os.path.lexists(folder) and any(map(parse_segment_file, os.listdir(folder)))
+    if not is_made:
         return FollowerLog.create(folder, partition, settings, start, topic_id)
-    LogRoot(open_folder(root)).folder.check_inside(str(partition))
-    path = os.path.join(folder, PARTITION_METADATA_FILE)
-    if topic_id and len(os.listdir(folder)) == 0:  # whoever made it was killed right after
-        write_new(path, format_partition_metadata(topic_id))
     return FollowerLog.open(folder, partition, settings, start, was_clean=was_clean)
 
 
