@@ -11,7 +11,7 @@ from pyspark_kafkalog.backups.ends import Bounds, Follower, Source
 from pyspark_kafkalog.codec.walk import batches_of
 from pyspark_kafkalog.model import OffsetRange, Slice, TopicPartition
 
-FLUSH_BYTES = 128 << 20
+FLUSH_BYTES = 32 << 20
 """Bytes of a partition that may be lost with the machine, and have to be copied again."""
 
 

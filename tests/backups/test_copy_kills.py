@@ -64,4 +64,4 @@ def test_kill_at_every_step(copier: Runner, tmp_path: Path, soak: bool) -> None:
     assert run(0) == 0
     steps = changes(tmp_path / "steps")
     assert {run(number) for number in (steps if soak else steps[::9])} == {KILLED}
-    assert len(seen) > 10
+    assert len(seen) > 3
