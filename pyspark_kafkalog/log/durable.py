@@ -14,7 +14,6 @@ from typing import Any
 
 from pyspark_kafkalog.errors import LogDirectoryError
 
-
 _WRITTEN_AT_ONCE = 1 << 20
 """Bytes; for a larger write Linux may look for larger pages, which takes long where memory is fragmented."""
 

@@ -1,4 +1,4 @@
-"""A cluster with every kind of topic is backed up while producers run and the backup is killed; a broker adopts it."""
+"""A cluster with every kind of topic, backed up while producers run and the backup is killed, and adopted."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pyspark_kafkalog.codec.walk import walk
 from pyspark_kafkalog.log.layout import parse_partition_folder
 from pyspark_kafkalog.model import CommittedOffset, TopicPartition
 from tests.backups.kinds import BROKER_SETTINGS, GROUPS, fill, make_topics, producers
-from tests.broker.producing import consume, numbered, connected, produce
+from tests.broker.producing import connected, consume, numbered, produce
 from tests.cli.running import command
 from tests.kafka import Broker, dump_log_segments, run_kafka_class
 
