@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         UnsupportedVersionError,
     )
     from pyspark_kafkalog.model import AbortedTransaction, OffsetRange, Origin, TopicPartition
+    from pyspark_kafkalog.spark.backup import backup
     from pyspark_kafkalog.spark.doctor import doctor
     from pyspark_kafkalog.spark.listeners import AuditListener, LagListener
     from pyspark_kafkalog.spark.reassemble import reassemble
@@ -80,6 +81,7 @@ __all__ = [
     "UnsupportedVersionError",
     "Visibility",
     "__version__",
+    "backup",
     "decode",
     "doctor",
     "reassemble",
@@ -94,6 +96,7 @@ _LOADED_ON_USE = {
     "codec.isolation": ("Visibility",),
     "errors": tuple(name for name in __all__ if name.endswith("Error")),
     "model": ("AbortedTransaction", "OffsetRange", "Origin", "TopicPartition"),
+    "spark.backup": ("backup",),
     "spark.doctor": ("doctor",),
     "spark.listeners": ("AuditListener", "LagListener"),
     "spark.reassemble": ("reassemble",),

@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
-from pyspark_kafkalog.model import GroupOffsets, Place, Sink, TopicPartition
+from pyspark_kafkalog.model import GroupOffsets, LogSettings, Sink, TopicPartition
 from pyspark_kafkalog.options.settings import PlaceOptions, WriteOptions
 from pyspark_kafkalog.topics import Topics
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.broker.cluster.reach import Attempt
+    from pyspark_kafkalog.broker.place import Brokers
     from pyspark_kafkalog.broker.produce.producer import Producer
     from pyspark_kafkalog.log.care.retention import Deletion
+    from pyspark_kafkalog.log.read.directory import LogDirectory
+    from pyspark_kafkalog.log.write.adopting import Adoption
+    from pyspark_kafkalog.log.write.follower import FollowerLog
+    from pyspark_kafkalog.log.write.follower_directory import FollowerDirectory
 
 if sys.platform == "win32":  # which has neither fork nor fcntl
     raise ImportError("pyspark-kafkalog runs on Linux and macOS, not on Windows")
 
 
-def open_place(options: PlaceOptions, *, reached: bool = False) -> Place:
+def open_place(options: PlaceOptions, *, reached: bool = False) -> Brokers | LogDirectory:
     """The place that the options name, for this thread. It connects to brokers on first use.
 
     :param reached: whether the place has answered another process of the same query: then this one waits
@@ -166,3 +172,45 @@ def delete_from_brokers(
 
     assert options.brokers is not None
     return delete_records(options.brokers, offsets)
+
+
+def follower_directory(root: str) -> AbstractContextManager[FollowerDirectory]:
+    """A log root whose partitions follow those of a place, held until its end.
+
+    :raises LogDirectoryLockedError: if a broker or a writer holds it.
+    """
+    from pyspark_kafkalog.log.write.follower_directory import follower_directory
+
+    return follower_directory(root)
+
+
+def follower_groups(root: str, num_partitions: int) -> GroupOffsets:
+    """The consumer groups of a log root that this process holds by :func:`follower_directory`.
+
+    :param num_partitions: of their topic, if it is new.
+    """
+    from pyspark_kafkalog.log.groups.groups import DirectoryGroups
+
+    return DirectoryGroups.open(
+        root, retention_minutes=None, num_partitions=num_partitions, lock_timeout=None
+    )
+
+
+def task_log(
+    root: str, partition: TopicPartition, settings: LogSettings, *, start: int, topic_id: str, was_clean: bool
+) -> AbstractContextManager[FollowerLog]:
+    """The log of one partition, for a task of a job whose driver holds the root.
+
+    :param start: the log start offset, and ``topic_id`` the id of a new partition.
+    :param was_clean: see :class:`.follower_directory.FollowerDirectory`.
+    """
+    from pyspark_kafkalog.log.write.follower_directory import task_log
+
+    return task_log(root, partition, settings, start=start, topic_id=topic_id, was_clean=was_clean)
+
+
+def adopt_backup(backup: str, log_dir: str, topics: Collection[str], *, execute: bool) -> list[Adoption]:
+    """Put a backup's partitions into a stopped broker's log directory; see :func:`.adopting.adopt`."""
+    from pyspark_kafkalog.log.write.adopting import adopt
+
+    return adopt(backup, log_dir, topics, execute=execute)

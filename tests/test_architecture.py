@@ -33,10 +33,10 @@ ROOMS = {
     "audit": {"errors", "codec", "options", "filesystem", "largemessage"},
     "writing": {"errors", "model", "codec", "options", "largemessage", "audit"},
     "streams": {"errors", "model", "options", "filesystem", "largemessage", "reading"},
-    "backup": _PLACES | _BETWEEN | {"filesystem"},
-    "admin": _PLACES | _BETWEEN | {"filesystem", "backup", "log"},
+    "backups": _PLACES | _BETWEEN | {"filesystem"},
+    "admin": _PLACES | _BETWEEN | {"filesystem", "backups", "log"},
     "cli": {"errors", "model", "topics", "options", "admin"},
-    "spark": _PLACES | _BETWEEN | {"admin"},
+    "spark": _PLACES | _BETWEEN | {"admin", "backups"},
 }
 """For each room those that it may import; its own modules it always may."""
 
@@ -59,8 +59,9 @@ INNER_ROOMS = {
         "lock": {"layout", "durable"},
         "snapshot": set(),
         "topic_configs": {"layout", "durable"},
+        "backup_file": {"layout", "durable"},
         "read": {"index", "layout", "snapshot", "topic_configs"},
-        "write": {"read", "index", "layout", "lock", "snapshot", "topic_configs", "durable"},
+        "write": {"read", "index", "layout", "lock", "snapshot", "topic_configs", "backup_file", "durable"},
         "groups": {"layout", "lock", "durable", "read", "write"},
         "care": {"index", "layout", "lock", "durable", "snapshot", "topic_configs", "read", "write"},
         "sink": {"layout", "read", "write", "care"},

@@ -59,6 +59,7 @@ from pyspark_kafkalog.places import open_groups, open_place, open_topics
 from pyspark_kafkalog.topics import NewTopic, Topics
 
 if TYPE_CHECKING:
+    from pyspark_kafkalog.admin.backing_up import AdoptedPartition, adopt, backup, copy
     from pyspark_kafkalog.admin.batch_headers import batches
     from pyspark_kafkalog.admin.compacting import CompactedPartition, compact
     from pyspark_kafkalog.admin.dumping import DumpedBatch, DumpedRecord, dump
@@ -77,10 +78,14 @@ if TYPE_CHECKING:
     )
     from pyspark_kafkalog.admin.selecting import RecordSelection, count_records, read_records
     from pyspark_kafkalog.admin.verifying import Damage, VerifiedPartition, verify
-    from pyspark_kafkalog.backup.restore import Restored, RestoredPartition, RestoreSettings
-    from pyspark_kafkalog.backup.restore_groups import RestoredOffset
+    from pyspark_kafkalog.backups.plan import BackedUpPartition, BackupRules
+    from pyspark_kafkalog.backups.restore import Restored, RestoredPartition, RestoreSettings
+    from pyspark_kafkalog.backups.restore_groups import RestoredOffset
 
 __all__ = [
+    "AdoptedPartition",
+    "BackedUpPartition",
+    "BackupRules",
     "CompactedPartition",
     "CreatedTopic",
     "Damage",
@@ -109,9 +114,12 @@ __all__ = [
     "TopicChange",
     "TopicToDelete",
     "VerifiedPartition",
+    "adopt",
     "alter_topics",
+    "backup",
     "batches",
     "compact",
+    "copy",
     "count_records",
     "create_topics",
     "delete_group",
@@ -156,41 +164,47 @@ __all__ = [
 ]
 
 _LOADED_ON_USE = {
-    "restore": "restoring",
-    "RestoreSettings": "restoring",
-    "Restored": "restoring",
-    "RestoredOffset": "restoring",
-    "RestoredPartition": "restoring",
-    "JsonLines": "input_lines",
-    "Lines": "lines",
-    "RecordSelection": "selecting",
-    "count_records": "selecting",
-    "export": "exporting",
-    "format_lines": "lines",
-    "json_lines": "lines",
-    "keyed": "input_lines",
-    "produce": "producing",
-    "read_records": "selecting",
-    "DeletedRecords": "retaining",
-    "delete_records": "retaining",
-    "offsets_before": "retaining",
-    "parse_offset_json": "retaining",
-    "retain": "retaining",
-    "records_of": "input_lines",
-    "values_of": "input_lines",
+    "AdoptedPartition": "backing_up",
+    "BackedUpPartition": "backing_up",
+    "BackupRules": "backing_up",
+    "adopt": "backing_up",
+    "backup": "backing_up",
+    "copy": "backing_up",
     "batches": "batch_headers",
     "CompactedPartition": "compacting",
     "compact": "compacting",
     "DumpedBatch": "dumping",
     "DumpedRecord": "dumping",
     "dump": "dumping",
-    "Damage": "verifying",
-    "VerifiedPartition": "verifying",
-    "verify": "verifying",
+    "export": "exporting",
+    "JsonLines": "input_lines",
+    "keyed": "input_lines",
+    "records_of": "input_lines",
+    "values_of": "input_lines",
+    "Lines": "lines",
+    "format_lines": "lines",
+    "json_lines": "lines",
+    "produce": "producing",
     "RepairStep": "repairing",
     "RepairedDirectory": "repairing",
     "RepairedPartition": "repairing",
     "repair": "repairing",
+    "RestoreSettings": "restoring",
+    "Restored": "restoring",
+    "RestoredOffset": "restoring",
+    "RestoredPartition": "restoring",
+    "restore": "restoring",
+    "DeletedRecords": "retaining",
+    "delete_records": "retaining",
+    "offsets_before": "retaining",
+    "parse_offset_json": "retaining",
+    "retain": "retaining",
+    "RecordSelection": "selecting",
+    "count_records": "selecting",
+    "read_records": "selecting",
+    "Damage": "verifying",
+    "VerifiedPartition": "verifying",
+    "verify": "verifying",
 }
 
 

@@ -1,17 +1,17 @@
-"""Restores topics into a cluster: see :mod:`pyspark_kafkalog.backup.restore`."""
+"""Restores topics into a cluster: see :mod:`pyspark_kafkalog.backups.restore`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pyspark_kafkalog.backup.restore import (
+from pyspark_kafkalog.backups.restore import (
     Restore,
     Restored,
     RestoredPartition,
     RestoreSettings,
 )
-from pyspark_kafkalog.backup.restore_groups import RestoredOffset
-from pyspark_kafkalog.backup.restore_records import Progress
+from pyspark_kafkalog.backups.restore_groups import RestoredOffset
+from pyspark_kafkalog.backups.restore_records import Progress
 from pyspark_kafkalog.options.settings import place_options, write_options
 from pyspark_kafkalog.options.table import Use
 from pyspark_kafkalog.options.user_options import UserOptions

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from pyspark_kafkalog.broker.cluster.cluster import Cluster, cluster_of
 from pyspark_kafkalog.broker.cluster.leaders import call_leaders, read_sizes, sizes_request
+from pyspark_kafkalog.broker.fetch import epochs as leader_epochs
 from pyspark_kafkalog.broker.fetch import list_offsets
 from pyspark_kafkalog.broker.fetch.list_offsets import EndOffsets
 from pyspark_kafkalog.broker.wire.deadline import Deadline
@@ -126,6 +127,12 @@ class Brokers:
         leaders = {partition: self._cluster.metadata.leader(partition) for partition in partitions}
         return {p: leader.epoch for p, leader in leaders.items() if leader is not None and leader.epoch >= 0}
 
+    def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[int, int]]:
+        """For each partition, the largest epoch in its leader's log that is not above the given one, and
+        the offset after its last record; both -1 if there is none. Empty before Kafka 2.3.
+        """
+        return self._with_retries(lambda: leader_epochs.epoch_ends(self._cluster, epochs))
+
     def expect(self, partition: TopicPartition, seen: Seen) -> None:
         """See :meth:`pyspark_kafkalog.model.Place.expect`."""
         self._cluster.metadata.expect(partition, seen.topic_id, seen.leader_epoch)
@@ -201,6 +208,15 @@ class Brokers:
     def topic_config(self, topic: str) -> Mapping[str, str]:
         """See :meth:`pyspark_kafkalog.model.Place.topic_config`; empty if ACLs hide it."""
         return self._cluster.topic_config(topic) or {}
+
+    def topic_overrides(self, topic: str) -> Mapping[str, str]:
+        """The configs that were set for this topic alone; empty if ACLs hide them."""
+        return self._cluster.topic_config(topic, overrides_only=True) or {}
+
+    def cluster_id(self) -> str | None:
+        """The cluster's id; None before Kafka 0.10.1."""
+        deadline = Deadline.after_ms(self._cluster.options.request_timeout_ms)
+        return self._cluster.identity((), deadline=deadline).cluster_id
 
     def file_faults(self, partition: TopicPartition) -> list[CorruptRecordError | DataLossError]:
         """See :meth:`pyspark_kafkalog.model.Place.file_faults`."""

@@ -18,6 +18,7 @@ import click
 
 from pyspark_kafkalog import __version__
 from pyspark_kafkalog.admin.printable import one_line
+from pyspark_kafkalog.cli.backup import adopt, backup, copy
 from pyspark_kafkalog.cli.cat import cat, export
 from pyspark_kafkalog.cli.compact import compact
 from pyspark_kafkalog.cli.doctor import doctor
@@ -106,6 +107,9 @@ for command in (
     compact,
     retain,
     delete_records,
+    backup,
+    copy,
+    adopt,
     doctor,
 ):
     kafkalog.add_command(command)

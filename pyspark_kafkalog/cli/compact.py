@@ -6,7 +6,7 @@ import click
 
 from pyspark_kafkalog import admin
 from pyspark_kafkalog.admin.rows import plain
-from pyspark_kafkalog.cli.commands import say_if_dry
+from pyspark_kafkalog.cli.commands import execute_option, pairs, say_if_dry
 from pyspark_kafkalog.cli.output import json_option, progress, show_json, show_table, size_text
 
 

@@ -14,12 +14,15 @@ from typing import Any
 
 from pyspark_kafkalog.errors import LogDirectoryError
 
+_WRITTEN_AT_ONCE = 1 << 20
+"""Bytes; for a larger write Linux may look for larger pages, which takes long where memory is fragmented."""
+
 
 def write_all(descriptor: int, data: Any, position: int) -> None:
     """Write all of ``data`` (bytes or a uint8 array) at ``position`` of the file."""
     view = memoryview(data)
     while view:
-        written = os.pwrite(descriptor, view, position)
+        written = os.pwrite(descriptor, view[:_WRITTEN_AT_ONCE], position)
         view, position = view[written:], position + written
 
 

@@ -68,6 +68,9 @@ JOURNAL_SEPARATOR = "\n\n"
 TOPIC_CONFIGS_FILE = ".kafkalog-topics"
 """This package's file of the topics' configurations."""
 
+BACKUP_FILE = ".kafkalog-backup"
+"""This package's file about the cluster that a directory is a backup of."""
+
 METADATA_TOPIC = "__cluster_metadata"
 """KRaft's own log, which Kafka's LogManager does not count among the partitions."""
 

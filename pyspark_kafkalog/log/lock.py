@@ -29,6 +29,8 @@ from pyspark_kafkalog.log.durable import disk_errors, naming, sync_parents, writ
 from pyspark_kafkalog.log.layout import LOCK_FILE
 
 WRITER_LOCK_FILE = ".kafkalog-lock"
+PARTITION_LOCK_PREFIX = ".kafkalog-lock-"
+"""Begins the names of files by which the tasks of a job exclude each other; the driver holds the root."""
 CHECK_SECONDS = 5
 """How long :func:`check_unlocked` waits for a broker, which may be about to stop."""
 PATIENCE_SECONDS = 600
@@ -97,6 +99,31 @@ def directory_lock(
             with suppress(OSError):  # what was done under the lock is done
                 os.close(descriptor)
         threads.lock.release()
+
+
+@contextmanager
+def partition_lock(root: str, name: str, timeout: float) -> Iterator[None]:
+    """Hold one partition of a root whose other locks the driver of this task's job holds.
+
+    :param name: the partition's folder.
+    :param timeout: seconds to wait for another attempt at the task.
+    :raises LogDirectoryLockedError: if it holds the partition all that time.
+    """
+    path = os.path.join(root, PARTITION_LOCK_PREFIX + name)
+    descriptor = _open(path)
+    try:
+        deadline = time.monotonic() + timeout
+        while not _try_lock(descriptor, path):
+            if time.monotonic() > deadline:
+                raise LogDirectoryLockedError(
+                    f"The partition is in use: another task wrote to it for all of {timeout:g} s",
+                    file=path,
+                    hint="Wait for that task, or end its worker; this releases its lock.",
+                )
+            time.sleep(_RETRY_SECONDS)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def check_unlocked(root: str) -> None:

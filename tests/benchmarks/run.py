@@ -24,6 +24,7 @@ BENCHMARKS = (
     "object_store",
     "repair",
     "compaction",
+    "backup",
     "commits",
     "exactly_once",
     "large_write",

@@ -44,6 +44,8 @@ from pyspark_kafkalog.options.brokers import ConnectionOptions
 
 _TOPIC = 2
 """The resource type of a topic in DescribeConfigs."""
+_OF_THE_TOPIC = 1
+"""The source DYNAMIC_TOPIC_CONFIG of a config in DescribeConfigs."""
 _TO_GET_PRODUCER_IDS = (
     "Grant the principal Write on the topic in the cluster's ACLs (before Kafka 2.8 IdempotentWrite on the"
     " cluster, too), or set kafka.enable.idempotence to false."
@@ -358,11 +360,14 @@ class Cluster:
             raise AuthorizationError(e.message, broker=e.broker, hint=_TO_GET_PRODUCER_IDS) from None
         return response.producer_id, response.producer_epoch
 
-    def topic_config(self, topic: str, *, deadline: Deadline | None = None) -> dict[str, str] | None:
+    def topic_config(
+        self, topic: str, *, overrides_only: bool = False, deadline: Deadline | None = None
+    ) -> dict[str, str] | None:
         """A topic's configs, inherited ones included; None if the broker does not give them.
 
         That happens if ACLs hide them, or if the broker does not know of a new topic yet.
 
+        :param overrides_only: leave out inherited ones.
         :param deadline: as in :meth:`call`.
         """
         from kafka.protocol.admin import DescribeConfigsRequest
@@ -380,7 +385,9 @@ class Cluster:
         except (AuthorizationError, UnknownTopicOrPartitionError):
             return None
         return {
-            config.name: config.value for config in response.results[0].configs if config.value is not None
+            config.name: config.value
+            for config in response.results[0].configs
+            if config.value is not None and not (overrides_only and config.config_source != _OF_THE_TOPIC)
         }
 
 

@@ -13,7 +13,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -85,7 +85,7 @@ class DirectoryGroups:
 
     :param retention_minutes: how long an empty group's offsets last; None for ever, despite their own expiry.
     :param num_partitions: of ``__consumer_offsets``, if the first commit creates it.
-    :param lock_timeout: seconds to wait for another writer.
+    :param lock_timeout: seconds to wait for another writer; None if the caller holds the roots' locks.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class DirectoryGroups:
         *,
         retention_minutes: int | None = RETENTION_MINUTES,
         num_partitions: int = NUM_PARTITIONS,
-        lock_timeout: float = 10,
+        lock_timeout: float | None = 10,
     ) -> None:
         self._roots = roots
         self._retention_ms = None if retention_minutes is None else retention_minutes * 60_000
@@ -113,7 +113,7 @@ class DirectoryGroups:
         *,
         retention_minutes: int | None = RETENTION_MINUTES,
         num_partitions: int = NUM_PARTITIONS,
-        lock_timeout: float = 10,
+        lock_timeout: float | None = 10,
     ) -> DirectoryGroups:
         """Open local paths or URIs; for a partition's folder, its log root.
 
@@ -293,7 +293,7 @@ class DirectoryGroups:
         with self._guard:
             root, _ = self._locate(group)
             try:
-                with directory_lock(root, self._lock_timeout):
+                with self._locked(root):
                     located, partition = self._locate(group)
                     if located != root:
                         raise LogDirectoryError(
@@ -306,6 +306,9 @@ class DirectoryGroups:
                 raise LogDirectoryError(
                     f"Could not write group offsets: {e.strerror}", file=e.filename or root
                 ) from e
+
+    def _locked(self, root: str) -> AbstractContextManager[object]:
+        return nullcontext() if self._lock_timeout is None else directory_lock(root, self._lock_timeout)
 
     def _locate(self, group: str) -> tuple[str, TopicPartition]:
         """The path of the log root and the partition where the group's records belong."""

@@ -136,6 +136,16 @@ class LogDirectory:
         """See :meth:`pyspark_kafkalog.model.Place.leader_epochs`: a directory has no leader."""
         return {}
 
+    def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[int, int]]:
+        """For each partition, the largest epoch in its log that is not above the given one, and the offset
+        after its last record. A partition without leader epochs is left out.
+        """
+        return {
+            partition: end
+            for partition, epoch in epochs.items()
+            if (end := self._ask(partition, partial(Partition.epoch_end, epoch=epoch))) is not None
+        }
+
     def expect(self, partition: TopicPartition, seen: Seen) -> None:
         """See :meth:`pyspark_kafkalog.model.Place.expect`: the directory itself is all the evidence."""
 
@@ -180,6 +190,14 @@ class LogDirectory:
         for root in self._roots:
             found |= read_topic_configs(root.folder).get(topic, {})
         return found
+
+    def topic_overrides(self, topic: str) -> Mapping[str, str]:
+        """The configs that were set for this topic alone: all that a directory knows."""
+        return self.topic_config(topic)
+
+    def cluster_id(self) -> str | None:
+        """The id of the cluster that the directory belongs to, if a broker's file in it says so."""
+        return next(filter(None, (root.cluster_id() for root in self._roots)), None)
 
     def file_faults(self, partition: TopicPartition) -> list[CorruptRecordError | DataLossError]:
         """See :meth:`pyspark_kafkalog.model.Place.file_faults`: in indexes, a torn tail, missing segments."""

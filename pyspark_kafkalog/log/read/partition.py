@@ -18,8 +18,10 @@ from pyspark_kafkalog.errors import CorruptRecordError, DataLossError, LogDirect
 from pyspark_kafkalog.filesystem.folder import Folder, InputFile, wait
 from pyspark_kafkalog.filesystem.locate import no_such_directory
 from pyspark_kafkalog.log.layout import (
+    LEADER_EPOCH_CHECKPOINT,
     LOG_SUFFIX,
     PARTITION_METADATA_FILE,
+    parse_leader_epoch_checkpoint,
     parse_partition_metadata,
     segment_file,
 )
@@ -102,6 +104,19 @@ class Partition:
             return "" if data is None else parse_partition_metadata(data, PARTITION_METADATA_FILE)
         except LogDirectoryError:
             return ""
+
+    def epoch_end(self, epoch: int) -> tuple[int, int] | None:
+        """The largest leader epoch up to ``epoch``, and the offset after its last record: see
+        Kafka's LeaderEpochFileCache.endOffsetFor. None if the log has no epochs.
+        """
+        data = self.folder.read(LEADER_EPOCH_CHECKPOINT)
+        epochs = parse_leader_epoch_checkpoint(data or b"", self.folder.label(LEADER_EPOCH_CHECKPOINT))
+        if not epochs:
+            return None
+        known = [entry for entry in epochs if entry[0] <= epoch]
+        later = epochs[len(known) :]
+        end = later[0][1] if later else self.log_end_offset(self.segments())
+        return known[-1][0] if known else epoch, end
 
     def stored_size(self) -> StoredSize:
         """Bytes and base offsets of the live segments."""

@@ -16,6 +16,7 @@ from pyspark_kafkalog.log.layout import (
     LEADER_EPOCH_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
     LOG_SUFFIX,
+    META_PROPERTIES_FILE,
     PARTITION_METADATA_FILE,
     ROOT_FILES,
     is_unused_folder,
@@ -104,6 +105,12 @@ class LogRoot:
             starts = parse_offset_checkpoint(data, self.folder.label(LOG_START_OFFSET_CHECKPOINT))
             self._starts = entry, starts
         return self._starts[1].get(partition, 0)
+
+    def cluster_id(self) -> str | None:
+        """The cluster's id in ``meta.properties``; None without one."""
+        data = self.folder.read(META_PROPERTIES_FILE) or b""
+        lines = data.decode(errors="replace").splitlines()
+        return next((line[11:].strip() for line in lines if line.startswith("cluster.id=")), None)
 
     def changed(self) -> tuple[int, ...] | None:
         """A value that changes when a publish begins or ends; None if the file system has none."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -29,8 +30,8 @@ from pyspark_kafkalog.log.layout import (
     parse_segment_file,
     segment_file,
 )
-from pyspark_kafkalog.log.snapshot import parse_snapshot
-from pyspark_kafkalog.log.write.active_segment import ActiveSegment, SegmentLimits
+from pyspark_kafkalog.log.snapshot import ProducerEntry, parse_snapshot
+from pyspark_kafkalog.log.write.active_segment import ActiveSegment, SegmentLimits, open_active_segment
 from pyspark_kafkalog.log.write.producers import ProducerState
 from pyspark_kafkalog.log.write.recovery import Scan, new_epochs, recover_segment
 from pyspark_kafkalog.model import LogSettings, Slice, TopicPartition
@@ -43,7 +44,7 @@ class FollowerLog:
 
     Segments that are not the last one are on disk; what was appended since the last :meth:`flush` may not
     be. Whoever opens the log after a crash finds all whole batches, and the rest cut off. Use it as a
-    context manager, which closes its files.
+    context manager, which closes its files. An append opens them again.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class FollowerLog:
         segment: ActiveSegment | None = None,
         producers: ProducerState | None = None,
         epochs: Iterable[tuple[int, int]] = (),
+        is_clean: bool = False,
     ) -> None:
         self.folder = folder
         self.partition = partition
@@ -74,6 +76,8 @@ class FollowerLog:
         """Size of the segment's ``.txnindex``."""
         self._saved_epochs = 0
         """How many of the epochs are in the checkpoint."""
+        self._is_clean = is_clean
+        """Whether the files are as :meth:`close` leaves them."""
 
     @classmethod
     def create(
@@ -85,28 +89,52 @@ class FollowerLog:
         topic_id: str = "",
     ) -> FollowerLog:
         """A new partition that begins with ``next_offset``; with the id of its topic, if that is known."""
-        os.mkdir(folder)
+        os.makedirs(folder, exist_ok=True)  # whoever made it may have been killed right after
         if topic_id:
-            write_new(os.path.join(folder, PARTITION_METADATA_FILE), format_partition_metadata(topic_id))
+            path = os.path.join(folder, PARTITION_METADATA_FILE)
+            replace(path, format_partition_metadata(topic_id), path + ".tmp")
         sync_folder(folder)
         return cls(folder, partition, settings, next_offset)
 
     @classmethod
     def open(
-        cls, folder: str, partition: TopicPartition, settings: LogSettings, log_start_offset: int
+        cls,
+        folder: str,
+        partition: TopicPartition,
+        settings: LogSettings,
+        log_start_offset: int,
+        *,
+        was_clean: bool = False,
     ) -> FollowerLog:
-        """An existing partition; its last segment is recovered, which cuts off what is not valid."""
-        names = os.listdir(folder)
-        bases = sorted(
-            found[0] for name in names if (found := parse_segment_file(name)) and found[1] == LOG_SUFFIX
-        )
+        """An existing partition; its last segment is recovered, which cuts off what is not valid.
+
+        :param was_clean: whether the directory was shut down cleanly. If the log then ends at a producer
+            snapshot, as :meth:`close` leaves it, its indexes are believed, and nothing is recovered.
+        """
+        bases = _offsets_of(folder, LOG_SUFFIX)
         path = os.path.join(folder, LEADER_EPOCH_CHECKPOINT)
         epochs: list[tuple[int, int]] = []
         if os.path.exists(path):
             with open(path, "rb") as file:
                 epochs = parse_leader_epoch_checkpoint(file.read(), path)
         if not bases:
-            return cls(folder, partition, settings, log_start_offset, epochs=epochs)
+            return cls(folder, partition, settings, log_start_offset)
+        if was_clean and (closed := _closed_segment(folder, partition, settings, log_start_offset)):
+            segment, known = closed
+            next_offset = max(segment.next_offset, log_start_offset)
+            log = cls(
+                folder,
+                partition,
+                settings,
+                next_offset,
+                segment=segment,
+                producers=ProducerState(known),
+                epochs=[entry for entry in epochs if entry[1] < next_offset],
+                is_clean=True,
+            )
+            log._aborted_bytes = _size(os.path.join(folder, segment_file(bases[-1], TXN_INDEX_SUFFIX)))
+            log._saved_epochs = len(epochs)
+            return log
         producers = producers_at(folder, bases)
         recovered = recover_segment(
             folder, bases[-1], producers, index_interval_bytes=settings.index_interval_bytes
@@ -114,10 +142,10 @@ class FollowerLog:
         if recovered.end < recovered.size:
             cut(os.path.join(folder, segment_file(bases[-1], LOG_SUFFIX)), recovered.end)
         next_offset = max(recovered.segment.next_offset, log_start_offset)
-        for name in names:  # of the end of a log that had more
-            if (found := parse_segment_file(name)) and found[1] == SNAPSHOT_SUFFIX and found[0] > next_offset:
-                os.unlink(os.path.join(folder, name))
-        epochs = [entry for entry in epochs if entry[1] <= next_offset]
+        for offset in _offsets_of(folder, SNAPSHOT_SUFFIX):
+            if offset > next_offset:  # of the end of a log that had more
+                os.unlink(os.path.join(folder, segment_file(offset, SNAPSHOT_SUFFIX)))
+        epochs = [entry for entry in epochs if entry[1] < next_offset]
         latest = epochs[-1][0] if epochs else -1
         log = cls(
             folder,
@@ -129,8 +157,16 @@ class FollowerLog:
             epochs=epochs + [entry for entry in recovered.epochs if entry[0] > latest],
         )
         log._aborted_bytes = recovered.aborted_bytes
+        for suffix in (LOG_SUFFIX, *_INDEXES):
+            log._write(suffix, b"", 0)  # opened, for the next flush
         log._save_epochs()
         return log
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the log has no record batch."""
+        segments = (segment_file(base, LOG_SUFFIX) for base in _offsets_of(self.folder, LOG_SUFFIX))
+        return not any(_size(os.path.join(self.folder, name)) for name in segments)
 
     def append(self, piece: Slice) -> None:
         """Append the batches of a slice, but those that the log has already.
@@ -151,7 +187,7 @@ class FollowerLog:
             )
 
     def _append(self, data: np.ndarray, batches: Batches) -> None:
-        first = 0
+        first, self._is_clean = 0, False
         while first < len(batches):
             segment = self._segment or self._begin_segment(batches, first)
             before = segment.sizes()
@@ -222,7 +258,7 @@ class FollowerLog:
 
     def close(self, *, cleanly: bool = True) -> None:
         """Close the files. ``cleanly``: flush them, and leave what lets a broker start without recovery."""
-        if cleanly:
+        if cleanly and not self._is_clean:
             if self._segment is None:
                 self._segment = ActiveSegment(self.next_offset)
             for suffix in (LOG_SUFFIX, *_INDEXES):
@@ -232,9 +268,18 @@ class FollowerLog:
                 self._producers.snapshot(),
             )
             self.flush()
+            self._remove_snapshots()
+            self._is_clean = True
         for descriptor in self._files.values():
             os.close(descriptor)
         self._files.clear()
+
+    def _remove_snapshots(self) -> None:
+        """Remove those at which no segment begins, but for the last (Kafka's removeStraySnapshots)."""
+        bases = {*_offsets_of(self.folder, LOG_SUFFIX), self.next_offset}
+        for offset in _offsets_of(self.folder, SNAPSHOT_SUFFIX):
+            if offset not in bases:
+                os.unlink(os.path.join(self.folder, segment_file(offset, SNAPSHOT_SUFFIX)))
 
     def __enter__(self) -> FollowerLog:
         return self
@@ -251,6 +296,33 @@ class FollowerLog:
             path = os.path.join(self.folder, LEADER_EPOCH_CHECKPOINT)
             replace(path, format_leader_epoch_checkpoint(self.epochs), path + ".tmp")
             self._saved_epochs = len(self.epochs)
+
+
+def _offsets_of(folder: str, suffix: str) -> list[int]:
+    """The offsets in the names of files with this suffix, sorted."""
+    names = map(parse_segment_file, os.listdir(folder))
+    return sorted(name[0] for name in names if name is not None and name[1] == suffix)
+
+
+def _size(path: str) -> int:
+    return os.path.getsize(path) if os.path.exists(path) else 0
+
+
+def _closed_segment(
+    folder: str, partition: TopicPartition, settings: LogSettings, log_start_offset: int
+) -> tuple[ActiveSegment, list[ProducerEntry]] | None:
+    """The last segment and the producers at its end, if the log ends at a snapshot; else None."""
+    snapshots = _offsets_of(folder, SNAPSHOT_SUFFIX)
+    if not snapshots:
+        return None
+    with open(os.path.join(folder, segment_file(snapshots[-1], SNAPSHOT_SUFFIX)), "rb") as file:
+        producers = parse_snapshot(file.read())
+    with suppress(CorruptRecordError):  # recovery cuts it off
+        segment = open_active_segment(folder, partition, settings.index_interval_bytes)
+        if segment is not None and producers is not None:
+            is_end = snapshots[-1] == max(segment.next_offset, log_start_offset)
+            return (segment, producers) if is_end else None
+    return None
 
 
 def producers_at(folder: str, bases: list[int]) -> ProducerState:

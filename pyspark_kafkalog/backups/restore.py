@@ -31,9 +31,9 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from pyspark_kafkalog.backup.restore_groups import RestoredOffset, restore_groups
-from pyspark_kafkalog.backup.restore_records import Progress, SourceRecords, TargetRecords
-from pyspark_kafkalog.backup.restore_state import OffsetMap, PlannedPartition, RestorePlan, RestoreState
+from pyspark_kafkalog.backups.restore_groups import RestoredOffset, restore_groups
+from pyspark_kafkalog.backups.restore_records import Progress, SourceRecords, TargetRecords
+from pyspark_kafkalog.backups.restore_state import OffsetMap, PlannedPartition, RestorePlan, RestoreState
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.filesystem.locate import locate
 from pyspark_kafkalog.model import (

@@ -14,8 +14,8 @@ import pytest
 from pyspark_kafkalog import admin
 from pyspark_kafkalog.errors import BrokerError, OptionError
 from pyspark_kafkalog.model import TopicPartition
-from tests.backup.consuming import Record, consume, next_of_group
-from tests.backup.filling import EVERY_KIND, PARTITIONS, commit, fill
+from tests.backups.consuming import Record, consume, next_of_group
+from tests.backups.filling import EVERY_KIND, PARTITIONS, commit, fill
 from tests.kafka import Broker
 from tests.kafka_service import running
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pyspark_kafkalog import admin
-from tests.backup.consuming import Record, consume
+from tests.backups.consuming import Record, consume
 from tests.fixtures_dir import CASES, Case, same_bytes
 from tests.kafka import Broker
 

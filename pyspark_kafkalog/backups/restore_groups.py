@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from pyspark_kafkalog.backup.restore_state import OffsetMap, PlannedPartition
+from pyspark_kafkalog.backups.restore_state import OffsetMap, PlannedPartition
 from pyspark_kafkalog.errors import GroupError
 from pyspark_kafkalog.model import CommittedOffset, GroupOffsets, TopicPartition
 

@@ -13,7 +13,7 @@ import pytest
 
 from pyspark_kafkalog import admin
 from pyspark_kafkalog.model import CommittedOffset, QueryBatch, TopicPartition
-from tests.backup.consuming import consume, next_of_group
+from tests.backups.consuming import consume, next_of_group
 from tests.cli.running import command
 from tests.kafka import Broker
 from tests.log.writing import T0, T1, Values, publish_staged, stage, values

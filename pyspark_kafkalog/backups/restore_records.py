@@ -8,8 +8,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from pyspark_kafkalog.backup.restore_batches import RestorableBatches, restorable
-from pyspark_kafkalog.backup.restore_state import PlannedPartition, RestorePlan, RestoreState
+from pyspark_kafkalog.backups.restore_batches import RestorableBatches, restorable
+from pyspark_kafkalog.backups.restore_state import PlannedPartition, RestorePlan, RestoreState
 from pyspark_kafkalog.codec.isolation import TransactionScan, Visibility
 from pyspark_kafkalog.codec.stamp import SEQUENCE_MASK, stamp
 from pyspark_kafkalog.codec.walk import batches_of

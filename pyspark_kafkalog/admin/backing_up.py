@@ -1,0 +1,159 @@
+"""Backups of clusters, copies of directories, and their way back into a broker."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+
+from pyspark_kafkalog.admin.partitions import existing
+from pyspark_kafkalog.backups.plan import BackedUpPartition, BackupRules
+from pyspark_kafkalog.backups.run import Backup
+from pyspark_kafkalog.codec.offsets_topic import OFFSETS_TOPIC
+from pyspark_kafkalog.errors import OptionError
+from pyspark_kafkalog.model import Place
+from pyspark_kafkalog.options.settings import PlaceOptions, place_options
+from pyspark_kafkalog.options.table import Use
+from pyspark_kafkalog.options.user_options import UserOptions
+from pyspark_kafkalog.places import (
+    adopt_backup,
+    follower_directory,
+    follower_groups,
+    open_groups,
+    open_place,
+)
+
+_DEFAULT_RULES = BackupRules()
+_OFFSETS_PARTITIONS = 50
+"""Kafka's default of offsets.topic.num.partitions."""
+_LEAST_FETCH = 64 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class AdoptedPartition:
+    """A partition of a backup, and what keeps a broker's log directory from adopting it, if anything does."""
+
+    topic: str
+    partition: int
+    log_start_offset: int
+    log_end_offset: int
+    problem: str | None
+
+
+def backup(
+    options: Mapping[str, str],
+    directory: str,
+    rules: BackupRules = _DEFAULT_RULES,
+    *,
+    follow_until: threading.Event | None = None,
+    progress: Callable[[int], None] = lambda size: None,
+) -> list[BackedUpPartition]:
+    """Copy the record batches of a cluster's topics into a log directory, as a follower would.
+
+    Offsets, timestamps, producer ids, leader epochs, markers, compression and topic ids are those of the
+    source. It goes on where the last run ended, or was killed. Also saved are the configurations of topics
+    and the offsets of consumer groups.
+
+    :param options: those of a reader, for brokers.
+    :param directory: a local or mounted folder, which is made if it does not exist.
+    :param follow_until: if given, go on until it is set.
+    :param progress: called, from any thread, with the number of bytes that were copied.
+    :return: what came of each partition, sorted; look for ``problem``, ``gaps`` and ``truncated``.
+    :raises OptionError: for invalid options.
+    :raises LogDirectoryError: if the directory is a broker's own or a backup of another cluster, or can't be
+        written to.
+    """
+    place = _options(options, rules)
+    if place.brokers is None:
+        raise OptionError("A backup is made of brokers", hint="Directories are copied by 'copy'.")
+    if rules.since is not None or rules.until is not None:
+        raise OptionError("A backup has no range of time", hint="Copy a part of it by 'copy'.")
+    return _run(place, directory, rules, follow_until, progress)
+
+
+def copy(
+    source: str,
+    directory: str,
+    rules: BackupRules = _DEFAULT_RULES,
+    *,
+    progress: Callable[[int], None] = lambda size: None,
+) -> list[BackedUpPartition]:
+    """Copy topics from one log directory into another, byte for byte as far as whole batches are taken.
+
+    It is what :func:`backup` does with a cluster. A range of time begins and ends with whole batches.
+
+    :param source: a path or URI.
+    :raises OptionError: if both are the same folder.
+    """
+    place = _options({"path": source}, rules)
+    return _run(place, directory, rules, None, progress)
+
+
+def adopt(
+    directory: str, log_dir: str, topics: Collection[str] = (), *, groups: bool = True, execute: bool = False
+) -> list[AdoptedPartition]:
+    """Put the partitions of a backup into the log directory of a stopped broker, as its own.
+
+    The broker's topics exist, and are empty. Batches keep all but their leader epochs, which become those
+    of a new topic. Offsets of groups go into the broker's ``__consumer_offsets``, if it is there.
+
+    :param topics: only these; () for all that are not internal.
+    :param execute: False to only say what would be done.
+    :return: the partitions, sorted; those with a ``problem`` are left alone.
+    :raises LogDirectoryLockedError: if the broker runs.
+    """
+    found = [AdoptedPartition(*step) for step in adopt_backup(directory, log_dir, topics, execute=execute)]
+    if groups and execute:
+        _adopt_groups(directory, log_dir, {(step.topic, step.partition) for step in found})
+    return found
+
+
+def _options(options: Mapping[str, str], rules: BackupRules) -> PlaceOptions:
+    user = UserOptions(options, Use.ADMIN)
+    user.check_names()
+    place = place_options(options)
+    if place.fetch is not None and rules.rate is not None:
+        # Not more at once than a part of a second's share.
+        most = max(int(rules.rate / rules.threads / 4), _LEAST_FETCH)
+        fetch = replace(
+            place.fetch, max_partition_fetch_bytes=min(place.fetch.max_partition_fetch_bytes, most)
+        )
+        place = replace(place, fetch=fetch)
+    return place
+
+
+def _run(
+    place: PlaceOptions,
+    directory: str,
+    rules: BackupRules,
+    follow_until: threading.Event | None,
+    progress: Callable[[int], None],
+) -> list[BackedUpPartition]:
+    with follower_directory(directory) as target:
+        groups = saved = None
+        if rules.groups is None or rules.groups:
+            groups = open_groups(place)
+            saved = follower_groups(directory, _offsets_partitions(open_place(place)))
+        run = Backup(lambda: open_place(place), target, rules, groups=groups, saved=saved, copied=progress)
+        return run.once() if follow_until is None else run.follow(follow_until)
+
+
+def _offsets_partitions(place: Place) -> int:
+    """The partitions of the source's ``__consumer_offsets``."""
+    return len(place.topics([OFFSETS_TOPIC]).get(OFFSETS_TOPIC, ())) or _OFFSETS_PARTITIONS
+
+
+def _adopt_groups(directory: str, log_dir: str, partitions: Collection[tuple[str, int]]) -> None:
+    saved, place = follower_groups(directory, _OFFSETS_PARTITIONS), place_options({"path": log_dir})
+    if not open_place(place).topics([OFFSETS_TOPIC]):
+        raise OptionError(
+            f"The broker has no {OFFSETS_TOPIC} yet; the partitions were adopted, the groups were not",
+            hint="Start the broker, and give it the groups by: kafkalog offsets export DIR > offsets.json;"
+            " kafkalog offsets import BROKERS offsets.json --execute",
+        )
+    groups = open_groups(place)
+    for group in saved.group_ids():
+        committed = saved.committed(group)
+        here = existing(open_place(place), [p for p in committed if tuple(p) in partitions])
+        # Leader epochs are those of the broker's logs now.
+        groups.commit(group, {p: replace(committed[p], leader_epoch=-1, commit_timestamp=-1) for p in here})

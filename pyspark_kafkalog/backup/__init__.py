@@ -1,1 +1,0 @@
-"""Moves raw record batches from place to place."""

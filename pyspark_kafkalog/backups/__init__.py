@@ -1,0 +1,1 @@
+"""Raw record batches from place to place, and what belongs to them."""

@@ -1,0 +1,122 @@
+"""The two ends of a backup: what is asked of the source, and of the directory that follows it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol
+
+from pyspark_kafkalog.model import LogSettings, OffsetRange, Place, Slice, TopicPartition
+
+
+class Bounds(NamedTuple):
+    """What the source has of a partition, and what to copy of it: offsets from ``first``, if the partition
+    is new, to before ``end``.
+    """
+
+    log_start_offset: int
+    high_watermark: int
+    first: int
+    end: int
+
+
+class Source(Place, Protocol):
+    """What is backed up: a cluster or a log directory."""
+
+    def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[int, int]]:
+        """For each partition, the largest leader epoch in its log up to the given one, and the offset after
+        its last record (OffsetForLeaderEpoch); left out where the place does not know.
+        """
+
+    def topic_overrides(self, topic: str) -> Mapping[str, str]:
+        """The configs that were set for this topic alone."""
+
+    def cluster_id(self) -> str | None:
+        """The cluster's id, if there is one."""
+
+
+class Follower(Protocol):
+    """The log of one partition, which takes batches that have their offsets."""
+
+    partition: TopicPartition
+    next_offset: int
+    epochs: list[tuple[int, int]]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no record batch."""
+
+    def append(self, piece: Slice) -> None:
+        """Append the batches of a slice, but those that it has already."""
+
+    def flush(self) -> int:
+        """Flush to disk; returns the next offset."""
+
+    def close(self, *, cleanly: bool = True) -> None:
+        """Close its files; ``cleanly`` means so that a broker needs no recovery."""
+
+
+class Target(Protocol):
+    """A log directory whose partitions follow, held for this process alone."""
+
+    root: str
+
+    @property
+    def is_backup(self) -> bool:
+        """Whether it is known to be a backup."""
+
+    @property
+    def cluster_id(self) -> str | None:
+        """The cluster that it is a backup of, if known."""
+
+    def set_cluster_id(self, cluster_id: str | None) -> None:
+        """Note of which cluster this is the backup."""
+
+    def gaps(self, partition: TopicPartition) -> tuple[OffsetRange, ...]:
+        """The ranges of offsets that were gone before they could be copied."""
+
+    def add_gap(self, partition: TopicPartition, gap: OffsetRange) -> None:
+        """Note that a range could not be copied."""
+
+    def partitions(self) -> set[TopicPartition]:
+        """All partitions that are here."""
+
+    def topic_id(self, partition: TopicPartition) -> str | None:
+        """The id of its topic, empty if it has none; None if the partition is not here."""
+
+    def is_empty(self, partition: TopicPartition) -> bool:
+        """Whether no record of the partition is here."""
+
+    def log_start_offset(self, partition: TopicPartition) -> int:
+        """Where a partition begins."""
+
+    def log_end_offset(self, partition: TopicPartition) -> int:
+        """Where it ends, as far as it was flushed."""
+
+    def set_log_start_offset(self, partition: TopicPartition, offset: int) -> None:
+        """Set where a partition begins."""
+
+    def topic_configs(self) -> dict[str, dict[str, str]]:
+        """The configurations of each topic that has some."""
+
+    def set_topic_configs(self, configs: Mapping[str, Mapping[str, str]]) -> None:
+        """Replace all configurations."""
+
+    def open(
+        self, partition: TopicPartition, settings: LogSettings, *, start: int, topic_id: str
+    ) -> Follower:
+        """The log of a partition; an empty one begins at ``start``, and a new one gets the ``topic_id``."""
+
+    def truncate(self, partition: TopicPartition, settings: LogSettings, offset: int) -> Follower:
+        """Cut a log back so that nothing at ``offset`` or later is left."""
+
+    def discard(self, partition: TopicPartition) -> None:
+        """Forget a log whose state is not certain."""
+
+    def flushed(self, partition: TopicPartition, offset: int) -> None:
+        """Note that all below ``offset`` is on disk."""
+
+    def closed(self, partition: TopicPartition, offset: int) -> None:
+        """Note that a task has closed the partition cleanly, which ends at ``offset``."""
+
+    def checkpoint(self) -> None:
+        """Write down how far each log is on disk."""

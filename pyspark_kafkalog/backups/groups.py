@@ -1,0 +1,45 @@
+"""Saves what consumer groups have committed: by value, as a group's partition depends on the cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+
+from pyspark_kafkalog.model import CommittedOffset, GroupOffsets, TopicPartition
+
+Commits = dict[str, dict[TopicPartition, CommittedOffset]]
+
+
+def read_commits(groups: GroupOffsets, names: Collection[str] | None) -> Commits:
+    """The offsets that these groups, or all, have committed."""
+    wanted = groups.group_ids() if names is None else names
+    return {group: found for group in wanted if (found := groups.committed(group))}
+
+
+def save_commits(saved: GroupOffsets, commits: Commits, ends: Mapping[TopicPartition, int]) -> int:
+    """Save those that have changed; returns of how many groups.
+
+    Offsets of partitions that are not in the backup are left out, and so are those beyond its end, which
+    the next run saves.
+
+    :param ends: where the backup of each partition ends.
+    """
+    changed = 0
+    for group, offsets in commits.items():
+        known = saved.committed(group)
+        new = {
+            partition: replace(offset, commit_timestamp=-1)
+            for partition, offset in offsets.items()
+            if partition in ends
+            and offset.offset <= ends[partition]
+            and (partition not in known or _differ(known[partition], offset))
+        }
+        if new:
+            saved.commit(group, new)
+            changed += 1
+    return changed
+
+
+def _differ(saved: CommittedOffset, offset: CommittedOffset) -> bool:
+    is_older = offset.leader_epoch >= 0 and saved.leader_epoch != offset.leader_epoch
+    return (saved.offset, saved.metadata) != (offset.offset, offset.metadata) or is_older

@@ -1,0 +1,180 @@
+"""What a backup copies: which partitions, of which topics, with which settings; and what came of each."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from pyspark_kafkalog.backups.ends import Bounds, Source, Target
+from pyspark_kafkalog.codec.walk import batches_of
+from pyspark_kafkalog.errors import DataLossError, LogDirectoryError, OptionError
+from pyspark_kafkalog.model import INTERNAL_TOPICS, LogSettings, OffsetRange, TopicPartition, Watermarks
+from pyspark_kafkalog.options.settings import Selection
+from pyspark_kafkalog.reading.offsets import look_up_partitions
+
+
+@dataclass(frozen=True, slots=True)
+class BackupRules:
+    """What to back up, and what to do about what is gone; ``groups`` of None are all groups.
+
+    ``topics`` of () are all topics that are not internal. ``rate`` is in bytes a second.
+    Only records of batches with a timestamp from ``since`` on, and below ``until`` (ms), are copied into a
+    new partition; both ends are those of whole batches.
+    """
+
+    topics: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    groups: tuple[str, ...] | None = None
+    since: int | None = None
+    until: int | None = None
+    rate: float | None = None
+    threads: int = 4
+    truncate: bool = False
+    allow_gaps: bool = False
+
+    def __post_init__(self) -> None:
+        internal = INTERNAL_TOPICS.intersection(self.topics)
+        if internal:
+            raise OptionError(
+                f"The topic {min(internal)} can't be backed up as it is",
+                hint="The offsets of consumer groups are saved by themselves. Other internal topics only make"
+                " sense to the cluster that wrote them.",
+            )
+        if self.threads < 1 or (self.rate is not None and self.rate <= 0):
+            raise OptionError("Expected at least one thread, and a rate above 0")
+
+
+@dataclass(slots=True)
+class BackedUpPartition:
+    """What a backup has of one partition, and what came of the last attempt to copy the rest.
+
+    ``log_end_offset`` is the next offset to copy; ``high_watermark`` is the source's, None if it does not
+    have the partition. ``copied_bytes`` are those of this run. ``gaps`` are the ranges of offsets that the
+    source had deleted before they could be copied, each with its first offset and the one after its last;
+    ``truncated`` are those that this run has cut off, as the source's log had been.
+    """
+
+    topic: str
+    partition: int
+    log_start_offset: int = 0
+    log_end_offset: int = 0
+    high_watermark: int | None = None
+    copied_bytes: int = 0
+    gaps: list[OffsetRange] = field(default_factory=list)
+    truncated: list[OffsetRange] = field(default_factory=list)
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The partitions to copy now, and the ids and settings of their topics."""
+
+    bounds: dict[TopicPartition, Bounds]
+    topic_ids: dict[str, str]
+    settings: dict[str, LogSettings]
+    problems: dict[str, str]
+    """Topics that are not copied, and why."""
+
+
+def check_source(source: Source, target: Target) -> None:
+    """See that the directory is a backup of this very cluster, or can become one.
+
+    :raises LogDirectoryError: if it is one of another cluster.
+    """
+    cluster_id, known = source.cluster_id(), target.cluster_id
+    if None not in (cluster_id, known) and cluster_id != known:
+        raise LogDirectoryError(
+            f"The directory is a backup of cluster {known}, but this is cluster {cluster_id}",
+            file=target.root,
+            hint="Give each cluster a directory of its own.",
+        )
+    if not target.is_backup or (known is None and cluster_id is not None):
+        target.set_cluster_id(cluster_id)
+
+
+def plan(source: Source, target: Target, rules: BackupRules) -> Plan:
+    """What to copy now. Also saves the configurations of the topics."""
+    selection = Selection(topics=rules.topics) if rules.topics else Selection()
+    partitions = [p for p in look_up_partitions(source, selection) if p.topic not in rules.exclude]
+    topic_ids = source.topic_ids({partition.topic for partition in partitions})
+    problems = {
+        topic: problem
+        for topic in sorted(topic_ids)
+        if (problem := _other_topic(target, [p for p in partitions if p.topic == topic], topic_ids[topic]))
+    }
+    chosen = [p for p in partitions if p.topic in topic_ids and p.topic not in problems]
+    overrides = {topic: source.topic_overrides(topic) for topic in {p.topic for p in chosen}}
+    others = {topic: known for topic, known in target.topic_configs().items() if topic not in overrides}
+    target.set_topic_configs(others | {topic: dict(found) for topic, found in overrides.items() if found})
+    return Plan(
+        bounds_of(source, chosen, rules),
+        topic_ids,
+        {topic: _log_settings(found) for topic, found in overrides.items()},
+        problems,
+    )
+
+
+def bounds_of(
+    source: Source, partitions: Collection[TopicPartition], rules: BackupRules
+) -> dict[TopicPartition, Bounds]:
+    """The bounds of each partition that exists, and what lies within the times that are wanted."""
+    found = source.watermarks(partitions, read_committed=False)
+    firsts = _at(source, found, rules.since, {p: marks.log_start_offset for p, marks in found.items()})
+    ends = _at(source, found, rules.until, {p: marks.high_watermark for p, marks in found.items()})
+    return {
+        partition: Bounds(
+            marks.log_start_offset,
+            marks.high_watermark,
+            firsts[partition],
+            max(firsts[partition], ends[partition]),
+        )
+        for partition, marks in found.items()
+    }
+
+
+def _at(
+    source: Source,
+    found: Mapping[TopicPartition, Watermarks],
+    time: int | None,
+    default: dict[TopicPartition, int],
+) -> dict[TopicPartition, int]:
+    """The first offsets at or after a time; the high watermark if none is, the default without a time."""
+    if time is None:
+        return default
+    offsets = source.offsets_for_times(dict.fromkeys(found, time))
+    return {p: found[p].high_watermark if offset is None else offset for p, offset in offsets.items()}
+
+
+def whole_batch(source: Source, partition: TopicPartition, offset: int) -> int:
+    """The base offset of the record batch that ``offset`` lies in; itself, if it lies in none."""
+    pieces = source.fetch(partition, OffsetRange(offset, offset + 1), read_committed=False)
+    try:
+        for piece in pieces:
+            batches = batches_of(piece)
+            return min(offset, int(batches.base_offset[0])) if batches.magic[0] == 2 else offset
+    except DataLossError:  # there are no records after it
+        pass
+    return offset
+
+
+def _other_topic(target: Target, partitions: Collection[TopicPartition], topic_id: str) -> str | None:
+    """What is wrong if the directory has another topic of this name."""
+    for partition in partitions:
+        known = target.topic_id(partition)
+        if known and topic_id and known != topic_id:
+            return (
+                f"The topic was deleted and made anew since it was backed up: its id was {known}, and is now"
+                f" {topic_id}. Leave it out, back it up into another directory, or move the folders of the"
+                " old one away"
+            )
+    return None
+
+
+def _log_settings(configs: Mapping[str, str]) -> LogSettings:
+    """How segments are made, as the topic's own configs say."""
+    defaults = LogSettings()
+    return LogSettings(
+        int(configs.get("segment.bytes", defaults.segment_bytes)),
+        int(configs.get("segment.ms", defaults.segment_ms)),
+        int(configs.get("index.interval.bytes", defaults.index_interval_bytes)),
+    )

@@ -1,0 +1,222 @@
+"""Backs up a place into a log directory: once, or again and again as records come."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Collection
+from concurrent.futures import ThreadPoolExecutor, as_completed
+
+from pyspark_kafkalog.backups.copying import DivergedError, GapError, Hooks, bring_up_to_date
+from pyspark_kafkalog.backups.ends import Bounds, Source, Target
+from pyspark_kafkalog.backups.groups import read_commits, save_commits
+from pyspark_kafkalog.backups.plan import (
+    BackedUpPartition,
+    BackupRules,
+    Plan,
+    bounds_of,
+    check_source,
+    plan,
+    whole_batch,
+)
+from pyspark_kafkalog.backups.rate import RateLimit
+from pyspark_kafkalog.errors import CorruptRecordError, DataLossError
+from pyspark_kafkalog.model import INTERNAL_TOPICS, GroupOffsets, TopicPartition
+
+_CHECKPOINT_SECONDS = 5.0
+_GROUPS_SECONDS = 10.0
+"""How often the offsets of groups are looked up while following."""
+_IDLE_SECONDS = 0.5
+"""How long to wait for new records while following."""
+_ATTEMPTS = 5
+"""How often to look again at a partition whose log has just changed."""
+
+
+class Backup:
+    """One run, of which :meth:`once` or :meth:`follow` is called, once.
+
+    :param open_source: opens the source, for the thread that calls it.
+    :param groups: those of the source, and ``saved`` those of the directory; None to leave groups out.
+    :param copied: called, from any thread, with the number of bytes that were copied.
+    """
+
+    def __init__(
+        self,
+        open_source: Callable[[], Source],
+        target: Target,
+        rules: BackupRules,
+        *,
+        groups: GroupOffsets | None = None,
+        saved: GroupOffsets | None = None,
+        copied: Callable[[int], None] = lambda size: None,
+    ) -> None:
+        self._open_source = open_source
+        self._own = threading.local()
+        self._target = target
+        self._rules = rules
+        self._groups, self._saved = groups, saved
+        self._copied = copied
+        self._stop = threading.Event()
+        self._failed = threading.Event()
+        self._limit = RateLimit(rules.rate)
+        self._rows: dict[TopicPartition, BackedUpPartition] = {}
+        self._looked_at: set[TopicPartition] = set()
+        self._next_checkpoint = self._next_groups = 0.0
+
+    def once(self) -> list[BackedUpPartition]:
+        """Copy all that is there now. What came of each partition, sorted."""
+        check_source(self._source, self._target)
+        self._pass()
+        return self.rows()
+
+    def follow(self, stop: threading.Event) -> list[BackedUpPartition]:
+        """Copy what is there, and what comes, until ``stop`` is set. What came of each partition, sorted."""
+        self._stop = stop
+        check_source(self._source, self._target)
+        while not stop.is_set():
+            before = self._bytes()
+            self._pass()
+            if before == self._bytes():
+                stop.wait(_IDLE_SECONDS)
+        return self.rows()
+
+    def rows(self) -> list[BackedUpPartition]:
+        """What came of each partition so far, sorted."""
+        return [self._rows[partition] for partition in sorted(self._rows)]
+
+    @property
+    def _source(self) -> Source:
+        """The source, over this thread's connections to it."""
+        if not hasattr(self._own, "source"):
+            self._own.source = self._open_source()
+        source: Source = self._own.source
+        return source
+
+    def _bytes(self) -> int:
+        return sum(row.copied_bytes for row in self._rows.values())
+
+    def _pass(self) -> None:
+        """Copy what is there now."""
+        commits = None
+        if self._groups is not None and time.monotonic() >= self._next_groups:
+            # Before the ends of logs are looked up, so that no group is ahead of the backup.
+            commits = read_commits(self._groups, self._rules.groups)
+            self._next_groups = time.monotonic() + _GROUPS_SECONDS
+        planned = plan(self._source, self._target, self._rules)
+        self._note(planned)
+        self._copy_all([p for p in planned.bounds if self._is_due(p, planned.bounds[p])], planned)
+        self._target.checkpoint()
+        if commits and self._saved is not None:
+            ends = {partition: row.log_end_offset for partition, row in self._rows.items()}
+            save_commits(self._saved, commits, ends)
+
+    def _note(self, planned: Plan) -> None:
+        """Bring the rows up to date; partitions that the source no longer has keep theirs."""
+        rules = self._rules
+        for partition in self._target.partitions() | planned.bounds.keys():
+            is_wanted = partition.topic in rules.topics or not (
+                rules.topics or partition.topic in INTERNAL_TOPICS
+            )
+            if partition not in self._rows and is_wanted and partition.topic not in rules.exclude:
+                self._rows[partition] = BackedUpPartition(*partition)
+                self._describe(partition)
+        for partition, row in self._rows.items():
+            bounds = planned.bounds.get(partition)
+            row.high_watermark = None if bounds is None else bounds.high_watermark
+            row.problem = planned.problems.get(partition.topic, row.problem)
+
+    def _describe(self, partition: TopicPartition) -> None:
+        row, target = self._rows[partition], self._target
+        row.log_start_offset = target.log_start_offset(partition)
+        row.log_end_offset = target.log_end_offset(partition)
+        row.gaps = list(target.gaps(partition))
+
+    def _is_due(self, partition: TopicPartition, bounds: Bounds) -> bool:
+        """Whether to look at a partition: first of all, and whenever its source's end is another one."""
+        row = self._rows[partition]
+        return partition not in self._looked_at or bool(row.problem) or row.log_end_offset != bounds.end
+
+    def _copy_all(self, partitions: Collection[TopicPartition], planned: Plan) -> None:
+        """Copy partitions by several threads; the first error of the source or the disk ends it."""
+        due: queue.SimpleQueue[TopicPartition] = queue.SimpleQueue()
+        for partition in partitions:
+            due.put(partition)
+
+        def work() -> None:
+            while not self._is_stopped():
+                try:
+                    partition = due.get_nowait()
+                except queue.Empty:
+                    return
+                self._copy(partition, planned)
+
+        with ThreadPoolExecutor(self._rules.threads) as pool:
+            futures = [pool.submit(work) for _ in range(min(self._rules.threads, due.qsize()))]
+            try:
+                for future in as_completed(futures):
+                    future.result()
+            except BaseException:
+                self._failed.set()
+                raise
+
+    def _is_stopped(self) -> bool:
+        return self._stop.is_set() or self._failed.is_set()
+
+    def _copy(self, partition: TopicPartition, planned: Plan) -> None:
+        """Copy a partition, or say in its row why that can't be."""
+        row, bounds = self._rows[partition], planned.bounds.get(partition)
+        for _ in range(_ATTEMPTS):
+            if bounds is None:
+                row.problem = "The source no longer has the partition"
+                break
+            try:
+                self._bring_up_to_date(partition, bounds, planned)
+                row.problem = None
+                break
+            except GapError as e:
+                row.problem = str(e)
+                break
+            except DivergedError as e:
+                row.problem = str(e)
+                if not self._rules.truncate:
+                    break
+                self._target.truncate(partition, planned.settings[partition.topic], e.offsets.start)
+                row.truncated.append(e.offsets)
+            except DataLossError as e:
+                row.problem = str(e)
+                bounds = bounds_of(self._source, [partition], self._rules).get(partition)
+            except CorruptRecordError as e:
+                self._target.discard(partition)
+                row.problem = str(e)
+                break
+        self._describe(partition)
+        self._looked_at.add(partition)
+
+    def _bring_up_to_date(self, partition: TopicPartition, bounds: Bounds, planned: Plan) -> None:
+        """Copy a partition up to its planned end."""
+        target, topic_id = self._target, planned.topic_ids[partition.topic]
+        if self._rules.since is not None and target.is_empty(partition):
+            bounds = bounds._replace(first=whole_batch(self._source, partition, bounds.first))
+        log = target.open(partition, planned.settings[partition.topic], start=bounds.first, topic_id=topic_id)
+        hooks = Hooks(self._limit_rate, self._count, self._flushed, self._is_stopped)
+        add_gap = target.add_gap if self._rules.allow_gaps else None
+        try:
+            bring_up_to_date(self._source, log, bounds, topic_id, hooks, add_gap=add_gap)
+            if target.log_end_offset(partition) != log.next_offset:  # a killed run has left more
+                self._flushed(partition, log.flush())
+        finally:
+            log.close(cleanly=False)
+
+    def _limit_rate(self, size: int) -> None:
+        self._limit.wait(size, self._stop)
+
+    def _count(self, partition: TopicPartition, size: int) -> None:
+        self._rows[partition].copied_bytes += size
+        self._copied(size)
+
+    def _flushed(self, partition: TopicPartition, offset: int) -> None:
+        self._target.flushed(partition, offset)
+        if time.monotonic() >= self._next_checkpoint:
+            self._next_checkpoint = time.monotonic() + _CHECKPOINT_SECONDS
+            self._target.checkpoint()

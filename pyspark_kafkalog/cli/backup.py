@@ -1,0 +1,234 @@
+"""``kafkalog backup``, ``copy`` and ``adopt``: record batches as they are, from place to place."""
+
+from __future__ import annotations
+
+import re
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pyspark_kafkalog import admin
+from pyspark_kafkalog.admin.printable import one_line
+from pyspark_kafkalog.admin.rows import plain
+from pyspark_kafkalog.cli.output import json_option, progress, show_json, show_table, size_text
+from pyspark_kafkalog.cli.place import Target, on_place, parse_time
+from pyspark_kafkalog.model import OffsetRange, check_topic
+from pyspark_kafkalog.options.times import TIME_FORMS
+
+if TYPE_CHECKING:
+    from pyspark_kafkalog.admin import BackedUpPartition
+
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+directory_argument = click.argument("directory", type=click.Path(file_okay=False))
+topic_option = click.option("--topic", "topics", multiple=True, help="Only this topic. Repeatable.")
+exclude_option = click.option("--exclude", multiple=True, help="Not this topic. Repeatable.")
+group_option = click.option(
+    "--group", "groups", multiple=True, help="Only this consumer group's offsets. Repeatable."
+)
+no_groups_option = click.option("--no-groups", is_flag=True, help="Leave out consumer groups.")
+gaps_option = click.option(
+    "--allow-gaps", is_flag=True, help="Go on behind records that the source deleted before they were copied."
+)
+truncate_option = click.option(
+    "--truncate", is_flag=True, help="Cut off what the source has lost since, by the election of a leader."
+)
+threads_option = click.option(
+    "--threads", type=click.IntRange(1), default=4, show_default=True, help="Partitions at the same time."
+)
+
+
+def _rate(ctx: click.Context, param: click.Parameter, text: str | None) -> int | None:
+    if text is None:
+        return None
+    match = re.fullmatch(r"([0-9]{1,12})([KMG]?)", text.strip().upper())
+    if match is None or int(match[1]) == 0:
+        raise click.BadParameter("expected bytes a second, such as 500K, 20M or 1G")
+    return int(match[1]) * _UNITS[match[2]]
+
+
+@click.command()
+@on_place
+@directory_argument
+@topic_option
+@exclude_option
+@group_option
+@no_groups_option
+@click.option("--follow", is_flag=True, help="Go on with what comes, until Ctrl-C or SIGTERM.")
+@click.option(
+    "--rate", metavar="BYTES", callback=_rate, help="Copy at most so many bytes a second: 500K, 20M, 1G."
+)
+@threads_option
+@truncate_option
+@gaps_option
+@json_option
+@click.pass_context
+def backup(
+    ctx: click.Context, /, target: Target, directory: str, follow: bool, as_json: bool, **rules: Any
+) -> None:
+    """Back up topics of a cluster, and consumer groups, into a log directory.
+
+    PLACE is brokers. Record batches are copied as they are, with their offsets, timestamps, producer ids,
+    leader epochs and topic ids. Run again, it goes on where it stopped, also after a kill. The configs of
+    topics and the committed offsets of groups are saved, too. Exits with 1 if a partition has a problem: its
+    topic was made anew, its log was truncated, or records were deleted before they could be copied.
+    """
+    with _until_stopped(follow) as stop, progress("Copying", None, in_bytes=True) as done:
+        found = admin.backup(target.options, directory, _rules(**rules), follow_until=stop, progress=done)
+    _show(ctx, found, as_json=as_json)
+
+
+@click.command()
+@click.argument("source")
+@directory_argument
+@topic_option
+@exclude_option
+@group_option
+@no_groups_option
+@click.option(
+    "--since",
+    metavar="TIME",
+    callback=parse_time,
+    help=f"Only batches with records from this time on: {TIME_FORMS}.",
+)
+@click.option(
+    "--until", metavar="TIME", callback=parse_time, help="Only up to the first record of this time."
+)
+@threads_option
+@truncate_option
+@gaps_option
+@json_option
+@click.pass_context
+def copy(ctx: click.Context, /, source: str, directory: str, as_json: bool, **rules: Any) -> None:
+    """Copy topics of one log directory into another.
+
+    SOURCE is a path or a URI. Batches are copied as by backup; a range of time begins and ends with whole
+    batches, so that the records next to it may come along.
+    """
+    with progress("Copying", None, in_bytes=True) as done:
+        found = admin.copy(source, directory, _rules(**rules), progress=done)
+    _show(ctx, found, as_json=as_json)
+
+
+@click.command()
+@directory_argument
+@click.argument("log_dir", metavar="LOG_DIR", type=click.Path(file_okay=False, exists=True))
+@topic_option
+@click.option("--no-groups", is_flag=True, help="Leave out consumer groups.")
+@click.option("--execute", is_flag=True, help="Apply the change. Without this it is only shown.")
+@json_option
+@click.pass_context
+def adopt(
+    ctx: click.Context,
+    directory: str,
+    log_dir: str,
+    topics: tuple[str, ...],
+    no_groups: bool,
+    execute: bool,
+    as_json: bool,
+) -> None:
+    """Put a backup into the log directory of a stopped broker, as its own.
+
+    Create the topics first, with as many partitions, and leave them empty; then stop the broker. Its
+    partitions become copies of those in DIRECTORY, with the broker's topic ids. Exits with 1 if some can't.
+    """
+    found = admin.adopt(directory, log_dir, _topics(topics), groups=not no_groups, execute=execute)
+    if as_json:
+        show_json(plain(found))
+    else:
+        show_table(
+            ["TOPIC", "PARTITION", "START", "END", "PROBLEM"],
+            [
+                (row.topic, row.partition, row.log_start_offset, row.log_end_offset, row.problem)
+                for row in found
+            ],
+        )
+    if not execute:
+        click.echo("Dry run: nothing was changed. Add --execute to apply it.", err=True)
+    if any(row.problem for row in found):
+        ctx.exit(1)
+
+
+def _topics(names: Sequence[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(map(check_topic, names)))
+
+
+def _rules(
+    *,
+    topics: tuple[str, ...],
+    exclude: tuple[str, ...],
+    groups: tuple[str, ...],
+    no_groups: bool,
+    **rest: Any,
+) -> admin.BackupRules:
+    if groups and no_groups:
+        raise click.UsageError("Give either --group or --no-groups.")
+    return admin.BackupRules(
+        topics=_topics(topics),
+        exclude=_topics(exclude),
+        groups=() if no_groups else groups or None,
+        **rest,
+    )
+
+
+@contextmanager
+def _until_stopped(follow: bool) -> Iterator[threading.Event | None]:
+    """An event that the first Ctrl-C or SIGTERM sets; None if it should not be followed."""
+    if not follow:
+        yield None
+        return
+    stop = threading.Event()
+    known = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def end(number: int, frame: object) -> None:
+        stop.set()
+        for each, handler in known.items():
+            signal.signal(each, handler)
+
+    for number in known:
+        signal.signal(number, end)
+    try:
+        yield stop
+    finally:
+        for number, handler in known.items():
+            signal.signal(number, handler)
+
+
+def _show(ctx: click.Context, found: Sequence[BackedUpPartition], *, as_json: bool) -> None:
+    problems = [row for row in found if row.problem]
+    if as_json:
+        show_json({"partitions": plain(list(found)), "problems": len(problems)})
+    else:
+        show_table(
+            ["TOPIC", "PARTITION", "START", "END", "SOURCE'S END", "COPIED", "GAPS"],
+            [
+                (
+                    row.topic,
+                    row.partition,
+                    row.log_start_offset,
+                    row.log_end_offset,
+                    row.high_watermark,
+                    size_text(row.copied_bytes),
+                    " ".join(map(_offsets, row.gaps)) or None,
+                )
+                for row in found
+            ],
+        )
+    for row in found:
+        where = f"kafkalog: {row.topic}-{row.partition}:"
+        for cut in row.truncated:
+            click.echo(
+                f"{where} offsets {_offsets(cut)} were cut off, as the source no longer has them", err=True
+            )
+        if row.problem:
+            click.echo(one_line(f"{where} {row.problem}"), err=True)
+    if problems:
+        ctx.exit(1)
+
+
+def _offsets(found: OffsetRange) -> str:
+    return f"{found.start}-{found.end - 1}"

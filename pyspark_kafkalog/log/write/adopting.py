@@ -1,0 +1,223 @@
+"""Puts the partitions of a backup into a stopped broker's log directory, as its own.
+
+The broker's topics exist, and are empty: their folders say which topic ids the cluster has given them, and
+a broker takes no others. What it gets is a copy with two changes.
+
+A new topic's leader epochs begin at 0, and a log's never go back (KIP-101), so those in its batches become
+0. No checksum covers them. And the cluster gives its producers ids that those of the backup had, too: what
+a broker knows of producers is left out, but for open transactions. So that a broker does not learn it from
+the batches after a crash, it gets a new segment at the end.
+
+A copy is made under a name that brokers give to folders which they are about to delete, and so remove,
+and then exchanged for the empty folder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Collection
+from contextlib import suppress
+from typing import NamedTuple
+
+import numpy as np
+
+from pyspark_kafkalog.codec.format import LEADER_EPOCH_V2
+from pyspark_kafkalog.errors import LogDirectoryError
+from pyspark_kafkalog.filesystem.locate import open_folder
+from pyspark_kafkalog.log.durable import disk_errors, naming, replace, sync_folder, write_all, write_new
+from pyspark_kafkalog.log.layout import (
+    CLEAN_SHUTDOWN_FILE,
+    HIGH_WATERMARK_CHECKPOINT,
+    INDEX_SUFFIX,
+    LEADER_EPOCH_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    LOG_SUFFIX,
+    META_PROPERTIES_FILE,
+    PARTITION_METADATA_FILE,
+    RECOVERY_POINT_CHECKPOINT,
+    SNAPSHOT_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TXN_INDEX_SUFFIX,
+    format_leader_epoch_checkpoint,
+    format_offset_checkpoint,
+    parse_offset_checkpoint,
+    parse_segment_file,
+    segment_file,
+)
+from pyspark_kafkalog.log.lock import directory_lock
+from pyspark_kafkalog.log.read.root import LogRoot
+from pyspark_kafkalog.log.snapshot import format_snapshot, parse_snapshot
+from pyspark_kafkalog.log.write import journal
+from pyspark_kafkalog.log.write.follower_directory import follower_directory
+from pyspark_kafkalog.log.write.recovery import Scan
+from pyspark_kafkalog.model import INTERNAL_TOPICS, TopicPartition
+
+_INDEXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
+_CHECKPOINTS = (RECOVERY_POINT_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT)
+_LOCK_TIMEOUT = 10.0
+
+
+class Adoption(NamedTuple):
+    """A partition of a backup, and what keeps a broker's directory from adopting it, if anything does."""
+
+    topic: str
+    partition: int
+    log_start_offset: int
+    log_end_offset: int
+    problem: str | None = None
+
+
+def adopt(backup: str, log_dir: str, topics: Collection[str] = (), *, execute: bool) -> list[Adoption]:
+    """Copy the partitions of ``backup`` into the folders that a stopped broker has for them in ``log_dir``.
+
+    Interrupted, this can run again: partitions that have records are left alone.
+
+    :param topics: only these; () for all that are not internal.
+    :param execute: False to only say what would be done.
+    :raises LogDirectoryLockedError: if the broker runs, or a writer holds the backup.
+    :raises LogDirectoryError: if ``log_dir`` is not a broker's, or a batch is damaged.
+    """
+    if not os.path.exists(os.path.join(log_dir, META_PROPERTIES_FILE)):
+        raise LogDirectoryError(
+            "The directory is not a broker's",
+            file=os.path.join(log_dir, META_PROPERTIES_FILE),
+            hint="Give a folder of the log.dirs of a stopped broker.",
+        )
+    with disk_errors("Could not adopt the backup", log_dir):
+        with follower_directory(backup):
+            pass  # recovers it, if need be
+        with directory_lock(backup, _LOCK_TIMEOUT), directory_lock(log_dir, _LOCK_TIMEOUT) as progress:
+            if not os.path.exists(os.path.join(backup, CLEAN_SHUTDOWN_FILE)):
+                raise LogDirectoryError("The backup has just changed", file=backup, hint="Try again.")
+            journal.recover(log_dir)
+            found = _plan(backup, log_dir, topics)
+            if not execute:
+                return found
+            with journal.unclean(log_dir):
+                for step in found:
+                    if step.problem is None:
+                        partition = TopicPartition(step.topic, step.partition)
+                        _adopt(backup, log_dir, partition, step)
+                        _enter(log_dir, partition, step)
+                        progress()
+            return found
+
+
+def _plan(backup: str, log_dir: str, topics: Collection[str]) -> list[Adoption]:
+    partitions = LogRoot(open_folder(backup)).partitions()
+    missing = set(topics) - {partition.topic for partition in partitions}
+    if missing:
+        raise LogDirectoryError(f"The backup has no topic {min(missing)}", file=backup)
+    starts, ends = (
+        _checkpoint(backup, name) for name in (LOG_START_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT)
+    )
+    return [
+        Adoption(*p, starts.get(p, 0), ends.get(p, 0), _problem(log_dir, p))
+        for p in sorted(partitions)
+        if (p.topic in topics if topics else p.topic not in INTERNAL_TOPICS)
+    ]
+
+
+def _problem(log_dir: str, partition: TopicPartition) -> str | None:
+    folder = os.path.join(log_dir, str(partition))
+    if not os.path.exists(folder):
+        if os.path.exists(os.path.join(_staged(folder), PARTITION_METADATA_FILE)):
+            return None  # the exchange of the folders was interrupted
+        return "The broker has no such partition: create its topic first"
+    if not os.path.exists(os.path.join(folder, PARTITION_METADATA_FILE)):
+        return "The broker has not given its topic an id yet: start the broker once, and stop it"
+    logs = [name for name in os.listdir(folder) if name.endswith(LOG_SUFFIX)]
+    if any(os.path.getsize(os.path.join(folder, name)) for name in logs):
+        return "The broker's partition has records already"
+    return None
+
+
+def _staged(folder: str) -> str:
+    """The name under which a partition's copy is made: a broker that starts deletes it."""
+    name = os.path.basename(folder)
+    mark = hashlib.sha256(f"kafkalog adopt {name}".encode()).hexdigest()[:32]
+    return os.path.join(os.path.dirname(folder), f"{name}.{mark}-delete")
+
+
+def _adopt(backup: str, log_dir: str, partition: TopicPartition, step: Adoption) -> None:
+    source, folder = os.path.join(backup, str(partition)), os.path.join(log_dir, str(partition))
+    staged = _staged(folder)
+    if os.path.exists(folder):
+        shutil.rmtree(staged, ignore_errors=True)
+        os.mkdir(staged)
+        for name in sorted(os.listdir(source)):
+            parsed = parse_segment_file(name)
+            if parsed is not None and parsed[1] == LOG_SUFFIX:
+                _copy_log(os.path.join(source, name), os.path.join(staged, name), parsed[0])
+            elif parsed is not None and parsed[1] in _INDEXES:
+                with open(os.path.join(source, name), "rb") as file:
+                    write_new(os.path.join(staged, name), file.read())
+        _end_log(source, staged, step.log_end_offset)
+        epochs = format_leader_epoch_checkpoint([(0, step.log_start_offset)])
+        write_new(os.path.join(staged, LEADER_EPOCH_CHECKPOINT), epochs)
+        with open(os.path.join(folder, PARTITION_METADATA_FILE), "rb") as file:
+            write_new(os.path.join(staged, PARTITION_METADATA_FILE), file.read())
+        sync_folder(staged)
+        empty = staged.replace("-delete", "0-delete")
+        shutil.rmtree(empty, ignore_errors=True)
+        os.rename(folder, empty)
+        os.rename(staged, folder)
+        shutil.rmtree(empty)
+    else:
+        os.rename(staged, folder)
+    sync_folder(log_dir)
+
+
+def _end_log(source: str, staged: str, end: int) -> None:
+    """Begin a segment at the end of the log, with a snapshot of the producers whose transactions are open."""
+    for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+        write_new(os.path.join(staged, segment_file(end, suffix)), b"")
+    name = segment_file(end, SNAPSHOT_SUFFIX)
+    with open(os.path.join(source, name), "rb") as file:
+        known = parse_snapshot(file.read()) or []
+    write_new(
+        os.path.join(staged, name), format_snapshot([entry for entry in known if entry.first_offset >= 0])
+    )
+
+
+def _copy_log(source: str, target: str, base_offset: int) -> None:
+    """Copy a segment's batches, with a leader epoch of 0."""
+    scan, position = Scan(source, base_offset), 0
+    descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o666)
+    try:
+        with naming(target):
+            for piece in scan:
+                positions = piece.batches.position[piece.batches.magic == 2]
+                at = positions[:, np.newaxis] + np.arange(LEADER_EPOCH_V2, LEADER_EPOCH_V2 + 4)
+                piece.data[at] = 0
+                size = scan.end - position
+                write_all(descriptor, piece.data[:size], position)
+                position = scan.end
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    if scan.fault is not None:
+        raise LogDirectoryError(
+            f"A record batch can't be read: {scan.fault}",
+            file=source,
+            hint="Find out what is left with kafkalog verify.",
+        )
+
+
+def _enter(log_dir: str, partition: TopicPartition, step: Adoption) -> None:
+    """Put the partition's bounds into the broker's checkpoints."""
+    offsets = dict.fromkeys(_CHECKPOINTS, step.log_end_offset)
+    offsets[LOG_START_OFFSET_CHECKPOINT] = step.log_start_offset
+    for name, offset in offsets.items():
+        path = os.path.join(log_dir, name)
+        content = format_offset_checkpoint(_checkpoint(log_dir, name) | {partition: offset})
+        replace(path, content, path + ".tmp")
+
+
+def _checkpoint(root: str, name: str) -> dict[TopicPartition, int]:
+    path, data = os.path.join(root, name), b""
+    with suppress(FileNotFoundError), open(path, "rb") as file:
+        data = file.read()
+    return parse_offset_checkpoint(data, path)

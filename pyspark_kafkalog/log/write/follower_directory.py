@@ -1,0 +1,314 @@
+"""A log root whose partitions follow those of another place: a backup.
+
+While it is open, ``.kafka_cleanshutdown`` is gone. It comes back when every partition is closed so that a
+broker can start without recovery: on disk, with a producer snapshot at its end.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+from pyspark_kafkalog.errors import KafkaLogError, LogDirectoryError
+from pyspark_kafkalog.filesystem.folder import Folder
+from pyspark_kafkalog.filesystem.locate import open_folder
+from pyspark_kafkalog.log.backup_file import BackupFile, read_backup_file, write_backup_file
+from pyspark_kafkalog.log.durable import disk_errors, replace, sync_folder
+from pyspark_kafkalog.log.layout import (
+    CLEAN_SHUTDOWN_FILE,
+    HIGH_WATERMARK_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    LOG_SUFFIX,
+    META_PROPERTIES_FILE,
+    PARTITION_METADATA_FILE,
+    RECOVERY_POINT_CHECKPOINT,
+    format_offset_checkpoint,
+    parse_offset_checkpoint,
+    parse_partition_metadata,
+    parse_segment_file,
+)
+from pyspark_kafkalog.log.lock import PARTITION_LOCK_PREFIX, directory_lock, partition_lock
+from pyspark_kafkalog.log.read.root import LogRoot
+from pyspark_kafkalog.log.topic_configs import read_topic_configs, write_topic_configs
+from pyspark_kafkalog.log.write import journal
+from pyspark_kafkalog.log.write.follower import FollowerLog
+from pyspark_kafkalog.log.write.truncation import truncate
+from pyspark_kafkalog.model import LogSettings, OffsetRange, TopicPartition
+
+_CLEAN = b'{"version":0,"brokerEpoch":-1}'
+_LOCK_TIMEOUT = 10.0
+
+
+class FollowerDirectory:
+    """The partitions of a log root, for appends of batches that have their offsets.
+
+    Threads may work on different partitions at the same time. A log's files are open only while it is
+    appended to, if whoever does it closes them.
+    """
+
+    def __init__(self, root: str, progress: Callable[[], None], *, was_clean: bool) -> None:
+        self.root = root
+        self.was_clean = was_clean
+        """Whether all was closed cleanly when the directory was opened."""
+        self._folder = open_folder(root)
+        self._progress = progress
+        self._guard = threading.Lock()
+        self._logs: dict[TopicPartition, FollowerLog] = {}
+        self._unclean: set[TopicPartition] = set()
+        """Partitions to recover, although the directory was clean."""
+        self._closed: set[TopicPartition] = set()
+        """Partitions that tasks have closed cleanly."""
+        self._recovery_points = self._checkpoint(RECOVERY_POINT_CHECKPOINT)
+        self._starts = self._checkpoint(LOG_START_OFFSET_CHECKPOINT)
+        self._file = read_backup_file(self._folder)
+
+    # What is here
+
+    @property
+    def is_backup(self) -> bool:
+        """Whether the directory is known to be a backup."""
+        return self._file is not None
+
+    @property
+    def cluster_id(self) -> str | None:
+        """The id of the cluster that it is a backup of, if that is known."""
+        return None if self._file is None else self._file.cluster_id
+
+    def set_cluster_id(self, cluster_id: str | None) -> None:
+        """Note of which cluster this is the backup."""
+        self._file = BackupFile(cluster_id, {} if self._file is None else self._file.gaps)
+        write_backup_file(self.root, self._file)
+
+    def gaps(self, partition: TopicPartition) -> tuple[OffsetRange, ...]:
+        """The ranges of offsets that were gone before they could be copied, in order."""
+        return () if self._file is None else tuple(self._file.gaps.get(partition, ()))
+
+    def add_gap(self, partition: TopicPartition, gap: OffsetRange) -> None:
+        """Note that a range could not be copied; one that begins at the same offset is replaced."""
+        with self._guard:
+            file = self._file = self._file or BackupFile()
+            others = [known for known in file.gaps.get(partition, ()) if known.start != gap.start]
+            file.gaps[partition] = sorted([*others, gap])
+            write_backup_file(self.root, file)
+
+    def partitions(self) -> set[TopicPartition]:
+        """All partitions that are here, also those that nothing was appended to."""
+        return LogRoot(self._folder).partitions()
+
+    def topic_id(self, partition: TopicPartition) -> str | None:
+        """The id of the partition's topic, empty if it has none; None if the partition is not here."""
+        return topic_id_in(self._folder, partition)
+
+    def is_empty(self, partition: TopicPartition) -> bool:
+        """Whether no record of the partition is here."""
+        folder = LogRoot(self._folder).find(partition)
+        return folder is None or not any(
+            entry.size for name, entry in folder.list().items() if name.endswith(LOG_SUFFIX)
+        )
+
+    def log_start_offset(self, partition: TopicPartition) -> int:
+        """The first offset of a partition, as far as the checkpoint says."""
+        return self._starts.get(partition, 0)
+
+    def log_end_offset(self, partition: TopicPartition) -> int:
+        """Where a partition ends, as far as it was flushed."""
+        return self._recovery_points.get(partition, 0)
+
+    def topic_configs(self) -> dict[str, dict[str, str]]:
+        """The configurations of each topic that has some."""
+        return read_topic_configs(self._folder)
+
+    def set_topic_configs(self, configs: Mapping[str, Mapping[str, str]]) -> None:
+        """Replace all configurations."""
+        if configs != self.topic_configs():
+            write_topic_configs(self.root, configs)
+
+    # Its logs
+
+    def open(
+        self, partition: TopicPartition, settings: LogSettings, *, start: int, topic_id: str
+    ) -> FollowerLog:
+        """The log of a partition; the same object at each call.
+
+        :param start: the first offset, if the partition is new or has no records.
+        :param topic_id: its topic's id, if it is new.
+        """
+        log = self._logs.get(partition)
+        if log is None:
+            if self.is_empty(partition):
+                self.set_log_start_offset(partition, start)
+            log = open_log(
+                self.root,
+                partition,
+                settings,
+                start=self.log_start_offset(partition),
+                topic_id=topic_id,
+                was_clean=self.was_clean and partition not in self._unclean,
+            )
+            with self._guard:
+                self._logs[partition] = log
+        return log
+
+    def set_log_start_offset(self, partition: TopicPartition, offset: int) -> None:
+        """Where a partition begins; it is on disk before records are."""
+        with self._guard:
+            if self._starts.get(partition, 0) != offset:
+                self._starts[partition] = offset
+                self._write_checkpoint(LOG_START_OFFSET_CHECKPOINT, self._starts)
+
+    def truncate(self, partition: TopicPartition, settings: LogSettings, offset: int) -> FollowerLog:
+        """Cut a log back so that nothing at ``offset`` or later is left; its new state."""
+        self.discard(partition)
+        truncate(os.path.join(self.root, str(partition)), offset)
+        self.set_log_start_offset(partition, min(self.log_start_offset(partition), offset))
+        log = self.open(partition, settings, start=offset, topic_id="")
+        self.flushed(partition, log.next_offset)
+        return log
+
+    def discard(self, partition: TopicPartition) -> None:
+        """Forget a log whose state is not certain: the next :meth:`open` recovers it."""
+        log = self._logs.pop(partition, None)
+        if log is not None:
+            log.close(cleanly=False)
+        self._unclean.add(partition)
+
+    def flushed(self, partition: TopicPartition, offset: int) -> None:
+        """Note that all below ``offset`` is on disk."""
+        with self._guard:
+            self._recovery_points[partition] = offset
+        self._progress()
+
+    def checkpoint(self) -> None:
+        """Write down how far each log is on disk."""
+        with self._guard:
+            for name in (RECOVERY_POINT_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT):
+                self._write_checkpoint(name, self._recovery_points)
+
+    def closed(self, partition: TopicPartition, offset: int) -> None:
+        """Note that a task has closed the partition cleanly, which ends at ``offset``."""
+        self._closed.add(partition)
+        self.flushed(partition, offset)
+
+    def close(self) -> None:
+        """Close all logs, and make the directory one that a broker can start on without recovery."""
+        for partition, log in sorted(self._logs.items()):
+            log.close()
+            self.flushed(partition, log.next_offset)
+        doubtful = self._unclean if self.was_clean else self.partitions()
+        for partition in sorted(doubtful - self._logs.keys() - self._closed):
+            start = self.log_start_offset(partition)
+            with open_log(self.root, partition, LogSettings(), start=start, topic_id="") as log:
+                self.flushed(partition, log.next_offset)
+        for name in _task_locks(self.root):
+            os.unlink(os.path.join(self.root, name))
+        self.checkpoint()
+        self._replace(CLEAN_SHUTDOWN_FILE, _CLEAN)
+
+    def abandon(self) -> None:
+        """Close the files after a failure; the next one to open the directory recovers it."""
+        for log in self._logs.values():
+            log.close(cleanly=False)
+
+    def _write_checkpoint(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
+        shown = {partition: offsets[partition] for partition in sorted(offsets)}
+        if name == LOG_START_OFFSET_CHECKPOINT:
+            shown = {partition: start for partition, start in shown.items() if start > 0}
+        self._replace(name, format_offset_checkpoint(shown))
+
+    def _replace(self, name: str, content: bytes) -> None:
+        path = os.path.join(self.root, name)
+        replace(path, content, path + ".tmp")
+
+    def _checkpoint(self, name: str) -> dict[TopicPartition, int]:
+        return parse_offset_checkpoint(self._folder.read(name) or b"", self._folder.label(name))
+
+
+@contextmanager
+def follower_directory(root: str) -> Iterator[FollowerDirectory]:
+    """Hold a log root, which is made if it does not exist, and close it cleanly if nothing fails.
+
+    :raises LogDirectoryLockedError: if a broker or a writer holds it.
+    :raises LogDirectoryError: if it is a broker's own, or can't be written to.
+    """
+    with disk_errors("Could not write the backup", root):
+        os.makedirs(root, exist_ok=True)
+        with directory_lock(root, _LOCK_TIMEOUT) as progress:
+            if os.path.exists(os.path.join(root, META_PROPERTIES_FILE)):
+                raise LogDirectoryError(
+                    "The directory belongs to a broker",
+                    file=os.path.join(root, META_PROPERTIES_FILE),
+                    hint="Give another one: a backup has the topic ids of its cluster, not of this one.",
+                )
+            LogRoot(open_folder(root)).check()
+            for name in _task_locks(root):
+                with partition_lock(root, name.removeprefix(PARTITION_LOCK_PREFIX), _LOCK_TIMEOUT):
+                    pass  # no task of an earlier job is left that writes
+            journal.recover(root)
+            path = os.path.join(root, CLEAN_SHUTDOWN_FILE)
+            was_clean = os.path.exists(path)
+            directory = FollowerDirectory(root, progress, was_clean=was_clean)
+            if was_clean:
+                os.unlink(path)
+                sync_folder(root)
+            try:
+                yield directory
+            except BaseException as e:
+                if isinstance(e, KafkaLogError | KeyboardInterrupt) and not isinstance(e, LogDirectoryError):
+                    directory.close()
+                else:
+                    directory.abandon()
+                raise
+            directory.close()
+
+
+def open_log(
+    root: str,
+    partition: TopicPartition,
+    settings: LogSettings,
+    *,
+    start: int,
+    topic_id: str,
+    was_clean: bool = False,
+) -> FollowerLog:
+    """The log of a partition in a root that this process, or the driver of its job, holds.
+
+    :param start: the log start offset, as checkpointed, or of a new partition.
+    :param topic_id: of a new partition.
+    """
+    folder = os.path.join(root, str(partition))
+    open_folder(root).check_inside(str(partition))
+    is_made = os.path.lexists(folder) and any(map(parse_segment_file, os.listdir(folder)))
+    if not is_made:
+        return FollowerLog.create(folder, partition, settings, start, topic_id)
+    return FollowerLog.open(folder, partition, settings, start, was_clean=was_clean)
+
+
+@contextmanager
+def task_log(
+    root: str, partition: TopicPartition, settings: LogSettings, *, start: int, topic_id: str, was_clean: bool
+) -> Iterator[FollowerLog]:
+    """The log of a partition for a task of a job whose driver holds the root; a clean end closes it cleanly.
+
+    Another attempt at the same task may still run: this waits for its end.
+    """
+    with (
+        disk_errors("Could not write the backup", root),
+        partition_lock(root, str(partition), _LOCK_TIMEOUT),
+        open_log(root, partition, settings, start=start, topic_id=topic_id, was_clean=was_clean) as log,
+    ):
+        yield log
+
+
+def _task_locks(root: str) -> list[str]:
+    return [name for name in os.listdir(root) if name.startswith(PARTITION_LOCK_PREFIX)]
+
+
+def topic_id_in(root: Folder, partition: TopicPartition) -> str | None:
+    """The id of the partition's topic, empty if it has none; None if the partition is not in the root."""
+    folder = LogRoot(root).find(partition)
+    if folder is None:
+        return None
+    data = folder.read(PARTITION_METADATA_FILE)
+    return "" if data is None else parse_partition_metadata(data, folder.label(PARTITION_METADATA_FILE))

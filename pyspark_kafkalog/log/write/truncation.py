@@ -1,0 +1,77 @@
+"""Cut a partition's log back to an offset, as a follower does whose leader has another history.
+
+Source: Kafka's ``UnifiedLog.truncateTo``, ``LocalLog.truncateTo``.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+
+import numpy as np
+
+from pyspark_kafkalog.log.durable import cut, replace, sync_folder
+from pyspark_kafkalog.log.layout import (
+    INDEX_SUFFIX,
+    LEADER_EPOCH_CHECKPOINT,
+    LOG_SUFFIX,
+    SNAPSHOT_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TXN_INDEX_SUFFIX,
+    format_leader_epoch_checkpoint,
+    parse_leader_epoch_checkpoint,
+    parse_segment_file,
+    segment_file,
+)
+from pyspark_kafkalog.log.write.recovery import Scan
+
+_INDEXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
+
+
+def truncate(folder: str, offset: int) -> None:
+    """Remove every record batch that has ``offset`` or a later one, and what is kept about them.
+
+    The log may then end before ``offset``, as a batch goes as a whole. The last segment is left without
+    indexes: recover it. Interrupted, this can run again. The caller holds the directory's lock.
+    """
+    _cut_epochs(folder, offset)
+    files = [(*found, name) for name in os.listdir(folder) if (found := parse_segment_file(name))]
+    bases = sorted(base for base, suffix, _ in files if suffix == LOG_SUFFIX)
+    gone = {base for base in bases if base >= offset}
+    for base, suffix, name in files:
+        if suffix == SNAPSHOT_SUFFIX and base > offset:
+            os.unlink(os.path.join(folder, name))
+    for base in sorted(gone, reverse=True):
+        _remove(folder, base, (*_INDEXES, LOG_SUFFIX))
+        sync_folder(folder)  # the last segment goes first, so that no gap is left
+    kept = [base for base in bases if base not in gone]
+    if kept:
+        path = os.path.join(folder, segment_file(kept[-1], LOG_SUFFIX))
+        _remove(folder, kept[-1], _INDEXES)
+        cut(path, _position_of(path, kept[-1], offset))
+    sync_folder(folder)
+
+
+def _cut_epochs(folder: str, offset: int) -> None:
+    path = os.path.join(folder, LEADER_EPOCH_CHECKPOINT)
+    if os.path.exists(path):
+        with open(path, "rb") as file:
+            epochs = parse_leader_epoch_checkpoint(file.read(), path)
+        kept = [entry for entry in epochs if entry[1] < offset]
+        replace(path, format_leader_epoch_checkpoint(kept), path + ".tmp")
+
+
+def _position_of(path: str, base_offset: int, offset: int) -> int:
+    """Where the first batch begins that has ``offset`` or a later one; else where the valid batches end."""
+    scan = Scan(path, base_offset)
+    for piece in scan:
+        beyond = np.flatnonzero(piece.batches.last_offset >= offset)
+        if beyond.size:
+            return piece.position + int(piece.batches.position[beyond[0]])
+    return scan.end
+
+
+def _remove(folder: str, base_offset: int, suffixes: tuple[str, ...]) -> None:
+    for suffix in suffixes:
+        with suppress(FileNotFoundError):
+            os.unlink(os.path.join(folder, segment_file(base_offset, suffix)))

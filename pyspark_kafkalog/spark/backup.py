@@ -1,0 +1,165 @@
+"""``backup(spark, ...)``: a backup by Spark's tasks, one for each partition, into a folder that all share."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pyspark_kafkalog.admin import BackedUpPartition, BackupRules
+from pyspark_kafkalog.backups.copying import DivergedError, GapError, Hooks, bring_up_to_date
+from pyspark_kafkalog.backups.ends import Bounds
+from pyspark_kafkalog.backups.groups import read_commits, save_commits
+from pyspark_kafkalog.backups.plan import check_source, plan
+from pyspark_kafkalog.backups.rate import RateLimit
+from pyspark_kafkalog.codec.offsets_topic import OFFSETS_TOPIC
+from pyspark_kafkalog.errors import CorruptRecordError, DataLossError, OptionError
+from pyspark_kafkalog.model import LogSettings, TopicPartition
+from pyspark_kafkalog.options.settings import PlaceOptions, place_options
+from pyspark_kafkalog.options.table import Use
+from pyspark_kafkalog.options.user_options import UserOptions
+from pyspark_kafkalog.places import follower_directory, follower_groups, open_groups, open_place, task_log
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+_DEFAULT_RULES = BackupRules()
+
+
+class _Task(NamedTuple):
+    """What one task copies."""
+
+    partition: TopicPartition
+    bounds: Bounds
+    start: int
+    """The log start offset of the copy."""
+    topic_id: str
+    settings: LogSettings
+
+
+def backup(
+    spark: SparkSession,
+    options: Mapping[str, object],
+    directory: str,
+    rules: BackupRules = _DEFAULT_RULES,
+) -> list[BackedUpPartition]:
+    """Back up a cluster's topics into a log directory, with one task for each partition.
+
+    ::
+
+        from pyspark_kafkalog import backup
+
+        backup(spark, {"kafka.bootstrap.servers": "host:9092"}, "/backup")
+
+    For many machines and large clusters; it does what :func:`pyspark_kafkalog.admin.backup` does in one
+    process. The driver holds the directory for all this time, and saves configs and groups. A killed job goes
+    on where it stopped when it is run again.
+
+    :param options: those of a reader, for brokers.
+    :param directory: a folder that driver and workers see under the same path.
+    :param rules: what to copy. Ends of logs that have to be cut off, and gaps, are left to the command
+        ``kafkalog backup``; the rate is that of each task.
+    :return: what came of each partition, sorted; look for ``problem``.
+    :raises OptionError: for invalid options.
+    """
+    if rules.truncate or rules.allow_gaps or rules.since is not None or rules.until is not None:
+        raise OptionError(
+            "Tasks only copy what follows",
+            hint="Run kafkalog backup for --truncate and --allow-gaps, kafkalog copy for a range of time.",
+        )
+    given = {name: str(value) for name, value in options.items()}
+    UserOptions(given, Use.ADMIN).check_names()
+    place = place_options(given)
+    if place.brokers is None:
+        raise OptionError("A backup is made of brokers", hint="Directories are copied by kafkalog copy.")
+    with follower_directory(directory) as target:
+        source = open_place(place)
+        check_source(source, target)
+        groups = open_groups(place)
+        commits = read_commits(groups, rules.groups)
+        planned = plan(source, target, rules)
+        tasks = []
+        for partition, bounds in sorted(planned.bounds.items()):
+            if target.is_empty(partition):
+                target.set_log_start_offset(partition, bounds.first)
+            topic = partition.topic
+            tasks.append(
+                _Task(
+                    partition,
+                    bounds,
+                    target.log_start_offset(partition),
+                    planned.topic_ids[topic],
+                    planned.settings[topic],
+                )
+            )
+        rows = [BackedUpPartition(topic, -1, problem=problem) for topic, problem in planned.problems.items()]
+        for found in _run(spark, tasks, place, directory, rules.rate, was_clean=target.was_clean):
+            partition = TopicPartition(found["topic"], found["partition"])
+            if found.pop("closed"):
+                target.closed(partition, found["log_end_offset"])
+            rows.append(BackedUpPartition(**found, gaps=list(target.gaps(partition))))
+        target.checkpoint()
+        ends = {TopicPartition(row.topic, row.partition): row.log_end_offset for row in rows}
+        number = len(source.topics([OFFSETS_TOPIC]).get(OFFSETS_TOPIC, ())) or 50
+        save_commits(follower_groups(directory, number), commits, ends)
+    return sorted(rows, key=lambda row: (row.topic, row.partition))
+
+
+def _run(
+    spark: SparkSession,
+    tasks: list[_Task],
+    place: PlaceOptions,
+    directory: str,
+    rate: float | None,
+    *,
+    was_clean: bool,
+) -> list[dict[str, Any]]:
+    if not tasks:
+        return []
+    copy = partial(_copy, place=place, directory=directory, rate=rate, was_clean=was_clean)
+    task = partial(_copy_all, tasks=tasks, copy=copy)
+    numbers = spark.range(0, len(tasks), 1, len(tasks))
+    return [json.loads(row.found) for row in numbers.mapInArrow(task, "found string").collect()]
+
+
+def _copy_all(
+    numbers: Iterator[pa.RecordBatch], *, tasks: list[_Task], copy: Callable[[_Task], dict[str, Any]]
+) -> Iterator[pa.RecordBatch]:
+    """Copy the partitions of the tasks with these numbers."""
+    import pyarrow as pa
+
+    for batch in numbers:
+        found = [json.dumps(copy(tasks[number])) for number in batch.column(0).to_pylist()]
+        yield pa.RecordBatch.from_pydict({"found": pa.array(found, pa.string())})
+
+
+def _copy(
+    task: _Task, *, place: PlaceOptions, directory: str, rate: float | None, was_clean: bool
+) -> dict[str, Any]:
+    """Copy one partition; what came of it."""
+    partition, bounds, start, topic_id, settings = task
+    copied: list[int] = []
+    log, problem, closed = None, None, False
+    try:
+        with task_log(
+            directory, partition, settings, start=start, topic_id=topic_id, was_clean=was_clean
+        ) as log:
+            hooks = Hooks(RateLimit(rate).wait, lambda _, size: copied.append(size))
+            try:
+                bring_up_to_date(open_place(place, reached=True), log, bounds, topic_id, hooks)
+            except (GapError, DivergedError, DataLossError) as e:
+                problem = str(e)
+        closed = True
+    except CorruptRecordError as e:
+        problem = str(e)
+    return {
+        **partition._asdict(),
+        "log_start_offset": start,
+        "log_end_offset": start if log is None else log.next_offset,
+        "high_watermark": bounds.high_watermark,
+        "copied_bytes": sum(copied),
+        "problem": problem,
+        "closed": closed,
+    }

@@ -1,1 +1,0 @@
-"""Restores, against real brokers."""

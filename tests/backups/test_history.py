@@ -1,0 +1,228 @@
+"""A source whose log is no longer the one that was backed up: each change is told, and nothing is mixed."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+
+from pyspark_kafkalog.admin import BackedUpPartition, BackupRules, copy, verify
+from pyspark_kafkalog.errors import OptionError
+from pyspark_kafkalog.log.layout import parse_leader_epoch_checkpoint, parse_offset_checkpoint
+from pyspark_kafkalog.log.read.directory import LogDirectory
+from pyspark_kafkalog.log.write.truncation import truncate
+from pyspark_kafkalog.model import OffsetRange, TopicPartition
+from tests.backups.histories import RECORDS, SMALL, T0, batch, content, make_log, piece, set_log_start
+
+NO_GROUPS = BackupRules(groups=())
+TRUNCATE = BackupRules(groups=(), truncate=True)
+ALLOW_GAPS = BackupRules(groups=(), allow_gaps=True)
+
+
+def run(source: Path, target: Path, rules: BackupRules = NO_GROUPS) -> BackedUpPartition:
+    (row,) = copy(str(source), str(target), rules)
+    return row
+
+
+def check_sound(root: Path) -> None:
+    """Nothing is damaged, and a broker would start without recovery."""
+    place = LogDirectory.open(str(root))
+    partitions = [TopicPartition(t, n) for t, numbers in place.topics().items() for n in numbers]
+    assert not [damage for found in verify(place, partitions) for damage in found.damages]
+    assert (root / ".kafka_cleanshutdown").exists()
+
+
+def epochs(root: Path) -> list[tuple[int, int]]:
+    return parse_leader_epoch_checkpoint((root / "t-0" / "leader-epoch-checkpoint").read_bytes(), "")
+
+
+def test_it_goes_on_where_it_ended(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    for end in 40, 45, 45, 300:
+        shutil.rmtree(source, ignore_errors=True)
+        make_log(source, [(2, 20), (4, end)])
+        row = run(source, target)
+        assert (row.log_start_offset, row.log_end_offset, row.high_watermark) == (0, end, end)
+        assert row.problem is None
+        assert content(target) == content(source)
+        assert epochs(target) == [(2, 0), (4, 20)]
+        check_sound(target)
+    assert run(source, target).copied_bytes == 0
+    assert [file.name for file in sorted((target / "t-0").glob("*.snapshot"))] == [
+        file.name for file in sorted((source / "t-0").glob("*.snapshot"))
+    ] or len([*(target / "t-0").glob("*.snapshot")]) <= len([*(target / "t-0").glob("*.log")]) + 1
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "kept"),
+    [
+        ([(1, 100)], [(1, 60), (3, 70)], 60),
+        ([(1, 100)], [(1, 60), (3, 400)], 60),
+        ([(1, 50), (2, 100)], [(1, 30), (3, 120)], 30),
+        ([(1, 50), (2, 60), (4, 100)], [(1, 50), (3, 120)], 50),
+        ([(1, 50), (2, 60), (4, 100)], [(1, 50), (2, 55), (3, 60), (5, 80)], 55),
+        ([(1, 50), (2, 80)], [(1, 60), (5, 90)], 50),
+        ([(1, 100)], [(1, 60)], 60),
+    ],
+    ids=str,
+)
+def test_what_a_leader_has_truncated_is_never_mixed(
+    before: list[tuple[int, int]], after: list[tuple[int, int]], kept: int, tmp_path: Path
+) -> None:
+    """As Kafka's own followers find it (KIP-101, KIP-279)."""
+    source, target = tmp_path / "source", tmp_path / "target"
+    make_log(source, before)
+    run(source, target)
+    held = content(target)
+    shutil.rmtree(source)
+    make_log(source, after, mark="other")
+    end = before[-1][1]
+    row = run(source, target)
+    assert f"Offsets {kept} to {end - 1} are not those of the source" in (row.problem or "")
+    assert content(target) == held
+    check_sound(target)
+    row = run(source, target, TRUNCATE)
+    assert (row.problem, row.truncated) == (None, [OffsetRange(kept, end)])
+    assert row.log_end_offset == after[-1][1]
+    expected = b"".join(batch(at, _epoch(before, at)) for at in range(0, kept, RECORDS))
+    expected += b"".join(batch(at, _epoch(after, at), "other") for at in range(kept, after[-1][1], RECORDS))
+    assert content(target) == expected
+    check_sound(target)
+    assert run(source, target).problem is None
+
+
+def _epoch(history: list[tuple[int, int]], offset: int) -> int:
+    return next(epoch for epoch, end in history if offset < end)
+
+
+def test_a_topic_made_anew_is_refused(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    make_log(source, [(0, 50)])
+    run(source, target)
+    held = content(target)
+    shutil.rmtree(source)
+    make_log(source, [(0, 500)], topic_id="AAAAAAAAAAAAAAAAAAAAAg")
+    for rules in NO_GROUPS, TRUNCATE, ALLOW_GAPS:
+        problem = run(source, target, rules).problem or ""
+        assert "AAAAAAAAAAAAAAAAAAAAAQ" in problem
+        assert "AAAAAAAAAAAAAAAAAAAAAg" in problem
+        assert "back it up into another directory" in problem
+        assert content(target) == held
+
+
+def test_retention_that_overtook_is_a_gap(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    make_log(source, [(0, 50)])
+    run(source, target)
+    held = content(target)
+    shutil.rmtree(source)
+    make_log(source, [(0, 200)], start=100)
+    row = run(source, target)
+    assert "Offsets 50 to 99 are gone from the source, and were never copied" in (row.problem or "")
+    assert content(target) == held
+    row = run(source, target, ALLOW_GAPS)
+    assert (row.problem, row.gaps, row.log_end_offset) == (None, [OffsetRange(50, 100)], 200)
+    assert content(target) == held + content(source)
+    check_sound(target)
+    # It is told for as long as the backup is there.
+    assert run(source, target).gaps == [OffsetRange(50, 100)]
+
+
+def test_deleted_records_are_deleted_in_the_backup(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    make_log(source, [(0, 50)])
+    set_log_start(source, 23)
+    row = run(source, target)
+    assert (row.log_start_offset, row.log_end_offset) == (23, 50)
+    place = LogDirectory.open(str(target))
+    assert place.watermarks([T0], read_committed=False)[T0].log_start_offset == 23
+    assert content(target) == b"".join(batch(at, 0) for at in range(20, 50, RECORDS))
+    check_sound(target)
+
+
+def test_an_empty_partition_begins_where_its_source_does(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    make_log(source, [])
+    assert run(source, target).log_end_offset == 0
+    shutil.rmtree(source)
+    make_log(source, [(3, 200)], start=100)
+    row = run(source, target)
+    assert (row.problem, row.gaps, row.log_start_offset, row.log_end_offset) == (None, [], 100, 200)
+    assert content(target) == content(source)
+    check_sound(target)
+
+
+def test_a_range_of_time_ends_with_whole_batches(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    make_log(source, [(0, 100)])
+    row = run(source, target, BackupRules(groups=(), since=1000 + 42, until=1000 + 63))
+    assert (row.log_start_offset, row.log_end_offset, row.high_watermark) == (40, 65, 100)
+    assert content(target) == b"".join(batch(at, 0) for at in range(40, 65, RECORDS))
+    assert run(source, target).log_end_offset == 100
+    check_sound(target)
+
+
+def test_a_partition_that_is_gone_is_kept(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    make_log(source, [(0, 50)])
+    make_log(source, [(0, 10)], partition=TopicPartition("u", 0))
+    copy(str(source), str(target), NO_GROUPS)
+    held = content(target)
+    shutil.rmtree(source / "t-0")
+    rows = copy(str(source), str(target), NO_GROUPS)
+    assert [(row.topic, row.log_end_offset, row.high_watermark) for row in rows] == [
+        ("t", 50, None),
+        ("u", 10, 10),
+    ]
+    assert content(target) == held
+
+
+def test_internal_topics_are_refused_by_name() -> None:
+    with pytest.raises(OptionError, match="__consumer_offsets can't be backed up as it is"):
+        BackupRules(topics=("__consumer_offsets",))
+
+
+def test_a_cut_leaves_what_was_there_before(tmp_path: Path) -> None:
+    """Whatever the offset, the log is then as it was when it ended there."""
+    whole, history = tmp_path / "whole", [(1, 100), (2, 150), (7, 300)]
+    make_log(whole, history)
+    for offset in random.Random(1).sample(range(310), 60):
+        cut = tmp_path / f"cut-{offset}"
+        shutil.copytree(whole, cut)
+        truncate(str(cut / "t-0"), offset)
+        truncate(str(cut / "t-0"), offset)
+        from pyspark_kafkalog.log.write.follower import FollowerLog
+
+        end = min(offset, 300) // RECORDS * RECORDS
+        with FollowerLog.open(str(cut / "t-0"), T0, SMALL, 0) as log:
+            assert log.next_offset == end
+            assert log.epochs == [entry for entry in [(1, 0), (2, 100), (7, 150)] if entry[1] < end]
+        assert content(cut) == b"".join(batch(at, _epoch(history, at)) for at in range(0, end, RECORDS))
+        with FollowerLog.open(str(cut / "t-0"), T0, SMALL, 0) as log:
+            for at in range(end, 300, RECORDS):
+                log.append(piece(batch(at, _epoch(history, at))))
+        assert content(cut) == content(whole)
+        names = {file.name for file in (cut / "t-0").iterdir()}
+        assert {name for name in names if not name.endswith(".snapshot")} == {
+            file.name for file in (whole / "t-0").iterdir() if file.suffix != ".snapshot"
+        }
+    assert len([*itertools.islice((whole / "t-0").glob("*.log"), 4)]) == 4
+
+
+def test_checkpoints_say_what_is_on_disk(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    make_log(source, [(0, 50)])
+    set_log_start(source, 23)
+    run(source, target)
+    read = {
+        name: parse_offset_checkpoint((target / name).read_bytes(), name)
+        for name in (
+            "recovery-point-offset-checkpoint",
+            "replication-offset-checkpoint",
+            "log-start-offset-checkpoint",
+        )
+    }
+    assert [*read.values()] == [{T0: 50}, {T0: 50}, {T0: 23}]

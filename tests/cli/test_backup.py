@@ -1,0 +1,117 @@
+"""``kafkalog backup``, ``copy`` and ``adopt``: a real broker, as users meet them."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pyspark_kafkalog import admin
+from pyspark_kafkalog.model import CommittedOffset, TopicPartition
+from tests.broker.producing import connected, numbered, produce, unused_topic
+from tests.cli.running import command, run
+from tests.kafka import Broker
+
+pytestmark = pytest.mark.broker
+
+
+@pytest.fixture
+def topic(broker: Broker) -> str:
+    """A topic with 1000 records of 100 bytes."""
+    topic = unused_topic()
+    broker.create_topic(topic, 1, {"retention.ms": 1234567890})
+    produce(connected(broker.bootstrap), topic, [numbered(1000, size=100)])
+    return topic
+
+
+def test_it_goes_on_where_it_stopped(broker: Broker, topic: str, tmp_path: Path) -> None:
+    group, partition = f"of-{topic}", TopicPartition(topic, 0)
+    groups = admin.groups_of({"kafka.bootstrap.servers": broker.bootstrap})
+    groups.commit(group, {partition: CommittedOffset(7, metadata="here")})
+    words = ("backup", broker.bootstrap, tmp_path / "b", "--topic", topic, "--group", group, "--json")
+    (row,) = run(*words).json["partitions"]
+    assert (row["logStartOffset"], row["logEndOffset"], row["problem"]) == (0, 1000, None)
+    assert row["copiedBytes"] > 100_000
+    produce(connected(broker.bootstrap), topic, [numbered(10)])
+    (row,) = run(*words).json["partitions"]
+    assert (row["logEndOffset"], row["highWatermark"]) == (1010, 1010)
+    assert row["copiedBytes"] < 1000
+    saved = {"path": str(tmp_path / "b")}
+    assert admin.place_of(saved).topic_config(topic) == {"retention.ms": "1234567890"}
+    committed = admin.groups_of(saved).committed(group)[partition]
+    assert (committed.offset, committed.metadata) == (7, "here")
+    done = run(*words[:-1])
+    assert done.code == 0
+    assert done.lines[1] == [topic, "0", "0", "1010", "1010", "0", "B", "-"]
+
+
+def test_a_topic_made_anew_ends_with_1(broker: Broker, topic: str, tmp_path: Path) -> None:
+    words = ("backup", broker.bootstrap, tmp_path, "--topic", topic, "--no-groups")
+    assert run(*words).code == 0
+    broker.delete_topic(topic)
+    broker.create_topic(topic)
+    done = run(*words)
+    assert done.code == 1
+    assert f"{topic}-0: The topic was deleted and made anew" in done.err
+
+
+def test_records_deleted_before_they_were_copied(broker: Broker, topic: str, tmp_path: Path) -> None:
+    words = ("backup", broker.bootstrap, tmp_path, "--topic", topic, "--no-groups")
+    assert run(*words).code == 0
+    produce(connected(broker.bootstrap), topic, [numbered(500)])
+    broker.delete_records(topic, 1200)
+    done = run(*words)
+    assert done.code == 1
+    assert "Offsets 1000 to 1199 are gone from the source, and were never copied" in done.err
+    done = run(*words, "--allow-gaps")
+    assert (done.code, done.lines[1][3:]) == (0, ["1500", "1500", *done.lines[1][5:7], "1000-1199"])
+
+
+def test_another_clusters_backup_is_refused(broker: Broker, topic: str, tmp_path: Path) -> None:
+    words = ("backup", broker.bootstrap, tmp_path, "--topic", topic, "--no-groups")
+    assert run(*words).code == 0
+    file = tmp_path / ".kafkalog-backup"
+    content = json.loads(file.read_text())
+    assert content["cluster_id"] == broker.cluster_id
+    file.write_text(json.dumps({**content, "cluster_id": "another"}))
+    done = run(*words)
+    assert done.code == 3
+    assert f"is a backup of cluster another, but this is cluster {broker.cluster_id}" in done.err
+
+
+def test_a_brokers_own_directory_is_refused(broker: Broker, new_broker: Callable[[], Broker]) -> None:
+    done = run("backup", broker.bootstrap, new_broker().log_dir)
+    assert done.code == 3
+    assert "belongs to a broker" in done.err
+
+
+def test_a_rate_is_kept(broker: Broker, topic: str, tmp_path: Path) -> None:
+    words = ("backup", broker.bootstrap, tmp_path, "--topic", topic, "--no-groups", "--json")
+    began = time.monotonic()
+    done = run(*words, "--rate", "64K")
+    assert time.monotonic() - began > done.json["partitions"][0]["copiedBytes"] / (64 << 10) * 0.9
+    assert run(*words, "--rate", "fast").code == 2
+
+
+def test_it_follows_until_it_is_ended(broker: Broker, topic: str, tmp_path: Path) -> None:
+    words = ("backup", broker.bootstrap, tmp_path, "--topic", topic, "--no-groups", "--follow", "--json")
+    with subprocess.Popen(command(*words), stdout=subprocess.PIPE, text=True) as process:
+        log = tmp_path / f"{topic}-0" / "00000000000000000000.log"
+        for _ in range(3):
+            size = log.stat().st_size if log.exists() else 0
+            produce(connected(broker.bootstrap), topic, [numbered(10)])
+            deadline = time.monotonic() + 30
+            while not log.exists() or log.stat().st_size == size:
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+        assert process.stdout is not None
+        (row,) = json.loads(process.stdout.read())["partitions"]
+    assert row["logEndOffset"] >= 1010
+    assert (tmp_path / ".kafka_cleanshutdown").exists()
