@@ -136,6 +136,23 @@ def _list_offsets(request: Any, version: int) -> Any:
     return consumer.ListOffsetsResponse(throttle_time_ms=0, topics=answers)
 
 
+def _epoch_ends(request: Any, version: int) -> Any:
+    kind = consumer.OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
+    answers = [
+        kind(
+            topic=requested.topic,
+            partitions=[
+                kind.EpochEndOffset(
+                    error_code=0, partition=partition.partition, leader_epoch=3, end_offset=30
+                )
+                for partition in requested.partitions
+            ],
+        )
+        for requested in request.topics
+    ]
+    return consumer.OffsetForLeaderEpochResponse(throttle_time_ms=0, topics=answers)
+
+
 def _fetch(request: Any, version: int) -> Any:
     topic = consumer.FetchResponse.FetchableTopicResponse
     aborted = topic.PartitionData.AbortedTransaction(producer_id=9, first_offset=0)
@@ -367,6 +384,7 @@ SOUND: dict[int, tuple[Any, Callable[[Any, int], Any]]] = {
     17: (sasl.SaslHandshakeRequest, _handshake),
     18: (meta.ApiVersionsRequest, _api_versions),
     22: (producer.InitProducerIdRequest, _init_producer_id),
+    23: (consumer.OffsetForLeaderEpochRequest, _epoch_ends),
     24: (producer.AddPartitionsToTxnRequest, _add_partitions),
     25: (producer.AddOffsetsToTxnRequest, _add_offsets),
     26: (producer.EndTxnRequest, _end_transaction),
@@ -379,7 +397,7 @@ SOUND: dict[int, tuple[Any, Callable[[Any, int], Any]]] = {
     69: (ConsumerGroupDescribeRequest, _describe_new_groups),
 }
 """Each request that we send, and the function that makes its response."""
-LOWEST = {0: 3, 1: 4, 2: 1, 8: 2, 9: 2}
+LOWEST = {0: 3, 1: 4, 2: 1, 8: 2, 9: 2, 23: 3}
 """The lowest versions, where not 0."""
 HIGHEST: dict[int, int] = {}
 """The newest versions that the broker supports; each input has its own."""
@@ -461,6 +479,7 @@ CALLS: list[tuple[tuple[int, ...], Callable[[ConnectionOptions], None]]] = [
     ((2, 3), _place(lambda place: place.watermarks(P2, read_committed=True))),
     ((2,), _place(lambda place: place.offsets_for_times(dict.fromkeys(P2, 3)))),
     ((2,), _place(lambda place: place.newest_timestamps(P2))),
+    ((23,), _place(lambda place: place.epoch_ends(dict.fromkeys(P2, 3)))),
     ((2,), _place(lambda place: place.oldest_timestamps(P2))),
     ((35, 2), _place(lambda place: place.mean_record_bytes(P2))),
     ((1, 1, 3), _place(_read)),

@@ -93,6 +93,14 @@ class FollowerDirectory:
             file.gaps[partition] = sorted([*others, gap])
             write_backup_file(self.root, file)
 
+    def _forget_gaps(self, partition: TopicPartition, offset: int) -> None:
+        """Forget those from ``offset`` on, where another history begins."""
+        with self._guard:
+            known = self.gaps(partition)
+            if self._file is not None and any(gap.start >= offset for gap in known):
+                self._file.gaps[partition] = [gap for gap in known if gap.start < offset]
+                write_backup_file(self.root, self._file)
+
     def partitions(self) -> set[TopicPartition]:
         """All partitions that are here, also those that nothing was appended to."""
         return LogRoot(self._folder).partitions()
@@ -163,6 +171,7 @@ class FollowerDirectory:
         self.discard(partition)
         truncate(os.path.join(self.root, str(partition)), offset)
         self.set_log_start_offset(partition, min(self.log_start_offset(partition), offset))
+        self._forget_gaps(partition, offset)
         log = self.open(partition, settings, start=offset, topic_id="")
         self.flushed(partition, log.next_offset)
         return log
