@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import partial
 from typing import Any
@@ -58,7 +58,7 @@ def compact(
     dedupe_buffer_size: int = DEDUPE_BUFFER_SIZE,
     lock_timeout: float = 10,
     progress: Callable[..., object] = lambda size, *, total: None,
-) -> Iterator[CompactedPartition]:
+) -> list[CompactedPartition]:
     """Compact topics of a log directory, one partition after the other.
 
     Without ``execute`` nothing is changed: each partition shows what a first pass would remove.
@@ -81,6 +81,7 @@ def compact(
     place = LogDirectory(roots)
     settings = _chosen(place, topics, configs or {}, any_policy, dedupe_buffer_size)
     total = _READS * sum(size.stored_bytes for size in place.stored_sizes(settings).values())
+    compacted = []
     for partition, chosen in settings.items():
         (root,) = (root for root in roots if root.find(partition) is not None)
         done = compact_partition(
@@ -91,7 +92,8 @@ def compact(
             lock_timeout=lock_timeout,
             progress=partial(progress, total=total),
         )
-        yield CompactedPartition(**partition._asdict(), **asdict(done))
+        compacted.append(CompactedPartition(**partition._asdict(), **asdict(done)))
+    return compacted
 
 
 def _chosen(

@@ -50,16 +50,14 @@ def compact(
     """
     given = pairs("--config", configs)
     with progress("Compacting", None, in_bytes=True) as done:
-        found = list(
-            admin.compact(
-                directory,
-                topics,
-                execute=execute,
-                configs=given,
-                any_policy=any_policy,
-                dedupe_buffer_size=dedupe_buffer_size,
-                progress=done,
-            )
+        found = admin.compact(
+            directory,
+            topics,
+            execute=execute,
+            configs=given,
+            any_policy=any_policy,
+            dedupe_buffer_size=dedupe_buffer_size,
+            progress=done,
         )
     if as_json:
         show_json(plain(found))
