@@ -62,7 +62,7 @@ def consumed(bootstrap: str, topic: str, folder: Path) -> int:
     consumer.assign(partitions)
     with (folder / "values").open("wb") as file:
         while left:
-            for message in consumer.consume(10_000, timeout=30):
+            for message in consumer.consume(min(left, 10_000), timeout=30):
                 file.write(message.value())
                 left -= 1
     consumer.close()
