@@ -12,10 +12,12 @@ run again, and appends nothing twice, this holds:
    record in the partition; it answers a batch that it has with the offset of that, and refuses any other
    (KIP-98). So the producer's records in a partition are always the first n of the plan, each once and in
    order, also if a request of a killed run arrives late.
+   A run may be refused for such a request, or for records that the leader has and does not show yet; the
+   next one goes on.
 4. Nobody else writes to the partition: it was empty, with its log's end at ``base``. So the target's log
    ends at ``base + n``, and a run goes on with record n. That nobody did is not taken for granted: a batch
    of ours has ``base_offset == base + base_sequence``, unless someone else's records are before it. The
-   last batch is checked for this when a run begins, the brokers' answers when it ends.
+   last batch is checked for this when a run begins and when it ends.
 5. A leader that does not know the producer, as it forgets those that are silent for
    producer.id.expiration.ms (a day), takes any first sequence number. No request is late by that much, and
    the first batch of a run is number n by rule 4.

@@ -39,7 +39,7 @@ from pyspark_kafkalog.model import EncodeSettings, OffsetRange, Origin, Slice, T
 from pyspark_kafkalog.writing.rows import to_records
 
 _SCHEMA = pa.schema([(name, ROW_TYPES[name]) for name in ("key", "value", "offset", "timestamp", "headers")])
-_AT_ONCE_BYTES = 1 << 20
+_AT_ONCE_BYTES = 256 << 10
 """About how many stored bytes are given at a time: a rate is kept in steps of these."""
 _SMALL_BYTES = 16 << 10
 """Bytes of a batch that is joined with its neighbours; the default of batch.size in Kafka's producer."""

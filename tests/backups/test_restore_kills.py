@@ -19,7 +19,7 @@ from tests.kafka import Broker
 from tests.log.writing import T0, T1, Values, publish_staged, stage, values
 
 U0, U1 = T0._replace(topic="u"), T1._replace(topic="u")
-RECORDS = 30_000
+RECORDS, SOAK_RECORDS = 30_000, 150_000
 KILLS, SOAK_KILLS = 6, 30
 
 
@@ -28,23 +28,24 @@ def publish_new(root: Path, records: Values, encode: dict[str, Any], log: dict[s
     publish_staged(root, stage(root, batch.job, records, **encode), batch, **log)
 
 
-def make(root: Path) -> None:
+def make(root: Path, records: int) -> None:
     """t is restored as it is, and u, which has LogAppendTime, is encoded anew."""
     root.mkdir()
     for turn in range(5):
-        part = values(RECORDS // 5, 100, turn * RECORDS // 5)
+        part = values(records // 5, 100, turn * records // 5)
         lz4 = {T0: part, T1: part[: len(part) // 2]}
         publish_new(root, lz4, {"batch_size": 3000, "compression": "lz4"}, {})
         publish_new(root, {U0: part, U1: part[:10]}, {"batch_size": 5000}, {"log_append_time": True})
     groups = admin.groups_of({"path": str(root)})
-    groups.commit("g", {T0: CommittedOffset(RECORDS // 3), U0: CommittedOffset(RECORDS - 1)})
+    groups.commit("g", {T0: CommittedOffset(records // 3), U0: CommittedOffset(records - 1)})
 
 
 @pytest.mark.broker
 @pytest.mark.slow
 def test_kills_at_any_moment(broker: Broker, tmp_path: Path, chance: random.Random, soak: bool) -> None:
     root, state = tmp_path / "log", tmp_path / "state"
-    make(root)
+    records = SOAK_RECORDS if soak else RECORDS
+    make(root, records)
     names = {topic: f"{topic}-{tmp_path.name[-20:]}-{chance.randrange(10**9)}" for topic in "tu"}
     renames = [word for pair in names.items() for word in ("--rename", "=".join(pair))]
     restore = command(
@@ -76,15 +77,15 @@ def test_kills_at_any_moment(broker: Broker, tmp_path: Path, chance: random.Rand
     assert done.returncode == 0, done.stderr
     assert ends == sorted(ends)
     assert len(set(ends)) > 2, ends
-    expected = values(RECORDS, 100)
-    halves = [v for n in range(5) for v in expected[n * RECORDS // 5 :][: RECORDS // 10]]
-    tens = [v for n in range(5) for v in expected[n * RECORDS // 5 :][:10]]
+    expected = values(records, 100)
+    halves = [v for n in range(5) for v in expected[n * records // 5 :][: records // 10]]
+    tens = [v for n in range(5) for v in expected[n * records // 5 :][:10]]
     for partition, wanted_values in ((T0, expected), (T1, halves), (U0, expected), (U1, tens)):
         found = consume(broker.bootstrap, names[partition.topic], [partition.partition])
-        records = found[partition.partition]
-        assert list(records) == list(range(len(wanted_values)))
-        assert [record.value for record in records.values()] == wanted_values
+        own = found[partition.partition]
+        assert list(own) == list(range(len(wanted_values)))
+        assert [record.value for record in own.values()] == wanted_values
     first = next_of_group(broker.bootstrap, "g", names["t"], 0)
     assert first is not None
-    assert first.value == expected[RECORDS // 3]
+    assert first.value == expected[records // 3]
     print(f"\nrecords after each kill: {ends}")

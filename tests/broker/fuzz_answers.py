@@ -42,6 +42,7 @@ from pyspark_kafkalog.broker.place import Brokers
 from pyspark_kafkalog.broker.produce import ids as produce_ids
 from pyspark_kafkalog.broker.produce import producer as produce
 from pyspark_kafkalog.broker.produce import topics
+from pyspark_kafkalog.broker.topics.topics import BrokerTopics
 from pyspark_kafkalog.broker.transactions.requests import Requests
 from pyspark_kafkalog.broker.wire import sockets
 from pyspark_kafkalog.broker.wire.connection import Connection
@@ -51,6 +52,7 @@ from pyspark_kafkalog.errors import KafkaLogError
 from pyspark_kafkalog.model import CommittedOffset, EncodeSettings, OffsetRange, TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions, FetchOptions, ProduceOptions
 from pyspark_kafkalog.options.security.protocol import SecurityOptions
+from pyspark_kafkalog.topics import NewTopic
 from tests.broker.producing import numbered, router_to
 from tests.log.partitions import batch
 
@@ -220,6 +222,30 @@ def _delete_groups(request: Any, version: int) -> Any:
     return admin.DeleteGroupsResponse(throttle_time_ms=0, results=[result])
 
 
+def _create_topics(request: Any, version: int) -> Any:
+    kind = admin.CreateTopicsResponse.CreatableTopicResult
+    topic = kind(name="t", topic_id=uuid.UUID(int=1), error_code=0, error_message=None, configs=[])
+    return admin.CreateTopicsResponse(throttle_time_ms=0, topics=[topic])
+
+
+def _delete_topics(request: Any, version: int) -> Any:
+    kind = admin.DeleteTopicsResponse.DeletableTopicResult
+    topic = kind(name="t", topic_id=uuid.UUID(int=1), error_code=0, error_message=None)
+    return admin.DeleteTopicsResponse(throttle_time_ms=0, responses=[topic])
+
+
+def _create_partitions(request: Any, version: int) -> Any:
+    kind = admin.CreatePartitionsResponse.CreatePartitionsTopicResult
+    topic = kind(name="t", error_code=0, error_message=None)
+    return admin.CreatePartitionsResponse(throttle_time_ms=0, results=[topic])
+
+
+def _alter_configs(request: Any, version: int) -> Any:
+    kind = admin.IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
+    resource = kind(error_code=0, error_message=None, resource_type=2, resource_name="t")
+    return admin.IncrementalAlterConfigsResponse(throttle_time_ms=0, responses=[resource])
+
+
 def _list_groups(request: Any, version: int) -> Any:
     kind = admin.ListGroupsResponse.ListedGroup
     groups = [kind(group_id="g", protocol_type="consumer", group_state="Empty", group_type="classic")]
@@ -383,6 +409,8 @@ SOUND: dict[int, tuple[Any, Callable[[Any, int], Any]]] = {
     16: (admin.ListGroupsRequest, _list_groups),
     17: (sasl.SaslHandshakeRequest, _handshake),
     18: (meta.ApiVersionsRequest, _api_versions),
+    19: (admin.CreateTopicsRequest, _create_topics),
+    20: (admin.DeleteTopicsRequest, _delete_topics),
     22: (producer.InitProducerIdRequest, _init_producer_id),
     23: (consumer.OffsetForLeaderEpochRequest, _epoch_ends),
     24: (producer.AddPartitionsToTxnRequest, _add_partitions),
@@ -392,7 +420,9 @@ SOUND: dict[int, tuple[Any, Callable[[Any, int], Any]]] = {
     32: (admin.DescribeConfigsRequest, _describe_configs),
     35: (admin.DescribeLogDirsRequest, _describe_log_dirs),
     36: (sasl.SaslAuthenticateRequest, _authenticate),
+    37: (admin.CreatePartitionsRequest, _create_partitions),
     42: (admin.DeleteGroupsRequest, _delete_groups),
+    44: (admin.IncrementalAlterConfigsRequest, _alter_configs),
     47: (consumer.OffsetDeleteRequest, _offset_delete),
     69: (ConsumerGroupDescribeRequest, _describe_new_groups),
 }
@@ -466,6 +496,10 @@ def _groups(ask: Callable[[BrokerGroups], Any]) -> Callable[[ConnectionOptions],
     return lambda options: ask(BrokerGroups(options, timeout=0.4))
 
 
+def _topics(ask: Callable[[BrokerTopics], Any]) -> Callable[[ConnectionOptions], None]:
+    return lambda options: ask(BrokerTopics(options))
+
+
 def _read(place: Brokers) -> None:
     for committed in (True, False):
         for _ in place.fetch(PARTITION, OffsetRange(0, 30), read_committed=committed):
@@ -492,6 +526,11 @@ CALLS: list[tuple[tuple[int, ...], Callable[[ConnectionOptions], None]]] = [
     ((15, 69, 16), _groups(lambda groups: groups.describe(["g", "h", "i"]))),
     ((16,), _groups(lambda groups: groups.group_ids())),
     ((32,), lambda options: topics.max_message_bytes(cluster_of(options), "t", timeout=5)),  # type: ignore[list-item, return-value]
+    ((19, 3), _topics(lambda topics: topics.create([NewTopic("t", 1, 1)]))),
+    ((20, 3), _topics(lambda topics: topics.delete(["t"]))),
+    ((37, 3), _topics(lambda topics: topics.add_partitions("t", 2))),
+    ((44, 3), _topics(lambda topics: topics.alter_configs("t", {"retention.ms": "1"}))),
+    ((32,), _topics(lambda topics: topics.configs(["t"]))),
     ((22,), lambda options: cluster_of(options).producer_id()),  # type: ignore[list-item, return-value]
     ((0, 0, 22), _write),
     ((22, 9, 24, 25, 26, 28, 28, 24), _commit_transaction),
