@@ -43,6 +43,7 @@ def test_without_pyspark_all_is_there_but_what_spark_runs() -> None:
         "DefaultSource",
         "LagListener",
         "Registration",
+        "backup",
         "doctor",
         "reassemble",
         "register",

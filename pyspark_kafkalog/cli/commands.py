@@ -16,7 +16,7 @@ class ShownByDefault(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Add ``show`` unless a command or the help is asked for."""
-        if args and args[0] not in self.commands and args[0] not in ("-h", "--help"):
+        if not args or (args[0] not in self.commands and args[0] not in ("-h", "--help")):
             args = ["show", *args]
         return super().parse_args(ctx, args)
 
