@@ -38,6 +38,9 @@ class ConnectionPool:
         self._unreachable: set[Address] = set()
         """Addresses at which the last attempt to connect failed."""
         self._tls: ssl.SSLContext | None = None
+        if options.security.uses_sasl:
+            # Now, since deadlines run while a connection is opened.
+            import pyspark_kafkalog.broker.wire.sasl  # noqa: F401
 
     def take(
         self,

@@ -250,7 +250,7 @@ def _keep_producers(deletion: Deletion) -> None:
 
 
 def _begin_segment(deletion: Deletion) -> None:
-    for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, LOG_SUFFIX):
+    for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX):  # an index alone says that a log is missing
         write_new(os.path.join(deletion.folder, segment_file(deletion.first_base, suffix)), b"")
     sync_folder(deletion.folder)
 
