@@ -29,8 +29,15 @@ def prepare(root: Path) -> None:
 
 
 def everything(root: Path) -> dict[str, bytes]:
-    """The files of partitions. Of those beside them, a checkpoint may have an entry that says nothing new."""
-    files = [path for path in root.glob("*/*") if path.is_file()]
+    """The files of partitions, but indexes without entries, which an empty segment may lack.
+
+    Of the files beside them, a checkpoint may have an entry that says nothing new.
+    """
+    files = [
+        path
+        for path in root.glob("*/*")
+        if path.is_file() and (path.stat().st_size or path.suffix not in (".index", ".timeindex"))
+    ]
     return {path.relative_to(root).as_posix(): path.read_bytes() for path in sorted(files)}
 
 
