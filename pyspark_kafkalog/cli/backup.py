@@ -14,6 +14,7 @@ import click
 from pyspark_kafkalog import admin
 from pyspark_kafkalog.admin.printable import one_line
 from pyspark_kafkalog.admin.rows import plain
+from pyspark_kafkalog.cli.commands import execute_option, say_if_dry
 from pyspark_kafkalog.cli.output import json_option, progress, show_json, show_table, size_text
 from pyspark_kafkalog.cli.place import Target, on_place, parse_time
 from pyspark_kafkalog.model import OffsetRange, check_topic
@@ -119,7 +120,7 @@ def copy(ctx: click.Context, /, source: str, directory: str, as_json: bool, **ru
 @click.argument("log_dir", metavar="LOG_DIR", type=click.Path(file_okay=False, exists=True))
 @topic_option
 @click.option("--no-groups", is_flag=True, help="Leave out consumer groups.")
-@click.option("--execute", is_flag=True, help="Apply the change. Without this it is only shown.")
+@execute_option
 @json_option
 @click.pass_context
 def adopt(
@@ -147,8 +148,7 @@ def adopt(
                 for row in found
             ],
         )
-    if not execute:
-        click.echo("Dry run: nothing was changed. Add --execute to apply it.", err=True)
+    say_if_dry(execute)
     if any(row.problem for row in found):
         ctx.exit(1)
 

@@ -41,6 +41,8 @@ DELETED_SUFFIX = ".deleted"
 
 LOCK_FILE = ".lock"
 CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
+CLEAN_SHUTDOWN = b'{"version":0,"brokerEpoch":-1}'
+"""Its content, where no broker has shut down."""
 META_PROPERTIES_FILE = "meta.properties"
 LOG_START_OFFSET_CHECKPOINT = "log-start-offset-checkpoint"
 RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
@@ -49,15 +51,14 @@ CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
 LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 PARTITION_METADATA_FILE = "partition.metadata"
 
-ROOT_FILES = frozenset(
-    {
-        META_PROPERTIES_FILE,
-        LOG_START_OFFSET_CHECKPOINT,
-        RECOVERY_POINT_CHECKPOINT,
-        HIGH_WATERMARK_CHECKPOINT,
-        CLEANER_CHECKPOINT,
-    }
+OFFSET_CHECKPOINTS = (
+    RECOVERY_POINT_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    HIGH_WATERMARK_CHECKPOINT,
+    CLEANER_CHECKPOINT,
 )
+"""Those of the root: an offset for each partition."""
+ROOT_FILES = frozenset({META_PROPERTIES_FILE, *OFFSET_CHECKPOINTS})
 """Files beside the partitions, without those whose names begin with a dot."""
 
 JOURNAL_FILE = ".kafkalog-publish"

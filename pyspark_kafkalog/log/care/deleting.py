@@ -17,7 +17,6 @@ from functools import partial
 from pyspark_kafkalog.errors import LogDirectoryError, OptionError, UnknownTopicOrPartitionError
 from pyspark_kafkalog.filesystem.locate import open_folder
 from pyspark_kafkalog.log.care.retention import (
-    INTERNAL_TOPICS,
     Deletion,
     RetentionRules,
     delete,
@@ -29,7 +28,7 @@ from pyspark_kafkalog.log.read.partition import Partition
 from pyspark_kafkalog.log.read.root import LogRoot, open_root
 from pyspark_kafkalog.log.topic_configs import read_topic_configs
 from pyspark_kafkalog.log.write import journal
-from pyspark_kafkalog.model import TopicPartition
+from pyspark_kafkalog.model import INTERNAL_TOPICS, TopicPartition
 
 HIGH_WATERMARK = -1
 """Stands for the high watermark, as in Kafka's DeleteRecords."""

@@ -14,9 +14,10 @@ from pyspark_kafkalog.filesystem.locate import open_folder
 from pyspark_kafkalog.log.index import TXN_ENTRY
 from pyspark_kafkalog.log.layout import INDEX_SUFFIX, TIME_INDEX_SUFFIX, segment_file
 from pyspark_kafkalog.log.read.loading import live_segments
+from pyspark_kafkalog.log.read.segment import MAX_OFFSET
 from pyspark_kafkalog.log.snapshot import ProducerEntry
 from pyspark_kafkalog.log.write.producers import ProducerState
-from pyspark_kafkalog.log.write.recovery import MAX_OFFSET, Piece, Scan
+from pyspark_kafkalog.log.write.recovery import Piece, Scan
 from pyspark_kafkalog.model import TopicPartition
 
 _REPAIR = "Repair the partition first: nothing behind damage can be trusted."

@@ -45,10 +45,10 @@ from pyspark_kafkalog.log.layout import (
 )
 from pyspark_kafkalog.log.read.index_check import IndexCheck
 from pyspark_kafkalog.log.read.loading import live_segments
-from pyspark_kafkalog.log.read.segment import Segment
+from pyspark_kafkalog.log.read.segment import MAX_OFFSET, Segment
 from pyspark_kafkalog.log.snapshot import parse_snapshot
 from pyspark_kafkalog.log.write.producers import ProducerState
-from pyspark_kafkalog.log.write.recovery import MAX_OFFSET, Rebuilt, Scan, write_indexes
+from pyspark_kafkalog.log.write.recovery import Rebuilt, Scan, write_indexes
 from pyspark_kafkalog.model import TopicPartition
 
 

@@ -25,12 +25,12 @@ from pyspark_kafkalog.log.care.partition_repair import PartitionRepair, Repaired
 from pyspark_kafkalog.log.care.steps import RepairStep
 from pyspark_kafkalog.log.durable import disk_errors, replace, sync_folder
 from pyspark_kafkalog.log.layout import (
+    CLEAN_SHUTDOWN,
     CLEAN_SHUTDOWN_FILE,
-    CLEANER_CHECKPOINT,
-    HIGH_WATERMARK_CHECKPOINT,
     JOURNAL_FILE,
     LOCK_FILE,
     LOG_START_OFFSET_CHECKPOINT,
+    OFFSET_CHECKPOINTS,
     RECOVERY_POINT_CHECKPOINT,
     format_offset_checkpoint,
     is_unused_folder,
@@ -42,13 +42,6 @@ from pyspark_kafkalog.log.topic_configs import read_topic_configs
 from pyspark_kafkalog.log.write import journal
 from pyspark_kafkalog.model import LogSettings, TopicPartition
 
-_CHECKPOINTS = (
-    RECOVERY_POINT_CHECKPOINT,
-    LOG_START_OFFSET_CHECKPOINT,
-    HIGH_WATERMARK_CHECKPOINT,
-    CLEANER_CHECKPOINT,
-)
-_CLEAN_SHUTDOWN = b'{"version":0,"brokerEpoch":-1}'
 _INDEX_INTERVAL = "index.interval.bytes"
 _LOOK = RepairMode()
 
@@ -140,7 +133,7 @@ class _Repair:
         created = {partition for partition, end in self._root.unpublished().items() if end is None}
         before = self._take_clean_shutdown()
         self._mention_unused()
-        checkpoints = {name: self._checkpoint(name) for name in _CHECKPOINTS}
+        checkpoints = {name: self._checkpoint(name) for name in OFFSET_CHECKPOINTS}
         starts = checkpoints[LOG_START_OFFSET_CHECKPOINT]
         configs = read_topic_configs(self._folder)
         repaired = []
@@ -154,7 +147,7 @@ class _Repair:
         if is_clean:
             # The broker's epoch in it says that the broker has lost nothing.
             is_cut = any(partition.cut_bytes for partition in repaired)
-            self._replace(CLEAN_SHUTDOWN_FILE, _CLEAN_SHUTDOWN if before is None or is_cut else before)
+            self._replace(CLEAN_SHUTDOWN_FILE, CLEAN_SHUTDOWN if before is None or is_cut else before)
         return RepairedDirectory(self._folder.path, tuple(repaired), tuple(self._steps), is_clean)
 
     def _repair(self, partition: TopicPartition, log_start_offset: int, interval: str) -> RepairedPartition:

@@ -38,10 +38,8 @@ from pyspark_kafkalog.log.read.times import largest_timestamp
 from pyspark_kafkalog.log.snapshot import parse_snapshot
 from pyspark_kafkalog.log.write import journal
 from pyspark_kafkalog.log.write.follower import producers_at
-from pyspark_kafkalog.model import TopicPartition
+from pyspark_kafkalog.model import INTERNAL_TOPICS, TopicPartition
 
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
-"""Brokers compact these, whatever their configurations say here, and delete none of their records."""
 _DELETED_SUFFIX = ".deleted"
 _POLICIES = {"delete", "compact"}
 _LONGS = range(-(2**63), 2**63)
@@ -66,6 +64,7 @@ class RetentionRules:
         policy = {name.strip().lower() for name in configs.get("cleanup.policy", "delete").split(",")}
         if not policy <= _POLICIES:
             raise _invalid(topic, "cleanup.policy", configs["cleanup.policy"])
+        # Brokers compact internal topics, whatever is said of them here, and delete none of their records.
         return cls(
             _limit(topic, "retention.ms", configs),
             _limit(topic, "retention.bytes", configs),

@@ -23,10 +23,7 @@ from typing import Any
 from pyspark_kafkalog.filesystem.locate import open_folder
 from pyspark_kafkalog.log.durable import replace, sync_folder
 from pyspark_kafkalog.log.layout import (
-    CLEANER_CHECKPOINT,
-    HIGH_WATERMARK_CHECKPOINT,
-    LOG_START_OFFSET_CHECKPOINT,
-    RECOVERY_POINT_CHECKPOINT,
+    OFFSET_CHECKPOINTS,
     format_offset_checkpoint,
     is_unused_folder,
     parse_offset_checkpoint,
@@ -38,12 +35,6 @@ from pyspark_kafkalog.model import TopicPartition
 VERSION = 3
 """Of a journal that deletes. Earlier versions of the package refuse it, and show none of its partitions."""
 _LONGEST_NAME = 255
-_CHECKPOINTS = (
-    LOG_START_OFFSET_CHECKPOINT,
-    RECOVERY_POINT_CHECKPOINT,
-    HIGH_WATERMARK_CHECKPOINT,
-    CLEANER_CHECKPOINT,
-)
 
 _log = logging.getLogger("pyspark_kafkalog")
 
@@ -95,7 +86,7 @@ def carry_out(root: str, journal: Mapping[str, Any]) -> None:
 def _forget(root: str, names: Iterable[str], topics: Collection[str]) -> None:
     """Take partitions out of the checkpoints, and topics out of the file of configurations."""
     gone = {parse_partition_folder(name) for name in names}
-    for name in _CHECKPOINTS:
+    for name in OFFSET_CHECKPOINTS:
         path = os.path.join(root, name)
         if not os.path.exists(path):
             continue

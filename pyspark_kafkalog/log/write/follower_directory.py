@@ -17,6 +17,7 @@ from pyspark_kafkalog.filesystem.locate import open_folder
 from pyspark_kafkalog.log.backup_file import BackupFile, read_backup_file, write_backup_file
 from pyspark_kafkalog.log.durable import disk_errors, replace, sync_folder
 from pyspark_kafkalog.log.layout import (
+    CLEAN_SHUTDOWN,
     CLEAN_SHUTDOWN_FILE,
     HIGH_WATERMARK_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
@@ -37,7 +38,6 @@ from pyspark_kafkalog.log.write.follower import FollowerLog
 from pyspark_kafkalog.log.write.truncation import truncate
 from pyspark_kafkalog.model import LogSettings, OffsetRange, TopicPartition
 
-_CLEAN = b'{"version":0,"brokerEpoch":-1}'
 _LOCK_TIMEOUT = 10.0
 
 
@@ -213,7 +213,7 @@ class FollowerDirectory:
         for name in _task_locks(self.root):
             os.unlink(os.path.join(self.root, name))
         self.checkpoint()
-        self._replace(CLEAN_SHUTDOWN_FILE, _CLEAN)
+        self._replace(CLEAN_SHUTDOWN_FILE, CLEAN_SHUTDOWN)
 
     def abandon(self) -> None:
         """Close the files after a failure; the next one to open the directory recovers it."""

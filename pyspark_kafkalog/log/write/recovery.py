@@ -23,11 +23,11 @@ from pyspark_kafkalog.log.layout import (
     TXN_INDEX_SUFFIX,
     segment_file,
 )
+from pyspark_kafkalog.log.read.segment import MAX_OFFSET
 from pyspark_kafkalog.log.write.active_segment import NO_LIMIT, ActiveSegment, SegmentLimits
 from pyspark_kafkalog.log.write.producers import ProducerState
 
 _WINDOW = 8 << 20
-MAX_OFFSET = 2**63 - 1
 
 
 class Piece(NamedTuple):
