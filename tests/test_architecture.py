@@ -40,6 +40,7 @@ ROOMS = {
 }
 """For each room those that it may import; its own modules it always may."""
 
+_FILES = {"layout", "durable", "checkpoints", "snapshot", "topic_configs"}
 INNER_ROOMS = {
     "broker": {
         "wire": set(),
@@ -58,12 +59,13 @@ INNER_ROOMS = {
         "layout": set(),
         "lock": {"layout", "durable"},
         "snapshot": set(),
+        "checkpoints": {"layout", "durable"},
         "topic_configs": {"layout", "durable"},
         "backup_file": {"layout", "durable"},
         "read": {"index", "layout", "snapshot", "topic_configs"},
-        "write": {"read", "index", "layout", "lock", "snapshot", "topic_configs", "backup_file", "durable"},
+        "write": {"read", "index", "lock", "backup_file", *_FILES},
         "groups": {"layout", "lock", "durable", "read", "write"},
-        "care": {"index", "layout", "lock", "durable", "snapshot", "topic_configs", "read", "write"},
+        "care": {"read", "write", "index", "lock", *_FILES},
         "sink": {"layout", "read", "write", "care"},
         "topics": {"read", "write", "groups"},
     },

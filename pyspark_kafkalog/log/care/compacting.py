@@ -8,13 +8,12 @@ from collections.abc import Callable
 
 from pyspark_kafkalog.log.care.compaction import Compacted, CompactionSettings, LogBounds, compact
 from pyspark_kafkalog.log.care.replacing import recover
-from pyspark_kafkalog.log.durable import disk_errors, replace
+from pyspark_kafkalog.log.checkpoints import read_offsets, write_offsets
+from pyspark_kafkalog.log.durable import disk_errors
 from pyspark_kafkalog.log.layout import (
     CLEANER_CHECKPOINT,
     HIGH_WATERMARK_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
-    format_offset_checkpoint,
-    parse_offset_checkpoint,
 )
 from pyspark_kafkalog.log.lock import directory_lock
 from pyspark_kafkalog.log.write import journal
@@ -65,23 +64,13 @@ def compact_partition(
 
 def _bounds(root: str, partition: TopicPartition) -> LogBounds:
     return LogBounds(
-        _checkpoint(root, LOG_START_OFFSET_CHECKPOINT).get(partition, 0),
-        _checkpoint(root, HIGH_WATERMARK_CHECKPOINT).get(partition),
-        _checkpoint(root, CLEANER_CHECKPOINT).get(partition),
+        read_offsets(root, LOG_START_OFFSET_CHECKPOINT).get(partition, 0),
+        read_offsets(root, HIGH_WATERMARK_CHECKPOINT).get(partition),
+        read_offsets(root, CLEANER_CHECKPOINT).get(partition),
     )
 
 
-def _checkpoint(root: str, name: str) -> dict[TopicPartition, int]:
-    path = os.path.join(root, name)
-    try:
-        with open(path, "rb") as file:
-            return parse_offset_checkpoint(file.read(), path)
-    except FileNotFoundError:
-        return {}
-
-
 def _save_first_dirty_offset(root: str, partition: TopicPartition, offset: int) -> None:
-    offsets = _checkpoint(root, CLEANER_CHECKPOINT)
+    offsets = read_offsets(root, CLEANER_CHECKPOINT)
     if offsets.get(partition) != offset:
-        path = os.path.join(root, CLEANER_CHECKPOINT)
-        replace(path, format_offset_checkpoint({**offsets, partition: offset}), path + ".tmp")
+        write_offsets(root, CLEANER_CHECKPOINT, {**offsets, partition: offset})

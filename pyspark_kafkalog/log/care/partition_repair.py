@@ -25,8 +25,8 @@ from pyspark_kafkalog.log.care.aside import put_aside
 from pyspark_kafkalog.log.care.leftovers import plan_leftovers
 from pyspark_kafkalog.log.care.salvage import Salvaged, put_in_place, salvage_segment
 from pyspark_kafkalog.log.care.steps import Action, RepairStep
+from pyspark_kafkalog.log.checkpoints import write_epochs
 from pyspark_kafkalog.log.durable import cut, sync_file, sync_folder, write_new
-from pyspark_kafkalog.log.durable import replace as replace_file
 from pyspark_kafkalog.log.index import TXN_ENTRY
 from pyspark_kafkalog.log.layout import (
     INDEX_SUFFIX,
@@ -37,7 +37,6 @@ from pyspark_kafkalog.log.layout import (
     SNAPSHOT_SUFFIX,
     TIME_INDEX_SUFFIX,
     TXN_INDEX_SUFFIX,
-    format_leader_epoch_checkpoint,
     parse_leader_epoch_checkpoint,
     parse_partition_metadata,
     parse_segment_file,
@@ -139,6 +138,7 @@ class PartitionRepair:
         if segments and self._end < self._start:
             self._begin_anew(segments)
         if self._mode.execute and self._end == self._start and not live_segments(self._folder):
+            # The log last, unlike elsewhere: if killed before, the next repair finds stray indexes only.
             for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, LOG_SUFFIX):
                 write_new(self._path(segment_file(self._start, suffix)), b"")
         self._finish_snapshots()
@@ -363,8 +363,7 @@ class PartitionRepair:
             return
         self._step("rebuild", LEADER_EPOCH_CHECKPOINT, "it does not fit the record batches")
         if self._mode.execute:
-            path = self._path(LEADER_EPOCH_CHECKPOINT)
-            replace_file(path, format_leader_epoch_checkpoint(epochs), path + ".tmp")
+            write_epochs(self._folder.path, epochs)
 
     def _check_metadata(self) -> None:
         data = self._folder.read(PARTITION_METADATA_FILE)

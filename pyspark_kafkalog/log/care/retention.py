@@ -16,18 +16,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from pyspark_kafkalog.errors import LogDirectoryError
-from pyspark_kafkalog.log.durable import replace, sync_folder, write_new
+from pyspark_kafkalog.log.checkpoints import read_epochs, read_offsets, write_epochs, write_offsets
+from pyspark_kafkalog.log.durable import replace, sync_folder
 from pyspark_kafkalog.log.layout import (
-    INDEX_SUFFIX,
-    LEADER_EPOCH_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
     LOG_SUFFIX,
     SNAPSHOT_SUFFIX,
-    TIME_INDEX_SUFFIX,
-    format_leader_epoch_checkpoint,
-    format_offset_checkpoint,
-    parse_leader_epoch_checkpoint,
-    parse_offset_checkpoint,
     parse_segment_file,
     segment_file,
 )
@@ -38,6 +32,7 @@ from pyspark_kafkalog.log.read.times import largest_timestamp
 from pyspark_kafkalog.log.snapshot import parse_snapshot
 from pyspark_kafkalog.log.write import journal
 from pyspark_kafkalog.log.write.follower import producers_at
+from pyspark_kafkalog.log.write.recovery import begin_segment
 from pyspark_kafkalog.model import INTERNAL_TOPICS, TopicPartition
 
 _DELETED_SUFFIX = ".deleted"
@@ -220,7 +215,8 @@ def delete(root: LogRoot, deletions: Iterable[Deletion], progress: Callable[[], 
         for deletion in wanted:
             _keep_producers(deletion)
             if deletion.at_end:
-                _begin_segment(deletion)
+                begin_segment(deletion.folder, deletion.first_base)
+                sync_folder(deletion.folder)
         _set_starts(folder, {deletion.partition: deletion.new_start for deletion in wanted})
         for deletion in wanted:
             _cut_epochs(deletion)
@@ -248,30 +244,22 @@ def _keep_producers(deletion: Deletion) -> None:
     replace(path, producers.snapshot(), path + ".tmp")
 
 
-def _begin_segment(deletion: Deletion) -> None:
-    for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX):  # an index alone says that a log is missing
-        write_new(os.path.join(deletion.folder, segment_file(deletion.first_base, suffix)), b"")
-    sync_folder(deletion.folder)
-
-
 def _set_starts(folder: str, starts: Mapping[TopicPartition, int]) -> None:
     """Change entries of the checkpoint of log start offsets; 0 removes one."""
-    path = os.path.join(folder, LOG_START_OFFSET_CHECKPOINT)
-    known = parse_offset_checkpoint(_read(path), path)
+    known = read_offsets(folder, LOG_START_OFFSET_CHECKPOINT)
     changed = {partition: offset for partition, offset in {**known, **starts}.items() if offset}
     if changed != known:
-        replace(path, format_offset_checkpoint(changed), path + ".tmp")
+        write_offsets(folder, LOG_START_OFFSET_CHECKPOINT, changed)
 
 
 def _cut_epochs(deletion: Deletion) -> None:
     """Let the leader epochs begin with the one of the log start offset."""
-    path = os.path.join(deletion.folder, LEADER_EPOCH_CHECKPOINT)
-    epochs = parse_leader_epoch_checkpoint(_read(path), path)
+    epochs = read_epochs(deletion.folder)
     begun = [epoch for epoch, offset in epochs if offset <= deletion.new_start]
     later = [(epoch, offset) for epoch, offset in epochs if offset > deletion.new_start]
     cut = [(epoch, deletion.new_start) for epoch in begun[-1:]] + later
     if cut != epochs:
-        replace(path, format_leader_epoch_checkpoint(cut), path + ".tmp")
+        write_epochs(deletion.folder, cut)
 
 
 def _delete_files(deletion: Deletion) -> None:
@@ -286,11 +274,3 @@ def _delete_files(deletion: Deletion) -> None:
         os.unlink(path)
     if paths:
         sync_folder(deletion.folder)
-
-
-def _read(path: str) -> bytes:
-    try:
-        with open(path, "rb") as file:
-            return file.read()
-    except FileNotFoundError:
-        return b""

@@ -18,7 +18,6 @@ import hashlib
 import os
 import shutil
 from collections.abc import Collection
-from contextlib import suppress
 from typing import NamedTuple
 
 import numpy as np
@@ -26,7 +25,8 @@ import numpy as np
 from pyspark_kafkalog.codec.format import LEADER_EPOCH_V2
 from pyspark_kafkalog.errors import LogDirectoryError
 from pyspark_kafkalog.filesystem.locate import open_folder
-from pyspark_kafkalog.log.durable import disk_errors, naming, replace, sync_folder, write_all, write_new
+from pyspark_kafkalog.log.checkpoints import read_offsets, write_offsets
+from pyspark_kafkalog.log.durable import disk_errors, naming, sync_folder, write_all, write_new
 from pyspark_kafkalog.log.layout import (
     CLEAN_SHUTDOWN_FILE,
     HIGH_WATERMARK_CHECKPOINT,
@@ -41,8 +41,6 @@ from pyspark_kafkalog.log.layout import (
     TIME_INDEX_SUFFIX,
     TXN_INDEX_SUFFIX,
     format_leader_epoch_checkpoint,
-    format_offset_checkpoint,
-    parse_offset_checkpoint,
     parse_segment_file,
     segment_file,
 )
@@ -51,7 +49,7 @@ from pyspark_kafkalog.log.read.root import LogRoot
 from pyspark_kafkalog.log.snapshot import format_snapshot, parse_snapshot
 from pyspark_kafkalog.log.write import journal
 from pyspark_kafkalog.log.write.follower_directory import follower_directory
-from pyspark_kafkalog.log.write.recovery import Scan
+from pyspark_kafkalog.log.write.recovery import Scan, begin_segment
 from pyspark_kafkalog.model import INTERNAL_TOPICS, TopicPartition
 
 _INDEXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
@@ -111,7 +109,7 @@ def _plan(backup: str, log_dir: str, topics: Collection[str]) -> list[Adoption]:
     if missing:
         raise LogDirectoryError(f"The backup has no topic {min(missing)}", file=backup)
     starts, ends = (
-        _checkpoint(backup, name) for name in (LOG_START_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT)
+        read_offsets(backup, name) for name in (LOG_START_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT)
     )
     return [
         Adoption(*p, starts.get(p, 0), ends.get(p, 0), _problem(log_dir, p))
@@ -172,8 +170,7 @@ def _adopt(backup: str, log_dir: str, partition: TopicPartition, step: Adoption)
 
 def _end_log(source: str, staged: str, end: int) -> None:
     """Begin a segment at the end of the log, with a snapshot of the producers whose transactions are open."""
-    for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX):
-        write_new(os.path.join(staged, segment_file(end, suffix)), b"")
+    begin_segment(staged, end)
     name = segment_file(end, SNAPSHOT_SUFFIX)
     with open(os.path.join(source, name), "rb") as file:
         known = parse_snapshot(file.read()) or []
@@ -211,13 +208,4 @@ def _enter(log_dir: str, partition: TopicPartition, step: Adoption) -> None:
     offsets = dict.fromkeys(_CHECKPOINTS, step.log_end_offset)
     offsets[LOG_START_OFFSET_CHECKPOINT] = step.log_start_offset
     for name, offset in offsets.items():
-        path = os.path.join(log_dir, name)
-        content = format_offset_checkpoint(_checkpoint(log_dir, name) | {partition: offset})
-        replace(path, content, path + ".tmp")
-
-
-def _checkpoint(root: str, name: str) -> dict[TopicPartition, int]:
-    path, data = os.path.join(root, name), b""
-    with suppress(FileNotFoundError), open(path, "rb") as file:
-        data = file.read()
-    return parse_offset_checkpoint(data, path)
+        write_offsets(log_dir, name, read_offsets(log_dir, name) | {partition: offset})

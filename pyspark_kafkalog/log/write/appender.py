@@ -25,14 +25,14 @@ from pyspark_kafkalog.codec.format import (
 )
 from pyspark_kafkalog.codec.write_kernels import put_ints
 from pyspark_kafkalog.errors import LogDirectoryError
-from pyspark_kafkalog.log.durable import naming, replace, sync_folder, write_all, write_new
+from pyspark_kafkalog.log.checkpoints import read_epochs, write_epochs
+from pyspark_kafkalog.log.durable import naming, sync_folder, write_all, write_new
 from pyspark_kafkalog.log.layout import (
     LEADER_EPOCH_CHECKPOINT,
     LOG_SUFFIX,
     PARTITION_METADATA_FILE,
     format_leader_epoch_checkpoint,
     format_partition_metadata,
-    parse_leader_epoch_checkpoint,
     parse_segment_file,
     segment_file,
 )
@@ -138,15 +138,10 @@ def open_partition(
     """
     active = open_active_segment(folder, partition, settings.index_interval_bytes)
     next_offset = max(log_start_offset, 0 if active is None else active.next_offset)
-    path = os.path.join(folder, LEADER_EPOCH_CHECKPOINT)
-    try:
-        with open(path, "rb") as file:
-            epochs = parse_leader_epoch_checkpoint(file.read(), path)
-    except FileNotFoundError:
-        epochs = []
+    epochs = read_epochs(folder)
     if not epochs:
         epochs = [(0, next_offset)]
-        replace(path, format_leader_epoch_checkpoint(epochs), path + ".tmp")
+        write_epochs(folder, epochs)
     return PartitionLog(folder, False, next_offset, epochs, active)
 
 

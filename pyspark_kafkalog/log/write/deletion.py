@@ -21,12 +21,11 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from pyspark_kafkalog.filesystem.locate import open_folder
-from pyspark_kafkalog.log.durable import replace, sync_folder
+from pyspark_kafkalog.log.checkpoints import read_offsets, write_offsets
+from pyspark_kafkalog.log.durable import sync_folder
 from pyspark_kafkalog.log.layout import (
     OFFSET_CHECKPOINTS,
-    format_offset_checkpoint,
     is_unused_folder,
-    parse_offset_checkpoint,
     parse_partition_folder,
 )
 from pyspark_kafkalog.log.topic_configs import read_topic_configs, write_topic_configs
@@ -87,14 +86,10 @@ def _forget(root: str, names: Iterable[str], topics: Collection[str]) -> None:
     """Take partitions out of the checkpoints, and topics out of the file of configurations."""
     gone = {parse_partition_folder(name) for name in names}
     for name in OFFSET_CHECKPOINTS:
-        path = os.path.join(root, name)
-        if not os.path.exists(path):
-            continue
-        with open(path, "rb") as file:
-            offsets = parse_offset_checkpoint(file.read(), path)
+        offsets = read_offsets(root, name)
         kept = {partition: offset for partition, offset in offsets.items() if partition not in gone}
         if len(kept) < len(offsets):
-            replace(path, format_offset_checkpoint(kept), path + ".tmp")
+            write_offsets(root, name, kept)
     configs = read_topic_configs(open_folder(root))
     if not configs.keys().isdisjoint(topics):
         write_topic_configs(root, {topic: configs[topic] for topic in configs.keys() - set(topics)})

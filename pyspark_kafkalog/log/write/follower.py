@@ -15,18 +15,16 @@ import numpy as np
 from pyspark_kafkalog.codec.buffers import as_array
 from pyspark_kafkalog.codec.walk import Batches, batches_of, first_bad_checksum
 from pyspark_kafkalog.errors import CorruptRecordError
+from pyspark_kafkalog.log.checkpoints import read_epochs, write_epochs
 from pyspark_kafkalog.log.durable import cut, naming, replace, sync_folder, write_all, write_new
 from pyspark_kafkalog.log.layout import (
     INDEX_SUFFIX,
-    LEADER_EPOCH_CHECKPOINT,
     LOG_SUFFIX,
     PARTITION_METADATA_FILE,
     SNAPSHOT_SUFFIX,
     TIME_INDEX_SUFFIX,
     TXN_INDEX_SUFFIX,
-    format_leader_epoch_checkpoint,
     format_partition_metadata,
-    parse_leader_epoch_checkpoint,
     parse_segment_file,
     segment_file,
 )
@@ -112,11 +110,7 @@ class FollowerLog:
             snapshot, as :meth:`close` leaves it, its indexes are believed, and nothing is recovered.
         """
         bases = _offsets_of(folder, LOG_SUFFIX)
-        path = os.path.join(folder, LEADER_EPOCH_CHECKPOINT)
-        epochs: list[tuple[int, int]] = []
-        if os.path.exists(path):
-            with open(path, "rb") as file:
-                epochs = parse_leader_epoch_checkpoint(file.read(), path)
+        epochs = read_epochs(folder)
         if not bases:
             return cls(folder, partition, settings, log_start_offset)
         if was_clean and (closed := _closed_segment(folder, partition, settings, log_start_offset)):
@@ -293,8 +287,7 @@ class FollowerLog:
 
     def _save_epochs(self) -> None:
         if self._saved_epochs != len(self.epochs):
-            path = os.path.join(self.folder, LEADER_EPOCH_CHECKPOINT)
-            replace(path, format_leader_epoch_checkpoint(self.epochs), path + ".tmp")
+            write_epochs(self.folder, self.epochs)
             self._saved_epochs = len(self.epochs)
 
 

@@ -15,6 +15,7 @@ from pyspark_kafkalog.errors import KafkaLogError, LogDirectoryError
 from pyspark_kafkalog.filesystem.folder import Folder
 from pyspark_kafkalog.filesystem.locate import open_folder
 from pyspark_kafkalog.log.backup_file import BackupFile, read_backup_file, write_backup_file
+from pyspark_kafkalog.log.checkpoints import read_offsets, write_offsets
 from pyspark_kafkalog.log.durable import disk_errors, replace, sync_folder
 from pyspark_kafkalog.log.layout import (
     CLEAN_SHUTDOWN,
@@ -25,8 +26,6 @@ from pyspark_kafkalog.log.layout import (
     META_PROPERTIES_FILE,
     PARTITION_METADATA_FILE,
     RECOVERY_POINT_CHECKPOINT,
-    format_offset_checkpoint,
-    parse_offset_checkpoint,
     parse_partition_metadata,
     parse_segment_file,
 )
@@ -60,8 +59,8 @@ class FollowerDirectory:
         """Partitions to recover, although the directory was clean."""
         self._closed: set[TopicPartition] = set()
         """Partitions that tasks have closed cleanly."""
-        self._recovery_points = self._checkpoint(RECOVERY_POINT_CHECKPOINT)
-        self._starts = self._checkpoint(LOG_START_OFFSET_CHECKPOINT)
+        self._recovery_points = read_offsets(root, RECOVERY_POINT_CHECKPOINT)
+        self._starts = read_offsets(root, LOG_START_OFFSET_CHECKPOINT)
         self._file = read_backup_file(self._folder)
 
     # What is here
@@ -213,7 +212,8 @@ class FollowerDirectory:
         for name in _task_locks(self.root):
             os.unlink(os.path.join(self.root, name))
         self.checkpoint()
-        self._replace(CLEAN_SHUTDOWN_FILE, CLEAN_SHUTDOWN)
+        path = os.path.join(self.root, CLEAN_SHUTDOWN_FILE)
+        replace(path, CLEAN_SHUTDOWN, path + ".tmp")
 
     def abandon(self) -> None:
         """Close the files after a failure; the next one to open the directory recovers it."""
@@ -224,14 +224,7 @@ class FollowerDirectory:
         shown = {partition: offsets[partition] for partition in sorted(offsets)}
         if name == LOG_START_OFFSET_CHECKPOINT:
             shown = {partition: start for partition, start in shown.items() if start > 0}
-        self._replace(name, format_offset_checkpoint(shown))
-
-    def _replace(self, name: str, content: bytes) -> None:
-        path = os.path.join(self.root, name)
-        replace(path, content, path + ".tmp")
-
-    def _checkpoint(self, name: str) -> dict[TopicPartition, int]:
-        return parse_offset_checkpoint(self._folder.read(name) or b"", self._folder.label(name))
+        write_offsets(self.root, name, shown)
 
 
 @contextmanager

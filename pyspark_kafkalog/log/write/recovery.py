@@ -18,8 +18,10 @@ from pyspark_kafkalog.codec.walk import Batches, WalkStatus, first_bad_checksum,
 from pyspark_kafkalog.errors import CorruptRecordError
 from pyspark_kafkalog.log.durable import naming, write_new
 from pyspark_kafkalog.log.layout import (
+    INDEX_SUFFIX,
     INDEX_SUFFIXES,
     LOG_SUFFIX,
+    TIME_INDEX_SUFFIX,
     TXN_INDEX_SUFFIX,
     segment_file,
 )
@@ -197,6 +199,12 @@ def new_epochs(batches: Batches, latest: int) -> list[tuple[int, int]]:
     epochs = np.where(batches.magic == 2, batches.leader_epoch, -1)
     rising = np.flatnonzero(epochs > np.maximum.accumulate(np.append(latest, epochs))[:-1])
     return list(zip(epochs[rising].tolist(), batches.base_offset[rising].tolist(), strict=True))
+
+
+def begin_segment(folder: str, base_offset: int) -> None:
+    """Make an empty segment, its log first: indexes alone would say that it is lost."""
+    for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+        write_new(os.path.join(folder, segment_file(base_offset, suffix)), b"")
 
 
 def write_indexes(folder: str, base_offset: int, indexes: dict[str, bytes]) -> None:

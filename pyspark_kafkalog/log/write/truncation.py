@@ -10,16 +10,14 @@ from contextlib import suppress
 
 import numpy as np
 
-from pyspark_kafkalog.log.durable import cut, replace, sync_folder
+from pyspark_kafkalog.log.checkpoints import read_epochs, write_epochs
+from pyspark_kafkalog.log.durable import cut, sync_folder
 from pyspark_kafkalog.log.layout import (
     INDEX_SUFFIX,
-    LEADER_EPOCH_CHECKPOINT,
     LOG_SUFFIX,
     SNAPSHOT_SUFFIX,
     TIME_INDEX_SUFFIX,
     TXN_INDEX_SUFFIX,
-    format_leader_epoch_checkpoint,
-    parse_leader_epoch_checkpoint,
     parse_segment_file,
     segment_file,
 )
@@ -53,12 +51,10 @@ def truncate(folder: str, offset: int) -> None:
 
 
 def _cut_epochs(folder: str, offset: int) -> None:
-    path = os.path.join(folder, LEADER_EPOCH_CHECKPOINT)
-    if os.path.exists(path):
-        with open(path, "rb") as file:
-            epochs = parse_leader_epoch_checkpoint(file.read(), path)
-        kept = [entry for entry in epochs if entry[1] < offset]
-        replace(path, format_leader_epoch_checkpoint(kept), path + ".tmp")
+    epochs = read_epochs(folder)
+    kept = [entry for entry in epochs if entry[1] < offset]
+    if kept != epochs:
+        write_epochs(folder, kept)
 
 
 def _position_of(path: str, base_offset: int, offset: int) -> int:
