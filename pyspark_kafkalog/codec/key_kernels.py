@@ -111,6 +111,17 @@ def digest_keys(
             digests[HIGH, row] = int64(high)
 
 
+@inlined
+def _slot_of(low: Integer, high: Integer, slots: np.ndarray) -> Integer:
+    """The slot that has a digest, or the empty one where it belongs; at least one slot is empty."""
+    slot = _first_slot(low, slots)
+    while slots[slot, AFTER] != 0 and (slots[slot, LOW] != low or slots[slot, HIGH] != high):
+        slot += uint64(1)
+        if slot == uint64(slots.shape[0]):
+            slot = uint64(0)
+    return slot
+
+
 @kernel(INT64S, INT64S, TABLE, INT64, INT64, OUT_TABLE, results=2)
 def put_last(
     offsets: np.ndarray,
@@ -132,11 +143,7 @@ def put_last(
         if entries >= most:
             return int64(row), entries
         low, high = digests[LOW, row], digests[HIGH, row]
-        slot = _first_slot(low, slots)
-        while slots[slot, AFTER] != 0 and (slots[slot, LOW] != low or slots[slot, HIGH] != high):
-            slot += uint64(1)
-            if slot == uint64(slots.shape[0]):
-                slot = uint64(0)
+        slot = _slot_of(low, high, slots)
         if slots[slot, AFTER] == 0:
             entries += 1
             slots[slot, LOW] = low
@@ -165,9 +172,5 @@ def find_last(
             found[row] = OUTDATED
         else:
             low, high = digests[LOW, row], digests[HIGH, row]
-            slot = _first_slot(low, slots)
-            while slots[slot, AFTER] != 0 and (slots[slot, LOW] != low or slots[slot, HIGH] != high):
-                slot += uint64(1)
-                if slot == uint64(slots.shape[0]):
-                    slot = uint64(0)
+            slot = _slot_of(low, high, slots)
             found[row] = LAST if offsets[row] + 1 >= slots[slot, AFTER] else OUTDATED

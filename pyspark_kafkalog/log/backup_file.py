@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pyspark_kafkalog.errors import LogDirectoryError
 from pyspark_kafkalog.filesystem.folder import Folder
 from pyspark_kafkalog.log.durable import replace
-from pyspark_kafkalog.log.layout import BACKUP_FILE, parse_partition_folder
+from pyspark_kafkalog.log.layout import BACKUP_FILE, partition_of
 from pyspark_kafkalog.model import OffsetRange, TopicPartition
 
 _VERSION = 1
@@ -41,7 +41,7 @@ def read_backup_file(root: Folder) -> BackupFile | None:
             raise ValueError(content["version"])
         cluster_id = content["cluster_id"]
         gaps = {
-            _partition(name): [OffsetRange(int(start), int(end)) for start, end in ranges]
+            partition_of(name): [OffsetRange(int(start), int(end)) for start, end in ranges]
             for name, ranges in content["gaps"].items()
         }
         return BackupFile(None if cluster_id is None else str(cluster_id), gaps)
@@ -59,10 +59,3 @@ def write_backup_file(root: str, content: BackupFile) -> None:
     text = json.dumps({"version": _VERSION, "cluster_id": content.cluster_id, "gaps": gaps}, indent=1)
     path = os.path.join(root, BACKUP_FILE)
     replace(path, text.encode(), path + ".tmp")
-
-
-def _partition(name: str) -> TopicPartition:
-    partition = parse_partition_folder(name)
-    if partition is None:
-        raise ValueError(name)
-    return partition

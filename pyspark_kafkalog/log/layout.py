@@ -98,6 +98,14 @@ def parse_partition_folder(name: str) -> TopicPartition | None:
         return None
 
 
+def partition_of(name: str) -> TopicPartition:
+    """The partition that a file names, as its folder; ValueError for any other text."""
+    partition = parse_partition_folder(name)
+    if partition is None:
+        raise ValueError(name)
+    return partition
+
+
 def is_unused_folder(name: str) -> bool:
     """Whether a broker gives this name to a partition that it deletes, moves or has found stray."""
     return _UNUSED_FOLDER.match(name) is not None or name == f"{METADATA_TOPIC}-0"

@@ -23,6 +23,7 @@ from pyspark_kafkalog.log.layout import (
     parse_offset_checkpoint,
     parse_partition_folder,
     parse_segment_file,
+    partition_of,
 )
 from pyspark_kafkalog.model import TopicPartition
 
@@ -130,7 +131,7 @@ class LogRoot:
         try:
             partitions = json.loads(data)["partitions"]
             return {
-                _partition(name): None if was.get("created") else _offset(was["log_end_offset"])
+                partition_of(name): None if was.get("created") else _offset(was["log_end_offset"])
                 for name, was in partitions.items()
             }
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
@@ -176,13 +177,6 @@ def _belongs_in_root(name: str) -> bool:
         or parse_partition_folder(name) is not None
         or is_unused_folder(name)
     )
-
-
-def _partition(name: str) -> TopicPartition:
-    partition = parse_partition_folder(name)
-    if partition is None:
-        raise ValueError(name)
-    return partition
 
 
 def _offset(value: object) -> int:
