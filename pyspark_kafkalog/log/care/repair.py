@@ -84,12 +84,13 @@ def repair(
     :raises OptionError: if it is not a local folder.
     :raises UnknownTopicOrPartitionError: if one of ``partitions`` is not there.
     """
-    root, folder = open_root(path), open_folder(path)
+    folder = open_folder(path)
     if not folder.is_local:
         raise OptionError(
             f"Expected a folder on a disk or a mount of this machine, got {folder.label()}. "
             "Copy it to a disk to repair it."
         )
+    root = open_root(path)
     if root.folder.path != folder.path:
         raise OptionError(
             f"Expected a log directory, got the folder of a partition, {path}. Give the folder above, "
