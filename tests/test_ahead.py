@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -57,6 +58,9 @@ def test_pieces_are_requested_before_they_are_read() -> None:
     with reading(file) as reader:
         reader.expect(3 * PIECE_BYTES)
         reader.read(0, 1000)
+        deadline = time.monotonic() + 60
+        while len(file.requests) < 3 and time.monotonic() < deadline:
+            time.sleep(0.001)
     assert sorted(position for position, _ in file.requests) == [0, PIECE_BYTES, 2 * PIECE_BYTES]
 
 

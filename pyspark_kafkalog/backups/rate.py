@@ -14,15 +14,15 @@ class RateLimit:
         self._guard = threading.Lock()
         self._free_at = 0.0
 
-    def wait(self, size: int, stop: threading.Event | None = None) -> None:
-        """Wait until ``size`` more bytes may go, or ``stop`` is set."""
+    def pause(self, size: int) -> float:
+        """Let ``size`` bytes through; returns the seconds to wait before more may go."""
         if self._rate is None:
-            return
+            return 0.0
         with self._guard:
             now = time.monotonic()
             self._free_at = max(self._free_at, now) + size / self._rate
-            pause = self._free_at - now
-        if stop is None:
-            time.sleep(pause)
-        else:
-            stop.wait(pause)
+            return self._free_at - now
+
+    def wait(self, size: int) -> None:
+        """Let ``size`` bytes through, and sleep until more may go."""
+        time.sleep(self.pause(size))

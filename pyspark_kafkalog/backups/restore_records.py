@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 
+from pyspark_kafkalog.backups.rate import RateLimit
 from pyspark_kafkalog.backups.restore_batches import RestorableBatches, restorable
 from pyspark_kafkalog.backups.restore_state import PlannedPartition, RestorePlan, RestoreState
 from pyspark_kafkalog.codec.isolation import TransactionScan, Visibility
@@ -92,7 +93,7 @@ class TargetRecords:
         """
         plan, state = self._plan, self._state
         begun = self._written()
-        pace, saved = _Pace(self._rate), time.monotonic()
+        limit, saved = RateLimit(self._rate), time.monotonic()
         producer_id = plan.producer_id, plan.producer_epoch, plan.cluster_id
         with open_producer(self._options, producer_id) as sink:
             writers = [
@@ -100,7 +101,10 @@ class TargetRecords:
             ]
             for sent in _in_turn(writers):
                 sink.advance()
-                pace.wait(sent, lambda: sink.advance(flush=True))
+                goes_on_at = time.monotonic() + limit.pause(sent)
+                while (left := goes_on_at - time.monotonic()) > 0:
+                    time.sleep(min(left, _PAUSE))
+                    sink.advance(flush=True)
                 if time.monotonic() - saved > _SAVE_SECONDS:
                     state.save()
                     saved = time.monotonic()
@@ -175,22 +179,6 @@ class TargetRecords:
         )
         sink.append(planned.destination, encoded)
         return int(found.data.size)
-
-
-class _Pace:
-    """Keeps to a number of bytes a second."""
-
-    def __init__(self, rate: float | None) -> None:
-        self._rate, self._due = rate, time.monotonic()
-
-    def wait(self, size: int, meanwhile: Callable[[], None]) -> None:
-        """Wait until more may follow ``size`` bytes."""
-        if self._rate is None:
-            return
-        self._due = max(self._due, time.monotonic() - 1) + size / self._rate
-        while (left := self._due - time.monotonic()) > 0:
-            time.sleep(min(left, _PAUSE))
-            meanwhile()
 
 
 def _in_turn(writers: Sequence[Iterator[int]]) -> Iterator[int]:

@@ -209,7 +209,8 @@ class Backup:
             log.close(cleanly=False)
 
     def _limit_rate(self, size: int) -> None:
-        self._limit.wait(size, self._stop)
+        if pause := self._limit.pause(size):
+            self._stop.wait(pause)
 
     def _count(self, partition: TopicPartition, size: int) -> None:
         self._rows[partition].copied_bytes += size

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import signal
 import threading
 from collections.abc import Iterator, Sequence
@@ -16,14 +15,12 @@ from pyspark_kafkalog.admin.printable import one_line
 from pyspark_kafkalog.admin.rows import plain
 from pyspark_kafkalog.cli.commands import execute_option, say_if_dry
 from pyspark_kafkalog.cli.output import json_option, progress, show_json, show_table, size_text
-from pyspark_kafkalog.cli.place import Target, on_place, parse_time
+from pyspark_kafkalog.cli.place import Target, on_place, parse_time, rate_option
 from pyspark_kafkalog.model import OffsetRange, check_topic
 from pyspark_kafkalog.options.times import TIME_FORMS
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.admin import BackedUpPartition
-
-_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 directory_argument = click.argument("directory", type=click.Path(file_okay=False))
 topic_option = click.option("--topic", "topics", multiple=True, help="Only this topic. Repeatable.")
@@ -43,15 +40,6 @@ threads_option = click.option(
 )
 
 
-def _rate(ctx: click.Context, param: click.Parameter, text: str | None) -> int | None:
-    if text is None:
-        return None
-    match = re.fullmatch(r"([0-9]{1,12})([KMG]?)", text.strip().upper())
-    if match is None or int(match[1]) == 0:
-        raise click.BadParameter("expected bytes a second, such as 500K, 20M or 1G")
-    return int(match[1]) * _UNITS[match[2]]
-
-
 @click.command()
 @on_place
 @directory_argument
@@ -60,9 +48,7 @@ def _rate(ctx: click.Context, param: click.Parameter, text: str | None) -> int |
 @group_option
 @no_groups_option
 @click.option("--follow", is_flag=True, help="Go on with what comes, until Ctrl-C or SIGTERM.")
-@click.option(
-    "--rate", metavar="BYTES", callback=_rate, help="Copy at most so many bytes a second: 500K, 20M, 1G."
-)
+@rate_option
 @threads_option
 @truncate_option
 @gaps_option

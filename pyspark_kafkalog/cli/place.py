@@ -21,6 +21,7 @@ from pyspark_kafkalog.options.properties import parse_properties
 from pyspark_kafkalog.options.settings import Selection
 from pyspark_kafkalog.options.table import SERVERS
 from pyspark_kafkalog.options.times import point_in_time
+from pyspark_kafkalog.options.values import size_in_bytes
 from pyspark_kafkalog.topics import Topics
 
 _HOST = r"(?:(?:PLAINTEXT|SSL|SASL_PLAINTEXT|SASL_SSL)://)?(?:\[[0-9a-fA-F:.%\w-]+\]|[\w.-]+):[0-9]{1,5}"
@@ -107,6 +108,15 @@ def _is_folder(place: str) -> bool:
 def parse_time(ctx: click.Context, param: click.Parameter, text: str | None) -> int | None:
     """The callback of an option that takes a time: milliseconds since 1970."""
     return None if text is None else point_in_time(param.opts[0], text, time.time_ns() // 1_000_000)
+
+
+def _parse_rate(ctx: click.Context, param: click.Parameter, text: str | None) -> int | None:
+    return None if text is None else size_in_bytes(param.opts[0], text)
+
+
+rate_option = click.option(
+    "--rate", metavar="BYTES", callback=_parse_rate, help="Bytes a second at most, such as 500k, 20m or 1g."
+)
 
 
 def selection(topics: tuple[str, ...]) -> Selection:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,21 +12,10 @@ from pyspark_kafkalog.admin.rows import plain
 from pyspark_kafkalog.cli.arrow import import_arrow
 from pyspark_kafkalog.cli.commands import execute_option, pairs, say_if_dry
 from pyspark_kafkalog.cli.output import json_option, progress, show_json, show_table, size_text, wide_option
-from pyspark_kafkalog.cli.place import Target, on_place, options_for, parse_time
+from pyspark_kafkalog.cli.place import Target, on_place, options_for, parse_time, rate_option
 from pyspark_kafkalog.cli.show import topic_option
 from pyspark_kafkalog.options.properties import parse_properties
 from pyspark_kafkalog.options.times import TIME_FORMS
-
-_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-
-
-def _bytes_a_second(ctx: click.Context, param: click.Parameter, text: str | None) -> float | None:
-    if text is None:
-        return None
-    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([KMG]?)(?:i?B)?", text.strip(), re.IGNORECASE | re.ASCII)
-    if match is None or not float(match[1]):
-        raise click.BadParameter("expected bytes a second, such as 500K or 20M")
-    return float(match[1]) * _UNITS[match[2].upper()]
 
 
 @click.command()
@@ -65,9 +53,7 @@ def _bytes_a_second(ctx: click.Context, param: click.Parameter, text: str | None
 @click.option(
     "--state", metavar="FILE", help="Where to keep what a second run needs, and where offsets went."
 )
-@click.option(
-    "--rate", metavar="BYTES", callback=_bytes_a_second, help="Bytes a second at most, such as 20M."
-)
+@rate_option
 @click.option(
     "--source-option", "source_given", metavar="NAME=VALUE", multiple=True, help="Like -o, for SOURCE."
 )
@@ -88,7 +74,7 @@ def restore(
     groups: tuple[str, ...],
     no_groups: bool,
     state: str | None,
-    rate: float | None,
+    rate: int | None,
     source_given: tuple[str, ...],
     source_config: Any,
     execute: bool,

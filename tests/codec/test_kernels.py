@@ -102,7 +102,7 @@ def calls(rng: random.Random) -> list[tuple[Kernel, tuple[Any, ...]]]:
     made: list[tuple[Kernel, tuple[Any, ...]]] = [
         (
             keys.digest_keys,
-            (data, *of_keys, *(rng.randrange(2**63) for _ in range(2)), np.zeros((2, 9), np.int64)),
+            (headers, *of_keys, *(rng.randrange(2**63) for _ in range(2)), np.zeros((2, 9), np.int64)),
         ),
         (keys.put_last, (*digested, 0, rng.randrange(1, 12), slots)),
         (keys.find_last, (digested[0], digested[1], digests, 7, slots, np.zeros(9, np.uint8))),
