@@ -51,7 +51,7 @@ def test_kills_at_any_moment(broker: Broker, tmp_path: Path, chance: random.Rand
     restore = command(
         "restore", root, broker.bootstrap, "--topic", "t", "--topic", "u", *renames, "--execute"
     )
-    restore += ["--state", str(state), "--rate", "1M" if soak else "4M"]
+    restore += ["--state", str(state), "--rate", "1m" if soak else "512k"]
     place = admin.place_of({"kafka.bootstrap.servers": broker.bootstrap})
     partitions = [TopicPartition(names[p.topic], p.partition) for p in (T0, T1, U0, U1)]
 

@@ -228,7 +228,7 @@ def test_an_unreachable_cluster_is_given_up_after_the_request_timeout() -> None:
     began = time.monotonic()
     with pytest.raises(BrokerConnectionError, match="Connection refused") as caught:
         cluster.topics()
-    assert 0.3 < time.monotonic() - began < 5
+    assert 0.3 < time.monotonic() - began < 20
     assert caught.value.broker == "127.0.0.1:1"
 
 
@@ -237,7 +237,7 @@ def test_brokers_that_all_hang_are_not_tried_one_after_the_other_for_ever() -> N
     began = time.monotonic()
     with pytest.raises(BrokerConnectionError, match="nor do the other 9 bootstrap servers answer"):
         of(",".join(broker.address for broker in brokers), request_timeout_ms=1000).topics()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 9
     for broker in brokers:
         broker.close()
 
@@ -340,7 +340,7 @@ def test_another_broker_is_asked_after_a_refusal(good: int) -> None:
     cluster.refresh([])
     began = time.monotonic()
     assert cluster.producer_id() == (7, 0)
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 20
     assert max(nodes.producer_id_requests()) == 1
     cluster.close()
     nodes.close()

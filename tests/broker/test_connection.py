@@ -139,7 +139,7 @@ def test_a_connection_that_the_broker_closes_is_lost() -> None:
 def test_a_broker_that_keeps_silent_is_given_up() -> None:
     began = time.monotonic()
     refused(lambda received: b"", "did not answer within 2000 ms")
-    assert 1.9 < time.monotonic() - began < 10
+    assert 1.9 < time.monotonic() - began < 30
 
 
 def test_a_broker_that_takes_a_request_bit_by_bit_is_given_up() -> None:
@@ -159,7 +159,7 @@ def test_a_broker_that_takes_a_request_bit_by_bit_is_given_up() -> None:
         BrokerConnectionError, match=r"did not take a request within 2000 ms, only 0\.\d of 3\.3 MB"
     ):
         connection.send_body(MetadataRequest, 12, [bytes(1 << 14)] * 200)
-    assert 1.9 < time.monotonic() - began < 6
+    assert 1.9 < time.monotonic() - began < 30
     assert connection.closed
     broker.close()
 

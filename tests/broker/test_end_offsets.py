@@ -115,7 +115,7 @@ def test_an_end_of_a_topic_that_was_made_anew_is_not_waited_for(
 ) -> None:
     monkeypatch.setattr(metadata, "PROVEN_AFTER", 0.2)
     with playing(ScriptedCluster({1: LEADER, 2: LEADER})) as cluster:
-        look = Looking(cluster, poll_timeout_ms=10_000)
+        look = Looking(cluster, poll_timeout_ms=60_000)
         assert look() == 100
         look.place.expect(PARTITION, Seen("AAAAAAAAAAAAAAAAAAAABw", end=150))
         if is_told:
@@ -124,7 +124,7 @@ def test_an_end_of_a_topic_that_was_made_anew_is_not_waited_for(
         cluster.beliefs = dict.fromkeys((1, 2), replace(LEADER, topic_id=uuid.UUID(int=8), end=10))
         begun = time.monotonic()
         assert [look() for _ in range(2)] == [10 if is_told else None, 10]
-        assert time.monotonic() - begun < 5
+        assert time.monotonic() - begun < 30
 
 
 def test_a_broker_that_closes_the_connection_is_called_again() -> None:

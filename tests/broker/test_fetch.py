@@ -280,7 +280,7 @@ def test_nothing_comes_in_time(broker: Broker) -> None:
         list(brokers.fetch(partition, OffsetRange(0, 11), read_committed=False))
     assert e.value.offset == 10
     # Three pauses of 0.1, 0.2 and 0.4 s, each less a fifth at most, and four fetches of 0.1 s.
-    assert 0.9 < time.monotonic() - began < 10
+    assert 0.9 < time.monotonic() - began < 30
 
 
 def test_records_that_come_late_are_waited_for(broker: Broker) -> None:

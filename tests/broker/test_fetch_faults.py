@@ -130,7 +130,7 @@ def test_a_network_that_stays_dead(proxy: Proxy, partition: TopicPartition) -> N
     began = time.monotonic()
     with pytest.raises(KafkaLogError, match=r"kafkaConsumer.pollTimeoutMs = 3000.*did not answer within"):
         list(brokers.fetch(partition, OffsetRange(0, COUNT), read_committed=False))
-    assert 2 < time.monotonic() - began < 15
+    assert 2 < time.monotonic() - began < 40
 
 
 def test_a_broker_killed_while_it_is_read_and_started_again(new_broker: Callable[..., Broker]) -> None:

@@ -150,4 +150,4 @@ def test_a_pause_that_brokers_ask_for_does_not_outlast_a_commit() -> None:
         begun = time.monotonic()
         with suppress(BrokerError):
             groups.commit("g", {PARTITION: CommittedOffset(6)})
-        assert time.monotonic() - begun < 5
+        assert time.monotonic() - begun < 30

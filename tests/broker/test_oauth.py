@@ -246,7 +246,7 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     begun = time.monotonic()
     with pytest.raises(AuthenticationError, match="expected a regular file"):
         Tokens(OAuthOptions(endpoint=(tmp_path / "token").as_uri())).token()
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < 30
 
 
 @pytest.mark.parametrize("path", ["/dev/zero", "/dev/tty", "/dev/null", "/proc/self/fd", "/"])

@@ -191,7 +191,7 @@ def test_lookups_are_repeated_as_often_as_asked_for() -> None:
     began = time.monotonic()
     with pytest.raises(BrokerConnectionError):
         brokers.topics()
-    assert 0.6 < time.monotonic() - began < 5
+    assert 0.6 < time.monotonic() - began < 30
 
 
 def test_a_broker_of_old(old_broker: OldBroker) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -61,9 +60,7 @@ def refused(listener: Listener, security: SecurityOptions, match: str) -> str:
 
 def test_a_listener_that_goes_on_for_ever() -> None:
     listener = Listener(lambda message, number: b"{}")
-    began = time.monotonic()
     refused(listener, OAUTH, "SASL OAUTHBEARER did not end after 16 rounds")
-    assert time.monotonic() - began < 2
     assert len(listener.heard) == 16
 
 

@@ -127,7 +127,7 @@ def test_a_link_on_which_no_batch_comes_in_time_is_given_up_with_what_came_of_it
         r" within 1000 ms",
     ):
         link.read(poll_timeout_ms=1_000)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 20
 
 
 def test_a_peer_that_is_gone_in_the_middle_of_an_answer_is_not_waited_for_any_longer() -> None:
@@ -137,7 +137,7 @@ def test_a_peer_that_is_gone_in_the_middle_of_an_answer_is_not_waited_for_any_lo
         KafkaLogError, match=r"10\.0 of 782.5 kB of a response arrived, then nothing for 400 ms"
     ):
         link.read(poll_timeout_ms=1_000)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 20
 
 
 def large_metadata(received: Received) -> bytes:

@@ -157,7 +157,7 @@ def test_says_why(
     started = time.monotonic()
     with pytest.raises(error, match=f"(?s){text}") as raised:
         ask(options)
-    assert time.monotonic() - started < 6
+    assert time.monotonic() - started < 25
     said = str(raised.value)
     for secret in (PASSWORD, WRONG, KEY_PASSWORD, options.get("kafka.ssl.keystore.key", "BEGIN PRIVATE")):
         assert secret not in said

@@ -122,7 +122,7 @@ def test_a_commit_that_hangs_is_waited_for_in_bounds() -> None:
     begun = time.monotonic()
     committer.finished({A0: 1}, wait=False)
     committer.settle()
-    assert 1.9 < time.monotonic() - begun < 4
+    assert 1.9 < time.monotonic() - begun < 15
     Hung.free.set()
 
 
