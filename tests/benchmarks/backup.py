@@ -1,11 +1,14 @@
 """Backing up a topic: against fetching it and dropping all, and against confluent-kafka consuming to a file.
 
+What the disk takes is measured too: as many bytes written to files of their own, and flushed as often.
+
 Each run is a process of its own, which tells its time, without that of its imports, and its peak memory.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import resource
 import shutil
 import statistics
@@ -17,6 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from pyspark_kafkalog.admin import BackupRules, backup, place_of
+from pyspark_kafkalog.backups.copying import FLUSH_BYTES
 from pyspark_kafkalog.model import OffsetRange, TopicPartition
 from tests.benchmarks.java_producer import produce_with_java
 from tests.benchmarks.measure import PARTITIONS, arguments, print_ratio
@@ -25,8 +29,13 @@ from tests.kafka import Broker
 
 TOPIC = "events"
 RECORDS, VALUE_SIZE = 6_000_000, 100
-FETCH_BAR, CONSUMER_BAR, MEMORY_BAR = 0.8, 5.0, 1.1
+BARS = {"fetching alone": 0.8, "writing alone": None, "confluent-kafka": 5.0}
+MEMORY_BAR = 1.1
 COMPRESSIONS = ("none", "lz4")
+
+
+def partitions_of(topic: str) -> list[TopicPartition]:
+    return [TopicPartition(topic, number) for number in range(PARTITIONS)]
 
 
 def backed_up(bootstrap: str, topic: str, folder: Path) -> int:
@@ -39,15 +48,34 @@ def backed_up(bootstrap: str, topic: str, folder: Path) -> int:
 def fetched(bootstrap: str, topic: str, folder: Path) -> int:
     """By as many threads, each a partition at a time."""
     options = {"kafka.bootstrap.servers": bootstrap}
-    partitions = [TopicPartition(topic, number) for number in place_of(options).topics([topic])[topic]]
-    ends = place_of(options).end_offsets(partitions, read_committed=False)
+    ends = place_of(options).end_offsets(partitions_of(topic), read_committed=False)
 
     def fetch(partition: TopicPartition) -> int:
         offsets = OffsetRange(0, ends[partition])
         return sum(s.buffer.size for s in place_of(options).fetch(partition, offsets, read_committed=False))
 
     with ThreadPoolExecutor(BackupRules().threads) as threads:
-        return sum(threads.map(fetch, partitions))
+        return sum(threads.map(fetch, ends))
+
+
+def written(bootstrap: str, topic: str, folder: Path) -> int:
+    """As many bytes, by as many threads, each into a file, without a broker."""
+    place = place_of({"kafka.bootstrap.servers": bootstrap})
+    bounds = place.watermarks(partitions_of(topic), read_committed=False)
+    sizes = {partition: size.stored_bytes for partition, size in place.stored_sizes(bounds).items()}
+    chunk = bytes(1 << 20)
+
+    def write(partition: TopicPartition) -> int:
+        with (folder / str(partition)).open("wb", buffering=0) as file:
+            for position in range(0, sizes[partition], len(chunk)):
+                file.write(chunk[: sizes[partition] - position])
+                if (position + len(chunk)) % FLUSH_BYTES == 0:
+                    os.fsync(file.fileno())
+            os.fsync(file.fileno())
+        return sizes[partition]
+
+    with ThreadPoolExecutor(BackupRules().threads) as threads:
+        return sum(threads.map(write, sizes))
 
 
 def consumed(bootstrap: str, topic: str, folder: Path) -> int:
@@ -72,6 +100,7 @@ def consumed(bootstrap: str, topic: str, folder: Path) -> int:
 CONTESTANTS: dict[str, Callable[[str, str, Path], int]] = {
     "backup": backed_up,
     "fetching alone": fetched,
+    "writing alone": written,
     "confluent-kafka": consumed,
 }
 
@@ -119,7 +148,7 @@ def _compare(bootstrap: str, topic: str, folder: Path, rounds: int) -> None:
     size = median["backup"]["bytes"]
     for figure, unit in (("seconds", ""), ("cpu", " of CPU")):
         rates = {name: size / found[figure] / 1e6 for name, found in median.items()}
-        for peer, bar in (("fetching alone", FETCH_BAR), ("confluent-kafka", CONSUMER_BAR)):
+        for peer, bar in BARS.items():
             print_ratio(
                 f"backup, {topic}, {size / 1e6:.0f} MB: {rates['backup']:.0f} MB/s{unit}, {peer}"
                 f" {rates[peer]:.0f}",
