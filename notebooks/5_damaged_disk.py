@@ -21,8 +21,6 @@ spark = (
     SparkSession.builder.config("spark.log.level", "OFF")
     .config("spark.ui.showConsoleProgress", "false")
     .config("spark.sql.session.timeZone", "UTC")
-    # Errors of a reader in two lines, without Python's traceback.
-    .config("spark.sql.execution.pyspark.udf.hideTraceback.enabled", "true")
     .getOrCreate()
 )
 pyspark_kafkalog.register(spark)
@@ -216,7 +214,7 @@ figure.tight_layout()
 # MAGIC `kafkalog repair --salvage --execute /mnt/dead-disk` mends the directory itself, and keeps its
 # MAGIC offsets. Here the disk stays as it is. A copy to a new directory keeps partitions, keys, headers and
 # MAGIC timestamps. Offsets start anew, without gaps, so the old offsets of consumer groups do not fit it. A
-# MAGIC broker can adopt the result, and so can every reader of this package.
+# MAGIC broker can adopt the result, and Spark can read it.
 
 # COMMAND ----------
 

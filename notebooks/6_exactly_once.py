@@ -207,9 +207,9 @@ print(f"doubled numbers:  {sum(times > 1 for times in seen.values()):>9,}")
 # COMMAND ----------
 
 # MAGIC %md
-# MAGIC What `read_uncommitted` sees more are the rows that each kill caught on their way. They are in the
-# MAGIC log, but their transactions were aborted when the stream came back. Without `delivery.guarantee` every
-# MAGIC reader would see them, twice.
+# MAGIC The additional records that `read_uncommitted` sees were on their way when the stream was killed. They
+# MAGIC are in the log, but their transactions were aborted when the stream came back. Without
+# MAGIC `delivery.guarantee` every reader would see them, twice.
 
 # COMMAND ----------
 

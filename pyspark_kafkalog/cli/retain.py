@@ -47,9 +47,9 @@ def retain(
 ) -> None:
     """Delete the segments of a log directory that are due, as brokers do with theirs.
 
-    Without TOPIC, of all topics. What is due is said by the options or, for those that are not given, by the
-    configurations that the directory has of its topics; what neither says is kept. Segments below the log
-    start offset go in any case.
+    Without TOPIC, of all topics. The options decide what is due or, where one is not given, the topic's
+    configuration in the directory; what neither says is kept. Segments below the log start offset go in
+    any case.
     """
     configs = {
         name: str(value)

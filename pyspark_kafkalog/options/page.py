@@ -10,9 +10,10 @@ from pyspark_kafkalog.options.table import SECTIONS, VIEW_USES, Option, Use, Whe
 _INTRO = """\
 # Options
 
-Names, values and defaults are those of Spark's Kafka source and sink, of Kafka's clients and topics, and,
-for large messages, of LinkedIn's clients. Names are case-insensitive. An unknown option is refused, and
-similar names are suggested. An unknown `kafka.` name only logs a warning, once per process.
+Names, values and, unless a row says otherwise, defaults are those of Spark's Kafka source and sink, of
+Kafka's clients and topics, and, for large messages, of LinkedIn's clients. Names are case-insensitive. An
+unknown option is refused, and similar names are suggested. An unknown `kafka.` name only logs a warning,
+once per process.
 
 *Place* says whether an option is for a log directory (`path`), for brokers (`kafka.bootstrap.servers`), or
 both. *Views* are reads with the option `view`; *command line* is `kafkalog -o` and

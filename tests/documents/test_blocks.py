@@ -111,7 +111,7 @@ class Reader:
             "/mnt/dead-disk": str(folder / "dead-disk"),
             '"/checkpoints/': f'"{folder}/checkpoints/',
             '"/audit"': f'"{folder}/audit"',
-            "/tmp/kafka-logs": str(folder / "tmp"),
+            "/tmp/kafkalog": str(folder / "tmp"),
             ".venv/bin/": f"{BIN}/",
         }
         """What stands for a name in the pages."""

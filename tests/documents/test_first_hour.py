@@ -71,7 +71,7 @@ class User:
             self._environment["JAVA_HOME"] = os.environ["JAVA_HOME"]
 
     def at_home(self, code: str) -> str:
-        return code.replace("/tmp/kafka-logs", str(self._home / "kafka-logs"))
+        return code.replace("/tmp/kafkalog", str(self._home / "kafka-logs"))
 
     def run(self, what: str, *command: str, text: str | None = None) -> str:
         """What a command prints; how long it takes is printed."""
