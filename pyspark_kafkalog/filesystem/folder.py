@@ -167,17 +167,32 @@ class Folder:
         wanted: Callable[[str], object] = bool,
         key: Callable[[Collection[str]], Set[Any]] = frozenset,
     ) -> dict[str, Entry]:
-        """The names in the folder, with the type, size and time of their targets, :func:`settled`.
+        """The names in the folder, with the type, size and time of their targets.
 
         The type is NotFound where the target had vanished after the listing.
+
+        A listing misses a renamed file if it looks for each of its names at the wrong moment. A broker
+        that replaces a segment renames three times (``.cleaned`` to ``.swap``, ``.log`` to ``.deleted``,
+        ``.swap`` to ``.log``), which hides the segment from two listings in a row, but not from three. So a
+        listing counts if it misses nothing that the two before it saw; in a store, where nothing is renamed,
+        the one before it.
 
         :param wanted: says whether to include a name.
         :param key: makes of the wanted names what must not be missing; by default all of them.
         :raises FileNotFoundError: if the folder is gone.
         :raises LogDirectoryError: if it keeps changing.
         """
-        names = [name for name in self.names() if wanted(name)]
-        return settled(key(names), lambda: self._entries(wanted), key, self.label())
+        looks = 1 if self.is_store else 2
+        before = [key([name for name in self.names() if wanted(name)]) for _ in range(looks)]
+        attempt = 0
+        while True:
+            entries = self._entries(wanted)
+            now = key(entries)
+            if all(now >= seen for seen in before):
+                return entries
+            before = [*before[1:], now]
+            wait(attempt, self.label())
+            attempt += 1
 
     def look(self, name: str) -> Entry:
         """The entry of ``name`` as in :meth:`list`; its type is NotFound if there is none."""
@@ -337,30 +352,6 @@ class Folder:
 
     def _join(self, name: str) -> str:
         return f"{self.path}/{name}" if self.path and not self.path.endswith("/") else self.path + name
-
-
-def settled(
-    before: Set[Any], look: Callable[[], _Seen], key: Callable[[_Seen], Set[Any]], file: str
-) -> _Seen:
-    """What ``look`` sees, once it misses nothing that the look before saw.
-
-    A listing misses a renamed file if it looks for each of the two names at the wrong moment. The next
-    listing has it, unless the same happens again to the same file, for which the cleaner would have
-    to come back to it in between.
-
-    :param before: what the first look saw.
-    :param key: makes of what ``look`` sees what must not be missing.
-    :raises LogDirectoryError: naming ``file``, if something is always missing.
-    """
-    attempt = 0
-    while True:
-        seen = look()
-        now = key(seen)
-        if now >= before:
-            return seen
-        before = now
-        wait(attempt, file)
-        attempt += 1
 
 
 def wait(attempt: int, file: str, change: object = "names come and go") -> None:
