@@ -56,7 +56,7 @@ SHOWN = {
     ],
 }
 """What the notebooks print, as regular expressions."""
-CHEAP = {"4_large_messages", "5_damaged_disk"}
+CHEAP = {"5_damaged_disk"}
 """Those that ci/test runs, too: they start no broker."""
 
 

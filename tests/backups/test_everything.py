@@ -120,7 +120,7 @@ def test_backup_and_adoption(
     topics = make_topics(broker)
     fill(broker, chance)
     with producers(broker):
-        for _ in range(30 if soak else 5):
+        for _ in range(30 if soak else 3):
             kill_while_it_copies(broker, directory, chance.random())
         rows = backup(options(broker), str(directory))
         assert not [row.problem for row in rows if row.problem]

@@ -204,10 +204,10 @@ def outcome(function: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[A
 
 
 @needs_library
-def test_the_library_gives_what_numba_gives(seed: int) -> None:
+def test_the_library_gives_what_numba_gives(seed: int, soak: bool) -> None:
     rng = random.Random(seed)
     seen = set()
-    for _ in range(300):
+    for _ in range(300 if soak else 75):
         for kernel, arguments in calls(rng):
             seen.add(kernel)
             compiled = library.find(kernel.function, kernel.signature)

@@ -33,9 +33,9 @@ from tests.log.writing import write
 pytestmark = [pytest.mark.slow, pytest.mark.broker, pytest.mark.timeout(900)]
 
 KINDS, SOAK_KINDS = ("brokers", "directory"), ("brokers", "directory", "brokers")
-WHOLE, SOAK_WHOLE = 2, 10
+WHOLE, SOAK_WHOLE = 1, 10
 """Rounds that kill the whole application, each at a random moment of every stream."""
-PLANNERS, SOAK_PLANNERS = 2, 4
+PLANNERS, SOAK_PLANNERS = 1, 4
 """Earlier rounds, which kill only the Python processes that plan and commit."""
 RECORDS = 20_000
 

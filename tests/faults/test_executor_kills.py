@@ -36,7 +36,12 @@ def application(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Applicatio
         yield application
 
 
-@pytest.fixture(params=[Application.python_workers, Application.executors], ids=["workers", "executor"])
+@pytest.fixture(
+    params=[
+        pytest.param(Application.python_workers, id="workers", marks=pytest.mark.soak),
+        pytest.param(Application.executors, id="executor"),
+    ]
+)
 def victims(request: pytest.FixtureRequest) -> Victims:
     return request.param
 

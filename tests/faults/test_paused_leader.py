@@ -148,7 +148,7 @@ def _leader(cluster: Cluster, topic: str) -> int:
         (True, "true"),
         pytest.param(True, "false", marks=pytest.mark.soak),
         pytest.param(False, "true", marks=pytest.mark.soak),
-        (False, "false"),
+        pytest.param(False, "false", marks=pytest.mark.soak),
     ],
 )
 def test_a_stream_delivers_all_and_lives(

@@ -26,7 +26,7 @@ from tests.log.writing import read, write
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 WAYS = ("transformWithStateInPandas", "applyInPandasWithState", "source")
-ROUNDS, SOAK_ROUNDS = 6, 50
+ROUNDS, SOAK_ROUNDS = 3, 50
 WHOLE = 5
 """One in this many rounds kills the whole application."""
 RECORDS = 6000

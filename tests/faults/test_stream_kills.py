@@ -105,7 +105,7 @@ def check_completed(folder: Path, count: int, killed: str) -> None:
 
 def test_killed_at_steps_of_the_first_commit(application: Numbers, tmp_path: Path, soak: bool) -> None:
     """It creates partitions. Every other time Spark survives, and another worker aborts."""
-    for number, step in enumerate(itertools.count(1, 2 if soak else 11)):
+    for number, step in enumerate(itertools.count(1, 2 if soak else 23)):
         folder = tmp_path / str(step)
         killed = f"{step} {('driver', 'worker')[number % 2]}"
         if application.run(folder, tasks=2 + number % 2, order=killed) == "done":
@@ -130,7 +130,8 @@ def test_killed_at_steps_of_a_later_commit(application: Numbers, tmp_path: Path,
     assert step > 15
 
 
-@pytest.mark.parametrize("step", [6, pytest.param(24, marks=pytest.mark.soak)])
+@pytest.mark.soak
+@pytest.mark.parametrize("step", [6, 24])
 def test_whole_application_killed(application: Numbers, tmp_path: Path, step: int) -> None:
     killed = f"{step} application"
     with contextlib.closing(Numbers(tmp_path / "killer")) as victim:

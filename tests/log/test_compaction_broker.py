@@ -139,7 +139,7 @@ def cleaning_broker(folder: Path) -> Broker:
 def test_a_brokers_cleaner_leaves_the_same(tmp_path: Path, seed: int, soak: bool) -> None:
     rng = random.Random(seed)
     broker = cleaning_broker(tmp_path / "broker")
-    copies = Copies(tmp_path, broker, rng, 100 if soak else 10)
+    copies = Copies(tmp_path, broker, rng, 100 if soak else 4)
     broker.start()
     try:
         for partition, retention in copies.retention.items():

@@ -55,7 +55,7 @@ def check(folder: Path) -> int:
 
 
 @pytest.mark.slow
-def test_kill_at_every_step(committer: Runner, tmp_path: Path) -> None:
+def test_kill_at_every_step(committer: Runner, tmp_path: Path, soak: bool) -> None:
     seen: Counter[int] = Counter()
     killed_while_cleaning = 0
 
@@ -73,7 +73,8 @@ def test_kill_at_every_step(committer: Runner, tmp_path: Path) -> None:
         return code
 
     assert run(0) == 0
-    assert {run(number) for number in changes(tmp_path / "steps")} == {KILLED}
+    steps = changes(tmp_path / "steps")
+    assert len(steps) > 150
+    assert {run(number) for number in (steps if soak else steps[::4])} == {KILLED}
     assert set(seen) == set(range(-1, COMMITS))
-    assert seen.total() > 150
-    assert killed_while_cleaning > 10
+    assert killed_while_cleaning > (10 if soak else 2)

@@ -74,7 +74,6 @@ def test_a_partition_takes_a_request_a_piece(store: ObjectStore, tmp_path: Path)
     check_requests(store, tmp_path / "large", size, -(-size // PIECE_BYTES) + OF_LOOKING_UP)
 
 
-@pytest.mark.soak
 def test_a_gigabyte_takes_at_most_half_more_requests_than_its_bytes_need(
     store: ObjectStore, tmp_path: Path
 ) -> None:

@@ -12,11 +12,25 @@ from tests.parity.lab import OURS, PEER
 pytestmark = pytest.mark.broker
 
 
+LONG = (
+    "stress test for failOnDataLoss=false",
+    "stress test with multiple topics and partitions",
+    "ensure stream-stream self-join generates only one offset in log and correct metrics",
+    "minOffsetsPerTrigger",
+    "cannot stop Kafka stream",
+)
+"""Cases that the soak alone runs."""
+
+
 def _id(case: Case) -> str:
     return f"{case.suite}: {case.name}"
 
 
 @pytest.mark.parametrize("format", [OURS, pytest.param(PEER, marks=pytest.mark.soak)])
-@pytest.mark.parametrize("case", CASES, ids=_id)
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, marks=pytest.mark.soak if case.name in LONG else ()) for case in CASES],
+    ids=_id,
+)
 def test_case(case: Case, format: str, outcome_of: OutcomeOf) -> None:
     assert outcome_of(case, format) == case.expected(format)

@@ -17,7 +17,7 @@ from tests.kafka_certificates import KEY_PASSWORD
 from tests.kafka_secure import PASSWORD, USER, SecureBroker, unsecured_token
 from tests.security.logins import certificate_login, oauth_login, password_login
 
-pytestmark = [pytest.mark.broker, pytest.mark.slow]
+pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.soak]
 
 HERE = Path(__file__).parent
 WRONG = "wrong-pass-55aa01"

@@ -148,7 +148,9 @@ def test_a_running_broker_keeps_us_from_writing(
     assert _read(spark, shared_broker.log_dir) == _read(spark, written)
 
 
-@pytest.mark.parametrize("kill", [False, True], ids=["stopped", "killed"])
+@pytest.mark.parametrize(
+    "kill", [pytest.param(False, id="stopped", marks=pytest.mark.soak), pytest.param(True, id="killed")]
+)
 def test_it_adopts_what_we_append_while_it_is_away(
     spark: SparkSession, own_broker: Broker, written: Path, kill: bool
 ) -> None:

@@ -15,7 +15,7 @@ from tests.kafka import Broker
 
 ROOT = Path(__file__).parents[2]
 
-pytestmark = [pytest.mark.broker, pytest.mark.slow]
+pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.soak]
 
 
 def test_spark_connect(broker: Broker, tmp_path: Path) -> None:

@@ -130,7 +130,7 @@ def test_a_batch_however_it_is_split(copies: Callable[[Case], Copies]) -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["li_s13_parts", "li_s20_mix"])
+@pytest.mark.parametrize("name", ["li_s13_parts", pytest.param("li_s20_mix", marks=pytest.mark.soak)])
 def test_messages_across_micro_batches_and_a_restart(
     copies: Callable[[Case], Copies], tmp_path: Path, name: str
 ) -> None:

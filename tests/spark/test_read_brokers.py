@@ -291,7 +291,9 @@ def test_new_partitions_and_topics_of_a_running_query(broker, stream, tmp_path):
     assert logged_offsets(tmp_path / "c") == {topic.name: {"0": 4, "1": 1}, second.name: {"0": 1}}
 
 
-@pytest.mark.parametrize("count", [2, 6], ids=["shorter", "longer"])
+@pytest.mark.parametrize(
+    "count", [pytest.param(2, id="shorter"), pytest.param(6, id="longer", marks=pytest.mark.soak)]
+)
 def test_a_topic_made_anew_under_a_running_query(topic, stream, tmp_path, count):
     topic.write(range(4))
     strict, lax = tmp_path / "strict", tmp_path / "lax"
@@ -315,6 +317,7 @@ def test_a_topic_made_anew_under_a_running_query(topic, stream, tmp_path, count)
     assert logged_offsets(lax) == {topic.name: {"0": count + 1}}
 
 
+@pytest.mark.soak
 def test_a_topic_made_anew_between_two_runs(topic, stream, tmp_path):
     """Noticed if the reader knows where the checkpoint is."""
     checkpoint = str(tmp_path / "c")

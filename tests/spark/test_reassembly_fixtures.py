@@ -72,8 +72,13 @@ def test_batch(spark: SparkSession, scenarios: list[Scenario]) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "scenarios",
-    [scenarios for scenarios in _by_config() if _id(scenarios) in ("default", "gap20", "cap1500")],
-    ids=_id,
+    [
+        pytest.param(
+            scenarios, id=_id(scenarios), marks=() if _id(scenarios) == "gap20" else pytest.mark.soak
+        )
+        for scenarios in _by_config()
+        if _id(scenarios) in ("default", "gap20", "cap1500")
+    ],
 )
 def test_stream(spark: SparkSession, scenarios: list[Scenario], store: str, tmp_path: Path) -> None:
     source, options = _options(scenarios)

@@ -67,6 +67,7 @@ def test_every_mode_works_where_no_environment_is_active(tmp_path: Path) -> None
     assert count == "10"
 
 
+@pytest.mark.soak
 def test_an_interpreter_that_lacks_the_package_is_named(tmp_path: Path) -> None:
     named = str(tmp_path / "bare" / "bin" / "python3")
     done = run(tmp_path, PYSPARK_PYTHON=named)

@@ -19,7 +19,9 @@ pytestmark = [pytest.mark.broker, pytest.mark.slow]
 TIMEOUT_MS = 10_000
 
 
-@pytest.mark.parametrize("is_paused", [False, True], ids=["killed", "paused"])
+@pytest.mark.parametrize(
+    "is_paused", [pytest.param(False, id="killed"), pytest.param(True, id="paused", marks=pytest.mark.soak)]
+)
 def test_a_coordinator_that_goes(cluster: Cluster, is_paused: bool) -> None:
     topic = group = f"required-{uuid.uuid4().hex[:12]}"
     cluster.create_topic(topic, 1)

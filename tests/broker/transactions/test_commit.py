@@ -190,7 +190,7 @@ class CountsOnAtARetry(ModelSteps):
         (commit_once, FencesOnce),
         (commit_once, AbortsByEndTxn),
         (commit_once, MarksOutsideOfTheTransaction),
-        (commit_once, TrustsTheFirstLook),
+        pytest.param(commit_once, TrustsTheFirstLook, marks=pytest.mark.soak),
         (commit_once, CountsOnAtARetry),
     ],
     ids=lambda broken: broken.__name__,
