@@ -1,0 +1,73 @@
+"""A backup becomes a stopped broker's: what is the broker's own stays, whenever it is interrupted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pyspark_kafkalog.admin import BackupRules, adopt, copy
+from pyspark_kafkalog.errors import OptionError
+from pyspark_kafkalog.log.groups.groups import DirectoryGroups
+from pyspark_kafkalog.model import CommittedOffset, TopicPartition
+from tests.backups.histories import T0, content, make_log
+
+U0 = TopicPartition("u", 0)
+BROKERS_ID = "AAAAAAAAAAAAAAAAAAAAAw"
+
+
+def make_broker(log_dir: Path, *partitions: TopicPartition, end: int = 0) -> None:
+    """A stopped broker's log directory."""
+    for partition in partitions:
+        make_log(log_dir, [(0, end)], topic_id=BROKERS_ID, partition=partition)
+    (log_dir / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=abc\n")
+    (log_dir / ".kafka_cleanshutdown").write_text('{"version":0,"brokerEpoch":7}')
+
+
+def groups_in(root: Path) -> DirectoryGroups:
+    return DirectoryGroups.open(str(root), num_partitions=1)
+
+
+def back_up(tmp_path: Path, *partitions: TopicPartition) -> Path:
+    """A backup in which the group "etl" has read 40 of 50 records of each partition."""
+    source, backup = tmp_path / "source", tmp_path / "backup"
+    for partition in partitions:
+        make_log(source, [(3, 50)], partition=partition)
+    groups_in(source).commit("etl", dict.fromkeys(partitions, CommittedOffset(40, metadata="m")))
+    copy(str(source), str(backup), BackupRules())
+    return backup
+
+
+def test_groups_of_the_brokers_own_records_stay(tmp_path: Path) -> None:
+    backup, log_dir = back_up(tmp_path, T0, U0), tmp_path / "broker"
+    make_broker(log_dir, T0, end=90)
+    make_broker(log_dir, U0)
+    groups_in(log_dir).commit("etl", {T0: CommittedOffset(80)})
+    groups_in(log_dir).commit("other", {T0: CommittedOffset(70)})
+    found = adopt(str(backup), str(log_dir), execute=True)
+    assert [(row.topic, row.problem is None) for row in found] == [("t", False), ("u", True)]
+    committed = groups_in(log_dir).committed("etl")
+    assert {p: (c.offset, c.leader_epoch) for p, c in committed.items()} == {T0: (80, 0), U0: (40, 0)}
+    # Once its consumers have gone on, another run changes nothing.
+    groups_in(log_dir).commit("etl", {U0: CommittedOffset(45)})
+    adopt(str(backup), str(log_dir), execute=True)
+    assert groups_in(log_dir).committed("etl")[U0].offset == 45
+
+
+def test_groups_that_have_begun_stay_where_they_are(tmp_path: Path) -> None:
+    backup, log_dir = back_up(tmp_path, T0, U0), tmp_path / "broker"
+    make_broker(log_dir, T0, U0)
+    groups_in(log_dir).commit("etl", {T0: CommittedOffset(0)})
+    assert not [row for row in adopt(str(backup), str(log_dir), execute=True) if row.problem]
+    committed = groups_in(log_dir).committed("etl")
+    assert {p: (c.offset, c.metadata) for p, c in committed.items()} == {T0: (0, ""), U0: (40, "m")}
+
+
+def test_without_a_place_for_groups_nothing_is_adopted(tmp_path: Path) -> None:
+    backup, log_dir = back_up(tmp_path, T0), tmp_path / "broker"
+    make_broker(log_dir, T0)
+    with pytest.raises(OptionError, match="nothing was adopted"):
+        adopt(str(backup), str(log_dir), execute=True)
+    assert not content(log_dir)
+    assert adopt(str(backup), str(log_dir), execute=True, groups=False)[0].problem is None
+    assert len(content(log_dir)) == len(content(backup))
