@@ -185,7 +185,7 @@ def follower_directory(root: str) -> AbstractContextManager[FollowerDirectory]:
 
 
 def follower_groups(root: str, num_partitions: int) -> GroupOffsets:
-    """The consumer groups of a log root that this process holds by :func:`follower_directory`.
+    """The consumer groups of a log root whose lock this process holds. Their offsets never expire.
 
     :param num_partitions: of their topic, if it is new.
     """
@@ -209,8 +209,15 @@ def task_log(
     return task_log(root, partition, settings, start=start, topic_id=topic_id, was_clean=was_clean)
 
 
-def adopt_backup(backup: str, log_dir: str, topics: Collection[str], *, execute: bool) -> list[Adoption]:
+def adopt_backup(
+    backup: str,
+    log_dir: str,
+    topics: Collection[str],
+    *,
+    execute: bool,
+    before: Callable[[list[TopicPartition]], None] = lambda partitions: None,
+) -> list[Adoption]:
     """Put a backup's partitions into a stopped broker's log directory; see :func:`.adopting.adopt`."""
     from pyspark_kafkalog.log.write.adopting import adopt
 
-    return adopt(backup, log_dir, topics, execute=execute)
+    return adopt(backup, log_dir, topics, execute=execute, before=before)

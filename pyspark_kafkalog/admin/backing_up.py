@@ -104,12 +104,14 @@ def adopt(
     :raises OptionError: if there are groups, but no ``__consumer_offsets``; nothing is adopted then.
     :raises LogDirectoryLockedError: if the broker runs.
     """
-    if groups and execute:
-        # Before the records: once those are there, nothing tells them from the broker's own.
-        planned = adopt_backup(directory, log_dir, topics, execute=False)
-        free = [TopicPartition(step.topic, step.partition) for step in planned if step.problem is None]
-        _adopt_groups(directory, log_dir, free)
-    return [AdoptedPartition(*step) for step in adopt_backup(directory, log_dir, topics, execute=execute)]
+
+    def before(partitions: Collection[TopicPartition]) -> None:
+        # Once records are there, nothing tells them from the broker's own.
+        if groups:
+            _adopt_groups(directory, log_dir, partitions)
+
+    found = adopt_backup(directory, log_dir, topics, execute=execute, before=before)
+    return [AdoptedPartition(*step) for step in found]
 
 
 def _options(options: Mapping[str, str], rules: BackupRules) -> PlaceOptions:
@@ -149,8 +151,8 @@ def _offsets_partitions(place: Place) -> int:
 
 def _adopt_groups(directory: str, log_dir: str, partitions: Collection[TopicPartition]) -> None:
     """Commit what the backup's groups have committed, where they have committed nothing in the broker."""
-    saved, place = follower_groups(directory, _OFFSETS_PARTITIONS), place_options({"path": log_dir})
-    groups = open_groups(place)
+    saved, groups = (follower_groups(root, _OFFSETS_PARTITIONS) for root in (directory, log_dir))
+    has_topic = bool(open_place(place_options({"path": log_dir})).topics([OFFSETS_TOPIC]))
     for group in saved.group_ids():
         known = groups.committed(group, partitions)
         # All leader epochs of the broker's logs will be 0.
@@ -159,7 +161,7 @@ def _adopt_groups(directory: str, log_dir: str, partitions: Collection[TopicPart
             for partition, offset in saved.committed(group, partitions).items()
             if partition not in known
         }
-        if new and not open_place(place).topics([OFFSETS_TOPIC]):
+        if new and not has_topic:
             raise OptionError(
                 f"The broker has no {OFFSETS_TOPIC} yet: nothing was adopted",
                 hint="Adopt without groups (--no-groups), start the broker, and give it the groups by:"

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_kafkalog.admin import BackupRules, adopt, copy
-from pyspark_kafkalog.errors import OptionError
+from pyspark_kafkalog.admin import BackupRules, adopt, copy, repair
+from pyspark_kafkalog.errors import LogDirectoryError, OptionError
 from pyspark_kafkalog.log.groups.groups import DirectoryGroups
 from pyspark_kafkalog.model import CommittedOffset, TopicPartition
-from tests.backups.histories import T0, content, make_log
+from tests.backups.histories import T0, batch, content, make_log
 
 U0 = TopicPartition("u", 0)
 BROKERS_ID = "AAAAAAAAAAAAAAAAAAAAAw"
@@ -26,6 +26,16 @@ def make_broker(log_dir: Path, *partitions: TopicPartition, end: int = 0) -> Non
 
 def groups_in(root: Path) -> DirectoryGroups:
     return DirectoryGroups.open(str(root), num_partitions=1)
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in folder.iterdir()}
+
+
+def flip(file: Path, position: int) -> None:
+    data = bytearray(file.read_bytes())
+    data[position] ^= 1
+    file.write_bytes(data)
 
 
 def back_up(tmp_path: Path, *partitions: TopicPartition) -> Path:
@@ -69,5 +79,32 @@ def test_without_a_place_for_groups_nothing_is_adopted(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="nothing was adopted"):
         adopt(str(backup), str(log_dir), execute=True)
     assert not content(log_dir)
+    assert (log_dir / ".kafka_cleanshutdown").exists()
     assert adopt(str(backup), str(log_dir), execute=True, groups=False)[0].problem is None
     assert len(content(log_dir)) == len(content(backup))
+
+
+def test_damage_in_a_backup_that_was_killed_is_told(tmp_path: Path) -> None:
+    """A bit flips in it: the valid batches behind stay, whoever opens the backup."""
+    backup, log_dir = back_up(tmp_path, T0), tmp_path / "broker"
+    make_broker(log_dir, T0)
+    (backup / ".kafka_cleanshutdown").unlink()
+    segment = sorted((backup / "t-0").glob("*.log"))[-1]
+    assert segment.stat().st_size > 2 * len(batch(0, 0))
+    flip(segment, len(batch(0, 0)) // 2)
+    held = files(backup / "t-0")
+    assert adopt(str(backup), str(log_dir))[0].problem is None
+    assert not (backup / ".kafka_cleanshutdown").exists()
+    for run in (
+        lambda: adopt(str(backup), str(log_dir), groups=False, execute=True),
+        lambda: copy(str(tmp_path / "source"), str(backup), BackupRules()),
+    ):
+        with pytest.raises(LogDirectoryError, match="before a valid batch at byte") as e:
+            run()
+        assert (e.value.file, e.value.position) == (str(segment), 0)
+        assert "kafkalog repair" in (e.value.hint or "")
+        assert files(backup / "t-0") == held
+        assert not content(log_dir)
+    repair(str(backup), execute=True, salvage=True)
+    (row,) = adopt(str(backup), str(log_dir), groups=False, execute=True)
+    assert (row.problem, row.log_end_offset) == (None, 50)

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from pyspark_kafkalog.admin import BackedUpPartition, BackupRules, copy, verify
-from pyspark_kafkalog.errors import OptionError
+from pyspark_kafkalog.errors import LogDirectoryError, OptionError
 from pyspark_kafkalog.log.layout import parse_leader_epoch_checkpoint, parse_offset_checkpoint
 from pyspark_kafkalog.log.read.directory import LogDirectory
+from pyspark_kafkalog.log.write.follower import FollowerLog
 from pyspark_kafkalog.log.write.truncation import truncate
 from pyspark_kafkalog.model import OffsetRange, TopicPartition
 from tests.backups.histories import RECORDS, SMALL, T0, batch, content, make_log, piece, set_log_start
@@ -194,8 +195,6 @@ def test_a_cut_leaves_what_was_there_before(tmp_path: Path) -> None:
         shutil.copytree(whole, cut)
         truncate(str(cut / "t-0"), offset)
         truncate(str(cut / "t-0"), offset)
-        from pyspark_kafkalog.log.write.follower import FollowerLog
-
         end = min(offset, 300) // RECORDS * RECORDS
         with FollowerLog.open(str(cut / "t-0"), T0, SMALL, 0) as log:
             assert log.next_offset == end
@@ -210,6 +209,29 @@ def test_a_cut_leaves_what_was_there_before(tmp_path: Path) -> None:
             file.name for file in (whole / "t-0").iterdir() if file.suffix != ".snapshot"
         }
     assert len([*itertools.islice((whole / "t-0").glob("*.log"), 4)]) == 4
+
+
+def test_nothing_is_cut_behind_damage(tmp_path: Path) -> None:
+    """Neither by a truncation, of what it should leave, nor by a recovery; a torn write is."""
+    make_log(tmp_path, [(1, 325)])
+    folder = tmp_path / "t-0"
+    segment = sorted(folder.glob("*.log"))[-1]
+    whole, size = segment.read_bytes(), len(batch(320, 1))
+    assert len(whole) > 4 * size
+    segment.write_bytes(whole[: size + 80] + bytes(1) + whole[size + 81 :])
+    held = {file.name: file.read_bytes() for file in folder.iterdir()}
+    for change in (
+        lambda: truncate(str(folder), 320),
+        lambda: FollowerLog.open(str(folder), T0, SMALL, 0),
+    ):
+        with pytest.raises(LogDirectoryError, match="before a valid batch at byte") as e:
+            change()
+        assert (e.value.file, e.value.position) == (str(segment), size)
+        assert {file.name: file.read_bytes() for file in folder.iterdir()} == held
+    segment.write_bytes(whole[:-40])
+    with FollowerLog.open(str(folder), T0, SMALL, 0) as log:
+        assert log.next_offset == 320
+    assert segment.read_bytes() == whole[: -len(batch(320, 1))]
 
 
 def test_checkpoints_say_what_is_on_disk(tmp_path: Path) -> None:

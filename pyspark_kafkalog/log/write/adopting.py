@@ -17,7 +17,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 import numpy as np
@@ -48,7 +48,7 @@ from pyspark_kafkalog.log.lock import directory_lock
 from pyspark_kafkalog.log.read.root import LogRoot
 from pyspark_kafkalog.log.snapshot import format_snapshot, parse_snapshot
 from pyspark_kafkalog.log.write import journal
-from pyspark_kafkalog.log.write.follower_directory import follower_directory
+from pyspark_kafkalog.log.write.follower_directory import check_follower, follower_directory
 from pyspark_kafkalog.log.write.recovery import Scan, begin_segment
 from pyspark_kafkalog.model import INTERNAL_TOPICS, TopicPartition
 
@@ -67,13 +67,22 @@ class Adoption(NamedTuple):
     problem: str | None = None
 
 
-def adopt(backup: str, log_dir: str, topics: Collection[str] = (), *, execute: bool) -> list[Adoption]:
+def adopt(
+    backup: str,
+    log_dir: str,
+    topics: Collection[str] = (),
+    *,
+    execute: bool,
+    before: Callable[[list[TopicPartition]], None] = lambda partitions: None,
+) -> list[Adoption]:
     """Copy the partitions of ``backup`` into the folders that a stopped broker has for them in ``log_dir``.
 
     Interrupted, this can run again: partitions that have records are left alone.
 
     :param topics: only these; () for all that are not internal.
-    :param execute: False to only say what would be done.
+    :param execute: False to only say what would be done, and change nothing: the ends are those that the
+        backup has flushed.
+    :param before: called with the partitions to adopt, before the first one is; both directories are held.
     :raises LogDirectoryLockedError: if the broker runs, or a writer holds the backup.
     :raises LogDirectoryError: if ``log_dir`` is not a broker's, or a batch is damaged.
     """
@@ -84,22 +93,25 @@ def adopt(backup: str, log_dir: str, topics: Collection[str] = (), *, execute: b
             hint="Give a folder of the log.dirs of a stopped broker.",
         )
     with disk_errors("Could not adopt the backup", log_dir):
-        with follower_directory(backup):
-            pass  # recovers it, if need be
+        check_follower(backup)
+        if execute:
+            with follower_directory(backup):
+                pass  # recovers it, if need be
         with directory_lock(backup, _LOCK_TIMEOUT), directory_lock(log_dir, _LOCK_TIMEOUT) as progress:
+            if not execute:
+                return _plan(backup, log_dir, topics)
             if not os.path.exists(os.path.join(backup, CLEAN_SHUTDOWN_FILE)):
                 raise LogDirectoryError("The backup has just changed", file=backup, hint="Try again.")
             journal.recover(log_dir)
             found = _plan(backup, log_dir, topics)
-            if not execute:
-                return found
+            steps = [step for step in found if step.problem is None]
+            before([TopicPartition(step.topic, step.partition) for step in steps])
             with journal.unclean(log_dir):
-                for step in found:
-                    if step.problem is None:
-                        partition = TopicPartition(step.topic, step.partition)
-                        _adopt(backup, log_dir, partition, step)
-                        _enter(log_dir, partition, step)
-                        progress()
+                for step in steps:
+                    partition = TopicPartition(step.topic, step.partition)
+                    _adopt(backup, log_dir, partition, step)
+                    _enter(log_dir, partition, step)
+                    progress()
             return found
 
 

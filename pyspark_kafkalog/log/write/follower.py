@@ -16,7 +16,7 @@ from pyspark_kafkalog.codec.buffers import as_array
 from pyspark_kafkalog.codec.walk import Batches, batches_of, first_bad_checksum
 from pyspark_kafkalog.errors import CorruptRecordError
 from pyspark_kafkalog.log.checkpoints import read_epochs, write_epochs
-from pyspark_kafkalog.log.durable import cut, naming, replace, sync_folder, write_all, write_new
+from pyspark_kafkalog.log.durable import naming, replace, sync_folder, write_all, write_new
 from pyspark_kafkalog.log.layout import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
@@ -41,7 +41,7 @@ class FollowerLog:
     """The log of one partition, for a single writer that holds the directory's lock.
 
     Segments that are not the last one are on disk; what was appended since the last :meth:`flush` may not
-    be. Whoever opens the log after a crash finds all whole batches, and the rest cut off. Use it as a
+    be. Whoever opens the log after a crash finds all whole batches, and a torn one cut off. Use it as a
     context manager, which closes its files. An append opens them again.
     """
 
@@ -104,10 +104,11 @@ class FollowerLog:
         *,
         was_clean: bool = False,
     ) -> FollowerLog:
-        """An existing partition; its last segment is recovered, which cuts off what is not valid.
+        """An existing partition; its last segment is recovered, which cuts off a torn write.
 
         :param was_clean: whether the directory was shut down cleanly. If the log then ends at a producer
             snapshot, as :meth:`close` leaves it, its indexes are believed, and nothing is recovered.
+        :raises LogDirectoryError: if it is damaged: valid batches follow one that is not.
         """
         bases = _offsets_of(folder, LOG_SUFFIX)
         epochs = read_epochs(folder)
@@ -133,8 +134,6 @@ class FollowerLog:
         recovered = recover_segment(
             folder, bases[-1], producers, index_interval_bytes=settings.index_interval_bytes
         )
-        if recovered.end < recovered.size:
-            cut(os.path.join(folder, segment_file(bases[-1], LOG_SUFFIX)), recovered.end)
         next_offset = max(recovered.segment.next_offset, log_start_offset)
         for offset in _offsets_of(folder, SNAPSHOT_SUFFIX):
             if offset > next_offset:  # of the end of a log that had more
@@ -310,7 +309,7 @@ def _closed_segment(
         return None
     with open(os.path.join(folder, segment_file(snapshots[-1], SNAPSHOT_SUFFIX)), "rb") as file:
         producers = parse_snapshot(file.read())
-    with suppress(CorruptRecordError):  # recovery cuts it off
+    with suppress(CorruptRecordError):  # recovery cuts it off, or refuses to
         segment = open_active_segment(folder, partition, settings.index_interval_bytes)
         if segment is not None and producers is not None:
             is_end = snapshots[-1] == max(segment.next_offset, log_start_offset)

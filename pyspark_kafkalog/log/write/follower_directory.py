@@ -216,7 +216,7 @@ class FollowerDirectory:
         replace(path, CLEAN_SHUTDOWN, path + ".tmp")
 
     def abandon(self) -> None:
-        """Close the files after a failure; the next one to open the directory recovers it."""
+        """Close the files, if they are open; the next one to open the directory recovers those."""
         for log in self._logs.values():
             log.close(cleanly=False)
 
@@ -227,23 +227,28 @@ class FollowerDirectory:
         write_offsets(self.root, name, shown)
 
 
+def check_follower(root: str) -> None:
+    """:raises LogDirectoryError: if the root is a broker's own, or no log directory."""
+    if os.path.exists(os.path.join(root, META_PROPERTIES_FILE)):
+        raise LogDirectoryError(
+            "The directory belongs to a broker",
+            file=os.path.join(root, META_PROPERTIES_FILE),
+            hint="Give another one: a backup has the topic ids of its cluster, not of this one.",
+        )
+    LogRoot(open_folder(root)).check()
+
+
 @contextmanager
 def follower_directory(root: str) -> Iterator[FollowerDirectory]:
     """Hold a log root, which is made if it does not exist, and close it cleanly if nothing fails.
 
     :raises LogDirectoryLockedError: if a broker or a writer holds it.
-    :raises LogDirectoryError: if it is a broker's own, or can't be written to.
+    :raises LogDirectoryError: if it is a broker's own, is damaged, or can't be written to.
     """
     with disk_errors("Could not write the backup", root):
         os.makedirs(root, exist_ok=True)
         with directory_lock(root, _LOCK_TIMEOUT) as progress:
-            if os.path.exists(os.path.join(root, META_PROPERTIES_FILE)):
-                raise LogDirectoryError(
-                    "The directory belongs to a broker",
-                    file=os.path.join(root, META_PROPERTIES_FILE),
-                    hint="Give another one: a backup has the topic ids of its cluster, not of this one.",
-                )
-            LogRoot(open_folder(root)).check()
+            check_follower(root)
             for name in _task_locks(root):
                 with partition_lock(root, name.removeprefix(PARTITION_LOCK_PREFIX), _LOCK_TIMEOUT):
                     pass  # no task of an earlier job is left that writes
@@ -255,14 +260,15 @@ def follower_directory(root: str) -> Iterator[FollowerDirectory]:
                 os.unlink(path)
                 sync_folder(root)
             try:
-                yield directory
-            except BaseException as e:
-                if isinstance(e, KafkaLogError | KeyboardInterrupt) and not isinstance(e, LogDirectoryError):
-                    directory.close()
-                else:
-                    directory.abandon()
-                raise
-            directory.close()
+                try:
+                    yield directory
+                except (KafkaLogError, KeyboardInterrupt) as e:
+                    if not isinstance(e, LogDirectoryError):
+                        directory.close()
+                    raise
+                directory.close()
+            finally:
+                directory.abandon()
 
 
 def open_log(
