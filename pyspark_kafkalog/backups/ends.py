@@ -75,7 +75,7 @@ class Target(Protocol):
         """The ranges of offsets that were gone before they could be copied."""
 
     def add_gap(self, partition: TopicPartition, gap: OffsetRange) -> None:
-        """Note that a range could not be copied."""
+        """Note that a range could not be copied, and let the partition's log go on behind it."""
 
     def partitions(self) -> set[TopicPartition]:
         """All partitions that are here."""

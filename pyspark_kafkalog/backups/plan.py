@@ -12,6 +12,8 @@ from pyspark_kafkalog.model import INTERNAL_TOPICS, LogSettings, OffsetRange, To
 from pyspark_kafkalog.options.settings import Selection
 from pyspark_kafkalog.reading.offsets import look_up_partitions
 
+GONE = "The source no longer has the partition"
+
 
 @dataclass(frozen=True, slots=True)
 class BackupRules:
@@ -162,12 +164,26 @@ def _other_topic(target: Target, partitions: Collection[TopicPartition], topic_i
     for partition in partitions:
         known = target.topic_id(partition)
         if known and topic_id and known != topic_id:
-            return (
-                f"The topic was deleted and made anew since it was backed up: its id was {known}, and is now"
-                f" {topic_id}. Leave it out, back it up into another directory, or move the folders of the"
-                " old one away"
-            )
+            return _made_anew(known, topic_id)
     return None
+
+
+def changed_topic(source: Source, topic: str, topic_id: str) -> str | None:
+    """What is wrong if the source no longer has the topic that was planned, but another one, or none.
+
+    Most answers of a cluster are about whatever topic has the name: ask this before they are acted on.
+    """
+    now = source.topic_ids({topic}).get(topic)
+    if now is None:
+        return GONE
+    return _made_anew(topic_id, now) if topic_id and now and now != topic_id else None
+
+
+def _made_anew(before: str, now: str) -> str:
+    return (
+        f"The topic was deleted and made anew since it was backed up: its id was {before}, and is now {now}."
+        " Leave it out, back it up into another directory, or move the folders of the old one away"
+    )
 
 
 def _log_settings(configs: Mapping[str, str]) -> LogSettings:

@@ -6,14 +6,18 @@ import itertools
 import random
 import shutil
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from pyspark_kafkalog.admin import BackedUpPartition, BackupRules, copy, verify
-from pyspark_kafkalog.errors import LogDirectoryError, OptionError
+from pyspark_kafkalog.backups.ends import Source
+from pyspark_kafkalog.backups.run import Backup
+from pyspark_kafkalog.errors import DataLossError, LogDirectoryError, OptionError
 from pyspark_kafkalog.log.layout import parse_leader_epoch_checkpoint, parse_offset_checkpoint
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.log.write.follower import FollowerLog
+from pyspark_kafkalog.log.write.follower_directory import follower_directory
 from pyspark_kafkalog.log.write.truncation import truncate
 from pyspark_kafkalog.model import OffsetRange, TopicPartition
 from tests.backups.histories import RECORDS, SMALL, T0, batch, content, make_log, piece, set_log_start
@@ -112,6 +116,47 @@ def test_a_topic_made_anew_is_refused(tmp_path: Path) -> None:
         assert "AAAAAAAAAAAAAAAAAAAAAg" in problem
         assert "back it up into another directory" in problem
         assert content(target) == held
+
+
+class Recreated:
+    """A cluster whose topic is deleted and made anew right before the first call of a method.
+
+    Only a fetch names the topic by its id.
+    """
+
+    def __init__(self, old: Path, new: Path, *, at: str) -> None:
+        self._place, self._new = LogDirectory.open(str(old)), LogDirectory.open(str(new))
+        self._at = at
+
+    def cluster_id(self) -> None:
+        return None
+
+    def __getattr__(self, name: str) -> Any:
+        if name == self._at:
+            self._place = self._new
+        if name == "fetch" and self._place is self._new:
+            raise DataLossError("Offsets are gone: the topic was deleted and recreated")
+        return getattr(self._place, name)
+
+
+@pytest.mark.parametrize("at", ["watermarks", "epoch_ends", "fetch"])
+@pytest.mark.parametrize("start", [0, 300])
+def test_a_topic_made_anew_during_the_run_is_not_mixed(at: str, start: int, tmp_path: Path) -> None:
+    source, anew, target = tmp_path / "source", tmp_path / "anew", tmp_path / "target"
+    make_log(source, [(0, 100)])
+    make_log(anew, [(0, start + 10)], start=start, topic_id="AAAAAAAAAAAAAAAAAAAAAg", mark="other")
+    run(source, target)
+    held = content(target)
+    shutil.rmtree(source)
+    make_log(source, [(0, 200)])
+    rules = BackupRules(groups=(), truncate=True, allow_gaps=True)
+    with follower_directory(str(target)) as directory:
+        source_now = cast(Source, Recreated(source, anew, at=at))
+        (row,) = Backup(lambda: source_now, directory, rules).once()
+    assert "AAAAAAAAAAAAAAAAAAAAAg" in (row.problem or "")
+    assert (row.truncated, row.gaps, row.log_end_offset) == ([], [], 100)
+    assert content(target) == held
+    check_sound(target)
 
 
 def test_retention_that_overtook_is_a_gap(tmp_path: Path) -> None:

@@ -161,6 +161,10 @@ class FollowerLog:
         segments = (segment_file(base, LOG_SUFFIX) for base in _offsets_of(self.folder, LOG_SUFFIX))
         return not any(_size(os.path.join(self.folder, name)) for name in segments)
 
+    def skip_to(self, offset: int) -> None:
+        """Go on at a later offset: no batch between was ever appended."""
+        self.next_offset, self._is_clean = offset, False
+
     def append(self, piece: Slice) -> None:
         """Append the batches of a slice, but those that the log has already.
 

@@ -85,12 +85,22 @@ class FollowerDirectory:
         return () if self._file is None else tuple(self._file.gaps.get(partition, ()))
 
     def add_gap(self, partition: TopicPartition, gap: OffsetRange) -> None:
-        """Note that a range could not be copied; one that begins at the same offset is replaced."""
+        """Note that a range could not be copied, and let the partition's log go on behind it.
+
+        One that begins at the same offset is replaced.
+        """
         with self._guard:
             file = self._file = self._file or BackupFile()
             others = [known for known in file.gaps.get(partition, ()) if known.start != gap.start]
             file.gaps[partition] = sorted([*others, gap])
             write_backup_file(self.root, file)
+        self._pass_gaps(self._logs[partition])
+
+    def _pass_gaps(self, log: FollowerLog) -> None:
+        """Go on behind a gap at the end of the log, which has nothing to show for it."""
+        for gap in self.gaps(log.partition):
+            if gap.start == log.next_offset:
+                log.skip_to(gap.end)
 
     def _forget_gaps(self, partition: TopicPartition, offset: int) -> None:
         """Forget those from ``offset`` on, where another history begins."""
@@ -154,6 +164,7 @@ class FollowerDirectory:
                 topic_id=topic_id,
                 was_clean=self.was_clean and partition not in self._unclean,
             )
+            self._pass_gaps(log)
             with self._guard:
                 self._logs[partition] = log
         return log
@@ -208,6 +219,7 @@ class FollowerDirectory:
         for partition in sorted(doubtful - self._logs.keys() - self._closed):
             start = self.log_start_offset(partition)
             with open_log(self.root, partition, LogSettings(), start=start, topic_id="") as log:
+                self._pass_gaps(log)
                 self.flushed(partition, log.next_offset)
         for name in _task_locks(self.root):
             os.unlink(os.path.join(self.root, name))
