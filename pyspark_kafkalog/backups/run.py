@@ -110,8 +110,7 @@ class Backup:
         self._copy_all([p for p in planned.bounds if self._is_due(p, planned.bounds[p])], planned)
         self._target.checkpoint()
         if commits and self._saved is not None:
-            ends = {partition: row.log_end_offset for partition, row in self._rows.items()}
-            save_commits(self._saved, commits, ends)
+            save_commits(self._saved, commits, [self._rows[partition] for partition in self._looked_at])
 
     def _note(self, planned: Plan) -> None:
         """Bring the rows up to date; partitions that the source no longer has keep theirs."""

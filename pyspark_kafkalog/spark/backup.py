@@ -101,9 +101,8 @@ def backup(
                 target.closed(partition, found["log_end_offset"])
             rows.append(BackedUpPartition(**found, gaps=list(target.gaps(partition))))
         target.checkpoint()
-        ends = {TopicPartition(row.topic, row.partition): row.log_end_offset for row in rows}
         number = len(source.topics([OFFSETS_TOPIC]).get(OFFSETS_TOPIC, ())) or 50
-        save_commits(follower_groups(directory, number), commits, ends)
+        save_commits(follower_groups(directory, number), commits, rows)
     return sorted(rows, key=lambda row: (row.topic, row.partition))
 
 

@@ -14,12 +14,13 @@ from pyspark_kafkalog.admin import BackedUpPartition, BackupRules, copy, verify
 from pyspark_kafkalog.backups.ends import Source
 from pyspark_kafkalog.backups.run import Backup
 from pyspark_kafkalog.errors import DataLossError, LogDirectoryError, OptionError
+from pyspark_kafkalog.log.groups.groups import DirectoryGroups
 from pyspark_kafkalog.log.layout import parse_leader_epoch_checkpoint, parse_offset_checkpoint
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.log.write.follower import FollowerLog
 from pyspark_kafkalog.log.write.follower_directory import follower_directory
 from pyspark_kafkalog.log.write.truncation import truncate
-from pyspark_kafkalog.model import OffsetRange, TopicPartition
+from pyspark_kafkalog.model import CommittedOffset, OffsetRange, TopicPartition
 from tests.backups.histories import RECORDS, SMALL, T0, batch, content, make_log, piece, set_log_start
 
 NO_GROUPS = BackupRules(groups=())
@@ -116,6 +117,26 @@ def test_a_topic_made_anew_is_refused(tmp_path: Path) -> None:
         assert "AAAAAAAAAAAAAAAAAAAAAg" in problem
         assert "back it up into another directory" in problem
         assert content(target) == held
+
+
+@pytest.mark.parametrize("change", ["made anew", "diverged", "gone"])
+def test_group_offsets_are_those_of_the_saved_records(change: str, tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    other = TopicPartition("u", 0)
+    make_log(source, [(0, 100)])
+    make_log(source, [(0, 100)], partition=other)
+    groups = DirectoryGroups.open(str(source), num_partitions=1)
+    groups.commit("etl", dict.fromkeys([T0, other], CommittedOffset(90)))
+    copy(str(source), str(target))
+    shutil.rmtree(source / "t-0")
+    if change == "made anew":
+        make_log(source, [(0, 10)], topic_id="AAAAAAAAAAAAAAAAAAAAAg")
+    elif change == "diverged":
+        make_log(source, [(0, 60), (1, 200)])
+    groups.commit("etl", dict.fromkeys([T0, other], CommittedOffset(5)))
+    copy(str(source), str(target))
+    committed = DirectoryGroups.open(str(target), retention_minutes=None).committed("etl")
+    assert {partition: offset.offset for partition, offset in committed.items()} == {T0: 90, other: 5}
 
 
 class Recreated:
