@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pyspark_kafkalog.admin import BackupRules, adopt, copy, repair
 from pyspark_kafkalog.errors import LogDirectoryError, OptionError
 from pyspark_kafkalog.log.groups.groups import DirectoryGroups
+from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.model import CommittedOffset, TopicPartition
-from tests.backups.histories import T0, batch, content, make_log
+from tests.backups.histories import T0, batch, content, make_log, set_log_start
+from tests.faults.steps import KILLED, changes, step_runner
 
 U0 = TopicPartition("u", 0)
 BROKERS_ID = "AAAAAAAAAAAAAAAAAAAAAw"
@@ -108,3 +112,51 @@ def test_damage_in_a_backup_that_was_killed_is_told(tmp_path: Path) -> None:
     repair(str(backup), execute=True, salvage=True)
     (row,) = adopt(str(backup), str(log_dir), groups=False, execute=True)
     assert (row.problem, row.log_end_offset) == (None, 50)
+
+
+@pytest.mark.slow
+def test_killed_at_every_step_it_ends_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, soak: bool
+) -> None:
+    monkeypatch.setattr("os.fsync", lambda descriptor: None)
+    start = tmp_path / "start"
+    source, log_dir = tmp_path / "source", start / "broker"
+    for partition in T0, U0:
+        make_log(source, [(3, 50)], partition=partition)
+    set_log_start(source, 23)
+    groups_in(source).commit("etl", dict.fromkeys([T0, U0], CommittedOffset(40)))
+    copy(str(source), str(start / "backup"), BackupRules())
+    make_broker(log_dir, T0, U0)
+    groups_in(log_dir).commit("other", {T0: CommittedOffset(0)})
+
+    def state(folder: Path) -> list[dict[Any, Any]]:
+        root = folder / "broker"
+        committed = groups_in(root).committed("etl")
+        # Which times are indexed depends on whether the backup had to be recovered.
+        kept = [path for path in root.glob("[tu]-0/*") if path.suffix != ".timeindex"]
+        return [
+            {path.relative_to(root): path.read_bytes() for path in kept},
+            {path.name: path.read_text() for path in root.glob("*-checkpoint")},
+            {partition: (offset.offset, offset.leader_epoch) for partition, offset in committed.items()},
+        ]
+
+    with step_runner("tests.backups.adopter") as adopter:
+        whole = tmp_path / "whole"
+        shutil.copytree(start, whole)
+        assert adopter(whole, 0) == 0
+        expected = state(whole)
+        assert expected[2] == {T0: (40, 0), U0: (40, 0)}
+        watermarks = LogDirectory.open(str(whole / "broker")).watermarks([T0], read_committed=False)[T0]
+        assert (watermarks.log_start_offset, watermarks.high_watermark) == (23, 50)
+        report = (whole / "steps").read_text().splitlines()
+        steps = changes(whole / "steps")
+        exchanges = [step for step in steps if report[step - 1].startswith(("rename", "rmdir"))]
+        assert len(exchanges) == 6
+        for step in steps if soak else {*steps[::9], *exchanges, *(step - 1 for step in exchanges)}:
+            killed = tmp_path / str(step)
+            shutil.copytree(start, killed)
+            assert adopter(killed, step) == KILLED
+            adopt(str(killed / "backup"), str(killed / "broker"), execute=True)
+            for now, wanted in zip(state(killed), expected, strict=True):
+                assert now == wanted, step
+            shutil.rmtree(killed)

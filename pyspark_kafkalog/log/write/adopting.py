@@ -30,7 +30,7 @@ from pyspark_kafkalog.log.durable import disk_errors, naming, sync_folder, write
 from pyspark_kafkalog.log.layout import (
     CLEAN_SHUTDOWN_FILE,
     HIGH_WATERMARK_CHECKPOINT,
-    INDEX_SUFFIX,
+    INDEX_SUFFIXES,
     LEADER_EPOCH_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
     LOG_SUFFIX,
@@ -38,8 +38,6 @@ from pyspark_kafkalog.log.layout import (
     PARTITION_METADATA_FILE,
     RECOVERY_POINT_CHECKPOINT,
     SNAPSHOT_SUFFIX,
-    TIME_INDEX_SUFFIX,
-    TXN_INDEX_SUFFIX,
     format_leader_epoch_checkpoint,
     parse_segment_file,
     segment_file,
@@ -52,7 +50,6 @@ from pyspark_kafkalog.log.write.follower_directory import check_follower, follow
 from pyspark_kafkalog.log.write.recovery import Scan, begin_segment
 from pyspark_kafkalog.model import INTERNAL_TOPICS, TopicPartition
 
-_INDEXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 _CHECKPOINTS = (RECOVERY_POINT_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT)
 _LOCK_TIMEOUT = 10.0
 
@@ -108,9 +105,7 @@ def adopt(
             before([TopicPartition(step.topic, step.partition) for step in steps])
             with journal.unclean(log_dir):
                 for step in steps:
-                    partition = TopicPartition(step.topic, step.partition)
-                    _adopt(backup, log_dir, partition, step)
-                    _enter(log_dir, partition, step)
+                    _adopt(backup, log_dir, step)
                     progress()
             return found
 
@@ -133,7 +128,7 @@ def _plan(backup: str, log_dir: str, topics: Collection[str]) -> list[Adoption]:
 def _problem(log_dir: str, partition: TopicPartition) -> str | None:
     folder = os.path.join(log_dir, str(partition))
     if not os.path.exists(folder):
-        if os.path.exists(os.path.join(_staged(folder), PARTITION_METADATA_FILE)):
+        if os.path.exists(_emptied(folder)):
             return None  # the exchange of the folders was interrupted
         return "The broker has no such partition: create its topic first"
     if not os.path.exists(os.path.join(folder, PARTITION_METADATA_FILE)):
@@ -151,33 +146,51 @@ def _staged(folder: str) -> str:
     return os.path.join(os.path.dirname(folder), f"{name}.{mark}-delete")
 
 
-def _adopt(backup: str, log_dir: str, partition: TopicPartition, step: Adoption) -> None:
-    source, folder = os.path.join(backup, str(partition)), os.path.join(log_dir, str(partition))
+def _emptied(folder: str) -> str:
+    """The name that the broker's empty folder gets; a broker that starts deletes it, too."""
+    return _staged(folder).replace("-delete", "0-delete")
+
+
+def _stage(source: str, folder: str, step: Adoption) -> str:
+    """Make the copy of a partition, beside the broker's folder; its path."""
     staged = _staged(folder)
+    shutil.rmtree(staged, ignore_errors=True)
+    os.mkdir(staged)
+    for name in sorted(os.listdir(source)):
+        parsed = parse_segment_file(name)
+        if parsed is not None and parsed[1] == LOG_SUFFIX:
+            _copy_log(os.path.join(source, name), os.path.join(staged, name), parsed[0])
+        elif parsed is not None and parsed[1] in INDEX_SUFFIXES:
+            with open(os.path.join(source, name), "rb") as file:
+                write_new(os.path.join(staged, name), file.read())
+    _end_log(source, staged, step.log_end_offset)
+    epochs = format_leader_epoch_checkpoint([(0, step.log_start_offset)])
+    write_new(os.path.join(staged, LEADER_EPOCH_CHECKPOINT), epochs)
+    with open(os.path.join(folder, PARTITION_METADATA_FILE), "rb") as file:
+        write_new(os.path.join(staged, PARTITION_METADATA_FILE), file.read())
+    sync_folder(staged)
+    return staged
+
+
+def _adopt(backup: str, log_dir: str, step: Adoption) -> None:
+    """Exchange a partition's empty folder for a copy of the backup's.
+
+    Its bounds are entered first, so that no records are there without: an empty log is none the worse for
+    them, and the next run enters them anew.
+    """
+    partition = TopicPartition(step.topic, step.partition)
+    folder = os.path.join(log_dir, str(partition))
+    emptied = _emptied(folder)
     if os.path.exists(folder):
-        shutil.rmtree(staged, ignore_errors=True)
-        os.mkdir(staged)
-        for name in sorted(os.listdir(source)):
-            parsed = parse_segment_file(name)
-            if parsed is not None and parsed[1] == LOG_SUFFIX:
-                _copy_log(os.path.join(source, name), os.path.join(staged, name), parsed[0])
-            elif parsed is not None and parsed[1] in _INDEXES:
-                with open(os.path.join(source, name), "rb") as file:
-                    write_new(os.path.join(staged, name), file.read())
-        _end_log(source, staged, step.log_end_offset)
-        epochs = format_leader_epoch_checkpoint([(0, step.log_start_offset)])
-        write_new(os.path.join(staged, LEADER_EPOCH_CHECKPOINT), epochs)
-        with open(os.path.join(folder, PARTITION_METADATA_FILE), "rb") as file:
-            write_new(os.path.join(staged, PARTITION_METADATA_FILE), file.read())
-        sync_folder(staged)
-        empty = staged.replace("-delete", "0-delete")
-        shutil.rmtree(empty, ignore_errors=True)
-        os.rename(folder, empty)
-        os.rename(staged, folder)
-        shutil.rmtree(empty)
-    else:
-        os.rename(staged, folder)
+        shutil.rmtree(emptied, ignore_errors=True)
+    else:  # the exchange was interrupted
+        os.rename(emptied, folder)
+    staged = _stage(os.path.join(backup, str(partition)), folder, step)
+    _enter(log_dir, partition, step)
+    os.rename(folder, emptied)
+    os.rename(staged, folder)
     sync_folder(log_dir)
+    shutil.rmtree(emptied)
 
 
 def _end_log(source: str, staged: str, end: int) -> None:
