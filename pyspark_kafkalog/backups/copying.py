@@ -89,8 +89,6 @@ def bring_up_to_date(source: Source, log: Follower, bounds: Bounds, topic_id: st
     :raises GapError: if the source no longer has a range behind the end of the log.
     :raises DivergedError: if the log has records that the source does not have, or no longer.
     """
-    if log.is_empty:
-        log.next_offset = bounds.first
     check_history(source, log, bounds.high_watermark)
     gap = OffsetRange(log.next_offset, bounds.log_start_offset)
     if gap.start < gap.end:

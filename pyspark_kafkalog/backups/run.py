@@ -205,7 +205,8 @@ class Backup:
         """Copy a partition up to its planned end."""
         target, topic_id = self._target, planned.topic_ids[partition.topic]
         if self._rules.since is not None and target.is_empty(partition):
-            bounds = bounds._replace(first=whole_batch(self._source, partition, bounds.first))
+            first = whole_batch(self._source, partition, bounds.first)
+            bounds = bounds._replace(first=max(first, bounds.log_start_offset))
         log = target.open(partition, planned.settings[partition.topic], start=bounds.first, topic_id=topic_id)
         hooks = Hooks(self._limit_rate, self._count, self._flushed, self._is_stopped)
         try:

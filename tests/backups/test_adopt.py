@@ -12,8 +12,9 @@ from pyspark_kafkalog.admin import BackupRules, adopt, copy, repair
 from pyspark_kafkalog.errors import LogDirectoryError, OptionError
 from pyspark_kafkalog.log.groups.groups import DirectoryGroups
 from pyspark_kafkalog.log.read.directory import LogDirectory
-from pyspark_kafkalog.model import CommittedOffset, TopicPartition
+from pyspark_kafkalog.model import CommittedOffset, OffsetRange, TopicPartition
 from tests.backups.histories import T0, batch, content, make_log, set_log_start
+from tests.backups.test_history import check_sound
 from tests.faults.steps import KILLED, changes, step_runner
 
 U0 = TopicPartition("u", 0)
@@ -112,6 +113,29 @@ def test_damage_in_a_backup_that_was_killed_is_told(tmp_path: Path) -> None:
     repair(str(backup), execute=True, salvage=True)
     (row,) = adopt(str(backup), str(log_dir), groups=False, execute=True)
     assert (row.problem, row.log_end_offset) == (None, 50)
+
+
+def test_a_gap_with_nothing_behind_is_adopted(tmp_path: Path) -> None:
+    """Retention has emptied an idle topic; whatever opens the backup, it ends behind the gap."""
+    backup, source, log_dir = back_up(tmp_path, T0), tmp_path / "source", tmp_path / "broker"
+    make_broker(log_dir, T0)
+    shutil.rmtree(source)
+    make_log(source, [], start=100)
+    set_log_start(source, 100)
+    for run, rules in enumerate([BackupRules(groups=(), allow_gaps=True), BackupRules(groups=())]):
+        (row,) = copy(str(source), str(backup), rules)
+        assert (row.problem, row.gaps, row.log_end_offset) == (None, [OffsetRange(50, 100)], 100), run
+        assert (backup / "t-0" / f"{100:020d}.snapshot").exists()
+    (backup / ".kafka_cleanshutdown").unlink()
+    (row,) = adopt(str(backup), str(log_dir), groups=False, execute=True)
+    assert (row.problem, row.log_end_offset) == (None, 100)
+    watermarks = LogDirectory.open(str(log_dir)).watermarks([T0], read_committed=False)[T0]
+    assert (watermarks.log_start_offset, watermarks.high_watermark) == (0, 100)
+    shutil.rmtree(source)
+    make_log(source, [(3, 130)], start=100)
+    (row,) = copy(str(source), str(backup), BackupRules(groups=()))
+    assert (row.problem, row.log_end_offset) == (None, 130)
+    check_sound(backup)
 
 
 @pytest.mark.slow

@@ -27,13 +27,12 @@ from pyspark_kafkalog.log.layout import (
     PARTITION_METADATA_FILE,
     RECOVERY_POINT_CHECKPOINT,
     parse_partition_metadata,
-    parse_segment_file,
 )
 from pyspark_kafkalog.log.lock import PARTITION_LOCK_PREFIX, directory_lock, partition_lock
 from pyspark_kafkalog.log.read.root import LogRoot
 from pyspark_kafkalog.log.topic_configs import read_topic_configs, write_topic_configs
 from pyspark_kafkalog.log.write import journal
-from pyspark_kafkalog.log.write.follower import FollowerLog
+from pyspark_kafkalog.log.write.follower import FollowerLog, has_batches, offsets_of
 from pyspark_kafkalog.log.write.truncation import truncate
 from pyspark_kafkalog.model import LogSettings, OffsetRange, TopicPartition
 
@@ -120,10 +119,8 @@ class FollowerDirectory:
 
     def is_empty(self, partition: TopicPartition) -> bool:
         """Whether no record of the partition is here."""
-        folder = LogRoot(self._folder).find(partition)
-        return folder is None or not any(
-            entry.size for name, entry in folder.list().items() if name.endswith(LOG_SUFFIX)
-        )
+        folder = os.path.join(self.root, str(partition))
+        return not os.path.exists(folder) or not has_batches(folder)
 
     def log_start_offset(self, partition: TopicPartition) -> int:
         """The first offset of a partition, as far as the checkpoint says."""
@@ -147,13 +144,13 @@ class FollowerDirectory:
     def open(
         self, partition: TopicPartition, settings: LogSettings, *, start: int, topic_id: str
     ) -> FollowerLog:
-        """The log of a partition; the same object at each call.
+        """The log of a partition; the same object at each call, but for one without records that begins anew.
 
         :param start: the first offset, if the partition is new or has no records.
         :param topic_id: its topic's id, if it is new.
         """
         log = self._logs.get(partition)
-        if log is None:
+        if log is None or (log.is_empty and log.next_offset != start):
             if self.is_empty(partition):
                 self.set_log_start_offset(partition, start)
             log = open_log(
@@ -294,13 +291,15 @@ def open_log(
 ) -> FollowerLog:
     """The log of a partition in a root that this process, or the driver of its job, holds.
 
-    :param start: the log start offset, as checkpointed, or of a new partition.
+    :param start: the log start offset, as checkpointed; a log without records begins there.
     :param topic_id: of a new partition.
     """
     folder = os.path.join(root, str(partition))
     open_folder(root).check_inside(str(partition))
-    is_made = os.path.lexists(folder) and any(map(parse_segment_file, os.listdir(folder)))
-    if not is_made:
+    bases = offsets_of(folder, LOG_SUFFIX) if os.path.lexists(folder) else []
+    if bases != [start] and not (bases and has_batches(folder)):
+        if bases:
+            truncate(folder, 0)  # segments without batches, where the log no longer begins
         return FollowerLog.create(folder, partition, settings, start, topic_id)
     return FollowerLog.open(folder, partition, settings, start, was_clean=was_clean)
 
