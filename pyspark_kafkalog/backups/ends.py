@@ -27,8 +27,8 @@ class Source(Place, Protocol):
         its last record (OffsetForLeaderEpoch); left out where the place does not know.
         """
 
-    def topic_overrides(self, topic: str) -> Mapping[str, str]:
-        """The configs that were set for this topic alone."""
+    def topic_overrides(self, topic: str) -> Mapping[str, str] | None:
+        """The configs that were set for this topic alone; None if they can't be seen."""
 
     def cluster_id(self) -> str | None:
         """The cluster's id, if there is one."""

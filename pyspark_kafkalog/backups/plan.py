@@ -105,15 +105,21 @@ def plan(source: Source, target: Target, rules: BackupRules) -> Plan:
         if (problem := _other_topic(target, [p for p in partitions if p.topic == topic], topic_ids[topic]))
     }
     chosen = [p for p in partitions if p.topic in topic_ids and p.topic not in problems]
-    overrides = {topic: source.topic_overrides(topic) for topic in {p.topic for p in chosen}}
-    others = {topic: known for topic, known in target.topic_configs().items() if topic not in overrides}
-    target.set_topic_configs(others | {topic: dict(found) for topic, found in overrides.items() if found})
+    saved = target.topic_configs()
+    configs = {topic: _configs(source, topic, saved) for topic in {p.topic for p in chosen}}
+    target.set_topic_configs({topic: own for topic, own in (saved | configs).items() if own})
     return Plan(
         bounds_of(source, chosen, rules),
         topic_ids,
-        {topic: _log_settings(found) for topic, found in overrides.items()},
+        {topic: _log_settings(own) for topic, own in configs.items()},
         problems,
     )
+
+
+def _configs(source: Source, topic: str, saved: Mapping[str, dict[str, str]]) -> dict[str, str]:
+    """The configs of a topic; the saved ones if the source does not show its own."""
+    found = source.topic_overrides(topic)
+    return saved.get(topic, {}) if found is None else dict(found)
 
 
 def bounds_of(

@@ -17,6 +17,7 @@ from pyspark_kafkalog.errors import DataLossError, LogDirectoryError, OptionErro
 from pyspark_kafkalog.log.groups.groups import DirectoryGroups
 from pyspark_kafkalog.log.layout import parse_leader_epoch_checkpoint, parse_offset_checkpoint
 from pyspark_kafkalog.log.read.directory import LogDirectory
+from pyspark_kafkalog.log.topic_configs import write_topic_configs
 from pyspark_kafkalog.log.write.follower import FollowerLog
 from pyspark_kafkalog.log.write.follower_directory import follower_directory
 from pyspark_kafkalog.log.write.truncation import truncate
@@ -139,6 +140,35 @@ def test_group_offsets_are_those_of_the_saved_records(change: str, tmp_path: Pat
     assert {partition: offset.offset for partition, offset in committed.items()} == {T0: 90, other: 5}
 
 
+class Hiding:
+    """A directory that does not show the configs of its topics, as a cluster with ACLs."""
+
+    def __init__(self, root: Path) -> None:
+        self._place = LogDirectory.open(str(root))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._place, name)
+
+    def topic_overrides(self, topic: str) -> None:
+        return None
+
+
+def test_configs_that_are_not_shown_stay_saved(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    make_log(source, [(0, 10)])
+    write_topic_configs(str(source), {"t": {"segment.bytes": "1000"}})
+    run(source, target)
+    shutil.rmtree(source)
+    make_log(source, [(0, 100)])
+    hiding = cast(Source, Hiding(source))
+    with follower_directory(str(target)) as directory:
+        Backup(lambda: hiding, directory, NO_GROUPS).once()
+    assert LogDirectory.open(str(target)).topic_config("t") == {"segment.bytes": "1000"}
+    assert len([*(target / "t-0").glob("*.log")]) > 1
+    run(source, target)
+    assert LogDirectory.open(str(target)).topic_config("t") == {}
+
+
 class Recreated:
     """A cluster whose topic is deleted and made anew right before the first call of a method.
 
@@ -219,6 +249,36 @@ def test_an_empty_partition_begins_where_its_source_does(tmp_path: Path) -> None
     row = run(source, target)
     assert (row.problem, row.gaps, row.log_start_offset, row.log_end_offset) == (None, [], 100, 200)
     assert content(target) == content(source)
+    check_sound(target)
+
+
+def test_an_empty_partition_begins_anew_while_it_is_followed(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    make_log(source, [])
+    run(source, target)
+    with follower_directory(str(target)) as directory:
+        for start, end in (0, 0), (100, 100), (200, 230):
+            shutil.rmtree(source)
+            make_log(source, [(3, end)], start=start)
+            set_log_start(source, start)
+            place = LogDirectory.open(str(source))
+            (row,) = Backup(lambda place=place: place, directory, NO_GROUPS).once()  # type: ignore[misc]
+            assert (row.problem, row.gaps) == (None, [])
+            assert (row.log_start_offset, row.log_end_offset) == (start, end)
+    assert content(target) == content(source)
+    assert [file.name for file in (target / "t-0").glob("*.log")] == [f"{200:020d}.log"]
+    check_sound(target)
+
+
+def test_an_empty_partition_begins_with_another_range_of_time(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    make_log(source, [(0, 100)])
+    set_log_start(source, 23)
+    row = run(source, target, BackupRules(groups=(), since=5000))
+    assert (row.log_start_offset, row.log_end_offset) == (100, 100)
+    row = run(source, target, BackupRules(groups=(), since=1000))
+    assert (row.problem, row.log_start_offset, row.log_end_offset) == (None, 23, 100)
+    assert content(target) == b"".join(batch(at, 0) for at in range(20, 100, RECORDS))
     check_sound(target)
 
 
