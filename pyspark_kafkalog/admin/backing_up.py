@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from pyspark_kafkalog.backups.groups import offsets_partitions
 from pyspark_kafkalog.backups.plan import BackedUpPartition, BackupRules
 from pyspark_kafkalog.backups.run import Backup
 from pyspark_kafkalog.codec.offsets_topic import OFFSETS_TOPIC
 from pyspark_kafkalog.errors import OptionError
-from pyspark_kafkalog.model import Place, TopicPartition
+from pyspark_kafkalog.log.write.adopting import AdoptedPartition
+from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.options.settings import PlaceOptions, place_options
 from pyspark_kafkalog.options.table import Use
 from pyspark_kafkalog.options.user_options import UserOptions
@@ -23,20 +25,7 @@ from pyspark_kafkalog.places import (
 )
 
 _DEFAULT_RULES = BackupRules()
-_OFFSETS_PARTITIONS = 50
-"""Kafka's default of offsets.topic.num.partitions."""
 _LEAST_FETCH = 64 << 10
-
-
-@dataclass(frozen=True, slots=True)
-class AdoptedPartition:
-    """A partition of a backup, and what keeps a broker's log directory from adopting it, if anything does."""
-
-    topic: str
-    partition: int
-    log_start_offset: int
-    log_end_offset: int
-    problem: str | None
 
 
 def backup(
@@ -110,8 +99,7 @@ def adopt(
         if groups:
             _adopt_groups(directory, log_dir, partitions)
 
-    found = adopt_backup(directory, log_dir, topics, execute=execute, before=before)
-    return [AdoptedPartition(*step) for step in found]
+    return adopt_backup(directory, log_dir, topics, execute=execute, before=before)
 
 
 def _options(options: Mapping[str, str], rules: BackupRules) -> PlaceOptions:
@@ -139,19 +127,14 @@ def _run(
         groups = saved = None
         if rules.groups is None or rules.groups:
             groups = open_groups(place)
-            saved = follower_groups(directory, _offsets_partitions(open_place(place)))
+            saved = follower_groups(directory, offsets_partitions(open_place(place)))
         run = Backup(lambda: open_place(place), target, rules, groups=groups, saved=saved, copied=progress)
         return run.once() if follow_until is None else run.follow(follow_until)
 
 
-def _offsets_partitions(place: Place) -> int:
-    """The partitions of the source's ``__consumer_offsets``."""
-    return len(place.topics([OFFSETS_TOPIC]).get(OFFSETS_TOPIC, ())) or _OFFSETS_PARTITIONS
-
-
 def _adopt_groups(directory: str, log_dir: str, partitions: Collection[TopicPartition]) -> None:
     """Commit what the backup's groups have committed, where they have committed nothing in the broker."""
-    saved, groups = (follower_groups(root, _OFFSETS_PARTITIONS) for root in (directory, log_dir))
+    saved, groups = (follower_groups(root) for root in (directory, log_dir))
     has_topic = bool(open_place(place_options({"path": log_dir})).topics([OFFSETS_TOPIC]))
     for group in saved.group_ids():
         known = groups.committed(group, partitions)

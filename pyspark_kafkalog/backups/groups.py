@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from pyspark_kafkalog.backups.plan import BackedUpPartition
-from pyspark_kafkalog.model import CommittedOffset, GroupOffsets, TopicPartition
+from pyspark_kafkalog.codec.offsets_topic import OFFSETS_TOPIC
+from pyspark_kafkalog.model import CommittedOffset, GroupOffsets, Place, TopicPartition
 
 Commits = dict[str, dict[TopicPartition, CommittedOffset]]
 
@@ -15,6 +16,11 @@ def read_commits(groups: GroupOffsets, names: Collection[str] | None) -> Commits
     """The offsets that these groups, or all, have committed."""
     wanted = groups.group_ids() if names is None else names
     return {group: found for group in wanted if (found := groups.committed(group))}
+
+
+def offsets_partitions(place: Place) -> int:
+    """The partitions of a place's ``__consumer_offsets``; 0 if it is not there."""
+    return len(place.topics([OFFSETS_TOPIC]).get(OFFSETS_TOPIC, ()))
 
 
 def save_commits(saved: GroupOffsets, commits: Commits, rows: Iterable[BackedUpPartition]) -> int:

@@ -18,7 +18,7 @@ import hashlib
 import os
 import shutil
 from collections.abc import Callable, Collection
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -54,8 +54,9 @@ _CHECKPOINTS = (RECOVERY_POINT_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT, LOG_START_
 _LOCK_TIMEOUT = 10.0
 
 
-class Adoption(NamedTuple):
-    """A partition of a backup, and what keeps a broker's directory from adopting it, if anything does."""
+@dataclass(frozen=True, slots=True)
+class AdoptedPartition:
+    """A partition of a backup, and what keeps a broker's log directory from adopting it, if anything does."""
 
     topic: str
     partition: int
@@ -71,7 +72,7 @@ def adopt(
     *,
     execute: bool,
     before: Callable[[list[TopicPartition]], None] = lambda partitions: None,
-) -> list[Adoption]:
+) -> list[AdoptedPartition]:
     """Copy the partitions of ``backup`` into the folders that a stopped broker has for them in ``log_dir``.
 
     Interrupted, this can run again: partitions that have records are left alone.
@@ -110,7 +111,7 @@ def adopt(
             return found
 
 
-def _plan(backup: str, log_dir: str, topics: Collection[str]) -> list[Adoption]:
+def _plan(backup: str, log_dir: str, topics: Collection[str]) -> list[AdoptedPartition]:
     partitions = LogRoot(open_folder(backup)).partitions()
     missing = set(topics) - {partition.topic for partition in partitions}
     if missing:
@@ -119,7 +120,7 @@ def _plan(backup: str, log_dir: str, topics: Collection[str]) -> list[Adoption]:
         read_offsets(backup, name) for name in (LOG_START_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT)
     )
     return [
-        Adoption(*p, starts.get(p, 0), ends.get(p, 0), _problem(log_dir, p))
+        AdoptedPartition(*p, starts.get(p, 0), ends.get(p, 0), _problem(log_dir, p))
         for p in sorted(partitions)
         if (p.topic in topics if topics else p.topic not in INTERNAL_TOPICS)
     ]
@@ -151,7 +152,7 @@ def _emptied(folder: str) -> str:
     return _staged(folder).replace("-delete", "0-delete")
 
 
-def _stage(source: str, folder: str, step: Adoption) -> str:
+def _stage(source: str, folder: str, step: AdoptedPartition) -> str:
     """Make the copy of a partition, beside the broker's folder; its path."""
     staged = _staged(folder)
     shutil.rmtree(staged, ignore_errors=True)
@@ -172,7 +173,7 @@ def _stage(source: str, folder: str, step: Adoption) -> str:
     return staged
 
 
-def _adopt(backup: str, log_dir: str, step: Adoption) -> None:
+def _adopt(backup: str, log_dir: str, step: AdoptedPartition) -> None:
     """Exchange a partition's empty folder for a copy of the backup's.
 
     Its bounds are entered first, so that no records are there without: an empty log is none the worse for
@@ -228,7 +229,7 @@ def _copy_log(source: str, target: str, base_offset: int) -> None:
         )
 
 
-def _enter(log_dir: str, partition: TopicPartition, step: Adoption) -> None:
+def _enter(log_dir: str, partition: TopicPartition, step: AdoptedPartition) -> None:
     """Put the partition's bounds into the broker's checkpoints."""
     offsets = dict.fromkeys(_CHECKPOINTS, step.log_end_offset)
     offsets[LOG_START_OFFSET_CHECKPOINT] = step.log_start_offset

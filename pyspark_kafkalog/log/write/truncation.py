@@ -13,17 +13,13 @@ import numpy as np
 from pyspark_kafkalog.log.checkpoints import read_epochs, write_epochs
 from pyspark_kafkalog.log.durable import cut, sync_folder
 from pyspark_kafkalog.log.layout import (
-    INDEX_SUFFIX,
+    INDEX_SUFFIXES,
     LOG_SUFFIX,
     SNAPSHOT_SUFFIX,
-    TIME_INDEX_SUFFIX,
-    TXN_INDEX_SUFFIX,
     parse_segment_file,
     segment_file,
 )
 from pyspark_kafkalog.log.write.recovery import Scan, check_tail
-
-_INDEXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 
 
 def truncate(folder: str, offset: int) -> None:
@@ -44,10 +40,10 @@ def truncate(folder: str, offset: int) -> None:
         if suffix == SNAPSHOT_SUFFIX and base > offset:
             os.unlink(os.path.join(folder, name))
     for base in sorted(gone, reverse=True):
-        _remove(folder, base, (*_INDEXES, LOG_SUFFIX))
+        _remove(folder, base, (*INDEX_SUFFIXES, LOG_SUFFIX))
         sync_folder(folder)  # the last segment goes first, so that no gap is left
     if kept:
-        _remove(folder, kept[-1], _INDEXES)
+        _remove(folder, kept[-1], INDEX_SUFFIXES)
         cut(os.path.join(folder, segment_file(kept[-1], LOG_SUFFIX)), position)
     sync_folder(folder)
 
