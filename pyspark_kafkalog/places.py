@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.broker.produce.producer import Producer
     from pyspark_kafkalog.log.care.retention import Deletion
     from pyspark_kafkalog.log.read.directory import LogDirectory
-    from pyspark_kafkalog.log.write.adopting import Adoption
+    from pyspark_kafkalog.log.write.adopting import AdoptedPartition
     from pyspark_kafkalog.log.write.follower import FollowerLog
     from pyspark_kafkalog.log.write.follower_directory import FollowerDirectory
 
@@ -184,15 +184,15 @@ def follower_directory(root: str) -> AbstractContextManager[FollowerDirectory]:
     return follower_directory(root)
 
 
-def follower_groups(root: str, num_partitions: int) -> GroupOffsets:
-    """The consumer groups of a log root that this process holds by :func:`follower_directory`.
+def follower_groups(root: str, num_partitions: int = 0) -> GroupOffsets:
+    """The consumer groups of a log root whose lock this process holds. Their offsets never expire.
 
-    :param num_partitions: of their topic, if it is new.
+    :param num_partitions: of their topic, if it is new; 0 for Kafka's default.
     """
-    from pyspark_kafkalog.log.groups.groups import DirectoryGroups
+    from pyspark_kafkalog.log.groups.groups import NUM_PARTITIONS, DirectoryGroups
 
     return DirectoryGroups.open(
-        root, retention_minutes=None, num_partitions=num_partitions, lock_timeout=None
+        root, retention_minutes=None, num_partitions=num_partitions or NUM_PARTITIONS, lock_timeout=None
     )
 
 
@@ -209,8 +209,15 @@ def task_log(
     return task_log(root, partition, settings, start=start, topic_id=topic_id, was_clean=was_clean)
 
 
-def adopt_backup(backup: str, log_dir: str, topics: Collection[str], *, execute: bool) -> list[Adoption]:
+def adopt_backup(
+    backup: str,
+    log_dir: str,
+    topics: Collection[str],
+    *,
+    execute: bool,
+    before: Callable[[list[TopicPartition]], None] = lambda partitions: None,
+) -> list[AdoptedPartition]:
     """Put a backup's partitions into a stopped broker's log directory; see :func:`.adopting.adopt`."""
     from pyspark_kafkalog.log.write.adopting import adopt
 
-    return adopt(backup, log_dir, topics, execute=execute)
+    return adopt(backup, log_dir, topics, execute=execute, before=before)

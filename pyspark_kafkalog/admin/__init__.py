@@ -59,7 +59,7 @@ from pyspark_kafkalog.places import open_groups, open_place, open_topics
 from pyspark_kafkalog.topics import NewTopic, Topics
 
 if TYPE_CHECKING:
-    from pyspark_kafkalog.admin.backing_up import AdoptedPartition, adopt, backup, copy
+    from pyspark_kafkalog.admin.backing_up import adopt, backup, copy
     from pyspark_kafkalog.admin.batch_headers import batches
     from pyspark_kafkalog.admin.compacting import CompactedPartition, compact
     from pyspark_kafkalog.admin.dumping import DumpedBatch, DumpedRecord, dump
@@ -81,6 +81,7 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.backups.plan import BackedUpPartition, BackupRules
     from pyspark_kafkalog.backups.restore import Restored, RestoredPartition, RestoreSettings
     from pyspark_kafkalog.backups.restore_groups import RestoredOffset
+    from pyspark_kafkalog.log.write.adopting import AdoptedPartition
 
 __all__ = [
     "AdoptedPartition",

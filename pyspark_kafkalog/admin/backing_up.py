@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from pyspark_kafkalog.admin.partitions import existing
+from pyspark_kafkalog.backups.groups import offsets_partitions
 from pyspark_kafkalog.backups.plan import BackedUpPartition, BackupRules
 from pyspark_kafkalog.backups.run import Backup
 from pyspark_kafkalog.codec.offsets_topic import OFFSETS_TOPIC
 from pyspark_kafkalog.errors import OptionError
-from pyspark_kafkalog.model import Place
+from pyspark_kafkalog.log.write.adopting import AdoptedPartition
+from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.options.settings import PlaceOptions, place_options
 from pyspark_kafkalog.options.table import Use
 from pyspark_kafkalog.options.user_options import UserOptions
@@ -24,20 +25,7 @@ from pyspark_kafkalog.places import (
 )
 
 _DEFAULT_RULES = BackupRules()
-_OFFSETS_PARTITIONS = 50
-"""Kafka's default of offsets.topic.num.partitions."""
 _LEAST_FETCH = 64 << 10
-
-
-@dataclass(frozen=True, slots=True)
-class AdoptedPartition:
-    """A partition of a backup, and what keeps a broker's log directory from adopting it, if anything does."""
-
-    topic: str
-    partition: int
-    log_start_offset: int
-    log_end_offset: int
-    problem: str | None
 
 
 def backup(
@@ -95,17 +83,23 @@ def adopt(
     """Put the partitions of a backup into the log directory of a stopped broker, as its own.
 
     The broker's topics exist, and are empty. Batches keep all but their leader epochs, which become those
-    of a new topic. Offsets of groups go into the broker's ``__consumer_offsets``, if it is there.
+    of a new topic. Offsets of groups go into the broker's ``__consumer_offsets``: of the partitions that are
+    adopted, where the group has none. Interrupted, this can run again.
 
     :param topics: only these; () for all that are not internal.
+    :param groups: False to leave them out.
     :param execute: False to only say what would be done.
     :return: the partitions, sorted; those with a ``problem`` are left alone.
+    :raises OptionError: if there are groups, but no ``__consumer_offsets``; nothing is adopted then.
     :raises LogDirectoryLockedError: if the broker runs.
     """
-    found = [AdoptedPartition(*step) for step in adopt_backup(directory, log_dir, topics, execute=execute)]
-    if groups and execute:
-        _adopt_groups(directory, log_dir, {(step.topic, step.partition) for step in found})
-    return found
+
+    def before(partitions: Collection[TopicPartition]) -> None:
+        # Once records are there, nothing tells them from the broker's own.
+        if groups:
+            _adopt_groups(directory, log_dir, partitions)
+
+    return adopt_backup(directory, log_dir, topics, execute=execute, before=before)
 
 
 def _options(options: Mapping[str, str], rules: BackupRules) -> PlaceOptions:
@@ -133,27 +127,28 @@ def _run(
         groups = saved = None
         if rules.groups is None or rules.groups:
             groups = open_groups(place)
-            saved = follower_groups(directory, _offsets_partitions(open_place(place)))
+            saved = follower_groups(directory, offsets_partitions(open_place(place)))
         run = Backup(lambda: open_place(place), target, rules, groups=groups, saved=saved, copied=progress)
         return run.once() if follow_until is None else run.follow(follow_until)
 
 
-def _offsets_partitions(place: Place) -> int:
-    """The partitions of the source's ``__consumer_offsets``."""
-    return len(place.topics([OFFSETS_TOPIC]).get(OFFSETS_TOPIC, ())) or _OFFSETS_PARTITIONS
-
-
-def _adopt_groups(directory: str, log_dir: str, partitions: Collection[tuple[str, int]]) -> None:
-    saved, place = follower_groups(directory, _OFFSETS_PARTITIONS), place_options({"path": log_dir})
-    if not open_place(place).topics([OFFSETS_TOPIC]):
-        raise OptionError(
-            f"The broker has no {OFFSETS_TOPIC} yet; the partitions were adopted, the groups were not",
-            hint="Start the broker, and give it the groups by: kafkalog offsets export DIR > offsets.json;"
-            " kafkalog offsets import BROKERS offsets.json --execute",
-        )
-    groups = open_groups(place)
+def _adopt_groups(directory: str, log_dir: str, partitions: Collection[TopicPartition]) -> None:
+    """Commit what the backup's groups have committed, where they have committed nothing in the broker."""
+    saved, groups = (follower_groups(root) for root in (directory, log_dir))
+    has_topic = bool(open_place(place_options({"path": log_dir})).topics([OFFSETS_TOPIC]))
     for group in saved.group_ids():
-        committed = saved.committed(group)
-        here = existing(open_place(place), [p for p in committed if tuple(p) in partitions])
-        # Leader epochs are those of the broker's logs now.
-        groups.commit(group, {p: replace(committed[p], leader_epoch=-1, commit_timestamp=-1) for p in here})
+        known = groups.committed(group, partitions)
+        # All leader epochs of the broker's logs will be 0.
+        new = {
+            partition: replace(offset, leader_epoch=0, commit_timestamp=-1)
+            for partition, offset in saved.committed(group, partitions).items()
+            if partition not in known
+        }
+        if new and not has_topic:
+            raise OptionError(
+                f"The broker has no {OFFSETS_TOPIC} yet: nothing was adopted",
+                hint="Adopt without groups (--no-groups), start the broker, and give it the groups by:"
+                " kafkalog offsets export DIR > offsets.json;"
+                " kafkalog offsets import BROKERS offsets.json --execute",
+            )
+        groups.commit(group, new)

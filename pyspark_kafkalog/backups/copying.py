@@ -83,30 +83,16 @@ def check_history(source: Source, log: Follower, high_watermark: int) -> None:
         raise DivergedError(OffsetRange(offset, log.next_offset))
 
 
-def bring_up_to_date(
-    source: Source,
-    log: Follower,
-    bounds: Bounds,
-    topic_id: str,
-    hooks: Hooks,
-    *,
-    add_gap: Callable[[TopicPartition, OffsetRange], None] | None = None,
-) -> None:
+def bring_up_to_date(source: Source, log: Follower, bounds: Bounds, topic_id: str, hooks: Hooks) -> None:
     """Copy what the log lacks, if the source has all of it, and the same history.
 
-    :param add_gap: called with a range that the source no longer has, behind which it goes on.
-    :raises GapError: if there is such a range, and no ``add_gap``.
+    :raises GapError: if the source no longer has a range behind the end of the log.
     :raises DivergedError: if the log has records that the source does not have, or no longer.
     """
-    if log.is_empty:
-        log.next_offset = bounds.first
     check_history(source, log, bounds.high_watermark)
     gap = OffsetRange(log.next_offset, bounds.log_start_offset)
     if gap.start < gap.end:
-        if add_gap is None:
-            raise GapError(gap)
-        add_gap(log.partition, gap)
-        log.next_offset = gap.end
+        raise GapError(gap)
     if log.next_offset < bounds.end:
         copy_to(source, log, bounds.end, topic_id, hooks)
 

@@ -27,8 +27,8 @@ class Source(Place, Protocol):
         its last record (OffsetForLeaderEpoch); left out where the place does not know.
         """
 
-    def topic_overrides(self, topic: str) -> Mapping[str, str]:
-        """The configs that were set for this topic alone."""
+    def topic_overrides(self, topic: str) -> Mapping[str, str] | None:
+        """The configs that were set for this topic alone; None if they can't be seen."""
 
     def cluster_id(self) -> str | None:
         """The cluster's id, if there is one."""
@@ -75,7 +75,7 @@ class Target(Protocol):
         """The ranges of offsets that were gone before they could be copied."""
 
     def add_gap(self, partition: TopicPartition, gap: OffsetRange) -> None:
-        """Note that a range could not be copied."""
+        """Note that a range could not be copied, and let the partition's log go on behind it."""
 
     def partitions(self) -> set[TopicPartition]:
         """All partitions that are here."""

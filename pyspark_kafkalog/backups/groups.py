@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
-from pyspark_kafkalog.model import CommittedOffset, GroupOffsets, TopicPartition
+from pyspark_kafkalog.backups.plan import BackedUpPartition
+from pyspark_kafkalog.codec.offsets_topic import OFFSETS_TOPIC
+from pyspark_kafkalog.model import CommittedOffset, GroupOffsets, Place, TopicPartition
 
 Commits = dict[str, dict[TopicPartition, CommittedOffset]]
 
@@ -16,14 +18,22 @@ def read_commits(groups: GroupOffsets, names: Collection[str] | None) -> Commits
     return {group: found for group in wanted if (found := groups.committed(group))}
 
 
-def save_commits(saved: GroupOffsets, commits: Commits, ends: Mapping[TopicPartition, int]) -> int:
+def offsets_partitions(place: Place) -> int:
+    """The partitions of a place's ``__consumer_offsets``; 0 if it is not there."""
+    return len(place.topics([OFFSETS_TOPIC]).get(OFFSETS_TOPIC, ()))
+
+
+def save_commits(saved: GroupOffsets, commits: Commits, rows: Iterable[BackedUpPartition]) -> int:
     """Save those that have changed; returns of how many groups.
 
-    Offsets of partitions that are not in the backup are left out, and so are those beyond its end, which
-    the next run saves.
-
-    :param ends: where the backup of each partition ends.
+    Offsets beyond the end of a partition's backup are left out, which the next run saves. So are those of
+    partitions with a problem, or without a source: they may belong to other records than those saved.
     """
+    ends = {
+        TopicPartition(row.topic, row.partition): row.log_end_offset
+        for row in rows
+        if row.problem is None and row.high_watermark is not None
+    }
     changed = 0
     for group, offsets in commits.items():
         known = saved.committed(group)

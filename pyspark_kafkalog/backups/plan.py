@@ -12,6 +12,8 @@ from pyspark_kafkalog.model import INTERNAL_TOPICS, LogSettings, OffsetRange, To
 from pyspark_kafkalog.options.settings import Selection
 from pyspark_kafkalog.reading.offsets import look_up_partitions
 
+GONE = "The source no longer has the partition"
+
 
 @dataclass(frozen=True, slots=True)
 class BackupRules:
@@ -103,15 +105,21 @@ def plan(source: Source, target: Target, rules: BackupRules) -> Plan:
         if (problem := _other_topic(target, [p for p in partitions if p.topic == topic], topic_ids[topic]))
     }
     chosen = [p for p in partitions if p.topic in topic_ids and p.topic not in problems]
-    overrides = {topic: source.topic_overrides(topic) for topic in {p.topic for p in chosen}}
-    others = {topic: known for topic, known in target.topic_configs().items() if topic not in overrides}
-    target.set_topic_configs(others | {topic: dict(found) for topic, found in overrides.items() if found})
+    saved = target.topic_configs()
+    configs = {topic: _configs(source, topic, saved) for topic in {p.topic for p in chosen}}
+    target.set_topic_configs({topic: own for topic, own in (saved | configs).items() if own})
     return Plan(
         bounds_of(source, chosen, rules),
         topic_ids,
-        {topic: _log_settings(found) for topic, found in overrides.items()},
+        {topic: _log_settings(own) for topic, own in configs.items()},
         problems,
     )
+
+
+def _configs(source: Source, topic: str, saved: Mapping[str, dict[str, str]]) -> dict[str, str]:
+    """The configs of a topic; the saved ones if the source does not show its own."""
+    found = source.topic_overrides(topic)
+    return saved.get(topic, {}) if found is None else dict(found)
 
 
 def bounds_of(
@@ -162,12 +170,26 @@ def _other_topic(target: Target, partitions: Collection[TopicPartition], topic_i
     for partition in partitions:
         known = target.topic_id(partition)
         if known and topic_id and known != topic_id:
-            return (
-                f"The topic was deleted and made anew since it was backed up: its id was {known}, and is now"
-                f" {topic_id}. Leave it out, back it up into another directory, or move the folders of the"
-                " old one away"
-            )
+            return _made_anew(known, topic_id)
     return None
+
+
+def changed_topic(source: Source, topic: str, topic_id: str) -> str | None:
+    """What is wrong if the source no longer has the topic that was planned, but another one, or none.
+
+    Most answers of a cluster are about whatever topic has the name: ask this before they are acted on.
+    """
+    now = source.topic_ids({topic}).get(topic)
+    if now is None:
+        return GONE
+    return _made_anew(topic_id, now) if topic_id and now and now != topic_id else None
+
+
+def _made_anew(before: str, now: str) -> str:
+    return (
+        f"The topic was deleted and made anew since it was backed up: its id was {before}, and is now {now}."
+        " Leave it out, back it up into another directory, or move the folders of the old one away"
+    )
 
 
 def _log_settings(configs: Mapping[str, str]) -> LogSettings:

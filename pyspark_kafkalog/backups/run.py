@@ -12,17 +12,19 @@ from pyspark_kafkalog.backups.copying import DivergedError, GapError, Hooks, bri
 from pyspark_kafkalog.backups.ends import Bounds, Source, Target
 from pyspark_kafkalog.backups.groups import read_commits, save_commits
 from pyspark_kafkalog.backups.plan import (
+    GONE,
     BackedUpPartition,
     BackupRules,
     Plan,
     bounds_of,
+    changed_topic,
     check_source,
     plan,
     whole_batch,
 )
 from pyspark_kafkalog.backups.rate import RateLimit
 from pyspark_kafkalog.errors import CorruptRecordError, DataLossError
-from pyspark_kafkalog.model import INTERNAL_TOPICS, GroupOffsets, TopicPartition
+from pyspark_kafkalog.model import INTERNAL_TOPICS, GroupOffsets, LogSettings, TopicPartition
 
 _CHECKPOINT_SECONDS = 5.0
 _GROUPS_SECONDS = 10.0
@@ -108,8 +110,7 @@ class Backup:
         self._copy_all([p for p in planned.bounds if self._is_due(p, planned.bounds[p])], planned)
         self._target.checkpoint()
         if commits and self._saved is not None:
-            ends = {partition: row.log_end_offset for partition, row in self._rows.items()}
-            save_commits(self._saved, commits, ends)
+            save_commits(self._saved, commits, [self._rows[partition] for partition in self._looked_at])
 
     def _note(self, planned: Plan) -> None:
         """Bring the rows up to date; partitions that the source no longer has keep theirs."""
@@ -168,41 +169,48 @@ class Backup:
         row, bounds = self._rows[partition], planned.bounds.get(partition)
         for _ in range(_ATTEMPTS):
             if bounds is None:
-                row.problem = "The source no longer has the partition"
+                row.problem = GONE
                 break
             try:
                 self._bring_up_to_date(partition, bounds, planned)
                 row.problem = None
                 break
-            except GapError as e:
-                row.problem = str(e)
-                break
-            except DivergedError as e:
-                row.problem = str(e)
-                if not self._rules.truncate:
-                    break
-                self._target.truncate(partition, planned.settings[partition.topic], e.offsets.start)
-                row.truncated.append(e.offsets)
-            except DataLossError as e:
-                row.problem = str(e)
-                bounds = bounds_of(self._source, [partition], self._rules).get(partition)
             except CorruptRecordError as e:
                 self._target.discard(partition)
                 row.problem = str(e)
                 break
+            except (GapError, DivergedError, DataLossError) as e:
+                changed = changed_topic(self._source, partition.topic, planned.topic_ids[partition.topic])
+                row.problem = changed or str(e)
+                if changed or not self._can_go_on(partition, e, planned.settings[partition.topic]):
+                    break
+                bounds = bounds_of(self._source, [partition], self._rules).get(partition)
         self._describe(partition)
         self._looked_at.add(partition)
+
+    def _can_go_on(self, partition: TopicPartition, error: Exception, settings: LogSettings) -> bool:
+        """Make the log one that the source's can follow, as far as the rules allow it."""
+        if isinstance(error, GapError):
+            if self._rules.allow_gaps:
+                self._target.add_gap(partition, error.offsets)
+            return self._rules.allow_gaps
+        if isinstance(error, DivergedError):
+            if self._rules.truncate:
+                self._target.truncate(partition, settings, error.offsets.start)
+                self._rows[partition].truncated.append(error.offsets)
+            return self._rules.truncate
+        return True
 
     def _bring_up_to_date(self, partition: TopicPartition, bounds: Bounds, planned: Plan) -> None:
         """Copy a partition up to its planned end."""
         target, topic_id = self._target, planned.topic_ids[partition.topic]
         if self._rules.since is not None and target.is_empty(partition):
-            bounds = bounds._replace(first=whole_batch(self._source, partition, bounds.first))
+            first = whole_batch(self._source, partition, bounds.first)
+            bounds = bounds._replace(first=max(first, bounds.log_start_offset))
         log = target.open(partition, planned.settings[partition.topic], start=bounds.first, topic_id=topic_id)
         hooks = Hooks(self._limit_rate, self._count, self._flushed, self._is_stopped)
-        add_gap = target.add_gap if self._rules.allow_gaps else None
         try:
-            bring_up_to_date(self._source, log, bounds, topic_id, hooks, add_gap=add_gap)
+            bring_up_to_date(self._source, log, bounds, topic_id, hooks)
             if target.log_end_offset(partition) != log.next_offset:  # a killed run has left more
                 self._flushed(partition, log.flush())
         finally:

@@ -209,9 +209,9 @@ class Brokers:
         """See :meth:`pyspark_kafkalog.model.Place.topic_config`; empty if ACLs hide it."""
         return self._cluster.topic_config(topic) or {}
 
-    def topic_overrides(self, topic: str) -> Mapping[str, str]:
-        """The configs that were set for this topic alone; empty if ACLs hide them."""
-        return self._cluster.topic_config(topic, overrides_only=True) or {}
+    def topic_overrides(self, topic: str) -> Mapping[str, str] | None:
+        """The configs that were set for this topic alone; None if ACLs hide them, or it is too new."""
+        return self._cluster.topic_config(topic, overrides_only=True)
 
     def cluster_id(self) -> str | None:
         """The cluster's id; None before Kafka 0.10.1."""

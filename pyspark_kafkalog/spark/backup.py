@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pyspark_kafkalog.admin import BackedUpPartition, BackupRules
 from pyspark_kafkalog.backups.copying import DivergedError, GapError, Hooks, bring_up_to_date
 from pyspark_kafkalog.backups.ends import Bounds
-from pyspark_kafkalog.backups.groups import read_commits, save_commits
-from pyspark_kafkalog.backups.plan import check_source, plan
+from pyspark_kafkalog.backups.groups import offsets_partitions, read_commits, save_commits
+from pyspark_kafkalog.backups.plan import changed_topic, check_source, plan
 from pyspark_kafkalog.backups.rate import RateLimit
-from pyspark_kafkalog.codec.offsets_topic import OFFSETS_TOPIC
 from pyspark_kafkalog.errors import CorruptRecordError, DataLossError, OptionError
 from pyspark_kafkalog.model import LogSettings, TopicPartition
 from pyspark_kafkalog.options.settings import PlaceOptions, place_options
@@ -101,9 +100,7 @@ def backup(
                 target.closed(partition, found["log_end_offset"])
             rows.append(BackedUpPartition(**found, gaps=list(target.gaps(partition))))
         target.checkpoint()
-        ends = {TopicPartition(row.topic, row.partition): row.log_end_offset for row in rows}
-        number = len(source.topics([OFFSETS_TOPIC]).get(OFFSETS_TOPIC, ())) or 50
-        save_commits(follower_groups(directory, number), commits, ends)
+        save_commits(follower_groups(directory, offsets_partitions(source)), commits, rows)
     return sorted(rows, key=lambda row: (row.topic, row.partition))
 
 
@@ -147,10 +144,11 @@ def _copy(
             directory, partition, settings, start=start, topic_id=topic_id, was_clean=was_clean
         ) as log:
             hooks = Hooks(RateLimit(rate).wait, lambda _, size: copied.append(size))
+            source = open_place(place, reached=True)
             try:
-                bring_up_to_date(open_place(place, reached=True), log, bounds, topic_id, hooks)
+                bring_up_to_date(source, log, bounds, topic_id, hooks)
             except (GapError, DivergedError, DataLossError) as e:
-                problem = str(e)
+                problem = changed_topic(source, partition.topic, topic_id) or str(e)
         closed = True
     except CorruptRecordError as e:
         problem = str(e)

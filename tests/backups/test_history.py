@@ -6,15 +6,22 @@ import itertools
 import random
 import shutil
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from pyspark_kafkalog.admin import BackedUpPartition, BackupRules, copy, verify
-from pyspark_kafkalog.errors import OptionError
+from pyspark_kafkalog.backups.ends import Source
+from pyspark_kafkalog.backups.run import Backup
+from pyspark_kafkalog.errors import DataLossError, LogDirectoryError, OptionError
+from pyspark_kafkalog.log.groups.groups import DirectoryGroups
 from pyspark_kafkalog.log.layout import parse_leader_epoch_checkpoint, parse_offset_checkpoint
 from pyspark_kafkalog.log.read.directory import LogDirectory
+from pyspark_kafkalog.log.topic_configs import write_topic_configs
+from pyspark_kafkalog.log.write.follower import FollowerLog
+from pyspark_kafkalog.log.write.follower_directory import follower_directory
 from pyspark_kafkalog.log.write.truncation import truncate
-from pyspark_kafkalog.model import OffsetRange, TopicPartition
+from pyspark_kafkalog.model import CommittedOffset, OffsetRange, TopicPartition
 from tests.backups.histories import RECORDS, SMALL, T0, batch, content, make_log, piece, set_log_start
 
 NO_GROUPS = BackupRules(groups=())
@@ -113,6 +120,96 @@ def test_a_topic_made_anew_is_refused(tmp_path: Path) -> None:
         assert content(target) == held
 
 
+@pytest.mark.parametrize("change", ["made anew", "diverged", "gone"])
+def test_group_offsets_are_those_of_the_saved_records(change: str, tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    other = TopicPartition("u", 0)
+    make_log(source, [(0, 100)])
+    make_log(source, [(0, 100)], partition=other)
+    groups = DirectoryGroups.open(str(source), num_partitions=1)
+    groups.commit("etl", dict.fromkeys([T0, other], CommittedOffset(90)))
+    copy(str(source), str(target))
+    shutil.rmtree(source / "t-0")
+    if change == "made anew":
+        make_log(source, [(0, 10)], topic_id="AAAAAAAAAAAAAAAAAAAAAg")
+    elif change == "diverged":
+        make_log(source, [(0, 60), (1, 200)])
+    groups.commit("etl", dict.fromkeys([T0, other], CommittedOffset(5)))
+    copy(str(source), str(target))
+    committed = DirectoryGroups.open(str(target), retention_minutes=None).committed("etl")
+    assert {partition: offset.offset for partition, offset in committed.items()} == {T0: 90, other: 5}
+
+
+class Hiding:
+    """A directory that does not show the configs of its topics, as a cluster with ACLs."""
+
+    def __init__(self, root: Path) -> None:
+        self._place = LogDirectory.open(str(root))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._place, name)
+
+    def topic_overrides(self, topic: str) -> None:
+        return None
+
+
+def test_configs_that_are_not_shown_stay_saved(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    make_log(source, [(0, 10)])
+    write_topic_configs(str(source), {"t": {"segment.bytes": "1000"}})
+    run(source, target)
+    shutil.rmtree(source)
+    make_log(source, [(0, 100)])
+    hiding = cast(Source, Hiding(source))
+    with follower_directory(str(target)) as directory:
+        Backup(lambda: hiding, directory, NO_GROUPS).once()
+    assert LogDirectory.open(str(target)).topic_config("t") == {"segment.bytes": "1000"}
+    assert len([*(target / "t-0").glob("*.log")]) > 1
+    run(source, target)
+    assert LogDirectory.open(str(target)).topic_config("t") == {}
+
+
+class Recreated:
+    """A cluster whose topic is deleted and made anew right before the first call of a method.
+
+    Only a fetch names the topic by its id.
+    """
+
+    def __init__(self, old: Path, new: Path, *, at: str) -> None:
+        self._place, self._new = LogDirectory.open(str(old)), LogDirectory.open(str(new))
+        self._at = at
+
+    def cluster_id(self) -> None:
+        return None
+
+    def __getattr__(self, name: str) -> Any:
+        if name == self._at:
+            self._place = self._new
+        if name == "fetch" and self._place is self._new:
+            raise DataLossError("Offsets are gone: the topic was deleted and recreated")
+        return getattr(self._place, name)
+
+
+@pytest.mark.parametrize("at", ["watermarks", "epoch_ends", "fetch"])
+@pytest.mark.parametrize("start", [0, 300])
+def test_a_topic_made_anew_during_the_run_is_not_mixed(at: str, start: int, tmp_path: Path) -> None:
+    source, anew, target = tmp_path / "source", tmp_path / "anew", tmp_path / "target"
+    make_log(source, [(0, 100)])
+    make_log(anew, [(0, start + 10)], start=start, topic_id="AAAAAAAAAAAAAAAAAAAAAg", mark="other")
+    run(source, target)
+    held = content(target)
+    shutil.rmtree(source)
+    make_log(source, [(0, 200)])
+    rules = BackupRules(groups=(), truncate=True, allow_gaps=True)
+    with follower_directory(str(target)) as directory:
+        source_now = cast(Source, Recreated(source, anew, at=at))
+        (row,) = Backup(lambda: source_now, directory, rules).once()
+    assert "AAAAAAAAAAAAAAAAAAAAAg" in (row.problem or "")
+    assert (row.truncated, row.gaps, row.log_end_offset) == ([], [], 100)
+    assert content(target) == held
+    check_sound(target)
+
+
 def test_retention_that_overtook_is_a_gap(tmp_path: Path) -> None:
     source, target = tmp_path / "source", tmp_path / "target"
     make_log(source, [(0, 50)])
@@ -155,6 +252,36 @@ def test_an_empty_partition_begins_where_its_source_does(tmp_path: Path) -> None
     check_sound(target)
 
 
+def test_an_empty_partition_begins_anew_while_it_is_followed(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    make_log(source, [])
+    run(source, target)
+    with follower_directory(str(target)) as directory:
+        for start, end in (0, 0), (100, 100), (200, 230):
+            shutil.rmtree(source)
+            make_log(source, [(3, end)], start=start)
+            set_log_start(source, start)
+            place = LogDirectory.open(str(source))
+            (row,) = Backup(lambda place=place: place, directory, NO_GROUPS).once()  # type: ignore[misc]
+            assert (row.problem, row.gaps) == (None, [])
+            assert (row.log_start_offset, row.log_end_offset) == (start, end)
+    assert content(target) == content(source)
+    assert [file.name for file in (target / "t-0").glob("*.log")] == [f"{200:020d}.log"]
+    check_sound(target)
+
+
+def test_an_empty_partition_begins_with_another_range_of_time(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    make_log(source, [(0, 100)])
+    set_log_start(source, 23)
+    row = run(source, target, BackupRules(groups=(), since=5000))
+    assert (row.log_start_offset, row.log_end_offset) == (100, 100)
+    row = run(source, target, BackupRules(groups=(), since=1000))
+    assert (row.problem, row.log_start_offset, row.log_end_offset) == (None, 23, 100)
+    assert content(target) == b"".join(batch(at, 0) for at in range(20, 100, RECORDS))
+    check_sound(target)
+
+
 def test_a_range_of_time_ends_with_whole_batches(tmp_path: Path) -> None:
     source, target = tmp_path / "source", tmp_path / "target"
     make_log(source, [(0, 100)])
@@ -194,8 +321,6 @@ def test_a_cut_leaves_what_was_there_before(tmp_path: Path) -> None:
         shutil.copytree(whole, cut)
         truncate(str(cut / "t-0"), offset)
         truncate(str(cut / "t-0"), offset)
-        from pyspark_kafkalog.log.write.follower import FollowerLog
-
         end = min(offset, 300) // RECORDS * RECORDS
         with FollowerLog.open(str(cut / "t-0"), T0, SMALL, 0) as log:
             assert log.next_offset == end
@@ -210,6 +335,29 @@ def test_a_cut_leaves_what_was_there_before(tmp_path: Path) -> None:
             file.name for file in (whole / "t-0").iterdir() if file.suffix != ".snapshot"
         }
     assert len([*itertools.islice((whole / "t-0").glob("*.log"), 4)]) == 4
+
+
+def test_nothing_is_cut_behind_damage(tmp_path: Path) -> None:
+    """Neither by a truncation, of what it should leave, nor by a recovery; a torn write is."""
+    make_log(tmp_path, [(1, 325)])
+    folder = tmp_path / "t-0"
+    segment = sorted(folder.glob("*.log"))[-1]
+    whole, size = segment.read_bytes(), len(batch(320, 1))
+    assert len(whole) > 4 * size
+    segment.write_bytes(whole[: size + 80] + bytes(1) + whole[size + 81 :])
+    held = {file.name: file.read_bytes() for file in folder.iterdir()}
+    for change in (
+        lambda: truncate(str(folder), 320),
+        lambda: FollowerLog.open(str(folder), T0, SMALL, 0),
+    ):
+        with pytest.raises(LogDirectoryError, match="before a valid batch at byte") as e:
+            change()
+        assert (e.value.file, e.value.position) == (str(segment), size)
+        assert {file.name: file.read_bytes() for file in folder.iterdir()} == held
+    segment.write_bytes(whole[:-40])
+    with FollowerLog.open(str(folder), T0, SMALL, 0) as log:
+        assert log.next_offset == 320
+    assert segment.read_bytes() == whole[: -len(batch(320, 1))]
 
 
 def test_checkpoints_say_what_is_on_disk(tmp_path: Path) -> None:

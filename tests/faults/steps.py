@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-STEPS = ("open", "pwrite", "fsync", "ftruncate", "replace", "unlink", "mkdir", "rmdir")
+STEPS = ("open", "pwrite", "fsync", "ftruncate", "replace", "rename", "unlink", "mkdir", "rmdir")
 KILLED = -9
 Runner = Callable[[Path, int], int]
 """(folder, step to die at) -> exit code."""

@@ -17,8 +17,8 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Collection
-from typing import NamedTuple
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -30,7 +30,7 @@ from pyspark_kafkalog.log.durable import disk_errors, naming, sync_folder, write
 from pyspark_kafkalog.log.layout import (
     CLEAN_SHUTDOWN_FILE,
     HIGH_WATERMARK_CHECKPOINT,
-    INDEX_SUFFIX,
+    INDEX_SUFFIXES,
     LEADER_EPOCH_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
     LOG_SUFFIX,
@@ -38,8 +38,6 @@ from pyspark_kafkalog.log.layout import (
     PARTITION_METADATA_FILE,
     RECOVERY_POINT_CHECKPOINT,
     SNAPSHOT_SUFFIX,
-    TIME_INDEX_SUFFIX,
-    TXN_INDEX_SUFFIX,
     format_leader_epoch_checkpoint,
     parse_segment_file,
     segment_file,
@@ -48,17 +46,17 @@ from pyspark_kafkalog.log.lock import directory_lock
 from pyspark_kafkalog.log.read.root import LogRoot
 from pyspark_kafkalog.log.snapshot import format_snapshot, parse_snapshot
 from pyspark_kafkalog.log.write import journal
-from pyspark_kafkalog.log.write.follower_directory import follower_directory
+from pyspark_kafkalog.log.write.follower_directory import check_follower, follower_directory
 from pyspark_kafkalog.log.write.recovery import Scan, begin_segment
 from pyspark_kafkalog.model import INTERNAL_TOPICS, TopicPartition
 
-_INDEXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 _CHECKPOINTS = (RECOVERY_POINT_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT)
 _LOCK_TIMEOUT = 10.0
 
 
-class Adoption(NamedTuple):
-    """A partition of a backup, and what keeps a broker's directory from adopting it, if anything does."""
+@dataclass(frozen=True, slots=True)
+class AdoptedPartition:
+    """A partition of a backup, and what keeps a broker's log directory from adopting it, if anything does."""
 
     topic: str
     partition: int
@@ -67,13 +65,22 @@ class Adoption(NamedTuple):
     problem: str | None = None
 
 
-def adopt(backup: str, log_dir: str, topics: Collection[str] = (), *, execute: bool) -> list[Adoption]:
+def adopt(
+    backup: str,
+    log_dir: str,
+    topics: Collection[str] = (),
+    *,
+    execute: bool,
+    before: Callable[[list[TopicPartition]], None] = lambda partitions: None,
+) -> list[AdoptedPartition]:
     """Copy the partitions of ``backup`` into the folders that a stopped broker has for them in ``log_dir``.
 
     Interrupted, this can run again: partitions that have records are left alone.
 
     :param topics: only these; () for all that are not internal.
-    :param execute: False to only say what would be done.
+    :param execute: False to only say what would be done, and change nothing: the ends are those that the
+        backup has flushed.
+    :param before: called with the partitions to adopt, before the first one is; both directories are held.
     :raises LogDirectoryLockedError: if the broker runs, or a writer holds the backup.
     :raises LogDirectoryError: if ``log_dir`` is not a broker's, or a batch is damaged.
     """
@@ -84,26 +91,27 @@ def adopt(backup: str, log_dir: str, topics: Collection[str] = (), *, execute: b
             hint="Give a folder of the log.dirs of a stopped broker.",
         )
     with disk_errors("Could not adopt the backup", log_dir):
-        with follower_directory(backup):
-            pass  # recovers it, if need be
+        check_follower(backup)
+        if execute:
+            with follower_directory(backup):
+                pass  # recovers it, if need be
         with directory_lock(backup, _LOCK_TIMEOUT), directory_lock(log_dir, _LOCK_TIMEOUT) as progress:
+            if not execute:
+                return _plan(backup, log_dir, topics)
             if not os.path.exists(os.path.join(backup, CLEAN_SHUTDOWN_FILE)):
                 raise LogDirectoryError("The backup has just changed", file=backup, hint="Try again.")
             journal.recover(log_dir)
             found = _plan(backup, log_dir, topics)
-            if not execute:
-                return found
+            steps = [step for step in found if step.problem is None]
+            before([TopicPartition(step.topic, step.partition) for step in steps])
             with journal.unclean(log_dir):
-                for step in found:
-                    if step.problem is None:
-                        partition = TopicPartition(step.topic, step.partition)
-                        _adopt(backup, log_dir, partition, step)
-                        _enter(log_dir, partition, step)
-                        progress()
+                for step in steps:
+                    _adopt(backup, log_dir, step)
+                    progress()
             return found
 
 
-def _plan(backup: str, log_dir: str, topics: Collection[str]) -> list[Adoption]:
+def _plan(backup: str, log_dir: str, topics: Collection[str]) -> list[AdoptedPartition]:
     partitions = LogRoot(open_folder(backup)).partitions()
     missing = set(topics) - {partition.topic for partition in partitions}
     if missing:
@@ -112,7 +120,7 @@ def _plan(backup: str, log_dir: str, topics: Collection[str]) -> list[Adoption]:
         read_offsets(backup, name) for name in (LOG_START_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT)
     )
     return [
-        Adoption(*p, starts.get(p, 0), ends.get(p, 0), _problem(log_dir, p))
+        AdoptedPartition(*p, starts.get(p, 0), ends.get(p, 0), _problem(log_dir, p))
         for p in sorted(partitions)
         if (p.topic in topics if topics else p.topic not in INTERNAL_TOPICS)
     ]
@@ -121,7 +129,7 @@ def _plan(backup: str, log_dir: str, topics: Collection[str]) -> list[Adoption]:
 def _problem(log_dir: str, partition: TopicPartition) -> str | None:
     folder = os.path.join(log_dir, str(partition))
     if not os.path.exists(folder):
-        if os.path.exists(os.path.join(_staged(folder), PARTITION_METADATA_FILE)):
+        if os.path.exists(_emptied(folder)):
             return None  # the exchange of the folders was interrupted
         return "The broker has no such partition: create its topic first"
     if not os.path.exists(os.path.join(folder, PARTITION_METADATA_FILE)):
@@ -139,33 +147,51 @@ def _staged(folder: str) -> str:
     return os.path.join(os.path.dirname(folder), f"{name}.{mark}-delete")
 
 
-def _adopt(backup: str, log_dir: str, partition: TopicPartition, step: Adoption) -> None:
-    source, folder = os.path.join(backup, str(partition)), os.path.join(log_dir, str(partition))
+def _emptied(folder: str) -> str:
+    """The name that the broker's empty folder gets; a broker that starts deletes it, too."""
+    return _staged(folder).replace("-delete", "0-delete")
+
+
+def _stage(source: str, folder: str, step: AdoptedPartition) -> str:
+    """Make the copy of a partition, beside the broker's folder; its path."""
     staged = _staged(folder)
+    shutil.rmtree(staged, ignore_errors=True)
+    os.mkdir(staged)
+    for name in sorted(os.listdir(source)):
+        parsed = parse_segment_file(name)
+        if parsed is not None and parsed[1] == LOG_SUFFIX:
+            _copy_log(os.path.join(source, name), os.path.join(staged, name), parsed[0])
+        elif parsed is not None and parsed[1] in INDEX_SUFFIXES:
+            with open(os.path.join(source, name), "rb") as file:
+                write_new(os.path.join(staged, name), file.read())
+    _end_log(source, staged, step.log_end_offset)
+    epochs = format_leader_epoch_checkpoint([(0, step.log_start_offset)])
+    write_new(os.path.join(staged, LEADER_EPOCH_CHECKPOINT), epochs)
+    with open(os.path.join(folder, PARTITION_METADATA_FILE), "rb") as file:
+        write_new(os.path.join(staged, PARTITION_METADATA_FILE), file.read())
+    sync_folder(staged)
+    return staged
+
+
+def _adopt(backup: str, log_dir: str, step: AdoptedPartition) -> None:
+    """Exchange a partition's empty folder for a copy of the backup's.
+
+    Its bounds are entered first, so that no records are there without: an empty log is none the worse for
+    them, and the next run enters them anew.
+    """
+    partition = TopicPartition(step.topic, step.partition)
+    folder = os.path.join(log_dir, str(partition))
+    emptied = _emptied(folder)
     if os.path.exists(folder):
-        shutil.rmtree(staged, ignore_errors=True)
-        os.mkdir(staged)
-        for name in sorted(os.listdir(source)):
-            parsed = parse_segment_file(name)
-            if parsed is not None and parsed[1] == LOG_SUFFIX:
-                _copy_log(os.path.join(source, name), os.path.join(staged, name), parsed[0])
-            elif parsed is not None and parsed[1] in _INDEXES:
-                with open(os.path.join(source, name), "rb") as file:
-                    write_new(os.path.join(staged, name), file.read())
-        _end_log(source, staged, step.log_end_offset)
-        epochs = format_leader_epoch_checkpoint([(0, step.log_start_offset)])
-        write_new(os.path.join(staged, LEADER_EPOCH_CHECKPOINT), epochs)
-        with open(os.path.join(folder, PARTITION_METADATA_FILE), "rb") as file:
-            write_new(os.path.join(staged, PARTITION_METADATA_FILE), file.read())
-        sync_folder(staged)
-        empty = staged.replace("-delete", "0-delete")
-        shutil.rmtree(empty, ignore_errors=True)
-        os.rename(folder, empty)
-        os.rename(staged, folder)
-        shutil.rmtree(empty)
-    else:
-        os.rename(staged, folder)
+        shutil.rmtree(emptied, ignore_errors=True)
+    else:  # the exchange was interrupted
+        os.rename(emptied, folder)
+    staged = _stage(os.path.join(backup, str(partition)), folder, step)
+    _enter(log_dir, partition, step)
+    os.rename(folder, emptied)
+    os.rename(staged, folder)
     sync_folder(log_dir)
+    shutil.rmtree(emptied)
 
 
 def _end_log(source: str, staged: str, end: int) -> None:
@@ -203,7 +229,7 @@ def _copy_log(source: str, target: str, base_offset: int) -> None:
         )
 
 
-def _enter(log_dir: str, partition: TopicPartition, step: Adoption) -> None:
+def _enter(log_dir: str, partition: TopicPartition, step: AdoptedPartition) -> None:
     """Put the partition's bounds into the broker's checkpoints."""
     offsets = dict.fromkeys(_CHECKPOINTS, step.log_end_offset)
     offsets[LOG_START_OFFSET_CHECKPOINT] = step.log_start_offset

@@ -16,7 +16,7 @@ from pyspark_kafkalog.codec.buffers import as_array
 from pyspark_kafkalog.codec.walk import Batches, batches_of, first_bad_checksum
 from pyspark_kafkalog.errors import CorruptRecordError
 from pyspark_kafkalog.log.checkpoints import read_epochs, write_epochs
-from pyspark_kafkalog.log.durable import cut, naming, replace, sync_folder, write_all, write_new
+from pyspark_kafkalog.log.durable import naming, replace, sync_folder, write_all, write_new
 from pyspark_kafkalog.log.layout import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
@@ -41,7 +41,7 @@ class FollowerLog:
     """The log of one partition, for a single writer that holds the directory's lock.
 
     Segments that are not the last one are on disk; what was appended since the last :meth:`flush` may not
-    be. Whoever opens the log after a crash finds all whole batches, and the rest cut off. Use it as a
+    be. Whoever opens the log after a crash finds all whole batches, and a torn one cut off. Use it as a
     context manager, which closes its files. An append opens them again.
     """
 
@@ -67,7 +67,8 @@ class FollowerLog:
             settings.segment_bytes, settings.segment_ms, settings.index_interval_bytes
         )
         self._segment = segment
-        self._is_empty = segment is None or not segment.sizes()[LOG_SUFFIX]
+        self.is_empty = not has_batches(folder)
+        """Whether the log has no record batch."""
         self._producers = ProducerState() if producers is None else producers
         self._files: dict[str, int] = {}
         self._aborted_bytes = 0
@@ -104,12 +105,13 @@ class FollowerLog:
         *,
         was_clean: bool = False,
     ) -> FollowerLog:
-        """An existing partition; its last segment is recovered, which cuts off what is not valid.
+        """An existing partition; its last segment is recovered, which cuts off a torn write.
 
         :param was_clean: whether the directory was shut down cleanly. If the log then ends at a producer
             snapshot, as :meth:`close` leaves it, its indexes are believed, and nothing is recovered.
+        :raises LogDirectoryError: if it is damaged: valid batches follow one that is not.
         """
-        bases = _offsets_of(folder, LOG_SUFFIX)
+        bases = offsets_of(folder, LOG_SUFFIX)
         epochs = read_epochs(folder)
         if not bases:
             return cls(folder, partition, settings, log_start_offset)
@@ -133,10 +135,8 @@ class FollowerLog:
         recovered = recover_segment(
             folder, bases[-1], producers, index_interval_bytes=settings.index_interval_bytes
         )
-        if recovered.end < recovered.size:
-            cut(os.path.join(folder, segment_file(bases[-1], LOG_SUFFIX)), recovered.end)
         next_offset = max(recovered.segment.next_offset, log_start_offset)
-        for offset in _offsets_of(folder, SNAPSHOT_SUFFIX):
+        for offset in offsets_of(folder, SNAPSHOT_SUFFIX):
             if offset > next_offset:  # of the end of a log that had more
                 os.unlink(os.path.join(folder, segment_file(offset, SNAPSHOT_SUFFIX)))
         epochs = [entry for entry in epochs if entry[1] < next_offset]
@@ -156,11 +156,9 @@ class FollowerLog:
         log._save_epochs()
         return log
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether the log has no record batch."""
-        segments = (segment_file(base, LOG_SUFFIX) for base in _offsets_of(self.folder, LOG_SUFFIX))
-        return not any(_size(os.path.join(self.folder, name)) for name in segments)
+    def skip_to(self, offset: int) -> None:
+        """Go on at a later offset: no batch between was ever appended."""
+        self.next_offset, self._is_clean = offset, False
 
     def append(self, piece: Slice) -> None:
         """Append the batches of a slice, but those that the log has already.
@@ -211,7 +209,7 @@ class FollowerLog:
         The first one begins where the log does, or with a batch in which the log start offset lies.
         """
         base_offset = int(batches.base_offset[row]) if batches.magic[row] == 2 else self.next_offset
-        if self._is_empty:
+        if self.is_empty:
             base_offset = min(base_offset, self.next_offset)
         self._segment = ActiveSegment(base_offset)
         self._aborted_bytes = 0
@@ -222,11 +220,11 @@ class FollowerLog:
 
     def _add_epochs(self, batches: Batches) -> None:
         begun = new_epochs(batches, self.epochs[-1][0] if self.epochs else -1)
-        if self._is_empty and not self.epochs and begun and batches.magic[0] == 2:
+        if self.is_empty and not self.epochs and begun and batches.magic[0] == 2:
             # It began with the log, whatever deletion or compaction has left of it.
             begun[0] = begun[0][0], self.next_offset
         self.epochs += begun
-        self._is_empty = False
+        self.is_empty = False
 
     def _roll(self) -> None:
         """End the segment, so that the next batch begins another one."""
@@ -270,8 +268,8 @@ class FollowerLog:
 
     def _remove_snapshots(self) -> None:
         """Remove those at which no segment begins, but for the last (Kafka's removeStraySnapshots)."""
-        bases = {*_offsets_of(self.folder, LOG_SUFFIX), self.next_offset}
-        for offset in _offsets_of(self.folder, SNAPSHOT_SUFFIX):
+        bases = {*offsets_of(self.folder, LOG_SUFFIX), self.next_offset}
+        for offset in offsets_of(self.folder, SNAPSHOT_SUFFIX):
             if offset not in bases:
                 os.unlink(os.path.join(self.folder, segment_file(offset, SNAPSHOT_SUFFIX)))
 
@@ -291,7 +289,13 @@ class FollowerLog:
             self._saved_epochs = len(self.epochs)
 
 
-def _offsets_of(folder: str, suffix: str) -> list[int]:
+def has_batches(folder: str) -> bool:
+    """Whether a partition's folder has any record batch."""
+    names = (segment_file(base, LOG_SUFFIX) for base in offsets_of(folder, LOG_SUFFIX))
+    return any(_size(os.path.join(folder, name)) for name in names)
+
+
+def offsets_of(folder: str, suffix: str) -> list[int]:
     """The offsets in the names of files with this suffix, sorted."""
     names = map(parse_segment_file, os.listdir(folder))
     return sorted(name[0] for name in names if name is not None and name[1] == suffix)
@@ -305,12 +309,12 @@ def _closed_segment(
     folder: str, partition: TopicPartition, settings: LogSettings, log_start_offset: int
 ) -> tuple[ActiveSegment, list[ProducerEntry]] | None:
     """The last segment and the producers at its end, if the log ends at a snapshot; else None."""
-    snapshots = _offsets_of(folder, SNAPSHOT_SUFFIX)
+    snapshots = offsets_of(folder, SNAPSHOT_SUFFIX)
     if not snapshots:
         return None
     with open(os.path.join(folder, segment_file(snapshots[-1], SNAPSHOT_SUFFIX)), "rb") as file:
         producers = parse_snapshot(file.read())
-    with suppress(CorruptRecordError):  # recovery cuts it off
+    with suppress(CorruptRecordError):  # recovery cuts it off, or refuses to
         segment = open_active_segment(folder, partition, settings.index_interval_bytes)
         if segment is not None and producers is not None:
             is_end = snapshots[-1] == max(segment.next_offset, log_start_offset)

@@ -27,13 +27,12 @@ from pyspark_kafkalog.log.layout import (
     PARTITION_METADATA_FILE,
     RECOVERY_POINT_CHECKPOINT,
     parse_partition_metadata,
-    parse_segment_file,
 )
 from pyspark_kafkalog.log.lock import PARTITION_LOCK_PREFIX, directory_lock, partition_lock
 from pyspark_kafkalog.log.read.root import LogRoot
 from pyspark_kafkalog.log.topic_configs import read_topic_configs, write_topic_configs
 from pyspark_kafkalog.log.write import journal
-from pyspark_kafkalog.log.write.follower import FollowerLog
+from pyspark_kafkalog.log.write.follower import FollowerLog, has_batches, offsets_of
 from pyspark_kafkalog.log.write.truncation import truncate
 from pyspark_kafkalog.model import LogSettings, OffsetRange, TopicPartition
 
@@ -85,12 +84,22 @@ class FollowerDirectory:
         return () if self._file is None else tuple(self._file.gaps.get(partition, ()))
 
     def add_gap(self, partition: TopicPartition, gap: OffsetRange) -> None:
-        """Note that a range could not be copied; one that begins at the same offset is replaced."""
+        """Note that a range could not be copied, and let the partition's log go on behind it.
+
+        One that begins at the same offset is replaced.
+        """
         with self._guard:
             file = self._file = self._file or BackupFile()
             others = [known for known in file.gaps.get(partition, ()) if known.start != gap.start]
             file.gaps[partition] = sorted([*others, gap])
             write_backup_file(self.root, file)
+        self._pass_gaps(self._logs[partition])
+
+    def _pass_gaps(self, log: FollowerLog) -> None:
+        """Go on behind a gap at the end of the log, which has nothing to show for it."""
+        for gap in self.gaps(log.partition):
+            if gap.start == log.next_offset:
+                log.skip_to(gap.end)
 
     def _forget_gaps(self, partition: TopicPartition, offset: int) -> None:
         """Forget those from ``offset`` on, where another history begins."""
@@ -110,10 +119,8 @@ class FollowerDirectory:
 
     def is_empty(self, partition: TopicPartition) -> bool:
         """Whether no record of the partition is here."""
-        folder = LogRoot(self._folder).find(partition)
-        return folder is None or not any(
-            entry.size for name, entry in folder.list().items() if name.endswith(LOG_SUFFIX)
-        )
+        folder = os.path.join(self.root, str(partition))
+        return not os.path.exists(folder) or not has_batches(folder)
 
     def log_start_offset(self, partition: TopicPartition) -> int:
         """The first offset of a partition, as far as the checkpoint says."""
@@ -137,13 +144,13 @@ class FollowerDirectory:
     def open(
         self, partition: TopicPartition, settings: LogSettings, *, start: int, topic_id: str
     ) -> FollowerLog:
-        """The log of a partition; the same object at each call.
+        """The log of a partition; the same object at each call, but for one without records that begins anew.
 
         :param start: the first offset, if the partition is new or has no records.
         :param topic_id: its topic's id, if it is new.
         """
         log = self._logs.get(partition)
-        if log is None:
+        if log is None or (log.is_empty and log.next_offset != start):
             if self.is_empty(partition):
                 self.set_log_start_offset(partition, start)
             log = open_log(
@@ -154,6 +161,7 @@ class FollowerDirectory:
                 topic_id=topic_id,
                 was_clean=self.was_clean and partition not in self._unclean,
             )
+            self._pass_gaps(log)
             with self._guard:
                 self._logs[partition] = log
         return log
@@ -208,6 +216,7 @@ class FollowerDirectory:
         for partition in sorted(doubtful - self._logs.keys() - self._closed):
             start = self.log_start_offset(partition)
             with open_log(self.root, partition, LogSettings(), start=start, topic_id="") as log:
+                self._pass_gaps(log)
                 self.flushed(partition, log.next_offset)
         for name in _task_locks(self.root):
             os.unlink(os.path.join(self.root, name))
@@ -216,7 +225,7 @@ class FollowerDirectory:
         replace(path, CLEAN_SHUTDOWN, path + ".tmp")
 
     def abandon(self) -> None:
-        """Close the files after a failure; the next one to open the directory recovers it."""
+        """Close the files, if they are open; the next one to open the directory recovers those."""
         for log in self._logs.values():
             log.close(cleanly=False)
 
@@ -227,23 +236,28 @@ class FollowerDirectory:
         write_offsets(self.root, name, shown)
 
 
+def check_follower(root: str) -> None:
+    """:raises LogDirectoryError: if the root is a broker's own, or no log directory."""
+    if os.path.exists(os.path.join(root, META_PROPERTIES_FILE)):
+        raise LogDirectoryError(
+            "The directory belongs to a broker",
+            file=os.path.join(root, META_PROPERTIES_FILE),
+            hint="Give another one: a backup has the topic ids of its cluster, not of this one.",
+        )
+    LogRoot(open_folder(root)).check()
+
+
 @contextmanager
 def follower_directory(root: str) -> Iterator[FollowerDirectory]:
     """Hold a log root, which is made if it does not exist, and close it cleanly if nothing fails.
 
     :raises LogDirectoryLockedError: if a broker or a writer holds it.
-    :raises LogDirectoryError: if it is a broker's own, or can't be written to.
+    :raises LogDirectoryError: if it is a broker's own, is damaged, or can't be written to.
     """
     with disk_errors("Could not write the backup", root):
         os.makedirs(root, exist_ok=True)
         with directory_lock(root, _LOCK_TIMEOUT) as progress:
-            if os.path.exists(os.path.join(root, META_PROPERTIES_FILE)):
-                raise LogDirectoryError(
-                    "The directory belongs to a broker",
-                    file=os.path.join(root, META_PROPERTIES_FILE),
-                    hint="Give another one: a backup has the topic ids of its cluster, not of this one.",
-                )
-            LogRoot(open_folder(root)).check()
+            check_follower(root)
             for name in _task_locks(root):
                 with partition_lock(root, name.removeprefix(PARTITION_LOCK_PREFIX), _LOCK_TIMEOUT):
                     pass  # no task of an earlier job is left that writes
@@ -255,14 +269,15 @@ def follower_directory(root: str) -> Iterator[FollowerDirectory]:
                 os.unlink(path)
                 sync_folder(root)
             try:
-                yield directory
-            except BaseException as e:
-                if isinstance(e, KafkaLogError | KeyboardInterrupt) and not isinstance(e, LogDirectoryError):
-                    directory.close()
-                else:
-                    directory.abandon()
-                raise
-            directory.close()
+                try:
+                    yield directory
+                except (KafkaLogError, KeyboardInterrupt) as e:
+                    if not isinstance(e, LogDirectoryError):
+                        directory.close()
+                    raise
+                directory.close()
+            finally:
+                directory.abandon()
 
 
 def open_log(
@@ -276,13 +291,15 @@ def open_log(
 ) -> FollowerLog:
     """The log of a partition in a root that this process, or the driver of its job, holds.
 
-    :param start: the log start offset, as checkpointed, or of a new partition.
+    :param start: the log start offset, as checkpointed; a log without records begins there.
     :param topic_id: of a new partition.
     """
     folder = os.path.join(root, str(partition))
     open_folder(root).check_inside(str(partition))
-    is_made = os.path.lexists(folder) and any(map(parse_segment_file, os.listdir(folder)))
-    if not is_made:
+    bases = offsets_of(folder, LOG_SUFFIX) if os.path.lexists(folder) else []
+    if bases != [start] and not (bases and has_batches(folder)):
+        if bases:
+            truncate(folder, 0)  # segments without batches, where the log no longer begins
         return FollowerLog.create(folder, partition, settings, start, topic_id)
     return FollowerLog.open(folder, partition, settings, start, was_clean=was_clean)
 

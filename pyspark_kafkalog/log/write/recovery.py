@@ -15,8 +15,9 @@ import numpy as np
 
 from pyspark_kafkalog.codec.format import HEADER_SIZE_UP_TO_MAGIC
 from pyspark_kafkalog.codec.walk import Batches, WalkStatus, first_bad_checksum, walk
-from pyspark_kafkalog.errors import CorruptRecordError
-from pyspark_kafkalog.log.durable import naming, write_new
+from pyspark_kafkalog.errors import CorruptRecordError, LogDirectoryError
+from pyspark_kafkalog.filesystem.locate import open_folder
+from pyspark_kafkalog.log.durable import cut, naming, write_new
 from pyspark_kafkalog.log.layout import (
     INDEX_SUFFIX,
     INDEX_SUFFIXES,
@@ -25,7 +26,7 @@ from pyspark_kafkalog.log.layout import (
     TXN_INDEX_SUFFIX,
     segment_file,
 )
-from pyspark_kafkalog.log.read.segment import MAX_OFFSET
+from pyspark_kafkalog.log.read.segment import MAX_OFFSET, Segment
 from pyspark_kafkalog.log.write.active_segment import NO_LIMIT, ActiveSegment, SegmentLimits
 from pyspark_kafkalog.log.write.producers import ProducerState
 
@@ -148,50 +149,67 @@ class Rebuilt:
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """A segment after its recovery: its state for appends, and what to do with the file.
-
-    ``end`` is where its valid batches end in the file of ``size`` bytes; ``fault`` says what is wrong with
-    what follows, None if nothing does. ``epochs`` are the leader epochs that begin in it, with their first
-    offsets.
+    """A segment after its recovery: its state for appends, and the leader epochs that begin in it, with
+    their first offsets.
     """
 
     segment: ActiveSegment
-    end: int
-    size: int
-    fault: str | None
     epochs: list[tuple[int, int]]
     aborted_bytes: int
     """Size of its ``.txnindex``."""
 
 
 def recover_segment(
-    folder: str,
-    base_offset: int,
-    producers: ProducerState,
-    *,
-    index_interval_bytes: int,
-    below: int = MAX_OFFSET,
+    folder: str, base_offset: int, producers: ProducerState, *, index_interval_bytes: int
 ) -> Recovered:
-    """Rebuild the indexes of a segment up to its first batch that is not valid. The ``.log`` stays as it is.
-
-    The caller holds the directory's lock, and cuts the file at ``end`` if it wants to. Indexes of what lies
-    behind that are not written.
+    """Cut off a torn tail of the last segment, and rebuild its indexes; under the directory's lock.
 
     :param producers: their state at the segment's start; has that at its end afterwards.
-    :param below: the base offset of the next segment.
+    :raises LogDirectoryError: if valid batches follow one that is not; nothing has changed then.
     """
-    scan = Scan(os.path.join(folder, segment_file(base_offset, LOG_SUFFIX)), base_offset, below)
+    path = os.path.join(folder, segment_file(base_offset, LOG_SUFFIX))
+    scan, fault = Scan(path, base_offset), None
     rebuilt = Rebuilt(base_offset, producers, index_interval_bytes)
-    fault = None
     for piece in scan:
         _, fault = rebuilt.add(piece.data, piece.batches)
         if fault is not None:
             break
+    end = rebuilt.segment.sizes()[LOG_SUFFIX]
+    if end < scan.size:
+        check_tail(folder, base_offset, end, rebuilt.segment.next_offset)
+        cut(path, end)
     indexes = rebuilt.indexes()
     write_indexes(folder, base_offset, indexes)
-    end = rebuilt.segment.sizes()[LOG_SUFFIX]
-    aborted_bytes = len(indexes[TXN_INDEX_SUFFIX])
-    return Recovered(rebuilt.segment, end, scan.size, fault or scan.fault, rebuilt.epochs, aborted_bytes)
+    return Recovered(rebuilt.segment, rebuilt.epochs, len(indexes[TXN_INDEX_SUFFIX]))
+
+
+def check_tail(folder: str, base_offset: int, position: int, next_offset: int) -> None:
+    """See that no valid batch follows the one at ``position``, which is not valid: a write that was torn.
+
+    :param next_offset: follows the batches before it.
+    :raises LogDirectoryError: if one follows.
+    """
+    path = os.path.join(folder, segment_file(base_offset, LOG_SUFFIX))
+    segment = Segment(open_folder(folder), base_offset, "", os.path.getsize(path), 0, is_active=True)
+    with segment.open() as opened:
+        try:
+            found = opened.next_batch(position + 1, next_offset)
+        except CorruptRecordError as e:
+            raise _damaged(e.message, path, position, next_offset) from None
+    if found is not None:
+        message = f"Expected a record batch, got other bytes before a valid batch at byte {found}"
+        raise _damaged(message, path, position, next_offset)
+
+
+def _damaged(message: str, path: str, position: int, offset: int) -> LogDirectoryError:
+    return LogDirectoryError(
+        message,
+        offset=offset,
+        file=path,
+        position=position,
+        hint="Nothing is cut off or appended after damage. Restore the file, or run kafkalog repair, which"
+        " drops all that follows, or salvages it.",
+    )
 
 
 def new_epochs(batches: Batches, latest: int) -> list[tuple[int, int]]:

@@ -13,17 +13,13 @@ import numpy as np
 from pyspark_kafkalog.log.checkpoints import read_epochs, write_epochs
 from pyspark_kafkalog.log.durable import cut, sync_folder
 from pyspark_kafkalog.log.layout import (
-    INDEX_SUFFIX,
+    INDEX_SUFFIXES,
     LOG_SUFFIX,
     SNAPSHOT_SUFFIX,
-    TIME_INDEX_SUFFIX,
-    TXN_INDEX_SUFFIX,
     parse_segment_file,
     segment_file,
 )
-from pyspark_kafkalog.log.write.recovery import Scan
-
-_INDEXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
+from pyspark_kafkalog.log.write.recovery import Scan, check_tail
 
 
 def truncate(folder: str, offset: int) -> None:
@@ -31,22 +27,24 @@ def truncate(folder: str, offset: int) -> None:
 
     The log may then end before ``offset``, as a batch goes as a whole. The last segment is left without
     indexes: recover it. Interrupted, this can run again. The caller holds the directory's lock.
+
+    :raises LogDirectoryError: if a batch that stays is damaged; nothing has changed then.
     """
-    _cut_epochs(folder, offset)
     files = [(*found, name) for name in os.listdir(folder) if (found := parse_segment_file(name))]
     bases = sorted(base for base, suffix, _ in files if suffix == LOG_SUFFIX)
     gone = {base for base in bases if base >= offset}
+    kept = [base for base in bases if base not in gone]
+    position = _position_of(folder, kept[-1], offset) if kept else 0
+    _cut_epochs(folder, offset)
     for base, suffix, name in files:
         if suffix == SNAPSHOT_SUFFIX and base > offset:
             os.unlink(os.path.join(folder, name))
     for base in sorted(gone, reverse=True):
-        _remove(folder, base, (*_INDEXES, LOG_SUFFIX))
+        _remove(folder, base, (*INDEX_SUFFIXES, LOG_SUFFIX))
         sync_folder(folder)  # the last segment goes first, so that no gap is left
-    kept = [base for base in bases if base not in gone]
     if kept:
-        path = os.path.join(folder, segment_file(kept[-1], LOG_SUFFIX))
-        _remove(folder, kept[-1], _INDEXES)
-        cut(path, _position_of(path, kept[-1], offset))
+        _remove(folder, kept[-1], INDEX_SUFFIXES)
+        cut(os.path.join(folder, segment_file(kept[-1], LOG_SUFFIX)), position)
     sync_folder(folder)
 
 
@@ -57,13 +55,15 @@ def _cut_epochs(folder: str, offset: int) -> None:
         write_epochs(folder, kept)
 
 
-def _position_of(path: str, base_offset: int, offset: int) -> int:
+def _position_of(folder: str, base_offset: int, offset: int) -> int:
     """Where the first batch begins that has ``offset`` or a later one; else where the valid batches end."""
-    scan = Scan(path, base_offset)
+    scan = Scan(os.path.join(folder, segment_file(base_offset, LOG_SUFFIX)), base_offset)
     for piece in scan:
         beyond = np.flatnonzero(piece.batches.last_offset >= offset)
         if beyond.size:
             return piece.position + int(piece.batches.position[beyond[0]])
+    if scan.fault is not None:
+        check_tail(folder, base_offset, scan.end, scan.next_offset)
     return scan.end
 
 

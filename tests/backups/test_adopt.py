@@ -1,0 +1,186 @@
+"""A backup becomes a stopped broker's: what is the broker's own stays, whenever it is interrupted."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyspark_kafkalog.admin import BackupRules, adopt, copy, repair
+from pyspark_kafkalog.errors import LogDirectoryError, OptionError
+from pyspark_kafkalog.log.groups.groups import DirectoryGroups
+from pyspark_kafkalog.log.read.directory import LogDirectory
+from pyspark_kafkalog.model import CommittedOffset, OffsetRange, TopicPartition
+from tests.backups.histories import T0, batch, content, make_log, set_log_start
+from tests.backups.test_history import check_sound
+from tests.faults.steps import KILLED, changes, step_runner
+
+U0 = TopicPartition("u", 0)
+BROKERS_ID = "AAAAAAAAAAAAAAAAAAAAAw"
+
+
+def make_broker(log_dir: Path, *partitions: TopicPartition, end: int = 0) -> None:
+    """A stopped broker's log directory."""
+    for partition in partitions:
+        make_log(log_dir, [(0, end)], topic_id=BROKERS_ID, partition=partition)
+    (log_dir / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=abc\n")
+    (log_dir / ".kafka_cleanshutdown").write_text('{"version":0,"brokerEpoch":7}')
+
+
+def groups_in(root: Path) -> DirectoryGroups:
+    return DirectoryGroups.open(str(root), num_partitions=1)
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in folder.iterdir()}
+
+
+def flip(file: Path, position: int) -> None:
+    data = bytearray(file.read_bytes())
+    data[position] ^= 1
+    file.write_bytes(data)
+
+
+def back_up(tmp_path: Path, *partitions: TopicPartition) -> Path:
+    """A backup in which the group "etl" has read 40 of 50 records of each partition."""
+    source, backup = tmp_path / "source", tmp_path / "backup"
+    for partition in partitions:
+        make_log(source, [(3, 50)], partition=partition)
+    groups_in(source).commit("etl", dict.fromkeys(partitions, CommittedOffset(40, metadata="m")))
+    copy(str(source), str(backup), BackupRules())
+    return backup
+
+
+def test_groups_of_the_brokers_own_records_stay(tmp_path: Path) -> None:
+    backup, log_dir = back_up(tmp_path, T0, U0), tmp_path / "broker"
+    make_broker(log_dir, T0, end=90)
+    make_broker(log_dir, U0)
+    groups_in(log_dir).commit("etl", {T0: CommittedOffset(80)})
+    groups_in(log_dir).commit("other", {T0: CommittedOffset(70)})
+    found = adopt(str(backup), str(log_dir), execute=True)
+    assert [(row.topic, row.problem is None) for row in found] == [("t", False), ("u", True)]
+    committed = groups_in(log_dir).committed("etl")
+    assert {p: (c.offset, c.leader_epoch) for p, c in committed.items()} == {T0: (80, 0), U0: (40, 0)}
+    # Once its consumers have gone on, another run changes nothing.
+    groups_in(log_dir).commit("etl", {U0: CommittedOffset(45)})
+    adopt(str(backup), str(log_dir), execute=True)
+    assert groups_in(log_dir).committed("etl")[U0].offset == 45
+
+
+def test_groups_that_have_begun_stay_where_they_are(tmp_path: Path) -> None:
+    backup, log_dir = back_up(tmp_path, T0, U0), tmp_path / "broker"
+    make_broker(log_dir, T0, U0)
+    groups_in(log_dir).commit("etl", {T0: CommittedOffset(0)})
+    assert not [row for row in adopt(str(backup), str(log_dir), execute=True) if row.problem]
+    committed = groups_in(log_dir).committed("etl")
+    assert {p: (c.offset, c.metadata) for p, c in committed.items()} == {T0: (0, ""), U0: (40, "m")}
+
+
+def test_without_a_place_for_groups_nothing_is_adopted(tmp_path: Path) -> None:
+    backup, log_dir = back_up(tmp_path, T0), tmp_path / "broker"
+    make_broker(log_dir, T0)
+    with pytest.raises(OptionError, match="nothing was adopted"):
+        adopt(str(backup), str(log_dir), execute=True)
+    assert not content(log_dir)
+    assert (log_dir / ".kafka_cleanshutdown").exists()
+    assert adopt(str(backup), str(log_dir), execute=True, groups=False)[0].problem is None
+    assert len(content(log_dir)) == len(content(backup))
+
+
+def test_damage_in_a_backup_that_was_killed_is_told(tmp_path: Path) -> None:
+    """A bit flips in it: the valid batches behind stay, whoever opens the backup."""
+    backup, log_dir = back_up(tmp_path, T0), tmp_path / "broker"
+    make_broker(log_dir, T0)
+    (backup / ".kafka_cleanshutdown").unlink()
+    segment = sorted((backup / "t-0").glob("*.log"))[-1]
+    assert segment.stat().st_size > 2 * len(batch(0, 0))
+    flip(segment, len(batch(0, 0)) // 2)
+    held = files(backup / "t-0")
+    assert adopt(str(backup), str(log_dir))[0].problem is None
+    assert not (backup / ".kafka_cleanshutdown").exists()
+    for run in (
+        lambda: adopt(str(backup), str(log_dir), groups=False, execute=True),
+        lambda: copy(str(tmp_path / "source"), str(backup), BackupRules()),
+    ):
+        with pytest.raises(LogDirectoryError, match="before a valid batch at byte") as e:
+            run()
+        assert (e.value.file, e.value.position) == (str(segment), 0)
+        assert "kafkalog repair" in (e.value.hint or "")
+        assert files(backup / "t-0") == held
+        assert not content(log_dir)
+    repair(str(backup), execute=True, salvage=True)
+    (row,) = adopt(str(backup), str(log_dir), groups=False, execute=True)
+    assert (row.problem, row.log_end_offset) == (None, 50)
+
+
+def test_a_gap_with_nothing_behind_is_adopted(tmp_path: Path) -> None:
+    """Retention has emptied an idle topic; whatever opens the backup, it ends behind the gap."""
+    backup, source, log_dir = back_up(tmp_path, T0), tmp_path / "source", tmp_path / "broker"
+    make_broker(log_dir, T0)
+    shutil.rmtree(source)
+    make_log(source, [], start=100)
+    set_log_start(source, 100)
+    for run, rules in enumerate([BackupRules(groups=(), allow_gaps=True), BackupRules(groups=())]):
+        (row,) = copy(str(source), str(backup), rules)
+        assert (row.problem, row.gaps, row.log_end_offset) == (None, [OffsetRange(50, 100)], 100), run
+        assert (backup / "t-0" / f"{100:020d}.snapshot").exists()
+    (backup / ".kafka_cleanshutdown").unlink()
+    (row,) = adopt(str(backup), str(log_dir), groups=False, execute=True)
+    assert (row.problem, row.log_end_offset) == (None, 100)
+    watermarks = LogDirectory.open(str(log_dir)).watermarks([T0], read_committed=False)[T0]
+    assert (watermarks.log_start_offset, watermarks.high_watermark) == (0, 100)
+    shutil.rmtree(source)
+    make_log(source, [(3, 130)], start=100)
+    (row,) = copy(str(source), str(backup), BackupRules(groups=()))
+    assert (row.problem, row.log_end_offset) == (None, 130)
+    check_sound(backup)
+
+
+@pytest.mark.slow
+def test_killed_at_every_step_it_ends_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, soak: bool
+) -> None:
+    monkeypatch.setattr("os.fsync", lambda descriptor: None)
+    start = tmp_path / "start"
+    source, log_dir = tmp_path / "source", start / "broker"
+    for partition in T0, U0:
+        make_log(source, [(3, 50)], partition=partition)
+    set_log_start(source, 23)
+    groups_in(source).commit("etl", dict.fromkeys([T0, U0], CommittedOffset(40)))
+    copy(str(source), str(start / "backup"), BackupRules())
+    make_broker(log_dir, T0, U0)
+    groups_in(log_dir).commit("other", {T0: CommittedOffset(0)})
+
+    def state(folder: Path) -> list[dict[Any, Any]]:
+        root = folder / "broker"
+        committed = groups_in(root).committed("etl")
+        # Which times are indexed depends on whether the backup had to be recovered.
+        kept = [path for path in root.glob("[tu]-0/*") if path.suffix != ".timeindex"]
+        return [
+            {path.relative_to(root): path.read_bytes() for path in kept},
+            {path.name: path.read_text() for path in root.glob("*-checkpoint")},
+            {partition: (offset.offset, offset.leader_epoch) for partition, offset in committed.items()},
+        ]
+
+    with step_runner("tests.backups.adopter") as adopter:
+        whole = tmp_path / "whole"
+        shutil.copytree(start, whole)
+        assert adopter(whole, 0) == 0
+        expected = state(whole)
+        assert expected[2] == {T0: (40, 0), U0: (40, 0)}
+        watermarks = LogDirectory.open(str(whole / "broker")).watermarks([T0], read_committed=False)[T0]
+        assert (watermarks.log_start_offset, watermarks.high_watermark) == (23, 50)
+        report = (whole / "steps").read_text().splitlines()
+        steps = changes(whole / "steps")
+        exchanges = [step for step in steps if report[step - 1].startswith(("rename", "rmdir"))]
+        assert len(exchanges) == 6
+        for step in steps if soak else {*steps[::9], *exchanges, *(step - 1 for step in exchanges)}:
+            killed = tmp_path / str(step)
+            shutil.copytree(start, killed)
+            assert adopter(killed, step) == KILLED
+            adopt(str(killed / "backup"), str(killed / "broker"), execute=True)
+            for now, wanted in zip(state(killed), expected, strict=True):
+                assert now == wanted, step
+            shutil.rmtree(killed)
