@@ -22,9 +22,7 @@ import numpy as np
 from pyspark_kafkalog.errors import LogDirectoryError
 from pyspark_kafkalog.filesystem.folder import Folder
 from pyspark_kafkalog.log.care.aside import put_aside
-from pyspark_kafkalog.log.care.leftovers import plan_leftovers
 from pyspark_kafkalog.log.care.salvage import Salvaged, put_in_place, salvage_segment
-from pyspark_kafkalog.log.care.steps import Action, RepairStep
 from pyspark_kafkalog.log.checkpoints import write_epochs
 from pyspark_kafkalog.log.durable import cut, sync_file, sync_folder, write_new
 from pyspark_kafkalog.log.index import TXN_ENTRY
@@ -46,8 +44,10 @@ from pyspark_kafkalog.log.read.index_check import IndexCheck
 from pyspark_kafkalog.log.read.loading import live_segments
 from pyspark_kafkalog.log.read.segment import MAX_OFFSET, Segment
 from pyspark_kafkalog.log.snapshot import parse_snapshot
+from pyspark_kafkalog.log.write.leftovers import plan_leftovers
 from pyspark_kafkalog.log.write.producers import ProducerState
 from pyspark_kafkalog.log.write.recovery import Rebuilt, Scan, write_indexes
+from pyspark_kafkalog.log.write.steps import Action, RepairStep
 from pyspark_kafkalog.model import TopicPartition
 
 
@@ -126,7 +126,7 @@ class PartitionRepair:
         self._steps += leftovers.steps
         segments = leftovers.segments
         if self._mode.execute:
-            leftovers.run(folder)
+            leftovers.run(forget_missing=True)
             segments = live_segments(self._folder)
         self._check_metadata()
         known = self._known_epochs()

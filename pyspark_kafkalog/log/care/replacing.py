@@ -1,7 +1,7 @@
 """Put new segments of a partition in the place of old ones, so that a crash leaves the one or the other.
 
 The steps are Kafka's (``LocalLog.replaceSegments``), and so a broker that loads the folder finishes or undoes
-them as :func:`recover` does (``LogLoader``):
+them (``LogLoader``), and so does :func:`.leftovers.settle`:
 
 1. The files of the new segments are written under names that end in ``.cleaned``, and flushed.
 2. They are renamed to end in ``.swap``, the highest offset first. Until all are, none counts.
@@ -20,17 +20,14 @@ from contextlib import suppress
 from pyspark_kafkalog.log.durable import sync_folder
 from pyspark_kafkalog.log.layout import (
     CLEANED_SUFFIX,
-    DELETED_SUFFIX,
     INDEX_SUFFIX,
     LOG_SUFFIX,
     SNAPSHOT_SUFFIX,
     SWAP_SUFFIX,
     TIME_INDEX_SUFFIX,
     TXN_INDEX_SUFFIX,
-    parse_segment_file,
     segment_file,
 )
-from pyspark_kafkalog.log.write.recovery import Scan
 
 FILES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 """The files of a segment by suffix, in the order in which Kafka renames them."""
@@ -48,29 +45,6 @@ def replace(folder: str, old: Collection[int], new: Collection[int]) -> None:
         _rename(folder, base_offset, CLEANED_SUFFIX, SWAP_SUFFIX)
     sync_folder(folder)
     _finish(folder, old, new)
-
-
-def recover(folder: str) -> None:
-    """Finish or undo what a crash interrupted, and delete what brokers were about to delete.
-
-    The caller holds the directory's lock.
-    """
-    files = [(name, *found) for name in os.listdir(folder) if (found := parse_segment_file(name))]
-    cleaned = [base for _, base, suffix in files if suffix.endswith(CLEANED_SUFFIX)]
-    least_cleaned = min(cleaned, default=1 << 63)
-    swapped = set()
-    for name, base_offset, suffix in files:
-        undone = suffix.endswith(SWAP_SUFFIX) and base_offset >= least_cleaned
-        if undone or suffix.endswith((CLEANED_SUFFIX, DELETED_SUFFIX)):
-            os.unlink(os.path.join(folder, name))
-        elif suffix.endswith(SWAP_SUFFIX):
-            swapped.add(base_offset)
-    if not swapped and not cleaned:
-        return
-    logs = [base for _, base, suffix in files if suffix == LOG_SUFFIX + SWAP_SUFFIX and base in swapped]
-    end = max((_end(folder, base_offset) for base_offset in logs), default=0)
-    covered = {base for _, base, _ in files if min(logs, default=end) <= base < end}
-    _finish(folder, covered, swapped)
 
 
 def _finish(folder: str, old: Collection[int], new: Collection[int]) -> None:
@@ -91,11 +65,3 @@ def _rename(folder: str, base_offset: int, before: str, after: str) -> None:
         path = os.path.join(folder, segment_file(base_offset, suffix))
         with suppress(FileNotFoundError):
             os.replace(path + before, path + after)
-
-
-def _end(folder: str, base_offset: int) -> int:
-    """The offset after the last batch of a ``.swap``."""
-    scan = Scan(os.path.join(folder, segment_file(base_offset, LOG_SUFFIX + SWAP_SUFFIX)), base_offset)
-    for _ in scan:
-        pass
-    return scan.next_offset

@@ -33,6 +33,7 @@ from pyspark_kafkalog.log.layout import (
     segment_file,
 )
 from pyspark_kafkalog.log.write import append_kernels as kernels
+from pyspark_kafkalog.log.write.leftovers import settle
 from pyspark_kafkalog.model import TopicPartition
 
 _MAX_INDEX_BYTES = 10 << 20
@@ -117,11 +118,12 @@ def open_active_segment(
 ) -> ActiveSegment | None:
     """Find the last segment in ``folder``, and repair it if necessary; None if there is no segment.
 
-    Verifies the batches after the last index entry, or all batches if the indexes are not
-    those of a closed segment.
+    What a crash left of a replacement of segments is put in order first. Verifies the batches after the last
+    index entry, or all batches if the indexes are not those of a closed segment.
 
     :raises CorruptRecordError: if valid batches follow invalid bytes, which is not a torn tail.
     """
+    settle(folder)
     names = map(parse_segment_file, os.listdir(folder))
     base_offset = max((name[0] for name in names if name and name[1] == LOG_SUFFIX), default=None)
     if base_offset is None:
