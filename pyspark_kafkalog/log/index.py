@@ -27,6 +27,8 @@ _BLOCK_ENTRIES = 512
 """Entries that one read of a binary search fetches."""
 
 OFFSET_ENTRY = np.dtype([("offset", ">i4"), ("position", ">i4")])
+MAX_POSITION = 2**31 - 1
+"""No segment is larger: Kafka adds up positions as 32 bits."""
 TIME_ENTRY = np.dtype([("timestamp", ">i8"), ("offset", ">i4")])
 TXN_ENTRY = np.dtype(
     [

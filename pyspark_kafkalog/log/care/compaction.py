@@ -25,6 +25,8 @@ from pyspark_kafkalog.log.care.history import History, in_groups, naming, read, 
 from pyspark_kafkalog.log.read.segment import MAX_OFFSET
 from pyspark_kafkalog.model import OffsetRange, TopicPartition
 
+DEDUPE_BUFFER_SIZE = 128 << 20
+"""Kafka's default of log.cleaner.dedupe.buffer.size."""
 _NO_CRCS = DecodeLimits(check_crcs=False)
 
 
@@ -39,7 +41,7 @@ class CompactionSettings:
     segment_bytes: int = 1 << 30
     segment_index_bytes: int = 10 << 20
     index_interval_bytes: int = 4096
-    dedupe_buffer_size: int = 128 << 20
+    dedupe_buffer_size: int = DEDUPE_BUFFER_SIZE
 
 
 @dataclass(frozen=True, slots=True)

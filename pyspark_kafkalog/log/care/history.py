@@ -11,7 +11,7 @@ import numpy as np
 
 from pyspark_kafkalog.errors import CorruptRecordError
 from pyspark_kafkalog.filesystem.locate import open_folder
-from pyspark_kafkalog.log.index import TXN_ENTRY
+from pyspark_kafkalog.log.index import MAX_POSITION, TXN_ENTRY
 from pyspark_kafkalog.log.layout import INDEX_SUFFIX, TIME_INDEX_SUFFIX, segment_file
 from pyspark_kafkalog.log.read.loading import live_segments
 from pyspark_kafkalog.log.read.segment import MAX_OFFSET
@@ -165,7 +165,7 @@ def in_groups(
     :param end: an offset after those of the last segment.
     """
     rest = list(segments)
-    most = (segment_bytes, index_bytes, index_bytes)
+    most = (min(segment_bytes, MAX_POSITION), index_bytes, index_bytes)
     groups: list[list[StoredBatches]] = []
     taken: tuple[int, ...] = ()
     for number, segment in enumerate(rest):

@@ -30,6 +30,7 @@ from pyspark_kafkalog.log.read.root import LogRoot
 from pyspark_kafkalog.log.read.segment import Segment
 from pyspark_kafkalog.log.read.times import largest_timestamp
 from pyspark_kafkalog.log.snapshot import ProducerEntry, parse_snapshot
+from pyspark_kafkalog.log.topic_configs import cleanup_policies
 from pyspark_kafkalog.log.write import journal
 from pyspark_kafkalog.log.write.follower import producers_at
 from pyspark_kafkalog.log.write.recovery import begin_segment
@@ -56,7 +57,7 @@ class RetentionRules:
 
         :raises LogDirectoryError: if a value is invalid.
         """
-        policy = {name.strip().lower() for name in configs.get("cleanup.policy", "delete").split(",")}
+        policy = cleanup_policies(configs)
         if not policy <= _POLICIES:
             raise _invalid(topic, "cleanup.policy", configs["cleanup.policy"])
         # Brokers compact internal topics, whatever is said of them here, and delete none of their records.
