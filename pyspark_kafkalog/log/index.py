@@ -27,8 +27,6 @@ _BLOCK_ENTRIES = 512
 """Entries that one read of a binary search fetches."""
 
 OFFSET_ENTRY = np.dtype([("offset", ">i4"), ("position", ">i4")])
-MAX_POSITION = 2**31 - 1
-"""No segment is larger: Kafka adds up positions as 32 bits."""
 TIME_ENTRY = np.dtype([("timestamp", ">i8"), ("offset", ">i4")])
 TXN_ENTRY = np.dtype(
     [
@@ -40,6 +38,8 @@ TXN_ENTRY = np.dtype(
     ]
 )
 """``last_offset`` is that of the abort marker."""
+MAX_RELATIVE = 2**31 - 1
+"""The largest position, and the largest offset above the segment's, that an entry can hold."""
 _MAX_TXN_INDEX = 64 << 20
 
 

@@ -140,6 +140,16 @@ def open_active_segment(
     return segment
 
 
+def spans_too_much(path: str, partition: TopicPartition | None = None) -> LogDirectoryError:
+    """The error for a segment with offsets that its indexes can't hold, which old brokers could write."""
+    return LogDirectoryError(
+        "The offsets of a segment span more than 2^31",
+        topic_partition=partition,
+        file=path,
+        hint="Start a broker on the directory; it splits the segment.",
+    )
+
+
 def map_file(path: str) -> np.ndarray:
     """The bytes of a regular file, mapped; don't cut the file while they are in use."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -276,12 +286,7 @@ def _rebuild(log: _LogFile, index_interval_bytes: int) -> ActiveSegment:
         no_limits, batches.size[:valid], batches.last_offset[:valid], batches.max_timestamp[:valid]
     )
     if stop < valid:
-        raise LogDirectoryError(
-            "The offsets of a segment span more than 2^31",
-            topic_partition=log.partition,
-            file=log.path,
-            hint="Start a broker on the directory; it splits the segment.",
-        )
+        raise spans_too_much(log.path, log.partition)
     write_new(log.index_path(INDEX_SUFFIX), offset_index)
     write_new(log.index_path(TIME_INDEX_SUFFIX), time_index)
     _log.warning("Rebuilt the indexes of %s, which were not those of a closed segment", log.path)

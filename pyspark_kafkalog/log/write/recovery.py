@@ -17,6 +17,7 @@ from pyspark_kafkalog.codec.format import HEADER_SIZE_UP_TO_MAGIC
 from pyspark_kafkalog.codec.walk import Batches, WalkStatus, first_bad_checksum, walk
 from pyspark_kafkalog.errors import CorruptRecordError
 from pyspark_kafkalog.log.durable import naming, write_new
+from pyspark_kafkalog.log.index import MAX_RELATIVE
 from pyspark_kafkalog.log.layout import (
     INDEX_SUFFIX,
     INDEX_SUFFIXES,
@@ -29,6 +30,8 @@ from pyspark_kafkalog.log.read.segment import MAX_OFFSET
 from pyspark_kafkalog.log.write.active_segment import NO_LIMIT, ActiveSegment, SegmentLimits
 from pyspark_kafkalog.log.write.producers import ProducerState
 
+TOO_FAR = "its offset is more than 2^31 above the segment's"
+"""What is wrong with a batch that no index of its segment can hold. Nothing is wrong with its records."""
 _WINDOW = 8 << 20
 
 
@@ -121,7 +124,11 @@ class Rebuilt:
 
         :return: how many; and what is wrong with the next one, None if that are all.
         """
-        fault = None
+        # Producers are told of no batch that the segment does not take.
+        fits = batches.last_offset - self.segment.base_offset <= MAX_RELATIVE
+        fault = None if fits.all() else TOO_FAR
+        if fault is not None:
+            batches = batches.take(np.arange(int(fits.argmin())))
         try:
             aborted = self._producers.add(data, batches)
         except CorruptRecordError as e:
@@ -129,7 +136,7 @@ class Rebuilt:
             broken = int(np.searchsorted(batches.position, e.position or 0, side="right")) - 1
             batches = batches.take(np.arange(broken))
             aborted = self._producers.add(data, batches)
-        taken, offset_index, time_index = self.segment.append(
+        _, offset_index, time_index = self.segment.append(
             self._limits, batches.size, batches.last_offset, batches.max_timestamp
         )
         for suffix, entries in zip(
@@ -137,9 +144,7 @@ class Rebuilt:
         ):
             self._indexes[suffix].append(entries)
         self.epochs += new_epochs(batches, self.epochs[-1][0] if self.epochs else -1)
-        if taken < len(batches):
-            fault = "its offset is more than 2^31 above the segment's"
-        return taken, fault
+        return len(batches), fault
 
     def indexes(self) -> dict[str, bytes]:
         """The contents of the indexes, by suffix."""
