@@ -29,10 +29,8 @@ from pyspark_kafkalog.log.read.root import LogRoot, open_root
 from pyspark_kafkalog.log.topic_configs import read_topic_configs
 from pyspark_kafkalog.log.write import journal
 from pyspark_kafkalog.log.write.leftovers import settle
-from pyspark_kafkalog.model import INTERNAL_TOPICS, TopicPartition
+from pyspark_kafkalog.model import HIGH_WATERMARK, INTERNAL_TOPICS, TopicPartition
 
-HIGH_WATERMARK = -1
-"""Stands for the high watermark, as in Kafka's DeleteRecords."""
 CHECK_MS = 300_000
 """How often partitions in which no segment rolls are looked at: Kafka's log.retention.check.interval.ms."""
 _CHECKED_FILE = ".kafkalog-retention"
@@ -76,7 +74,7 @@ def delete_records(
 ) -> list[Deletion]:
     """Raise log start offsets, and delete the segments below; an offset that is gone already changes nothing.
 
-    :param offsets: for each partition the first to keep, or :data:`HIGH_WATERMARK`.
+    :param offsets: for each partition the first to keep, or :data:`.model.HIGH_WATERMARK`.
     :raises OptionError: for an offset above the high watermark, or an internal or compacted topic: then
         nothing is changed.
     :raises UnknownTopicOrPartitionError: if a partition does not exist.

@@ -28,7 +28,6 @@ from pyspark_kafkalog.log.durable import cut, sync_file, sync_folder, write_new
 from pyspark_kafkalog.log.index import TXN_ENTRY
 from pyspark_kafkalog.log.layout import (
     INDEX_SUFFIX,
-    INDEX_SUFFIXES,
     LEADER_EPOCH_CHECKPOINT,
     LOG_SUFFIX,
     PARTITION_METADATA_FILE,
@@ -47,7 +46,7 @@ from pyspark_kafkalog.log.snapshot import parse_snapshot
 from pyspark_kafkalog.log.write.active_segment import spans_too_much
 from pyspark_kafkalog.log.write.leftovers import plan_leftovers
 from pyspark_kafkalog.log.write.producers import ProducerState
-from pyspark_kafkalog.log.write.recovery import TOO_FAR, Rebuilt, Scan, write_indexes
+from pyspark_kafkalog.log.write.recovery import TOO_FAR, Rebuilt, Scan, remove_segment, write_indexes
 from pyspark_kafkalog.log.write.steps import Action, RepairStep
 from pyspark_kafkalog.model import TopicPartition
 
@@ -292,14 +291,10 @@ class PartitionRepair:
                 )
 
     def _remove(self, segment: Segment) -> None:
-        """Remove a segment, its log last, as indexes alone are the trace of a lost one."""
         self._removed.add(segment)
-        if not self._mode.execute:
-            return
-        for suffix in (*INDEX_SUFFIXES, LOG_SUFFIX):
-            with suppress(FileNotFoundError):
-                os.unlink(self._path(segment_file(segment.base_offset, suffix)))
-        sync_folder(self._folder.path)
+        if self._mode.execute:
+            remove_segment(self._folder.path, segment.base_offset)
+            sync_folder(self._folder.path)
 
     def _begin_anew(self, segments: list[Segment]) -> None:
         """Let the log begin, empty, with its log start offset: nothing that is left counts (LogLoader)."""

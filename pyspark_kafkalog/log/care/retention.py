@@ -19,6 +19,7 @@ from pyspark_kafkalog.errors import LogDirectoryError
 from pyspark_kafkalog.log.checkpoints import read_epochs, read_offsets, write_epochs, write_offsets
 from pyspark_kafkalog.log.durable import replace, sync_folder
 from pyspark_kafkalog.log.layout import (
+    DELETED_SUFFIX,
     LOG_START_OFFSET_CHECKPOINT,
     LOG_SUFFIX,
     SNAPSHOT_SUFFIX,
@@ -36,7 +37,6 @@ from pyspark_kafkalog.log.write.follower import producers_at
 from pyspark_kafkalog.log.write.recovery import begin_segment
 from pyspark_kafkalog.model import INTERNAL_TOPICS, TopicPartition
 
-_DELETED_SUFFIX = ".deleted"
 _POLICIES = {"delete", "compact"}
 _LONGS = range(-(2**63), 2**63)
 
@@ -191,7 +191,7 @@ def _files_below(names: Iterable[str], first_base: int) -> tuple[str, ...]:
     old = [
         (base, suffix != LOG_SUFFIX, name)
         for base, suffix, name in parsed
-        if base < first_base or suffix.endswith(_DELETED_SUFFIX)
+        if base < first_base or suffix.endswith(DELETED_SUFFIX)
     ]
     return tuple(name for _, _, name in sorted(old))
 
@@ -263,7 +263,7 @@ def _cut_epochs(deletion: Deletion) -> None:
 
 def _delete_files(deletion: Deletion) -> None:
     paths = [os.path.join(deletion.folder, name) for name in deletion.files]
-    renamed = [path if path.endswith(_DELETED_SUFFIX) else path + _DELETED_SUFFIX for path in paths]
+    renamed = [path if path.endswith(DELETED_SUFFIX) else path + DELETED_SUFFIX for path in paths]
     for path, new in zip(paths, renamed, strict=True):
         if path != new:
             os.replace(path, new)

@@ -63,12 +63,12 @@ def settle(folder: str) -> None:
     """Finish or undo what a crash interrupted in a partition; the caller holds the directory's lock.
 
     Until then its ``.log`` files need not be the segments that readers see. Whoever changes a partition calls
-    this first.
+    this first. Where only ``.deleted`` files are left, nothing is done: they are in nobody's way.
 
     :raises LogDirectoryError: if a segment is not a regular file.
     """
     names = [found for found in map(parse_segment_file, os.listdir(folder)) if found is not None]
-    if any(suffix.endswith((SWAP_SUFFIX, CLEANED_SUFFIX, DELETED_SUFFIX)) for _, suffix in names):
+    if any(suffix.endswith((SWAP_SUFFIX, CLEANED_SUFFIX)) for _, suffix in names):
         plan_leftovers(open_folder(folder)).run()
 
 

@@ -212,6 +212,13 @@ def begin_segment(folder: str, base_offset: int) -> None:
         write_new(os.path.join(folder, segment_file(base_offset, suffix)), b"")
 
 
+def remove_segment(folder: str, base_offset: int) -> None:
+    """Remove a segment, its log last: indexes alone would say that it is lost. The folder is not flushed."""
+    for suffix in (*INDEX_SUFFIXES, LOG_SUFFIX):
+        with suppress(FileNotFoundError):
+            os.unlink(os.path.join(folder, segment_file(base_offset, suffix)))
+
+
 def write_indexes(folder: str, base_offset: int, indexes: dict[str, bytes]) -> None:
     """Replace the indexes of a segment, by their suffixes. A ``.txnindex`` without entries is removed."""
     for suffix, entries in indexes.items():
