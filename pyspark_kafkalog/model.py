@@ -22,9 +22,11 @@ EARLIEST = -2
 """Stands for the log start offset where an offset is expected (Kafka's ListOffsets)."""
 LATEST = -1
 """Stands for the end of the readable records (Kafka's ListOffsets)."""
-
 COMMITTED = -3
 """Stands for a consumer group's committed offset as the start of a query; only in this package."""
+
+HIGH_WATERMARK = -1
+"""Stands for the high watermark where records below an offset are deleted, as in Kafka's DeleteRecords."""
 
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 """Topics left out unless they are named (Kafka's Topic.INTERNAL_TOPICS)."""

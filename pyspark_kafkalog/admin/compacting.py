@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import partial
@@ -10,15 +9,16 @@ from typing import Any
 
 from pyspark_kafkalog.errors import LogDirectoryError, OptionError, UnknownTopicOrPartitionError
 from pyspark_kafkalog.log.care.compacting import compact_partition
-from pyspark_kafkalog.log.care.compaction import CompactionSettings
+from pyspark_kafkalog.log.care.compaction import DEDUPE_BUFFER_SIZE, CompactionSettings
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.log.read.root import LogRoot, open_root
+from pyspark_kafkalog.log.topic_configs import cleanup_policies
 from pyspark_kafkalog.model import INTERNAL_TOPICS, TopicPartition
+from pyspark_kafkalog.options.topic_configs import check_topic_configs
 
 POLICY = "cleanup.policy"
 COMPACT = "compact"
-DEDUPE_BUFFER_SIZE = 128 << 20
-"""Kafka's default of log.cleaner.dedupe.buffer.size."""
+DIRTY_RATIO = "min.cleanable.dirty.ratio"
 _READS = 3
 """How often a compaction reads a log, about."""
 _NAMES = {
@@ -72,11 +72,12 @@ def compact(
         are more keys, it takes several passes.
     :param lock_timeout: seconds to wait for a broker or another writer, for each partition.
     :param progress: called with the bytes of each stretch that was read, and about how many there are in all.
-    :raises OptionError: for an invalid configuration, or a topic with another policy.
+    :raises OptionError: for an unknown or invalid configuration, or a topic with another policy.
     :raises UnknownTopicOrPartitionError: if there is no such topic.
     :raises LogDirectoryLockedError: if a broker or a writer holds the directory.
     :raises CorruptRecordError: if a batch is damaged. Partitions before that are compacted.
     """
+    check_topic_configs(configs or {})
     roots = _roots(path)
     place = LogDirectory(roots)
     settings = _chosen(place, topics, configs or {}, any_policy, dedupe_buffer_size)
@@ -112,7 +113,7 @@ def _chosen(
     for topic, numbers in found.items():
         default = {POLICY: COMPACT} if topic in INTERNAL_TOPICS else {}
         of_topic = {**default, **place.topic_config(topic), **configs}
-        if any_policy or COMPACT in of_topic.get(POLICY, "").replace(" ", "").split(","):
+        if any_policy or COMPACT in cleanup_policies(of_topic):
             settings = _settings(of_topic, dedupe_buffer_size)
             chosen.update(dict.fromkeys((TopicPartition(topic, number) for number in numbers), settings))
         elif topics:
@@ -134,19 +135,9 @@ def _roots(path: str | Sequence[str]) -> list[LogRoot]:
 
 
 def _settings(configs: Mapping[str, str], dedupe_buffer_size: int) -> CompactionSettings:
-    values: dict[str, Any] = {"dedupe_buffer_size": dedupe_buffer_size}
-    for name, field_name in _NAMES.items():
-        if name in configs:
-            is_ratio = field_name == "min_cleanable_dirty_ratio"
-            values[field_name] = _number(name, configs[name], float if is_ratio else int)
-    return CompactionSettings(**values)
-
-
-def _number(name: str, text: str, kind: type[int] | type[float]) -> int | float:
-    try:
-        value = kind(text)
-    except ValueError:
-        value = -1
-    if not (math.isfinite(value) and value >= 0):
-        raise OptionError(f"Expected a number of at least 0 for {name}, got {text[:50]!r}")
-    return value
+    own = {name: configs[name] for name in _NAMES if name in configs}
+    check_topic_configs(own)
+    values: dict[str, Any] = {
+        _NAMES[name]: float(text) if name == DIRTY_RATIO else int(text) for name, text in own.items()
+    }
+    return CompactionSettings(**values, dedupe_buffer_size=dedupe_buffer_size)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from pyspark_kafkalog.log.care.partition_repair import RepairedPartition, RepairMode
 from pyspark_kafkalog.log.care.repair import RepairedDirectory
 from pyspark_kafkalog.log.care.repair import repair as repair_directory
-from pyspark_kafkalog.log.care.steps import RepairStep
+from pyspark_kafkalog.log.write.steps import RepairStep
 from pyspark_kafkalog.model import TopicPartition
 
 __all__ = ["RepairStep", "RepairedDirectory", "RepairedPartition", "repair"]

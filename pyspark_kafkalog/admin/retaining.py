@@ -9,7 +9,7 @@ from typing import Any
 
 from pyspark_kafkalog.admin.partitions import bounds_of
 from pyspark_kafkalog.errors import OptionError
-from pyspark_kafkalog.model import Place, TopicPartition, check_topic
+from pyspark_kafkalog.model import HIGH_WATERMARK, Place, TopicPartition, check_topic
 from pyspark_kafkalog.options.offsets_json import MAX_INT, MAX_LONG
 from pyspark_kafkalog.options.settings import PlaceOptions, place_options
 from pyspark_kafkalog.options.table import RETENTION_CONFIGS, Use
@@ -21,7 +21,6 @@ from pyspark_kafkalog.places import (
     retain_in_directories,
 )
 
-_HIGH_WATERMARK = -1
 _EXAMPLE = '{"partitions":[{"topic":"orders","partition":0,"offset":23}],"version":1}'
 
 
@@ -101,11 +100,11 @@ def delete_records(
     new = {}
     for partition, offset in sorted(offsets.items()):
         end = bounds[partition].high_watermark
-        if not _HIGH_WATERMARK <= offset <= end:
+        if not HIGH_WATERMARK <= offset <= end:
             raise OptionError(
                 f"Cannot delete records before offset {offset}: the high watermark is {end}",
                 topic_partition=partition,
-                hint=f"Give an offset from 0 to {end}, or {_HIGH_WATERMARK} for the high watermark.",
+                hint=f"Give an offset from 0 to {end}, or {HIGH_WATERMARK} for the high watermark.",
             )
         new[partition] = max(bounds[partition].log_start_offset, end if offset < 0 else offset)
     if execute:
@@ -121,7 +120,7 @@ def offsets_before(
 ) -> dict[TopicPartition, int]:
     """For :func:`delete_records`: the first record at or after ``timestamp`` (ms), or the high watermark."""
     found = place.offsets_for_times(dict.fromkeys(partitions, timestamp))
-    return {p: _HIGH_WATERMARK if offset is None else offset for p, offset in found.items()}
+    return {p: HIGH_WATERMARK if offset is None else offset for p, offset in found.items()}
 
 
 def parse_offset_json(text: str) -> dict[TopicPartition, int]:
@@ -152,7 +151,7 @@ def _entry(entry: Any) -> tuple[TopicPartition, int]:
         if (
             isinstance(topic, str)
             and (type(number) is int and 0 <= number <= MAX_INT)
-            and (type(offset) is int and _HIGH_WATERMARK <= offset <= MAX_LONG)
+            and (type(offset) is int and HIGH_WATERMARK <= offset <= MAX_LONG)
         ):
             return TopicPartition(check_topic(topic), number), offset
     raise _unexpected(f"expected topic, partition and offset, got {entry!r:.100}")

@@ -38,6 +38,8 @@ TXN_ENTRY = np.dtype(
     ]
 )
 """``last_offset`` is that of the abort marker."""
+MAX_RELATIVE = 2**31 - 1
+"""The largest position, and the largest offset above the segment's, that an entry can hold."""
 _MAX_TXN_INDEX = 64 << 20
 
 

@@ -27,7 +27,8 @@ def _policies(text: str) -> bool:
 
 
 def _ratio(text: str) -> bool:
-    return re.fullmatch(r"0(?:\.[0-9]+)?|1(?:\.0+)?|\.[0-9]+", text, re.ASCII) is not None
+    number = r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?"
+    return re.fullmatch(number, text, re.ASCII) is not None and float(text) <= 1
 
 
 _BOOL = _one_of("true", "false")

@@ -116,7 +116,7 @@ class Recording:
         self._theirs = {
             path.relative_to(self._top): path.read_bytes()
             for path in root.rglob("*")
-            if path.is_file() and path.suffix in (".snapshot", ".txnindex", ".deleted", ".cleaned")
+            if path.is_file() and path.suffix in (".snapshot", ".txnindex", ".deleted")
         }
         self._ends = []
         self.calls: list[Call] = []

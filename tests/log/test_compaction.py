@@ -18,6 +18,7 @@ from pyspark_kafkalog.codec.walk import walk
 from pyspark_kafkalog.errors import CorruptRecordError, LogDirectoryLockedError
 from pyspark_kafkalog.log.care.compacting import compact_partition
 from pyspark_kafkalog.log.care.compaction import CompactionSettings, LogBounds, compact
+from pyspark_kafkalog.log.care.history import StoredBatches, in_groups
 from pyspark_kafkalog.log.layout import CLEAN_SHUTDOWN_FILE, CLEANER_CHECKPOINT
 from pyspark_kafkalog.log.lock import directory_lock
 from pyspark_kafkalog.log.read.directory import LogDirectory
@@ -314,3 +315,8 @@ def test_readers_that_race_it_see_right_rows_only(tmp_path: Path, seed: int) -> 
             assert least <= set(offsets) <= every
             reads += 1
     assert reads > 10
+
+
+def test_groups_of_segments_stay_within_what_indexes_can_address() -> None:
+    segments = [StoredBatches("", 10 * i, 3 << 28, 0, 0, 0) for i in range(6)]
+    assert [len(group) for group in in_groups(segments, 60, 1 << 40, 1 << 20)] == [2, 2, 2]

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from pyspark_kafkalog.log.care.compacting import compact_partition
-from pyspark_kafkalog.log.care.replacing import recover
 from pyspark_kafkalog.log.layout import CLEAN_SHUTDOWN_FILE
 from pyspark_kafkalog.log.read.directory import LogDirectory
+from pyspark_kafkalog.log.write.leftovers import settle
 from tests.faults.steps import KILLED, Runner, changes, step_runner
 from tests.log.compactor import PARTITION, SETTINGS
 from tests.log.random_logs import RandomLog, append
@@ -67,7 +67,7 @@ def test_kill_at_every_step(compactor: Runner, tmp_path: Path, seed: int) -> Non
         swaps += bool(list(root.glob("*/*.swap")))
         undone += bool(list(root.glob("*/*.cleaned")))
         if step % 2:
-            recover(str(root / str(PARTITION)))
+            settle(str(root / str(PARTITION)))
             assert is_between(records(root), least, before), f"step {step}"
             assert not [p for p in (root / str(PARTITION)).iterdir() if p.suffix in (".swap", ".cleaned")]
         compact_partition(str(root), PARTITION, SETTINGS, execute=True)

@@ -17,6 +17,7 @@ from pyspark_kafkalog import admin
 from pyspark_kafkalog.admin.verifying import verify
 from pyspark_kafkalog.errors import LogDirectoryLockedError, OptionError, UnknownTopicOrPartitionError
 from pyspark_kafkalog.log import lock
+from pyspark_kafkalog.log.care import partition_repair
 from pyspark_kafkalog.log.layout import (
     CLEAN_SHUTDOWN_FILE,
     JOURNAL_FILE,
@@ -74,10 +75,11 @@ def pieces(folder: Path) -> Iterator[tuple[dict[str, Any], bytes]]:
 
 
 def put_back(folder: Path) -> None:
-    for piece, content in pieces(folder):
+    for piece, content in reversed(list(pieces(folder))):
         log = folder / piece["segment"]
         now, at = log.read_bytes() if log.exists() else b"", piece["position"]
         log.write_bytes(now[:at] + content + now[at:])
+    (folder / ASIDE).unlink()
 
 
 def damaged(fixture: Case, root: Path) -> tuple[Path, TopicPartition]:
@@ -176,6 +178,7 @@ def test_whatever_is_damaged(name: str, tmp_path: Path, chance: random.Random, s
             if salvage:
                 assert found == could_be_read[partition], (number, partition)
             else:
+                found = [row for row in found if row["offset"] < 1 << 31]  # a broker splits such a segment
                 assert found == could_be_read[partition][: len(found)], (number, partition)
         again = admin.repair(str(root))
         assert not [
@@ -435,3 +438,66 @@ def test_producers_of_lost_batches_are_known_by_the_next_snapshot(tmp_path: Path
     admin.repair(str(tmp_path), execute=True)
     entries = parse_snapshot((folder / f"{3:020d}.snapshot").read_bytes())
     assert {entry.producer_id for entry in entries or ()} == {7, 8, 9}
+
+
+def test_pieces_of_several_repairs_come_back_to_their_places(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "t-0"
+    log = write_segment(folder, [batch(offset) for offset in range(0, 100, 10)])
+    size = len(batch(0))
+    put_aside = partition_repair.put_aside
+
+    def die(*args: Any, **how: Any) -> None:
+        put_aside(*args, **how)
+        raise Crash
+
+    for broken in ([5, 7], [1, 4], [0]):
+        content = bytearray(log.read_bytes())
+        for number in broken:
+            content[number * size + 80] ^= 1
+        log.write_bytes(content)
+        with monkeypatch.context() as patch:
+            patch.setattr(partition_repair, "put_aside", die)
+            with pytest.raises(Crash):
+                admin.repair(str(tmp_path), execute=True, salvage=True)
+        admin.repair(str(tmp_path), execute=True, salvage=True)
+        assert len(log.read_bytes()) == len(content) - len(broken) * size
+    put_back(folder)
+    now = log.read_bytes()
+    assert [int.from_bytes(now[at : at + 8], "big") for at in range(0, len(now), size)] == [
+        *range(0, 100, 10)
+    ]
+
+
+def test_offsets_that_no_segment_holds_are_left_to_a_broker(tmp_path: Path) -> None:
+    far = (1 << 31) + 10
+    folder = tmp_path / "t-0"
+    write_segment(folder, [batch(0), data_batch(far, 7)], base_offset=0)
+    write_segment(folder, [batch(far + 1)])
+    before = readable(tmp_path, T0)
+    for _ in range(2):
+        repaired = admin.repair(str(tmp_path), execute=True)
+        (step,) = repaired.partitions[0].steps
+        assert step.action == "leave"
+        assert "span more than 2^31" in step.why
+        assert "Start a broker" in step.why
+        assert not repaired.clean_shutdown
+        assert readable(tmp_path, T0) == before
+    salvaged = admin.repair(str(tmp_path), execute=True, salvage=True)
+    assert salvaged.is_sound
+    (kept,) = folder.glob("*.snapshot")
+    assert parse_snapshot(kept.read_bytes()) == [], "Its segment does not have the producer's batch"
+
+
+def test_all_files_are_on_disk_before_they_are_vouched_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "t-0"
+    log = write_segment(folder, [batch(0)])
+    admin.repair(str(tmp_path), execute=True)
+    synced: list[str] = []
+    monkeypatch.setattr(partition_repair, "sync_file", synced.append)
+    assert admin.repair(str(tmp_path), execute=True).clean_shutdown
+    assert {str(log), str(log.with_suffix(".index")), str(log.with_suffix(".timeindex"))} < {*synced}
+    assert {str(path) for path in folder.iterdir()} == {*synced}

@@ -32,6 +32,7 @@ from pyspark_kafkalog.log.snapshot import ProducerEntry, format_snapshot, parse_
 from pyspark_kafkalog.log.topic_configs import write_topic_configs
 from pyspark_kafkalog.model import EncodeSettings, LogSettings, Plan, QueryBatch, TaskAttempt, TopicPartition
 from tests.codec.strategies import Row, arrow_batch
+from tests.log.partitions import batch, data_batch, write_segment
 from tests.log.writing import T0, T1, read, stage, values, write
 
 NOW = time.time_ns() // 1_000_000
@@ -227,6 +228,30 @@ def test_snapshots_go_with_their_segments(tmp_path: Path) -> None:
     assert (int(kept.stem), parse_snapshot(kept.read_bytes())) == (80, [entry]), "It has no later one"
 
 
+@pytest.mark.parametrize("snapshot", [None, b"", b"broken", format_snapshot([])])
+def test_producers_of_logs_without_snapshots_stay_known(tmp_path: Path, snapshot: bytes | None) -> None:
+    folder = tmp_path / "t-0"
+    write_segment(folder, [data_batch(offset, 7) for offset in range(3)], base_offset=0)
+    write_segment(folder, [data_batch(3, 8)], base_offset=3)
+    write_segment(folder, [batch(4)])
+    if snapshot is not None:
+        (folder / f"{0:020d}.snapshot").write_bytes(snapshot)
+        (folder / f"{4:020d}.snapshot").write_bytes(snapshot[:-1])
+    delete_records([str(tmp_path)], {T0: 5}, execute=True)
+    (kept,) = folder.glob("*.snapshot")
+    known = parse_snapshot(kept.read_bytes()) or []
+    assert (int(kept.stem), [(entry.producer_id, entry.last_offset) for entry in known]) == (
+        4,
+        [(7, 2), (8, 3)],
+    )
+
+
+def test_logs_without_producers_get_no_snapshots(tmp_path: Path) -> None:
+    log(tmp_path)
+    delete_records([str(tmp_path)], {T0: 45}, execute=True)
+    assert not list((tmp_path / "t-0").glob("*.snapshot"))
+
+
 def test_a_clean_shutdown_stays_one(tmp_path: Path) -> None:
     log(tmp_path)
     (tmp_path / ".kafka_cleanshutdown").write_text("x")
@@ -261,6 +286,19 @@ def test_an_offset_above_the_high_watermark_changes_nothing(tmp_path: Path) -> N
     assert start_of(tmp_path) == 0
 
 
+def test_what_is_refused_in_one_directory_changes_none(tmp_path: Path) -> None:
+    other = T0._replace(topic="u")
+    log(tmp_path / "a")
+    log(tmp_path / "b", 2, other)
+    roots = [str(tmp_path / "a"), str(tmp_path / "b")]
+    with pytest.raises(OptionError, match="the high watermark is 20"):
+        delete_records(roots, {T0: 50, other: 21}, execute=True)
+    assert start_of(tmp_path / "a") == 0
+    done = delete_records(roots, {T0: 50, other: 15}, execute=True)
+    assert [deletion.new_start for deletion in done] == [50, 15]
+    assert (start_of(tmp_path / "a"), start_of(tmp_path / "b", other)) == (50, 15)
+
+
 def test_compacted_and_internal_topics_are_refused(tmp_path: Path) -> None:
     log(tmp_path, 2)
     internal = TopicPartition("__consumer_offsets", 0)
@@ -284,12 +322,18 @@ def test_configs_of_the_directory_count_where_nothing_else_is_given(tmp_path: Pa
         run(tmp_path, {})
 
 
-def test_an_unfinished_compaction_is_left_alone(tmp_path: Path) -> None:
+def test_an_unfinished_compaction_is_finished_first(tmp_path: Path) -> None:
     log(tmp_path)
+    log(tmp_path, partition=T1)
     first = tmp_path / "t-0" / f"{0:020d}.log"
     first.rename(f"{first}.swap")
-    with pytest.raises(LogDirectoryError, match="a compaction is unfinished"):
-        run(tmp_path, {"retention.bytes": 0})
+    dry = run(tmp_path, {"retention.bytes": 7 * BATCH}, execute=False)
+    assert Path(f"{first}.swap").exists()
+    done = run(tmp_path, {"retention.bytes": 7 * BATCH})
+    assert (done.new_start, done.segments, done.stored_bytes) == (20, 1, SEGMENT)
+    assert (dry.new_start, dry.segments, dry.stored_bytes) == (20, 1, SEGMENT)
+    assert (bases(tmp_path), bases(tmp_path, T1)) == ([20, 40, 60, 80], [20, 40, 60, 80])
+    assert not list((tmp_path / "t-0").glob("*.swap"))
 
 
 def test_a_log_start_beyond_the_log_is_left_alone(tmp_path: Path) -> None:

@@ -37,8 +37,6 @@ OF_A_BROKER = [
     "00000000000000000003.txnindex",
     "00000000000000000003.log.deleted",
     "00000000000000000009.index.deleted",
-    "00000000000000000003.log.swap",
-    "00000000000000000009.timeindex.cleaned",
     "00000000000000000004.index",
     "something.else",
 ]

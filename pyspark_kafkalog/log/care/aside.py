@@ -5,8 +5,9 @@ then the bytes::
 
     {"segment": "00000000000000000000.log", "position": 206, "length": 5153, "offset": 2, "why": "..."}
 
-A piece was in its segment at ``position``: put in again in the order in which they were cut, pieces give the
-old files. Indexes follow from the segments, and are not kept.
+A piece was in its segment at ``position``. Those that are cut at once are written from the last to the first.
+So pieces give the old files if they are put in again in reverse, the last one of the file first, whichever
+repair has cut it. Indexes follow from the segments, and are not kept.
 """
 
 from __future__ import annotations

@@ -8,7 +8,6 @@ from contextlib import suppress
 import numpy as np
 
 from pyspark_kafkalog.codec.walk import walk
-from pyspark_kafkalog.errors import LogDirectoryError
 from pyspark_kafkalog.log.care.replacing import FILES
 from pyspark_kafkalog.log.durable import naming, write_all
 from pyspark_kafkalog.log.index import TXN_ENTRY
@@ -20,7 +19,7 @@ from pyspark_kafkalog.log.layout import (
     TXN_INDEX_SUFFIX,
     segment_file,
 )
-from pyspark_kafkalog.log.write.active_segment import NO_LIMIT, ActiveSegment, SegmentLimits
+from pyspark_kafkalog.log.write.active_segment import NO_LIMIT, ActiveSegment, SegmentLimits, spans_too_much
 
 
 class CleanedSegment:
@@ -41,11 +40,7 @@ class CleanedSegment:
             self._limits, batches.size, batches.last_offset, batches.max_timestamp
         )
         if stop < len(batches):
-            raise LogDirectoryError(
-                "The offsets of a segment span more than 2^31",
-                file=self._path(LOG_SUFFIX),
-                hint="Start a broker on the directory; it splits the segment.",
-            )
+            raise spans_too_much(self._path(LOG_SUFFIX))
         for suffix, content in (
             (LOG_SUFFIX, data),
             (INDEX_SUFFIX, offset_index),

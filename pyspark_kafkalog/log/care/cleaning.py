@@ -95,8 +95,7 @@ class Pass:
             elif new is not None:
                 new.discard()
         if execute and changed:
-            bases = [segment.base_offset for segment in group]
-            replace(self._folder, bases, bases[:1])
+            replace(self._folder, [segment.base_offset for segment in group])
 
     def _filter(self, segment: StoredBatches, piece: Piece) -> tuple[Filtered, list[np.void]]:
         """What is left of some batches, and the aborted transactions that end here and have data left."""

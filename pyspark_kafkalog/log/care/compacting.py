@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 
 from pyspark_kafkalog.log.care.compaction import Compacted, CompactionSettings, LogBounds, compact
-from pyspark_kafkalog.log.care.replacing import recover
 from pyspark_kafkalog.log.checkpoints import read_offsets, write_offsets
 from pyspark_kafkalog.log.durable import disk_errors
 from pyspark_kafkalog.log.layout import (
@@ -17,6 +16,7 @@ from pyspark_kafkalog.log.layout import (
 )
 from pyspark_kafkalog.log.lock import directory_lock
 from pyspark_kafkalog.log.write import journal
+from pyspark_kafkalog.log.write.leftovers import settle
 from pyspark_kafkalog.model import TopicPartition
 
 
@@ -52,7 +52,7 @@ def compact_partition(
 
             journal.recover(root)
             with journal.unclean(root):
-                recover(folder)
+                settle(folder)
                 bounds = _bounds(root, partition)
                 done = compact(
                     folder, partition, settings, bounds, now_ms=now_ms, execute=True, progress=both

@@ -25,6 +25,8 @@ from pyspark_kafkalog.log.care.history import History, in_groups, naming, read, 
 from pyspark_kafkalog.log.read.segment import MAX_OFFSET
 from pyspark_kafkalog.model import OffsetRange, TopicPartition
 
+DEDUPE_BUFFER_SIZE = 128 << 20
+"""Kafka's default of log.cleaner.dedupe.buffer.size."""
 _NO_CRCS = DecodeLimits(check_crcs=False)
 
 
@@ -39,7 +41,7 @@ class CompactionSettings:
     segment_bytes: int = 1 << 30
     segment_index_bytes: int = 10 << 20
     index_interval_bytes: int = 4096
-    dedupe_buffer_size: int = 128 << 20
+    dedupe_buffer_size: int = DEDUPE_BUFFER_SIZE
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,7 @@ def compact(
 ) -> Compacted:
     """Compact what may be compacted of a partition. Without ``execute`` count what one pass would remove.
 
-    The caller holds the directory's lock, has the folder in order (:func:`.replacing.recover`), and writes
+    The caller holds the directory's lock, has the folder in order (:func:`.leftovers.settle`), and writes
     :attr:`Compacted.first_dirty_offset` to ``cleaner-offset-checkpoint``.
 
     :param progress: called with the bytes of each stretch that was read: some three times those of the log.

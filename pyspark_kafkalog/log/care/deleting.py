@@ -28,15 +28,15 @@ from pyspark_kafkalog.log.read.partition import Partition
 from pyspark_kafkalog.log.read.root import LogRoot, open_root
 from pyspark_kafkalog.log.topic_configs import read_topic_configs
 from pyspark_kafkalog.log.write import journal
-from pyspark_kafkalog.model import INTERNAL_TOPICS, TopicPartition
+from pyspark_kafkalog.log.write.leftovers import settle
+from pyspark_kafkalog.model import HIGH_WATERMARK, INTERNAL_TOPICS, TopicPartition
 
-HIGH_WATERMARK = -1
-"""Stands for the high watermark, as in Kafka's DeleteRecords."""
 CHECK_MS = 300_000
 """How often partitions in which no segment rolls are looked at: Kafka's log.retention.check.interval.ms."""
 _CHECKED_FILE = ".kafkalog-retention"
 """When retention last looked at each topic: JSON, of milliseconds by topic."""
 _LOCK_SECONDS = 10
+_Open = Callable[[LogRoot, TopicPartition], Partition]
 
 _log = logging.getLogger("pyspark_kafkalog")
 
@@ -74,7 +74,7 @@ def delete_records(
 ) -> list[Deletion]:
     """Raise log start offsets, and delete the segments below; an offset that is gone already changes nothing.
 
-    :param offsets: for each partition the first to keep, or :data:`HIGH_WATERMARK`.
+    :param offsets: for each partition the first to keep, or :data:`.model.HIGH_WATERMARK`.
     :raises OptionError: for an offset above the high watermark, or an internal or compacted topic: then
         nothing is changed.
     :raises UnknownTopicOrPartitionError: if a partition does not exist.
@@ -85,10 +85,13 @@ def delete_records(
         raise UnknownTopicOrPartitionError(
             "The partition does not exist", topic_partition=missing, file=", ".join(paths)
         )
-    deletions: list[Deletion] = []
-    for root in roots:
-        own = {partition: offset for partition, offset in offsets.items() if holders[partition] is root}
-        deletions += _carried_out(root, partial(_below, root, own), execute)
+    plans = [
+        (root, partial(_below, root, {p: offset for p, offset in offsets.items() if holders[p] is root}))
+        for root in roots
+    ]
+    # All are planned before one is carried out, as what is refused must change nothing.
+    for may_change in (False, True) if execute else (False,):
+        deletions = [deletion for root, plan in plans for deletion in _carried_out(root, plan, may_change)]
     return deletions
 
 
@@ -129,24 +132,26 @@ def retain_after_commit(
         _log.warning("Published, but could not apply retention in %s; the next commit will try: %s", root, e)
 
 
-def _due(root: LogRoot, topics: Collection[str], configs: Mapping[str, str]) -> list[Deletion]:
+def _due(
+    root: LogRoot, topics: Collection[str], configs: Mapping[str, str], open_partition: _Open
+) -> list[Deletion]:
     """What each partition of these topics loses."""
     own = read_topic_configs(root.folder)
     now = _now()
     found = []
     for partition in sorted(p for p in root.partitions() if p.topic in topics):
         rules = RetentionRules.of(partition.topic, {**own.get(partition.topic, {}), **configs})
-        found.append(plan_deletion(_partition(root, partition), rules, now))
+        found.append(plan_deletion(open_partition(root, partition), rules, now))
     return [deletion for deletion in found if deletion is not None]
 
 
-def _below(root: LogRoot, offsets: Mapping[TopicPartition, int]) -> list[Deletion]:
+def _below(root: LogRoot, offsets: Mapping[TopicPartition, int], open_partition: _Open) -> list[Deletion]:
     """What partitions lose if these are to be their log start offsets."""
     own = read_topic_configs(root.folder)
     found = []
     for partition, offset in sorted(offsets.items()):
         _check_deletable(partition, own.get(partition.topic, {}))
-        opened = _partition(root, partition)
+        opened = open_partition(root, partition)
         segments = opened.segments()
         end = max(opened.log_end_offset(segments), opened.log_start_offset(segments))
         if not HIGH_WATERMARK <= offset <= end:
@@ -173,7 +178,7 @@ def _check_deletable(partition: TopicPartition, configs: Mapping[str, str]) -> N
 
 def _carried_out(
     root: LogRoot,
-    plan: Callable[[], list[Deletion]],
+    plan: Callable[[_Open], list[Deletion]],
     execute: bool = True,
     progress: Callable[[], None] = lambda: None,
     *,
@@ -183,10 +188,10 @@ def _carried_out(
     path = root.folder.label()
     with disk_errors("Could not delete records", path):
         if not execute:
-            return plan()
+            return plan(_partition)
         with directory_lock(path, _LOCK_SECONDS, patience=patience) as shown:
             journal.recover(path)
-            deletions = plan()
+            deletions = plan(_settled)
 
             def advance() -> None:
                 shown()
@@ -210,6 +215,13 @@ def _partition(root: LogRoot, partition: TopicPartition) -> Partition:
     if folder is None:
         raise UnknownTopicOrPartitionError("The partition does not exist", topic_partition=partition)
     return Partition(partition, folder, root.log_start_offset)
+
+
+def _settled(root: LogRoot, partition: TopicPartition) -> Partition:
+    """The same for who holds the directory: what a crash left there is put in order."""
+    opened = _partition(root, partition)
+    settle(opened.folder.label())
+    return opened
 
 
 def _now() -> int:

@@ -11,7 +11,7 @@ import numpy as np
 
 from pyspark_kafkalog.errors import CorruptRecordError
 from pyspark_kafkalog.filesystem.locate import open_folder
-from pyspark_kafkalog.log.index import TXN_ENTRY
+from pyspark_kafkalog.log.index import MAX_RELATIVE, TXN_ENTRY
 from pyspark_kafkalog.log.layout import INDEX_SUFFIX, TIME_INDEX_SUFFIX, segment_file
 from pyspark_kafkalog.log.read.loading import live_segments
 from pyspark_kafkalog.log.read.segment import MAX_OFFSET
@@ -165,7 +165,7 @@ def in_groups(
     :param end: an offset after those of the last segment.
     """
     rest = list(segments)
-    most = (segment_bytes, index_bytes, index_bytes)
+    most = (min(segment_bytes, MAX_RELATIVE), index_bytes, index_bytes)
     groups: list[list[StoredBatches]] = []
     taken: tuple[int, ...] = ()
     for number, segment in enumerate(rest):
@@ -173,7 +173,7 @@ def in_groups(
         last_offset = (rest[number + 1].base_offset if number + 1 < len(rest) else end) - 1
         together = tuple(map(sum, zip(taken, sizes, strict=True))) if groups else sizes
         fits = all(size <= limit for size, limit in zip(together, most, strict=True))
-        if groups and fits and last_offset - groups[-1][0].base_offset < 1 << 31:
+        if groups and fits and last_offset - groups[-1][0].base_offset <= MAX_RELATIVE:
             groups[-1].append(segment)
             taken = together
         else:

@@ -22,15 +22,12 @@ import numpy as np
 from pyspark_kafkalog.errors import LogDirectoryError
 from pyspark_kafkalog.filesystem.folder import Folder
 from pyspark_kafkalog.log.care.aside import put_aside
-from pyspark_kafkalog.log.care.leftovers import plan_leftovers
 from pyspark_kafkalog.log.care.salvage import Salvaged, put_in_place, salvage_segment
-from pyspark_kafkalog.log.care.steps import Action, RepairStep
 from pyspark_kafkalog.log.checkpoints import write_epochs
 from pyspark_kafkalog.log.durable import cut, sync_file, sync_folder, write_new
 from pyspark_kafkalog.log.index import TXN_ENTRY
 from pyspark_kafkalog.log.layout import (
     INDEX_SUFFIX,
-    INDEX_SUFFIXES,
     LEADER_EPOCH_CHECKPOINT,
     LOG_SUFFIX,
     PARTITION_METADATA_FILE,
@@ -46,8 +43,11 @@ from pyspark_kafkalog.log.read.index_check import IndexCheck
 from pyspark_kafkalog.log.read.loading import live_segments
 from pyspark_kafkalog.log.read.segment import MAX_OFFSET, Segment
 from pyspark_kafkalog.log.snapshot import parse_snapshot
+from pyspark_kafkalog.log.write.active_segment import spans_too_much
+from pyspark_kafkalog.log.write.leftovers import plan_leftovers
 from pyspark_kafkalog.log.write.producers import ProducerState
-from pyspark_kafkalog.log.write.recovery import Rebuilt, Scan, write_indexes
+from pyspark_kafkalog.log.write.recovery import TOO_FAR, Rebuilt, Scan, remove_segment, write_indexes
+from pyspark_kafkalog.log.write.steps import Action, RepairStep
 from pyspark_kafkalog.model import TopicPartition
 
 
@@ -126,7 +126,7 @@ class PartitionRepair:
         self._steps += leftovers.steps
         segments = leftovers.segments
         if self._mode.execute:
-            leftovers.run(folder)
+            leftovers.run(forget_missing=True)
             segments = live_segments(self._folder)
         self._check_metadata()
         known = self._known_epochs()
@@ -144,8 +144,10 @@ class PartitionRepair:
         self._finish_snapshots()
         self._finish_epochs(known)
         if self._mode.execute:
-            for segment in live_segments(self._folder):
-                sync_file(self._path(segment.name))
+            with os.scandir(folder) as entries:  # a broker will trust snapshots and checkpoints, too
+                for entry in entries:
+                    if entry.is_file(follow_symlinks=False):
+                        sync_file(entry.path)
             sync_folder(folder)
         return RepairedPartition(
             *self._partition,
@@ -176,6 +178,8 @@ class PartitionRepair:
             self._progress(int(piece.batches.size.sum()))
             if fault is not None:
                 break
+        if fault == TOO_FAR and not self._mode.salvage:
+            raise spans_too_much(scan.path, self._partition)
         fault = fault or scan.fault
         end = rebuilt.segment.sizes()[LOG_SUFFIX]
         if fault is not None and self._mode.salvage:
@@ -237,18 +241,11 @@ class PartitionRepair:
         later: list[Segment],
     ) -> None:
         """End the log at ``end`` of a segment."""
-        self._step("cut", segment.name, why, end, size - end, self._end)
+        cuts = [self._step("cut", segment.name, why, end, size - end, self._end)]
         for following in later:
-            self._step(
-                "cut",
-                following.name,
-                "it follows the end of the log",
-                0,
-                following.size,
-                following.base_offset,
-            )
-        if self._mode.execute:
-            self._put_aside(1 + len(later))
+            why = "it follows the end of the log"
+            cuts.append(self._step("cut", following.name, why, 0, following.size, following.base_offset))
+        self._put_aside(cuts)
         for following in reversed(later):
             self._remove(following)
         if not self._mode.execute:
@@ -262,27 +259,25 @@ class PartitionRepair:
 
     def _replace(self, segment: Segment, salvaged: Salvaged, size: int, why: str, *, is_last: bool) -> None:
         """Put what was salvaged of a segment in its place."""
-        begin, offset, cuts = 0, segment.base_offset, 0
+        begin, offset, cuts = 0, segment.base_offset, []
         for start, end, next_offset in [*salvaged.pieces(), (size, size, 0)]:
             if start > begin:
-                self._step("cut", segment.name, why, begin, start - begin, offset)
+                cuts.append(self._step("cut", segment.name, why, begin, start - begin, offset))
                 why = "no valid record batch begins here"
-                cuts += 1
             self._stored_bytes += end - start
             begin, offset = end, next_offset
         self._take(salvaged.rebuilt)
-        if self._mode.execute:
-            self._put_aside(cuts)
+        self._put_aside(cuts)
         if not salvaged.ranges and not is_last:
             self._remove(segment)
         elif self._mode.execute:
             put_in_place(self._folder.path, segment, salvaged)
 
-    def _put_aside(self, count: int) -> None:
-        """Keep what the last steps are about to cut."""
-        if self._mode.discard:
+    def _put_aside(self, steps: list[RepairStep]) -> None:
+        """Keep what the steps are about to cut, in the order that :mod:`.aside` wants."""
+        if self._mode.discard or not self._mode.execute:
             return
-        for step in self._steps[-count:]:
+        for step in reversed(steps):
             if step.size:
                 assert step.position is not None
                 assert step.offset is not None
@@ -296,26 +291,23 @@ class PartitionRepair:
                 )
 
     def _remove(self, segment: Segment) -> None:
-        """Remove a segment, its log last, as indexes alone are the trace of a lost one."""
         self._removed.add(segment)
-        if not self._mode.execute:
-            return
-        for suffix in (*INDEX_SUFFIXES, LOG_SUFFIX):
-            with suppress(FileNotFoundError):
-                os.unlink(self._path(segment_file(segment.base_offset, suffix)))
-        sync_folder(self._folder.path)
+        if self._mode.execute:
+            remove_segment(self._folder.path, segment.base_offset)
+            sync_folder(self._folder.path)
 
     def _begin_anew(self, segments: list[Segment]) -> None:
         """Let the log begin, empty, with its log start offset: nothing that is left counts (LogLoader)."""
         left = [segment for segment in segments if segment not in self._removed]
+        cuts = []
         for segment in left:
             done = sum(step.size or 0 for step in self._steps if step.file == self._path(segment.name))
             why = f"the log now ends before its log start offset {self._start}"
-            self._step("cut", segment.name, why, 0, segment.size - done, segment.base_offset)
+            size = segment.size - done
+            cuts.append(self._step("cut", segment.name, why, 0, size, segment.base_offset))
         self._end, self._stored_bytes = self._start, 0
         self._producers = ProducerState()
-        if self._mode.execute:
-            self._put_aside(len(left))
+        self._put_aside(cuts)
         for segment in reversed(left):
             self._remove(segment)
 
@@ -381,8 +373,10 @@ class PartitionRepair:
         position: int | None = None,
         size: int | None = None,
         offset: int | None = None,
-    ) -> None:
-        self._steps.append(RepairStep(action, self._path(name), why, position, size, offset))
+    ) -> RepairStep:
+        step = RepairStep(action, self._path(name), why, position, size, offset)
+        self._steps.append(step)
+        return step
 
     def _path(self, name: str) -> str:
         return self._folder.label(name)

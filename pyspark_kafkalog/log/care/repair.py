@@ -22,7 +22,6 @@ from pyspark_kafkalog.errors import (
 )
 from pyspark_kafkalog.filesystem.locate import open_folder
 from pyspark_kafkalog.log.care.partition_repair import PartitionRepair, RepairedPartition, RepairMode
-from pyspark_kafkalog.log.care.steps import RepairStep
 from pyspark_kafkalog.log.durable import disk_errors, replace, sync_folder
 from pyspark_kafkalog.log.layout import (
     CLEAN_SHUTDOWN,
@@ -40,6 +39,7 @@ from pyspark_kafkalog.log.lock import CHECK_SECONDS, directory_lock
 from pyspark_kafkalog.log.read.root import LogRoot, open_root
 from pyspark_kafkalog.log.topic_configs import read_topic_configs
 from pyspark_kafkalog.log.write import journal
+from pyspark_kafkalog.log.write.steps import RepairStep
 from pyspark_kafkalog.model import LogSettings, TopicPartition
 
 _INDEX_INTERVAL = "index.interval.bytes"

@@ -1,11 +1,11 @@
-"""Put new segments of a partition in the place of old ones, so that a crash leaves the one or the other.
+"""Put a new segment of a partition in the place of old ones, so that a crash leaves the one or the other.
 
 The steps are Kafka's (``LocalLog.replaceSegments``), and so a broker that loads the folder finishes or undoes
-them as :func:`recover` does (``LogLoader``):
+them (``LogLoader``), and so does :func:`.leftovers.settle`:
 
-1. The files of the new segments are written under names that end in ``.cleaned``, and flushed.
-2. They are renamed to end in ``.swap``, the highest offset first. Until all are, none counts.
-3. The old segments are deleted, the lowest offset first. From here on readers see the new ones.
+1. The files of the new segment are written under names that end in ``.cleaned``, and flushed.
+2. They are renamed to end in ``.swap``. Until all are, none counts.
+3. The old segments are deleted, the lowest offset first. From here on readers see the new one.
 4. ``.swap`` is taken off.
 
 Readers may look at any moment: :mod:`pyspark_kafkalog.log.read.loading` makes the same choice.
@@ -14,75 +14,43 @@ Readers may look at any moment: :mod:`pyspark_kafkalog.log.read.loading` makes t
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Sequence
 from contextlib import suppress
 
 from pyspark_kafkalog.log.durable import sync_folder
 from pyspark_kafkalog.log.layout import (
     CLEANED_SUFFIX,
-    DELETED_SUFFIX,
     INDEX_SUFFIX,
     LOG_SUFFIX,
     SNAPSHOT_SUFFIX,
     SWAP_SUFFIX,
     TIME_INDEX_SUFFIX,
     TXN_INDEX_SUFFIX,
-    parse_segment_file,
     segment_file,
 )
-from pyspark_kafkalog.log.write.recovery import Scan
+from pyspark_kafkalog.log.write.recovery import remove_segment
 
 FILES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 """The files of a segment by suffix, in the order in which Kafka renames them."""
 
 
-def replace(folder: str, old: Collection[int], new: Collection[int]) -> None:
-    """Replace segments, given by their base offsets; the caller holds the directory's lock.
+def replace(folder: str, old: Sequence[int]) -> None:
+    """Replace neighbouring segments, given by their base offsets, by one that begins with the first of them.
 
-    The files of the ``new`` ones end in ``.cleaned``, and are flushed. Together they cover the offsets of the
-    ``old`` ones, which follow one another. A crash in step 3 may leave old segments behind the last offset
-    of the new ones, which then count: this must do no harm.
+    The caller holds the directory's lock. The files of the new one end in ``.cleaned``, and are flushed. A
+    crash in step 3 may leave old segments behind the last offset of the new one, which then count: this must
+    do no harm.
     """
     sync_folder(folder)
-    for base_offset in sorted(new, reverse=True):
-        _rename(folder, base_offset, CLEANED_SUFFIX, SWAP_SUFFIX)
+    _rename(folder, old[0], CLEANED_SUFFIX, SWAP_SUFFIX)
     sync_folder(folder)
-    _finish(folder, old, new)
-
-
-def recover(folder: str) -> None:
-    """Finish or undo what a crash interrupted, and delete what brokers were about to delete.
-
-    The caller holds the directory's lock.
-    """
-    files = [(name, *found) for name in os.listdir(folder) if (found := parse_segment_file(name))]
-    cleaned = [base for _, base, suffix in files if suffix.endswith(CLEANED_SUFFIX)]
-    least_cleaned = min(cleaned, default=1 << 63)
-    swapped = set()
-    for name, base_offset, suffix in files:
-        undone = suffix.endswith(SWAP_SUFFIX) and base_offset >= least_cleaned
-        if undone or suffix.endswith((CLEANED_SUFFIX, DELETED_SUFFIX)):
-            os.unlink(os.path.join(folder, name))
-        elif suffix.endswith(SWAP_SUFFIX):
-            swapped.add(base_offset)
-    if not swapped and not cleaned:
-        return
-    logs = [base for _, base, suffix in files if suffix == LOG_SUFFIX + SWAP_SUFFIX and base in swapped]
-    end = max((_end(folder, base_offset) for base_offset in logs), default=0)
-    covered = {base for _, base, _ in files if min(logs, default=end) <= base < end}
-    _finish(folder, covered, swapped)
-
-
-def _finish(folder: str, old: Collection[int], new: Collection[int]) -> None:
-    """Steps 3 and 4."""
-    for base_offset in sorted(old):
-        suffixes = FILES if base_offset in new else (*FILES, SNAPSHOT_SUFFIX)
-        for suffix in reversed(suffixes):  # an index without its log would say that the log is missing
-            with suppress(FileNotFoundError):
-                os.unlink(os.path.join(folder, segment_file(base_offset, suffix)))
+    for base_offset in old:
+        remove_segment(folder, base_offset)
+    for base_offset in old[1:]:
+        with suppress(FileNotFoundError):
+            os.unlink(os.path.join(folder, segment_file(base_offset, SNAPSHOT_SUFFIX)))
     sync_folder(folder)
-    for base_offset in sorted(new):
-        _rename(folder, base_offset, SWAP_SUFFIX, "")
+    _rename(folder, old[0], SWAP_SUFFIX, "")
     sync_folder(folder)
 
 
@@ -91,11 +59,3 @@ def _rename(folder: str, base_offset: int, before: str, after: str) -> None:
         path = os.path.join(folder, segment_file(base_offset, suffix))
         with suppress(FileNotFoundError):
             os.replace(path + before, path + after)
-
-
-def _end(folder: str, base_offset: int) -> int:
-    """The offset after the last batch of a ``.swap``."""
-    scan = Scan(os.path.join(folder, segment_file(base_offset, LOG_SUFFIX + SWAP_SUFFIX)), base_offset)
-    for _ in scan:
-        pass
-    return scan.next_offset

@@ -19,6 +19,7 @@ from pyspark_kafkalog.errors import LogDirectoryError
 from pyspark_kafkalog.log.checkpoints import read_epochs, read_offsets, write_epochs, write_offsets
 from pyspark_kafkalog.log.durable import replace, sync_folder
 from pyspark_kafkalog.log.layout import (
+    DELETED_SUFFIX,
     LOG_START_OFFSET_CHECKPOINT,
     LOG_SUFFIX,
     SNAPSHOT_SUFFIX,
@@ -29,13 +30,13 @@ from pyspark_kafkalog.log.read.partition import Partition
 from pyspark_kafkalog.log.read.root import LogRoot
 from pyspark_kafkalog.log.read.segment import Segment
 from pyspark_kafkalog.log.read.times import largest_timestamp
-from pyspark_kafkalog.log.snapshot import parse_snapshot
+from pyspark_kafkalog.log.snapshot import ProducerEntry, parse_snapshot
+from pyspark_kafkalog.log.topic_configs import cleanup_policies
 from pyspark_kafkalog.log.write import journal
 from pyspark_kafkalog.log.write.follower import producers_at
 from pyspark_kafkalog.log.write.recovery import begin_segment
 from pyspark_kafkalog.model import INTERNAL_TOPICS, TopicPartition
 
-_DELETED_SUFFIX = ".deleted"
 _POLICIES = {"delete", "compact"}
 _LONGS = range(-(2**63), 2**63)
 
@@ -56,7 +57,7 @@ class RetentionRules:
 
         :raises LogDirectoryError: if a value is invalid.
         """
-        policy = {name.strip().lower() for name in configs.get("cleanup.policy", "delete").split(",")}
+        policy = cleanup_policies(configs)
         if not policy <= _POLICIES:
             raise _invalid(topic, "cleanup.policy", configs["cleanup.policy"])
         # Brokers compact internal topics, whatever is said of them here, and delete none of their records.
@@ -118,20 +119,14 @@ def plan_deletion(
 ) -> Deletion | None:
     """What the rules delete of a partition at a moment; None if it has no segment. Changes nothing.
 
+    To carry it out, the partition must be in order (:func:`.leftovers.settle`).
+
     :param below: raise the log start offset to this, if it is lower.
-    :raises LogDirectoryError: if the cleaner has left its work unfinished.
     :raises FileNotFoundError: if files vanish meanwhile.
     """
     segments = partition.segments(fresh=True)
     if not segments:
         return None
-    if any(segment.suffix for segment in segments):
-        raise LogDirectoryError(
-            "Cannot delete segments while a compaction is unfinished",
-            topic_partition=partition.topic_partition,
-            file=partition.folder.label(),
-            hint="Run kafkalog compact on it, or start a broker on it: either finishes it.",
-        )
     end = partition.log_end_offset(segments)
     start = partition.log_start_offset(segments)
     new_start = max(start, below)
@@ -196,7 +191,7 @@ def _files_below(names: Iterable[str], first_base: int) -> tuple[str, ...]:
     old = [
         (base, suffix != LOG_SUFFIX, name)
         for base, suffix, name in parsed
-        if base < first_base or suffix.endswith(_DELETED_SUFFIX)
+        if base < first_base or suffix.endswith(DELETED_SUFFIX)
     ]
     return tuple(name for _, _, name in sorted(old))
 
@@ -228,20 +223,24 @@ def delete(root: LogRoot, deletions: Iterable[Deletion], progress: Callable[[], 
 def _keep_producers(deletion: Deletion) -> None:
     """Save what the log says of producers at the first base offset, if no later snapshot has it.
 
-    A broker takes a snapshot wherever a segment begins. Segments written here have none.
+    A broker takes a snapshot wherever a segment begins. Segments written here have none, so what is deleted
+    is read, once.
     """
     names = [found for found in map(parse_segment_file, os.listdir(deletion.folder)) if found is not None]
-    snapshots = [base for base, suffix in names if suffix == SNAPSHOT_SUFFIX]
-    newest = max(snapshots, default=deletion.first_base)
-    if newest >= deletion.first_base:
+    kept = [base for base, suffix in names if suffix == SNAPSHOT_SUFFIX and base >= deletion.first_base]
+    if any(_producers_in(deletion.folder, base) is not None for base in kept):
         return
-    with open(os.path.join(deletion.folder, segment_file(newest, SNAPSHOT_SUFFIX)), "rb") as file:
-        if not parse_snapshot(file.read()):
-            return
     bases = sorted(base for base, suffix in names if suffix == LOG_SUFFIX and base < deletion.first_base)
     producers = producers_at(deletion.folder, [*bases, deletion.first_base])
-    path = os.path.join(deletion.folder, segment_file(deletion.first_base, SNAPSHOT_SUFFIX))
-    replace(path, producers.snapshot(), path + ".tmp")
+    if producers.entries:
+        path = os.path.join(deletion.folder, segment_file(deletion.first_base, SNAPSHOT_SUFFIX))
+        replace(path, producers.snapshot(), path + ".tmp")
+
+
+def _producers_in(folder: str, offset: int) -> list[ProducerEntry] | None:
+    """The producers in a snapshot; None if it is invalid."""
+    with open(os.path.join(folder, segment_file(offset, SNAPSHOT_SUFFIX)), "rb") as file:
+        return parse_snapshot(file.read())
 
 
 def _set_starts(folder: str, starts: Mapping[TopicPartition, int]) -> None:
@@ -264,7 +263,7 @@ def _cut_epochs(deletion: Deletion) -> None:
 
 def _delete_files(deletion: Deletion) -> None:
     paths = [os.path.join(deletion.folder, name) for name in deletion.files]
-    renamed = [path if path.endswith(_DELETED_SUFFIX) else path + _DELETED_SUFFIX for path in paths]
+    renamed = [path if path.endswith(DELETED_SUFFIX) else path + DELETED_SUFFIX for path in paths]
     for path, new in zip(paths, renamed, strict=True):
         if path != new:
             os.replace(path, new)

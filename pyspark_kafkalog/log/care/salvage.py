@@ -16,12 +16,7 @@ from pyspark_kafkalog.codec.walk import Batches, batches_of, right_checksums
 from pyspark_kafkalog.errors import DataLossError
 from pyspark_kafkalog.log.care.aside import copy_range
 from pyspark_kafkalog.log.durable import naming, sync_folder
-from pyspark_kafkalog.log.layout import (
-    CLEANED_SUFFIX,
-    INDEX_SUFFIXES,
-    SWAP_SUFFIX,
-    segment_file,
-)
+from pyspark_kafkalog.log.layout import CLEANED_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, segment_file
 from pyspark_kafkalog.log.read.partition import Partition
 from pyspark_kafkalog.log.read.segment import Segment
 from pyspark_kafkalog.log.write.producers import ProducerState
@@ -89,8 +84,8 @@ def salvage_segment(
 def put_in_place(folder: str, segment: Segment, salvaged: Salvaged) -> None:
     """Write a segment anew, with only its valid batches and their indexes.
 
-    One rename makes it count: until then the old one does. Its indexes may lack then, or be those of the old
-    one, which whoever follows them notices, and which a repair rebuilds.
+    One rename makes it count: until then the old one does. Meanwhile it may lack the indexes with positions,
+    which whoever opens or repairs it rebuilds. What ``.txnindex`` says is true of both.
     """
     path = os.path.join(folder, segment.name)
     source = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
@@ -107,11 +102,11 @@ def put_in_place(folder: str, segment: Segment, salvaged: Salvaged) -> None:
             os.close(target)
     finally:
         os.close(source)
-    os.replace(path + CLEANED_SUFFIX, path + SWAP_SUFFIX)
-    sync_folder(folder)
-    for suffix in INDEX_SUFFIXES:
+    for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
         with suppress(FileNotFoundError):
             os.unlink(os.path.join(folder, segment_file(segment.base_offset, suffix)))
-    os.replace(path + SWAP_SUFFIX, path)
+    sync_folder(folder)
+    os.replace(path + CLEANED_SUFFIX, path)
+    sync_folder(folder)
     write_indexes(folder, segment.base_offset, salvaged.rebuilt.indexes())
     sync_folder(folder)

@@ -26,11 +26,12 @@ from pyspark_kafkalog.log.layout import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
     TIME_INDEX_SUFFIX,
-    TXN_INDEX_SUFFIX,
     parse_segment_file,
     segment_file,
 )
 from pyspark_kafkalog.log.write.active_segment import ActiveSegment, SegmentLimits, map_file
+from pyspark_kafkalog.log.write.leftovers import settle
+from pyspark_kafkalog.log.write.recovery import remove_segment
 from pyspark_kafkalog.model import EncodeSettings, TopicPartition
 
 _INDEXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX)
@@ -50,13 +51,9 @@ def clean(folder: str, partition: TopicPartition, keep: np.ndarray, index_interv
     :param keep: offsets of the records to keep, rising. Transactional batches are always kept.
     :raises CorruptRecordError: at an invalid batch; its segment and those after it stay as they were.
     """
-    bases = []
-    for name in os.listdir(folder):
-        parsed = parse_segment_file(name)
-        if parsed is not None and parsed[1].endswith(CLEANED_SUFFIX):
-            os.unlink(os.path.join(folder, name))
-        elif parsed is not None and parsed[1] == LOG_SUFFIX:
-            bases.append(parsed[0])
+    settle(folder)
+    names = map(parse_segment_file, os.listdir(folder))
+    bases = [name[0] for name in names if name is not None and name[1] == LOG_SUFFIX]
     for base_offset in sorted(bases):
         is_last = base_offset == max(bases)
         data = map_file(os.path.join(folder, segment_file(base_offset, LOG_SUFFIX)))
@@ -64,7 +61,8 @@ def clean(folder: str, partition: TopicPartition, keep: np.ndarray, index_interv
         if cleaned is not None and (cleaned.size or is_last):
             _replace(folder, base_offset, cleaned, index_interval_bytes)
         elif cleaned is not None:
-            _remove(folder, base_offset)
+            remove_segment(folder, base_offset)
+            sync_folder(folder)
 
 
 def _cleaned(
@@ -112,12 +110,4 @@ def _replace(folder: str, base_offset: int, data: np.ndarray, index_interval_byt
     sync_folder(folder)
     for path in paths.values():
         os.replace(path + CLEANED_SUFFIX, path)
-    sync_folder(folder)
-
-
-def _remove(folder: str, base_offset: int) -> None:
-    """Remove an empty segment, its log last, as indexes alone are the trace of a lost one."""
-    for suffix in (*_INDEXES, TXN_INDEX_SUFFIX, LOG_SUFFIX):
-        with suppress(FileNotFoundError):
-            os.unlink(os.path.join(folder, segment_file(base_offset, suffix)))
     sync_folder(folder)

@@ -33,6 +33,7 @@ from pyspark_kafkalog.log.layout import (
     segment_file,
 )
 from pyspark_kafkalog.log.write import append_kernels as kernels
+from pyspark_kafkalog.log.write.leftovers import settle
 from pyspark_kafkalog.model import TopicPartition
 
 _MAX_INDEX_BYTES = 10 << 20
@@ -117,11 +118,12 @@ def open_active_segment(
 ) -> ActiveSegment | None:
     """Find the last segment in ``folder``, and repair it if necessary; None if there is no segment.
 
-    Verifies the batches after the last index entry, or all batches if the indexes are not
-    those of a closed segment.
+    What a crash left of a replacement of segments is put in order first. Verifies the batches after the last
+    index entry, or all batches if the indexes are not those of a closed segment.
 
     :raises CorruptRecordError: if valid batches follow invalid bytes, which is not a torn tail.
     """
+    settle(folder)
     names = map(parse_segment_file, os.listdir(folder))
     base_offset = max((name[0] for name in names if name and name[1] == LOG_SUFFIX), default=None)
     if base_offset is None:
@@ -136,6 +138,16 @@ def open_active_segment(
         segment = _rebuild(log, index_interval_bytes)
     log.cut(segment.sizes()[LOG_SUFFIX])
     return segment
+
+
+def spans_too_much(path: str, partition: TopicPartition | None = None) -> LogDirectoryError:
+    """The error for a segment with offsets that its indexes can't hold, which old brokers could write."""
+    return LogDirectoryError(
+        "The offsets of a segment span more than 2^31",
+        topic_partition=partition,
+        file=path,
+        hint="Start a broker on the directory; it splits the segment.",
+    )
 
 
 def map_file(path: str) -> np.ndarray:
@@ -274,12 +286,7 @@ def _rebuild(log: _LogFile, index_interval_bytes: int) -> ActiveSegment:
         no_limits, batches.size[:valid], batches.last_offset[:valid], batches.max_timestamp[:valid]
     )
     if stop < valid:
-        raise LogDirectoryError(
-            "The offsets of a segment span more than 2^31",
-            topic_partition=log.partition,
-            file=log.path,
-            hint="Start a broker on the directory; it splits the segment.",
-        )
+        raise spans_too_much(log.path, log.partition)
     write_new(log.index_path(INDEX_SUFFIX), offset_index)
     write_new(log.index_path(TIME_INDEX_SUFFIX), time_index)
     _log.warning("Rebuilt the indexes of %s, which were not those of a closed segment", log.path)

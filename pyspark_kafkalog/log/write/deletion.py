@@ -2,7 +2,8 @@
 
 A journal of the deletion takes the name of that of a publish, so that readers hide the partitions as they
 hide those of an unfinished publish: one rename makes all of them disappear. It can only go forward: each
-step can be repeated, and the next writer does that (:func:`.journal.recover`).
+step can be repeated, and the next writer does that (:func:`.journal.recover`), unless a broker may have
+appended to the partitions since.
 
 1. The folders get Kafka's names for partitions that are being deleted, ``<topic>-<n>.<32 hex>-delete``,
    which neither brokers nor readers take for partitions (``LocalLog.logDeleteDirName``).
@@ -18,8 +19,10 @@ import os
 import shutil
 import uuid
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
+from pyspark_kafkalog.errors import LogDirectoryError
 from pyspark_kafkalog.filesystem.locate import open_folder
 from pyspark_kafkalog.log.checkpoints import read_offsets, write_offsets
 from pyspark_kafkalog.log.durable import sync_folder
@@ -38,8 +41,14 @@ _LONGEST_NAME = 255
 _log = logging.getLogger("pyspark_kafkalog")
 
 
-def deletion(topics: Mapping[str, Collection[int]]) -> dict[str, Any]:
-    """The content of the journal that deletes all ``topics``, given with their partition numbers."""
+def deletion(root: str, topics: Mapping[str, Collection[int]]) -> dict[str, Any]:
+    """The content of the journal that deletes all ``topics``, given with their partition numbers.
+
+    :raises LogDirectoryError: if a file that tells of them can't be read, as it would not be rid of them.
+    """
+    for name in OFFSET_CHECKPOINTS:
+        read_offsets(root, name)
+    read_topic_configs(open_folder(root))
     partitions = [TopicPartition(topic, number) for topic in sorted(topics) for number in topics[topic]]
     return {
         "version": VERSION,
@@ -61,6 +70,11 @@ def is_sound(journal: Mapping[str, Any]) -> bool:
         ) and all(isinstance(topic, str) for topic in journal["topics"])
     except (KeyError, TypeError, AttributeError):
         return False
+
+
+def has_renamed_all(root: str, journal: Mapping[str, Any]) -> bool:
+    """Whether no partition is left under its name: brokers append to none of them any more."""
+    return not any(os.path.lexists(os.path.join(root, name)) for name in journal["partitions"])
 
 
 def carry_out(root: str, journal: Mapping[str, Any]) -> None:
@@ -86,13 +100,20 @@ def _forget(root: str, names: Iterable[str], topics: Collection[str]) -> None:
     """Take partitions out of the checkpoints, and topics out of the file of configurations."""
     gone = {parse_partition_folder(name) for name in names}
     for name in OFFSET_CHECKPOINTS:
-        offsets = read_offsets(root, name)
-        kept = {partition: offset for partition, offset in offsets.items() if partition not in gone}
-        if len(kept) < len(offsets):
-            write_offsets(root, name, kept)
-    configs = read_topic_configs(open_folder(root))
-    if not configs.keys().isdisjoint(topics):
-        write_topic_configs(root, {topic: configs[topic] for topic in configs.keys() - set(topics)})
+        with suppress(LogDirectoryError):  # a repair empties one that is malformed
+            offsets = read_offsets(root, name)
+            kept = {partition: offset for partition, offset in offsets.items() if partition not in gone}
+            if len(kept) < len(offsets):
+                write_offsets(root, name, kept)
+    forget_configs(root, topics)
+
+
+def forget_configs(root: str, topics: Collection[str]) -> None:
+    """Take topics out of the file of configurations, if that can be read."""
+    with suppress(LogDirectoryError):
+        configs = read_topic_configs(open_folder(root))
+        if not configs.keys().isdisjoint(topics):
+            write_topic_configs(root, {topic: configs[topic] for topic in configs.keys() - set(topics)})
 
 
 def _deleted_name(partition: TopicPartition) -> str:

@@ -30,6 +30,7 @@ from pyspark_kafkalog.log.layout import (
 )
 from pyspark_kafkalog.log.snapshot import ProducerEntry, parse_snapshot
 from pyspark_kafkalog.log.write.active_segment import ActiveSegment, SegmentLimits, open_active_segment
+from pyspark_kafkalog.log.write.leftovers import settle
 from pyspark_kafkalog.log.write.producers import ProducerState
 from pyspark_kafkalog.log.write.recovery import Scan, new_epochs, recover_segment
 from pyspark_kafkalog.model import LogSettings, Slice, TopicPartition
@@ -111,6 +112,7 @@ class FollowerLog:
             snapshot, as :meth:`close` leaves it, its indexes are believed, and nothing is recovered.
         :raises LogDirectoryError: if it is damaged: valid batches follow one that is not.
         """
+        settle(folder)
         bases = offsets_of(folder, LOG_SUFFIX)
         epochs = read_epochs(folder)
         if not bases:

@@ -44,7 +44,14 @@ from pyspark_kafkalog.log.layout import (
     parse_partition_folder,
 )
 from pyspark_kafkalog.log.write import deletion
-from pyspark_kafkalog.log.write.undo import BATCH, ForeignError, PartitionEnd, plan_undo, read_text
+from pyspark_kafkalog.log.write.undo import (
+    BATCH,
+    ForeignError,
+    PartitionEnd,
+    is_list_of,
+    plan_undo,
+    read_text,
+)
 from pyspark_kafkalog.model import QueryBatch, TopicPartition
 
 LEDGER_PREFIX = ".kafkalog-sink-"
@@ -60,17 +67,20 @@ def begin(
     batches: Mapping[TopicPartition, np.ndarray],
     batch: QueryBatch,
     append_time: int | None = None,
+    configured: Collection[str] = (),
 ) -> dict[str, Any]:
     """Write the journal, and return it. Only then may partitions be appended to.
 
     :param batches: the record batches to append, of dtype :data:`.undo.BATCH`.
     :param append_time: the timestamp, in ms, that they will get; None to keep theirs.
+    :param configured: new topics whose configurations go with an undo.
     """
     journal = {
         "version": _VERSION,
         "query_id": None if batch.batch_id is None else batch.query_id,
         "batch_id": batch.batch_id,
         "append_time": append_time,
+        "topics": sorted(configured),
         "partitions": {str(partition): asdict(end) for partition, end in ends.items()},
         "clean_shutdown": _text(root, CLEAN_SHUTDOWN_FILE),
         "checkpoints": _checkpoints(root),
@@ -112,7 +122,7 @@ def commit(root: str, journal: dict[str, Any]) -> None:
 def recover(root: str) -> None:
     """Undo a publish that was not committed, or finish a deletion. If interrupted, it can run again.
 
-    :raises LogDirectoryError: if others may have appended since, as their records must not be cut off.
+    :raises LogDirectoryError: if others may have appended since, as their records must not be lost.
     """
     with contextlib.suppress(FileNotFoundError):
         os.unlink(os.path.join(root, _TEMPORARY_FILE))
@@ -121,6 +131,12 @@ def recover(root: str) -> None:
         return
     path = os.path.join(root, JOURNAL_FILE)
     if journal["version"] == deletion.VERSION:
+        if not deletion.is_sound(journal):
+            raise _unusable(path)
+        # Then a deletion changes checkpoints itself.
+        if not deletion.has_renamed_all(root, journal):
+            for trace in _traces(root, journal):
+                raise _appended_to(path, trace)
         _finish_deletion(root, journal)
         return
     batches = _read_batches(root)
@@ -128,8 +144,8 @@ def recover(root: str) -> None:
         _entry(path, name, entry, batches.get(name, ""))
         for name, entry in _mapping(path, journal.get("partitions")).items()
     ]
-    append_time = journal.get("append_time")
-    if not isinstance(append_time, int | None):
+    append_time, configured = journal.get("append_time"), journal.get("topics", [])
+    if not isinstance(append_time, int | None) or not is_list_of(configured, str):
         raise _unusable(path)
     try:
         plans = [plan_undo(os.path.join(root, name), end, rows, append_time) for name, end, rows in entries]
@@ -143,6 +159,7 @@ def recover(root: str) -> None:
         _log.warning("Undoing an interrupted publish in %s", root)
     for undo in undos:
         undo.run()
+    deletion.forget_configs(root, configured)
     sync_folder(root)
     os.unlink(path)
     sync_folder(root)
@@ -151,19 +168,18 @@ def recover(root: str) -> None:
 def delete(root: str, topics: Mapping[str, Collection[int]]) -> None:
     """Delete topics, given with all their partition numbers: see :mod:`.deletion`.
 
+    :raises LogDirectoryError: if a checkpoint or the file of configurations is malformed; nothing is deleted.
     :raises OSError: if that fails. Once the journal is on disk the topics are gone for readers.
     """
-    journal = deletion.deletion(topics)
-    _replace(root, JOURNAL_FILE, json.dumps(journal, indent=1) + JOURNAL_SEPARATOR)
-    _finish_deletion(root, journal)
+    journal = {**deletion.deletion(root, topics), "checkpoints": _checkpoints(root)}
+    with unclean(root):
+        _replace(root, JOURNAL_FILE, json.dumps(journal, indent=1) + JOURNAL_SEPARATOR)
+        _finish_deletion(root, journal)
 
 
 def _finish_deletion(root: str, journal: Mapping[str, Any]) -> None:
-    path = os.path.join(root, JOURNAL_FILE)
-    if not deletion.is_sound(journal):
-        raise _unusable(path)
     deletion.carry_out(root, journal)
-    os.unlink(path)
+    os.unlink(os.path.join(root, JOURNAL_FILE))
     sync_folder(root)
 
 
@@ -204,9 +220,18 @@ def _foreign(path: str, trace: str) -> LogDirectoryError:
     )
 
 
+def _appended_to(path: str, trace: str) -> LogDirectoryError:
+    return LogDirectoryError(
+        f"Cannot finish the deletion of topics that was interrupted: {trace}",
+        file=path,
+        hint="A broker or something else has used the log directory since, and may have appended to them. "
+        "Delete this file to keep what is left of them; if they still should go, delete them again.",
+    )
+
+
 @contextlib.contextmanager
 def unclean(root: str) -> Iterator[None]:
-    """Remove ``.kafka_cleanshutdown`` during a change that needs no journal; for good if it fails."""
+    """Remove ``.kafka_cleanshutdown`` during a change that can't be undone; for good if it fails."""
     clean_shutdown = _text(root, CLEAN_SHUTDOWN_FILE)
     if clean_shutdown is not None:
         os.unlink(os.path.join(root, CLEAN_SHUTDOWN_FILE))

@@ -18,6 +18,7 @@ from pyspark_kafkalog.codec.walk import Batches, WalkStatus, first_bad_checksum,
 from pyspark_kafkalog.errors import CorruptRecordError, LogDirectoryError
 from pyspark_kafkalog.filesystem.locate import open_folder
 from pyspark_kafkalog.log.durable import cut, naming, write_new
+from pyspark_kafkalog.log.index import MAX_RELATIVE
 from pyspark_kafkalog.log.layout import (
     INDEX_SUFFIX,
     INDEX_SUFFIXES,
@@ -30,6 +31,8 @@ from pyspark_kafkalog.log.read.segment import MAX_OFFSET, Segment
 from pyspark_kafkalog.log.write.active_segment import NO_LIMIT, ActiveSegment, SegmentLimits
 from pyspark_kafkalog.log.write.producers import ProducerState
 
+TOO_FAR = "its offset is more than 2^31 above the segment's"
+"""What is wrong with a batch that no index of its segment can hold. Nothing is wrong with its records."""
 _WINDOW = 8 << 20
 
 
@@ -122,7 +125,11 @@ class Rebuilt:
 
         :return: how many; and what is wrong with the next one, None if that are all.
         """
-        fault = None
+        # Producers are told of no batch that the segment does not take.
+        fits = batches.last_offset - self.segment.base_offset <= MAX_RELATIVE
+        fault = None if fits.all() else TOO_FAR
+        if fault is not None:
+            batches = batches.take(np.arange(int(fits.argmin())))
         try:
             aborted = self._producers.add(data, batches)
         except CorruptRecordError as e:
@@ -130,7 +137,7 @@ class Rebuilt:
             broken = int(np.searchsorted(batches.position, e.position or 0, side="right")) - 1
             batches = batches.take(np.arange(broken))
             aborted = self._producers.add(data, batches)
-        taken, offset_index, time_index = self.segment.append(
+        _, offset_index, time_index = self.segment.append(
             self._limits, batches.size, batches.last_offset, batches.max_timestamp
         )
         for suffix, entries in zip(
@@ -138,9 +145,7 @@ class Rebuilt:
         ):
             self._indexes[suffix].append(entries)
         self.epochs += new_epochs(batches, self.epochs[-1][0] if self.epochs else -1)
-        if taken < len(batches):
-            fault = "its offset is more than 2^31 above the segment's"
-        return taken, fault
+        return len(batches), fault
 
     def indexes(self) -> dict[str, bytes]:
         """The contents of the indexes, by suffix."""
@@ -223,6 +228,13 @@ def begin_segment(folder: str, base_offset: int) -> None:
     """Make an empty segment, its log first: indexes alone would say that it is lost."""
     for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX):
         write_new(os.path.join(folder, segment_file(base_offset, suffix)), b"")
+
+
+def remove_segment(folder: str, base_offset: int) -> None:
+    """Remove a segment, its log last: indexes alone would say that it is lost. The folder is not flushed."""
+    for suffix in (*INDEX_SUFFIXES, LOG_SUFFIX):
+        with suppress(FileNotFoundError):
+            os.unlink(os.path.join(folder, segment_file(base_offset, suffix)))
 
 
 def write_indexes(folder: str, base_offset: int, indexes: dict[str, bytes]) -> None:

@@ -53,7 +53,6 @@ def create_topics(
                 raise TopicExistsError(f"Topic {topic} exists already", file=root)
         if validate_only:
             return
-        _set_configs(root, {topic: dict(configs) for topic, (_, configs) in new.items()})
         _make(
             root,
             {
@@ -62,6 +61,7 @@ def create_topics(
                 for topic_id in [new_topic_id()]
                 for number in range(partitions)
             },
+            {topic: dict(configs) for topic, (_, configs) in new.items()},
         )
 
 
@@ -82,7 +82,7 @@ def add_partitions(root: str, topic: str, count: int, *, validate_only: bool = F
             return
         topic_id = LogDirectory.open(root).topic_ids([topic])[topic]
         missing = sorted(set(range(count)) - numbers)
-        _make(root, {TopicPartition(topic, number): topic_id for number in missing})
+        _make(root, {TopicPartition(topic, number): topic_id for number in missing}, {})
 
 
 def delete_topics(root: str, topics: Collection[str]) -> None:
@@ -125,16 +125,21 @@ def _set_configs(root: str, topics: Mapping[str, dict[str, str]]) -> None:
         write_topic_configs(root, after)
 
 
-def _make(root: str, partitions: Mapping[TopicPartition, str]) -> None:
-    """Make the folders of new partitions, given with the ids of their topics, visible at once."""
+def _make(root: str, partitions: Mapping[TopicPartition, str], configs: Mapping[str, dict[str, str]]) -> None:
+    """Make the folders of new partitions, given with the ids of their topics, visible at once.
+
+    :param configs: of new topics; if the topics don't come to be, neither do these.
+    """
     logs = {
         partition: new_partition(os.path.join(root, str(partition)), topic_id)
         for partition, topic_id in partitions.items()
     }
-    entries = journal.begin(root, {partition: log.end() for partition, log in logs.items()}, {}, _NO_QUERY)
+    ends = {partition: log.end() for partition, log in logs.items()}
+    entries = journal.begin(root, ends, {}, _NO_QUERY, configured=configs.keys())
     try:
         for log in logs.values():
             create_folder(log)
+        _set_configs(root, configs)
         sync_folder(root)
         journal.commit(root, entries)
     except BaseException:

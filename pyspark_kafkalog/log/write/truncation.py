@@ -19,7 +19,8 @@ from pyspark_kafkalog.log.layout import (
     parse_segment_file,
     segment_file,
 )
-from pyspark_kafkalog.log.write.recovery import Scan, check_tail
+from pyspark_kafkalog.log.write.leftovers import settle
+from pyspark_kafkalog.log.write.recovery import Scan, check_tail, remove_segment
 
 
 def truncate(folder: str, offset: int) -> None:
@@ -30,6 +31,7 @@ def truncate(folder: str, offset: int) -> None:
 
     :raises LogDirectoryError: if a batch that stays is damaged; nothing has changed then.
     """
+    settle(folder)
     files = [(*found, name) for name in os.listdir(folder) if (found := parse_segment_file(name))]
     bases = sorted(base for base, suffix, _ in files if suffix == LOG_SUFFIX)
     gone = {base for base in bases if base >= offset}
@@ -40,10 +42,12 @@ def truncate(folder: str, offset: int) -> None:
         if suffix == SNAPSHOT_SUFFIX and base > offset:
             os.unlink(os.path.join(folder, name))
     for base in sorted(gone, reverse=True):
-        _remove(folder, base, (*INDEX_SUFFIXES, LOG_SUFFIX))
+        remove_segment(folder, base)
         sync_folder(folder)  # the last segment goes first, so that no gap is left
     if kept:
-        _remove(folder, kept[-1], INDEX_SUFFIXES)
+        for suffix in INDEX_SUFFIXES:
+            with suppress(FileNotFoundError):
+                os.unlink(os.path.join(folder, segment_file(kept[-1], suffix)))
         cut(os.path.join(folder, segment_file(kept[-1], LOG_SUFFIX)), position)
     sync_folder(folder)
 
@@ -65,9 +69,3 @@ def _position_of(folder: str, base_offset: int, offset: int) -> int:
     if scan.fault is not None:
         check_tail(folder, base_offset, scan.end, scan.next_offset)
     return scan.end
-
-
-def _remove(folder: str, base_offset: int, suffixes: tuple[str, ...]) -> None:
-    for suffix in suffixes:
-        with suppress(FileNotFoundError):
-            os.unlink(os.path.join(folder, segment_file(base_offset, suffix)))

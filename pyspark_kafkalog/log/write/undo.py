@@ -102,8 +102,8 @@ class PartitionEnd:
             and isinstance(self.sizes, Mapping)
             and _are_numbers(*self.sizes.values())
             and (self.segment is None or (_are_numbers(self.segment) and {*self.sizes} == {*_CREATED}))
-            and _is_list_of(self.others, str)
-            and _is_list_of(self.leader_epochs, list)
+            and is_list_of(self.others, str)
+            and is_list_of(self.leader_epochs, list)
             and all(len(pair) == 2 and _are_numbers(*pair) for pair in self.leader_epochs)
             and (self.topic_id is None or (isinstance(self.topic_id, str) and self.topic_id.isascii()))
         )
@@ -113,7 +113,8 @@ def _are_numbers(*values: object) -> bool:
     return all(type(value) is int and 0 <= value < 2**63 for value in values)
 
 
-def _is_list_of(values: object, kind: type) -> bool:
+def is_list_of(values: object, kind: type) -> bool:
+    """Whether it is a list, of a JSON document or our own, and all its values are of a kind."""
     return isinstance(values, list | tuple) and all(isinstance(value, kind) for value in values)
 
 
