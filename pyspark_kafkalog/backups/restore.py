@@ -3,11 +3,11 @@
 Records get new offsets there, as only a broker gives them. So that a restore can be killed at any time and
 run again, and appends nothing twice, this holds:
 
-1. The plan fixes which source offsets a partition's records come from, and which of them are left out. So
-   its records have numbers 0, 1, 2 ..., whoever counts them and whenever.
-2. The plan and a producer id are on disk before the first record is sent (:mod:`.restore_state`). All
-   record batches of all runs have this id and epoch, and as their sequence numbers the numbers of their
-   records.
+1. Each record has a number, 0, 1, 2 ... in its partition. Which source offset has which number is on disk
+   before the record is sent (:mod:`.restore_state`), and holds for all runs. A run that does not find such a
+   record in the source any more, as compaction has removed it, is refused unless the target has it.
+2. The plan and a producer id are on disk before the first record is sent. All record batches of all runs have
+   this id and epoch, and as their sequence numbers the numbers of their records.
 3. A leader appends a producer's batch only if its first sequence number follows that of the producer's last
    record in the partition; it answers a batch that it has with the offset of that, and refuses any other
    (KIP-98). So the producer's records in a partition are always the first n of the plan, each once and in
@@ -21,9 +21,6 @@ run again, and appends nothing twice, this holds:
 5. A leader that does not know the producer, as it forgets those that are silent for
    producer.id.expiration.ms (a day), takes any first sequence number. No request is late by that much, and
    the first batch of a run is number n by rule 4.
-
-What a run learns about offsets goes into the state's file as it comes, and is only a help: it saves
-reading the source from its start.
 """
 
 from __future__ import annotations
@@ -184,8 +181,9 @@ class Restore:
         if state is None or not execute:
             offsets = {planned.source: OffsetMap(planned.base, planned.start) for planned in partitions}
             for planned in partitions:
+                known = offsets[planned.source]
                 for found in self._records.batches(planned, planned.start):
-                    offsets[planned.source].add(found.spans)
+                    known.add(known.count, found.spans)
                     progress(found.data.size)
         else:
             if not state.is_done:
