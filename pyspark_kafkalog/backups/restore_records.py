@@ -16,7 +16,14 @@ from pyspark_kafkalog.codec.isolation import TransactionScan, Visibility
 from pyspark_kafkalog.codec.stamp import SEQUENCE_MASK, stamp
 from pyspark_kafkalog.codec.walk import batches_of
 from pyspark_kafkalog.errors import BrokerError, DataLossError, KafkaLogError, OptionError
-from pyspark_kafkalog.model import AbortedTransaction, OffsetRange, Place, TaskSink
+from pyspark_kafkalog.model import (
+    AbortedTransaction,
+    OffsetRange,
+    Place,
+    TaskSink,
+    TopicPartition,
+    Watermarks,
+)
 from pyspark_kafkalog.options.settings import WriteOptions
 from pyspark_kafkalog.places import open_producer
 
@@ -35,13 +42,11 @@ _PAUSE = 0.005
 class SourceRecords:
     """What of a place is restored.
 
-    :param has_coordinator: whether someone can still commit an open transaction, which brokers can.
     :param read_committed: whether aborted and open transactions are left out.
     """
 
-    def __init__(self, place: Place, *, has_coordinator: bool, read_committed: bool) -> None:
+    def __init__(self, place: Place, *, read_committed: bool) -> None:
         self._place = place
-        self._has_coordinator = has_coordinator
         self._read_committed = read_committed
 
     def stored_bytes(self, partitions: Sequence[PlannedPartition]) -> int | None:
@@ -49,29 +54,52 @@ class SourceRecords:
         sizes = self._place.stored_sizes([planned.source for planned in partitions])
         return sum(size.stored_bytes for size in sizes.values()) or None
 
+    def check_topics(self, partitions: Sequence[PlannedPartition]) -> None:
+        """See that these are partitions of the planned topics.
+
+        :raises DataLossError: if not.
+        """
+        ids = self._place.topic_ids({planned.topic for planned in partitions})
+        for planned in partitions:
+            if ids.get(planned.topic, "") != planned.source_id:
+                raise DataLossError(
+                    "The source's topic is not the one from which this restore began",
+                    topic_partition=planned.source,
+                    hint="It was deleted, or is in another place: name that one. To restore this one, begin"
+                    f" anew: delete the topic {planned.target} and the file of the restore.",
+                )
+
     def batches(self, planned: PlannedPartition, start: int) -> Iterator[RestorableBatches]:
-        """The record batches of a partition from an offset on, to its planned end."""
+        """The record batches of a partition from an offset on, to its planned end.
+
+        :raises DataLossError: if the topic is another one by now, or has lost these offsets.
+        """
         offsets = OffsetRange(start, planned.end)
         if offsets.start >= offsets.end:
             return
-        visible = Visibility(self._open(planned)) if self._read_committed else None
-        for piece in self._place.fetch(planned.source, offsets, read_committed=self._read_committed):
+        self.check_topics([planned])
+        visible = None
+        if self._read_committed:
+            visible = Visibility(AbortedTransaction(*found) for found in planned.open_transactions)
+        for piece in self._place.fetch(
+            planned.source, offsets, read_committed=self._read_committed, topic_id=planned.source_id
+        ):
             if visible is not None:
                 visible.expect(piece.aborted)
             yield from restorable(piece, planned.source, offsets, visible)
 
-    def _open(self, planned: PlannedPartition) -> list[AbortedTransaction]:
-        """The transactions that are open at the end of a directory: nobody commits them any more."""
-        if self._has_coordinator:
-            return []
-        bounds = self._place.watermarks([planned.source], read_committed=True)[planned.source]
+    def open_transactions(self, partition: TopicPartition, bounds: Watermarks) -> tuple[tuple[int, int], ...]:
+        """The transactions that are open at the end of a directory, as nobody commits them any more.
+
+        :return: the producer id and first offset of each; nothing if none are left out.
+        """
         undecided = OffsetRange(bounds.last_stable_offset, bounds.high_watermark)
-        if undecided.start >= undecided.end:
-            return []
+        if not self._read_committed or undecided.start >= undecided.end:
+            return ()
         scan = TransactionScan()
-        for piece in self._place.fetch(planned.source, undecided, read_committed=False):
+        for piece in self._place.fetch(partition, undecided, read_committed=False):
             scan.add(piece.buffer)
-        return [AbortedTransaction(producer, first) for producer, first in scan.open.items()]
+        return tuple(scan.open.items())
 
 
 class _Numbered(NamedTuple):

@@ -2,9 +2,10 @@
 
 It has a JSON object a line. The first is the plan, and the others map offsets::
 
-    {"version": 1, "clusterId": "...", "producerId": 7, "producerEpoch": 0, "settings": {...},
-     "configs": {"orders": {"message.timestamp.type": null}},
+    {"version": 1, "source": "...", "clusterId": "...", "producerId": 7, "producerEpoch": 0,
+     "settings": {...}, "configs": {"orders": {"message.timestamp.type": null}},
      "partitions": [{"topic": "orders", "partition": 0, "start": 3, "end": 90,
+                     "sourceId": "...", "openTransactions": [[9, 70]],
                      "target": "orders", "targetId": "...", "base": 0}]}
     {"topic": "orders", "partition": 0, "start": 3, "end": 50, "target": 0}
     {"topic": "orders", "partition": 0, "start": 51, "end": 89, "target": 47}
@@ -36,6 +37,7 @@ from pyspark_kafkalog.filesystem.lines import append_lines, create_lines, read_l
 from pyspark_kafkalog.model import TopicPartition
 
 _VERSION = 1
+_NAMES = {"source_id": "sourceId", "open_transactions": "openTransactions", "target_id": "targetId"}
 _ANOTHER_FILE = "Name another file by --state."
 _AGAIN = "Free space, or bring the file back. Run again, the restore goes on where it was."
 _UNREADABLE = ValueError, KeyError, TypeError, OverflowError
@@ -47,7 +49,9 @@ class PlannedPartition:
     """Source offsets ``start`` to ``end`` of a partition go to the same partition of ``target``.
 
     ``base`` is where the target's log ended before, as of which nobody else may have written to it;
-    ``target_id`` is the id of its topic, empty if the cluster gives none.
+    ``source_id`` and ``target_id`` are the ids of the topics, empty where there are none.
+    ``open_transactions`` are those that nobody had ended when ``end`` was looked up, and which are left out
+    whatever became of them since: the producer id and first offset of each.
     """
 
     topic: str
@@ -55,6 +59,8 @@ class PlannedPartition:
     start: int
     end: int
     target: str
+    source_id: str = ""
+    open_transactions: tuple[tuple[int, int], ...] = ()
     target_id: str = ""
     base: int = 0
 
@@ -71,10 +77,11 @@ class PlannedPartition:
 class RestorePlan:
     """What a restore does, and the producer id that all its records get.
 
-    ``settings`` are what the user asked for, so that a second run with others is noticed; ``configs`` what
-    topics get when all else is done.
+    ``source`` names the place of records, for topics without an id. ``settings`` are what the user asked for,
+    so that a second run with others is noticed; ``configs`` what topics get when all else is done.
     """
 
+    source: str
     cluster_id: str
     producer_id: int
     producer_epoch: int
@@ -87,13 +94,14 @@ class RestorePlan:
         return json.dumps(
             {
                 "version": _VERSION,
+                "source": self.source,
                 "clusterId": self.cluster_id,
                 "producerId": self.producer_id,
                 "producerEpoch": self.producer_epoch,
                 "settings": self.settings,
                 "configs": self.configs,
                 "partitions": [
-                    {("targetId" if name == "target_id" else name): value for name, value in row.items()}
+                    {_NAMES.get(name, name): value for name, value in row.items()}
                     for row in map(asdict, self.partitions)
                 ],
             }
@@ -110,6 +118,7 @@ class RestorePlan:
             if row["version"] != _VERSION:
                 raise ValueError(row["version"])
             return cls(
+                str(row["source"]),
                 str(row["clusterId"]),
                 _offset(row["producerId"]),
                 int(row["producerEpoch"]),
@@ -122,6 +131,11 @@ class RestorePlan:
                         start=_offset(entry["start"]),
                         end=_offset(entry["end"]),
                         target=str(entry["target"]),
+                        source_id=str(entry["sourceId"]),
+                        open_transactions=tuple(
+                            (_offset(producer), _offset(first))
+                            for producer, first in entry["openTransactions"]
+                        ),
                         target_id=str(entry["targetId"]),
                         base=_offset(entry["base"]),
                     )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shutil
+import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,9 @@ import pytest
 from pyspark_kafkalog.backups import restore_batches, restore_records
 from pyspark_kafkalog.backups.restore_records import SourceRecords, TargetRecords
 from pyspark_kafkalog.backups.restore_state import PlannedPartition, RestorePlan, RestoreState
+from pyspark_kafkalog.codec.checksums import crc32c
 from pyspark_kafkalog.codec.decode import DecodeLimits, decode
+from pyspark_kafkalog.codec.format import TRANSACTIONAL_BIT
 from pyspark_kafkalog.codec.rows import ROW_TYPES
 from pyspark_kafkalog.codec.walk import walk
 from pyspark_kafkalog.errors import DataLossError, OptionError
@@ -23,10 +27,11 @@ from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.log.write.follower import FollowerLog
 from pyspark_kafkalog.model import Encoded, OffsetRange, Origin, Slice, TopicPartition, Watermarks
 from tests.backups.histories import RECORDS, SMALL, T0, TOPIC_ID, batch, make_log, piece
+from tests.log.partitions import control_batch
 
 END = 400
-PLANNED = PlannedPartition("t", 0, 0, END, "new", "id", base=0)
-PLAN = RestorePlan("cluster", 7, 0, {}, {}, [PLANNED])
+PLANNED = PlannedPartition("t", 0, 0, END, "new", TOPIC_ID)
+PLAN = RestorePlan("place", "cluster", 7, 0, {}, {}, [PLANNED])
 _VALUES = pa.schema([("value", ROW_TYPES["value"])])
 
 
@@ -107,10 +112,18 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
 def restore(source: Path, cluster: Cluster, path: Path, plan: RestorePlan = PLAN) -> RestoreState:
     """One run, which ends with :class:`KilledError` if the cluster takes no more."""
     state = RestoreState.find(str(path)) or RestoreState.begin(str(path), plan)
-    records = SourceRecords(LogDirectory.open(str(source)), has_coordinator=False, read_committed=True)
+    records = SourceRecords(LogDirectory.open(str(source)), read_committed=True)
     target: Any = cluster
     TargetRecords(target, target, state, None).write(records, lambda done, total=None: None)
     return state
+
+
+def planned_from(source: Path) -> RestorePlan:
+    """With the end and the open transactions that the source has now."""
+    place = LogDirectory.open(str(source))
+    bounds = place.watermarks([T0], read_committed=True)[T0]
+    opened = SourceRecords(place, read_committed=True).open_transactions(T0, bounds)
+    return replace(PLAN, partitions=[replace(PLANNED, end=bounds.high_watermark, open_transactions=opened)])
 
 
 def values_of(offsets: Sequence[int], mark: str = "") -> list[bytes]:
@@ -194,3 +207,69 @@ def test_a_file_that_is_not_the_newest(cluster: Cluster, tmp_path: Path) -> None
         OptionError, match=f"has {written} records of this restore, and its file .* knows of 0"
     ):
         restore(source, cluster, path)
+
+
+def transactional(base_offset: int) -> bytes:
+    """A batch of a transaction of producer 9."""
+    data = batch(base_offset, 0, "in a transaction")
+    attributes = int.from_bytes(data[21:23], "big") | TRANSACTIONAL_BIT
+    summed = attributes.to_bytes(2, "big") + data[23:43] + struct.pack(">qhi", 9, 0, 0) + data[57:]
+    return data[:17] + struct.pack(">I", crc32c(summed)) + summed
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_transaction_that_ends_between_two_runs_stays_left_out(
+    cluster: Cluster, tmp_path: Path, commit: bool
+) -> None:
+    source, path, in_transaction = tmp_path / "source", tmp_path / "state", (50, 300)
+    with_transaction = [*range(50, 50 + RECORDS), *range(300, 300 + RECORDS)]
+    source.mkdir()
+    with FollowerLog.create(str(source / str(T0)), T0, SMALL, 0, TOPIC_ID) as log:
+        for base_offset in range(0, END, RECORDS):
+            log.append(piece((transactional if base_offset in in_transaction else batch_of_0)(base_offset)))
+    plan = planned_from(source)
+    assert plan.partitions[0].open_transactions == ((9, 50),)
+    cluster.most = END // 2
+    with pytest.raises(KilledError):
+        restore(source, cluster, path, plan)
+    cluster.most = END
+    with FollowerLog.open(str(source / str(T0)), T0, SMALL, 0) as log:
+        log.append(piece(control_batch(END, 9, commit=commit)))
+        log.append(piece(batch(END + 1, 0)))
+    state = restore(source, cluster, path, plan)
+    assert cluster.values == values_of([n for n in range(END) if n not in with_transaction])
+    assert state.maps[T0].target_of(60) == 60 - RECORDS
+
+
+def batch_of_0(base_offset: int) -> bytes:
+    return batch(base_offset, 0)
+
+
+@pytest.mark.parametrize("topic_id", ["AAAAAAAAAAAAAAAAAAAAAg", ""])
+def test_a_topic_made_anew(cluster: Cluster, tmp_path: Path, topic_id: str) -> None:
+    source, path = tmp_path / "source", tmp_path / "state"
+    make_log(source, [(0, END)])
+    written = killed_in_the_middle(source, cluster, path)
+    shutil.rmtree(source)
+    make_log(source, [(0, END)], mark="other", topic_id=topic_id)
+    with pytest.raises(DataLossError, match="not the one from which this restore began"):
+        restore(source, cluster, path)
+    assert cluster.end == written
+
+
+def test_a_topic_made_anew_while_it_is_read(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The place is asked for the planned topic, so that it can tell."""
+    source = tmp_path / "source"
+    make_log(source, [(0, END)])
+    asked: list[str] = []
+    fetch = LogDirectory.fetch
+
+    def watched(self: LogDirectory, *args: Any, topic_id: str = "", **others: Any) -> Iterator[Slice]:
+        asked.append(topic_id)
+        return fetch(self, *args, topic_id=topic_id, **others)
+
+    monkeypatch.setattr(LogDirectory, "fetch", watched)
+    restore(source, cluster, tmp_path / "state")
+    assert asked == [TOPIC_ID]

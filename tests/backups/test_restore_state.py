@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 from pyspark_kafkalog.backups.restore_state import OffsetMap, PlannedPartition, RestorePlan, RestoreState
 from pyspark_kafkalog.errors import KafkaLogError, OptionError
 
-PLANNED = PlannedPartition("t", 0, 3, 400, "new", "id", base=7)
-PLAN = RestorePlan("cluster", 5, 0, {"topics": None}, {"new": {"max.message.bytes": None}}, [PLANNED])
+PLANNED = PlannedPartition("t", 0, 3, 400, "new", "from", ((9, 70), (11, 80)), "id", base=7)
+PLAN = RestorePlan(
+    "place", "cluster", 5, 0, {"topics": None}, {"new": {"max.message.bytes": None}}, [PLANNED]
+)
 
 
 def filled(offsets: list[int], steps: random.Random | None = None) -> OffsetMap:
