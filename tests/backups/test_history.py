@@ -5,16 +5,18 @@ from __future__ import annotations
 import itertools
 import random
 import shutil
+import time
 from pathlib import Path
 
 import pytest
 
 from pyspark_kafkalog.admin import BackedUpPartition, BackupRules, copy, verify
 from pyspark_kafkalog.errors import OptionError
+from pyspark_kafkalog.log.groups.groups import DirectoryGroups
 from pyspark_kafkalog.log.layout import parse_leader_epoch_checkpoint, parse_offset_checkpoint
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.log.write.truncation import truncate
-from pyspark_kafkalog.model import OffsetRange, TopicPartition
+from pyspark_kafkalog.model import CommittedOffset, OffsetRange, TopicPartition
 from tests.backups.histories import RECORDS, SMALL, T0, batch, content, make_log, piece, set_log_start
 
 NO_GROUPS = BackupRules(groups=())
@@ -226,3 +228,32 @@ def test_checkpoints_say_what_is_on_disk(tmp_path: Path) -> None:
         )
     }
     assert [*read.values()] == [{T0: 50}, {T0: 50}, {T0: 23}]
+
+
+def test_a_folder_is_not_copied_onto_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, link = tmp_path / "source", tmp_path / "link"
+    make_log(source, [(0, 20)])
+    link.symlink_to(source)
+    before = sorted(source.iterdir())
+    monkeypatch.chdir(tmp_path)
+    for path, directory in (
+        (source, source),
+        (source, link),
+        (source, "source"),
+        (link, source),
+        (source.as_uri(), source),
+        (source / "t-0", source),
+    ):
+        with pytest.raises(OptionError, match="Expected another folder to copy to"):
+            copy(str(path), str(directory))
+    assert sorted(source.iterdir()) == before
+
+
+def test_offsets_of_groups_are_copied_at_any_age(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    make_log(source, [(0, 20)])
+    weeks_ago = int(time.time() * 1000) - 30 * 24 * 3600 * 1000
+    groups = DirectoryGroups.open(str(source), retention_minutes=None, num_partitions=1)
+    groups.commit("old", {T0: CommittedOffset(7, commit_timestamp=weeks_ago)})
+    copy(str(source), str(target))
+    assert DirectoryGroups.open(str(target)).committed("old")[T0].offset == 7
