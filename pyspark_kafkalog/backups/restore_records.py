@@ -143,13 +143,15 @@ class TargetRecords:
         producer_id = plan.producer_id, plan.producer_epoch, plan.cluster_id
         with open_producer(self._options, producer_id) as sink:
             waiting: list[_Numbered] = []
+            size = 0
             readers = [self._read(source, planned, begun[planned], progress) for planned in plan.partitions]
             for found in _in_turn(readers):
                 waiting.append(found)
+                size += found.batches.data.size
                 sink.advance()
-                if sum(each.batches.data.size for each in waiting) >= most:
+                if size >= most:
                     self._send(waiting, sink, limit)
-                    waiting = []
+                    waiting, size = [], 0
             self._send(waiting, sink, limit)
             sink.finish()
         for planned, written in self._written().items():
