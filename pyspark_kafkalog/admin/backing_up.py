@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
+from pyspark_kafkalog.admin.source_options import source_options
 from pyspark_kafkalog.backups.groups import offsets_partitions
 from pyspark_kafkalog.backups.plan import BackedUpPartition, BackupRules
 from pyspark_kafkalog.backups.run import Backup
 from pyspark_kafkalog.codec.offsets_topic import OFFSETS_TOPIC
 from pyspark_kafkalog.errors import OptionError
+from pyspark_kafkalog.log.read.root import open_root
 from pyspark_kafkalog.log.write.adopting import AdoptedPartition
 from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.options.settings import PlaceOptions, place_options
-from pyspark_kafkalog.options.table import Use
-from pyspark_kafkalog.options.user_options import UserOptions
 from pyspark_kafkalog.places import (
     adopt_backup,
     follower_directory,
@@ -68,12 +69,20 @@ def copy(
 ) -> list[BackedUpPartition]:
     """Copy topics from one log directory into another, byte for byte as far as whole batches are taken.
 
-    It is what :func:`backup` does with a cluster. A range of time begins and ends with whole batches.
+    It is what :func:`backup` does with a cluster. A range of time begins and ends with whole batches. Offsets
+    of groups are copied at any age.
 
     :param source: a path or URI.
     :raises OptionError: if both are the same folder.
     """
     place = _options({"path": source}, rules)
+    if os.path.isdir(directory):
+        for folder in (open_root(path).folder for path in place.paths):
+            if folder.is_local and os.path.samefile(folder.path, directory):
+                raise OptionError(
+                    f"Expected another folder to copy to, got that of the source: {directory}",
+                    hint="Name a new folder, or an earlier copy.",
+                )
     return _run(place, directory, rules, None, progress)
 
 
@@ -103,9 +112,7 @@ def adopt(
 
 
 def _options(options: Mapping[str, str], rules: BackupRules) -> PlaceOptions:
-    user = UserOptions(options, Use.ADMIN)
-    user.check_names()
-    place = place_options(options)
+    place = source_options(options)
     if place.fetch is not None and rules.rate is not None:
         # Not more at once than a part of a second's share.
         most = max(int(rules.rate / rules.threads / 4), _LEAST_FETCH)

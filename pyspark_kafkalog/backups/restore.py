@@ -3,11 +3,13 @@
 Records get new offsets there, as only a broker gives them. So that a restore can be killed at any time and
 run again, and appends nothing twice, this holds:
 
-1. The plan fixes which source offsets a partition's records come from, and which of them are left out. So
-   its records have numbers 0, 1, 2 ..., whoever counts them and whenever.
-2. The plan and a producer id are on disk before the first record is sent (:mod:`.restore_state`). All
-   record batches of all runs have this id and epoch, and as their sequence numbers the numbers of their
-   records.
+1. The plan fixes the source's topics by their ids, the offsets of their partitions, and which open
+   transactions are left out. Each record has a number, 0, 1, 2 ... in its partition. Which source offset has
+   which number is on disk before the record is sent (:mod:`.restore_state`), and holds for all runs. A run
+   that does not find such a record in the source any more, as compaction has removed it, is refused unless
+   the target has it.
+2. The plan and a producer id are on disk before the first record is sent. All record batches of all runs have
+   this id and epoch, and as their sequence numbers the numbers of their records.
 3. A leader appends a producer's batch only if its first sequence number follows that of the producer's last
    record in the partition; it answers a batch that it has with the offset of that, and refuses any other
    (KIP-98). So the producer's records in a partition are always the first n of the plan, each once and in
@@ -21,9 +23,6 @@ run again, and appends nothing twice, this holds:
 5. A leader that does not know the producer, as it forgets those that are silent for
    producer.id.expiration.ms (a day), takes any first sequence number. No request is late by that much, and
    the first batch of a run is number n by rule 4.
-
-What a run learns about offsets goes into the state's file as it comes, and is only a help: it saves
-reading the source from its start.
 """
 
 from __future__ import annotations
@@ -33,6 +32,7 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from pyspark_kafkalog.backups.ends import Source
 from pyspark_kafkalog.backups.restore_groups import RestoredOffset, restore_groups
 from pyspark_kafkalog.backups.restore_records import Progress, SourceRecords, TargetRecords
 from pyspark_kafkalog.backups.restore_state import OffsetMap, PlannedPartition, RestorePlan, RestoreState
@@ -147,7 +147,7 @@ class Restore:
             raise OptionError("A restore must be idempotent", hint="Leave out kafka.acks and kafka.retries.")
         self._settings = settings
         self._options = target
-        self._source: Place = open_place(source)
+        self._source: Source = open_place(source)
         self._source_topics: Topics = open_topics(source)
         self._source_groups: GroupOffsets = open_groups(source)
         self._source_is_cluster = source.brokers is not None
@@ -155,11 +155,7 @@ class Restore:
         self._topics: Topics = open_topics(to)
         self._groups: GroupOffsets = open_groups(to)
         self._paths = source.paths
-        self._records = SourceRecords(
-            self._source,
-            has_coordinator=self._source_is_cluster,
-            read_committed=settings.read_committed,
-        )
+        self._records = SourceRecords(self._source, read_committed=settings.read_committed)
 
     def run(self, *, execute: bool, progress: Progress = lambda done, total=None: None) -> Restored:
         """Restore; or without ``execute`` read the source, and say what would be restored.
@@ -167,25 +163,29 @@ class Restore:
         :raises OptionError: for settings that don't fit each other, the source, the target or the first run.
         :raises KafkaLogError: if something can't be read or written; run it again to go on.
         """
-        partitions: Sequence[PlannedPartition] = self._planned()
-        new = self._new_topics(partitions)
         path = self._state_path()
         state = RestoreState.find(path)
-        if state is not None:
+        partitions: Sequence[PlannedPartition]
+        new: Sequence[NewTopic] = ()
+        if state is None:
+            partitions = self._planned()
+            new = self._new_topics(partitions)
+            if execute:
+                state = self._begin(path, partitions, new)
+            elif new:
+                self._topics.create(new, validate_only=True)
+        else:
             self._check_same(state)
+        if state is not None:
             partitions = state.plan.partitions
-        elif execute:
-            state = self._begin(path, partitions, new)
-            partitions = state.plan.partitions
-        elif new:
-            self._topics.create(new, validate_only=True)
         progress(0, self._records.stored_bytes(partitions))
         groups: GroupOffsets | None = None
         if state is None or not execute:
             offsets = {planned.source: OffsetMap(planned.base, planned.start) for planned in partitions}
             for planned in partitions:
+                known = offsets[planned.source]
                 for found in self._records.batches(planned, planned.start):
-                    offsets[planned.source].add(found.spans)
+                    known.add(known.count, found.spans)
                     progress(found.data.size)
         else:
             if not state.is_done:
@@ -221,18 +221,31 @@ class Restore:
         targets = {topic: settings.rename.get(topic, topic) for topic in topics}
         if len(set(targets.values())) < len(targets):
             raise OptionError("Two topics would get the same name", hint="Rename one of them.")
+        ids = self._source.topic_ids(topics)
         bounds = self._source.watermarks(found, read_committed=settings.read_committed)
         times = dict.fromkeys(bounds, settings.until) if settings.until is not None else {}
         late = self._source.offsets_for_times(times) if times else {}
         planned = []
         for partition, watermarks in sorted(bounds.items()):
             end = watermarks.high_watermark
+            opened: tuple[tuple[int, int], ...] = ()
             if self._source_is_cluster:  # what may still be aborted is none of the restore's
                 end = watermarks.end(read_committed=settings.read_committed)
+            else:
+                opened = self._records.open_transactions(partition, watermarks)
             for given in (late.get(partition), (settings.ends or {}).get(partition)):
                 end = end if given is None else min(end, given)
             start = watermarks.log_start_offset
-            planned.append(PlannedPartition(*partition, start, max(start, end), targets[partition.topic]))
+            planned.append(
+                PlannedPartition(
+                    *partition,
+                    start,
+                    max(start, end),
+                    targets[partition.topic],
+                    source_id=ids.get(partition.topic, ""),
+                    open_transactions=opened,
+                )
+            )
         unknown = sorted(set(settings.ends or ()) - bounds.keys())
         if unknown:
             raise OptionError(
@@ -279,10 +292,25 @@ class Restore:
         )
         return f"{folder.path}/.kafkalog-restore-{hashlib.sha256(name.encode()).hexdigest()[:16]}.jsonl"
 
+    def _source_name(self) -> str:
+        """The source's cluster, or its folders."""
+        if self._source_is_cluster:
+            return self._source.cluster_id() or ""
+        folders = map(locate, self._paths)
+        return ", ".join(sorted(f.top if f.is_local else f.label() for f in folders))
+
     def _check_same(self, state: RestoreState) -> None:
         hint = f"Give the same options as before, or another file by --state; the file is {state.path}."
         if state.plan.settings != self._settings.lasting():
             raise OptionError("The restore was begun with other topics, names or ends", hint=hint)
+        self._records.check_topics(state.plan.partitions)
+        has_ids = all(planned.source_id for planned in state.plan.partitions)
+        if not has_ids and state.plan.source != self._source_name():
+            raise OptionError(
+                f"The restore was begun from another source: expected {state.plan.source},"
+                f" got {self._source_name()}",
+                hint=hint,
+            )
         ids = self._target.topic_ids({planned.target for planned in state.plan.partitions})
         for planned in state.plan.partitions:
             if ids.get(planned.target, "") != planned.target_id:
@@ -315,6 +343,7 @@ class Restore:
         known = set(self._topics.config_names())
         producer_id, epoch, cluster_id = new_producer_id(self._options)
         plan = RestorePlan(
+            self._source_name(),
             cluster_id,
             producer_id,
             epoch,

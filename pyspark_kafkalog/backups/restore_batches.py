@@ -58,19 +58,12 @@ class RestorableBatches:
     """Whole record batches of format v2, and where their records came from.
 
     ``spans`` has a row for each stretch of source offsets without gaps, its first and the one after its
-    last; ``next_offset`` is the source offset to go on with.
+    last.
     """
 
     data: np.ndarray
     records: int
     spans: np.ndarray
-    next_offset: int
-
-    def offset_of(self, record: int) -> int:
-        """The source offset of a record, given its number among these."""
-        ends = np.cumsum(self.spans[:, 1] - self.spans[:, 0])
-        row = int(np.searchsorted(ends, record, side="right"))
-        return int(self.spans[row, 1] - (ends[row] - record))
 
 
 def restorable(
@@ -160,7 +153,6 @@ def _as_they_are(
         data[begin:end].copy(),
         int(batches.count.sum()),
         _joined(batches.base_offset, batches.last_offset + 1),
-        int(batches.last_offset[-1]) + 1,
     )
 
 
@@ -180,11 +172,11 @@ def _encoded_anew(
         limits=_LIMITS,
         origin=origin,
     )
-    for arrow_batch, next_offset in rows:
+    for arrow_batch, _ in rows:
         if arrow_batch.num_rows:
             encoded = encode(to_records(arrow_batch, now_ms=-1), None, settings, topic_partition=partition)
             found = arrow_batch.column("offset").to_numpy()
-            yield RestorableBatches(encoded.data, encoded.records, _joined(found, found + 1), next_offset)
+            yield RestorableBatches(encoded.data, encoded.records, _joined(found, found + 1))
 
 
 def _joined(starts: np.ndarray, ends: np.ndarray) -> np.ndarray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark_kafkalog.backups.restore_state import OffsetMap, PlannedPartition
 from pyspark_kafkalog.errors import GroupError
@@ -60,18 +60,7 @@ def restore_groups(
             try:
                 target.commit(group, wanted)
             except GroupError as e:
-                own = [row if row.note else _refused(row, e) for row in own]
+                refused = f"not committed: {e.message}"
+                own = [row if row.note else replace(row, note=refused) for row in own]
         rows += own
     return rows
-
-
-def _refused(row: RestoredOffset, error: GroupError) -> RestoredOffset:
-    return RestoredOffset(
-        row.group,
-        row.topic,
-        row.partition,
-        row.offset,
-        row.target_topic,
-        row.target_offset,
-        f"not committed: {error.message}",
-    )

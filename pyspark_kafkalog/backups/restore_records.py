@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 from pyspark_kafkalog.backups.rate import RateLimit
 from pyspark_kafkalog.backups.restore_batches import RestorableBatches, restorable
@@ -14,8 +15,15 @@ from pyspark_kafkalog.backups.restore_state import PlannedPartition, RestorePlan
 from pyspark_kafkalog.codec.isolation import TransactionScan, Visibility
 from pyspark_kafkalog.codec.stamp import SEQUENCE_MASK, stamp
 from pyspark_kafkalog.codec.walk import batches_of
-from pyspark_kafkalog.errors import BrokerError, KafkaLogError
-from pyspark_kafkalog.model import AbortedTransaction, OffsetRange, Place, TaskSink
+from pyspark_kafkalog.errors import BrokerError, DataLossError, KafkaLogError, OptionError
+from pyspark_kafkalog.model import (
+    AbortedTransaction,
+    OffsetRange,
+    Place,
+    TaskSink,
+    TopicPartition,
+    Watermarks,
+)
 from pyspark_kafkalog.options.settings import WriteOptions
 from pyspark_kafkalog.places import open_producer
 
@@ -24,7 +32,9 @@ Progress = Callable[..., None]
 
 _AT_ONCE = 8
 """Partitions that are read and written in turn; each takes the memory of a slice."""
-_SAVE_SECONDS = 5.0
+_AHEAD_BYTES = 4 << 20
+"""How much is read before the map is written to disk and it is sent: few enough that memory does not matter,
+and enough that the disk does not."""
 _PAUSE = 0.005
 """Seconds to wait at a time for the rate, so that requests and answers go on meanwhile."""
 
@@ -32,13 +42,11 @@ _PAUSE = 0.005
 class SourceRecords:
     """What of a place is restored.
 
-    :param has_coordinator: whether someone can still commit an open transaction, which brokers can.
     :param read_committed: whether aborted and open transactions are left out.
     """
 
-    def __init__(self, place: Place, *, has_coordinator: bool, read_committed: bool) -> None:
+    def __init__(self, place: Place, *, read_committed: bool) -> None:
         self._place = place
-        self._has_coordinator = has_coordinator
         self._read_committed = read_committed
 
     def stored_bytes(self, partitions: Sequence[PlannedPartition]) -> int | None:
@@ -46,31 +54,60 @@ class SourceRecords:
         sizes = self._place.stored_sizes([planned.source for planned in partitions])
         return sum(size.stored_bytes for size in sizes.values()) or None
 
-    def batches(
-        self, planned: PlannedPartition, start: int, *, end: int | None = None
-    ) -> Iterator[RestorableBatches]:
-        """The record batches of a partition from an offset on, to its planned end or an earlier one."""
-        offsets = OffsetRange(start, planned.end if end is None else end)
+    def check_topics(self, partitions: Sequence[PlannedPartition]) -> None:
+        """See that these are partitions of the planned topics.
+
+        :raises DataLossError: if not.
+        """
+        ids = self._place.topic_ids({planned.topic for planned in partitions})
+        for planned in partitions:
+            if ids.get(planned.topic, "") != planned.source_id:
+                raise DataLossError(
+                    "The source's topic is not the one from which this restore began",
+                    topic_partition=planned.source,
+                    hint="It was deleted, or is in another place: name that one. To restore this one, begin"
+                    f" anew: delete the topic {planned.target} and the file of the restore.",
+                )
+
+    def batches(self, planned: PlannedPartition, start: int) -> Iterator[RestorableBatches]:
+        """The record batches of a partition from an offset on, to its planned end.
+
+        :raises DataLossError: if the topic is another one by now, or has lost these offsets.
+        """
+        offsets = OffsetRange(start, planned.end)
         if offsets.start >= offsets.end:
             return
-        visible = Visibility(self._open(planned)) if self._read_committed else None
-        for piece in self._place.fetch(planned.source, offsets, read_committed=self._read_committed):
+        self.check_topics([planned])
+        visible = None
+        if self._read_committed:
+            visible = Visibility(AbortedTransaction(*found) for found in planned.open_transactions)
+        for piece in self._place.fetch(
+            planned.source, offsets, read_committed=self._read_committed, topic_id=planned.source_id
+        ):
             if visible is not None:
                 visible.expect(piece.aborted)
             yield from restorable(piece, planned.source, offsets, visible)
 
-    def _open(self, planned: PlannedPartition) -> list[AbortedTransaction]:
-        """The transactions that are open at the end of a directory: nobody commits them any more."""
-        if self._has_coordinator:
-            return []
-        bounds = self._place.watermarks([planned.source], read_committed=True)[planned.source]
+    def open_transactions(self, partition: TopicPartition, bounds: Watermarks) -> tuple[tuple[int, int], ...]:
+        """The transactions that are open at the end of a directory, as nobody commits them any more.
+
+        :return: the producer id and first offset of each; nothing if none are left out.
+        """
         undecided = OffsetRange(bounds.last_stable_offset, bounds.high_watermark)
-        if undecided.start >= undecided.end:
-            return []
+        if not self._read_committed or undecided.start >= undecided.end:
+            return ()
         scan = TransactionScan()
-        for piece in self._place.fetch(planned.source, undecided, read_committed=False):
+        for piece in self._place.fetch(partition, undecided, read_committed=False):
             scan.add(piece.buffer)
-        return [AbortedTransaction(producer, first) for producer, first in scan.open.items()]
+        return tuple(scan.open.items())
+
+
+class _Numbered(NamedTuple):
+    """Batches to send, and the number of their first record in their partition."""
+
+    planned: PlannedPartition
+    number: int
+    batches: RestorableBatches
 
 
 class TargetRecords:
@@ -90,26 +127,33 @@ class TargetRecords:
         """Send what the target does not have yet, and see that it is where it should be.
 
         :raises BrokerError: if someone else has written to a partition.
+        :raises DataLossError: if the source has lost records that an earlier run began to send.
         """
         plan, state = self._plan, self._state
         begun = self._written()
-        limit, saved = RateLimit(self._rate), time.monotonic()
+        for planned, written in begun.items():
+            if written > state.maps[planned.source].count:
+                raise OptionError(
+                    f"The partition has {written} records of this restore, and its file {state.path} knows of"
+                    f" {state.maps[planned.source].count}",
+                    topic_partition=planned.destination,
+                    hint="Bring back the newest file, or delete the topic and the file, and begin anew.",
+                )
+        limit, most = RateLimit(self._rate), min(_AHEAD_BYTES, self._rate or _AHEAD_BYTES)
         producer_id = plan.producer_id, plan.producer_epoch, plan.cluster_id
         with open_producer(self._options, producer_id) as sink:
-            writers = [
-                self._write(source, planned, sink, begun[planned], progress) for planned in plan.partitions
-            ]
-            for sent in _in_turn(writers):
+            waiting: list[_Numbered] = []
+            size = 0
+            readers = [self._read(source, planned, begun[planned], progress) for planned in plan.partitions]
+            for found in _in_turn(readers):
+                waiting.append(found)
+                size += found.batches.data.size
                 sink.advance()
-                goes_on_at = time.monotonic() + limit.pause(sent)
-                while (left := goes_on_at - time.monotonic()) > 0:
-                    time.sleep(min(left, _PAUSE))
-                    sink.advance(flush=True)
-                if time.monotonic() - saved > _SAVE_SECONDS:
-                    state.save()
-                    saved = time.monotonic()
+                if size >= most:
+                    self._send(waiting, sink, limit)
+                    waiting, size = [], 0
+            self._send(waiting, sink, limit)
             sink.finish()
-        state.save()
         for planned, written in self._written().items():
             count = state.maps[planned.source].count
             if written != count:
@@ -142,58 +186,61 @@ class TargetRecords:
             if not is_ours or int(batches.base_sequence[-1]) != number:
                 raise _foreign(planned, "its last record batch is not one of this restore")
 
-    def _write(
-        self,
-        source: SourceRecords,
-        planned: PlannedPartition,
-        sink: TaskSink,
-        written: int,
-        progress: Progress,
-    ) -> Iterator[int]:
-        """Send the records after the first ``written``; yields the bytes that were sent at each step."""
-        offsets = self._state.maps[planned.source]
-        number = min(written, offsets.count)
-        for found in source.batches(planned, offsets.source_of(number)):
-            offsets.add(found.spans)
+    def _read(
+        self, source: SourceRecords, planned: PlannedPartition, written: int, progress: Progress
+    ) -> Iterator[_Numbered]:
+        """The records after the first ``written``, which are in the map, but not yet on disk there."""
+        offsets, number = self._state.maps[planned.source], written
+        for found in source.batches(planned, offsets.source_of(written)):
+            try:
+                offsets.add(number, found.spans)
+            except ValueError as e:
+                raise self._lost(planned, str(e)) from None
             progress(found.data.size)
-            following = number + found.records
-            if number >= written:
-                yield self._send(planned, sink, found, number)
-            elif following > written:  # batches were cut otherwise in an earlier run
-                first = found.offset_of(written - number)
-                for rest in source.batches(planned, first, end=found.next_offset):
-                    yield self._send(planned, sink, rest, written)
-                    written += rest.records
-            number = following
-        offsets.pass_over(planned.end)
-        if number < written:
-            raise _foreign(planned, f"it has {written} records, and the source {number}")
+            yield _Numbered(planned, number, found)
+            number += found.records
+        if number < offsets.count:
+            raise self._lost(planned, f"expected {offsets.count} records, got {number}")
 
-    def _send(self, planned: PlannedPartition, sink: TaskSink, found: RestorableBatches, number: int) -> int:
-        encoded = stamp(
-            found.data,
-            producer_id=self._plan.producer_id,
-            producer_epoch=self._plan.producer_epoch,
-            base_sequence=number & SEQUENCE_MASK,
-            transactional=False,
+    def _send(self, waiting: Sequence[_Numbered], sink: TaskSink, limit: RateLimit) -> None:
+        """Send batches, after the map is on disk that says where their records are from."""
+        self._state.save()
+        for planned, number, found in waiting:
+            encoded = stamp(
+                found.data,
+                producer_id=self._plan.producer_id,
+                producer_epoch=self._plan.producer_epoch,
+                base_sequence=number & SEQUENCE_MASK,
+                transactional=False,
+            )
+            sink.append(planned.destination, encoded)
+            sink.advance()
+            goes_on_at = time.monotonic() + limit.pause(found.data.size)
+            while (left := goes_on_at - time.monotonic()) > 0:
+                time.sleep(min(left, _PAUSE))
+                sink.advance(flush=True)
+
+    def _lost(self, planned: PlannedPartition, why: str) -> KafkaLogError:
+        return DataLossError(
+            f"The source has lost records that an earlier run began to send: {why}",
+            topic_partition=planned.source,
+            hint=f"Delete the topic {planned.target} and the file {self._state.path}, and restore it again.",
         )
-        sink.append(planned.destination, encoded)
-        return int(found.data.size)
 
 
-def _in_turn(writers: Sequence[Iterator[int]]) -> Iterator[int]:
+def _in_turn(readers: Sequence[Iterator[_Numbered]]) -> Iterator[_Numbered]:
     """What each gives, some of them in turn, so that requests carry batches of several partitions."""
-    waiting = list(reversed(writers))
-    active: list[Iterator[int]] = []
+    waiting = list(reversed(readers))
+    active: list[Iterator[_Numbered]] = []
     while waiting or active:
         while waiting and len(active) < _AT_ONCE:
             active.append(waiting.pop())
-        for writer in list(active):
-            sent = next(writer, None)
-            if sent is None:
-                active.remove(writer)
+        for reader in list(active):
+            found = next(reader, None)
+            if found is None:
+                active.remove(reader)
             else:
-                yield sent
+                yield found
 
 
 def _foreign(planned: PlannedPartition, why: str) -> KafkaLogError:

@@ -2,22 +2,22 @@
 
 It has a JSON object a line. The first is the plan, and the others map offsets::
 
-    {"version": 1, "clusterId": "...", "producerId": 7, "producerEpoch": 0, "settings": {...},
-     "configs": {"orders": {"message.timestamp.type": null}},
+    {"version": 1, "source": "...", "clusterId": "...", "producerId": 7, "producerEpoch": 0,
+     "settings": {...}, "configs": {"orders": {"message.timestamp.type": null}},
      "partitions": [{"topic": "orders", "partition": 0, "start": 3, "end": 90,
+                     "sourceId": "...", "openTransactions": [[9, 70]],
                      "target": "orders", "targetId": "...", "base": 0}]}
     {"topic": "orders", "partition": 0, "start": 3, "end": 50, "target": 0}
     {"topic": "orders", "partition": 0, "start": 51, "end": 89, "target": 47}
-    {"topic": "orders", "partition": 0, "start": 90, "end": 90, "target": 85}
     {"done": true}
 
 The second line says that the source's offsets 3 to 49 are the target's 0 to 46. Offset 50 has no record
-to restore: it may be a transaction's marker. A line whose start is its end says how far the source was read.
+to restore: it may be a transaction's marker.
 ``configs`` are what topics get back when all records are restored; null stands for what they inherit.
 
-The lines are facts about the source and the plan, whoever finds them out and whenever: so they need not be
-flushed, may be written before brokers have the records, and may be written twice. That is what makes a
-kill harmless; :mod:`.restore` has the argument.
+The file is written ahead: a record's line is on disk before the record is sent, so the file knows all that
+brokers may have. What a kill cuts off is a part of a line whose records were not sent. :mod:`.restore` has
+the argument.
 """
 
 from __future__ import annotations
@@ -25,17 +25,23 @@ from __future__ import annotations
 import json
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 
-from pyspark_kafkalog.errors import OptionError
+from pyspark_kafkalog.errors import KafkaLogError, OptionError
 from pyspark_kafkalog.filesystem.lines import append_lines, create_lines, read_lines
 from pyspark_kafkalog.model import TopicPartition
 
 _VERSION = 1
+_NAMES = {"source_id": "sourceId", "open_transactions": "openTransactions", "target_id": "targetId"}
+_ANOTHER_FILE = "Name another file by --state."
+_AGAIN = "Free space, or bring the file back. Run again, the restore goes on where it was."
+_UNREADABLE = ValueError, KeyError, TypeError, OverflowError
+"""What a line raises that no restore has written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +49,9 @@ class PlannedPartition:
     """Source offsets ``start`` to ``end`` of a partition go to the same partition of ``target``.
 
     ``base`` is where the target's log ended before, as of which nobody else may have written to it;
-    ``target_id`` is the id of its topic, empty if the cluster gives none.
+    ``source_id`` and ``target_id`` are the ids of the topics, empty where there are none.
+    ``open_transactions`` are those that nobody had ended when ``end`` was looked up, and which are left out
+    whatever became of them since: the producer id and first offset of each.
     """
 
     topic: str
@@ -51,6 +59,8 @@ class PlannedPartition:
     start: int
     end: int
     target: str
+    source_id: str = ""
+    open_transactions: tuple[tuple[int, int], ...] = ()
     target_id: str = ""
     base: int = 0
 
@@ -67,10 +77,11 @@ class PlannedPartition:
 class RestorePlan:
     """What a restore does, and the producer id that all its records get.
 
-    ``settings`` are what the user asked for, so that a second run with others is noticed; ``configs`` what
-    topics get when all else is done.
+    ``source`` names the place of records, for topics without an id. ``settings`` are what the user asked for,
+    so that a second run with others is noticed; ``configs`` what topics get when all else is done.
     """
 
+    source: str
     cluster_id: str
     producer_id: int
     producer_epoch: int
@@ -83,13 +94,14 @@ class RestorePlan:
         return json.dumps(
             {
                 "version": _VERSION,
+                "source": self.source,
                 "clusterId": self.cluster_id,
                 "producerId": self.producer_id,
                 "producerEpoch": self.producer_epoch,
                 "settings": self.settings,
                 "configs": self.configs,
                 "partitions": [
-                    {("targetId" if name == "target_id" else name): value for name, value in row.items()}
+                    {_NAMES.get(name, name): value for name, value in row.items()}
                     for row in map(asdict, self.partitions)
                 ],
             }
@@ -106,8 +118,9 @@ class RestorePlan:
             if row["version"] != _VERSION:
                 raise ValueError(row["version"])
             return cls(
+                str(row["source"]),
                 str(row["clusterId"]),
-                int(row["producerId"]),
+                _offset(row["producerId"]),
                 int(row["producerEpoch"]),
                 dict(row["settings"]),
                 {str(topic): dict(configs) for topic, configs in row["configs"].items()},
@@ -115,59 +128,90 @@ class RestorePlan:
                     PlannedPartition(
                         topic=str(entry["topic"]),
                         partition=int(entry["partition"]),
-                        start=int(entry["start"]),
-                        end=int(entry["end"]),
+                        start=_offset(entry["start"]),
+                        end=_offset(entry["end"]),
                         target=str(entry["target"]),
+                        source_id=str(entry["sourceId"]),
+                        open_transactions=tuple(
+                            (_offset(producer), _offset(first))
+                            for producer, first in entry["openTransactions"]
+                        ),
                         target_id=str(entry["targetId"]),
-                        base=int(entry["base"]),
+                        base=_offset(entry["base"]),
                     )
                     for entry in row["partitions"]
                 ],
             )
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        except (*_UNREADABLE, AttributeError, RecursionError):
             raise OptionError(
                 f"The file {path} is not that of a restore, or of another version of the package",
-                hint="Name another file by --state.",
+                hint=_ANOTHER_FILE,
             ) from None
+
+
+def _offset(value: Any) -> int:
+    """An offset, or an id that is as long."""
+    number = int(value)
+    if not 0 <= number < 2**63:
+        raise ValueError(number)
+    return number
 
 
 @dataclass(slots=True)
 class OffsetMap:
     """Where the records of a partition's source went: ranges without gaps, in order.
 
-    ``starts``, ``ends`` and ``targets`` have a number for each; ``read_to`` is the first source offset that
-    was not looked at yet, and ``count`` how many records there are before it.
+    ``starts``, ``ends`` and ``targets`` have a number for each; ``start`` is the first source offset, and
+    ``count`` how many records are known.
     """
 
     base: int
-    read_to: int
+    start: int
     count: int = 0
     starts: array[int] = field(default_factory=lambda: array("q"))
     ends: array[int] = field(default_factory=lambda: array("q"))
     targets: array[int] = field(default_factory=lambda: array("q"))
 
-    def add(self, spans: np.ndarray) -> None:
-        """Note that the next records come from these ranges of source offsets; known ones are passed over.
+    @property
+    def read_to(self) -> int:
+        """The source offset behind the last record that is known."""
+        return self.ends[-1] if self.ends else self.start
+
+    def add(self, number: int, spans: np.ndarray) -> None:
+        """Note that the records from ``number`` on, the next or known ones, have these source offsets.
 
         :param spans: a row for each range, in order: its first offset, and the one after its last.
+        :raises ValueError: if that contradicts what is known.
         """
-        spans = spans[spans[:, 1] > self.read_to]
-        if not len(spans):
+        if not 0 <= number <= self.count:
+            raise ValueError(f"expected a number up to {self.count}, got {number}")
+        sizes = spans[:, 1] - spans[:, 0]
+        numbers = number + np.cumsum(sizes) - sizes
+        for row in range(int(np.searchsorted(numbers, self.count))):
+            first, offset = int(numbers[row]), int(spans[row, 0])
+            last = min(first + int(sizes[row]), self.count) - 1
+            if (self.source_of(first), self.source_of(last)) != (offset, offset + last - first):
+                raise ValueError(f"record {first} was at offset {self.source_of(first)}, and is at {offset}")
+        known = np.clip(self.count - numbers, 0, sizes)
+        new = known < sizes
+        starts, ends, targets = (spans[:, 0] + known)[new], spans[new, 1], (self.base + numbers + known)[new]
+        if not starts.size:
             return
-        starts, ends = np.maximum(spans[:, 0], self.read_to), spans[:, 1]
-        sizes = ends - starts
-        targets = self.base + self.count + np.cumsum(sizes) - sizes
-        goes_on = bool(self.ends) and self.ends[-1] == self.read_to == int(starts[0])
+        if starts[0] < self.read_to:
+            raise ValueError(f"expected an offset from {self.read_to} on, got {starts[0]}")
+        goes_on = bool(self.ends) and self.ends[-1] == int(starts[0])
         if goes_on:
             self.ends[-1] = int(ends[0])
         for column, values in ((self.starts, starts), (self.ends, ends), (self.targets, targets)):
             column.frombytes(values[1 if goes_on else 0 :].astype(np.int64).tobytes())
-        self.count += int(sizes.sum())
-        self.read_to = int(ends[-1])
+        self.count += int((ends - starts).sum())
 
-    def pass_over(self, offset: int) -> None:
-        """Note that there are no more records below ``offset``."""
-        self.read_to = max(self.read_to, offset)
+    def ranges(self, number: int) -> Iterator[tuple[int, int, int]]:
+        """Start and end in the source, and start in the target, of the ranges of all records from one on."""
+        for row in range(max(bisect_right(self.targets, self.base + number) - 1, 0), len(self.targets)):
+            start = self.starts[row] + max(self.base + number - self.targets[row], 0)
+            if start < self.ends[row]:
+                yield start, self.ends[row], self.targets[row] + start - self.starts[row]
 
     def source_of(self, record: int) -> int:
         """From which source offset on to read for the record of this number, which is known or the next."""
@@ -197,24 +241,25 @@ class RestoreState:
         self.plan = plan
         self.is_done = False
         self.maps = {p.source: OffsetMap(p.base, p.start) for p in plan.partitions}
-        self._written = {p.source: (0, p.start) for p in plan.partitions}
-        """For each partition how many ranges the file has, and how far the last one goes."""
+        self._ends = {p.source: p.end for p in plan.partitions}
+        self._saved = dict.fromkeys(self.maps, 0)
+        """How many records of each partition the file knows."""
 
     @classmethod
     def find(cls, path: str) -> RestoreState | None:
         """The restore that this file belongs to; None if there is no file.
 
-        :raises OptionError: if the file is no such one.
+        :raises OptionError: if the file is no such one, or can't be read.
         """
-        lines = read_lines(path)
-        first = next(lines, None)
-        if first is None:
-            return None
-        state = cls(path, RestorePlan.parse(first, path))
-        for line in lines:
-            state._take(line)
-        for source, offsets in state.maps.items():
-            state._written[source] = len(offsets.starts), offsets.read_to
+        with _file_errors("read", path, OptionError, _ANOTHER_FILE):
+            lines = read_lines(path)
+            first = next(lines, None)
+            if first is None:
+                return None
+            state = cls(path, RestorePlan.parse(first, path))
+            for line in lines:
+                state._take(line)
+        state._saved = {source: offsets.count for source, offsets in state.maps.items()}
         return state
 
     @classmethod
@@ -223,15 +268,11 @@ class RestoreState:
 
         :raises OptionError: if there is such a file by now, or it can't be made.
         """
-        try:
-            create_lines(path, plan.text())
-        except FileExistsError:
-            raise OptionError(f"Another restore has just made the file {path}") from None
-        except OSError as e:
-            raise OptionError(
-                f"Cannot make the file {path} for what the restore must remember: {e.strerror}",
-                hint="Name another file by --state.",
-            ) from None
+        with _file_errors("make", path, OptionError, _ANOTHER_FILE):
+            try:
+                create_lines(path, plan.text())
+            except FileExistsError:
+                raise OptionError(f"Another restore has just made the file {path}") from None
         return cls(path, plan)
 
     def _take(self, line: str) -> None:
@@ -241,43 +282,52 @@ class RestoreState:
             if row.get("done"):
                 self.is_done = True
                 return
-            offsets = self.maps[TopicPartition(row["topic"], row["partition"])]
+            source = TopicPartition(row["topic"], row["partition"])
             start, end, target = int(row["start"]), int(row["end"]), int(row["target"])
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            offsets = self.maps[source]
+            if offsets.start <= start < end <= self._ends[source]:
+                offsets.add(target - offsets.base, np.array([[start, end]]))
+        except (*_UNREADABLE, AttributeError, RecursionError):
             return
-        if start < offsets.read_to:  # written again by a later run
-            target += offsets.read_to - start
-            start = offsets.read_to
-        if target == offsets.base + offsets.count and start <= end:
-            offsets.add(np.array([[start, end]]))
-            offsets.pass_over(end)
 
     def save(self) -> None:
-        """Write what was found out since the last call."""
-        append_lines(self.path, list(self._new_lines()))
+        """Write what was found out since the last call, on disk.
 
-    def _new_lines(self) -> Iterable[str]:
-        for source, offsets in self.maps.items():
-            rows, reached = self._written[source]
-            # The last range that the file has may have grown.
-            for row in range(max(rows - 1, 0), len(offsets.starts)):
-                start = max(offsets.starts[row], reached) if row < rows else offsets.starts[row]
-                target = offsets.targets[row] + start - offsets.starts[row]
-                if start < offsets.ends[row]:
-                    yield _line(source, start, offsets.ends[row], target)
-            last = offsets.ends[-1] if offsets.ends else -1
-            if offsets.read_to > max(last, reached):
-                yield _line(source, offsets.read_to, offsets.read_to, offsets.base + offsets.count)
-            self._written[source] = len(offsets.starts), offsets.read_to
+        :raises KafkaLogError: if that fails.
+        """
+        self._append(
+            json.dumps(
+                {
+                    "topic": source.topic,
+                    "partition": source.partition,
+                    "start": start,
+                    "end": end,
+                    "target": target,
+                }
+            )
+            for source, offsets in self.maps.items()
+            for start, end, target in offsets.ranges(self._saved[source])
+        )
+        self._saved = {source: offsets.count for source, offsets in self.maps.items()}
 
     def finish(self) -> None:
         """Write that all is done."""
         self.save()
-        append_lines(self.path, [json.dumps({"done": True})])
+        self._append([json.dumps({"done": True})])
         self.is_done = True
 
+    def _append(self, lines: Iterable[str]) -> None:
+        with _file_errors("write to", self.path, KafkaLogError, _AGAIN):
+            append_lines(self.path, lines)
 
-def _line(source: TopicPartition, start: int, end: int, target: int) -> str:
-    return json.dumps(
-        {"topic": source.topic, "partition": source.partition, "start": start, "end": end, "target": target}
-    )
+
+@contextmanager
+def _file_errors(doing: str, path: str, kind: type[KafkaLogError], hint: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as e:
+        raise kind(
+            f"Could not {doing} the file of what the restore must remember: {e.strerror}",
+            file=path,
+            hint=hint,
+        ) from None

@@ -43,7 +43,7 @@ def read_lines(path: str) -> Iterator[str]:
 
 
 def append_lines(path: str, lines: Iterable[str]) -> None:
-    """Add lines to a file, after an end for a line that a kill cut off. Nothing is flushed."""
+    """Add lines to a file, after an end for a line that a kill cut off. They are on disk then."""
     text = "".join(f"{line}\n" for line in lines)
     if not text:
         return
@@ -52,6 +52,7 @@ def append_lines(path: str, lines: Iterable[str]) -> None:
         size = os.fstat(descriptor).st_size
         is_whole = size == 0 or os.pread(descriptor, 1, size - 1) == b"\n"
         _write(descriptor, text if is_whole else "\n" + text)
+        os.fsync(descriptor)
     finally:
         os.close(descriptor)
 

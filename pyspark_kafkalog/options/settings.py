@@ -66,13 +66,13 @@ _JAVA_PARTITIONERS: Mapping[str, Distribution] = {
 class PlaceOptions:
     """Where the records are: log directories, or brokers and how to fetch from them.
 
-    Paths are not shown, because a URI may hold a secret.
+    Paths are not shown, because a URI may hold a secret. Offsets of groups with a retention of None stay.
     """
 
     paths: tuple[str, ...] = field(default=(), repr=False)
     brokers: ConnectionOptions | None = None
     fetch: FetchOptions | None = None
-    offsets_retention_minutes: int = from_option("offsets.retention.minutes")
+    offsets_retention_minutes: int | None = from_option("offsets.retention.minutes")
 
 
 @dataclass(frozen=True, slots=True)

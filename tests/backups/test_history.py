@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 import shutil
+import time
 from pathlib import Path
 from typing import Any, cast
 
@@ -374,3 +375,32 @@ def test_checkpoints_say_what_is_on_disk(tmp_path: Path) -> None:
         )
     }
     assert [*read.values()] == [{T0: 50}, {T0: 50}, {T0: 23}]
+
+
+def test_a_folder_is_not_copied_onto_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, link = tmp_path / "source", tmp_path / "link"
+    make_log(source, [(0, 20)])
+    link.symlink_to(source)
+    before = sorted(source.iterdir())
+    monkeypatch.chdir(tmp_path)
+    for path, directory in (
+        (source, source),
+        (source, link),
+        (source, "source"),
+        (link, source),
+        (source.as_uri(), source),
+        (source / "t-0", source),
+    ):
+        with pytest.raises(OptionError, match="Expected another folder to copy to"):
+            copy(str(path), str(directory))
+    assert sorted(source.iterdir()) == before
+
+
+def test_offsets_of_groups_are_copied_at_any_age(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    make_log(source, [(0, 20)])
+    weeks_ago = int(time.time() * 1000) - 30 * 24 * 3600 * 1000
+    groups = DirectoryGroups.open(str(source), retention_minutes=None, num_partitions=1)
+    groups.commit("old", {T0: CommittedOffset(7, commit_timestamp=weeks_ago)})
+    copy(str(source), str(target))
+    assert DirectoryGroups.open(str(target)).committed("old")[T0].offset == 7

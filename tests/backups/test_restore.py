@@ -12,10 +12,11 @@ from typing import Any, NamedTuple
 import pytest
 
 from pyspark_kafkalog import admin
-from pyspark_kafkalog.errors import BrokerError, OptionError
+from pyspark_kafkalog.errors import BrokerError, DataLossError, OptionError
 from pyspark_kafkalog.model import TopicPartition
 from tests.backups.consuming import Record, consume, next_of_group
 from tests.backups.filling import EVERY_KIND, PARTITIONS, commit, fill
+from tests.backups.histories import TOPIC_ID, make_log
 from tests.kafka import Broker
 from tests.kafka_service import running
 
@@ -223,6 +224,23 @@ def test_what_is_refused(source: Source, target: Broker, tmp_path: Path) -> None
     target.delete_topic("refused")
     with pytest.raises(OptionError, match="is not the one"):
         restore(source.directory, target, tmp_path / "state", topics=names, rename=names)
+
+
+def test_another_source_is_refused(target: Broker, tmp_path: Path) -> None:
+    """A topic is known by its id, and without one by where it is."""
+    for topic_id, name in ((TOPIC_ID, "by-id"), ("", "by-place")):
+        names, state, old = {"t": name}, tmp_path / f"state-{name}", tmp_path / name
+        make_log(old, [(0, 100)], topic_id=topic_id)
+        restore(old, target, state, topics=names, rename=names)
+        moved = old.rename(tmp_path / f"moved-{name}")
+        make_log(old, [(0, 100)], topic_id="AAAAAAAAAAAAAAAAAAAAAg")
+        with pytest.raises(DataLossError, match="not the one from which this restore began"):
+            restore(old, target, state, topics=names, rename=names)
+        if topic_id:
+            assert restore(moved, target, state, topics=names, rename=names).partitions[0].records == 100
+        else:
+            with pytest.raises(OptionError, match="begun from another source"):
+                restore(moved, target, state, topics=names, rename=names)
 
 
 def test_records_of_others_are_noticed(source: Source, target: Broker, tmp_path: Path) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from pathlib import Path
 
 import pytest
 
+from pyspark_kafkalog import admin
+from pyspark_kafkalog.model import CommittedOffset, TopicPartition
 from tests.cli.running import records, run
 from tests.kafka import Broker
 
@@ -35,6 +38,18 @@ def test_a_directory_goes_into_a_cluster(root: Path, broker: Broker) -> None:
     for field in ("partition", "offset", "timestamp", "value"):
         assert [row[field] for row in old] == [row[field] for row in new]
     assert run(*words, "--execute", "--json").json["groups"][0]["note"] == "committed before"
+
+
+@pytest.mark.broker
+def test_offsets_of_any_age(root: Path, broker: Broker) -> None:
+    """A backup's groups are those that it had, however long ago, unless the user says how old they may be."""
+    name, partition = f"restored-{uuid.uuid4().hex[:8]}", TopicPartition("t", 0)
+    weeks_ago = int(time.time() * 1000) - 30 * 24 * 3600 * 1000
+    groups = admin.groups_of({"path": str(root), "offsets.retention.minutes": "100000000"})
+    groups.commit("old", {partition: CommittedOffset(3, commit_timestamp=weeks_ago)})
+    words = ("restore", root, broker.bootstrap, "--topic", "t", "--rename", f"t={name}", "--group", "old")
+    assert [row["offset"] for row in run(*words, "--json").json["groups"]] == [3]
+    assert run(*words, "--json", "--source-option", "offsets.retention.minutes=60").json["groups"] == []
 
 
 def broker_topics(at: str) -> set[str]:

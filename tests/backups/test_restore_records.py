@@ -1,0 +1,275 @@
+"""A restore that ends in the middle and goes on, from a source that has changed meanwhile."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from pyspark_kafkalog.backups import restore_batches, restore_records
+from pyspark_kafkalog.backups.restore_records import SourceRecords, TargetRecords
+from pyspark_kafkalog.backups.restore_state import PlannedPartition, RestorePlan, RestoreState
+from pyspark_kafkalog.codec.checksums import crc32c
+from pyspark_kafkalog.codec.decode import DecodeLimits, decode
+from pyspark_kafkalog.codec.format import TRANSACTIONAL_BIT
+from pyspark_kafkalog.codec.rows import ROW_TYPES
+from pyspark_kafkalog.codec.walk import walk
+from pyspark_kafkalog.errors import DataLossError, OptionError
+from pyspark_kafkalog.log.read.directory import LogDirectory
+from pyspark_kafkalog.log.write.follower import FollowerLog
+from pyspark_kafkalog.model import Encoded, OffsetRange, Origin, Slice, TopicPartition, Watermarks
+from tests.backups.histories import RECORDS, SMALL, T0, TOPIC_ID, batch, make_log, piece
+from tests.log.partitions import control_batch
+
+END = 400
+PLANNED = PlannedPartition("t", 0, 0, END, "new", TOPIC_ID)
+PLAN = RestorePlan("place", "cluster", 7, 0, {}, {}, [PLANNED])
+_VALUES = pa.schema([("value", ROW_TYPES["value"])])
+
+
+class KilledError(Exception):
+    """Stands for kill -9: nothing after it is run."""
+
+
+class Cluster:
+    """One partition of a cluster, which takes batches until it has ``most`` records.
+
+    ``on_append`` is called with the number behind the last record of each batch, before it is taken.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.batches: list[bytes] = []
+        self.end = 0
+        self.most = END
+        self.on_append: Callable[[int], None] = lambda end: None
+        monkeypatch.setattr(restore_records, "open_producer", self._open_producer)
+
+    @contextmanager
+    def _open_producer(self, *_: object) -> Iterator[Cluster]:
+        yield self
+
+    def append(self, partition: TopicPartition, encoded: Encoded) -> None:
+        assert partition == PLANNED.destination
+        found = walk(encoded.data)
+        assert found.base_sequence[0] == self.end
+        if self.end + encoded.records > self.most:
+            raise KilledError
+        self.on_append(self.end + encoded.records)
+        self.batches.append(encoded.data.tobytes())
+        self.end += encoded.records
+
+    def advance(self, *, flush: bool = False) -> None:
+        """Nothing is on its way."""
+
+    def finish(self) -> None:
+        """All is there."""
+
+    def watermarks(self, partitions: Sequence[TopicPartition], **_: bool) -> dict[TopicPartition, Watermarks]:
+        return {partition: Watermarks(0, self.end, self.end) for partition in partitions}
+
+    def fetch(self, partition: TopicPartition, offsets: OffsetRange, **_: Any) -> Iterator[Slice]:
+        data = np.frombuffer(self.batches[-1], np.uint8).copy()
+        sent = walk(data)
+        bases = self.end - int(sent.count.sum()) + np.cumsum(sent.count) - sent.count
+        for position, base in zip(sent.position.tolist(), bases.tolist(), strict=True):
+            data[position : position + 8] = np.frombuffer(base.to_bytes(8, "big"), np.uint8)
+        yield Slice(pa.py_buffer(data), walk(data).table, Origin())
+
+    @property
+    def values(self) -> list[bytes]:
+        found: list[bytes] = []
+        for data in self.batches:
+            rows = decode(
+                np.frombuffer(data, np.uint8),
+                topic_partition=T0,
+                offsets=OffsetRange(0, END),
+                visible=None,
+                schema=_VALUES,
+                limits=DecodeLimits(),
+                origin=Origin(),
+            )
+            for arrow_batch, _ in rows:
+                found += arrow_batch.column(0).to_pylist()
+        return found
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    """Batches of 20 records or so are sent at a time, and 60 are read ahead."""
+    monkeypatch.setattr(restore_batches, "_AT_ONCE_BYTES", 500)
+    monkeypatch.setattr(restore_records, "_AHEAD_BYTES", 1500)
+    return Cluster(monkeypatch)
+
+
+def restore(source: Path, cluster: Cluster, path: Path, plan: RestorePlan = PLAN) -> RestoreState:
+    """One run, which ends with :class:`KilledError` if the cluster takes no more."""
+    state = RestoreState.find(str(path)) or RestoreState.begin(str(path), plan)
+    records = SourceRecords(LogDirectory.open(str(source)), read_committed=True)
+    target: Any = cluster
+    TargetRecords(target, target, state, None).write(records, lambda done, total=None: None)
+    return state
+
+
+def planned_from(source: Path) -> RestorePlan:
+    """With the end and the open transactions that the source has now."""
+    place = LogDirectory.open(str(source))
+    bounds = place.watermarks([T0], read_committed=True)[T0]
+    opened = SourceRecords(place, read_committed=True).open_transactions(T0, bounds)
+    return replace(PLAN, partitions=[replace(PLANNED, end=bounds.high_watermark, open_transactions=opened)])
+
+
+def values_of(offsets: Sequence[int], mark: str = "") -> list[bytes]:
+    return [f"0 {offset} {mark}".encode() for offset in offsets]
+
+
+def killed_in_the_middle(source: Path, cluster: Cluster, path: Path) -> int:
+    """How many records the target has, of more that the file knows."""
+    cluster.most = END // 2
+    with pytest.raises(KilledError):
+        restore(source, cluster, path)
+    cluster.most = END
+    assert 0 < cluster.end <= END // 2
+    return cluster.end
+
+
+def without(source: Path, offsets: range) -> None:
+    """Compact a source: these offsets are gone."""
+    shutil.rmtree(source)
+    source.mkdir()
+    with FollowerLog.create(str(source / str(T0)), T0, SMALL, 0, TOPIC_ID) as log:
+        for base_offset in range(0, END, RECORDS):
+            if base_offset not in offsets:
+                log.append(piece(batch(base_offset, 0)))
+
+
+def test_the_file_knows_all_that_is_sent(cluster: Cluster, tmp_path: Path) -> None:
+    source, path = tmp_path / "source", tmp_path / "state"
+    make_log(source, [(0, END)])
+
+    def check(end: int) -> None:
+        state = RestoreState.find(str(path))
+        assert state is not None
+        assert state.maps[T0].count >= end
+
+    cluster.on_append = check
+    restore(source, cluster, path)
+    assert cluster.values == values_of(range(END))
+    assert len(cluster.batches) > 10
+
+
+def test_records_that_are_sent_may_be_compacted(cluster: Cluster, tmp_path: Path) -> None:
+    source, path = tmp_path / "source", tmp_path / "state"
+    make_log(source, [(0, END)])
+    written = killed_in_the_middle(source, cluster, path)
+    without(source, range(10, written - 20))
+    state = restore(source, cluster, path)
+    assert cluster.values == values_of(range(END))
+    assert [state.maps[T0].target_of(offset) for offset in range(END)] == list(range(END))
+
+
+def test_records_that_were_about_to_be_sent_may_not(cluster: Cluster, tmp_path: Path) -> None:
+    """A request of the killed run may still come, and their numbers would be others'."""
+    source, path = tmp_path / "source", tmp_path / "state"
+    make_log(source, [(0, END)])
+    written = killed_in_the_middle(source, cluster, path)
+    known = RestoreState.find(str(path))
+    assert known is not None
+    assert known.maps[T0].count > written
+    without(source, range(written, written + RECORDS))
+    with pytest.raises(DataLossError, match=f"record {written} was at offset {written}"):
+        restore(source, cluster, path)
+    assert cluster.end == written
+
+
+def test_records_that_no_run_has_read_may_be_compacted(cluster: Cluster, tmp_path: Path) -> None:
+    source, path = tmp_path / "source", tmp_path / "state"
+    make_log(source, [(0, END)])
+    killed_in_the_middle(source, cluster, path)
+    without(source, range(END - 50, END - 10))
+    restore(source, cluster, path)
+    assert cluster.values == values_of([*range(END - 50), *range(END - 10, END)])
+
+
+def test_a_file_that_is_not_the_newest(cluster: Cluster, tmp_path: Path) -> None:
+    source, path = tmp_path / "source", tmp_path / "state"
+    make_log(source, [(0, END)])
+    written = killed_in_the_middle(source, cluster, path)
+    path.write_bytes(path.read_bytes().splitlines(keepends=True)[0])
+    with pytest.raises(
+        OptionError, match=f"has {written} records of this restore, and its file .* knows of 0"
+    ):
+        restore(source, cluster, path)
+
+
+def transactional(base_offset: int) -> bytes:
+    """A batch of a transaction of producer 9."""
+    data = batch(base_offset, 0, "in a transaction")
+    attributes = int.from_bytes(data[21:23], "big") | TRANSACTIONAL_BIT
+    summed = attributes.to_bytes(2, "big") + data[23:43] + struct.pack(">qhi", 9, 0, 0) + data[57:]
+    return data[:17] + struct.pack(">I", crc32c(summed)) + summed
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_transaction_that_ends_between_two_runs_stays_left_out(
+    cluster: Cluster, tmp_path: Path, commit: bool
+) -> None:
+    source, path, in_transaction = tmp_path / "source", tmp_path / "state", (50, 300)
+    with_transaction = [*range(50, 50 + RECORDS), *range(300, 300 + RECORDS)]
+    source.mkdir()
+    with FollowerLog.create(str(source / str(T0)), T0, SMALL, 0, TOPIC_ID) as log:
+        for base_offset in range(0, END, RECORDS):
+            log.append(piece((transactional if base_offset in in_transaction else batch_of_0)(base_offset)))
+    plan = planned_from(source)
+    assert plan.partitions[0].open_transactions == ((9, 50),)
+    cluster.most = END // 2
+    with pytest.raises(KilledError):
+        restore(source, cluster, path, plan)
+    cluster.most = END
+    with FollowerLog.open(str(source / str(T0)), T0, SMALL, 0) as log:
+        log.append(piece(control_batch(END, 9, commit=commit)))
+        log.append(piece(batch(END + 1, 0)))
+    state = restore(source, cluster, path, plan)
+    assert cluster.values == values_of([n for n in range(END) if n not in with_transaction])
+    assert state.maps[T0].target_of(60) == 60 - RECORDS
+
+
+def batch_of_0(base_offset: int) -> bytes:
+    return batch(base_offset, 0)
+
+
+@pytest.mark.parametrize("topic_id", ["AAAAAAAAAAAAAAAAAAAAAg", ""])
+def test_a_topic_made_anew(cluster: Cluster, tmp_path: Path, topic_id: str) -> None:
+    source, path = tmp_path / "source", tmp_path / "state"
+    make_log(source, [(0, END)])
+    written = killed_in_the_middle(source, cluster, path)
+    shutil.rmtree(source)
+    make_log(source, [(0, END)], mark="other", topic_id=topic_id)
+    with pytest.raises(DataLossError, match="not the one from which this restore began"):
+        restore(source, cluster, path)
+    assert cluster.end == written
+
+
+def test_a_topic_made_anew_while_it_is_read(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The place is asked for the planned topic, so that it can tell."""
+    source = tmp_path / "source"
+    make_log(source, [(0, END)])
+    asked: list[str] = []
+    fetch = LogDirectory.fetch
+
+    def watched(self: LogDirectory, *args: Any, topic_id: str = "", **others: Any) -> Iterator[Slice]:
+        asked.append(topic_id)
+        return fetch(self, *args, topic_id=topic_id, **others)
+
+    monkeypatch.setattr(LogDirectory, "fetch", watched)
+    restore(source, cluster, tmp_path / "state")
+    assert asked == [TOPIC_ID]
