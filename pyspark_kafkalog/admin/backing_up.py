@@ -106,7 +106,7 @@ def adopt(
     def before(partitions: Collection[TopicPartition]) -> None:
         # Once records are there, nothing tells them from the broker's own.
         if groups:
-            _adopt_groups(directory, log_dir, partitions)
+            _adopt_groups(directory, log_dir, partitions, execute=execute)
 
     return adopt_backup(directory, log_dir, topics, execute=execute, before=before)
 
@@ -139,7 +139,9 @@ def _run(
         return run.once() if follow_until is None else run.follow(follow_until)
 
 
-def _adopt_groups(directory: str, log_dir: str, partitions: Collection[TopicPartition]) -> None:
+def _adopt_groups(
+    directory: str, log_dir: str, partitions: Collection[TopicPartition], *, execute: bool
+) -> None:
     """Commit what the backup's groups have committed, where they have committed nothing in the broker."""
     saved, groups = (follower_groups(root) for root in (directory, log_dir))
     has_topic = bool(open_place(place_options({"path": log_dir})).topics([OFFSETS_TOPIC]))
@@ -158,4 +160,5 @@ def _adopt_groups(directory: str, log_dir: str, partitions: Collection[TopicPart
                 " kafkalog offsets export DIR > offsets.json;"
                 " kafkalog offsets import BROKERS offsets.json --execute",
             )
-        groups.commit(group, new)
+        if execute:
+            groups.commit(group, new)

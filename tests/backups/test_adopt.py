@@ -81,12 +81,21 @@ def test_groups_that_have_begun_stay_where_they_are(tmp_path: Path) -> None:
 def test_without_a_place_for_groups_nothing_is_adopted(tmp_path: Path) -> None:
     backup, log_dir = back_up(tmp_path, T0), tmp_path / "broker"
     make_broker(log_dir, T0)
-    with pytest.raises(OptionError, match="nothing was adopted"):
-        adopt(str(backup), str(log_dir), execute=True)
+    for execute in (False, True):
+        with pytest.raises(OptionError, match="nothing was adopted"):
+            adopt(str(backup), str(log_dir), execute=execute)
     assert not content(log_dir)
     assert (log_dir / ".kafka_cleanshutdown").exists()
     assert adopt(str(backup), str(log_dir), execute=True, groups=False)[0].problem is None
     assert len(content(log_dir)) == len(content(backup))
+
+
+def test_names_that_are_long_or_look_deleted(tmp_path: Path) -> None:
+    long = TopicPartition("t" * 230, 0)
+    backup, log_dir = back_up(tmp_path, T0, long), tmp_path / "to-delete-soon" / "broker"
+    make_broker(log_dir, T0, long)
+    assert not [row for row in adopt(str(backup), str(log_dir), execute=True, groups=False) if row.problem]
+    assert sorted(path.name for path in log_dir.iterdir() if path.is_dir()) == sorted(map(str, (T0, long)))
 
 
 def test_damage_in_a_backup_that_was_killed_is_told(tmp_path: Path) -> None:
@@ -98,7 +107,7 @@ def test_damage_in_a_backup_that_was_killed_is_told(tmp_path: Path) -> None:
     assert segment.stat().st_size > 2 * len(batch(0, 0))
     flip(segment, len(batch(0, 0)) // 2)
     held = files(backup / "t-0")
-    assert adopt(str(backup), str(log_dir))[0].problem is None
+    assert adopt(str(backup), str(log_dir), groups=False)[0].problem is None
     assert not (backup / ".kafka_cleanshutdown").exists()
     for run in (
         lambda: adopt(str(backup), str(log_dir), groups=False, execute=True),

@@ -349,7 +349,7 @@ def test_nothing_is_cut_behind_damage(tmp_path: Path) -> None:
     held = {file.name: file.read_bytes() for file in folder.iterdir()}
     for change in (
         lambda: truncate(str(folder), 320),
-        lambda: FollowerLog.open(str(folder), T0, SMALL, 0),
+        lambda: FollowerLog.open(str(folder), T0, SMALL, 0, recovery_point=325),
     ):
         with pytest.raises(LogDirectoryError, match="before a valid batch at byte") as e:
             change()
@@ -359,6 +359,52 @@ def test_nothing_is_cut_behind_damage(tmp_path: Path) -> None:
     with FollowerLog.open(str(folder), T0, SMALL, 0) as log:
         assert log.next_offset == 320
     assert segment.read_bytes() == whole[: -len(batch(320, 1))]
+
+
+def test_what_a_loss_of_power_has_left_is_cut_off(tmp_path: Path) -> None:
+    """Pages behind the recovery point are on disk in any order."""
+    make_log(tmp_path, [(1, 325)])
+    segment = sorted((tmp_path / "t-0").glob("*.log"))[-1]
+    whole, size = segment.read_bytes(), len(batch(320, 1))
+    flushed = int(segment.stem) + RECORDS
+    segment.write_bytes(whole[:size] + bytes(size) + whole[2 * size :])
+    with FollowerLog.open(str(tmp_path / "t-0"), T0, SMALL, 0, recovery_point=flushed) as log:
+        assert log.next_offset == flushed
+    assert segment.read_bytes() == whole[:size]
+
+
+def test_a_batch_that_is_only_too_far_away_is_not_cut_off(tmp_path: Path) -> None:
+    make_log(tmp_path, [(1, 25)])
+    segment = sorted((tmp_path / "t-0").glob("*.log"))[-1]
+    whole = segment.read_bytes() + batch(2**31 + 100, 1)
+    segment.write_bytes(whole)
+    with pytest.raises(LogDirectoryError, match=r"span more than 2\^31"):
+        FollowerLog.open(str(tmp_path / "t-0"), T0, SMALL, 0)
+    assert segment.read_bytes() == whole
+
+
+@pytest.mark.parametrize("active", [True, False], ids=["an empty segment behind", "nothing else"])
+def test_a_compaction_that_was_killed_loses_nothing(active: bool, tmp_path: Path) -> None:
+    """All that there is may be in a ``.swap`` when the backup is opened."""
+    source, target = tmp_path / "source", tmp_path / "target"
+    make_log(source, [(1, 100)])
+    run(source, target)
+    first = min((target / "t-0").glob("*.log"))
+    records = content(target)
+    first.with_suffix(".log.swap").write_bytes(records)
+    for file in (target / "t-0").iterdir():
+        if file.suffix in (".log", ".index", ".timeindex"):
+            file.unlink()
+    if active:
+        (target / "t-0" / f"{100:020d}.log").touch()
+    (target / ".kafka_cleanshutdown").unlink()
+    with follower_directory(str(target)):
+        pass
+    assert content(target) == records
+    make_log(tmp_path / "more", [(1, 130)])
+    assert run(tmp_path / "more", target).problem is None
+    assert content(target) == content(tmp_path / "more")
+    check_sound(target)
 
 
 def test_checkpoints_say_what_is_on_disk(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from pyspark_kafkalog import admin
 from pyspark_kafkalog.log.layout import parse_segment_file
 from pyspark_kafkalog.log.read.directory import LogDirectory
-from pyspark_kafkalog.log.write.follower import FollowerLog
+from pyspark_kafkalog.log.write.follower_directory import follower_directory
 from pyspark_kafkalog.log.write.leftovers import settle
 from pyspark_kafkalog.model import LogSettings, OffsetRange
 from tests.log.partitions import batch, fetched, offsets_read, write_segment
@@ -83,7 +83,8 @@ def test_a_follower_goes_on_after_what_readers_see(
 ) -> None:
     expected = crash(tmp_path / "t-0")
     write_segment(tmp_path / "leader" / "t-0", [batch(40)])
-    with FollowerLog.open(str(tmp_path / "t-0"), T0, LogSettings(), 0) as log:
+    with follower_directory(str(tmp_path)) as directory:
+        log = directory.open(T0, LogSettings(), start=0, topic_id="")
         assert log.next_offset == 40
         for piece in fetched(LogDirectory.open(str(tmp_path / "leader")), T0, OffsetRange(40, 50)):
             log.append(piece)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections.abc import Mapping
@@ -30,6 +31,7 @@ from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.log.sink import DirectorySink
 from pyspark_kafkalog.log.snapshot import ProducerEntry, format_snapshot, parse_snapshot
 from pyspark_kafkalog.log.topic_configs import write_topic_configs
+from pyspark_kafkalog.log.write import recovery
 from pyspark_kafkalog.model import EncodeSettings, LogSettings, Plan, QueryBatch, TaskAttempt, TopicPartition
 from tests.codec.strategies import Row, arrow_batch
 from tests.log.partitions import batch, data_batch, write_segment
@@ -250,6 +252,20 @@ def test_logs_without_producers_get_no_snapshots(tmp_path: Path) -> None:
     log(tmp_path)
     delete_records([str(tmp_path)], {T0: 45}, execute=True)
     assert not list((tmp_path / "t-0").glob("*.snapshot"))
+
+
+def test_what_cannot_be_read_is_deleted_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    log(tmp_path)
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(recovery, "read_at", fail)
+    delete_records([str(tmp_path)], {T0: 45}, execute=True)
+    assert starts(tmp_path) == {T0: 45}
+    assert "its producers are forgotten" in caplog.text
 
 
 def test_a_clean_shutdown_stays_one(tmp_path: Path) -> None:

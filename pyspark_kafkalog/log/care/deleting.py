@@ -11,7 +11,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 
 from pyspark_kafkalog.errors import LogDirectoryError, OptionError, UnknownTopicOrPartitionError
@@ -65,7 +65,7 @@ def retain(
     wanted = held if topics is None else topics
     deletions: list[Deletion] = []
     for root in roots:
-        deletions += _carried_out(root, partial(_due, root, wanted, configs), execute, progress)
+        deletions += _carried_out([root], partial(_due, wanted, configs), execute, progress)
     return deletions
 
 
@@ -85,14 +85,12 @@ def delete_records(
         raise UnknownTopicOrPartitionError(
             "The partition does not exist", topic_partition=missing, file=", ".join(paths)
         )
-    plans = [
-        (root, partial(_below, root, {p: offset for p, offset in offsets.items() if holders[p] is root}))
-        for root in roots
-    ]
-    # All are planned before one is carried out, as what is refused must change nothing.
-    for may_change in (False, True) if execute else (False,):
-        deletions = [deletion for root, plan in plans for deletion in _carried_out(root, plan, may_change)]
-    return deletions
+
+    def below(root: LogRoot, open_partition: _Open) -> list[Deletion]:
+        own = {partition: offset for partition, offset in offsets.items() if holders[partition] is root}
+        return _below(own, root, open_partition)
+
+    return _carried_out(roots, below, execute)
 
 
 def retain_after_commit(
@@ -115,7 +113,7 @@ def retain_after_commit(
         if not due:
             return
         log_root = LogRoot(open_folder(root))
-        for deletion in _carried_out(log_root, partial(_due, log_root, due, configs), patience=None):
+        for deletion in _carried_out([log_root], partial(_due, due, configs), patience=None):
             if deletion.segments:
                 _log.info(
                     "Deleted %d segments of %s, %d bytes (%s); the log now starts at offset %d",
@@ -133,7 +131,7 @@ def retain_after_commit(
 
 
 def _due(
-    root: LogRoot, topics: Collection[str], configs: Mapping[str, str], open_partition: _Open
+    topics: Collection[str], configs: Mapping[str, str], root: LogRoot, open_partition: _Open
 ) -> list[Deletion]:
     """What each partition of these topics loses."""
     own = read_topic_configs(root.folder)
@@ -145,7 +143,7 @@ def _due(
     return [deletion for deletion in found if deletion is not None]
 
 
-def _below(root: LogRoot, offsets: Mapping[TopicPartition, int], open_partition: _Open) -> list[Deletion]:
+def _below(offsets: Mapping[TopicPartition, int], root: LogRoot, open_partition: _Open) -> list[Deletion]:
     """What partitions lose if these are to be their log start offsets."""
     own = read_topic_configs(root.folder)
     found = []
@@ -177,28 +175,31 @@ def _check_deletable(partition: TopicPartition, configs: Mapping[str, str]) -> N
 
 
 def _carried_out(
-    root: LogRoot,
-    plan: Callable[[_Open], list[Deletion]],
+    roots: Sequence[LogRoot],
+    plan: Callable[[LogRoot, _Open], list[Deletion]],
     execute: bool = True,
     progress: Callable[[], None] = lambda: None,
     *,
     patience: float | None = PATIENCE_SECONDS,
 ) -> list[Deletion]:
-    """Plan and, with ``execute``, delete under the directory's lock."""
-    path = root.folder.label()
-    with disk_errors("Could not delete records", path):
+    """Plan and, with ``execute``, delete under the directories' locks: nothing if a plan is refused."""
+    paths = [root.folder.label() for root in roots]
+    with disk_errors("Could not delete records", ", ".join(paths)), ExitStack() as held:
         if not execute:
-            return plan(_partition)
-        with directory_lock(path, _LOCK_SECONDS, patience=patience) as shown:
+            return [deletion for root in roots for deletion in plan(root, _partition)]
+        locks = [held.enter_context(directory_lock(path, _LOCK_SECONDS, patience=patience)) for path in paths]
+        for path in paths:
             journal.recover(path)
-            deletions = plan(_settled)
 
-            def advance() -> None:
+        def advance() -> None:
+            for shown in locks:
                 shown()
-                progress()
+            progress()
 
+        planned = [(root, plan(root, _settled)) for root in roots]
+        for root, deletions in planned:
             delete(root, deletions, advance)
-            return deletions
+        return [deletion for _, deletions in planned for deletion in deletions]
 
 
 def _local_root(path: str) -> LogRoot:

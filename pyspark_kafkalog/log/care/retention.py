@@ -10,12 +10,13 @@ suffix ``.deleted``, oldest first, and go. A reader that has a segment open may 
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
-from pyspark_kafkalog.errors import LogDirectoryError
+from pyspark_kafkalog.errors import CorruptRecordError, LogDirectoryError
 from pyspark_kafkalog.log.checkpoints import read_epochs, read_offsets, write_epochs, write_offsets
 from pyspark_kafkalog.log.durable import replace, sync_folder
 from pyspark_kafkalog.log.layout import (
@@ -37,6 +38,7 @@ from pyspark_kafkalog.log.write.follower import producers_at
 from pyspark_kafkalog.log.write.recovery import begin_segment
 from pyspark_kafkalog.model import INTERNAL_TOPICS, TopicPartition
 
+_log = logging.getLogger("pyspark_kafkalog")
 _POLICIES = {"delete", "compact"}
 _LONGS = range(-(2**63), 2**63)
 
@@ -208,7 +210,7 @@ def delete(root: LogRoot, deletions: Iterable[Deletion], progress: Callable[[], 
     folder = root.folder.label()
     with journal.unclean(folder):
         for deletion in wanted:
-            _keep_producers(deletion)
+            _keep_producers(deletion, progress)
             if deletion.at_end:
                 begin_segment(deletion.folder, deletion.first_base)
                 sync_folder(deletion.folder)
@@ -220,18 +222,22 @@ def delete(root: LogRoot, deletions: Iterable[Deletion], progress: Callable[[], 
         _set_starts(folder, {d.partition: 0 for d in wanted if d.new_start == d.first_base})
 
 
-def _keep_producers(deletion: Deletion) -> None:
+def _keep_producers(deletion: Deletion, progress: Callable[[], None]) -> None:
     """Save what the log says of producers at the first base offset, if no later snapshot has it.
 
     A broker takes a snapshot wherever a segment begins. Segments written here have none, so what is deleted
-    is read, once.
+    is read, once, as far as it can be read.
     """
     names = [found for found in map(parse_segment_file, os.listdir(deletion.folder)) if found is not None]
     kept = [base for base, suffix in names if suffix == SNAPSHOT_SUFFIX and base >= deletion.first_base]
     if any(_producers_in(deletion.folder, base) is not None for base in kept):
         return
     bases = sorted(base for base, suffix in names if suffix == LOG_SUFFIX and base < deletion.first_base)
-    producers = producers_at(deletion.folder, [*bases, deletion.first_base])
+    try:
+        producers = producers_at(deletion.folder, [*bases, deletion.first_base], progress)
+    except (OSError, CorruptRecordError) as e:
+        _log.warning("%s: its producers are forgotten with the records deleted: %s", deletion.partition, e)
+        return
     if producers.entries:
         path = os.path.join(deletion.folder, segment_file(deletion.first_base, SNAPSHOT_SUFFIX))
         replace(path, producers.snapshot(), path + ".tmp")

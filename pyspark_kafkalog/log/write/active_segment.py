@@ -146,7 +146,7 @@ def spans_too_much(path: str, partition: TopicPartition | None = None) -> LogDir
         "The offsets of a segment span more than 2^31",
         topic_partition=partition,
         file=path,
-        hint="Start a broker on the directory; it splits the segment.",
+        hint="Start a broker on the directory, which splits the segment, or copy it by kafkalog copy.",
     )
 
 

@@ -46,6 +46,7 @@ from pyspark_kafkalog.log.lock import directory_lock
 from pyspark_kafkalog.log.read.root import LogRoot
 from pyspark_kafkalog.log.snapshot import format_snapshot, parse_snapshot
 from pyspark_kafkalog.log.write import journal
+from pyspark_kafkalog.log.write.deletion import deleted_name
 from pyspark_kafkalog.log.write.follower_directory import check_follower, follower_directory
 from pyspark_kafkalog.log.write.recovery import Scan, begin_segment
 from pyspark_kafkalog.model import INTERNAL_TOPICS, TopicPartition
@@ -80,7 +81,8 @@ def adopt(
     :param topics: only these; () for all that are not internal.
     :param execute: False to only say what would be done, and change nothing: the ends are those that the
         backup has flushed.
-    :param before: called with the partitions to adopt, before the first one is; both directories are held.
+    :param before: called with the partitions to adopt, before the first one is, or nothing is changed; both
+        directories are held.
     :raises LogDirectoryLockedError: if the broker runs, or a writer holds the backup.
     :raises LogDirectoryError: if ``log_dir`` is not a broker's, or a batch is damaged.
     """
@@ -96,14 +98,15 @@ def adopt(
             with follower_directory(backup):
                 pass  # recovers it, if need be
         with directory_lock(backup, _LOCK_TIMEOUT), directory_lock(log_dir, _LOCK_TIMEOUT) as progress:
-            if not execute:
-                return _plan(backup, log_dir, topics)
-            if not os.path.exists(os.path.join(backup, CLEAN_SHUTDOWN_FILE)):
+            if execute and not os.path.exists(os.path.join(backup, CLEAN_SHUTDOWN_FILE)):
                 raise LogDirectoryError("The backup has just changed", file=backup, hint="Try again.")
-            journal.recover(log_dir)
+            if execute:
+                journal.recover(log_dir)
             found = _plan(backup, log_dir, topics)
             steps = [step for step in found if step.problem is None]
             before([TopicPartition(step.topic, step.partition) for step in steps])
+            if not execute:
+                return found
             with journal.unclean(log_dir):
                 for step in steps:
                     _adopt(backup, log_dir, step)
@@ -134,22 +137,27 @@ def _problem(log_dir: str, partition: TopicPartition) -> str | None:
         return "The broker has no such partition: create its topic first"
     if not os.path.exists(os.path.join(folder, PARTITION_METADATA_FILE)):
         return "The broker has not given its topic an id yet: start the broker once, and stop it"
-    logs = [name for name in os.listdir(folder) if name.endswith(LOG_SUFFIX)]
+    logs = [name for name in os.listdir(folder) if LOG_SUFFIX in name]  # a .log.swap has records, too
     if any(os.path.getsize(os.path.join(folder, name)) for name in logs):
         return "The broker's partition has records already"
     return None
 
 
 def _staged(folder: str) -> str:
-    """The name under which a partition's copy is made: a broker that starts deletes it."""
-    name = os.path.basename(folder)
-    mark = hashlib.sha256(f"kafkalog adopt {name}".encode()).hexdigest()[:32]
-    return os.path.join(os.path.dirname(folder), f"{name}.{mark}-delete")
+    """Where a partition's copy is made: a broker that starts deletes it."""
+    return _beside(folder, "staged")
 
 
 def _emptied(folder: str) -> str:
-    """The name that the broker's empty folder gets; a broker that starts deletes it, too."""
-    return _staged(folder).replace("-delete", "0-delete")
+    """Where the broker's empty folder goes; a broker that starts deletes it, too."""
+    return _beside(folder, "emptied")
+
+
+def _beside(folder: str, role: str) -> str:
+    parent, name = os.path.split(folder)
+    topic, _, number = name.rpartition("-")
+    mark = hashlib.sha256(f"kafkalog adopt {role} {name}".encode()).hexdigest()[:32]
+    return os.path.join(parent, deleted_name(TopicPartition(topic, int(number)), mark))
 
 
 def _stage(source: str, folder: str, step: AdoptedPartition) -> str:

@@ -53,7 +53,8 @@ def deletion(root: str, topics: Mapping[str, Collection[int]]) -> dict[str, Any]
     return {
         "version": VERSION,
         "partitions": {
-            str(partition): {"created": True, "folder": _deleted_name(partition)} for partition in partitions
+            str(partition): {"created": True, "folder": deleted_name(partition, uuid.uuid4().hex)}
+            for partition in partitions
         },
         "topics": sorted(topics),
     }
@@ -116,7 +117,11 @@ def forget_configs(root: str, topics: Collection[str]) -> None:
             write_topic_configs(root, {topic: configs[topic] for topic in configs.keys() - set(topics)})
 
 
-def _deleted_name(partition: TopicPartition) -> str:
-    """Kafka cuts the topic, so that the name is not too long for a file system."""
-    suffix = f"-{partition.partition}.{uuid.uuid4().hex}-delete"
+def deleted_name(partition: TopicPartition, mark: str) -> str:
+    """The name of a partition's folder that a broker deletes when it starts; ``mark`` makes it unique.
+
+    Kafka cuts the topic, so that the name is not too long for a file system
+    (``LogManager.asyncDelete``, ``LocalLog.logDeleteDirName``).
+    """
+    suffix = f"-{partition.partition}.{mark}-delete"
     return partition.topic[: _LONGEST_NAME - len(suffix)] + suffix

@@ -6,7 +6,7 @@ Nothing in a batch is changed. Kafka's ``UnifiedLog.appendAsFollower``, ``LocalL
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -30,7 +30,6 @@ from pyspark_kafkalog.log.layout import (
 )
 from pyspark_kafkalog.log.snapshot import ProducerEntry, parse_snapshot
 from pyspark_kafkalog.log.write.active_segment import ActiveSegment, SegmentLimits, open_active_segment
-from pyspark_kafkalog.log.write.leftovers import settle
 from pyspark_kafkalog.log.write.producers import ProducerState
 from pyspark_kafkalog.log.write.recovery import Scan, new_epochs, recover_segment
 from pyspark_kafkalog.model import LogSettings, Slice, TopicPartition
@@ -104,15 +103,16 @@ class FollowerLog:
         settings: LogSettings,
         log_start_offset: int,
         *,
+        recovery_point: int = 0,
         was_clean: bool = False,
     ) -> FollowerLog:
         """An existing partition; its last segment is recovered, which cuts off a torn write.
 
+        :param recovery_point: the offset below which all was flushed; what is damaged there is not cut off.
         :param was_clean: whether the directory was shut down cleanly. If the log then ends at a producer
             snapshot, as :meth:`close` leaves it, its indexes are believed, and nothing is recovered.
         :raises LogDirectoryError: if it is damaged: valid batches follow one that is not.
         """
-        settle(folder)
         bases = offsets_of(folder, LOG_SUFFIX)
         epochs = read_epochs(folder)
         if not bases:
@@ -135,7 +135,7 @@ class FollowerLog:
             return log
         producers = producers_at(folder, bases)
         recovered = recover_segment(
-            folder, bases[-1], producers, index_interval_bytes=settings.index_interval_bytes
+            folder, bases[-1], producers, recovery_point, index_interval_bytes=settings.index_interval_bytes
         )
         next_offset = max(recovered.segment.next_offset, log_start_offset)
         for offset in offsets_of(folder, SNAPSHOT_SUFFIX):
@@ -324,8 +324,11 @@ def _closed_segment(
     return None
 
 
-def producers_at(folder: str, bases: list[int]) -> ProducerState:
-    """The producers at the last base offset: by a snapshot, and the segments between."""
+def producers_at(folder: str, bases: list[int], progress: Callable[[], None] = lambda: None) -> ProducerState:
+    """The producers at the last base offset: by a snapshot, and the segments between.
+
+    :param progress: called after each piece that was read.
+    """
     for at in range(len(bases) - 1, -1, -1):
         try:
             with open(os.path.join(folder, segment_file(bases[at], SNAPSHOT_SUFFIX)), "rb") as file:
@@ -337,5 +340,6 @@ def producers_at(folder: str, bases: list[int]) -> ProducerState:
             for base_offset in bases[at:-1]:
                 for piece in Scan(os.path.join(folder, segment_file(base_offset, LOG_SUFFIX)), base_offset):
                     producers.add(piece.data, piece.batches)
+                    progress()
             return producers
     return ProducerState()

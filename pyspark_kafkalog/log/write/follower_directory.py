@@ -33,6 +33,7 @@ from pyspark_kafkalog.log.read.root import LogRoot
 from pyspark_kafkalog.log.topic_configs import read_topic_configs, write_topic_configs
 from pyspark_kafkalog.log.write import journal
 from pyspark_kafkalog.log.write.follower import FollowerLog, has_batches, offsets_of
+from pyspark_kafkalog.log.write.leftovers import settle
 from pyspark_kafkalog.log.write.truncation import truncate
 from pyspark_kafkalog.model import LogSettings, OffsetRange, TopicPartition
 
@@ -159,6 +160,7 @@ class FollowerDirectory:
                 settings,
                 start=self.log_start_offset(partition),
                 topic_id=topic_id,
+                recovery_point=self.log_end_offset(partition),
                 was_clean=self.was_clean and partition not in self._unclean,
             )
             self._pass_gaps(log)
@@ -214,8 +216,14 @@ class FollowerDirectory:
             self.flushed(partition, log.next_offset)
         doubtful = self._unclean if self.was_clean else self.partitions()
         for partition in sorted(doubtful - self._logs.keys() - self._closed):
-            start = self.log_start_offset(partition)
-            with open_log(self.root, partition, LogSettings(), start=start, topic_id="") as log:
+            with open_log(
+                self.root,
+                partition,
+                LogSettings(),
+                start=self.log_start_offset(partition),
+                topic_id="",
+                recovery_point=self.log_end_offset(partition),
+            ) as log:
                 self._pass_gaps(log)
                 self.flushed(partition, log.next_offset)
         for name in _task_locks(self.root):
@@ -265,6 +273,9 @@ def follower_directory(root: str) -> Iterator[FollowerDirectory]:
             path = os.path.join(root, CLEAN_SHUTDOWN_FILE)
             was_clean = os.path.exists(path)
             directory = FollowerDirectory(root, progress, was_clean=was_clean)
+            for partition in directory.partitions():
+                open_folder(root).check_inside(str(partition))
+                settle(os.path.join(root, str(partition)))
             if was_clean:
                 os.unlink(path)
                 sync_folder(root)
@@ -287,12 +298,14 @@ def open_log(
     *,
     start: int,
     topic_id: str,
+    recovery_point: int,
     was_clean: bool = False,
 ) -> FollowerLog:
     """The log of a partition in a root that this process, or the driver of its job, holds.
 
     :param start: the log start offset, as checkpointed; a log without records begins there.
     :param topic_id: of a new partition.
+    :param recovery_point: the offset below which all is on disk, as checkpointed.
     """
     folder = os.path.join(root, str(partition))
     open_folder(root).check_inside(str(partition))
@@ -301,7 +314,9 @@ def open_log(
         if bases:
             truncate(folder, 0)  # segments without batches, where the log no longer begins
         return FollowerLog.create(folder, partition, settings, start, topic_id)
-    return FollowerLog.open(folder, partition, settings, start, was_clean=was_clean)
+    return FollowerLog.open(
+        folder, partition, settings, start, recovery_point=recovery_point, was_clean=was_clean
+    )
 
 
 @contextmanager
@@ -315,7 +330,15 @@ def task_log(
     with (
         disk_errors("Could not write the backup", root),
         partition_lock(root, str(partition), _LOCK_TIMEOUT),
-        open_log(root, partition, settings, start=start, topic_id=topic_id, was_clean=was_clean) as log,
+        open_log(
+            root,
+            partition,
+            settings,
+            start=start,
+            topic_id=topic_id,
+            recovery_point=read_offsets(root, RECOVERY_POINT_CHECKPOINT).get(partition, 0),
+            was_clean=was_clean,
+        ) as log,
     ):
         yield log
 

@@ -28,7 +28,7 @@ from pyspark_kafkalog.log.layout import (
     segment_file,
 )
 from pyspark_kafkalog.log.read.segment import MAX_OFFSET, Segment
-from pyspark_kafkalog.log.write.active_segment import NO_LIMIT, ActiveSegment, SegmentLimits
+from pyspark_kafkalog.log.write.active_segment import NO_LIMIT, ActiveSegment, SegmentLimits, spans_too_much
 from pyspark_kafkalog.log.write.producers import ProducerState
 
 TOO_FAR = "its offset is more than 2^31 above the segment's"
@@ -165,12 +165,15 @@ class Recovered:
 
 
 def recover_segment(
-    folder: str, base_offset: int, producers: ProducerState, *, index_interval_bytes: int
+    folder: str, base_offset: int, producers: ProducerState, recovery_point: int, *, index_interval_bytes: int
 ) -> Recovered:
     """Cut off a torn tail of the last segment, and rebuild its indexes; under the directory's lock.
 
     :param producers: their state at the segment's start; has that at its end afterwards.
-    :raises LogDirectoryError: if valid batches follow one that is not; nothing has changed then.
+    :param recovery_point: what was flushed ends there. Beyond, pages of a write may be on disk, and those
+        before them not, if the machine lost its power.
+    :raises LogDirectoryError: if below ``recovery_point`` valid batches follow one that is not, or if offsets
+        span too much; nothing has changed then.
     """
     path = os.path.join(folder, segment_file(base_offset, LOG_SUFFIX))
     scan, fault = Scan(path, base_offset), None
@@ -179,9 +182,12 @@ def recover_segment(
         _, fault = rebuilt.add(piece.data, piece.batches)
         if fault is not None:
             break
-    end = rebuilt.segment.sizes()[LOG_SUFFIX]
+    if fault == TOO_FAR:
+        raise spans_too_much(path)
+    end, next_offset = rebuilt.segment.sizes()[LOG_SUFFIX], rebuilt.segment.next_offset
     if end < scan.size:
-        check_tail(folder, base_offset, end, rebuilt.segment.next_offset)
+        if next_offset < recovery_point:
+            check_tail(folder, base_offset, end, next_offset)
         cut(path, end)
     indexes = rebuilt.indexes()
     write_indexes(folder, base_offset, indexes)

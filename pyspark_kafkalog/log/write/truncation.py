@@ -19,7 +19,6 @@ from pyspark_kafkalog.log.layout import (
     parse_segment_file,
     segment_file,
 )
-from pyspark_kafkalog.log.write.leftovers import settle
 from pyspark_kafkalog.log.write.recovery import Scan, check_tail, remove_segment
 
 
@@ -31,7 +30,6 @@ def truncate(folder: str, offset: int) -> None:
 
     :raises LogDirectoryError: if a batch that stays is damaged; nothing has changed then.
     """
-    settle(folder)
     files = [(*found, name) for name in os.listdir(folder) if (found := parse_segment_file(name))]
     bases = sorted(base for base, suffix, _ in files if suffix == LOG_SUFFIX)
     gone = {base for base in bases if base >= offset}
