@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import random
 import signal
@@ -57,7 +58,8 @@ def pytest_report_header(config: pytest.Config) -> str:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark the tests that need Spark, choose those of the tier, and put files that take long first.
 
-    The last files decide how long one worker of pytest-xdist waits for the other.
+    The last files decide how long one worker of pytest-xdist waits for the other; those that need a cluster
+    are one worker's.
     """
     chosen, others = [], []
     for item in items:
@@ -66,7 +68,28 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         (chosen if _is_of_tier(item, soak=config.option.soak) else others).append(item)
     config.hook.pytest_deselected(items=others)
     long = {item.path for item in chosen if any(map(item.get_closest_marker, ("slow", "spark", "broker")))}
-    items[:] = sorted(chosen, key=lambda item: item.path not in long)
+    items[:] = sorted(chosen, key=lambda item: (not _needs_cluster(item.path), item.path not in long))
+
+
+@functools.cache
+def _needs_cluster(path: Path) -> bool:
+    return "kafka_cluster import" in path.read_text()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """One worker gets all files that need a cluster, as three idle brokers take a sixth of a core.
+
+    The others get file by file.
+    """
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            return "cluster" if _needs_cluster(config.rootpath / file) else file
+
+    return Scheduling(config, log)
 
 
 def _is_of_tier(item: pytest.Item, *, soak: bool) -> bool:
