@@ -182,8 +182,11 @@ class Folder:
         :raises FileNotFoundError: if the folder is gone.
         :raises LogDirectoryError: if it keeps changing.
         """
-        looks = 1 if self.is_store else 2
-        before = [key([name for name in self.names() if wanted(name)]) for _ in range(looks)]
+        names = [*self.names()]
+        before = [key([name for name in names if wanted(name)])]
+        if not self.is_store:
+            again = [*self.names()]
+            before += before if again == names else [key([name for name in again if wanted(name)])]
         attempt = 0
         while True:
             entries = self._entries(wanted)
