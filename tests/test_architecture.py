@@ -20,6 +20,7 @@ ROOMS = {
     "filesystem": {"errors"},
     "garbage": set(),
     "model": {"errors"},
+    "saying": set(),
     "topics": set(),
     "options": {"errors", "model"},
     "codec": {"errors", "model", "garbage"},
@@ -35,8 +36,8 @@ ROOMS = {
     "streams": {"errors", "model", "options", "filesystem", "largemessage", "reading"},
     "backups": _PLACES | _BETWEEN | {"filesystem"},
     "admin": _PLACES | _BETWEEN | {"filesystem", "backups", "log"},
-    "cli": {"errors", "model", "topics", "options", "admin"},
-    "spark": _PLACES | _BETWEEN | {"admin", "backups"},
+    "cli": {"errors", "model", "topics", "options", "saying", "admin"},
+    "spark": _PLACES | _BETWEEN | {"saying", "admin", "backups"},
 }
 """For each room those that it may import; its own modules it always may."""
 

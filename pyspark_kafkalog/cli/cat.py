@@ -18,11 +18,12 @@ import click
 from pyspark_kafkalog import admin
 from pyspark_kafkalog.admin.printable import one_line
 from pyspark_kafkalog.cli.arrow import import_arrow
-from pyspark_kafkalog.cli.output import progress, said, said_until_first
+from pyspark_kafkalog.cli.output import progress, said_until_first
 from pyspark_kafkalog.cli.place import Target, on_place, parse_time
 from pyspark_kafkalog.errors import CorruptRecordError, DataLossError, OptionError
 from pyspark_kafkalog.model import INTERNAL_TOPICS, check_topic
 from pyspark_kafkalog.options.times import TIME_FORMS
+from pyspark_kafkalog.saying import said
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.admin.lines import Form

@@ -14,9 +14,10 @@ from pyspark_kafkalog import admin
 from pyspark_kafkalog.admin.prometheus import prometheus_text
 from pyspark_kafkalog.admin.rows import plain
 from pyspark_kafkalog.admin.watching import GroupPace, LagWatch
-from pyspark_kafkalog.cli.output import json_option, said, show_json, show_table
+from pyspark_kafkalog.cli.output import json_option, show_json, show_table
 from pyspark_kafkalog.cli.place import Target, on_place, selection
 from pyspark_kafkalog.cli.show import group_option, offsets_of, topic_option
+from pyspark_kafkalog.saying import said
 
 _BARS = "▁▂▃▄▅▆▇█"
 _UNITS = (("d", 86_400), ("h", 3600), ("m", 60), ("s", 1))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
@@ -14,10 +13,10 @@ from typing import Any, TypeVar
 import click
 
 from pyspark_kafkalog.admin.printable import printable
+from pyspark_kafkalog.saying import said
 
 _Item = TypeVar("_Item")
 
-_QUIET_SECONDS = 2.0
 """How long a command may be silent."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
@@ -99,18 +98,6 @@ def size_text(size: int | None) -> str | None:
             break
         amount /= 1024
     return f"{size} B" if unit == "B" else f"{amount:.1f} {unit}"
-
-
-@contextmanager
-def said(doing: str) -> Iterator[None]:
-    """Say on stderr what is being done, if it takes longer than :data:`_QUIET_SECONDS`."""
-    timer = threading.Timer(_QUIET_SECONDS, click.echo, (f"kafkalog: {doing} …",), {"err": True})
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
 
 
 def said_until_first(doing: str, items: Iterable[_Item]) -> Iterator[_Item]:

@@ -20,7 +20,6 @@ from pyspark_kafkalog.cli.output import (
     cell,
     json_option,
     progress,
-    said,
     show_json,
     show_table,
     size_text,
@@ -30,6 +29,7 @@ from pyspark_kafkalog.cli.show import topic_option
 from pyspark_kafkalog.errors import CorruptRecordError, DataLossError
 from pyspark_kafkalog.model import OffsetRange
 from pyspark_kafkalog.options.offsets_json import MAX_LONG
+from pyspark_kafkalog.saying import said
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.admin.dumping import DumpedBatch, DumpedRecord

@@ -13,10 +13,11 @@ from pyspark_kafkalog import admin
 from pyspark_kafkalog.admin.printable import one_line
 from pyspark_kafkalog.admin.rows import plain
 from pyspark_kafkalog.cli.commands import execute_option, say_if_dry
-from pyspark_kafkalog.cli.output import json_option, progress, said, show_json, show_table, size_text
+from pyspark_kafkalog.cli.output import json_option, progress, show_json, show_table, size_text
 from pyspark_kafkalog.cli.place import parse_partition
 from pyspark_kafkalog.errors import KafkaLogError
 from pyspark_kafkalog.model import TopicPartition
+from pyspark_kafkalog.saying import said
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.admin.repairing import RepairedDirectory, RepairStep

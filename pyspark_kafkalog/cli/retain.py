@@ -12,13 +12,14 @@ from pyspark_kafkalog import admin
 from pyspark_kafkalog.admin.rows import plain
 from pyspark_kafkalog.cli.commands import execute_option, say_if_dry
 from pyspark_kafkalog.cli.offsets import partitions_option
-from pyspark_kafkalog.cli.output import json_option, said, show_json, show_table, size_text
+from pyspark_kafkalog.cli.output import json_option, show_json, show_table, size_text
 from pyspark_kafkalog.cli.place import Target, named_partitions, on_place, parse_time
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.model import TopicPartition, check_topic
 from pyspark_kafkalog.options.offsets_json import MAX_LONG
 from pyspark_kafkalog.options.times import TIME_FORMS
 from pyspark_kafkalog.options.values import milliseconds, size_in_bytes
+from pyspark_kafkalog.saying import said
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.admin.retaining import DeletedRecords

@@ -10,12 +10,12 @@ from pyspark_kafkalog.admin.rows import plain
 from pyspark_kafkalog.cli.output import (
     json_option,
     progress,
-    said,
     show_json,
     show_table,
     wide_option,
 )
 from pyspark_kafkalog.cli.place import Target, on_place, selection
+from pyspark_kafkalog.saying import said
 
 topic_option = click.option("--topic", "topics", multiple=True, help="Only this topic. Repeatable.")
 group_option = click.option("--group", "groups", multiple=True, help="Only this consumer group. Repeatable.")

@@ -9,7 +9,6 @@ from pyspark_kafkalog.admin.rows import plain
 from pyspark_kafkalog.cli.commands import ShownByDefault, execute_option, pairs, say_if_dry
 from pyspark_kafkalog.cli.output import (
     json_option,
-    said,
     show_json,
     show_table,
     size_text,
@@ -20,6 +19,7 @@ from pyspark_kafkalog.cli.place import Target, on_place, selection
 from pyspark_kafkalog.cli.show import topic_option
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.options.table import SERVERS
+from pyspark_kafkalog.saying import said
 
 names_argument = click.argument("names", metavar="TOPIC...", nargs=-1, required=True)
 partitions_option = click.option("--partitions", type=click.IntRange(1), help="The number of partitions.")

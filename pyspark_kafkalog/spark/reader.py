@@ -19,6 +19,7 @@ from pyspark_kafkalog.places import open_groups, open_place
 from pyspark_kafkalog.reading.filters import ALL_ROWS, Comparison, bounds_of
 from pyspark_kafkalog.reading.offsets import check_compacted_start, plan_batch, start_from_group
 from pyspark_kafkalog.reading.splits import Split
+from pyspark_kafkalog.saying import said
 from pyspark_kafkalog.spark.features import FILTER_OPERATORS, arrow_schema
 from pyspark_kafkalog.spark.short_errors import with_short_errors
 from pyspark_kafkalog.spark.task_audits import QueryRun
@@ -130,9 +131,10 @@ class LogBatchReader(LogReader, DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """The splits; the tasks look up open ends."""
         place = self._open_place()
-        check_compacted_start(self._options, place)
-        options = start_from_group(self._options, place, self._open_committed)
-        splits = [LogInputPartition(split) for split in plan_batch(place, options, self._bounds)]
+        with said("Looking up partitions and offsets"):
+            check_compacted_start(self._options, place)
+            options = start_from_group(self._options, place, self._open_committed)
+            splits = [LogInputPartition(split) for split in plan_batch(place, options, self._bounds)]
         freeze_modules()
         return splits
 
@@ -206,7 +208,8 @@ class BatchesReader(ViewReader):
         from pyspark_kafkalog.admin.batch_headers import plan_batches
 
         place, view = open_place(self._place_options), self._view
-        splits = plan_batches(place, view.selection, min_partitions=view.min_partitions)
+        with said("Looking up segments"):
+            splits = plan_batches(place, view.selection, min_partitions=view.min_partitions)
         return [LogInputPartition(split) for split in splits]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:

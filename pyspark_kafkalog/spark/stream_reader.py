@@ -15,6 +15,7 @@ from pyspark_kafkalog.garbage import loading
 from pyspark_kafkalog.options.offsets_json import MAX_LONG, Offsets, parse_offsets, to_json
 from pyspark_kafkalog.places import import_reading, open_groups, open_place
 from pyspark_kafkalog.reading.offsets import check_compacted_start
+from pyspark_kafkalog.saying import said
 from pyspark_kafkalog.spark.features import (
     ReadAllAvailable,
     ReadLimit,
@@ -85,7 +86,8 @@ class LogStreamReader(LogReader, DataSourceStreamReader, SupportsTriggerAvailabl
     @cached_property
     def _initial(self) -> Offsets:
         source = (*self._source, self._options.starting)
-        return kept_start_offsets(self._options.checkpoint_location, source, self._choose_start)
+        with said("Looking up where the query starts"):
+            return kept_start_offsets(self._options.checkpoint_location, source, self._choose_start)
 
     def _choose_start(self) -> Offsets:
         check_compacted_start(self._options, self._open_place())

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from pyspark_kafkalog import saying
 from pyspark_kafkalog.admin.printable import printable
 from pyspark_kafkalog.cli import output
 from pyspark_kafkalog.cli.output import size_text, time_text
@@ -106,12 +107,12 @@ def test_times_and_sizes() -> None:
 def test_what_takes_long_is_said_once(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(output, "_QUIET_SECONDS", 0.05)
-    with output.said("Looking up groups"):
+    monkeypatch.setattr(saying, "QUIET_SECONDS", 0.05)
+    with saying.said("Looking up groups"):
         time.sleep(0.3)
     assert capsys.readouterr() == ("", "kafkalog: Looking up groups …\n")
-    monkeypatch.setattr(output, "_QUIET_SECONDS", 60)
-    with output.said("Looking up groups"):
+    monkeypatch.setattr(saying, "QUIET_SECONDS", 60)
+    with saying.said("Looking up groups"):
         pass
     assert capsys.readouterr() == ("", "")
 
@@ -124,7 +125,7 @@ def test_a_wait_for_the_first_item_is_said(
             time.sleep(0.2)
             yield number
 
-    monkeypatch.setattr(output, "_QUIET_SECONDS", 0.05)
+    monkeypatch.setattr(saying, "QUIET_SECONDS", 0.05)
     numbers = output.said_until_first("Looking for records", slowly())
     assert next(numbers) == 0
     assert capsys.readouterr() == ("", "kafkalog: Looking for records …\n")

@@ -3,11 +3,14 @@
 import datetime
 import json
 import shutil
+import time
 
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 
+from pyspark_kafkalog import DefaultSource, saying
+from pyspark_kafkalog.spark import reader as reader_module
 from tests.spark.conftest import in_order, numbered
 
 UTC = datetime.timezone.utc
@@ -96,3 +99,15 @@ def test_sql_reads_a_directory(spark, write):
     path = write(numbered(2))
     spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW lines USING kafkalog OPTIONS (path '{path}')")
     assert spark.sql("SELECT count(*) AS n FROM lines").first().n == 2
+
+
+def test_planning_that_takes_long_is_said(write, monkeypatch, capsys):
+    def slowly(*_):
+        time.sleep(0.5)
+        return []
+
+    source = DefaultSource({"path": write([("1",)])})
+    monkeypatch.setattr(saying, "QUIET_SECONDS", 0.05)
+    monkeypatch.setattr(reader_module, "plan_batch", slowly)
+    assert source.reader(StructType.fromDDL("value binary")).partitions() == []
+    assert capsys.readouterr().err == "kafkalog: Looking up partitions and offsets …\n"
