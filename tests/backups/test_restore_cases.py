@@ -15,6 +15,23 @@ from tests.kafka import Broker
 
 pytestmark = pytest.mark.broker
 
+ALWAYS = (
+    "v0-gzip",
+    "v1-lz4",
+    "v1-lat-snappy",
+    "v1v2-upgraded",
+    "v1-gzip-compacted",
+    "v2-zstd",
+    "v2-headers",
+    "v2-lat-none",
+    "v2-rolled",
+    "v2-compacted-tombstones",
+    "v2-deleterecords",
+    "v2-large",
+    "txn-basic",
+    "txn-lat",
+)
+"""The others are the soak's."""
 WHOLE = [
     case
     for case in CASES
@@ -62,7 +79,13 @@ def is_decided(offset: int, batches: list[dict[str, Any]]) -> bool:
     return not own["isTransactional"] or own["count"] == 4
 
 
-@pytest.mark.parametrize("case", WHOLE, ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, id=case.name, marks=() if case.name in ALWAYS else pytest.mark.soak)
+        for case in WHOLE
+    ],
+)
 def test_all_records_are_restored(case: Case, broker: Broker, tmp_path: Path) -> None:
     names = {topic: f"{topic}-{uuid.uuid4().hex[:8]}" for topic in case.entry["topics"]}
     settings = admin.RestoreSettings(tuple(names), names, state=str(tmp_path / "state"), groups=())

@@ -72,7 +72,7 @@ def check_once_and_in_order(bootstrap: str, topic: str, results: dict[TopicParti
     }
 
 
-@pytest.mark.parametrize("idempotent", [True, False])
+@pytest.mark.parametrize("idempotent", [True, pytest.param(False, marks=pytest.mark.soak)])
 def test_a_broker_killed_and_started_again(new_broker: Callable[..., Broker], idempotent: bool) -> None:
     broker = new_broker()
     broker.start()
@@ -127,6 +127,7 @@ def test_too_few_replicas_in_sync(cluster: Brokers) -> None:
     check_once_and_in_order(cluster.bootstrap, topic, results)
 
 
+@pytest.mark.soak
 def test_the_active_controller_is_paused(cluster: Brokers) -> None:
     """A broker that has just started must ask the controller for producer ids; others have some left."""
     topic = unused_topic()

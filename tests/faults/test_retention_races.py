@@ -47,6 +47,7 @@ def main(root: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 def test_a_reader_process_beside_retention(tmp_path: Path) -> None:
     root = tmp_path / "log"
     log(root, 30)

@@ -18,6 +18,9 @@ LONG = (
     "ensure stream-stream self-join generates only one offset in log and correct metrics",
     "minOffsetsPerTrigger",
     "cannot stop Kafka stream",
+    "a topic is deleted between micro-batches",
+    "delete a topic when a Spark job is running",
+    "streaming - write to non-existing topic",
 )
 """Cases that the soak alone runs."""
 

@@ -204,6 +204,7 @@ def test_an_eviction_can_fail_the_query(spark: SparkSession, tmp_path: Path) -> 
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 def test_messages_expire_by_time_on_a_quiet_topic(spark: SparkSession, tmp_path: Path, store: str) -> None:
     root = tmp_path / "log"
     write(root, {T0: [b"a", *SEGMENTS[:3]], TopicPartition("t", 1): SEGMENTS})
