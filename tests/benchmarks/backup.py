@@ -125,7 +125,7 @@ def main() -> None:
         broker.start()
         try:
             for compression in COMPRESSIONS:
-                for topic, records in ((compression, count), (f"{compression}-tenth", count // 10)):
+                for topic, records in ((compression, count), (f"{compression}-third", count // 3)):
                     broker.create_topic(topic, PARTITIONS)
                     produce_with_java(broker, topic, records, VALUE_SIZE, compression, folder)
                 _compare(broker.bootstrap, compression, folder, args.rounds)
@@ -134,12 +134,12 @@ def main() -> None:
 
 
 def _compare(bootstrap: str, topic: str, folder: Path, rounds: int) -> None:
-    taken: dict[str, list[dict[str, float]]] = {name: [] for name in [*CONTESTANTS, "tenth"]}
+    taken: dict[str, list[dict[str, float]]] = {name: [] for name in [*CONTESTANTS, "third"]}
     order = list(CONTESTANTS)
     for _ in range(rounds + (rounds > 1)):
         for name in order:
             taken[name].append(_measured(name, bootstrap, topic, folder))
-        taken["tenth"].append(_measured("backup", bootstrap, f"{topic}-tenth", folder))
+        taken["third"].append(_measured("backup", bootstrap, f"{topic}-third", folder))
         order = [*order[1:], order[0]]
     median = {
         name: {figure: statistics.median(run[figure] for run in runs[rounds > 1 :]) for figure in runs[0]}
@@ -155,9 +155,9 @@ def _compare(bootstrap: str, topic: str, folder: Path, rounds: int) -> None:
                 rates["backup"] / rates[peer],
                 at_least=bar,
             )
-    large, small = (median[name]["peak"] for name in ("backup", "tenth"))
+    large, small = (median[name]["peak"] for name in ("backup", "third"))
     print_ratio(
-        f"backup, {topic}: peak memory {large / 1e6:.0f} MB, of a tenth {small / 1e6:.0f}",
+        f"backup, {topic}: peak memory {large / 1e6:.0f} MB, of a third {small / 1e6:.0f}",
         large / small,
         at_most=MEMORY_BAR,
     )

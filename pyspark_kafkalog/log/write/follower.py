@@ -16,7 +16,7 @@ from pyspark_kafkalog.codec.buffers import as_array
 from pyspark_kafkalog.codec.walk import Batches, batches_of, first_bad_checksum
 from pyspark_kafkalog.errors import CorruptRecordError
 from pyspark_kafkalog.log.checkpoints import read_epochs, write_epochs
-from pyspark_kafkalog.log.durable import naming, replace, sync_folder, write_all, write_new
+from pyspark_kafkalog.log.durable import begin_flush, naming, replace, sync_folder, write_all, write_new
 from pyspark_kafkalog.log.layout import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
@@ -194,6 +194,7 @@ class FollowerLog:
                 end = int(part.position[-1] + part.size[-1])
                 aborted = self._producers.add(data, part)
                 self._write(LOG_SUFFIX, data[begin:end], before[LOG_SUFFIX])
+                begin_flush(self._files[LOG_SUFFIX], before[LOG_SUFFIX], end - begin)
                 if aborted.size:
                     self._write(TXN_INDEX_SUFFIX, aborted.tobytes(), self._aborted_bytes)
                     self._aborted_bytes += aborted.nbytes
