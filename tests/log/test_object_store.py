@@ -20,7 +20,7 @@ from tests.log.partitions import rows
 from tests.log.writing import T0, write
 from tests.object_store import SECRET, HttpProxy, ObjectStore, object_store
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.soak]  # the server is compiled first
 
 LIKE_LOCAL = (
     "v0-gzip",
