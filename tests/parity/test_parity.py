@@ -13,7 +13,7 @@ pytestmark = pytest.mark.broker
 
 
 LONG = (
-    "stress test for failOnDataLoss=false",
+    "KafkaSourceStressForDontFailOnDataLossSuite: stress test for failOnDataLoss=false",
     "stress test with multiple topics and partitions",
     "ensure stream-stream self-join generates only one offset in log and correct metrics",
     "minOffsetsPerTrigger",
