@@ -193,11 +193,11 @@ def test_no_change_between_listing_and_opening_hides_a_segment(tmp_path: Path, k
 def test_a_replacement_that_hides_a_segment_from_two_listings_is_noticed(tmp_path: Path) -> None:
     """Each looks for ``.log`` while it is ``.swap``, which the first, having seen ``.cleaned``, ignores."""
     steps, cleaned = KINDS["first"]
-    for first, second in ((10, 10), (10, 12), (12, 12)):
+    for later, (first, second) in itertools.product((0, 16), ((10, 10), (10, 12), (12, 12))):
         check(
             fresh(tmp_path, cleaned),
             steps,
-            [first, second, 30],
+            [first + later, second + later, 30 + later],
             lambda name: [name.endswith(suffix) for suffix in (".swap", ".log", ".cleaned")],
         )
 
