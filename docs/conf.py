@@ -16,7 +16,7 @@ version = release = __version__
 copyright = "pyspark-kafkalog contributors, Apache License 2.0"
 
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
-include_patterns = ["*.md", "docs/*.md", "tests/parity/PARITY.md"]
+include_patterns = ["*.md", "docs/*.md", "notebooks/README.md", "tests/parity/PARITY.md"]
 root_doc = "docs/index"
 myst_heading_anchors = 3
 autodoc_typehints = "description"

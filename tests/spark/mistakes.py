@@ -119,7 +119,7 @@ MISTAKES = [
     Mistake(
         "glob in a path",
         lambda given: given.read(str(given.folder / "log/orders-*")),
-        "does not exist .* Globs are not expanded: give a list of folders",
+        "does not exist .* Globs are not expanded: give a list, or the folder above",
     ),
     Mistake(
         "neither path nor brokers",
@@ -164,7 +164,7 @@ MISTAKES = [
     Mistake(
         "save() without a mode",
         lambda given: given.values.write.format("kafkalog").option("topic", "orders").save(given.path),
-        'Please use "Append" or "Overwrite"',
+        'Please use .*"Append" or "Overwrite"',
         by_spark=True,
     ),
     Mistake(
