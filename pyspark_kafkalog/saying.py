@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 QUIET_SECONDS = 2.0
+"""How long it may be silent."""
 
 
 @contextmanager

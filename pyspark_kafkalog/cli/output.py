@@ -17,7 +17,6 @@ from pyspark_kafkalog.saying import said
 
 _Item = TypeVar("_Item")
 
-"""How long a command may be silent."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 wide_option = click.option(

@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 from pyarrow import fs
@@ -52,7 +52,6 @@ _HINTS = {
     errno.ENOTCONN: "Mount the file system again.",
     errno.ETIMEDOUT: "Check whether the file system is reachable, then run the query again.",
 }
-_Seen = TypeVar("_Seen")
 
 
 class Entry(NamedTuple):

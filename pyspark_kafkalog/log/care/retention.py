@@ -31,11 +31,10 @@ from pyspark_kafkalog.log.read.partition import Partition
 from pyspark_kafkalog.log.read.root import LogRoot
 from pyspark_kafkalog.log.read.segment import Segment
 from pyspark_kafkalog.log.read.times import largest_timestamp
-from pyspark_kafkalog.log.snapshot import ProducerEntry, parse_snapshot
 from pyspark_kafkalog.log.topic_configs import cleanup_policies
 from pyspark_kafkalog.log.write import journal
-from pyspark_kafkalog.log.write.follower import producers_at
-from pyspark_kafkalog.log.write.recovery import begin_segment
+from pyspark_kafkalog.log.write.follower import producers_at, read_snapshot
+from pyspark_kafkalog.log.write.recovery import begin_segment, offsets_of
 from pyspark_kafkalog.model import INTERNAL_TOPICS, TopicPartition
 
 _log = logging.getLogger("pyspark_kafkalog")
@@ -228,11 +227,10 @@ def _keep_producers(deletion: Deletion, progress: Callable[[], None]) -> None:
     A broker takes a snapshot wherever a segment begins. Segments written here have none, so what is deleted
     is read, once, as far as it can be read.
     """
-    names = [found for found in map(parse_segment_file, os.listdir(deletion.folder)) if found is not None]
-    kept = [base for base, suffix in names if suffix == SNAPSHOT_SUFFIX and base >= deletion.first_base]
-    if any(_producers_in(deletion.folder, base) is not None for base in kept):
+    kept = [base for base in offsets_of(deletion.folder, SNAPSHOT_SUFFIX) if base >= deletion.first_base]
+    if any(read_snapshot(deletion.folder, base) is not None for base in kept):
         return
-    bases = sorted(base for base, suffix in names if suffix == LOG_SUFFIX and base < deletion.first_base)
+    bases = [base for base in offsets_of(deletion.folder, LOG_SUFFIX) if base < deletion.first_base]
     try:
         producers = producers_at(deletion.folder, [*bases, deletion.first_base], progress)
     except (OSError, CorruptRecordError) as e:
@@ -241,12 +239,6 @@ def _keep_producers(deletion: Deletion, progress: Callable[[], None]) -> None:
     if producers.entries:
         path = os.path.join(deletion.folder, segment_file(deletion.first_base, SNAPSHOT_SUFFIX))
         replace(path, producers.snapshot(), path + ".tmp")
-
-
-def _producers_in(folder: str, offset: int) -> list[ProducerEntry] | None:
-    """The producers in a snapshot; None if it is invalid."""
-    with open(os.path.join(folder, segment_file(offset, SNAPSHOT_SUFFIX)), "rb") as file:
-        return parse_snapshot(file.read())
 
 
 def _set_starts(folder: str, starts: Mapping[TopicPartition, int]) -> None:

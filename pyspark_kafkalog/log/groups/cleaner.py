@@ -26,12 +26,11 @@ from pyspark_kafkalog.log.layout import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
     TIME_INDEX_SUFFIX,
-    parse_segment_file,
     segment_file,
 )
 from pyspark_kafkalog.log.write.active_segment import ActiveSegment, SegmentLimits, map_file
 from pyspark_kafkalog.log.write.leftovers import settle
-from pyspark_kafkalog.log.write.recovery import remove_segment
+from pyspark_kafkalog.log.write.recovery import offsets_of, remove_segment
 from pyspark_kafkalog.model import EncodeSettings, TopicPartition
 
 _INDEXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX)
@@ -52,10 +51,9 @@ def clean(folder: str, partition: TopicPartition, keep: np.ndarray, index_interv
     :raises CorruptRecordError: at an invalid batch; its segment and those after it stay as they were.
     """
     settle(folder)
-    names = map(parse_segment_file, os.listdir(folder))
-    bases = [name[0] for name in names if name is not None and name[1] == LOG_SUFFIX]
-    for base_offset in sorted(bases):
-        is_last = base_offset == max(bases)
+    bases = offsets_of(folder, LOG_SUFFIX)
+    for base_offset in bases:
+        is_last = base_offset == bases[-1]
         data = map_file(os.path.join(folder, segment_file(base_offset, LOG_SUFFIX)))
         cleaned = _cleaned(data, partition, keep, is_last)
         if cleaned is not None and (cleaned.size or is_last):

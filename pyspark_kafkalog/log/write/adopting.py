@@ -44,9 +44,10 @@ from pyspark_kafkalog.log.layout import (
 )
 from pyspark_kafkalog.log.lock import directory_lock
 from pyspark_kafkalog.log.read.root import LogRoot
-from pyspark_kafkalog.log.snapshot import format_snapshot, parse_snapshot
+from pyspark_kafkalog.log.snapshot import format_snapshot
 from pyspark_kafkalog.log.write import journal
 from pyspark_kafkalog.log.write.deletion import deleted_name
+from pyspark_kafkalog.log.write.follower import read_snapshot
 from pyspark_kafkalog.log.write.follower_directory import check_follower, follower_directory
 from pyspark_kafkalog.log.write.recovery import Scan, begin_segment
 from pyspark_kafkalog.model import INTERNAL_TOPICS, TopicPartition
@@ -205,12 +206,8 @@ def _adopt(backup: str, log_dir: str, step: AdoptedPartition) -> None:
 def _end_log(source: str, staged: str, end: int) -> None:
     """Begin a segment at the end of the log, with a snapshot of the producers whose transactions are open."""
     begin_segment(staged, end)
-    name = segment_file(end, SNAPSHOT_SUFFIX)
-    with open(os.path.join(source, name), "rb") as file:
-        known = parse_snapshot(file.read()) or []
-    write_new(
-        os.path.join(staged, name), format_snapshot([entry for entry in known if entry.first_offset >= 0])
-    )
+    still_open = [entry for entry in read_snapshot(source, end) or [] if entry.first_offset >= 0]
+    write_new(os.path.join(staged, segment_file(end, SNAPSHOT_SUFFIX)), format_snapshot(still_open))
 
 
 def _copy_log(source: str, target: str, base_offset: int) -> None:

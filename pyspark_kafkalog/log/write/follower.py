@@ -25,13 +25,12 @@ from pyspark_kafkalog.log.layout import (
     TIME_INDEX_SUFFIX,
     TXN_INDEX_SUFFIX,
     format_partition_metadata,
-    parse_segment_file,
     segment_file,
 )
 from pyspark_kafkalog.log.snapshot import ProducerEntry, parse_snapshot
 from pyspark_kafkalog.log.write.active_segment import ActiveSegment, SegmentLimits, open_active_segment
 from pyspark_kafkalog.log.write.producers import ProducerState
-from pyspark_kafkalog.log.write.recovery import Scan, new_epochs, recover_segment
+from pyspark_kafkalog.log.write.recovery import Scan, new_epochs, offsets_of, recover_segment
 from pyspark_kafkalog.model import LogSettings, Slice, TopicPartition
 
 _INDEXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX)
@@ -293,15 +292,11 @@ class FollowerLog:
 
 
 def has_batches(folder: str) -> bool:
-    """Whether a partition's folder has any record batch."""
+    """Whether a partition's folder is there, and has any record batch."""
+    if not os.path.exists(folder):
+        return False
     names = (segment_file(base, LOG_SUFFIX) for base in offsets_of(folder, LOG_SUFFIX))
     return any(_size(os.path.join(folder, name)) for name in names)
-
-
-def offsets_of(folder: str, suffix: str) -> list[int]:
-    """The offsets in the names of files with this suffix, sorted."""
-    names = map(parse_segment_file, os.listdir(folder))
-    return sorted(name[0] for name in names if name is not None and name[1] == suffix)
 
 
 def _size(path: str) -> int:
@@ -315,14 +310,22 @@ def _closed_segment(
     snapshots = offsets_of(folder, SNAPSHOT_SUFFIX)
     if not snapshots:
         return None
-    with open(os.path.join(folder, segment_file(snapshots[-1], SNAPSHOT_SUFFIX)), "rb") as file:
-        producers = parse_snapshot(file.read())
+    producers = read_snapshot(folder, snapshots[-1])
     with suppress(CorruptRecordError):  # recovery cuts it off, or refuses to
         segment = open_active_segment(folder, partition, settings.index_interval_bytes)
         if segment is not None and producers is not None:
             is_end = snapshots[-1] == max(segment.next_offset, log_start_offset)
             return (segment, producers) if is_end else None
     return None
+
+
+def read_snapshot(folder: str, offset: int) -> list[ProducerEntry] | None:
+    """The producers in a partition's snapshot for an offset; None if it is invalid.
+
+    :raises FileNotFoundError: if there is none.
+    """
+    with open(os.path.join(folder, segment_file(offset, SNAPSHOT_SUFFIX)), "rb") as file:
+        return parse_snapshot(file.read())
 
 
 def producers_at(folder: str, bases: list[int], progress: Callable[[], None] = lambda: None) -> ProducerState:
@@ -332,8 +335,7 @@ def producers_at(folder: str, bases: list[int], progress: Callable[[], None] = l
     """
     for at in range(len(bases) - 1, -1, -1):
         try:
-            with open(os.path.join(folder, segment_file(bases[at], SNAPSHOT_SUFFIX)), "rb") as file:
-                entries = parse_snapshot(file.read())
+            entries = read_snapshot(folder, bases[at])
         except FileNotFoundError:
             entries = None
         if entries is not None or at == 0:

@@ -32,8 +32,9 @@ from pyspark_kafkalog.log.lock import PARTITION_LOCK_PREFIX, directory_lock, par
 from pyspark_kafkalog.log.read.root import LogRoot
 from pyspark_kafkalog.log.topic_configs import read_topic_configs, write_topic_configs
 from pyspark_kafkalog.log.write import journal
-from pyspark_kafkalog.log.write.follower import FollowerLog, has_batches, offsets_of
+from pyspark_kafkalog.log.write.follower import FollowerLog, has_batches
 from pyspark_kafkalog.log.write.leftovers import settle
+from pyspark_kafkalog.log.write.recovery import offsets_of
 from pyspark_kafkalog.log.write.truncation import truncate
 from pyspark_kafkalog.model import LogSettings, OffsetRange, TopicPartition
 
@@ -120,8 +121,7 @@ class FollowerDirectory:
 
     def is_empty(self, partition: TopicPartition) -> bool:
         """Whether no record of the partition is here."""
-        folder = os.path.join(self.root, str(partition))
-        return not os.path.exists(folder) or not has_batches(folder)
+        return not has_batches(os.path.join(self.root, str(partition)))
 
     def log_start_offset(self, partition: TopicPartition) -> int:
         """The first offset of a partition, as far as the checkpoint says."""
@@ -310,7 +310,7 @@ def open_log(
     folder = os.path.join(root, str(partition))
     open_folder(root).check_inside(str(partition))
     bases = offsets_of(folder, LOG_SUFFIX) if os.path.lexists(folder) else []
-    if bases != [start] and not (bases and has_batches(folder)):
+    if bases != [start] and not has_batches(folder):
         if bases:
             truncate(folder, 0)  # segments without batches, where the log no longer begins
         return FollowerLog.create(folder, partition, settings, start, topic_id)

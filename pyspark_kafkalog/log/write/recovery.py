@@ -25,6 +25,7 @@ from pyspark_kafkalog.log.layout import (
     LOG_SUFFIX,
     TIME_INDEX_SUFFIX,
     TXN_INDEX_SUFFIX,
+    parse_segment_file,
     segment_file,
 )
 from pyspark_kafkalog.log.read.segment import MAX_OFFSET, Segment
@@ -228,6 +229,12 @@ def new_epochs(batches: Batches, latest: int) -> list[tuple[int, int]]:
     epochs = np.where(batches.magic == 2, batches.leader_epoch, -1)
     rising = np.flatnonzero(epochs > np.maximum.accumulate(np.append(latest, epochs))[:-1])
     return list(zip(epochs[rising].tolist(), batches.base_offset[rising].tolist(), strict=True))
+
+
+def offsets_of(folder: str, suffix: str) -> list[int]:
+    """The offsets in the names of a partition's files with this suffix, sorted."""
+    names = map(parse_segment_file, os.listdir(folder))
+    return sorted(name[0] for name in names if name is not None and name[1] == suffix)
 
 
 def begin_segment(folder: str, base_offset: int) -> None:
