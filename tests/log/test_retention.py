@@ -302,6 +302,12 @@ def test_an_offset_above_the_high_watermark_changes_nothing(tmp_path: Path) -> N
     assert start_of(tmp_path) == 0
 
 
+def test_a_directory_that_is_named_twice(tmp_path: Path) -> None:
+    log(tmp_path)
+    (deletion,) = delete_records([str(tmp_path)] * 2, {T0: 45}, execute=True)
+    assert (deletion.new_start, starts(tmp_path)) == (45, {T0: 45})
+
+
 def test_what_is_refused_in_one_directory_changes_none(tmp_path: Path) -> None:
     other = T0._replace(topic="u")
     log(tmp_path / "a")
