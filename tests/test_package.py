@@ -10,6 +10,9 @@ import pytest
 from packaging.requirements import Requirement
 
 import pyspark_kafkalog
+from tests.fixtures_dir import SMALL_FIXTURES
+
+SEGMENT = SMALL_FIXTURES / "logs/v2-lz4/v2-lz4-0/00000000000000000000.log"
 
 
 def run(code: str) -> str:
@@ -30,6 +33,28 @@ def test_importing_loads_one_module_and_little_of_python() -> None:
 def test_planning_loads_neither_arrow_nor_numba() -> None:
     loaded = run("import sys, pyspark_kafkalog.streams.planner; print(*sys.modules)").split()
     assert not {"pyspark", "pyarrow", "numpy", "numba"} & set(loaded)
+
+
+def test_reading_loads_no_pandas() -> None:
+    """pyarrow imports it for the first value that it is given, which would take each worker 0.2 s."""
+    code = f"""
+from pathlib import Path
+import sys
+import pyarrow as pa
+from pyspark_kafkalog import OffsetRange, TopicPartition, decode
+from pyspark_kafkalog.codec.rows import ROW_TYPES
+rows = decode(
+    Path({str(SEGMENT)!r}).read_bytes(),
+    topic_partition=TopicPartition("v2-lz4", 0),
+    offsets=OffsetRange(0, 1 << 62),
+    visible=None,
+    schema=pa.schema(ROW_TYPES),
+)
+print(sum(batch.num_rows for batch, _ in rows), "pandas" in sys.modules)
+"""
+    rows, pandas = run(code).split()
+    assert int(rows) > 0
+    assert pandas == "False"
 
 
 WITHOUT_PYSPARK = "import sys; sys.modules['pyspark'] = None; import pyspark_kafkalog as package;"

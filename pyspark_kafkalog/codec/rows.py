@@ -92,7 +92,14 @@ class RowColumns:
 
 @lru_cache(maxsize=16)
 def _repeated(kind: pa.DataType, value: str | int, rows: int) -> pa.Array:
-    return pa.repeat(pa.scalar(value, kind), rows)
+    """``value`` in each row; from a buffer, since pyarrow imports pandas to take a value of Python's."""
+    if isinstance(value, str):
+        text = value.encode()
+        data = [np.array([0, len(text)], np.int32), text]
+    else:
+        data = [np.array([value], np.int32)]
+    one = pa.Array.from_buffers(kind, 1, [None, *map(pa.py_buffer, data)])
+    return pa.repeat(one[0], rows)
 
 
 @lru_cache(maxsize=16)

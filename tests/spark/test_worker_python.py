@@ -56,6 +56,39 @@ def test_it_is_the_same_interpreter_otherwise() -> None:
     assert done.returncode == 3
 
 
+def test_a_module_runs_as_by_python_itself(tmp_path: Path) -> None:
+    (tmp_path / "shown.py").write_text(
+        "import os, sys\n"
+        "main = sys.modules['__main__']\n"
+        "print(__name__, main.__spec__.name, vars(main) is globals(), sys.argv, sys.path)\n"
+        "sys.exit(4)\n"
+    )
+    arguments = ["-m", "shown", "a b", "-c"]
+    done = [
+        subprocess.run([python, *arguments], cwd=tmp_path, check=False, capture_output=True, text=True)
+        for python in (sys.executable, worker_python())
+    ]
+    assert "shown" in done[0].stdout
+    assert done[1].stdout == done[0].stdout
+    assert done[1].returncode == done[0].returncode == 4
+
+
+def test_other_arguments_are_left_to_the_interpreter(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text("import sys; print(sys.argv, sys.flags.dont_write_bytecode)")
+    assert started("-B", str(script), "-m", python_path=ZIP).stdout.strip() == f"['{script}', '-m'] 1"
+    assert started(python_path=ZIP, stdin="print(6 * 7)").stdout.strip() == "42"
+    assert "Argument expected for the -m option" in started("-m").stderr
+
+
+def test_numpy_has_one_thread_unless_told_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    code = "import os; print(os.environ['OMP_NUM_THREADS'])"
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    assert started("-c", code).stdout.strip() == "1"
+    monkeypatch.setenv("OMP_NUM_THREADS", "4")
+    assert started("-c", code).stdout.strip() == "4"
+
+
 def test_all_is_kept_where_pyspark_is_not_installed(tmp_path: Path) -> None:
     given = [ZIP, PY4J_ZIP, str(tmp_path)]
     assert without_duplicates(given, [str(tmp_path)]) == given
