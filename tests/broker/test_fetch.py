@@ -253,7 +253,7 @@ def test_retention_that_overtakes_the_reader(broker: Broker) -> None:
         assert len(seen) < 5_000
 
 
-@pytest.mark.parametrize("is_made_anew", [False, True])
+@pytest.mark.parametrize("is_made_anew", [pytest.param(False, marks=pytest.mark.soak), True])
 def test_a_topic_that_goes_while_it_is_read(broker: Broker, is_made_anew: bool) -> None:
     partition = new_topic(broker)
     write(broker, partition, numbers(5_000), batch_size=5_000)

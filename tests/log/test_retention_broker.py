@@ -42,8 +42,8 @@ def files(folder: Path) -> dict[str, bytes]:
     ("configs", "left"),
     [
         ({"retention.ms": 3 * HOUR, "retention.bytes": 7 << 20}, 3),
-        ({"retention.ms": HOUR // 2}, 1),
-        ({"retention.bytes": 0}, 1),
+        pytest.param({"retention.ms": HOUR // 2}, 1, marks=pytest.mark.soak),
+        pytest.param({"retention.bytes": 0}, 1, marks=pytest.mark.soak),
     ],
     ids=["time and size", "all but the active", "everything"],
 )
@@ -99,7 +99,10 @@ def adopt(broker: Broker, root: Path) -> None:
     broker.start()
 
 
-@pytest.mark.parametrize(("offset", "start"), [(45, 45), (60, 60), (-1, 90)])
+@pytest.mark.parametrize(
+    ("offset", "start"),
+    [(45, 45), *(pytest.param(*each, marks=pytest.mark.soak) for each in ((60, 60), (-1, 90)))],
+)
 def test_a_broker_adopts_the_rest(
     new_broker: Callable[..., Broker], tmp_path: Path, offset: int, start: int
 ) -> None:

@@ -106,7 +106,14 @@ def die(root: Path, monkeypatch: pytest.MonkeyPatch, count: int = 20) -> None:
     assert (root / JOURNAL_FILE).exists()
 
 
-@pytest.mark.parametrize("end", ["fails", "killed, then undone", "killed, then another is published"])
+@pytest.mark.parametrize(
+    "end",
+    [
+        pytest.param("fails", marks=pytest.mark.soak),
+        "killed, then undone",
+        pytest.param("killed, then another is published", marks=pytest.mark.soak),
+    ],
+)
 def test_open_transaction_stays_invisible(
     new_broker: Callable[[], Broker], monkeypatch: pytest.MonkeyPatch, end: str
 ) -> None:

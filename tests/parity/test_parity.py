@@ -21,6 +21,12 @@ LONG = (
     "a topic is deleted between micro-batches",
     "delete a topic when a Spark job is running",
     "streaming - write to non-existing topic",
+    "subscribing topic by name from latest offsets (failOnDataLoss: true and false)",
+    "subscribing topic by name from specific timestamps (failOnDataLoss: true and false)",
+    "subscribing topic by name from global timestamp per topic (failOnDataLoss: true and false)",
+    "subscribing topic by pattern from earliest offsets (failOnDataLoss: true and false)",
+    "subscribing topic by pattern from global timestamp per topic (failOnDataLoss: true and false)",
+    "assign from latest offsets (failOnDataLoss: true and false)",
 )
 """Cases that the soak alone runs."""
 

@@ -52,7 +52,7 @@ def test_a_whole_partition_is_what_their_consumer_delivers(scenario: Scenario) -
 @each_scenario
 def test_two_ranges_are_the_whole_wherever_it_is_cut(scenario: Scenario, soak: bool) -> None:
     end = scenario.log_end_offset
-    for cut in range(1, end, 1 if soak else 1 + end // 40):
+    for cut in range(1, end, 1 if soak else 1 + end // 20):
         parts = [read(scenario, *ends, max_rows=7) for ends in ((0, cut), (cut, end))]
         assert same([*parts[0], *parts[1]], scenario), f"cut at {cut}"
 

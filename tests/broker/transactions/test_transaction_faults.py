@@ -176,7 +176,7 @@ def test_a_coordinator_that_is_paused_until_another_has_taken_over(
     assert is_stable(cluster.bootstrap, topic)
 
 
-@pytest.mark.parametrize("step", ["begun", "marked"])
+@pytest.mark.parametrize("step", [pytest.param("begun", marks=pytest.mark.soak), "marked"])
 def test_a_driver_that_is_paused_for_longer_than_its_transaction(
     broker: Broker, tmp_path: Path, step: str
 ) -> None:
