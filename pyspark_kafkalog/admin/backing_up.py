@@ -57,7 +57,7 @@ def backup(
     :raises OptionError: for invalid options.
     :raises LogDirectoryError: if the directory is a broker's own or a backup of another cluster, or can't be
         written to.
-    :raises BrokerError: if no broker answers.
+    :raises BrokerError: if no broker answers, or if groups can't be read, when the records are copied.
     """
     place = _options(options, rules)
     if place.brokers is None:

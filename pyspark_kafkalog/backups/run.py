@@ -118,11 +118,17 @@ class Backup:
         return sum(row.copied_bytes for row in self._rows.values())
 
     def _pass(self, later: Collection[TopicPartition] = ()) -> None:
-        """Copy what is there now, but of ``later``."""
-        commits = None
+        """Copy what is there now, but of ``later``.
+
+        :raises KafkaLogError: if groups can't be read, when the records are copied.
+        """
+        commits = unread = None
         if self._groups is not None and time.monotonic() >= self._next_groups:
             # Before the ends of logs are looked up, so that no group is ahead of the backup.
-            commits = read_commits(self._groups, self._rules.groups)
+            try:
+                commits = read_commits(self._groups, self._rules.groups)
+            except KafkaLogError as e:
+                unread = e
             self._next_groups = time.monotonic() + _GROUPS_SECONDS
         planned = plan(self._source, self._target, self._rules, later)
         self._note(planned, later)
@@ -132,6 +138,8 @@ class Backup:
         self._target.checkpoint()
         if commits and self._saved is not None:
             save_commits(self._saved, commits, [self._rows[partition] for partition in self._looked_at])
+        if unread is not None:
+            raise unread
 
     def _note(self, planned: Plan, later: Collection[TopicPartition]) -> None:
         """Bring the rows up to date; partitions that the source no longer has keep theirs."""

@@ -63,6 +63,7 @@ def backup(
     :return: what came of each partition, sorted; look for ``problem``: what is wrong with one partition
         hinders none of the others.
     :raises OptionError: for invalid options.
+    :raises KafkaLogError: if groups can't be read, when the records are copied.
     """
     if rules.truncate or rules.allow_gaps or rules.since is not None or rules.until is not None:
         raise OptionError(
@@ -78,7 +79,11 @@ def backup(
         source = open_place(place)
         check_source(source, target)
         groups = open_groups(place)
-        commits = read_commits(groups, rules.groups)
+        commits, unread = {}, None
+        try:
+            commits = read_commits(groups, rules.groups)
+        except KafkaLogError as e:  # after the records are copied
+            unread = e
         planned = plan(source, target, rules)
         tasks, failures = [], dict(planned.failures)
         for partition, bounds in sorted(planned.bounds.items()):
@@ -111,6 +116,8 @@ def backup(
         target.checkpoint()
         save_commits(follower_groups(directory, offsets_partitions(source)), commits, rows)
         _close(target, rows)
+        if unread is not None:
+            raise unread
     return sorted(rows, key=lambda row: (row.topic, row.partition))
 
 

@@ -21,7 +21,7 @@ from pyspark_kafkalog.log.groups.groups import DirectoryGroups
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.log.write.follower import FollowerLog
 from pyspark_kafkalog.log.write.follower_directory import follower_directory
-from pyspark_kafkalog.model import CommittedOffset, OffsetRange, TopicPartition
+from pyspark_kafkalog.model import CommittedOffset, GroupOffsets, OffsetRange, TopicPartition
 from tests.backups.histories import SMALL, batch, content, make_log, piece
 from tests.backups.test_history import check_sound
 from tests.broker.producing import connected, numbered, produce, unused_topic
@@ -229,6 +229,27 @@ def test_leaders_that_do_not_answer(tmp_path: Path) -> None:
     failing.is_down, failing.unknown, failing.silent = False, set(), set()
     check(once(), source, target, {})
     assert set(DirectoryGroups.open(str(target)).committed("g")) == set(PARTITIONS)
+    check_sound(target)
+
+
+class NoCoordinator:
+    """The groups of a cluster, whose coordinator does not answer."""
+
+    def group_ids(self) -> list[str]:
+        raise BrokerError("No coordinator")
+
+
+def test_groups_that_cannot_be_read(tmp_path: Path) -> None:
+    """The records are backed up before that ends the run."""
+    source, target = backed_up(tmp_path)
+    groups = cast(GroupOffsets, NoCoordinator())
+    place = cast(Source, LogDirectory.open(str(source)))
+    with follower_directory(str(target)) as directory:
+        saved = DirectoryGroups.open(str(target), num_partitions=1, lock_timeout=None)
+        run = Backup(lambda: place, directory, BackupRules(), groups=groups, saved=saved)
+        with pytest.raises(BrokerError, match="No coordinator"):
+            run.once()
+    assert all(content(target, p) == content(source, p) for p in PARTITIONS)
     check_sound(target)
 
 
