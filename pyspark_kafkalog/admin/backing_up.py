@@ -36,6 +36,7 @@ def backup(
     *,
     follow_until: threading.Event | None = None,
     progress: Callable[[int], None] = lambda size: None,
+    failed: Callable[[BackedUpPartition], None] = lambda row: None,
 ) -> list[BackedUpPartition]:
     """Copy the record batches of a cluster's topics into a log directory, as a follower would.
 
@@ -43,21 +44,27 @@ def backup(
     source. It goes on where the last run ended, or was killed. Also saved are the configurations of topics
     and the offsets of consumer groups.
 
+    What is wrong with one partition, in the source or in the directory, hinders none of the others.
+
     :param options: those of a reader, for brokers.
     :param directory: a local or mounted folder, which is made if it does not exist.
-    :param follow_until: if given, go on until it is set.
+    :param follow_until: if given, go on until it is set. Partitions with a problem of the source are tried
+        again; damage in the directory, or an error of its disk, ends it when the others are copied.
     :param progress: called, from any thread, with the number of bytes that were copied.
-    :return: what came of each partition, sorted; look for ``problem``, ``gaps`` and ``truncated``.
+    :param failed: called, from any thread, with each partition whose problem is new.
+    :return: what came of each partition, sorted; look for ``problem``, ``gaps`` and ``truncated``. The backup
+        is complete only if no partition has a ``problem``.
     :raises OptionError: for invalid options.
     :raises LogDirectoryError: if the directory is a broker's own or a backup of another cluster, or can't be
         written to.
+    :raises BrokerError: if no broker answers, or if groups can't be read, when the records are copied.
     """
     place = _options(options, rules)
     if place.brokers is None:
         raise OptionError("A backup is made of brokers", hint="Directories are copied by 'copy'.")
     if rules.since is not None or rules.until is not None:
         raise OptionError("A backup has no range of time", hint="Copy a part of it by 'copy'.")
-    return _run(place, directory, rules, follow_until, progress)
+    return _run(place, directory, rules, follow_until, progress, failed)
 
 
 def copy(
@@ -129,13 +136,22 @@ def _run(
     rules: BackupRules,
     follow_until: threading.Event | None,
     progress: Callable[[int], None],
+    failed: Callable[[BackedUpPartition], None] = lambda row: None,
 ) -> list[BackedUpPartition]:
     with follower_directory(directory) as target:
         groups = saved = None
         if rules.groups is None or rules.groups:
             groups = open_groups(place)
             saved = follower_groups(directory, offsets_partitions(open_place(place)))
-        run = Backup(lambda: open_place(place), target, rules, groups=groups, saved=saved, copied=progress)
+        run = Backup(
+            lambda: open_place(place),
+            target,
+            rules,
+            groups=groups,
+            saved=saved,
+            copied=progress,
+            failed=failed,
+        )
         return run.once() if follow_until is None else run.follow(follow_until)
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol
 
-from pyspark_kafkalog.model import LogSettings, OffsetRange, Place, Slice, TopicPartition
+from pyspark_kafkalog.errors import KafkaLogError
+from pyspark_kafkalog.model import LogSettings, OffsetRange, Place, Slice, TopicPartition, Watermarks
 
 
 class Bounds(NamedTuple):
@@ -21,6 +23,11 @@ class Bounds(NamedTuple):
 
 class Source(Place, Protocol):
     """What is backed up: a cluster or a log directory."""
+
+    def try_watermarks(
+        self, partitions: Collection[TopicPartition]
+    ) -> tuple[dict[TopicPartition, Watermarks], dict[TopicPartition, KafkaLogError]]:
+        """Bounds of those partitions that exist, and the error of each that has none to give."""
 
     def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[int, int]]:
         """For each partition, the largest leader epoch in its log up to the given one, and the offset after
@@ -59,6 +66,8 @@ class Target(Protocol):
     """A log directory whose partitions follow, held for this process alone."""
 
     root: str
+    broken: dict[TopicPartition, KafkaLogError]
+    """Partitions that are not to be opened, and why."""
 
     @property
     def is_backup(self) -> bool:
@@ -118,5 +127,11 @@ class Target(Protocol):
     def closed(self, partition: TopicPartition, offset: int) -> None:
         """Note that a task has closed the partition cleanly, which ends at ``offset``."""
 
+    def disk_errors(self, partition: TopicPartition) -> AbstractContextManager[None]:
+        """Within, errors of the system become a LogDirectoryError that names the partition's files."""
+
     def checkpoint(self) -> None:
         """Write down how far each log is on disk."""
+
+    def close(self) -> dict[TopicPartition, KafkaLogError]:
+        """Close all logs; returns the partitions that can't be closed cleanly, and why."""

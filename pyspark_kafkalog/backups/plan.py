@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from pyspark_kafkalog.backups.ends import Bounds, Source, Target
 from pyspark_kafkalog.codec.walk import batches_of
-from pyspark_kafkalog.errors import DataLossError, LogDirectoryError, OptionError
+from pyspark_kafkalog.errors import DataLossError, KafkaLogError, LogDirectoryError, OptionError
 from pyspark_kafkalog.model import INTERNAL_TOPICS, LogSettings, OffsetRange, TopicPartition, Watermarks
 from pyspark_kafkalog.options.settings import Selection
 from pyspark_kafkalog.reading.offsets import look_up_partitions
@@ -53,7 +53,8 @@ class BackedUpPartition:
     ``log_end_offset`` is the next offset to copy; ``high_watermark`` is the source's, None if it does not
     have the partition. ``copied_bytes`` are those of this run. ``gaps`` are the ranges of offsets that the
     source had deleted before they could be copied, each with its first offset and the one after its last;
-    ``truncated`` are those that this run has cut off, as the source's log had been.
+    ``truncated`` are those that this run has cut off, as the source's log had been. ``problem`` says, with
+    the place, why the rest could not be copied.
     """
 
     topic: str
@@ -76,6 +77,8 @@ class Plan:
     settings: dict[str, LogSettings]
     problems: dict[str, str]
     """Topics that are not copied, and why."""
+    failures: dict[TopicPartition, KafkaLogError]
+    """Partitions of which nothing can be copied now, and why."""
 
 
 def check_source(source: Source, target: Target) -> None:
@@ -94,26 +97,29 @@ def check_source(source: Source, target: Target) -> None:
         target.set_cluster_id(cluster_id)
 
 
-def plan(source: Source, target: Target, rules: BackupRules) -> Plan:
-    """What to copy now. Also saves the configurations of the topics."""
+def plan(source: Source, target: Target, rules: BackupRules, later: Collection[TopicPartition] = ()) -> Plan:
+    """What to copy now, but of ``later``. Also saves the configurations of the topics."""
     selection = Selection(topics=rules.topics) if rules.topics else Selection()
     partitions = [p for p in look_up_partitions(source, selection) if p.topic not in rules.exclude]
     topic_ids = source.topic_ids({partition.topic for partition in partitions})
-    problems = {
-        topic: problem
-        for topic in sorted(topic_ids)
-        if (problem := _other_topic(target, [p for p in partitions if p.topic == topic], topic_ids[topic]))
-    }
+    failures: dict[TopicPartition, KafkaLogError] = {}
+    problems: dict[str, str] = {}
+    for partition in (p for p in partitions if p.topic in topic_ids):
+        try:
+            with target.disk_errors(partition):
+                problem = _other_topic(target, partition, topic_ids[partition.topic])
+        except KafkaLogError as e:
+            failures[partition] = e
+        else:
+            problems |= {partition.topic: problem} if problem else {}
+    failures |= {p: target.broken[p] for p in partitions if p in target.broken}
     chosen = [p for p in partitions if p.topic in topic_ids and p.topic not in problems]
     saved = target.topic_configs()
     configs = {topic: _configs(source, topic, saved) for topic in {p.topic for p in chosen}}
     target.set_topic_configs({topic: own for topic, own in (saved | configs).items() if own})
-    return Plan(
-        bounds_of(source, chosen, rules),
-        topic_ids,
-        {topic: _log_settings(own) for topic, own in configs.items()},
-        problems,
-    )
+    bounds, unknown = bounds_of(source, [p for p in chosen if p not in failures and p not in later], rules)
+    settings = {topic: _log_settings(own) for topic, own in configs.items()}
+    return Plan(bounds, topic_ids, settings, problems, failures | unknown)
 
 
 def _configs(source: Source, topic: str, saved: Mapping[str, dict[str, str]]) -> dict[str, str]:
@@ -124,33 +130,29 @@ def _configs(source: Source, topic: str, saved: Mapping[str, dict[str, str]]) ->
 
 def bounds_of(
     source: Source, partitions: Collection[TopicPartition], rules: BackupRules
-) -> dict[TopicPartition, Bounds]:
-    """The bounds of each partition that exists, and what lies within the times that are wanted."""
-    found = source.watermarks(partitions, read_committed=False)
-    firsts = _at(source, found, rules.since, {p: marks.log_start_offset for p, marks in found.items()})
-    ends = _at(source, found, rules.until, {p: marks.high_watermark for p, marks in found.items()})
-    return {
-        partition: Bounds(
-            marks.log_start_offset,
-            marks.high_watermark,
-            firsts[partition],
-            max(firsts[partition], ends[partition]),
-        )
-        for partition, marks in found.items()
-    }
+) -> tuple[dict[TopicPartition, Bounds], dict[TopicPartition, KafkaLogError]]:
+    """The bounds of each partition that exists, and what lies within the times that are wanted; and the error
+    of each that has none to give.
+    """
+    found, failures = source.try_watermarks(partitions)
+    bounds = {}
+    for partition, marks in found.items():
+        try:
+            first = _at(source, partition, marks, rules.since, marks.log_start_offset)
+            end = _at(source, partition, marks, rules.until, marks.high_watermark)
+        except KafkaLogError as e:
+            failures[partition] = e
+        else:
+            bounds[partition] = Bounds(marks.log_start_offset, marks.high_watermark, first, max(first, end))
+    return bounds, failures
 
 
-def _at(
-    source: Source,
-    found: Mapping[TopicPartition, Watermarks],
-    time: int | None,
-    default: dict[TopicPartition, int],
-) -> dict[TopicPartition, int]:
-    """The first offsets at or after a time; the high watermark if none is, the default without a time."""
+def _at(source: Source, partition: TopicPartition, marks: Watermarks, time: int | None, default: int) -> int:
+    """The first offset at or after a time; the high watermark if none is, the default without a time."""
     if time is None:
         return default
-    offsets = source.offsets_for_times(dict.fromkeys(found, time))
-    return {p: found[p].high_watermark if offset is None else offset for p, offset in offsets.items()}
+    offset = source.offsets_for_times({partition: time})[partition]
+    return marks.high_watermark if offset is None else offset
 
 
 def whole_batch(source: Source, partition: TopicPartition, offset: int) -> int:
@@ -165,13 +167,10 @@ def whole_batch(source: Source, partition: TopicPartition, offset: int) -> int:
     return offset
 
 
-def _other_topic(target: Target, partitions: Collection[TopicPartition], topic_id: str) -> str | None:
+def _other_topic(target: Target, partition: TopicPartition, topic_id: str) -> str | None:
     """What is wrong if the directory has another topic of this name."""
-    for partition in partitions:
-        known = target.topic_id(partition)
-        if known and topic_id and known != topic_id:
-            return _made_anew(known, topic_id)
-    return None
+    known = target.topic_id(partition)
+    return _made_anew(known, topic_id) if known and topic_id and known != topic_id else None
 
 
 def changed_topic(source: Source, topic: str, topic_id: str) -> str | None:

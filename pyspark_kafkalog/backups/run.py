@@ -1,4 +1,8 @@
-"""Backs up a place into a log directory: once, or again and again as records come."""
+"""Backs up a place into a log directory: once, or again and again as records come.
+
+What is wrong with one partition hinders none of the others; what is wrong with all, as a source that does not
+answer or a directory that can't be written to, ends the run.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +27,7 @@ from pyspark_kafkalog.backups.plan import (
     whole_batch,
 )
 from pyspark_kafkalog.backups.rate import RateLimit
-from pyspark_kafkalog.errors import CorruptRecordError, DataLossError
+from pyspark_kafkalog.errors import CorruptRecordError, DataLossError, KafkaLogError, LogDirectoryError
 from pyspark_kafkalog.model import INTERNAL_TOPICS, GroupOffsets, LogSettings, TopicPartition
 
 _CHECKPOINT_SECONDS = 5.0
@@ -33,6 +37,8 @@ _IDLE_SECONDS = 0.5
 """How long to wait for new records while following."""
 _ATTEMPTS = 5
 """How often to look again at a partition whose log has just changed."""
+_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 300.0
+"""Seconds until a partition with a problem is tried again: while a dead leader is asked, the others wait."""
 
 
 class Backup:
@@ -41,6 +47,7 @@ class Backup:
     :param open_source: opens the source, for the thread that calls it.
     :param groups: those of the source, and ``saved`` those of the directory; None to leave groups out.
     :param copied: called, from any thread, with the number of bytes that were copied.
+    :param failed: called, from any thread, with a partition whose problem is new, or another one than before.
     """
 
     def __init__(
@@ -52,15 +59,21 @@ class Backup:
         groups: GroupOffsets | None = None,
         saved: GroupOffsets | None = None,
         copied: Callable[[int], None] = lambda size: None,
+        failed: Callable[[BackedUpPartition], None] = lambda row: None,
     ) -> None:
         self._open_source = open_source
         self._own = threading.local()
         self._target = target
         self._rules = rules
         self._groups, self._saved = groups, saved
-        self._copied = copied
+        self._copied, self._tell = copied, failed
         self._stop = threading.Event()
         self._failed = threading.Event()
+        self._hopeless = threading.Event()
+        """Whether something is wrong with the directory, which this process only makes worse."""
+        self._told: dict[TopicPartition, str | None] = {}
+        self._later: dict[TopicPartition, tuple[float, float]] = {}
+        """For partitions with a problem: when to try again, and the pause until then."""
         self._limit = RateLimit(rules.rate)
         self._rows: dict[TopicPartition, BackedUpPartition] = {}
         self._looked_at: set[TopicPartition] = set()
@@ -70,17 +83,23 @@ class Backup:
         """Copy all that is there now. What came of each partition, sorted."""
         check_source(self._source, self._target)
         self._pass()
+        self._close()
         return self.rows()
 
     def follow(self, stop: threading.Event) -> list[BackedUpPartition]:
-        """Copy what is there, and what comes, until ``stop`` is set. What came of each partition, sorted."""
+        """Copy what is there, and what comes, until ``stop`` is set. What came of each partition, sorted.
+
+        Partitions with a problem of the source are tried again, after growing pauses. Damage in the
+        directory, or an error of its disk, ends it when the others are copied.
+        """
         self._stop = stop
         check_source(self._source, self._target)
-        while not stop.is_set():
-            before = self._bytes()
-            self._pass()
+        while not stop.is_set() and not self._hopeless.is_set():
+            before, now = self._bytes(), time.monotonic()
+            self._pass([partition for partition, (when, _) in self._later.items() if now < when])
             if before == self._bytes():
                 stop.wait(_IDLE_SECONDS)
+        self._close()
         return self.rows()
 
     def rows(self) -> list[BackedUpPartition]:
@@ -98,34 +117,46 @@ class Backup:
     def _bytes(self) -> int:
         return sum(row.copied_bytes for row in self._rows.values())
 
-    def _pass(self) -> None:
-        """Copy what is there now."""
-        commits = None
+    def _pass(self, later: Collection[TopicPartition] = ()) -> None:
+        """Copy what is there now, but of ``later``.
+
+        :raises KafkaLogError: if groups can't be read, when the records are copied.
+        """
+        commits = unread = None
         if self._groups is not None and time.monotonic() >= self._next_groups:
             # Before the ends of logs are looked up, so that no group is ahead of the backup.
-            commits = read_commits(self._groups, self._rules.groups)
+            try:
+                commits = read_commits(self._groups, self._rules.groups)
+            except KafkaLogError as e:
+                unread = e
             self._next_groups = time.monotonic() + _GROUPS_SECONDS
-        planned = plan(self._source, self._target, self._rules)
-        self._note(planned)
+        planned = plan(self._source, self._target, self._rules, later)
+        self._note(planned, later)
+        for partition in sorted(planned.failures.keys() - later):
+            self._fail(partition, planned.failures[partition])
         self._copy_all([p for p in planned.bounds if self._is_due(p, planned.bounds[p])], planned)
         self._target.checkpoint()
         if commits and self._saved is not None:
             save_commits(self._saved, commits, [self._rows[partition] for partition in self._looked_at])
+        if unread is not None:
+            raise unread
 
-    def _note(self, planned: Plan) -> None:
+    def _note(self, planned: Plan, later: Collection[TopicPartition]) -> None:
         """Bring the rows up to date; partitions that the source no longer has keep theirs."""
         rules = self._rules
-        for partition in self._target.partitions() | planned.bounds.keys():
+        for partition in self._target.partitions() | planned.bounds.keys() | planned.failures.keys():
             is_wanted = partition.topic in rules.topics or not (
                 rules.topics or partition.topic in INTERNAL_TOPICS
             )
             if partition not in self._rows and is_wanted and partition.topic not in rules.exclude:
                 self._rows[partition] = BackedUpPartition(*partition)
                 self._describe(partition)
-        for partition, row in self._rows.items():
-            bounds = planned.bounds.get(partition)
+        for partition in self._rows.keys() - later:
+            row, bounds = self._rows[partition], planned.bounds.get(partition)
             row.high_watermark = None if bounds is None else bounds.high_watermark
-            row.problem = planned.problems.get(partition.topic, row.problem)
+            if partition.topic in planned.problems:
+                row.problem = planned.problems[partition.topic]
+                self._noted(partition)
 
     def _describe(self, partition: TopicPartition) -> None:
         row, target = self._rows[partition], self._target
@@ -139,7 +170,7 @@ class Backup:
         return partition not in self._looked_at or bool(row.problem) or row.log_end_offset != bounds.end
 
     def _copy_all(self, partitions: Collection[TopicPartition], planned: Plan) -> None:
-        """Copy partitions by several threads; the first error of the source or the disk ends it."""
+        """Copy partitions by several threads; the first error that is not a partition's own ends it."""
         due: queue.SimpleQueue[TopicPartition] = queue.SimpleQueue()
         for partition in partitions:
             due.put(partition)
@@ -165,7 +196,47 @@ class Backup:
         return self._stop.is_set() or self._failed.is_set()
 
     def _copy(self, partition: TopicPartition, planned: Plan) -> None:
-        """Copy a partition, or say in its row why that can't be."""
+        """Copy a partition, or say in its row why that can't be.
+
+        :raises KafkaLogError: if nothing can be copied of any partition.
+        """
+        try:
+            with self._target.disk_errors(partition):
+                self._try(partition, planned)
+        except KafkaLogError as e:
+            self._fail(partition, e)
+        else:
+            self._noted(partition)
+        self._describe(partition)
+        self._looked_at.add(partition)
+
+    def _fail(self, partition: TopicPartition, error: KafkaLogError) -> None:
+        """Note the error of a partition.
+
+        :raises KafkaLogError: if the source answers nothing at all.
+        """
+        if isinstance(error, LogDirectoryError):
+            self._target.discard(partition)
+            self._hopeless.set()
+        else:
+            self._source.cluster_id()
+        self._rows[partition].problem = str(error)
+        self._noted(partition)
+
+    def _noted(self, partition: TopicPartition) -> None:
+        """Tell a partition's problem if it is new, and see that it is not tried again at once."""
+        row = self._rows[partition]
+        if row.problem is None:
+            self._later.pop(partition, None)
+        else:
+            pause = min(2 * self._later.get(partition, (0.0, _FIRST_PAUSE / 2))[1], _LONGEST_PAUSE)
+            self._later[partition] = time.monotonic() + pause, pause
+            if self._told.get(partition) != row.problem:
+                self._tell(row)
+        self._told[partition] = row.problem
+
+    def _try(self, partition: TopicPartition, planned: Plan) -> None:
+        """Copy a partition, as far as the rules allow it; else its row has the problem."""
         row, bounds = self._rows[partition], planned.bounds.get(partition)
         for _ in range(_ATTEMPTS):
             if bounds is None:
@@ -184,9 +255,10 @@ class Backup:
                 row.problem = changed or str(e)
                 if changed or not self._can_go_on(partition, e, planned.settings[partition.topic]):
                     break
-                bounds = bounds_of(self._source, [partition], self._rules).get(partition)
-        self._describe(partition)
-        self._looked_at.add(partition)
+                found, failures = bounds_of(self._source, [partition], self._rules)
+                for error in failures.values():
+                    raise error from e
+                bounds = found.get(partition)
 
     def _can_go_on(self, partition: TopicPartition, error: Exception, settings: LogSettings) -> bool:
         """Make the log one that the source's can follow, as far as the rules allow it."""
@@ -215,6 +287,15 @@ class Backup:
                 self._flushed(partition, log.flush())
         finally:
             log.close(cleanly=False)
+
+    def _close(self) -> None:
+        """Close the directory; what is wrong with a partition then is its problem."""
+        for partition, error in self._target.close().items():
+            row = self._rows.setdefault(partition, BackedUpPartition(*partition))
+            row.problem = row.problem or str(error)
+            self._noted(partition)
+        for partition in self._rows:
+            self._describe(partition)
 
     def _limit_rate(self, size: int) -> None:
         if pause := self._limit.pause(size):

@@ -21,6 +21,7 @@ from pyspark_kafkalog.errors import (
     BrokerError,
     CorruptRecordError,
     DataLossError,
+    KafkaLogError,
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
 )
@@ -110,6 +111,22 @@ class Brokers:
                 return bounds
             leaders = {leader.node_id for p in short if (leader := self._cluster.metadata.leader(p))}
             self._cluster.refresh({p.topic for p in short}, avoid=leaders)
+
+    def try_watermarks(
+        self, partitions: Collection[TopicPartition]
+    ) -> tuple[dict[TopicPartition, Watermarks], dict[TopicPartition, KafkaLogError]]:
+        """Bounds of those partitions that exist, and the error of each whose leader does not give any."""
+        bounds: dict[TopicPartition, Watermarks] = {}
+        attempt = 1
+        while True:
+            failures: dict[TopicPartition, KafkaLogError] = {}
+            bounds |= self._list_offsets(
+                partitions, list_offsets.bounds_requests, list_offsets.read_bounds, failures=failures
+            )
+            if not failures or attempt == self._options.num_retries:
+                return bounds, failures
+            partitions, attempt = list(failures), attempt + 1
+            time.sleep(self._options.retry_interval_ms / 1000)
 
     def end_offsets(
         self, partitions: Collection[TopicPartition], *, read_committed: bool
@@ -266,6 +283,7 @@ class Brokers:
         make_requests: Callable[[Mapping[TopicPartition, int]], Sequence[Any]],
         read: Callable[[Sequence[Any]], Mapping[TopicPartition, Answer | Refused]],
         min_version: int = list_offsets.MIN_VERSION,
+        failures: dict[TopicPartition, KafkaLogError] | None = None,
     ) -> dict[TopicPartition, Answer]:
         return self._with_retries(
             lambda: call_leaders(
@@ -276,6 +294,7 @@ class Brokers:
                 doing="Looking up offsets",
                 min_version=min_version,
                 max_version=list_offsets.MAX_VERSION,
+                failures=failures,
             )
         )
 

@@ -62,10 +62,19 @@ def backup(
     PLACE is brokers. Record batches are copied as they are, with their offsets, timestamps, producer ids,
     leader epochs and topic ids. Run again, it goes on where it stopped, also after a kill. The configs of
     topics and the committed offsets of groups are saved, too. Exits with 1 if a partition has a problem: its
-    topic was made anew, its log was truncated, or records were deleted before they could be copied.
+    topic was made anew, its log was truncated, records were deleted before they could be copied, its leader
+    does not answer, or its files are damaged or can't be written. The others are backed up all the same. With
+    --follow, a problem of the source is told, and tried again; one of DIRECTORY ends it.
     """
     with _until_stopped(follow) as stop, progress("Copying", None, in_bytes=True) as done:
-        found = admin.backup(target.options, directory, _rules(**rules), follow_until=stop, progress=done)
+        found = admin.backup(
+            target.options,
+            directory,
+            _rules(**rules),
+            follow_until=stop,
+            progress=done,
+            failed=lambda row: _say(row, row.problem) if follow else None,
+        )
     _show(ctx, found, as_json=as_json)
 
 
@@ -205,15 +214,16 @@ def _show(ctx: click.Context, found: Sequence[BackedUpPartition], *, as_json: bo
             ],
         )
     for row in found:
-        where = f"kafkalog: {row.topic}-{row.partition}:"
         for cut in row.truncated:
-            click.echo(
-                f"{where} offsets {_offsets(cut)} were cut off, as the source no longer has them", err=True
-            )
+            _say(row, f"offsets {_offsets(cut)} were cut off, as the source no longer has them")
         if row.problem:
-            click.echo(one_line(f"{where} {row.problem}"), err=True)
+            _say(row, row.problem)
     if problems:
         ctx.exit(1)
+
+
+def _say(row: BackedUpPartition, text: str | None) -> None:
+    click.echo(one_line(f"kafkalog: {row.topic}-{row.partition}: {text}"), err=True)
 
 
 def _offsets(found: OffsetRange) -> str:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark_kafkalog.admin import BackedUpPartition, BackupRules
 from pyspark_kafkalog.backups.copying import DivergedError, GapError, Hooks, bring_up_to_date
-from pyspark_kafkalog.backups.ends import Bounds
+from pyspark_kafkalog.backups.ends import Bounds, Target
 from pyspark_kafkalog.backups.groups import offsets_partitions, read_commits, save_commits
 from pyspark_kafkalog.backups.plan import changed_topic, check_source, plan
 from pyspark_kafkalog.backups.rate import RateLimit
-from pyspark_kafkalog.errors import CorruptRecordError, DataLossError, OptionError
+from pyspark_kafkalog.errors import DataLossError, KafkaLogError, OptionError
 from pyspark_kafkalog.model import LogSettings, TopicPartition
 from pyspark_kafkalog.options.settings import PlaceOptions, place_options
 from pyspark_kafkalog.options.table import Use
@@ -60,8 +60,10 @@ def backup(
     :param directory: a folder that driver and workers see under the same path.
     :param rules: what to copy. Ends of logs that have to be cut off, and gaps, are left to the command
         ``kafkalog backup``; the rate is that of each task.
-    :return: what came of each partition, sorted; look for ``problem``.
+    :return: what came of each partition, sorted; look for ``problem``: what is wrong with one partition
+        hinders none of the others.
     :raises OptionError: for invalid options.
+    :raises KafkaLogError: if groups can't be read, when the records are copied.
     """
     if rules.truncate or rules.allow_gaps or rules.since is not None or rules.until is not None:
         raise OptionError(
@@ -77,12 +79,21 @@ def backup(
         source = open_place(place)
         check_source(source, target)
         groups = open_groups(place)
-        commits = read_commits(groups, rules.groups)
+        commits, unread = {}, None
+        try:
+            commits = read_commits(groups, rules.groups)
+        except KafkaLogError as e:  # after the records are copied
+            unread = e
         planned = plan(source, target, rules)
-        tasks = []
+        tasks, failures = [], dict(planned.failures)
         for partition, bounds in sorted(planned.bounds.items()):
-            if target.is_empty(partition):
-                target.set_log_start_offset(partition, bounds.first)
+            try:
+                with target.disk_errors(partition):
+                    if target.is_empty(partition):
+                        target.set_log_start_offset(partition, bounds.first)
+            except KafkaLogError as e:
+                failures[partition] = e
+                continue
             topic = partition.topic
             tasks.append(
                 _Task(
@@ -94,14 +105,34 @@ def backup(
                 )
             )
         rows = [BackedUpPartition(topic, -1, problem=problem) for topic, problem in planned.problems.items()]
+        rows += [BackedUpPartition(*p, problem=str(error)) for p, error in failures.items()]
         for found in _run(spark, tasks, place, directory, rules.rate, was_clean=target.was_clean):
             partition = TopicPartition(found["topic"], found["partition"])
             if found.pop("closed"):
                 target.closed(partition, found["log_end_offset"])
-            rows.append(BackedUpPartition(**found, gaps=list(target.gaps(partition))))
+            else:
+                target.discard(partition)
+            rows.append(BackedUpPartition(**found))
         target.checkpoint()
         save_commits(follower_groups(directory, offsets_partitions(source)), commits, rows)
+        _close(target, rows)
+        if unread is not None:
+            raise unread
     return sorted(rows, key=lambda row: (row.topic, row.partition))
+
+
+def _close(target: Target, rows: list[BackedUpPartition]) -> None:
+    """Close the directory, and bring the rows up to date; what is wrong with a partition is its problem."""
+    by_partition = {TopicPartition(row.topic, row.partition): row for row in rows}
+    for partition, error in target.close().items():
+        if partition not in by_partition:
+            rows.append(by_partition.setdefault(partition, BackedUpPartition(*partition)))
+        row = by_partition[partition]
+        row.problem = row.problem or str(error)
+    for partition, row in by_partition.items():
+        row.log_start_offset = target.log_start_offset(partition)
+        row.log_end_offset = target.log_end_offset(partition)
+        row.gaps = list(target.gaps(partition))
 
 
 def _run(
@@ -150,7 +181,7 @@ def _copy(
             except (GapError, DivergedError, DataLossError) as e:
                 problem = changed_topic(source, partition.topic, topic_id) or str(e)
         closed = True
-    except CorruptRecordError as e:
+    except KafkaLogError as e:
         problem = str(e)
     return {
         **partition._asdict(),

@@ -109,16 +109,14 @@ def test_damage_in_a_backup_that_was_killed_is_told(tmp_path: Path) -> None:
     held = files(backup / "t-0")
     assert adopt(str(backup), str(log_dir), groups=False)[0].problem is None
     assert not (backup / ".kafka_cleanshutdown").exists()
-    for run in (
-        lambda: adopt(str(backup), str(log_dir), groups=False, execute=True),
-        lambda: copy(str(tmp_path / "source"), str(backup), BackupRules()),
-    ):
-        with pytest.raises(LogDirectoryError, match="before a valid batch at byte") as e:
-            run()
-        assert (e.value.file, e.value.position) == (str(segment), 0)
-        assert "kafkalog repair" in (e.value.hint or "")
-        assert files(backup / "t-0") == held
-        assert not content(log_dir)
+    with pytest.raises(LogDirectoryError, match="before a valid batch at byte") as e:
+        adopt(str(backup), str(log_dir), groups=False, execute=True)
+    assert (e.value.file, e.value.position) == (str(segment), 0)
+    assert "kafkalog repair" in (e.value.hint or "")
+    (copied,) = copy(str(tmp_path / "source"), str(backup), BackupRules())
+    assert copied.problem == str(e.value)
+    assert files(backup / "t-0") == held
+    assert not content(log_dir)
     repair(str(backup), execute=True, salvage=True)
     (row,) = adopt(str(backup), str(log_dir), groups=False, execute=True)
     assert (row.problem, row.log_end_offset) == (None, 50)

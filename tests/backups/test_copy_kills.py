@@ -12,7 +12,7 @@ import pytest
 
 from pyspark_kafkalog.admin import copy, groups_of
 from pyspark_kafkalog.log.groups.groups import DirectoryGroups
-from pyspark_kafkalog.model import CommittedOffset
+from pyspark_kafkalog.model import CommittedOffset, TopicPartition
 from tests.backups.copier import RULES, STAGES
 from tests.backups.histories import T0, content, make_log, set_log_start
 from tests.backups.test_history import check_sound
@@ -65,3 +65,42 @@ def test_kill_at_every_step(copier: Runner, tmp_path: Path, soak: bool) -> None:
     steps = changes(tmp_path / "steps")
     assert {run(number) for number in (steps if soak else steps[::9])} == {KILLED}
     assert len(seen) > 3
+
+
+@pytest.mark.slow
+def test_kill_at_every_step_beside_damage(copier: Runner, tmp_path: Path, soak: bool) -> None:
+    """The damage stays as it is, and is told; the other partition is copied."""
+    damaged = TopicPartition("u", 0)
+    for stage, epochs in zip(
+        STAGES, ([(1, 60)], [(1, 60), (2, 120)], [(1, 60), (2, 90), (5, 150)]), strict=True
+    ):
+        make_log(tmp_path / stage, epochs)
+        make_log(tmp_path / stage, epochs, partition=damaged)
+    copy(str(tmp_path / "first"), str(tmp_path / "held"), RULES)
+    (tmp_path / "held" / ".kafka_cleanshutdown").unlink()
+    segment = sorted((tmp_path / "held" / str(damaged)).glob("*.log"))[-1]
+    data = bytearray(segment.read_bytes())
+    data[80] ^= 1
+    segment.write_bytes(data)
+    held = content(tmp_path / "held", damaged)
+
+    def run(step: int) -> int:
+        folder = tmp_path / f"run-{step}"
+        shutil.copytree(tmp_path / "held", folder / "copy")
+        code = copier(folder, step)
+        if step == 0:
+            (folder / "steps").rename(tmp_path / "steps")
+        rows = copy(str(tmp_path / "truncated"), str(folder / "copy"), RULES)
+        assert [(row.topic, "before a valid batch" in (row.problem or "")) for row in rows] == [
+            ("t", False),
+            ("u", True),
+        ]
+        assert content(folder / "copy") == content(tmp_path / "truncated")
+        assert content(folder / "copy", damaged) == held
+        assert not (folder / "copy" / ".kafka_cleanshutdown").exists()
+        shutil.rmtree(folder)
+        return code
+
+    assert run(0) == 0
+    steps = changes(tmp_path / "steps")
+    assert {run(number) for number in (steps if soak else steps[::9])} == {KILLED}

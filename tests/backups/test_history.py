@@ -191,7 +191,7 @@ class Recreated:
         return getattr(self._place, name)
 
 
-@pytest.mark.parametrize("at", ["watermarks", "epoch_ends", "fetch"])
+@pytest.mark.parametrize("at", ["try_watermarks", "epoch_ends", "fetch"])
 @pytest.mark.parametrize("start", [0, 300])
 def test_a_topic_made_anew_during_the_run_is_not_mixed(at: str, start: int, tmp_path: Path) -> None:
     source, anew, target = tmp_path / "source", tmp_path / "anew", tmp_path / "target"

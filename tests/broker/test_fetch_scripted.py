@@ -269,7 +269,12 @@ def test_batches_that_come_in_part() -> None:
 
 
 def test_a_broker_that_throttles_says_nothing_of_the_partition() -> None:
-    assert read(Script(once({}))) == EVERYTHING
+    script = Script(once({}))
+    assert read(script) == EVERYTHING
+    before, after = (wish.max_bytes for wish in script.wishes)
+    assert after == 64 << 10 < before
+    with pytest.raises(KafkaLogError, match=r"throttles this client.*Raise the client's quota"):
+        read(Script(lambda wish: {}))
 
 
 def test_answers_that_make_no_sense() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
@@ -40,3 +41,28 @@ def test_it_goes_on_where_it_stopped(spark: SparkSession, broker: Broker, tmp_pa
     assert committed[TopicPartition(topic, 1)].metadata == "m"
     with pytest.raises(OptionError, match="Tasks only copy what follows"):
         backup(spark, options, str(tmp_path), BackupRules(allow_gaps=True))
+
+
+def test_damage_in_one_partition_hinders_no_other(
+    spark: SparkSession, broker: Broker, tmp_path: Path
+) -> None:
+    topic = unused_topic()
+    broker.create_topic(topic, 3)
+    options, rules = {"kafka.bootstrap.servers": broker.bootstrap}, BackupRules((topic,), groups=())
+    to_each = pa.array([0, 1, 2] * 10, pa.int32())
+    for _ in range(3):
+        records = numbered(30).append_column("partition", to_each)
+        produce(connected(broker.bootstrap), topic, [records])
+    assert not [row for row in backup(spark, options, str(tmp_path), rules) if row.problem]
+    (tmp_path / ".kafka_cleanshutdown").unlink()
+    segment = tmp_path / f"{topic}-2" / f"{0:020d}.log"
+    data = bytearray(segment.read_bytes())
+    data[80] ^= 1
+    segment.write_bytes(data)
+    produce(connected(broker.bootstrap), topic, [records])
+    rows = backup(spark, options, str(tmp_path), rules)
+    assert [(row.log_end_offset, row.high_watermark) for row in rows] == [(40, 40), (40, 40), (30, 40)]
+    assert [bool(row.problem) for row in rows] == [False, False, True]
+    assert str(segment) in (rows[2].problem or "")
+    assert segment.read_bytes() == data
+    assert not (tmp_path / ".kafka_cleanshutdown").exists()

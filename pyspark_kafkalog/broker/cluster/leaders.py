@@ -36,6 +36,7 @@ def call_leaders(
     min_version: int = 0,
     max_version: int | None = None,
     default: Answer | Refused = _MISSING,
+    failures: dict[TopicPartition, KafkaLogError] | None = None,
 ) -> dict[TopicPartition, Answer]:
     """Ask the leaders of partitions, in one round per broker; all are asked before any response is awaited.
 
@@ -46,6 +47,7 @@ def call_leaders(
     :param read: finds each partition's answer, or its error code, in the responses.
     :param min_version: of the requests, as ``max_version``.
     :param default: the answer for a partition that the responses leave out.
+    :param failures: takes the error of each partition that no retry cures, instead of raising it.
     :returns: the answers, without partitions that do not exist.
     :raises UnsupportedVersionError: if a broker has the requests in none of these versions.
     :raises KafkaLogError: for an error that no retry cures within request.timeout.ms.
@@ -56,29 +58,35 @@ def call_leaders(
     for partition in remaining:
         cluster.metadata.expect_unless_gone(partition)
     while remaining:
-        error: KafkaLogError | None = None
+        errors: dict[TopicPartition, KafkaLogError] = {}
         by_node, leaderless = leaders_of(cluster, remaining)
-        gone = set(filter(cluster.metadata.is_gone, leaderless))
-        for partition in leaderless:
-            if partition not in gone:
-                error = _no_leader(cluster, partition, doing)
+        leaderless = [p for p in leaderless if not cluster.metadata.is_gone(p)]
         outcomes = _call_each(cluster, by_node, make_requests, read, min_version, max_version)
-        for partition in [p for epochs in by_node.values() for p in epochs]:
+        outcomes |= {partition: Refused(_why_leaderless(cluster, partition)) for partition in leaderless}
+        for partition in [*leaderless, *(p for epochs in by_node.values() for p in epochs)]:
             outcome = outcomes.get(partition, default)
             if isinstance(outcome, Refused):
-                error = error_of(outcome.error_code, doing, topic_partition=partition)
+                errors[partition] = error_of(outcome.error_code, doing, topic_partition=partition)
                 if not is_retriable(outcome.error_code):
-                    raise error
-                if wants_refresh(outcome.error_code):
+                    if failures is None:
+                        raise errors[partition]
+                    failures[partition] = errors.pop(partition)
+                elif wants_refresh(outcome.error_code):
                     cluster.forget([partition.topic])
             elif isinstance(outcome, BrokerConnectionError):
-                error = outcome
+                errors[partition] = outcome
                 cluster.forget([partition.topic])
             else:
                 answers[partition] = outcome
-        remaining = [p for p in remaining if p not in answers and p not in gone]
-        if remaining and error is not None:
-            backoff.pause(error)
+        remaining = [p for p in remaining if p in errors]
+        if remaining:
+            try:
+                backoff.pause([*errors.values()][-1])
+            except KafkaLogError:
+                if failures is None:
+                    raise
+                failures.update(errors)
+                break
     return answers
 
 
@@ -147,15 +155,11 @@ def read_sizes(response: Any) -> dict[TopicPartition, int]:
     }
 
 
-def _no_leader(cluster: Cluster, partition: TopicPartition, doing: str) -> KafkaLogError:
+def _why_leaderless(cluster: Cluster, partition: TopicPartition) -> int:
     topic = cluster.metadata.topics.get(partition.topic)
-    if topic is None or partition.partition not in topic.leaders:
-        code = topic.error_code if topic is not None else 0
-        error = error_of(code or UNKNOWN_TOPIC_OR_PARTITION, doing, topic_partition=partition)
-        if code and not is_retriable(code):
-            raise error
-        return error
-    return error_of(LEADER_NOT_AVAILABLE, doing, topic_partition=partition)
+    if topic is not None and partition.partition in topic.leaders:
+        return LEADER_NOT_AVAILABLE
+    return (topic.error_code if topic is not None else 0) or UNKNOWN_TOPIC_OR_PARTITION
 
 
 def _call_each(

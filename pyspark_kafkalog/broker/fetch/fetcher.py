@@ -171,7 +171,7 @@ class _PartitionFetcher:
                 self._first = None
                 found = self._with_records(fetched)
             except RetryFetch as e:
-                self._pause(e.error, refresh=e.refresh)
+                self._pause(e.error, refresh=e.refresh, has_paused=e.has_paused)
             except BrokerConnectionError as e:
                 self._pause(e)
             except PartitionGone as e:
@@ -200,8 +200,11 @@ class _PartitionFetcher:
         if fetched.error_code:
             raise RetryFetch(self._link.error(fetched.error_code), refresh=False)
         if found is None:
-            error = self._error("The broker throttles this client and returned no records")
-            raise RetryFetch(error, refresh=False)
+            throttled = self._error("The broker throttles this client and returned no records")
+            hint = "Raise the client's quota (consumer_byte_rate), or kafkaConsumer.pollTimeoutMs."
+            raise RetryFetch(
+                throttled.with_hint(hint), refresh=False, has_paused=fetched.throttle_time_ms > 0
+            )
         if found.error_code:
             self._handle_error(found.error_code)
             return None
@@ -330,7 +333,7 @@ class _PartitionFetcher:
     def _new_patience(self) -> Backoff:
         return self._cluster.new_backoff(Deadline.after_ms(self._options.poll_timeout_ms))
 
-    def _pause(self, error: KafkaLogError, *, refresh: bool = True) -> None:
+    def _pause(self, error: KafkaLogError, *, refresh: bool = True, has_paused: bool = False) -> None:
         if refresh:
             self._link.go_to_leader()
             self._cluster.forget([self._partition.topic])
@@ -346,7 +349,7 @@ class _PartitionFetcher:
             hint=error.hint or "Check that the partition's leader is up and reachable.",
         )
         timed_out.__cause__ = error
-        self._patience.pause(timed_out)
+        self._patience.pause(timed_out, grow=not has_paused)
 
     def _error(self, message: str) -> KafkaLogError:
         return KafkaLogError(message, topic_partition=self._partition, broker=self._link.broker)

@@ -44,11 +44,15 @@ _FRAME_SLACK = 64 << 20
 
 
 class RetryFetch(Exception):  # noqa: N818 - not an error, but the normal course
-    """Nothing can be fetched now; ``error`` says why, and ``refresh`` whether to look up metadata first."""
+    """Nothing can be fetched now; ``error`` says why, and ``refresh`` whether to look up metadata first.
 
-    def __init__(self, error: KafkaLogError, *, refresh: bool = True) -> None:
+    ``has_paused`` says that the broker asks for a pause, which the connection keeps.
+    """
+
+    def __init__(self, error: KafkaLogError, *, refresh: bool = True, has_paused: bool = False) -> None:
         self.error = error
         self.refresh = refresh
+        self.has_paused = has_paused
 
 
 class PartitionGone(Exception):  # noqa: N818
@@ -152,10 +156,13 @@ class FetchLink:
         return answer.buffer, fetched
 
     def _fit_to_link(self, seconds: float, fetched: Fetched, *, is_part: bool) -> None:
-        """Request less if responses are slow, and more again if they are quick."""
+        """Request less if responses are slow or beyond a quota, and more again if they are quick."""
         seconds += fetched.throttle_time_ms / 1000
         share = seconds / (self._cluster.options.request_timeout_ms / 1000)
-        if is_part or share > 1 / 2:
+        if fetched.partition is None and not fetched.error_code:
+            # Of many that share a quota, none gets anything while the responses of a few take all of it.
+            self.max_bytes = min(_MIN_FETCH_BYTES, self.max_bytes)
+        elif is_part or share > 1 / 2:
             self.max_bytes = max(self.max_bytes // 2, min(_MIN_FETCH_BYTES, self.max_bytes))
         elif share < 1 / 8:
             self.max_bytes = min(self.max_bytes * 2, self._options.max_partition_fetch_bytes)

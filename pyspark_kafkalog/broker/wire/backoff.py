@@ -40,7 +40,7 @@ class Backoff:
         self._has_warned = False
         self._before_last: Exception | None = None
 
-    def pause(self, error: Exception, *, first_contact: bool = False) -> None:
+    def pause(self, error: Exception, *, first_contact: bool = False, grow: bool = True) -> None:
         """Wait before another attempt, or raise ``error`` if no time for one is left.
 
         An attempt that had less time than the pause before it may have failed for that reason alone:
@@ -49,6 +49,7 @@ class Backoff:
         :param error: why the last attempt failed.
         :param first_contact: whether no broker has answered so far: what looks like a wrong option
             is then tried for at most half of socket.connection.setup.timeout.ms.
+        :param grow: whether the next pause is longer.
         """
         deadline = self.deadline
         if isinstance(error, NeverReachedError) or (first_contact and isinstance(error, UnknownHostError)):
@@ -66,4 +67,4 @@ class Backoff:
             _log.debug("Retrying in %d ms: %s", pause * 1000, error)
         time.sleep(pause)
         self._before_last = error if self.deadline.left < pause else None
-        self._next = min(self._next * 2, self._maximum)
+        self._next = min(self._next * 2, self._maximum) if grow else self._next

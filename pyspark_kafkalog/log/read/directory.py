@@ -11,6 +11,7 @@ from typing import TypeVar
 from pyspark_kafkalog.errors import (
     CorruptRecordError,
     DataLossError,
+    KafkaLogError,
     LogDirectoryError,
     UnconfirmedError,
     UnknownTopicOrPartitionError,
@@ -124,6 +125,23 @@ class LogDirectory:
                     bounds.log_start_offset, high_watermark, min(bounds.last_stable_offset, high_watermark)
                 )
         return result
+
+    def try_watermarks(
+        self, partitions: Collection[TopicPartition]
+    ) -> tuple[dict[TopicPartition, Watermarks], dict[TopicPartition, KafkaLogError]]:
+        """Bounds of those partitions that exist, and the error of each whose files give none."""
+        try:
+            return self.watermarks(partitions, read_committed=False), {}
+        except KafkaLogError:
+            pass
+        bounds: dict[TopicPartition, Watermarks] = {}
+        failures: dict[TopicPartition, KafkaLogError] = {}
+        for partition in partitions:
+            try:
+                bounds |= self.watermarks([partition], read_committed=False)
+            except KafkaLogError as e:
+                failures[partition] = e
+        return bounds, failures
 
     def end_offsets(
         self, partitions: Collection[TopicPartition], *, read_committed: bool

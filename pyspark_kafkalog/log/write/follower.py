@@ -70,6 +70,8 @@ class FollowerLog:
         """Whether the log has no record batch."""
         self._producers = ProducerState() if producers is None else producers
         self._files: dict[str, int] = {}
+        self._unflushed: set[str] = set()
+        """The suffixes of the segment's files that were written to, also of those that are closed."""
         self._aborted_bytes = 0
         """Size of the segment's ``.txnindex``."""
         self._saved_epochs = 0
@@ -153,7 +155,7 @@ class FollowerLog:
         )
         log._aborted_bytes = recovered.aborted_bytes
         for suffix in (LOG_SUFFIX, *_INDEXES):
-            log._write(suffix, b"", 0)  # opened, for the next flush
+            log._write(suffix, b"", 0)  # for the next flush
         log._save_epochs()
         return log
 
@@ -236,6 +238,7 @@ class FollowerLog:
 
     def _write(self, suffix: str, data: Any, position: int) -> None:
         path = self._path(suffix)
+        self._unflushed.add(suffix)
         with naming(path):
             if suffix not in self._files:
                 self._files[suffix] = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o666)
@@ -243,9 +246,11 @@ class FollowerLog:
 
     def flush(self) -> int:
         """Flush all that was appended; returns the offset after it, Kafka's recovery point."""
-        for suffix, descriptor in self._files.items():
+        for suffix in sorted(self._unflushed):
+            self._write(suffix, b"", 0)  # opened
             with naming(self._path(suffix)):
-                os.fsync(descriptor)
+                os.fsync(self._files[suffix])
+        self._unflushed.clear()
         self._save_epochs()
         sync_folder(self.folder)
         return self.next_offset
@@ -264,9 +269,8 @@ class FollowerLog:
             self.flush()
             self._remove_snapshots()
             self._is_clean = True
-        for descriptor in self._files.values():
-            os.close(descriptor)
-        self._files.clear()
+        while self._files:
+            os.close(self._files.popitem()[1])
 
     def _remove_snapshots(self) -> None:
         """Remove those at which no segment begins, but for the last (Kafka's removeStraySnapshots)."""

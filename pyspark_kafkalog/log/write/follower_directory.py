@@ -1,7 +1,8 @@
 """A log root whose partitions follow those of another place: a backup.
 
 While it is open, ``.kafka_cleanshutdown`` is gone. It comes back when every partition is closed so that a
-broker can start without recovery: on disk, with a producer snapshot at its end.
+broker can start without recovery: on disk, with a producer snapshot at its end. What is wrong with one
+partition hinders none of the others.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 
 from pyspark_kafkalog.errors import KafkaLogError, LogDirectoryError
 from pyspark_kafkalog.filesystem.folder import Folder
@@ -60,6 +61,10 @@ class FollowerDirectory:
         """Partitions to recover, although the directory was clean."""
         self._closed: set[TopicPartition] = set()
         """Partitions that tasks have closed cleanly."""
+        self.broken: dict[TopicPartition, KafkaLogError] = {}
+        """Partitions that are not to be opened, and why."""
+        self.is_closed = False
+        """Whether :meth:`close` was called."""
         self._recovery_points = read_offsets(root, RECOVERY_POINT_CHECKPOINT)
         self._starts = read_offsets(root, LOG_START_OFFSET_CHECKPOINT)
         self._file = read_backup_file(self._folder)
@@ -78,8 +83,9 @@ class FollowerDirectory:
 
     def set_cluster_id(self, cluster_id: str | None) -> None:
         """Note of which cluster this is the backup."""
-        self._file = BackupFile(cluster_id, {} if self._file is None else self._file.gaps)
-        write_backup_file(self.root, self._file)
+        file = BackupFile(cluster_id, {} if self._file is None else self._file.gaps)
+        write_backup_file(self.root, file)
+        self._file = file
 
     def gaps(self, partition: TopicPartition) -> tuple[OffsetRange, ...]:
         """The ranges of offsets that were gone before they could be copied, in order."""
@@ -91,10 +97,8 @@ class FollowerDirectory:
         One that begins at the same offset is replaced.
         """
         with self._guard:
-            file = self._file = self._file or BackupFile()
-            others = [known for known in file.gaps.get(partition, ()) if known.start != gap.start]
-            file.gaps[partition] = sorted([*others, gap])
-            write_backup_file(self.root, file)
+            others = [known for known in self.gaps(partition) if known.start != gap.start]
+            self._set_gaps(partition, sorted([*others, gap]))
         self._pass_gaps(self._logs[partition])
 
     def _pass_gaps(self, log: FollowerLog) -> None:
@@ -107,9 +111,16 @@ class FollowerDirectory:
         """Forget those from ``offset`` on, where another history begins."""
         with self._guard:
             known = self.gaps(partition)
-            if self._file is not None and any(gap.start >= offset for gap in known):
-                self._file.gaps[partition] = [gap for gap in known if gap.start < offset]
-                write_backup_file(self.root, self._file)
+            kept = [gap for gap in known if gap.start < offset]
+            if len(kept) < len(known):
+                self._set_gaps(partition, kept)
+
+    def _set_gaps(self, partition: TopicPartition, gaps: list[OffsetRange]) -> None:
+        """Replace a partition's gaps, on disk first: what is not there is not acted upon."""
+        file = self._file or BackupFile()
+        file = BackupFile(file.cluster_id, {**file.gaps, partition: gaps})
+        write_backup_file(self.root, file)
+        self._file = file
 
     def partitions(self) -> set[TopicPartition]:
         """All partitions that are here, also those that nothing was appended to."""
@@ -149,6 +160,7 @@ class FollowerDirectory:
 
         :param start: the first offset, if the partition is new or has no records.
         :param topic_id: its topic's id, if it is new.
+        :raises LogDirectoryError: if it is damaged.
         """
         log = self._logs.get(partition)
         if log is None or (log.is_empty and log.next_offset != start):
@@ -172,8 +184,9 @@ class FollowerDirectory:
         """Where a partition begins; it is on disk before records are."""
         with self._guard:
             if self._starts.get(partition, 0) != offset:
-                self._starts[partition] = offset
-                self._write_checkpoint(LOG_START_OFFSET_CHECKPOINT, self._starts)
+                starts = {**self._starts, partition: offset}
+                self._write_checkpoint(LOG_START_OFFSET_CHECKPOINT, starts)
+                self._starts = starts
 
     def truncate(self, partition: TopicPartition, settings: LogSettings, offset: int) -> FollowerLog:
         """Cut a log back so that nothing at ``offset`` or later is left; its new state."""
@@ -187,10 +200,15 @@ class FollowerDirectory:
 
     def discard(self, partition: TopicPartition) -> None:
         """Forget a log whose state is not certain: the next :meth:`open` recovers it."""
+        self._unclean.add(partition)
         log = self._logs.pop(partition, None)
         if log is not None:
-            log.close(cleanly=False)
-        self._unclean.add(partition)
+            with suppress(OSError):  # nothing of it is believed
+                log.close(cleanly=False)
+
+    def disk_errors(self, partition: TopicPartition) -> AbstractContextManager[None]:
+        """Within, errors of the system become a LogDirectoryError that names the partition's files."""
+        return disk_errors("Could not write the backup", os.path.join(self.root, str(partition)))
 
     def flushed(self, partition: TopicPartition, offset: int) -> None:
         """Note that all below ``offset`` is on disk."""
@@ -209,28 +227,46 @@ class FollowerDirectory:
         self._closed.add(partition)
         self.flushed(partition, offset)
 
-    def close(self) -> None:
-        """Close all logs, and make the directory one that a broker can start on without recovery."""
-        for partition, log in sorted(self._logs.items()):
-            log.close()
-            self.flushed(partition, log.next_offset)
+    def close(self) -> dict[TopicPartition, KafkaLogError]:
+        """Close all logs; if none fails, a broker can start on the directory without recovery.
+
+        :return: the partitions that can't be closed cleanly, and why; whoever opens the directory next
+            recovers all.
+        """
+        self.is_closed = True
+        failures = dict(self.broken)
         doubtful = self._unclean if self.was_clean else self.partitions()
-        for partition in sorted(doubtful - self._logs.keys() - self._closed):
-            with open_log(
-                self.root,
-                partition,
-                LogSettings(),
-                start=self.log_start_offset(partition),
-                topic_id="",
-                recovery_point=self.log_end_offset(partition),
-            ) as log:
-                self._pass_gaps(log)
-                self.flushed(partition, log.next_offset)
+        for partition in sorted(self._logs.keys() | (doubtful - self._closed) - failures.keys()):
+            try:
+                with self.disk_errors(partition):
+                    self._close(partition)
+            except KafkaLogError as e:
+                self.discard(partition)
+                failures[partition] = e
         for name in _task_locks(self.root):
             os.unlink(os.path.join(self.root, name))
         self.checkpoint()
-        path = os.path.join(self.root, CLEAN_SHUTDOWN_FILE)
-        replace(path, CLEAN_SHUTDOWN, path + ".tmp")
+        if not failures:
+            path = os.path.join(self.root, CLEAN_SHUTDOWN_FILE)
+            replace(path, CLEAN_SHUTDOWN, path + ".tmp")
+        return failures
+
+    def _close(self, partition: TopicPartition) -> None:
+        log = self._logs.get(partition)
+        if log is not None:
+            log.close()
+            self.flushed(partition, log.next_offset)
+            return
+        with open_log(
+            self.root,
+            partition,
+            LogSettings(),
+            start=self.log_start_offset(partition),
+            topic_id="",
+            recovery_point=self.log_end_offset(partition),
+        ) as log:
+            self._pass_gaps(log)
+            self.flushed(partition, log.next_offset)
 
     def abandon(self) -> None:
         """Close the files, if they are open; the next one to open the directory recovers those."""
@@ -259,6 +295,9 @@ def check_follower(root: str) -> None:
 def follower_directory(root: str) -> Iterator[FollowerDirectory]:
     """Hold a log root, which is made if it does not exist, and close it cleanly if nothing fails.
 
+    What is wrong with a partition is told when it is opened, or by :meth:`FollowerDirectory.close`; whoever
+    does not call that gets an error at the end.
+
     :raises LogDirectoryLockedError: if a broker or a writer holds it.
     :raises LogDirectoryError: if it is a broker's own, is damaged, or can't be written to.
     """
@@ -274,8 +313,12 @@ def follower_directory(root: str) -> Iterator[FollowerDirectory]:
             was_clean = os.path.exists(path)
             directory = FollowerDirectory(root, progress, was_clean=was_clean)
             for partition in directory.partitions():
-                open_folder(root).check_inside(str(partition))
-                settle(os.path.join(root, str(partition)))
+                try:
+                    with directory.disk_errors(partition):
+                        open_folder(root).check_inside(str(partition))
+                        settle(os.path.join(root, str(partition)))
+                except KafkaLogError as e:
+                    directory.broken[partition] = e
             if was_clean:
                 os.unlink(path)
                 sync_folder(root)
@@ -286,7 +329,8 @@ def follower_directory(root: str) -> Iterator[FollowerDirectory]:
                     if not isinstance(e, LogDirectoryError):
                         directory.close()
                     raise
-                directory.close()
+                for error in () if directory.is_closed else directory.close().values():
+                    raise error
             finally:
                 directory.abandon()
 

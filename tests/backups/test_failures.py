@@ -1,0 +1,369 @@
+"""What is wrong with some partitions is told of each, and hinders none of the others."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from pyspark_kafkalog.admin import BackedUpPartition, BackupRules, backup, copy, repair
+from pyspark_kafkalog.backups.ends import Source
+from pyspark_kafkalog.backups.run import Backup
+from pyspark_kafkalog.errors import BrokerConnectionError, BrokerError, LogDirectoryError
+from pyspark_kafkalog.log.groups.groups import DirectoryGroups
+from pyspark_kafkalog.log.read.directory import LogDirectory
+from pyspark_kafkalog.log.write.follower import FollowerLog
+from pyspark_kafkalog.log.write.follower_directory import follower_directory
+from pyspark_kafkalog.model import CommittedOffset, GroupOffsets, OffsetRange, TopicPartition
+from tests.backups.histories import SMALL, batch, content, make_log, piece
+from tests.backups.test_history import check_sound
+from tests.broker.producing import connected, numbered, produce, unused_topic
+from tests.cli.running import run
+from tests.faults.disk import recorded
+from tests.kafka_cluster import Cluster
+
+PARTITIONS = [TopicPartition("t", number) for number in range(5)]
+RULES = BackupRules(groups=(), threads=2)
+CLEAN = ".kafka_cleanshutdown"
+
+
+def make_source(root: Path, end: int, partitions: Iterable[TopicPartition] = PARTITIONS) -> Path:
+    for partition in partitions:
+        make_log(root, [(1, end)], partition=partition)
+    return root
+
+
+def backed_up(tmp_path: Path, end: int = 100) -> tuple[Path, Path]:
+    """A source that has grown since its backup."""
+    target = tmp_path / "target"
+    copy(str(make_source(tmp_path / "before", end)), str(target), RULES)
+    return make_source(tmp_path / "source", 2 * end), target
+
+
+def damage(root: Path, partition: TopicPartition) -> str:
+    """Flip a bit of a batch, with valid ones behind it, that the backup has flushed; its file."""
+    segment = sorted((root / str(partition)).glob("*.log"))[-1]
+    assert segment.stat().st_size > 2 * len(batch(0, 1))
+    data = bytearray(segment.read_bytes())
+    data[len(batch(0, 1)) // 2] ^= 1
+    segment.write_bytes(data)
+    return str(segment)
+
+
+def check(
+    rows: Iterable[BackedUpPartition], source: Path, target: Path, failed: dict[TopicPartition, str]
+) -> None:
+    """The partitions that have failed say so with a place; all others are complete."""
+    by_partition = {TopicPartition(row.topic, row.partition): row for row in rows}
+    assert by_partition.keys() == set(PARTITIONS)
+    for partition, row in by_partition.items():
+        if partition in failed:
+            assert failed[partition] in (row.problem or "")
+        else:
+            assert (row.problem, row.log_end_offset) == (None, row.high_watermark)
+            assert content(target, partition) == content(source, partition)
+
+
+def test_damage_in_two_partitions_of_the_backup(tmp_path: Path) -> None:
+    source, target = backed_up(tmp_path)
+    (target / CLEAN).unlink()
+    failed = {partition: damage(target, partition) for partition in PARTITIONS[1:3]}
+    held = [content(target, partition) for partition in failed]
+    for _ in range(2):
+        check(copy(str(source), str(target), RULES), source, target, failed)
+        assert [content(target, partition) for partition in failed] == held
+        assert not (target / CLEAN).exists(), "a broker would take the damage for records"
+    done = run("copy", source, target, "--no-groups")
+    assert done.code == 1
+    assert len(done.lines) == 1 + len(PARTITIONS)
+    for partition, file in failed.items():
+        (line,) = (line for line in done.err.splitlines() if line.startswith(f"kafkalog: {partition}: "))
+        assert "before a valid batch at byte" in line
+        assert file in line
+        assert "kafkalog repair" in line
+    repair(str(target), execute=True)
+    check(copy(str(source), str(target), RULES), source, target, {})
+    check_sound(target)
+
+
+def test_damage_in_a_partition_that_has_nothing_new(tmp_path: Path) -> None:
+    """It is found when the directory is closed, and told as well."""
+    source, target = backed_up(tmp_path)
+    check(copy(str(source), str(target), RULES), source, target, {})
+    (target / CLEAN).unlink()
+    file = damage(target, PARTITIONS[0])
+    rows = copy(str(source), str(target), BackupRules(groups=(), exclude=("t",)))
+    assert [(row.partition, file in (row.problem or "")) for row in rows] == [(0, True)]
+    assert not (target / CLEAN).exists()
+    with pytest.raises(LogDirectoryError, match="before a valid batch"), follower_directory(str(target)):
+        pass
+
+
+def test_files_that_make_no_sense(tmp_path: Path) -> None:
+    source, target = backed_up(tmp_path)
+    metadata = target / "t-3" / "partition.metadata"
+    metadata.write_bytes(b"version: 7\n")
+    stuck = target / "t-1" / f"{0:020d}.log.cleaned"
+    stuck.mkdir()
+    failed = {PARTITIONS[3]: str(metadata), PARTITIONS[1]: str(stuck)}
+    check(copy(str(source), str(target), RULES), source, target, failed)
+    stuck.rmdir()
+    metadata.write_bytes((target / "t-0" / "partition.metadata").read_bytes())
+    check(copy(str(source), str(target), RULES), source, target, {})
+    check_sound(target)
+
+
+def test_damage_in_the_source(tmp_path: Path) -> None:
+    source, target = backed_up(tmp_path)
+    segment = sorted((source / "t-2").glob("*.log"))[-1]
+    segment.unlink()
+    segment.mkdir()
+    rows = copy(str(source), str(target), RULES)
+    check(rows, source, target, {PARTITIONS[2]: ""})
+    assert rows[2].problem
+
+
+@contextmanager
+def failing_disk(call: str, number: int, *folders: Path) -> Iterator[None]:
+    """Calls that write to files of these folders fail, all of them, or all of an fsync."""
+    real = getattr(os, call)
+
+    def failing(descriptor: int, *args: Any) -> Any:
+        path = os.readlink(f"/proc/self/fd/{descriptor}")
+        if any(path.startswith(f"{folder}/") for folder in folders):
+            raise OSError(number, os.strerror(number))
+        return real(descriptor, *args)
+
+    setattr(os, call, failing)
+    try:
+        yield
+    finally:
+        setattr(os, call, real)
+
+
+@pytest.mark.parametrize(
+    ("call", "number"), [("pwrite", errno.ENOSPC), ("fsync", errno.EIO)], ids=["full", "broken"]
+)
+def test_a_disk_that_fails_for_two_partitions(call: str, number: int, tmp_path: Path) -> None:
+    source, target = backed_up(tmp_path)
+    folders = [target / str(partition) for partition in PARTITIONS[:2]]
+    with failing_disk(call, number, *folders):
+        rows = copy(str(source), str(target), RULES)
+    failed = {p: f"Could not write the backup: {os.strerror(number)}" for p in PARTITIONS[:2]}
+    check(rows, source, target, failed)
+    for row, folder in zip(rows, folders, strict=False):
+        assert f"file {folder}/" in (row.problem or "")
+    assert not (target / CLEAN).exists()
+    check(copy(str(source), str(target), RULES), source, target, {})
+    check_sound(target)
+
+
+def test_a_disk_that_fails_for_all(tmp_path: Path) -> None:
+    source, target = backed_up(tmp_path)
+    with (
+        failing_disk("pwrite", errno.ENOSPC, target),
+        pytest.raises(LogDirectoryError, match="No space left"),
+    ):
+        copy(str(source), str(target), RULES)
+    check(copy(str(source), str(target), RULES), source, target, {})
+    check_sound(target)
+
+
+class Failing:
+    """A cluster in which the leaders of some partitions do not answer."""
+
+    def __init__(self, root: Path) -> None:
+        self._place = LogDirectory.open(str(root))
+        self.unknown: set[TopicPartition] = set()
+        self.silent: set[TopicPartition] = set()
+        self.is_down = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._place, name)
+
+    def cluster_id(self) -> str | None:
+        if self.is_down:
+            raise BrokerConnectionError("No broker answers")
+        return None
+
+    def try_watermarks(self, partitions: Any) -> Any:
+        found, _ = self._place.try_watermarks([p for p in partitions if p not in self.unknown])
+        failures = {
+            p: BrokerError("No leader", topic_partition=p) for p in self.unknown.intersection(partitions)
+        }
+        return found, failures
+
+    def fetch(self, partition: TopicPartition, *args: Any, **rules: Any) -> Any:
+        if partition in self.silent:
+            raise BrokerConnectionError("Silence", topic_partition=partition)
+        return self._place.fetch(partition, *args, **rules)
+
+
+def test_leaders_that_do_not_answer(tmp_path: Path) -> None:
+    source, target = backed_up(tmp_path)
+    groups = DirectoryGroups.open(str(source), num_partitions=1)
+    groups.commit("g", dict.fromkeys(PARTITIONS, CommittedOffset(150)))
+    failing = Failing(source)
+    failing.unknown, failing.silent = {PARTITIONS[0]}, {PARTITIONS[4]}
+
+    def once() -> list[BackedUpPartition]:
+        with follower_directory(str(target)) as directory:
+            saved = DirectoryGroups.open(str(target), num_partitions=1, lock_timeout=None)
+            run = Backup(lambda: cast(Source, failing), directory, BackupRules(), groups=groups, saved=saved)
+            return run.once()
+
+    check(once(), source, target, {PARTITIONS[0]: "No leader (partition t-0)", PARTITIONS[4]: "Silence"})
+    assert (target / CLEAN).exists(), "nothing is wrong with the backup"
+    committed = DirectoryGroups.open(str(target)).committed("g")
+    assert set(committed) == set(PARTITIONS[1:4]), "no group is ahead of its backup"
+    failing.is_down = True
+    with pytest.raises(BrokerConnectionError, match="No broker answers"):
+        once()
+    failing.is_down, failing.unknown, failing.silent = False, set(), set()
+    check(once(), source, target, {})
+    assert set(DirectoryGroups.open(str(target)).committed("g")) == set(PARTITIONS)
+    check_sound(target)
+
+
+class NoCoordinator:
+    """The groups of a cluster, whose coordinator does not answer."""
+
+    def group_ids(self) -> list[str]:
+        raise BrokerError("No coordinator")
+
+
+def test_groups_that_cannot_be_read(tmp_path: Path) -> None:
+    """The records are backed up before that ends the run."""
+    source, target = backed_up(tmp_path)
+    groups = cast(GroupOffsets, NoCoordinator())
+    place = cast(Source, LogDirectory.open(str(source)))
+    with follower_directory(str(target)) as directory:
+        saved = DirectoryGroups.open(str(target), num_partitions=1, lock_timeout=None)
+        run = Backup(lambda: place, directory, BackupRules(), groups=groups, saved=saved)
+        with pytest.raises(BrokerError, match="No coordinator"):
+            run.once()
+    assert all(content(target, p) == content(source, p) for p in PARTITIONS)
+    check_sound(target)
+
+
+def following(source: Failing, target: Path, tell: Callable[[BackedUpPartition], None]) -> Any:
+    """Follow in another thread; returns the event that ends it, and what waits for the rows."""
+    stop, rows = threading.Event(), []
+
+    def follow() -> None:
+        with follower_directory(str(target)) as directory:
+            rows.extend(Backup(lambda: cast(Source, source), directory, RULES, failed=tell).follow(stop))
+
+    thread = threading.Thread(target=follow)
+    thread.start()
+
+    def ended() -> list[BackedUpPartition]:
+        thread.join(20)
+        assert not thread.is_alive()
+        return rows
+
+    return stop, ended
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_leader_that_comes_back_is_followed(tmp_path: Path) -> None:
+    source, target = backed_up(tmp_path)
+    failing, told = Failing(source), []
+    failing.unknown, failing.silent = {PARTITIONS[0]}, {PARTITIONS[4]}
+    stop, ended = following(failing, target, lambda row: told.append((row.partition, row.problem)))
+    wait_until(lambda: content(target, PARTITIONS[1]) == content(source, PARTITIONS[1]))
+    wait_until(lambda: len(told) == 2)
+    assert {number for number, _ in told} == {0, 4}
+    time.sleep(1.5)  # it is tried again
+    assert len(told) == 2
+    failing.unknown, failing.silent = set(), set()
+    wait_until(lambda: all(content(target, p) == content(source, p) for p in PARTITIONS))
+    stop.set()
+    check(ended(), source, target, {})
+    check_sound(target)
+
+
+def test_damage_ends_following_when_the_others_are_copied(tmp_path: Path) -> None:
+    source, target = backed_up(tmp_path)
+    (target / CLEAN).unlink()
+    file, told = damage(target, PARTITIONS[1]), []
+    _, ended = following(Failing(source), target, told.append)
+    check(ended(), source, target, {PARTITIONS[1]: file})
+    assert [row.partition for row in told] == [1]
+
+
+def test_what_could_not_be_noted_is_not_acted_upon(tmp_path: Path) -> None:
+    """Gaps and starts are on disk before records that depend on them, also when they are tried again."""
+    _, target = backed_up(tmp_path)
+    new, gap = TopicPartition("t", 9), OffsetRange(100, 130)
+    with follower_directory(str(target)) as directory:
+        directory.open(PARTITIONS[0], SMALL, start=0, topic_id="")
+        for _ in range(2):
+            with failing_disk("pwrite", errno.ENOSPC, target):
+                with pytest.raises(OSError, match="No space left"):
+                    directory.open(new, SMALL, start=500, topic_id="")
+                with pytest.raises(OSError, match="No space left"):
+                    directory.add_gap(PARTITIONS[0], gap)
+        assert directory.log_start_offset(new) == 0
+        assert directory.gaps(PARTITIONS[0]) == ()
+        directory.open(new, SMALL, start=500, topic_id="").append(piece(batch(500, 1)))
+        directory.add_gap(PARTITIONS[0], gap)
+    with follower_directory(str(target)) as directory:
+        assert directory.log_start_offset(new) == 500
+        assert directory.gaps(PARTITIONS[0]) == (gap,)
+
+
+def test_a_flush_is_of_files_that_were_closed_meanwhile(tmp_path: Path) -> None:
+    """As they are after an error of the source."""
+    log = FollowerLog.create(str(tmp_path / "t-0"), PARTITIONS[0], SMALL, 0)
+    log.append(piece(batch(0, 1)))
+    log.close(cleanly=False)
+    with recorded() as calls:
+        assert log.flush() == 5
+    opened = {result: Path(args[0]).name for call, args, result in calls if call == "open"}
+    flushed = {opened.get(args[0]) for call, args, _ in calls if call == "fsync"}
+    assert flushed >= {f"{0:020d}{suffix}" for suffix in (".log", ".index", ".timeindex")}
+
+
+@pytest.mark.broker
+@pytest.mark.slow
+def test_partitions_of_a_broker_that_is_down(cluster: Cluster, tmp_path: Path) -> None:
+    topic = unused_topic()
+    cluster.create_topic(topic, 3, replication_factor=1)
+    partitions = [TopicPartition(topic, number) for number in range(3)]
+    produce(connected(cluster.bootstrap), topic, [numbered(900)])
+    leaders = {partition: cluster.leader(topic, partition.partition) for partition in partitions}
+    down = leaders[partitions[1]]
+    lost = {partition for partition, leader in leaders.items() if leader == down}
+    assert len(lost) < 3
+    cluster.kill(down)
+    options = {
+        "kafka.bootstrap.servers": cluster.bootstrap,
+        "kafka.request.timeout.ms": "3000",
+        "fetchOffset.numRetries": "1",
+    }
+    rules = BackupRules(topics=(topic,), groups=())
+    rows = backup(options, str(tmp_path), rules)
+    assert {TopicPartition(row.topic, row.partition) for row in rows if row.problem} == lost
+    for row in rows:
+        if row.problem:
+            assert f"partition {topic}-{row.partition}" in row.problem or "broker 127.0.0.1:" in row.problem
+        else:
+            assert row.log_end_offset == row.high_watermark
+    cluster.restart(down)
+    rows = backup(options, str(tmp_path), rules)
+    assert [(row.problem, row.log_end_offset == row.high_watermark) for row in rows] == [(None, True)] * 3
+    assert sum(row.log_end_offset for row in rows) == 900
