@@ -58,7 +58,7 @@ def pytest_report_header(config: pytest.Config) -> str:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark the tests that need Spark, choose those of the tier, and put files that take long first.
 
-    The last files decide how long one worker of pytest-xdist waits for the other; those that need a cluster
+    The last files decide how long one worker of pytest-xdist waits for the other; those that share servers
     are one worker's.
     """
     chosen, others = [], []
@@ -68,26 +68,29 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         (chosen if _is_of_tier(item, soak=config.option.soak) else others).append(item)
     config.hook.pytest_deselected(items=others)
     long = {item.path for item in chosen if any(map(item.get_closest_marker, ("slow", "spark", "broker")))}
-    items[:] = sorted(chosen, key=lambda item: (not _needs_cluster(item.path), item.path not in long))
+    items[:] = sorted(chosen, key=lambda item: (_servers_of(item.path) is None, item.path not in long))
 
 
 @functools.cache
-def _needs_cluster(path: Path) -> bool:
-    return "kafka_cluster import" in path.read_text()
+def _servers_of(path: Path) -> str | None:
+    """The servers of a file's tests that only one worker of pytest-xdist should have: idle ones cost, too."""
+    text = path.read_text()
+    shared = {
+        "cluster and old broker": ("kafka_cluster import", "old_broker"),
+        "secure broker": ("secure_broker",),
+    }
+    return next((servers for servers, words in shared.items() if any(word in text for word in words)), None)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """One worker gets all files that need a cluster, as three idle brokers take a sixth of a core.
-
-    The others get file by file.
-    """
+    """All files that share servers are one worker's; the others get file by file."""
     from xdist.scheduler import LoadFileScheduling
 
     class Scheduling(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = nodeid.partition("::")[0]
-            return "cluster" if _needs_cluster(config.rootpath / file) else file
+            return _servers_of(config.rootpath / file) or file
 
     return Scheduling(config, log)
 
