@@ -292,6 +292,11 @@ class Restore:
 
     def _state_path(self) -> str:
         if self._settings.state is not None:
+            if "://" in self._settings.state:  # it may have credentials, and is not quoted
+                raise OptionError(
+                    "Expected a local file for what a restore must remember, got a URI",
+                    hint="Name a new file of this machine by --state.",
+                )
             return self._settings.state
         folder = locate(self._paths[0]) if len(self._paths) == 1 else None
         if folder is None or not folder.is_local:
