@@ -209,6 +209,13 @@ def task_log(
     return task_log(root, partition, settings, start=start, topic_id=topic_id, was_clean=was_clean)
 
 
+def file_lock(path: str, what: str) -> AbstractContextManager[None]:
+    """Hold a file that is none of a log; see :func:`.log.lock.file_lock`."""
+    from pyspark_kafkalog.log.lock import file_lock
+
+    return file_lock(path, what)
+
+
 def adopt_backup(
     backup: str,
     log_dir: str,

@@ -30,12 +30,19 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 
 from pyspark_kafkalog.backups.ends import Source
 from pyspark_kafkalog.backups.restore_groups import RestoredOffset, restore_groups
 from pyspark_kafkalog.backups.restore_records import Progress, SourceRecords, TargetRecords
-from pyspark_kafkalog.backups.restore_state import OffsetMap, PlannedPartition, RestorePlan, RestoreState
+from pyspark_kafkalog.backups.restore_state import (
+    OffsetMap,
+    PlannedPartition,
+    RestorePlan,
+    RestoreState,
+    restore_lock,
+)
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.filesystem.locate import locate
 from pyspark_kafkalog.model import (
@@ -161,9 +168,14 @@ class Restore:
         """Restore; or without ``execute`` read the source, and say what would be restored.
 
         :raises OptionError: for settings that don't fit each other, the source, the target or the first run.
-        :raises KafkaLogError: if something can't be read or written; run it again to go on.
+        :raises KafkaLogError: if another restore uses the file of this one, before anything is written; or if
+            something can't be read or written: run it again to go on.
         """
         path = self._state_path()
+        with restore_lock(path) if execute else nullcontext():
+            return self._run(path, execute, progress)
+
+    def _run(self, path: str, execute: bool, progress: Progress) -> Restored:
         state = RestoreState.find(path)
         partitions: Sequence[PlannedPartition]
         new: Sequence[NewTopic] = ()
@@ -280,6 +292,11 @@ class Restore:
 
     def _state_path(self) -> str:
         if self._settings.state is not None:
+            if "://" in self._settings.state:  # it may have credentials, and is not quoted
+                raise OptionError(
+                    "Expected a local file for what a restore must remember, got a URI",
+                    hint="Name a new file of this machine by --state.",
+                )
             return self._settings.state
         folder = locate(self._paths[0]) if len(self._paths) == 1 else None
         if folder is None or not folder.is_local:

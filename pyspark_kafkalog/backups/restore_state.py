@@ -26,7 +26,7 @@ import json
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -35,6 +35,7 @@ import numpy as np
 from pyspark_kafkalog.errors import KafkaLogError, OptionError
 from pyspark_kafkalog.filesystem.lines import append_lines, create_lines, read_lines
 from pyspark_kafkalog.model import TopicPartition
+from pyspark_kafkalog.places import file_lock
 
 _VERSION = 1
 _NAMES = {"source_id": "sourceId", "open_transactions": "openTransactions", "target_id": "targetId"}
@@ -234,7 +235,7 @@ class OffsetMap:
 
 
 class RestoreState:
-    """The file of one restore. Nothing else may use it meanwhile."""
+    """The file of one restore, which writes to it under :func:`restore_lock`."""
 
     def __init__(self, path: str, plan: RestorePlan) -> None:
         self.path = path
@@ -319,6 +320,19 @@ class RestoreState:
     def _append(self, lines: Iterable[str]) -> None:
         with _file_errors("write to", self.path, KafkaLogError, _AGAIN):
             append_lines(self.path, lines)
+
+
+@contextmanager
+def restore_lock(path: str) -> Iterator[None]:
+    """Keep other restores from the file of one, also while there is no such file yet.
+
+    :raises KafkaLogError: if one uses it.
+    :raises OptionError: if there is no way to lock it.
+    """
+    with ExitStack() as held:
+        with _file_errors("lock", path, OptionError, _ANOTHER_FILE):
+            held.enter_context(file_lock(path, "The file of the restore"))
+        yield
 
 
 @contextmanager

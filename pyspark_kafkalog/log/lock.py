@@ -1,4 +1,4 @@
-"""The locks of a log directory: one that brokers hold while they run, and one for writers.
+"""The locks of a log directory: one that brokers hold while they run, and one for writers; and of files.
 
 A broker locks ``.lock`` in each of its log directories for as long as it runs
 (Kafka's ``LogManager.lockLogDirs``: ``FileChannel.tryLock``, a POSIX record lock
@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
-from pyspark_kafkalog.errors import LogDirectoryLockedError
+from pyspark_kafkalog.errors import KafkaLogError, LogDirectoryLockedError
 from pyspark_kafkalog.log.durable import disk_errors, naming, sync_parents, write_all
 from pyspark_kafkalog.log.layout import LOCK_FILE
 
@@ -72,8 +72,7 @@ def directory_lock(
     :raises LogDirectoryLockedError: if another holds it all that time.
     :raises OSError: if a lock file can't be opened, or locked.
     """
-    with _threads_guard:
-        threads = _threads.setdefault(os.path.realpath(root), _Threads())
+    threads = _threads_of(root)
     wait = _Wait(root, timeout, patience)
     while not threads.lock.acquire(timeout=_RETRY_SECONDS):
         wait.on_writer(f"thread of this process {os.getpid()}", threads.progress)
@@ -98,6 +97,36 @@ def directory_lock(
         for descriptor in reversed(descriptors):
             with suppress(OSError):  # what was done under the lock is done
                 os.close(descriptor)
+        threads.lock.release()
+
+
+@contextmanager
+def file_lock(path: str, what: str) -> Iterator[None]:
+    """Hold a file that is none of a log, by a file beside it. Nobody is waited for.
+
+    :param what: begins the error, such as ``The file of the restore``.
+    :raises KafkaLogError: if another process or thread holds it.
+    :raises OSError: if the file beside it can't be opened, or locked.
+    """
+
+    def in_use(holder: str) -> KafkaLogError:
+        hint = "Wait for it, or end it: this releases its lock."
+        return KafkaLogError(f"{what} is in use by {holder}", file=path, hint=hint)
+
+    beside = path + LOCK_FILE
+    threads = _threads_of(beside)
+    if not threads.lock.acquire(blocking=False):
+        raise in_use(f"a thread of this process {os.getpid()}")
+    try:
+        descriptor = _open(beside)
+        try:
+            if not _try_lock(descriptor, beside):
+                raise in_use(_holder(descriptor))
+            _introduce(descriptor)
+            yield
+        finally:
+            os.close(descriptor)
+    finally:
         threads.lock.release()
 
 
@@ -212,6 +241,11 @@ class _Progress:
             self._threads.progress += 1
             with suppress(OSError):
                 os.utime(self._descriptor)
+
+
+def _threads_of(path: str) -> _Threads:
+    with _threads_guard:
+        return _threads.setdefault(os.path.realpath(path), _Threads())
 
 
 def _open(path: str) -> int:

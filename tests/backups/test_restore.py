@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import random
 import shutil
+import subprocess
+import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,8 +20,11 @@ from pyspark_kafkalog.model import TopicPartition
 from tests.backups.consuming import Record, consume, next_of_group
 from tests.backups.filling import EVERY_KIND, PARTITIONS, commit, fill
 from tests.backups.histories import TOPIC_ID, make_log
+from tests.cli.running import Done, command, run
 from tests.kafka import Broker
 from tests.kafka_service import running
+from tests.log.test_object_store import large_log
+from tests.object_store import IDENTITY, SECRET, HttpProxy, ObjectStore, object_store
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -255,3 +261,95 @@ def test_records_of_others_are_noticed(source: Source, target: Broker, tmp_path:
     producer.flush()
     with pytest.raises(BrokerError, match="not one of this restore"):
         restore(source.directory, target, state, topics=names, rename=names)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory, source: Source) -> Iterator[ObjectStore]:
+    """With the source's directory as ``logs``."""
+    with object_store(tmp_path_factory.mktemp("s3")) as store:
+        store.put(source.directory, "logs")
+        yield store
+
+
+def check_hidden(done: Done) -> Done:
+    assert not [word for word in (IDENTITY, SECRET, "wrong") if word in done.out + done.err], done
+    return done
+
+
+@contextmanager
+def begun(*words: object, state: Path) -> Iterator[subprocess.Popen[str]]:
+    """A restore in a process of its own, which has sent some records, or is about to."""
+    slowly = command(*words, "--state", state, "--execute", "--json")
+    with subprocess.Popen(slowly, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            while not state.exists() or len(state.read_text().splitlines()) < 2:
+                assert process.poll() is None, process.communicate()
+                time.sleep(0.01)
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.mark.soak  # the server is compiled first
+def test_a_bucket_is_restored(source: Source, target: Broker, store: ObjectStore, tmp_path: Path) -> None:
+    """Killed in the middle, it goes on from the same bucket at another address, or from a copy of it."""
+    state = tmp_path / "state"
+    names = {topic: f"from-bucket-{topic}" for topic in EVERY_KIND if topic != "transactions"}
+    named = [word for pair in names.items() for word in ("--topic", pair[0], "--rename", "=".join(pair))]
+
+    def words(source: object) -> tuple[object, ...]:
+        return "restore", source, target.bootstrap, *named
+
+    def records() -> int:
+        place = admin.place_of({"kafka.bootstrap.servers": target.bootstrap})
+        partitions = [TopicPartition(topic, n) for topic in names.values() for n in range(PARTITIONS)]
+        return sum(place.end_offsets(partitions, read_committed=False).values())
+
+    planned = check_hidden(run(*words(store.uri("logs")), "--state", state, "--json"))
+    assert planned.json == run(*words(source.directory), "--state", state, "--json").json
+    with begun(*words(store.uri("logs")), "--rate", "500k", state=state) as process:
+        while not records():
+            time.sleep(0.01)
+        process.kill()
+        check_hidden(Done(0, *process.communicate()))
+    before = records()
+    with HttpProxy(store.address) as proxy:
+        at_another = store.uri("logs", proxy.address)
+        done = check_hidden(run(*words(at_another), "--state", state, "--execute", "--json"))
+        assert done.code == 0, done.err
+        assert proxy.total
+    assert done.json["partitions"] == planned.json["partitions"]
+    assert 0 < before < records()
+    check_hidden(Done(0, state.read_text(), ""))
+    again = restore(source.directory, target, state, topics=names, rename=names)
+    check_equal({topic: source.records[topic] for topic in names}, target, again)
+    check_groups(source, target, names)
+
+
+@pytest.mark.soak
+def test_what_is_refused_of_a_bucket(target: Broker, store: ObjectStore, tmp_path: Path) -> None:
+    """Credentials are in no error."""
+    uri, state = store.uri("logs"), tmp_path / "state"
+
+    def refused(source: str, *words: object) -> str:
+        done = check_hidden(run("restore", source, target.bootstrap, *words, "--execute"))
+        assert done.code in (2, 3), done
+        return done.err
+
+    assert "Name a new file by --state" in refused(uri)
+    assert "Expected a local file" in refused(uri, "--state", store.uri("state"))
+    assert "does not exist (file s3://bucket/missing)" in refused(store.uri("missing"), "--state", state)
+    assert "(file s3://bucket/logs)" in refused(uri.replace(SECRET, "wrong"), "--state", state)
+    assert "in two log roots" in refused(f"{uri},{store.uri('logs')}", "--state", state)
+    assert not state.exists()
+    large_log(tmp_path / "large", 80)
+    store.put(tmp_path / "large", "large")
+    with HttpProxy(store.address) as proxy:
+        words = "restore", store.uri("large", proxy.address), target.bootstrap, "--rename", "t=from-nowhere"
+        with begun(*words, "--rate", "20m", state=state) as process:
+            proxy.latency = 3600
+            proxy.__exit__()
+            output, errors = process.communicate()
+            check_hidden(Done(0, output, errors))
+    assert process.returncode == 3
+    assert "(file s3://bucket/large/t-0/" in errors

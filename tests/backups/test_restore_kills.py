@@ -14,7 +14,7 @@ import pytest
 from pyspark_kafkalog import admin
 from pyspark_kafkalog.model import CommittedOffset, QueryBatch, TopicPartition
 from tests.backups.consuming import consume, next_of_group
-from tests.cli.running import command
+from tests.cli.running import command, run
 from tests.kafka import Broker
 from tests.log.writing import T0, T1, Values, publish_staged, stage, values
 
@@ -88,3 +88,41 @@ def test_kills_at_any_moment(broker: Broker, tmp_path: Path, chance: random.Rand
     assert first is not None
     assert first.value == expected[records // 3]
     print(f"\nrecords after each kill: {ends}")
+
+
+@pytest.mark.broker
+@pytest.mark.slow
+def test_one_restore_at_a_time(broker: Broker, tmp_path: Path) -> None:
+    """The second with a file is refused before it sends anything; the lock of a killed one is gone."""
+    root, state, name = tmp_path / "log", tmp_path / "state", f"alone-{uuid.uuid4().hex[:8]}"
+    make(root, RECORDS)
+    words = "restore", root, broker.bootstrap, "--topic", "t", "--rename", f"t={name}", "--state", state
+    restore = command(*words, "--execute")
+    place = admin.place_of({"kafka.bootstrap.servers": broker.bootstrap})
+
+    def end() -> int:
+        return place.end_offsets([TopicPartition(name, 0)], read_committed=False)[TopicPartition(name, 0)]
+
+    def second() -> subprocess.CompletedProcess[str]:
+        return subprocess.run(restore, capture_output=True, text=True, check=False)
+
+    with subprocess.Popen(
+        [*restore, "--rate", "20k"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as first:
+        try:
+            while not state.exists():
+                assert first.poll() is None
+                time.sleep(0.01)
+            done = second()
+            assert done.returncode == 3
+            assert f"The file of the restore is in use by process {first.pid} on" in done.stderr
+            assert f"(file {state}). Wait for it, or end it" in done.stderr
+            assert first.poll() is None
+            assert end() < RECORDS
+            assert run(*words).code == 0  # which only reads
+        finally:
+            first.kill()
+    done = second()
+    assert done.returncode == 0, done.stderr
+    found = consume(broker.bootstrap, name, [0])[0]
+    assert [record.value for record in found.values()] == values(RECORDS, 100)

@@ -62,3 +62,5 @@ def test_wrong_commands(root: Path) -> None:
     assert (refused.code, "expected a size such as" in refused.err) == (2, True)
     assert run("restore", root, "host:9092", "--group", "g", "--no-groups").code == 2
     assert run("restore", root, "host:9092", "--rename", "t").code == 2
+    refused = run("restore", root, "host:9092", "--state", "s3://user:secret@bucket/state", "--execute")
+    assert (refused.code, "Expected a local file" in refused.err, "secret" in refused.err) == (2, True, False)

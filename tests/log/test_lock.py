@@ -13,9 +13,9 @@ import time
 
 import pytest
 
-from pyspark_kafkalog.errors import LogDirectoryError, LogDirectoryLockedError
+from pyspark_kafkalog.errors import KafkaLogError, LogDirectoryError, LogDirectoryLockedError
 from pyspark_kafkalog.log import lock
-from pyspark_kafkalog.log.lock import check_unlocked, directory_lock
+from pyspark_kafkalog.log.lock import check_unlocked, directory_lock, file_lock
 from pyspark_kafkalog.log.write import publish
 from pyspark_kafkalog.model import QueryBatch
 from tests.log.writing import T0, publish_staged, read, stage, values, write
@@ -245,3 +245,28 @@ def test_racing_threads_lose_nothing(tmp_path):
     for thread in threads:
         thread.join()
     assert sorted(read(tmp_path)[T0]) == values(8, 4)
+
+
+def test_a_file_of_another_kind(tmp_path):
+    """It need not exist. Until its holder ends, no other thread or process holds it, by any name."""
+    path = tmp_path / "state"
+    (tmp_path / "link").symlink_to(tmp_path)
+    holds = "from pyspark_kafkalog.log.lock import file_lock; import sys\n"
+    holds += "with file_lock(sys.argv[1], 'It'): print('held', flush=True); sys.stdin.read()"
+    command = [sys.executable, "-c", holds, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout.readline() == b"held\n"
+        named = rf"It is in use by process {holder.pid} on .* \(file {path}\)\. .* end it"
+        with pytest.raises(KafkaLogError, match=named), file_lock(str(path), "It"):
+            pass
+        holder.kill()
+    with file_lock(str(path), "It"):
+        for name in (path, tmp_path / "link" / "state"):
+            with pytest.raises(KafkaLogError, match="thread of this process"), file_lock(str(name), "It"):
+                pass
+        assert subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True).returncode == 1
+    assert not path.exists()
+    with pytest.raises(FileNotFoundError), file_lock(str(tmp_path / "missing" / "state"), "It"):
+        pass
+    with file_lock(str(path), "It"):
+        pass
