@@ -72,7 +72,7 @@ class Application:
             with contextlib.suppress(psutil.Error):
                 parent = spark.parent()
                 daemon = _runs(spark, "pyspark.daemon") and not _runs(parent, "pyspark.daemon")
-                if spark.name().startswith("python") and not daemon:
+                if "python" in spark.name() and not daemon:
                     below.append(spark)
         return below
 
