@@ -190,9 +190,9 @@ class Restore:
             self._check_same(state)
         if state is not None:
             partitions = state.plan.partitions
-        progress(0, self._records.stored_bytes(partitions))
         groups: GroupOffsets | None = None
         if state is None or not execute:
+            progress(0, self._records.stored_bytes({planned: planned.start for planned in partitions}))
             offsets = {planned.source: OffsetMap(planned.base, planned.start) for planned in partitions}
             for planned in partitions:
                 known = offsets[planned.source]

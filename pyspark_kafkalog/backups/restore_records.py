@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from pyspark_kafkalog.backups.rate import RateLimit
@@ -49,10 +49,21 @@ class SourceRecords:
         self._place = place
         self._read_committed = read_committed
 
-    def stored_bytes(self, partitions: Sequence[PlannedPartition]) -> int | None:
-        """About how much is to be read; None if the place does not say."""
-        sizes = self._place.stored_sizes([planned.source for planned in partitions])
-        return sum(size.stored_bytes for size in sizes.values()) or None
+    def stored_bytes(self, starts: Mapping[PlannedPartition, int]) -> int | None:
+        """About how much is to be read from these offsets on; None if the place does not say.
+
+        As if the records of a partition were of one size.
+        """
+        sources = [planned.source for planned in starts]
+        sizes = self._place.stored_sizes(sources)
+        bounds = self._place.watermarks(sources, read_committed=False)
+        total = 0.0
+        for planned, start in starts.items():
+            if planned.source in sizes and planned.source in bounds:
+                first, end = bounds[planned.source].log_start_offset, bounds[planned.source].high_watermark
+                share = max(planned.end - start, 0) / max(end - first, 1)
+                total += sizes[planned.source].stored_bytes * min(share, 1)
+        return int(total) or None
 
     def check_topics(self, partitions: Sequence[PlannedPartition]) -> None:
         """See that these are partitions of the planned topics.
@@ -139,6 +150,7 @@ class TargetRecords:
                     topic_partition=planned.destination,
                     hint="Bring back the newest file, or delete the topic and the file, and begin anew.",
                 )
+        progress(0, source.stored_bytes({p: state.maps[p.source].source_of(n) for p, n in begun.items()}))
         limit, most = RateLimit(self._rate), min(_AHEAD_BYTES, self._rate or _AHEAD_BYTES)
         producer_id = plan.producer_id, plan.producer_epoch, plan.cluster_id
         with open_producer(self._options, producer_id) as sink:

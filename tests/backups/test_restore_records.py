@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from pyspark_kafkalog.backups import restore_batches, restore_records
-from pyspark_kafkalog.backups.restore_records import SourceRecords, TargetRecords
+from pyspark_kafkalog.backups.restore_records import Progress, SourceRecords, TargetRecords
 from pyspark_kafkalog.backups.restore_state import PlannedPartition, RestorePlan, RestoreState
 from pyspark_kafkalog.codec.checksums import crc32c
 from pyspark_kafkalog.codec.decode import DecodeLimits, decode
@@ -109,12 +109,18 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     return Cluster(monkeypatch)
 
 
-def restore(source: Path, cluster: Cluster, path: Path, plan: RestorePlan = PLAN) -> RestoreState:
+def nothing(done: int, total: int | None = None) -> None:
+    """Progress that nobody looks at."""
+
+
+def restore(
+    source: Path, cluster: Cluster, path: Path, plan: RestorePlan = PLAN, progress: Progress = nothing
+) -> RestoreState:
     """One run, which ends with :class:`KilledError` if the cluster takes no more."""
     state = RestoreState.find(str(path)) or RestoreState.begin(str(path), plan)
     records = SourceRecords(LogDirectory.open(str(source)), read_committed=True)
     target: Any = cluster
-    TargetRecords(target, target, state, None).write(records, lambda done, total=None: None)
+    TargetRecords(target, target, state, None).write(records, progress)
     return state
 
 
@@ -163,6 +169,17 @@ def test_the_file_knows_all_that_is_sent(cluster: Cluster, tmp_path: Path) -> No
     restore(source, cluster, path)
     assert cluster.values == values_of(range(END))
     assert len(cluster.batches) > 10
+
+
+def test_progress_is_of_what_is_left(cluster: Cluster, tmp_path: Path) -> None:
+    """The share of the partition that is in the plan, and not yet in the target."""
+    source, path = tmp_path / "source", tmp_path / "state"
+    make_log(source, [(0, 2 * END)])
+    stored = sum(file.stat().st_size for file in source.glob("t-0/*.log"))
+    written = killed_in_the_middle(source, cluster, path)
+    totals: list[int] = []
+    restore(source, cluster, path, progress=lambda done, total=None: total and totals.append(total))
+    assert totals == [pytest.approx(stored * (END - written) / (2 * END), abs=1)]
 
 
 def test_records_that_are_sent_may_be_compacted(cluster: Cluster, tmp_path: Path) -> None:
