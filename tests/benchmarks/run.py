@@ -26,6 +26,7 @@ BENCHMARKS = (
     "repair",
     "compaction",
     "backup",
+    "restore",
     "commits",
     "exactly_once",
     "large_write",

@@ -6,6 +6,7 @@ import time
 import uuid
 from pathlib import Path
 
+import fsspec
 import pytest
 
 from pyspark_kafkalog import admin
@@ -38,6 +39,25 @@ def test_a_directory_goes_into_a_cluster(root: Path, broker: Broker) -> None:
     for field in ("partition", "offset", "timestamp", "value"):
         assert [row[field] for row in old] == [row[field] for row in new]
     assert run(*words, "--execute", "--json").json["groups"][0]["note"] == "committed before"
+
+
+@pytest.mark.broker
+def test_an_object_store(root: Path, broker: Broker, tmp_path: Path) -> None:
+    """The file of the restore is a local one, whatever the source is."""
+    name, state = f"restored-{uuid.uuid4().hex[:8]}", tmp_path / "state"
+    words = (broker.bootstrap, "--topic", "t", "--rename", f"t={name}", "--no-groups")
+    store = fsspec.filesystem("memory")
+    store.put(str(root), "/restore-test", recursive=True)
+    try:
+        refused = run("restore", "memory://restore-test", *words, "--execute")
+        assert (refused.code, "Name a new file by --state" in refused.err) == (2, True)
+        done = run("restore", "memory://restore-test", *words, "--execute", "--state", state)
+        assert done.code == 0, done.err
+    finally:
+        store.rm("/restore-test", recursive=True)
+    assert [row["value"] for row in records(broker.bootstrap, name)] == [
+        r["value"] for r in records(root, "t")
+    ]
 
 
 @pytest.mark.broker
