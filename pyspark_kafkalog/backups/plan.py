@@ -67,6 +67,27 @@ class BackedUpPartition:
     truncated: list[OffsetRange] = field(default_factory=list)
     problem: str | None = None
 
+    def describe(self, target: Target) -> None:
+        """Bring up to date what the directory has."""
+        partition = TopicPartition(self.topic, self.partition)
+        self.log_start_offset = target.log_start_offset(partition)
+        self.log_end_offset = target.log_end_offset(partition)
+        self.gaps = list(target.gaps(partition))
+
+
+def close(target: Target, rows: dict[TopicPartition, BackedUpPartition]) -> Collection[TopicPartition]:
+    """Close the directory, and bring the rows up to date; what is wrong with a partition then is its problem.
+
+    :return: the partitions that can't be closed cleanly.
+    """
+    failures = target.close()
+    for partition, error in failures.items():
+        row = rows.setdefault(partition, BackedUpPartition(*partition))
+        row.problem = row.problem or str(error)
+    for row in rows.values():
+        row.describe(target)
+    return failures.keys()
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -110,8 +131,9 @@ def plan(source: Source, target: Target, rules: BackupRules, later: Collection[T
                 problem = _other_topic(target, partition, topic_ids[partition.topic])
         except KafkaLogError as e:
             failures[partition] = e
-        else:
-            problems |= {partition.topic: problem} if problem else {}
+            continue
+        if problem:
+            problems[partition.topic] = problem
     failures |= {p: target.broken[p] for p in partitions if p in target.broken}
     chosen = [p for p in partitions if p.topic in topic_ids and p.topic not in problems]
     saved = target.topic_configs()

@@ -23,6 +23,7 @@ from pyspark_kafkalog.backups.plan import (
     bounds_of,
     changed_topic,
     check_source,
+    close,
     plan,
     whole_batch,
 )
@@ -150,19 +151,13 @@ class Backup:
             )
             if partition not in self._rows and is_wanted and partition.topic not in rules.exclude:
                 self._rows[partition] = BackedUpPartition(*partition)
-                self._describe(partition)
+                self._rows[partition].describe(self._target)
         for partition in self._rows.keys() - later:
             row, bounds = self._rows[partition], planned.bounds.get(partition)
             row.high_watermark = None if bounds is None else bounds.high_watermark
             if partition.topic in planned.problems:
                 row.problem = planned.problems[partition.topic]
                 self._noted(partition)
-
-    def _describe(self, partition: TopicPartition) -> None:
-        row, target = self._rows[partition], self._target
-        row.log_start_offset = target.log_start_offset(partition)
-        row.log_end_offset = target.log_end_offset(partition)
-        row.gaps = list(target.gaps(partition))
 
     def _is_due(self, partition: TopicPartition, bounds: Bounds) -> bool:
         """Whether to look at a partition: first of all, and whenever its source's end is another one."""
@@ -207,7 +202,7 @@ class Backup:
             self._fail(partition, e)
         else:
             self._noted(partition)
-        self._describe(partition)
+        self._rows[partition].describe(self._target)
         self._looked_at.add(partition)
 
     def _fail(self, partition: TopicPartition, error: KafkaLogError) -> None:
@@ -289,13 +284,8 @@ class Backup:
             log.close(cleanly=False)
 
     def _close(self) -> None:
-        """Close the directory; what is wrong with a partition then is its problem."""
-        for partition, error in self._target.close().items():
-            row = self._rows.setdefault(partition, BackedUpPartition(*partition))
-            row.problem = row.problem or str(error)
+        for partition in close(self._target, self._rows):
             self._noted(partition)
-        for partition in self._rows:
-            self._describe(partition)
 
     def _limit_rate(self, size: int) -> None:
         if pause := self._limit.pause(size):

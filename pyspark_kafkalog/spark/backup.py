@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark_kafkalog.admin import BackedUpPartition, BackupRules
 from pyspark_kafkalog.backups.copying import DivergedError, GapError, Hooks, bring_up_to_date
-from pyspark_kafkalog.backups.ends import Bounds, Target
+from pyspark_kafkalog.backups.ends import Bounds
 from pyspark_kafkalog.backups.groups import offsets_partitions, read_commits, save_commits
-from pyspark_kafkalog.backups.plan import changed_topic, check_source, plan
+from pyspark_kafkalog.backups.plan import changed_topic, check_source, close, plan
 from pyspark_kafkalog.backups.rate import RateLimit
 from pyspark_kafkalog.errors import DataLossError, KafkaLogError, OptionError
 from pyspark_kafkalog.model import LogSettings, TopicPartition
@@ -115,24 +115,11 @@ def backup(
             rows.append(BackedUpPartition(**found))
         target.checkpoint()
         save_commits(follower_groups(directory, offsets_partitions(source)), commits, rows)
-        _close(target, rows)
+        by_partition = {TopicPartition(row.topic, row.partition): row for row in rows}
+        close(target, by_partition)
         if unread is not None:
             raise unread
-    return sorted(rows, key=lambda row: (row.topic, row.partition))
-
-
-def _close(target: Target, rows: list[BackedUpPartition]) -> None:
-    """Close the directory, and bring the rows up to date; what is wrong with a partition is its problem."""
-    by_partition = {TopicPartition(row.topic, row.partition): row for row in rows}
-    for partition, error in target.close().items():
-        if partition not in by_partition:
-            rows.append(by_partition.setdefault(partition, BackedUpPartition(*partition)))
-        row = by_partition[partition]
-        row.problem = row.problem or str(error)
-    for partition, row in by_partition.items():
-        row.log_start_offset = target.log_start_offset(partition)
-        row.log_end_offset = target.log_end_offset(partition)
-        row.gaps = list(target.gaps(partition))
+    return [by_partition[partition] for partition in sorted(by_partition)]
 
 
 def _run(

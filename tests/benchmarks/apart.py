@@ -13,8 +13,11 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 
-from tests.benchmarks.measure import print_ratio
+from tests.benchmarks.java_producer import produce_with_java
+from tests.benchmarks.measure import PARTITIONS, print_ratio
+from tests.kafka import Broker
 
 
 def run_one(module: str, name: str, *arguments: str) -> None:
@@ -25,6 +28,15 @@ def run_one(module: str, name: str, *arguments: str) -> None:
     seconds, cpu = time.perf_counter() - began, time.process_time() - used
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
     print(json.dumps({"seconds": seconds, "cpu": cpu, "bytes": size, "peak": peak}))
+
+
+def fill(
+    broker: Broker, topic: str, count: int, size: int, compression: str, folder: Path, **settings: int
+) -> None:
+    """Make a topic of ``count`` records, and ``topic-third`` of a third of them, by Java's producer."""
+    for name, records in ((topic, count), (f"{topic}-third", count // 3)):
+        broker.create_topic(name, PARTITIONS)
+        produce_with_java(broker, name, records, size, compression, folder, **settings)
 
 
 def contest(

@@ -17,11 +17,11 @@ import pyspark_kafkalog.log.write.follower_directory  # noqa: F401
 from pyspark_kafkalog.admin import BackupRules, backup, place_of
 from pyspark_kafkalog.backups.copying import FLUSH_BYTES
 from pyspark_kafkalog.model import OffsetRange, TopicPartition
-from tests.benchmarks.apart import contest, print_memory, print_rates
-from tests.benchmarks.java_producer import produce_with_java
+from tests.benchmarks.apart import contest, fill, print_memory, print_rates
 from tests.benchmarks.measure import PARTITIONS, arguments
 from tests.benchmarks.session import scratch_folder
 from tests.kafka import Broker
+from tests.kafka_service import running
 
 TOPIC = "events"
 RECORDS, VALUE_SIZE = 6_000_000, 100
@@ -104,17 +104,10 @@ CONTESTANTS: dict[str, Callable[[str, str, str], int]] = {
 def main() -> None:
     args = arguments(__doc__)
     count = int(RECORDS * args.scale)
-    with scratch_folder(args.folder) as folder:
-        broker = Broker(folder / "broker", heap="1g")
-        broker.start()
-        try:
-            for compression in COMPRESSIONS:
-                for topic, records in ((compression, count), (f"{compression}-third", count // 3)):
-                    broker.create_topic(topic, PARTITIONS)
-                    produce_with_java(broker, topic, records, VALUE_SIZE, compression, folder)
-                _compare(broker.bootstrap, compression, folder, args.rounds)
-        finally:
-            broker.stop()
+    with scratch_folder(args.folder) as folder, running(Broker(folder / "broker", heap="1g")) as broker:
+        for compression in COMPRESSIONS:
+            fill(broker, compression, count, VALUE_SIZE, compression, folder)
+            _compare(broker.bootstrap, compression, folder, args.rounds)
 
 
 def _compare(bootstrap: str, topic: str, folder: Path, rounds: int) -> None:

@@ -22,8 +22,8 @@ from pyspark_kafkalog.codec.stamp import stamp
 from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.options.settings import write_options
 from pyspark_kafkalog.places import new_producer_id, open_producer
-from tests.benchmarks.apart import contest, print_memory, print_rates
-from tests.benchmarks.java_producer import BATCH_SIZE, produce_with_java
+from tests.benchmarks.apart import contest, fill, print_memory, print_rates
+from tests.benchmarks.java_producer import BATCH_SIZE
 from tests.benchmarks.measure import PARTITIONS, arguments, event
 from tests.benchmarks.session import scratch_folder
 from tests.kafka import Broker
@@ -130,12 +130,8 @@ def main() -> None:
     topics = {f"{compression}-{size}": size for compression in COMPRESSIONS for size in BATCHES}
     with scratch_folder(args.folder) as folder, running(Broker(folder / "source", heap="1g")) as broker:
         for topic, size in topics.items():
-            for name, records in ((topic, count), (f"{topic}-third", count // 3)):
-                broker.create_topic(name, PARTITIONS)
-                compression = topic.split("-")[0]
-                produce_with_java(
-                    broker, name, records, VALUE_SIZE, compression, folder, batch_size=BATCHES[size]
-                )
+            compression = topic.split("-")[0]
+            fill(broker, topic, count, VALUE_SIZE, compression, folder, batch_size=BATCHES[size])
         broker.stop()
         source = broker.log_dir
         settings = {"log.segment.delete.delay.ms": 0}
