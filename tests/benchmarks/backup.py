@@ -1,6 +1,7 @@
 """Backing up a topic: against fetching it and dropping all, and against confluent-kafka consuming to a file.
 
-What the disk takes is measured too: as many bytes written to files of their own, and flushed as often.
+What the disk takes is measured too: as many bytes written to files of their own, and flushed as often, with a
+broker to fetch them from and without.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from tests.kafka_service import running
 
 TOPIC = "events"
 RECORDS, VALUE_SIZE = 6_000_000, 100
-BARS = {"fetching alone": 0.8, "writing alone": None, "confluent-kafka": 5.0}
+BARS = {"fetching alone": 0.8, "writing alone": None, "fetching and writing": None, "confluent-kafka": 5.0}
 MEMORY_BAR = 1.1
 COMPRESSIONS = ("none", "lz4")
 
@@ -52,6 +53,28 @@ def fetched(bootstrap: str, topic: str, folder: str) -> int:
 
     with ThreadPoolExecutor(BackupRules().threads) as threads:
         return sum(threads.map(fetch, ends))
+
+
+def kept(bootstrap: str, topic: str, folder: str) -> int:
+    """Fetched, and written to a file as it comes: nothing is checked, and no log is made."""
+    options = {"kafka.bootstrap.servers": bootstrap}
+    ends = place_of(options).end_offsets(partitions_of(topic), read_committed=False)
+
+    def keep(partition: TopicPartition) -> int:
+        written = flushed = 0
+        offsets = OffsetRange(0, ends[partition])
+        with Path(folder, str(partition)).open("wb", buffering=0) as file:
+            for piece in place_of(options).fetch(partition, offsets, read_committed=False):
+                file.write(piece.buffer)
+                written += piece.buffer.size
+                if written - flushed >= FLUSH_BYTES:
+                    os.fsync(file.fileno())
+                    flushed = written
+            os.fsync(file.fileno())
+        return written
+
+    with ThreadPoolExecutor(BackupRules().threads) as threads:
+        return sum(threads.map(keep, ends))
 
 
 def written(bootstrap: str, topic: str, folder: str) -> int:
@@ -97,6 +120,7 @@ CONTESTANTS: dict[str, Callable[[str, str, str], int]] = {
     "backup": backed_up,
     "fetching alone": fetched,
     "writing alone": written,
+    "fetching and writing": kept,
     "confluent-kafka": consumed,
 }
 
