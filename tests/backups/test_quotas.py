@@ -190,3 +190,13 @@ def test_none_of_many_is_left_without_records(guarded: Guarded, tmp_path: Path) 
     rules = admin.BackupRules(topics=(name,), threads=many)
     found = admin.backup(options, str(tmp_path), rules)
     assert [(row.log_end_offset, row.problem) for row in found] == [(500, None)] * many
+
+
+@pytest.mark.soak
+def test_a_batch_larger_than_what_may_pass_at_once(guarded: Guarded, tmp_path: Path) -> None:
+    name = unused_topic()
+    guarded.broker.create_topic(name, 1)
+    unlimited = connected(guarded.broker.bootstrap, client_id="unlimited")
+    produce(unlimited, name, [numbered(2, size=RATE * (WINDOW + 1))], batch_size=1000)
+    found = admin.backup(guarded.options("large"), str(tmp_path), admin.BackupRules(topics=(name,)))
+    assert [(row.log_end_offset, row.problem) for row in found] == [(2, None)]
