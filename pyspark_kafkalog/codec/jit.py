@@ -12,12 +12,11 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache, partial
 from typing import Any
 
-from pyspark_kafkalog.codec.kernel import Kernel
 from pyspark_kafkalog.codec.signature import Array, Parameter, Signature
 from pyspark_kafkalog.garbage import loading
 
@@ -46,17 +45,20 @@ _compiled: dict[Callable[..., Any], Any] = {}
 _lock = threading.RLock()
 
 
-def compiled(function: Callable[..., Any], signature: Signature) -> Any:
-    """``function``, loaded from the cache or compiled, and with it all kernels of its module.
+def compiled(
+    function: Callable[..., Any],
+    signature: Signature,
+    neighbours: Iterable[tuple[Callable[..., Any], Signature]] = (),
+) -> Any:
+    """``function``, loaded from the cache or compiled, and with it ``neighbours``, the kernels of its module.
 
     Where nothing can be cached it is compiled anew. The cache does not tell checked code from unchecked, so
     NUMBA_BOUNDSCHECK turns it off.
     """
     with _lock:
         if function not in _compiled:
-            others = [other for other in function.__globals__.values() if isinstance(other, Kernel)]
             with install_listener("numba:compile", _Announcement()) as announcement, _cache_folder(function):
-                for each in [(function, signature), *((other.function, other.signature) for other in others)]:
+                for each in [(function, signature), *neighbours]:
                     _compiled[each[0]] = _now(*each)
                 announcement.end()
     return _compiled[function]

@@ -9,7 +9,7 @@ source that is here, and else compiled by numba (:mod:`.jit`). Either happens at
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property, update_wrapper
 from importlib import import_module
 from typing import Any, TypeAlias, TypeVar
@@ -62,7 +62,8 @@ class Kernel:
         if found is None:
             from pyspark_kafkalog.codec import jit
 
-            found = jit.compiled(self.function, self.signature)
+            others = [(other.function, other.signature) for other in _kernels_in(self.function.__globals__)]
+            found = jit.compiled(self.function, self.signature, others)
         return found
 
     def __call__(self, *arguments: Any) -> Any:
@@ -72,7 +73,11 @@ class Kernel:
 def kernels() -> list[Kernel]:
     """All kernels of the package."""
     modules = [import_module(f"pyspark_kafkalog.{module}") for module in MODULES]
-    return [value for module in modules for value in vars(module).values() if isinstance(value, Kernel)]
+    return [found for module in modules for found in _kernels_in(vars(module))]
+
+
+def _kernels_in(names: Mapping[str, Any]) -> list[Kernel]:
+    return [value for value in names.values() if isinstance(value, Kernel)]
 
 
 class _Inlined:

@@ -9,12 +9,11 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from pyspark_kafkalog.model import TopicPartition
+from pyspark_kafkalog.streams.lag import QueryLag
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from pandas import DataFrame
-
-    from pyspark_kafkalog.spark.listeners import QueryLag
 
 _MOST_LINES = 10
 """How many partitions have lines of their own."""

@@ -6,7 +6,6 @@ import logging
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
@@ -19,8 +18,9 @@ from pyspark_kafkalog.options.table import Use
 from pyspark_kafkalog.options.user_options import UserOptions
 from pyspark_kafkalog.places import open_place
 from pyspark_kafkalog.spark.features import HAS_LATEST_OFFSETS
+from pyspark_kafkalog.spark.lag_history import as_html, as_pandas, draw
 from pyspark_kafkalog.spark.reassemble import DROPS_METRIC
-from pyspark_kafkalog.streams.lag import SourceLag, source_lag
+from pyspark_kafkalog.streams.lag import QueryLag, SourceLag, source_lag
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -42,42 +42,6 @@ _SPARKS_OWN = "KafkaV2["
 """How the description of Spark's own Kafka source begins."""
 _RECORD_BYTES_SECONDS = 60.0
 """How long the mean sizes of records are kept."""
-
-
-@dataclass(frozen=True, slots=True)
-class QueryLag:
-    """The state of a query at one progress event."""
-
-    query_id: str
-    run_id: str
-    name: str | None
-    batch_id: int
-    timestamp: str
-    """When the trigger began, in ISO 8601."""
-    rows: int
-    input_rows_per_second: float
-    processed_rows_per_second: float
-    bytes_per_second: float | None
-    """An estimate of the stored bytes; None if the sizes of records are not known."""
-    sources: tuple[SourceLag | None, ...]
-    """One for each source, in Spark's order; None for sources without Kafka's offsets."""
-    dropped: Mapping[str, int] = field(default_factory=dict)
-    """Large messages that ``reassemble`` has dropped, by reason."""
-
-    def __str__(self) -> str:
-        """One line for a log or a notebook."""
-        parts = [f"{self.rows:,} rows", f"{self.processed_rows_per_second:,.0f} rows/s"]
-        if self.bytes_per_second is not None:
-            parts.append(f"{self.bytes_per_second / 1e6:,.1f} MB/s")
-        for lag in self.sources:
-            if lag is not None:
-                behind = f"{lag.min_offsets_behind:,} to {lag.max_offsets_behind:,} offsets behind"
-                about = "" if lag.bytes_behind is None else f", {lag.bytes_behind / 1e6:,.1f} MB"
-                parts.append(f"{behind} (mean {lag.avg_offsets_behind:,.1f}{about})")
-        if self.dropped:
-            reasons = ", ".join(f"{count:,} {reason}" for reason, count in self.dropped.items())
-            parts.append(f"dropped large messages: {reasons}")
-        return f"{self.name or self.query_id} batch {self.batch_id}: {', '.join(parts)}"
 
 
 class LagListener(StreamingQueryListener):
@@ -108,8 +72,6 @@ class LagListener(StreamingQueryListener):
         return "\n".join(map(str, self.latest.values())) or "LagListener: no progress of any query yet"
 
     def _repr_html_(self) -> str:
-        from pyspark_kafkalog.spark.lag_history import as_html
-
         return as_html(self.latest.values())
 
     @property
@@ -130,8 +92,6 @@ class LagListener(StreamingQueryListener):
 
         :raises ImportError: without pandas.
         """
-        from pyspark_kafkalog.spark.lag_history import as_pandas
-
         return as_pandas(self._events(query_id))
 
     def plot(self, query_id: object | None = None, *, ax: Axes | None = None) -> Axes:
@@ -140,8 +100,6 @@ class LagListener(StreamingQueryListener):
         :param ax: where to draw, instead of a new figure.
         :raises ImportError: without matplotlib: ``pip install 'pyspark-kafkalog[plot]'``.
         """
-        from pyspark_kafkalog.spark.lag_history import draw
-
         return draw(self._events(query_id), ax)
 
     def _events(self, query_id: object | None) -> list[QueryLag]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.options.offsets_json import Offsets
@@ -40,6 +40,42 @@ class SourceLag:
     def offsets_behind(self) -> int:
         """Of all partitions together."""
         return sum(self.partitions.values())
+
+
+@dataclass(frozen=True, slots=True)
+class QueryLag:
+    """The state of a query at one progress event."""
+
+    query_id: str
+    run_id: str
+    name: str | None
+    batch_id: int
+    timestamp: str
+    """When the trigger began, in ISO 8601."""
+    rows: int
+    input_rows_per_second: float
+    processed_rows_per_second: float
+    bytes_per_second: float | None
+    """An estimate of the stored bytes; None if the sizes of records are not known."""
+    sources: tuple[SourceLag | None, ...]
+    """One for each source, in Spark's order; None for sources without Kafka's offsets."""
+    dropped: Mapping[str, int] = field(default_factory=dict)
+    """Large messages that ``reassemble`` has dropped, by reason."""
+
+    def __str__(self) -> str:
+        """One line for a log or a notebook."""
+        parts = [f"{self.rows:,} rows", f"{self.processed_rows_per_second:,.0f} rows/s"]
+        if self.bytes_per_second is not None:
+            parts.append(f"{self.bytes_per_second / 1e6:,.1f} MB/s")
+        for lag in self.sources:
+            if lag is not None:
+                behind = f"{lag.min_offsets_behind:,} to {lag.max_offsets_behind:,} offsets behind"
+                about = "" if lag.bytes_behind is None else f", {lag.bytes_behind / 1e6:,.1f} MB"
+                parts.append(f"{behind} (mean {lag.avg_offsets_behind:,.1f}{about})")
+        if self.dropped:
+            reasons = ", ".join(f"{count:,} {reason}" for reason, count in self.dropped.items())
+            parts.append(f"dropped large messages: {reasons}")
+        return f"{self.name or self.query_id} batch {self.batch_id}: {', '.join(parts)}"
 
 
 def source_lag(

@@ -9,8 +9,7 @@ import pytest
 
 from pyspark_kafkalog import LagListener
 from pyspark_kafkalog.model import TopicPartition
-from pyspark_kafkalog.spark.listeners import QueryLag
-from pyspark_kafkalog.streams.lag import SourceLag
+from pyspark_kafkalog.streams.lag import QueryLag, SourceLag
 
 A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
 
