@@ -20,6 +20,7 @@ from pyspark_kafkalog.places import (
     open_place,
     retain_in_directories,
 )
+from pyspark_kafkalog.reading.times import offsets_at
 
 _EXAMPLE = '{"partitions":[{"topic":"orders","partition":0,"offset":23}],"version":1}'
 
@@ -118,9 +119,13 @@ def delete_records(
 def offsets_before(
     place: Place, partitions: Collection[TopicPartition], timestamp: int
 ) -> dict[TopicPartition, int]:
-    """For :func:`delete_records`: the first record at or after ``timestamp`` (ms), or the high watermark."""
-    found = place.offsets_for_times(dict.fromkeys(partitions, timestamp))
-    return {p: HIGH_WATERMARK if offset is None else offset for p, offset in found.items()}
+    """For :func:`delete_records`: the first record at or after ``timestamp`` (ms), or the high watermark.
+
+    It is that of now: what is appended later is not meant.
+
+    :raises UnknownTopicOrPartitionError: if a partition does not exist.
+    """
+    return offsets_at(place, bounds_of(place, partitions), timestamp)
 
 
 def parse_offset_json(text: str) -> dict[TopicPartition, int]:

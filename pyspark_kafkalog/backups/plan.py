@@ -11,6 +11,7 @@ from pyspark_kafkalog.errors import DataLossError, KafkaLogError, LogDirectoryEr
 from pyspark_kafkalog.model import INTERNAL_TOPICS, LogSettings, OffsetRange, TopicPartition, Watermarks
 from pyspark_kafkalog.options.settings import Selection
 from pyspark_kafkalog.reading.offsets import look_up_partitions
+from pyspark_kafkalog.reading.times import offsets_at
 
 GONE = "The source no longer has the partition"
 
@@ -173,8 +174,7 @@ def _at(source: Source, partition: TopicPartition, marks: Watermarks, time: int 
     """The first offset at or after a time; the high watermark if none is, the default without a time."""
     if time is None:
         return default
-    offset = source.offsets_for_times({partition: time})[partition]
-    return marks.high_watermark if offset is None else offset
+    return offsets_at(source, {partition: marks}, time)[partition]
 
 
 def whole_batch(source: Source, partition: TopicPartition, offset: int) -> int:

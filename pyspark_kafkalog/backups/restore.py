@@ -59,6 +59,7 @@ from pyspark_kafkalog.places import (
     open_topics,
 )
 from pyspark_kafkalog.reading.offsets import look_up_partitions
+from pyspark_kafkalog.reading.times import offsets_at
 from pyspark_kafkalog.topics import NewTopic, Topics
 
 _WHILE_RESTORING = {
@@ -235,8 +236,7 @@ class Restore:
             raise OptionError("Two topics would get the same name", hint="Rename one of them.")
         ids = self._source.topic_ids(topics)
         bounds = self._source.watermarks(found, read_committed=settings.read_committed)
-        times = dict.fromkeys(bounds, settings.until) if settings.until is not None else {}
-        late = self._source.offsets_for_times(times) if times else {}
+        late = {} if settings.until is None else offsets_at(self._source, bounds, settings.until)
         planned = []
         for partition, watermarks in sorted(bounds.items()):
             end = watermarks.high_watermark

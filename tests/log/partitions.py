@@ -66,10 +66,19 @@ def data_batch(base_offset: int, producer_id: int) -> bytes:
     return transactional(base_offset, producer_id, bytes((2 * len(record),)) + record, attributes=0x10)
 
 
+def emptied_batch(base_offset: int, producer_id: int) -> bytes:
+    """What compaction leaves of the last batch of a producer: its header, with the old timestamp."""
+    return _batch_v2(base_offset, producer_id, b"", records=0, attributes=0)
+
+
 def transactional(base_offset: int, producer_id: int, record: bytes, *, attributes: int) -> bytes:
     """A v2 batch of one record."""
+    return _batch_v2(base_offset, producer_id, record, records=1, attributes=attributes)
+
+
+def _batch_v2(base_offset: int, producer_id: int, body: bytes, *, records: int, attributes: int) -> bytes:
     times = FIRST_TIMESTAMP + base_offset, FIRST_TIMESTAMP + base_offset
-    summed = struct.pack(">hiqqqhii", attributes, 0, *times, producer_id, 0, 0, 1) + record
+    summed = struct.pack(">hiqqqhii", attributes, 0, *times, producer_id, 0, 0, records) + body
     rest = struct.pack(">ibI", 0, 2, crc32c(summed)) + summed
     return struct.pack(">qi", base_offset, len(rest)) + rest
 
