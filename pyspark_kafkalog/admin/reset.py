@@ -22,6 +22,7 @@ from pyspark_kafkalog.model import (
     TopicPartition,
     Watermarks,
 )
+from pyspark_kafkalog.reading.times import offsets_at
 
 _INACTIVE = ("Empty", "Dead")
 _DEFAULT_ASSEMBLER = AssemblerSettings()
@@ -83,8 +84,7 @@ def plan_reset(
     if partitions is None:
         partitions = existing(place, committed)
     bounds = bounds_of(place, partitions)
-    times = dict.fromkeys(partitions, value) if to is ResetTo.TIMESTAMP else {}
-    found = place.offsets_for_times(times) if times else {}
+    at_time = offsets_at(place, bounds, value) if to is ResetTo.TIMESTAMP else {}
     steps = []
     for partition, watermarks in sorted(bounds.items()):
         now = committed.get(partition)
@@ -97,9 +97,8 @@ def plan_reset(
                 _Goal(watermarks.high_watermark, "nothing is committed") if now is None else _Goal(now.offset)
             )
         elif to is ResetTo.TIMESTAMP:
-            goal = _Goal(watermarks.high_watermark, "no record at or after this time")
-            if (offset := found.get(partition)) is not None:
-                goal = _Goal(offset)
+            is_end = at_time[partition] == watermarks.high_watermark
+            goal = _Goal(at_time[partition], "no record at or after this time" if is_end else "")
         elif to is ResetTo.OFFSET:
             goal = _clamped(value, watermarks)
         elif now is None:
