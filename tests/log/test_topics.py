@@ -8,7 +8,7 @@ from unittest import mock
 import pytest
 
 from pyspark_kafkalog import admin
-from pyspark_kafkalog.errors import LogDirectoryError
+from pyspark_kafkalog.errors import LogDirectoryError, TopicExistsError, UnknownTopicOrPartitionError
 from pyspark_kafkalog.filesystem.locate import open_folder
 from pyspark_kafkalog.log.layout import CLEAN_SHUTDOWN_FILE, JOURNAL_FILE, OFFSET_CHECKPOINTS
 from pyspark_kafkalog.log.topic_configs import read_topic_configs
@@ -74,6 +74,21 @@ def test_a_deletion_that_nothing_has_touched_is_finished(root: Path, at: str) ->
     write(root, {OTHER: values(1)})
     assert read(root).keys() == {OTHER}
     assert (root / "replication-offset-checkpoint").read_text() == "0\n0\n"
+
+
+def test_what_is_only_validated_changes_nothing(root: Path) -> None:
+    die_deleting(root, "carry_out")
+    for path in root.glob("*lock"):
+        path.unlink()
+    before = sorted(root.rglob("*"))
+    topics.alter_configs(str(root), "other", {"retention.ms": "5"}, validate_only=True)
+    topics.add_partitions(str(root), "other", 3, validate_only=True)
+    topics.create_topics(str(root), {"t": (1, {})}, validate_only=True)
+    with pytest.raises(UnknownTopicOrPartitionError):
+        topics.add_partitions(str(root), "t", 3, validate_only=True)
+    with pytest.raises(TopicExistsError):
+        topics.create_topics(str(root), {"other": (1, {})}, validate_only=True)
+    assert sorted(root.rglob("*")) == before
 
 
 def test_a_clean_shutdown_stays_one(root: Path) -> None:

@@ -238,9 +238,9 @@ def _open_all(
 ) -> dict[TopicPartition, PartitionLog]:
     """Every partition to append to, and all partitions of new topics."""
     log_root = LogRoot(open_folder(root))
-    existing = existing_partitions(root)
+    existing = _existing_partitions(root)
     logs: dict[TopicPartition, PartitionLog] = {}
-    for topic, wanted in sorted(_numbers(partitions).items()):
+    for topic, wanted in sorted(numbers_of(partitions).items()):
         known = existing.get(topic)
         numbers = known or set(range(num_partitions))
         topic_id = new_topic_id()
@@ -288,14 +288,14 @@ def _open_existing(root: LogRoot, partition: TopicPartition, settings: LogSettin
     return open_partition(root.folder.label(name), partition, settings, root.log_start_offset(partition))
 
 
-def existing_partitions(root: str) -> dict[str, set[int]]:
+def _existing_partitions(root: str) -> dict[str, set[int]]:
     """The partition numbers of each topic, in one listing: under the lock nothing is renamed meanwhile."""
     with os.scandir(root) as entries:
         found = (parse_partition_folder(entry.name) for entry in entries if entry.is_dir())
-        return _numbers(partition for partition in found if partition is not None)
+        return numbers_of(partition for partition in found if partition is not None)
 
 
-def _numbers(partitions: Iterable[TopicPartition]) -> dict[str, set[int]]:
+def numbers_of(partitions: Iterable[TopicPartition]) -> dict[str, set[int]]:
     """The partition numbers of each topic."""
     numbers = defaultdict(set)
     for topic, number in partitions:
