@@ -20,7 +20,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from pyspark_kafkalog.codec.walk import Batches, walk
 from pyspark_kafkalog.errors import (
     KafkaLogError,
     RecordTooLargeError,
@@ -35,11 +34,12 @@ from pyspark_kafkalog.log.write import journal
 from pyspark_kafkalog.log.write.appender import (
     PartitionLog,
     PendingBatches,
-    Read,
     append,
+    batch_table,
     create_folder,
     new_partition,
     open_partition,
+    pending_batches,
 )
 from pyspark_kafkalog.log.write.staging import StagedFile, StagedFiles, sweep
 from pyspark_kafkalog.model import LogSettings, OffsetRange, QueryBatch, TopicPartition, check_topic
@@ -119,8 +119,7 @@ def append_batch(
     :raises CorruptRecordError: if the partition is damaged before its end.
     """
     journal.recover(root)
-    batches = walk(data)
-    pending = PendingBatches(_in_memory(data), *_table(batches, 0))
+    pending = pending_batches(data)
     folder = os.path.join(root, str(partition))
     if not os.path.lexists(folder):
         published = _append_at_once(root, {partition: pending}, settings, num_partitions, _ONE_BATCH)
@@ -183,7 +182,7 @@ def _read_all(
     parts: dict[TopicPartition, list[np.ndarray]] = defaultdict(list)
     for source, file in enumerate(files.staged):
         batches = files.check(source)
-        table = _table(batches, source)
+        table = batch_table(batches, source)
         for section in file.sections:
             partition = TopicPartition(check_topic(section.topic), section.partition)
             first, stop = np.searchsorted(
@@ -204,29 +203,6 @@ def _read_all(
                 hint="Raise segment.bytes, or lower batch.size.",
             )
     return pending
-
-
-def _table(batches: Batches, source: int) -> np.ndarray:
-    """The fields of :class:`PendingBatches` after the first, a row each."""
-    records = batches.last_offset - batches.base_offset + 1
-    return np.stack(
-        [
-            np.full_like(batches.position, source),
-            batches.position,
-            batches.size,
-            records,
-            batches.max_timestamp,
-            batches.attributes,
-            batches.crc,
-        ]
-    )
-
-
-def _in_memory(data: np.ndarray) -> Read:
-    def read(_: int, position: int, into: np.ndarray) -> None:
-        into[:] = data[position : position + into.size]
-
-    return read
 
 
 def _open_all(

@@ -7,8 +7,10 @@ are on disk. Kafka's ``LogManager.getOrCreateLog``, ``LogManager.asyncDelete``.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+
+import numpy as np
 
 from pyspark_kafkalog.errors import OptionError, TopicExistsError, UnknownTopicOrPartitionError
 from pyspark_kafkalog.filesystem.locate import open_folder
@@ -90,13 +92,21 @@ def add_partitions(root: str, topic: str, count: int, *, validate_only: bool = F
         _make(root, {TopicPartition(topic, number): topic_id for number in missing}, {})
 
 
-def delete_topics(root: str, topics: Collection[str]) -> None:
-    """Delete topics with all their partitions, at once for readers.
+def delete_topics(
+    root: str,
+    topics: Collection[str],
+    tombstones: Callable[[Collection[TopicPartition]], Mapping[TopicPartition, np.ndarray]],
+) -> None:
+    """Delete topics with all their partitions, at once for readers, and groups' offsets of them.
 
+    :param tombstones: gives, for partitions that are deleted, the record batches that delete groups' offsets
+        of them, by the partition of ``__consumer_offsets`` to append to. Called under the lock.
     :raises UnknownTopicOrPartitionError: if one does not exist; then nothing is deleted.
     """
     with _held(root, "delete topics"):
-        journal.delete(root, {topic: sorted(_numbers(root, topic)) for topic in topics})
+        numbers = {topic: sorted(_numbers(root, topic)) for topic in topics}
+        partitions = [TopicPartition(topic, number) for topic in numbers for number in numbers[topic]]
+        journal.delete(root, partitions, tombstones(partitions))
 
 
 def alter_configs(
