@@ -60,7 +60,7 @@ _threads_guard = threading.Lock()
 
 @contextmanager
 def directory_lock(
-    root: str, timeout: float, *, patience: float | None = None
+    root: str, timeout: float, *, patience: float | None = None, create: bool = True
 ) -> Iterator[Callable[[], None]]:
     """Hold the locks of the log directory ``root``, which must exist.
 
@@ -69,6 +69,7 @@ def directory_lock(
     :param timeout: seconds to wait for a broker.
     :param patience: seconds that a writer may hold it without progress; while it makes progress, this
         waits for it. None: ``timeout`` is for writers, too.
+    :param create: whether to create lock files that are missing; else only those that exist are held.
     :raises LogDirectoryLockedError: if another holds it all that time.
     :raises OSError: if a lock file can't be opened, or locked.
     """
@@ -78,21 +79,24 @@ def directory_lock(
         wait.on_writer(f"thread of this process {os.getpid()}", threads.progress)
     descriptors: list[int] = []
     try:
+        writer = None
         path = os.path.join(root, WRITER_LOCK_FILE)
-        if not os.path.exists(path):
+        if create and not os.path.exists(path):
             sync_parents(root)  # where the file exists, they have been flushed
-        descriptors.append(_open(path))
-        while not _try_lock(descriptors[0], path):
-            status = os.fstat(descriptors[0])
-            wait.on_writer(_holder(descriptors[0]), (status.st_mtime_ns, status.st_size))
-            time.sleep(_RETRY_SECONDS)
-        _introduce(descriptors[0])
+        if create or os.path.exists(path):
+            descriptors.append(writer := _open(path))
+            while not _try_lock(writer, path):
+                status = os.fstat(writer)
+                wait.on_writer(_holder(writer), (status.st_mtime_ns, status.st_size))
+                time.sleep(_RETRY_SECONDS)
+            _introduce(writer)
         path = os.path.join(root, LOCK_FILE)
-        descriptors.append(_open(path))
-        while not _try_lock(descriptors[1], path):
-            wait.on_broker()
-            time.sleep(_RETRY_SECONDS)
-        yield _Progress(threads, descriptors[0])
+        if create or os.path.exists(path):
+            descriptors.append(broker := _open(path))
+            while not _try_lock(broker, path):
+                wait.on_broker()
+                time.sleep(_RETRY_SECONDS)
+        yield _Progress(threads, writer)
     finally:
         for descriptor in reversed(descriptors):
             with suppress(OSError):  # what was done under the lock is done
@@ -229,7 +233,7 @@ class _Wait:
 class _Progress:
     """Shows others that the holder of the locks makes progress."""
 
-    def __init__(self, threads: _Threads, descriptor: int) -> None:
+    def __init__(self, threads: _Threads, descriptor: int | None) -> None:
         self._threads = threads
         self._descriptor = descriptor
         self._shown = time.monotonic()
@@ -239,8 +243,9 @@ class _Progress:
         if now - self._shown >= _PROGRESS_SECONDS:
             self._shown = now
             self._threads.progress += 1
-            with suppress(OSError):
-                os.utime(self._descriptor)
+            if self._descriptor is not None:
+                with suppress(OSError):
+                    os.utime(self._descriptor)
 
 
 def _threads_of(path: str) -> _Threads:

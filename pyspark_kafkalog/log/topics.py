@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from pyspark_kafkalog.errors import LogDirectoryError, OptionError, UnknownTopicOrPartitionError
+from pyspark_kafkalog.errors import LogDirectoryError, OptionError
 from pyspark_kafkalog.filesystem.folder import Folder
 from pyspark_kafkalog.filesystem.locate import locate
 from pyspark_kafkalog.log.groups.groups import DirectoryGroups
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.log.write import topics as on_disk
-from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.topics import NewTopic
 
 
@@ -49,17 +48,10 @@ class DirectoryTopics:
     def delete(self, topics: Collection[str]) -> None:
         """See :meth:`pyspark_kafkalog.topics.Topics.delete`. Groups lose their offsets, as on brokers.
 
-        These go first: a topic of that name that comes later must not be read from old offsets.
+        :raises GroupError: if a group that may be reading them has live members; then nothing is deleted.
         """
-        root, found = self._root(), LogDirectory.open(self._paths).topics(topics)
-        if missing := sorted(set(topics) - found.keys()):
-            raise UnknownTopicOrPartitionError(f"Topic {missing[0]} does not exist", file=root)
-        partitions = [TopicPartition(topic, number) for topic in found for number in found[topic]]
-        groups = DirectoryGroups.open(self._paths)
-        for group in groups.group_ids():
-            if committed := groups.committed(group, partitions):
-                groups.delete_offsets(group, list(committed))
-        on_disk.delete_topics(root, topics)
+        groups = DirectoryGroups.open(self._paths, lock_timeout=None)
+        on_disk.delete_topics(self._root(), topics, groups.tombstones)
 
     def add_partitions(self, topic: str, count: int, *, validate_only: bool = False) -> None:
         """See :meth:`pyspark_kafkalog.topics.Topics.add_partitions`."""

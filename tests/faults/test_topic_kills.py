@@ -10,9 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from pyspark_kafkalog.codec.offsets_topic import OFFSETS_TOPIC
 from pyspark_kafkalog.errors import UnknownTopicOrPartitionError
+from pyspark_kafkalog.log.groups.groups import DirectoryGroups
 from pyspark_kafkalog.log.read.directory import LogDirectory
-from pyspark_kafkalog.log.write.topics import create_topics, delete_topics
+from pyspark_kafkalog.log.topics import DirectoryTopics
+from pyspark_kafkalog.log.write.topics import create_topics
+from pyspark_kafkalog.model import CommittedOffset, TopicPartition
 from tests.faults.steps import KILLED, Runner, changes, step_runner
 from tests.faults.topic_changer import NEW
 from tests.log.writing import T0, T1, read, values, write
@@ -35,11 +39,18 @@ def make(root: Path) -> None:
     root.mkdir(parents=True)
     write(root, {T0: values(20), T1: values(3)})
     write(root, {U0: values(4)}, num_partitions=1)
+    offsets = {T0: CommittedOffset(7), U0: CommittedOffset(1)}
+    DirectoryGroups.open(str(root), num_partitions=1).commit("g", offsets)
     (root / "log-start-offset-checkpoint").write_text("0\n2\nt 0 5\nu 0 1\n")
 
 
 def topics(root: Path) -> dict[str, int]:
-    return {topic: len(numbers) for topic, numbers in LogDirectory.open(str(root)).topics().items()}
+    found = LogDirectory.open(str(root)).topics()
+    return {topic: len(numbers) for topic, numbers in found.items() if topic != OFFSETS_TOPIC}
+
+
+def committed(root: Path) -> set[TopicPartition]:
+    return set(DirectoryGroups.open(str(root)).committed("g"))
 
 
 @pytest.mark.slow
@@ -59,14 +70,16 @@ def test_a_deletion_is_all_or_nothing(changer, tmp_path):
         # The next writer finishes what was begun, and the topic can be made anew, from offset 0.
         write(root, {V0: values(1)}, num_partitions=1)
         assert topics(root) == {**found, "v": 1}
+        assert committed(root) == ({T0, U0} if "t" in found else {U0})
         if "t" in found:
             assert len(read(root)[T1]) == 3
-            delete_topics(str(root), ["t"])
-        assert {path.name for path in root.iterdir() if path.is_dir()} == {"u-0", "v-0"}
+            DirectoryTopics([str(root)]).delete(["t"])
+        assert {path.name for path in root.iterdir() if path.is_dir()} == {"u-0", "v-0", f"{OFFSETS_TOPIC}-0"}
         assert not (root / ".kafkalog-publish").exists()
         assert (root / "log-start-offset-checkpoint").read_text() == "0\n1\nu 0 1\n"
         write(root, {T0: values(2)})
         assert len(read(root)[T0]) == 2
+        assert committed(root) == {U0}
         shutil.rmtree(folder)
         return code
 
@@ -95,7 +108,7 @@ def test_a_creation_is_all_or_nothing(changer, tmp_path):
         assert LogDirectory.open(str(root)).topic_config("fresh") == {"retention.ms": "7"}
         assert topics(root) == {"u": 1, "fresh": 3, "other": 1}
         with pytest.raises(UnknownTopicOrPartitionError):
-            delete_topics(str(root), ["fresh", "missing"])
+            DirectoryTopics([str(root)]).delete(["fresh", "missing"])
         shutil.rmtree(folder)
         return code
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pandas  # noqa: F401 - pyarrow imports it with the first array, which each fork would pay for
 
-from pyspark_kafkalog.log.write.topics import create_topics, delete_topics
+from pyspark_kafkalog.log.topics import DirectoryTopics
+from pyspark_kafkalog.log.write.topics import create_topics
 from tests.faults.steps import count_steps, serve
 
 NEW = {"fresh": (3, {"retention.ms": "7"}), "other": (1, {})}
@@ -17,7 +18,7 @@ def run(folder: Path, kill_at: int) -> None:
     count_steps(folder / "steps", kill_at)
     root = folder / "log"
     if (root / "t-0").exists():
-        delete_topics(str(root), ["t"])
+        DirectoryTopics([str(root)]).delete(["t"])
     else:
         create_topics(str(root), NEW)
 

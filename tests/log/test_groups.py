@@ -395,6 +395,7 @@ def test_a_group_with_live_members_is_left_alone(tmp_path: Path, clock: list[int
         lambda: groups.commit("g", {T0: CommittedOffset(2)}),
         lambda: groups.delete_group("g"),
         lambda: groups.delete_offsets("g", [TopicPartition("other", 0), T0]),
+        lambda: groups.tombstones([TopicPartition("other", 0), T0]),
     ):
         with pytest.raises(GroupError, match=r"'g' has 1 live members.*Stop its consumers"):
             refused()

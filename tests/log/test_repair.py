@@ -35,6 +35,7 @@ from pyspark_kafkalog.model import OffsetRange, TopicPartition
 from tests.fixtures_dir import CASES, Case, case
 from tests.log.partitions import T0, batch, copy, data_batch, rows, write_segment
 from tests.log.test_hostile_directories import hurt
+from tests.log.test_lock import HOLD as HOLD_FILE
 from tests.log.test_undo import Crash
 from tests.log.writing import read, values, write
 
@@ -425,6 +426,22 @@ def test_not_while_another_holds_it(execute: bool, tmp_path: Path, monkeypatch: 
         with pytest.raises(LogDirectoryLockedError, match="The log directory is in use"):
             admin.repair(str(tmp_path), execute=execute)
         holder.communicate()
+
+
+def test_a_dry_run_creates_no_lock_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    several(tmp_path)
+    (tmp_path / ".lock").touch()
+    before = sorted(tmp_path.rglob("*"))
+    admin.repair(str(tmp_path))
+    assert sorted(tmp_path.rglob("*")) == before
+    monkeypatch.setattr("pyspark_kafkalog.log.care.repair.CHECK_SECONDS", 0.2)
+    command = [sys.executable, "-c", HOLD_FILE, str(tmp_path / ".lock")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as broker:
+        assert broker.stdout is not None
+        assert broker.stdout.readline()
+        with pytest.raises(LogDirectoryLockedError, match="Stop the broker"):
+            admin.repair(str(tmp_path))
+        broker.communicate()
 
 
 def test_producers_of_lost_batches_are_known_by_the_next_snapshot(tmp_path: Path) -> None:

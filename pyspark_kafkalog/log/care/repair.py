@@ -27,7 +27,6 @@ from pyspark_kafkalog.log.layout import (
     CLEAN_SHUTDOWN,
     CLEAN_SHUTDOWN_FILE,
     JOURNAL_FILE,
-    LOCK_FILE,
     LOG_START_OFFSET_CHECKPOINT,
     OFFSET_CHECKPOINTS,
     RECOVERY_POINT_CHECKPOINT,
@@ -111,9 +110,9 @@ def repair(
 
 @contextmanager
 def _locked(root: str, mode: RepairMode) -> Iterator[Callable[[], None]]:
-    """Hold the directory; a dry run can do without where nobody can write, or where no broker ever was."""
-    if mode.execute or (os.path.exists(os.path.join(root, LOCK_FILE)) and os.access(root, os.W_OK)):
-        with directory_lock(root, CHECK_SECONDS) as alive:
+    """Hold the directory; a dry run creates no lock file, and can do without where nobody can write."""
+    if mode.execute or os.access(root, os.W_OK):
+        with directory_lock(root, CHECK_SECONDS, create=mode.execute) as alive:
             yield alive
     else:
         yield lambda: None

@@ -11,7 +11,7 @@ import logging
 import os
 import threading
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
@@ -190,15 +190,19 @@ class DirectoryGroups:
     def delete_offsets(self, group: str, partitions: Collection[TopicPartition]) -> None:
         """See :meth:`pyspark_kafkalog.model.GroupOffsets.delete_offsets`."""
         with self._writing(group) as target:
-            state = target.state
-            if state is None:
-                return
-            for partition in partitions:
-                if state.subscribed is None or partition.topic in state.subscribed:
-                    self._refuse_members(target, partition)
-            self._append(
-                target, [(encode_offset_key(group, p), None) for p in partitions if p in state.offsets]
-            )
+            self._append(target, self._tombstones(target, group, partitions))
+
+    def tombstones(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, np.ndarray]:
+        """For partitions of ``__consumer_offsets`` a record batch that deletes all groups' offsets of others.
+
+        :raises GroupError: if a group that may be reading one of ``partitions`` has live members.
+        """
+        records: dict[TopicPartition, list[_Record]] = defaultdict(list)
+        for group in self.group_ids():
+            with self._writing(group) as target:
+                committed = self.committed(group, partitions)
+                records[target.partition] += self._tombstones(target, group, committed)
+        return {holder: _batch(holder, deleted) for holder, deleted in records.items() if deleted}
 
     def delete_group(self, group: str) -> None:
         """See :meth:`pyspark_kafkalog.model.GroupOffsets.delete_group`."""
@@ -329,18 +333,24 @@ class DirectoryGroups:
             )
         return folder.path, partition
 
+    def _tombstones(
+        self, target: GroupPartition, group: str, partitions: Collection[TopicPartition]
+    ) -> list[_Record]:
+        """The records that delete the group's offsets of ``partitions``, as far as it has any."""
+        state = target.state
+        if state is None:
+            return []
+        for partition in partitions:
+            if state.subscribed is None or partition.topic in state.subscribed:
+                self._refuse_members(target, partition)
+        return [(encode_offset_key(group, p), None) for p in partitions if p in state.offsets]
+
     def _append(self, target: GroupPartition, records: Sequence[_Record]) -> None:
         """Append the records as one batch, and compact the partition if it is mostly stale."""
         if not records:
             return
-        keys, values = zip(*records, strict=True)
-        columns = {
-            "key": pa.array(keys, pa.binary()),
-            "value": pa.array(values, pa.binary()),
-            "timestamp": pa.array(np.full(len(records), _now_ms())),
-        }
-        batch = encode(pa.RecordBatch.from_pydict(columns), None, ONE_BATCH, topic_partition=target.partition)
-        append_batch(target.root, target.partition, batch.data, _SETTINGS, self._num_partitions)
+        batch = _batch(target.partition, records)
+        append_batch(target.root, target.partition, batch, _SETTINGS, self._num_partitions)
         folder = os.path.join(target.root, str(target.partition))
         try:
             size = log_bytes(folder)
@@ -408,6 +418,17 @@ def _check(group: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> Non
                 f"The group {group!r} cannot commit metadata of more than {_MAX_METADATA} characters",
                 topic_partition=partition,
             )
+
+
+def _batch(partition: TopicPartition, records: Sequence[_Record]) -> np.ndarray:
+    """The records as one record batch for a partition of ``__consumer_offsets``."""
+    keys, values = zip(*records, strict=True)
+    columns = {
+        "key": pa.array(keys, pa.binary()),
+        "value": pa.array(values, pa.binary()),
+        "timestamp": pa.array(np.full(len(records), _now_ms())),
+    }
+    return encode(pa.RecordBatch.from_pydict(columns), None, ONE_BATCH, topic_partition=partition).data
 
 
 def _are_all(numbers: Sequence[int]) -> bool:

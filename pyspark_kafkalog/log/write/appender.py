@@ -23,6 +23,7 @@ from pyspark_kafkalog.codec.format import (
     MAX_TIMESTAMP_V2,
     OFFSET,
 )
+from pyspark_kafkalog.codec.walk import Batches, walk
 from pyspark_kafkalog.codec.write_kernels import put_ints
 from pyspark_kafkalog.errors import LogDirectoryError
 from pyspark_kafkalog.log.checkpoints import read_epochs, write_epochs
@@ -95,6 +96,31 @@ class PendingBatches:
             self.read(int(source[first]), start, copy[filled : filled + length])
             filled += length
         return copy[:filled]
+
+
+def batch_table(batches: Batches, source: int) -> np.ndarray:
+    """The fields of :class:`PendingBatches` after the first, a row each."""
+    records = batches.last_offset - batches.base_offset + 1
+    return np.stack(
+        [
+            np.full_like(batches.position, source),
+            batches.position,
+            batches.size,
+            records,
+            batches.max_timestamp,
+            batches.attributes,
+            batches.crc,
+        ]
+    )
+
+
+def pending_batches(data: np.ndarray) -> PendingBatches:
+    """The record batches that ``data`` holds."""
+
+    def read(_: int, position: int, into: np.ndarray) -> None:
+        into[:] = data[position : position + into.size]
+
+    return PendingBatches(read, *batch_table(walk(data), 0))
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,9 @@ appended to the partitions since.
 
 1. The folders get Kafka's names for partitions that are being deleted, ``<topic>-<n>.<32 hex>-delete``,
    which neither brokers nor readers take for partitions (``LocalLog.logDeleteDirName``).
-2. What the root's checkpoints and the file of topic configurations say of them is taken out, since a
-   topic of the same name would inherit it.
+2. What the root's checkpoints and the file of topic configurations say of them is taken out, and groups'
+   offsets of them are deleted, since a topic of the same name would inherit it. For that the journal has
+   record batches of tombstones, to append to ``__consumer_offsets``; repeated, they change nothing.
 3. The renamed folders are removed. Where that fails, a broker does it when it starts.
 """
 
@@ -22,7 +23,9 @@ from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from pyspark_kafkalog.errors import LogDirectoryError
+import numpy as np
+
+from pyspark_kafkalog.errors import KafkaLogError, LogDirectoryError
 from pyspark_kafkalog.filesystem.locate import open_folder
 from pyspark_kafkalog.log.checkpoints import read_offsets, write_offsets
 from pyspark_kafkalog.log.durable import sync_folder
@@ -31,32 +34,34 @@ from pyspark_kafkalog.log.layout import (
     is_unused_folder,
     parse_partition_folder,
 )
+from pyspark_kafkalog.log.read.root import LogRoot
 from pyspark_kafkalog.log.topic_configs import read_topic_configs, write_topic_configs
-from pyspark_kafkalog.model import TopicPartition
+from pyspark_kafkalog.log.write.appender import append, open_partition, pending_batches
+from pyspark_kafkalog.model import LogSettings, TopicPartition
 
 VERSION = 3
 """Of a journal that deletes. Earlier versions of the package refuse it, and show none of its partitions."""
 _LONGEST_NAME = 255
+_SETTINGS = LogSettings()
 
 _log = logging.getLogger("pyspark_kafkalog")
 
 
-def deletion(root: str, topics: Mapping[str, Collection[int]]) -> dict[str, Any]:
-    """The content of the journal that deletes all ``topics``, given with their partition numbers.
+def deletion(root: str, partitions: Collection[TopicPartition]) -> dict[str, Any]:
+    """The content of the journal that deletes topics, given with all their partitions.
 
     :raises LogDirectoryError: if a file that tells of them can't be read, as it would not be rid of them.
     """
     for name in OFFSET_CHECKPOINTS:
         read_offsets(root, name)
     read_topic_configs(open_folder(root))
-    partitions = [TopicPartition(topic, number) for topic in sorted(topics) for number in topics[topic]]
     return {
         "version": VERSION,
         "partitions": {
             str(partition): {"created": True, "folder": deleted_name(partition, uuid.uuid4().hex)}
-            for partition in partitions
+            for partition in sorted(partitions)
         },
-        "topics": sorted(topics),
+        "topics": sorted({partition.topic for partition in partitions}),
     }
 
 
@@ -78,7 +83,7 @@ def has_renamed_all(root: str, journal: Mapping[str, Any]) -> bool:
     return not any(os.path.lexists(os.path.join(root, name)) for name in journal["partitions"])
 
 
-def carry_out(root: str, journal: Mapping[str, Any]) -> None:
+def carry_out(root: str, journal: Mapping[str, Any], tombstones: Mapping[TopicPartition, np.ndarray]) -> None:
     """Delete what the journal names, as far as it is still there. It can run again."""
     folders = {name: entry["folder"] for name, entry in journal["partitions"].items()}
     for name, folder in folders.items():
@@ -89,6 +94,7 @@ def carry_out(root: str, journal: Mapping[str, Any]) -> None:
             os.replace(path, os.path.join(root, folder))
     sync_folder(root)
     _forget(root, folders.keys(), journal["topics"])
+    _append_tombstones(root, tombstones)
     for folder in folders.values():
         path = os.path.join(root, folder)
         shutil.rmtree(path, ignore_errors=True)
@@ -115,6 +121,19 @@ def forget_configs(root: str, topics: Collection[str]) -> None:
         configs = read_topic_configs(open_folder(root))
         if not configs.keys().isdisjoint(topics):
             write_topic_configs(root, {topic: configs[topic] for topic in configs.keys() - set(topics)})
+
+
+def _append_tombstones(root: str, tombstones: Mapping[TopicPartition, np.ndarray]) -> None:
+    """Append a record batch to each partition that is still there."""
+    for partition, data in tombstones.items():
+        try:
+            folder = LogRoot(open_folder(root)).find(partition)
+            if folder is not None:
+                # It has records, so its end does not depend on where the log starts.
+                log = open_partition(folder.path, partition, _SETTINGS, 0)
+                append(log, pending_batches(data), _SETTINGS, framed_last=True)
+        except KafkaLogError as e:  # else a repair could not mend it
+            _log.warning("Could not delete the offsets of groups in %s: %s", partition, e)
 
 
 def deleted_name(partition: TopicPartition, mark: str) -> str:

@@ -11,7 +11,8 @@ Both are JSON files in the log root, which brokers ignore:
     batch's journal, renamed: one rename makes the records visible, and the batch done.
 
 The journal lists each record batch to append, so that an undo removes those and
-nothing else; see :mod:`.undo`. The list is a second document after an empty line.
+nothing else; see :mod:`.undo`. The list is a second document after an empty line. That
+of a deletion has the batches themselves; see :mod:`.deletion`.
 
 ``.kafka_cleanshutdown`` lets a broker skip its recovery and trust its producer
 snapshots. It is gone while the journal stands, and comes back when all that was
@@ -33,6 +34,7 @@ from typing import Any
 
 import numpy as np
 
+from pyspark_kafkalog.codec.walk import walk
 from pyspark_kafkalog.errors import LogDirectoryError
 from pyspark_kafkalog.log.durable import replace, sync_folder
 from pyspark_kafkalog.log.layout import (
@@ -42,6 +44,7 @@ from pyspark_kafkalog.log.layout import (
     JOURNAL_SEPARATOR,
     RECOVERY_POINT_CHECKPOINT,
     parse_partition_folder,
+    partition_of,
 )
 from pyspark_kafkalog.log.write import deletion
 from pyspark_kafkalog.log.write.undo import (
@@ -133,11 +136,13 @@ def recover(root: str) -> None:
     if journal["version"] == deletion.VERSION:
         if not deletion.is_sound(journal):
             raise _unusable(path)
+        tombstones = _read_tombstones(root)
         # Then a deletion changes checkpoints itself.
         if not deletion.has_renamed_all(root, journal):
             for trace in _traces(root, journal):
                 raise _appended_to(path, trace)
-        _finish_deletion(root, journal)
+        with unclean(root):
+            _finish_deletion(root, journal, tombstones)
         return
     batches = _read_batches(root)
     entries = [
@@ -165,20 +170,28 @@ def recover(root: str) -> None:
     sync_folder(root)
 
 
-def delete(root: str, topics: Mapping[str, Collection[int]]) -> None:
-    """Delete topics, given with all their partition numbers: see :mod:`.deletion`.
+def delete(
+    root: str, partitions: Collection[TopicPartition], tombstones: Mapping[TopicPartition, np.ndarray]
+) -> None:
+    """Delete topics, given with all their partitions: see :mod:`.deletion`.
 
+    :param tombstones: the record batch to append to each partition of ``__consumer_offsets``.
     :raises LogDirectoryError: if a checkpoint or the file of configurations is malformed; nothing is deleted.
     :raises OSError: if that fails. Once the journal is on disk the topics are gone for readers.
     """
-    journal = {**deletion.deletion(root, topics), "checkpoints": _checkpoints(root)}
+    journal = {**deletion.deletion(root, partitions), "checkpoints": _checkpoints(root)}
+    listed = {
+        str(partition): base64.b64encode(data.tobytes()).decode() for partition, data in tombstones.items()
+    }
     with unclean(root):
-        _replace(root, JOURNAL_FILE, json.dumps(journal, indent=1) + JOURNAL_SEPARATOR)
-        _finish_deletion(root, journal)
+        _replace(root, JOURNAL_FILE, json.dumps(journal, indent=1) + JOURNAL_SEPARATOR + json.dumps(listed))
+        _finish_deletion(root, journal, tombstones)
 
 
-def _finish_deletion(root: str, journal: Mapping[str, Any]) -> None:
-    deletion.carry_out(root, journal)
+def _finish_deletion(
+    root: str, journal: Mapping[str, Any], tombstones: Mapping[TopicPartition, np.ndarray]
+) -> None:
+    deletion.carry_out(root, journal, tombstones)
     os.unlink(os.path.join(root, JOURNAL_FILE))
     sync_folder(root)
 
@@ -295,6 +308,20 @@ def _read_batches(root: str) -> dict[str, Any]:
     """The journal's list of each partition. Version 1 has none, so only an empty publish can be undone."""
     listed = (_text(root, JOURNAL_FILE) or "").partition(JOURNAL_SEPARATOR)[2]
     return _mapping(os.path.join(root, JOURNAL_FILE), _parsed(listed or "{}"))
+
+
+def _read_tombstones(root: str) -> dict[TopicPartition, np.ndarray]:
+    """The record batches of a journal that deletes."""
+    try:
+        tombstones = {
+            partition_of(name): np.frombuffer(base64.b64decode(listed, validate=True), np.uint8)
+            for name, listed in _read_batches(root).items()
+        }
+    except (ValueError, TypeError) as e:
+        raise _unusable(os.path.join(root, JOURNAL_FILE)) from e
+    if any(walk(data).end < max(data.size, 1) for data in tombstones.values()):
+        raise _unusable(os.path.join(root, JOURNAL_FILE))
+    return tombstones
 
 
 def _parsed(text: str) -> object:

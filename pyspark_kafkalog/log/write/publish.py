@@ -20,7 +20,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from pyspark_kafkalog.codec.walk import Batches, walk
 from pyspark_kafkalog.errors import (
     KafkaLogError,
     RecordTooLargeError,
@@ -35,11 +34,12 @@ from pyspark_kafkalog.log.write import journal
 from pyspark_kafkalog.log.write.appender import (
     PartitionLog,
     PendingBatches,
-    Read,
     append,
+    batch_table,
     create_folder,
     new_partition,
     open_partition,
+    pending_batches,
 )
 from pyspark_kafkalog.log.write.staging import StagedFile, StagedFiles, sweep
 from pyspark_kafkalog.model import LogSettings, OffsetRange, QueryBatch, TopicPartition, check_topic
@@ -119,8 +119,7 @@ def append_batch(
     :raises CorruptRecordError: if the partition is damaged before its end.
     """
     journal.recover(root)
-    batches = walk(data)
-    pending = PendingBatches(_in_memory(data), *_table(batches, 0))
+    pending = pending_batches(data)
     folder = os.path.join(root, str(partition))
     if not os.path.lexists(folder):
         published = _append_at_once(root, {partition: pending}, settings, num_partitions, _ONE_BATCH)
@@ -183,7 +182,7 @@ def _read_all(
     parts: dict[TopicPartition, list[np.ndarray]] = defaultdict(list)
     for source, file in enumerate(files.staged):
         batches = files.check(source)
-        table = _table(batches, source)
+        table = batch_table(batches, source)
         for section in file.sections:
             partition = TopicPartition(check_topic(section.topic), section.partition)
             first, stop = np.searchsorted(
@@ -206,29 +205,6 @@ def _read_all(
     return pending
 
 
-def _table(batches: Batches, source: int) -> np.ndarray:
-    """The fields of :class:`PendingBatches` after the first, a row each."""
-    records = batches.last_offset - batches.base_offset + 1
-    return np.stack(
-        [
-            np.full_like(batches.position, source),
-            batches.position,
-            batches.size,
-            records,
-            batches.max_timestamp,
-            batches.attributes,
-            batches.crc,
-        ]
-    )
-
-
-def _in_memory(data: np.ndarray) -> Read:
-    def read(_: int, position: int, into: np.ndarray) -> None:
-        into[:] = data[position : position + into.size]
-
-    return read
-
-
 def _open_all(
     root: str,
     partitions: Collection[TopicPartition],
@@ -238,9 +214,9 @@ def _open_all(
 ) -> dict[TopicPartition, PartitionLog]:
     """Every partition to append to, and all partitions of new topics."""
     log_root = LogRoot(open_folder(root))
-    existing = existing_partitions(root)
+    existing = _existing_partitions(root)
     logs: dict[TopicPartition, PartitionLog] = {}
-    for topic, wanted in sorted(_numbers(partitions).items()):
+    for topic, wanted in sorted(numbers_of(partitions).items()):
         known = existing.get(topic)
         numbers = known or set(range(num_partitions))
         topic_id = new_topic_id()
@@ -288,14 +264,14 @@ def _open_existing(root: LogRoot, partition: TopicPartition, settings: LogSettin
     return open_partition(root.folder.label(name), partition, settings, root.log_start_offset(partition))
 
 
-def existing_partitions(root: str) -> dict[str, set[int]]:
+def _existing_partitions(root: str) -> dict[str, set[int]]:
     """The partition numbers of each topic, in one listing: under the lock nothing is renamed meanwhile."""
     with os.scandir(root) as entries:
         found = (parse_partition_folder(entry.name) for entry in entries if entry.is_dir())
-        return _numbers(partition for partition in found if partition is not None)
+        return numbers_of(partition for partition in found if partition is not None)
 
 
-def _numbers(partitions: Iterable[TopicPartition]) -> dict[str, set[int]]:
+def numbers_of(partitions: Iterable[TopicPartition]) -> dict[str, set[int]]:
     """The partition numbers of each topic."""
     numbers = defaultdict(set)
     for topic, number in partitions:

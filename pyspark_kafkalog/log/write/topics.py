@@ -7,18 +7,21 @@ are on disk. Kafka's ``LogManager.getOrCreateLog``, ``LogManager.asyncDelete``.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+
+import numpy as np
 
 from pyspark_kafkalog.errors import OptionError, TopicExistsError, UnknownTopicOrPartitionError
 from pyspark_kafkalog.filesystem.locate import open_folder
 from pyspark_kafkalog.log.durable import disk_errors, sync_folder
 from pyspark_kafkalog.log.lock import PATIENCE_SECONDS, directory_lock
 from pyspark_kafkalog.log.read.directory import LogDirectory
+from pyspark_kafkalog.log.read.root import LogRoot
 from pyspark_kafkalog.log.topic_configs import read_topic_configs, write_topic_configs
 from pyspark_kafkalog.log.write import journal
 from pyspark_kafkalog.log.write.appender import create_folder, new_partition
-from pyspark_kafkalog.log.write.publish import existing_partitions, new_topic_id
+from pyspark_kafkalog.log.write.publish import new_topic_id, numbers_of
 from pyspark_kafkalog.model import QueryBatch, TopicPartition, check_topic
 
 LOCK_SECONDS = 10.0
@@ -28,14 +31,18 @@ _NO_QUERY = QueryBatch("topics")
 
 
 @contextmanager
-def _held(root: str, doing: str) -> Iterator[None]:
-    """Hold the directory, as its only writer, with all that earlier ones left unfinished in order."""
-    with (
-        disk_errors(f"Could not {doing}", root),
-        directory_lock(root, LOCK_SECONDS, patience=PATIENCE_SECONDS),
-    ):
-        journal.recover(root)
-        yield
+def _held(root: str, doing: str, *, validate_only: bool = False) -> Iterator[None]:
+    """Hold the directory, as its only writer, with all that earlier ones left unfinished in order.
+
+    :param validate_only: only name the errors: nothing is locked, and nothing changes.
+    """
+    with disk_errors(f"Could not {doing}", root):
+        if validate_only:
+            yield
+            return
+        with directory_lock(root, LOCK_SECONDS, patience=PATIENCE_SECONDS):
+            journal.recover(root)
+            yield
 
 
 def create_topics(
@@ -46,8 +53,8 @@ def create_topics(
     :raises TopicExistsError: if one exists already.
     :raises LogDirectoryLockedError: if a broker runs on the directory.
     """
-    with _held(root, "create topics"):
-        existing = existing_partitions(root)
+    with _held(root, "create topics", validate_only=validate_only):
+        existing = _existing(root)
         for topic in sorted(new):
             if check_topic(topic) in existing:
                 raise TopicExistsError(f"Topic {topic} exists already", file=root)
@@ -71,7 +78,7 @@ def add_partitions(root: str, topic: str, count: int, *, validate_only: bool = F
     :raises OptionError: if it has as many already.
     :raises UnknownTopicOrPartitionError: if there is no such topic.
     """
-    with _held(root, "add partitions"):
+    with _held(root, "add partitions", validate_only=validate_only):
         numbers = _numbers(root, topic)
         if count <= max(numbers):
             raise OptionError(
@@ -85,13 +92,21 @@ def add_partitions(root: str, topic: str, count: int, *, validate_only: bool = F
         _make(root, {TopicPartition(topic, number): topic_id for number in missing}, {})
 
 
-def delete_topics(root: str, topics: Collection[str]) -> None:
-    """Delete topics with all their partitions, at once for readers.
+def delete_topics(
+    root: str,
+    topics: Collection[str],
+    tombstones: Callable[[Collection[TopicPartition]], Mapping[TopicPartition, np.ndarray]],
+) -> None:
+    """Delete topics with all their partitions, at once for readers, and groups' offsets of them.
 
+    :param tombstones: gives, for partitions that are deleted, the record batches that delete groups' offsets
+        of them, by the partition of ``__consumer_offsets`` to append to. Called under the lock.
     :raises UnknownTopicOrPartitionError: if one does not exist; then nothing is deleted.
     """
     with _held(root, "delete topics"):
-        journal.delete(root, {topic: sorted(_numbers(root, topic)) for topic in topics})
+        numbers = {topic: sorted(_numbers(root, topic)) for topic in topics}
+        partitions = [TopicPartition(topic, number) for topic in numbers for number in numbers[topic]]
+        journal.delete(root, partitions, tombstones(partitions))
 
 
 def alter_configs(
@@ -101,7 +116,7 @@ def alter_configs(
 
     :raises UnknownTopicOrPartitionError: if there is no such topic.
     """
-    with _held(root, "change configurations"):
+    with _held(root, "change configurations", validate_only=validate_only):
         _numbers(root, topic)
         if validate_only:
             return
@@ -110,8 +125,16 @@ def alter_configs(
         _set_configs(root, {topic: {name: value for name, value in merged.items() if value is not None}})
 
 
+def _existing(root: str) -> dict[str, set[int]]:
+    """The partition numbers of each topic, without those that an unfinished change hides."""
+    log_root = LogRoot(open_folder(root))
+    partitions = log_root.partitions()
+    hidden = {partition for partition, end in log_root.unpublished().items() if end is None}
+    return numbers_of(partitions - hidden)
+
+
 def _numbers(root: str, topic: str) -> set[int]:
-    numbers = existing_partitions(root).get(topic)
+    numbers = _existing(root).get(topic)
     if not numbers:
         raise UnknownTopicOrPartitionError(f"Topic {topic} does not exist", file=root)
     return numbers
