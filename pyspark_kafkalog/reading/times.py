@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pyspark_kafkalog.codec.decode import first_record_at
 from pyspark_kafkalog.model import OffsetRange, Place, TopicPartition, Watermarks
 
 
@@ -32,6 +31,8 @@ def offsets_at(
 
 
 def _first_record(place: Place, partition: TopicPartition, marks: Watermarks, timestamp: int) -> int | None:
+    from pyspark_kafkalog.codec.decode import first_record_at  # loads numpy and pyarrow
+
     offsets = OffsetRange(marks.log_start_offset, marks.high_watermark)
     for piece in place.fetch(partition, offsets, read_committed=False):
         found = first_record_at(
