@@ -7,7 +7,13 @@ from dataclasses import dataclass, field
 
 from pyspark_kafkalog.backups.ends import Bounds, Source, Target
 from pyspark_kafkalog.codec.walk import batches_of
-from pyspark_kafkalog.errors import DataLossError, KafkaLogError, LogDirectoryError, OptionError
+from pyspark_kafkalog.errors import (
+    AuthorizationError,
+    DataLossError,
+    KafkaLogError,
+    LogDirectoryError,
+    OptionError,
+)
 from pyspark_kafkalog.model import INTERNAL_TOPICS, LogSettings, OffsetRange, TopicPartition, Watermarks
 from pyspark_kafkalog.options.settings import Selection
 from pyspark_kafkalog.reading.offsets import look_up_partitions
@@ -101,6 +107,8 @@ class Plan:
     """Topics that are not copied, and why."""
     failures: dict[TopicPartition, KafkaLogError]
     """Partitions of which nothing can be copied now, and why."""
+    leader_epochs: dict[TopicPartition, int]
+    """Of the leaders that gave the bounds, or of later ones."""
 
 
 def check_source(source: Source, target: Target) -> None:
@@ -120,12 +128,15 @@ def check_source(source: Source, target: Target) -> None:
 
 
 def plan(source: Source, target: Target, rules: BackupRules, later: Collection[TopicPartition] = ()) -> Plan:
-    """What to copy now, but of ``later``. Also saves the configurations of the topics."""
-    selection = Selection(topics=rules.topics) if rules.topics else Selection()
-    partitions = [p for p in look_up_partitions(source, selection) if p.topic not in rules.exclude]
+    """What to copy now, but of ``later``. Also saves the configurations of the topics.
+
+    :raises KafkaLogError: if a named topic can't be looked up, or does not exist, of which the directory has
+        nothing.
+    """
+    found, problems = _look_up(source, rules.topics, {partition.topic for partition in target.partitions()})
+    partitions = [p for p in found if p.topic not in rules.exclude]
     topic_ids = source.topic_ids({partition.topic for partition in partitions})
     failures: dict[TopicPartition, KafkaLogError] = {}
-    problems: dict[str, str] = {}
     for partition in (p for p in partitions if p.topic in topic_ids):
         try:
             with target.disk_errors(partition):
@@ -142,7 +153,26 @@ def plan(source: Source, target: Target, rules: BackupRules, later: Collection[T
     target.set_topic_configs({topic: own for topic, own in (saved | configs).items() if own})
     bounds, unknown = bounds_of(source, [p for p in chosen if p not in failures and p not in later], rules)
     settings = {topic: _log_settings(own) for topic, own in configs.items()}
-    return Plan(bounds, topic_ids, settings, problems, failures | unknown)
+    return Plan(bounds, topic_ids, settings, problems, failures | unknown, source.leader_epochs(bounds))
+
+
+def _look_up(
+    source: Source, names: Collection[str], saved: Collection[str]
+) -> tuple[list[TopicPartition], dict[str, str]]:
+    """The partitions of these topics, or of all; and of topics that the directory has already, those that the
+    source refuses to describe, and why.
+    """
+    if not names:
+        return list(look_up_partitions(source, Selection())), {}
+    new = tuple(name for name in names if name not in saved)
+    found = list(look_up_partitions(source, Selection(topics=new))) if new else []
+    problems = {}
+    for name in (name for name in names if name in saved):
+        try:
+            found += look_up_partitions(source, Selection(topics=(name,)), must_exist=False)
+        except AuthorizationError as e:
+            problems[name] = str(e)
+    return found, problems
 
 
 def _configs(source: Source, topic: str, saved: Mapping[str, dict[str, str]]) -> dict[str, str]:

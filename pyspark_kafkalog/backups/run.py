@@ -78,6 +78,8 @@ class Backup:
         self._limit = RateLimit(rules.rate)
         self._rows: dict[TopicPartition, BackedUpPartition] = {}
         self._looked_at: set[TopicPartition] = set()
+        self._leader_epochs: dict[TopicPartition, int | None] = {}
+        """When the partitions were last looked at."""
         self._next_checkpoint = self._next_groups = 0.0
 
     def once(self) -> list[BackedUpPartition]:
@@ -135,7 +137,7 @@ class Backup:
         self._note(planned, later)
         for partition in sorted(planned.failures.keys() - later):
             self._fail(partition, planned.failures[partition])
-        self._copy_all([p for p in planned.bounds if self._is_due(p, planned.bounds[p])], planned)
+        self._copy_all([p for p in planned.bounds if self._is_due(p, planned)], planned)
         self._target.checkpoint()
         if commits and self._saved is not None:
             save_commits(self._saved, commits, [self._rows[partition] for partition in self._looked_at])
@@ -159,10 +161,18 @@ class Backup:
                 row.problem = planned.problems[partition.topic]
                 self._noted(partition)
 
-    def _is_due(self, partition: TopicPartition, bounds: Bounds) -> bool:
-        """Whether to look at a partition: first of all, and whenever its source's end is another one."""
+    def _is_due(self, partition: TopicPartition, planned: Plan) -> bool:
+        """Whether to look at a partition: first of all, and whenever its source has another end or leader.
+
+        A log that its new leader has truncated may end where the old one did.
+        """
         row = self._rows[partition]
-        return partition not in self._looked_at or bool(row.problem) or row.log_end_offset != bounds.end
+        return (
+            partition not in self._looked_at
+            or bool(row.problem)
+            or row.log_end_offset != planned.bounds[partition].end
+            or self._leader_epochs.get(partition) != planned.leader_epochs.get(partition)
+        )
 
     def _copy_all(self, partitions: Collection[TopicPartition], planned: Plan) -> None:
         """Copy partitions by several threads; the first error that is not a partition's own ends it."""
@@ -204,6 +214,7 @@ class Backup:
             self._noted(partition)
         self._rows[partition].describe(self._target)
         self._looked_at.add(partition)
+        self._leader_epochs[partition] = planned.leader_epochs.get(partition)
 
     def _fail(self, partition: TopicPartition, error: KafkaLogError) -> None:
         """Note the error of a partition.

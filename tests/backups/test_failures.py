@@ -16,13 +16,19 @@ import pytest
 from pyspark_kafkalog.admin import BackedUpPartition, BackupRules, backup, copy, repair
 from pyspark_kafkalog.backups.ends import Source
 from pyspark_kafkalog.backups.run import Backup
-from pyspark_kafkalog.errors import BrokerConnectionError, BrokerError, LogDirectoryError
+from pyspark_kafkalog.errors import (
+    AuthorizationError,
+    BrokerConnectionError,
+    BrokerError,
+    LogDirectoryError,
+    UnknownTopicOrPartitionError,
+)
 from pyspark_kafkalog.log.groups.groups import DirectoryGroups
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.log.write.follower import FollowerLog
 from pyspark_kafkalog.log.write.follower_directory import follower_directory
 from pyspark_kafkalog.model import CommittedOffset, GroupOffsets, OffsetRange, TopicPartition
-from tests.backups.histories import SMALL, batch, content, make_log, piece
+from tests.backups.histories import SMALL, T0, batch, content, make_log, piece
 from tests.backups.test_history import check_sound
 from tests.broker.producing import connected, numbered, produce, unused_topic
 from tests.cli.running import run
@@ -184,6 +190,8 @@ class Failing:
         self.unknown: set[TopicPartition] = set()
         self.silent: set[TopicPartition] = set()
         self.is_down = False
+        self.epochs: dict[TopicPartition, int] = {}
+        self.denied: set[str] = set()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._place, name)
@@ -192,6 +200,19 @@ class Failing:
         if self.is_down:
             raise BrokerConnectionError("No broker answers")
         return None
+
+    def leader_epochs(self, partitions: Any) -> dict[TopicPartition, int]:
+        return self.epochs
+
+    def topics(self, names: Any = None) -> Any:
+        if self.denied.intersection(names or ()):
+            raise AuthorizationError("Looking up a topic: denied")
+        return self._place.topics(names)
+
+    def move_to(self, root: Path) -> None:
+        """Have another leader answer from now on."""
+        self._place = LogDirectory.open(str(root))
+        self.epochs = {partition: self.epochs.get(partition, 0) + 1 for partition in PARTITIONS}
 
     def try_watermarks(self, partitions: Any) -> Any:
         found, _ = self._place.try_watermarks([p for p in partitions if p not in self.unknown])
@@ -294,6 +315,45 @@ def test_a_leader_that_comes_back_is_followed(tmp_path: Path) -> None:
     stop.set()
     check(ended(), source, target, {})
     check_sound(target)
+
+
+def test_a_new_leader_whose_log_is_as_long_is_seen(tmp_path: Path) -> None:
+    before, after, target = tmp_path / "before", tmp_path / "after", tmp_path / "target"
+    make_log(before, [(1, 100)])
+    make_log(after, [(1, 90), (2, 100)])
+    source, told = Failing(before), []
+    stop, ended = following(source, target, lambda row: told.append(row.problem))
+    wait_until(lambda: content(target) == content(before))
+    source.move_to(after)
+    wait_until(lambda: bool(told))
+    stop.set()
+    (row,) = ended()
+    assert "Offsets 90 to 99 are not those of the source" in (row.problem or "")
+
+
+@pytest.mark.parametrize("is_denied", [False, True])
+def test_a_named_topic_that_is_gone_hinders_no_other(tmp_path: Path, is_denied: bool) -> None:
+    before, after, target = tmp_path / "before", tmp_path / "after", str(tmp_path / "target")
+    gone, rules = TopicPartition("u", 0), BackupRules(topics=("t", "u"), groups=())
+    for partition in T0, gone:
+        make_log(before, [(1, 50)], partition=partition)
+    copy(str(before), target, rules)
+    make_log(after, [(1, 100)])
+    source = Failing(after)
+    source.denied = {"u"} if is_denied else set()
+    with follower_directory(target) as directory:
+        rows = Backup(lambda: cast(Source, source), directory, rules).once()
+    assert [(row.topic, row.log_end_offset, row.high_watermark) for row in rows] == [
+        ("t", 100, 100),
+        ("u", 50, None),
+    ]
+    assert [row.problem for row in rows] == [None, "Looking up a topic: denied" if is_denied else None]
+
+
+def test_a_named_topic_that_never_was_is_refused(tmp_path: Path) -> None:
+    make_log(tmp_path / "source", [(1, 50)])
+    with pytest.raises(UnknownTopicOrPartitionError, match="No such topic: u"):
+        copy(str(tmp_path / "source"), str(tmp_path / "target"), BackupRules(topics=("t", "u"), groups=()))
 
 
 def test_damage_ends_following_when_the_others_are_copied(tmp_path: Path) -> None:
