@@ -43,7 +43,7 @@ from pyspark_kafkalog.backups.restore_state import (
     RestoreState,
     restore_lock,
 )
-from pyspark_kafkalog.errors import OptionError
+from pyspark_kafkalog.errors import BrokerError, OptionError
 from pyspark_kafkalog.filesystem.locate import locate
 from pyspark_kafkalog.model import (
     GroupOffsets,
@@ -54,12 +54,13 @@ from pyspark_kafkalog.model import (
 from pyspark_kafkalog.options.settings import PlaceOptions, Selection, WriteOptions
 from pyspark_kafkalog.places import (
     new_producer_id,
+    open_cluster_topics,
     open_groups,
     open_place,
     open_topics,
 )
 from pyspark_kafkalog.reading.offsets import look_up_partitions
-from pyspark_kafkalog.topics import NewTopic, Topics
+from pyspark_kafkalog.topics import ClusterTopics, NewTopic, Topics
 
 _WHILE_RESTORING = {
     "message.timestamp.type": "CreateTime",
@@ -159,7 +160,7 @@ class Restore:
         self._source_groups: GroupOffsets = open_groups(source)
         self._source_is_cluster = source.brokers is not None
         self._target: Place = open_place(to)
-        self._topics: Topics = open_topics(to)
+        self._topics: ClusterTopics = open_cluster_topics(to)
         self._groups: GroupOffsets = open_groups(to)
         self._paths = source.paths
         self._records = SourceRecords(self._source, read_committed=settings.read_committed)
@@ -211,13 +212,15 @@ class Restore:
     def _write(self, state: RestoreState, progress: Progress) -> None:
         """Write all records, while topics take whatever a log may hold."""
         configs = state.plan.configs
-        for topic, after in configs.items():
-            if after:
-                self._topics.alter_configs(topic, {name: _WHILE_RESTORING[name] for name in after})
+        meanwhile = {
+            topic: {name: _WHILE_RESTORING[name] for name in after} for topic, after in configs.items()
+        }
+        for topic, values in meanwhile.items():
+            self._topics.alter_configs(topic, values)
+        self._topics.leader_configs(meanwhile)  # one that is behind would stamp records with its own clock
         TargetRecords(self._target, self._options, state, self._settings.rate).write(self._records, progress)
         for topic, after in configs.items():
-            if after:
-                self._topics.alter_configs(topic, after)
+            self._topics.alter_configs(topic, after)
 
     # The plan
 
@@ -356,8 +359,10 @@ class Restore:
                 )
         topics = {planned.target for planned in partitions}
         ids = self._target.topic_ids(topics)
-        own = self._topics.configs(topics)
-        known = set(self._topics.config_names())
+        own = self._topics.leader_configs({topic: {} for topic in topics})
+        for topic, known in sorted(own.items()):
+            if not known.keys() & _WHILE_RESTORING.keys():
+                raise BrokerError(f"The brokers name no configurations of topic {topic}")
         producer_id, epoch, cluster_id = new_producer_id(self._options)
         plan = RestorePlan(
             self._source_name(),
@@ -366,10 +371,8 @@ class Restore:
             epoch,
             self._settings.lasting(),
             {
-                topic: {
-                    name: own.get(topic, {}).get(name) for name in sorted(known & _WHILE_RESTORING.keys())
-                }
-                for topic in sorted(topics)
+                topic: {name: known[name] for name in sorted(known.keys() & _WHILE_RESTORING.keys())}
+                for topic, known in sorted(own.items())
             },
             [
                 replace(

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from pyspark_kafkalog import admin
+from pyspark_kafkalog.broker.topics.topics import BrokerTopics
 from pyspark_kafkalog.errors import BrokerError, DataLossError, OptionError
 from pyspark_kafkalog.model import TopicPartition
 from tests.backups.consuming import Record, consume, next_of_group
@@ -230,6 +231,18 @@ def test_what_is_refused(source: Source, target: Broker, tmp_path: Path) -> None
     target.delete_topic("refused")
     with pytest.raises(OptionError, match="is not the one"):
         restore(source.directory, target, tmp_path / "state", topics=names, rename=names)
+
+
+def test_brokers_that_name_no_configurations(
+    target: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No plan is made by which a topic would stay at LogAppendTime."""
+    monkeypatch.setattr(BrokerTopics, "leader_configs", lambda _, expected: {name: {} for name in expected})
+    make_log(tmp_path / "old", [(0, 20)])
+    names = {"t": "nameless"}
+    with pytest.raises(BrokerError, match="name no configurations of topic nameless"):
+        restore(tmp_path / "old", target, tmp_path / "state", topics=names, rename=names)
+    assert not (tmp_path / "state").exists()
 
 
 def test_another_source_is_refused(target: Broker, tmp_path: Path) -> None:
