@@ -183,6 +183,7 @@ class Restore:
         if state is None:
             partitions = self._planned()
             new = self._new_topics(partitions)
+            partitions = self._at_ends(partitions, {topic.topic for topic in new})
             if execute:
                 state = self._begin(path, partitions, new)
             elif new:
@@ -293,6 +294,31 @@ class Restore:
             new.append(NewTopic(topic, counts[topic], self._settings.replication_factor, configs))
         return new
 
+    def _at_ends(
+        self, partitions: Sequence[PlannedPartition], new: Collection[str] = ()
+    ) -> list[PlannedPartition]:
+        """The partitions, with ``base`` where the target's log ends; those of ``new`` topics as they are.
+
+        :raises OptionError: if the target has records, or no such partition.
+        """
+        targets = [planned.destination for planned in partitions if planned.target not in new]
+        bounds = self._target.watermarks(targets, read_committed=False) if targets else {}
+        for partition in targets:
+            if partition not in bounds:
+                raise OptionError("The partition does not exist in the target", topic_partition=partition)
+            if bounds[partition].high_watermark > bounds[partition].log_start_offset:
+                raise OptionError(
+                    "The partition has records already, which this restore did not write",
+                    topic_partition=partition,
+                    hint="Give the topic another name by --rename, or the file of the restore by --state.",
+                )
+        return [
+            planned
+            if planned.target in new
+            else replace(planned, base=bounds[planned.destination].high_watermark)
+            for planned in partitions
+        ]
+
     def _state_path(self) -> str:
         if self._settings.state is not None:
             if "://" in self._settings.state:  # it may have credentials, and is not quoted
@@ -344,19 +370,9 @@ class Restore:
         self, path: str, partitions: Sequence[PlannedPartition], new: Sequence[NewTopic]
     ) -> RestoreState:
         """Create topics, and put the plan on disk."""
-        targets = [planned.destination for planned in partitions]
         if new:
             self._topics.create(new)
-        bounds = self._target.watermarks(targets, read_committed=False)
-        for partition in targets:
-            if partition not in bounds:
-                raise OptionError("The partition does not exist in the target", topic_partition=partition)
-            if bounds[partition].high_watermark > bounds[partition].log_start_offset:
-                raise OptionError(
-                    "The partition has records already, which this restore did not write",
-                    topic_partition=partition,
-                    hint="Give the topic another name by --rename, or the file of the restore by --state.",
-                )
+            partitions = self._at_ends(partitions)
         topics = {planned.target for planned in partitions}
         ids = self._target.topic_ids(topics)
         own = self._topics.leader_configs({topic: {} for topic in topics})
@@ -374,14 +390,7 @@ class Restore:
                 topic: {name: known[name] for name in sorted(known.keys() & _WHILE_RESTORING.keys())}
                 for topic, known in sorted(own.items())
             },
-            [
-                replace(
-                    planned,
-                    target_id=ids.get(planned.target, ""),
-                    base=bounds[planned.destination].high_watermark,
-                )
-                for planned in partitions
-            ],
+            [replace(planned, target_id=ids.get(planned.target, "")) for planned in partitions],
         )
         return RestoreState.begin(path, plan)
 
