@@ -190,25 +190,33 @@ class Restore:
                 self._topics.create(new, validate_only=True)
         else:
             self._check_same(state)
-        if state is not None:
-            partitions = state.plan.partitions
-        groups: GroupOffsets | None = None
-        if state is None or not execute:
-            progress(0, self._records.stored_bytes({planned: planned.start for planned in partitions}))
+        if state is None:
             offsets = {planned.source: OffsetMap(planned.base, planned.start) for planned in partitions}
-            for planned in partitions:
-                known = offsets[planned.source]
-                for found in self._records.batches(planned, planned.start):
-                    known.add(known.count, found.spans)
-                    progress(found.data.size)
         else:
-            if not state.is_done:
-                self._write(state, progress)
-            offsets, groups = state.maps, self._groups
+            partitions, offsets = state.plan.partitions, state.maps
+        if state is None or not (execute or state.is_done):
+            self._read(partitions, offsets, progress)
+        elif not state.is_done:
+            self._write(state, progress)
+        groups = self._groups if execute else None
         rows = restore_groups(self._source_groups, groups, self._settings.groups, partitions, offsets)
         if execute and state is not None and not state.is_done:
             state.finish()
         return self._restored(partitions, offsets, rows, new, path)
+
+    def _read(
+        self,
+        partitions: Sequence[PlannedPartition],
+        offsets: Mapping[TopicPartition, OffsetMap],
+        progress: Progress,
+    ) -> None:
+        """Bring maps up to the planned ends, and write nothing."""
+        progress(0, self._records.stored_bytes({p: offsets[p.source].read_to for p in partitions}))
+        for planned in partitions:
+            known = offsets[planned.source]
+            for found in self._records.batches(planned, known.read_to):
+                known.add(known.count, found.spans)
+                progress(found.data.size)
 
     def _write(self, state: RestoreState, progress: Progress) -> None:
         """Write all records, while topics take whatever a log may hold."""

@@ -9,6 +9,7 @@ import subprocess
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -78,7 +79,9 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
         yield broker
 
 
-def restore(source: str | Path, target: Broker, state: Path, **settings: Any) -> admin.Restored:
+def restore(
+    source: str | Path, target: Broker, state: Path, *, execute: bool = True, **settings: Any
+) -> admin.Restored:
     topics = settings.pop("topics", EVERY_KIND)
     place = {"kafka.bootstrap.servers": source} if isinstance(source, str) else {"path": str(source)}
     names = settings.pop("rename", {})
@@ -86,7 +89,7 @@ def restore(source: str | Path, target: Broker, state: Path, **settings: Any) ->
         place,
         {"kafka.bootstrap.servers": target.bootstrap},
         admin.RestoreSettings(tuple(topics), names, state=str(state), **settings),
-        execute=True,
+        execute=execute,
     )
 
 
@@ -260,6 +263,21 @@ def test_another_source_is_refused(target: Broker, tmp_path: Path) -> None:
         else:
             with pytest.raises(OptionError, match="begun from another source"):
                 restore(moved, target, state, topics=names, rename=names)
+
+
+@pytest.mark.parametrize("is_done", [False, True])
+def test_a_dry_run_goes_on_where_a_run_ended(target: Broker, tmp_path: Path, is_done: bool) -> None:
+    """It shows what that has written, though the source has lost some of it since."""
+    old, state, name = tmp_path / "old", tmp_path / "state", f"dry-{is_done}"
+    settings: dict[str, Any] = {"topics": ["t"], "rename": {"t": name}, "groups": ()}
+    make_log(old, [(0, 400)])
+    (done,) = restore(old, target, state, **settings).partitions
+    if not is_done:
+        state.write_text("".join(state.read_text().splitlines(keepends=True)[:-1]))
+    shutil.rmtree(old)
+    make_log(old, [(0, 400)], start=300)
+    (planned,) = restore(old, target, state, execute=False, **settings).partitions
+    assert replace(planned, stored_bytes=None) == replace(done, stored_bytes=None)
 
 
 def test_records_of_others_are_noticed(source: Source, target: Broker, tmp_path: Path) -> None:
