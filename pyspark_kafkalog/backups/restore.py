@@ -7,7 +7,7 @@ run again, and appends nothing twice, this holds:
    transactions are left out. Each record has a number, 0, 1, 2 ... in its partition. Which source offset has
    which number is on disk before the record is sent (:mod:`.restore_state`), and holds for all runs. A run
    that does not find such a record in the source any more, as compaction has removed it, is refused unless
-   the target has it.
+   the target has it. Records that are deleted before they are in the map have no number.
 2. The plan and a producer id are on disk before the first record is sent. All record batches of all runs have
    this id and epoch, and as their sequence numbers the numbers of their records.
 3. A leader appends a producer's batch only if its first sequence number follows that of the producer's last
@@ -214,7 +214,7 @@ class Restore:
         progress(0, self._records.stored_bytes({p: offsets[p.source].read_to for p in partitions}))
         for planned in partitions:
             known = offsets[planned.source]
-            for found in self._records.batches(planned, known.read_to):
+            for found in self._records.unread(planned, known):
                 known.add(known.count, found.spans)
                 progress(found.data.size)
 
