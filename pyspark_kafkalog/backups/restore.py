@@ -68,8 +68,12 @@ _WHILE_RESTORING = {
     "message.timestamp.after.max.ms": str(2**63 - 1),
     "message.timestamp.difference.max.ms": str(2**63 - 1),
     "max.message.bytes": str(2**31 - 1),
+    "cleanup.policy": "delete",
+    "retention.ms": "-1",
+    "retention.bytes": "-1",
 }
-"""Configurations with which a topic takes all that a log may hold, and keeps its timestamps."""
+"""Configurations with which a topic takes all that a log may hold, also records without a key that are older
+than its compaction, and keeps it with its timestamps."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -280,6 +280,17 @@ def test_a_dry_run_goes_on_where_a_run_ended(target: Broker, tmp_path: Path, is_
     assert replace(planned, stored_bytes=None) == replace(done, stored_bytes=None)
 
 
+def test_records_without_a_key_in_a_compacted_topic(target: Broker, tmp_path: Path) -> None:
+    """A topic may have them from before it was compacted, and brokers refuse new ones."""
+    make_log(tmp_path / "old", [(0, 20)])
+    configs = {"cleanup.policy": "compact", "min.compaction.lag.ms": "3600000"}
+    names = {"t": "without-keys"}
+    restore(tmp_path / "old", target, tmp_path / "state", topics=names, rename=names, configs=configs)
+    assert len(consume(target.bootstrap, "without-keys", [0])[0]) == 20
+    own = admin.topics_of({"kafka.bootstrap.servers": target.bootstrap}).configs(["without-keys"])
+    assert own == {"without-keys": configs}
+
+
 def test_records_of_others_are_noticed(source: Source, target: Broker, tmp_path: Path) -> None:
     from confluent_kafka import Producer
 
