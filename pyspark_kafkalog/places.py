@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pyspark_kafkalog.model import GroupOffsets, LogSettings, Sink, TopicPartition
 from pyspark_kafkalog.options.settings import PlaceOptions, WriteOptions
-from pyspark_kafkalog.topics import Topics
+from pyspark_kafkalog.topics import ClusterTopics, Topics
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.broker.cluster.reach import Attempt
@@ -80,12 +80,18 @@ def open_groups(options: PlaceOptions, *, timeout: float | None = None) -> Group
 def open_topics(options: PlaceOptions) -> Topics:
     """The topics of the place that the options name, to make, change and delete, for this thread."""
     if options.brokers is not None:
-        from pyspark_kafkalog.broker.topics.topics import BrokerTopics
-
-        return BrokerTopics(options.brokers)
+        return open_cluster_topics(options)
     from pyspark_kafkalog.log.topics import DirectoryTopics
 
     return DirectoryTopics(options.paths)
+
+
+def open_cluster_topics(options: PlaceOptions) -> ClusterTopics:
+    """The topics of the brokers that the options name, for this thread."""
+    from pyspark_kafkalog.broker.topics.topics import BrokerTopics
+
+    assert options.brokers is not None
+    return BrokerTopics(options.brokers)
 
 
 def new_producer_id(options: WriteOptions) -> tuple[int, int, str]:

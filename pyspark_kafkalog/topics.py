@@ -48,3 +48,14 @@ class Topics(Protocol):
         self, topic: str, changes: Mapping[str, str | None], *, validate_only: bool = False
     ) -> None:
         """Set configurations of a topic, and drop those whose value is None; the others stay."""
+
+
+class ClusterTopics(Topics, Protocol):
+    """The topics of a cluster, whose brokers hear of changes one after the other."""
+
+    def leader_configs(self, expected: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str | None]]:
+        """Each topic's configurations as all its leaders know them; None for what it inherits.
+
+        :param expected: values that the leaders must have by then, for each topic to ask about.
+        :raises BrokerConnectionError: if they don't have them in time, or one does not answer.
+        """

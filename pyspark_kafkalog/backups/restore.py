@@ -7,7 +7,7 @@ run again, and appends nothing twice, this holds:
    transactions are left out. Each record has a number, 0, 1, 2 ... in its partition. Which source offset has
    which number is on disk before the record is sent (:mod:`.restore_state`), and holds for all runs. A run
    that does not find such a record in the source any more, as compaction has removed it, is refused unless
-   the target has it.
+   the target has it. Records that are deleted before they are in the map have no number.
 2. The plan and a producer id are on disk before the first record is sent. All record batches of all runs have
    this id and epoch, and as their sequence numbers the numbers of their records.
 3. A leader appends a producer's batch only if its first sequence number follows that of the producer's last
@@ -43,7 +43,7 @@ from pyspark_kafkalog.backups.restore_state import (
     RestoreState,
     restore_lock,
 )
-from pyspark_kafkalog.errors import OptionError
+from pyspark_kafkalog.errors import BrokerError, OptionError
 from pyspark_kafkalog.filesystem.locate import locate
 from pyspark_kafkalog.model import (
     GroupOffsets,
@@ -54,13 +54,14 @@ from pyspark_kafkalog.model import (
 from pyspark_kafkalog.options.settings import PlaceOptions, Selection, WriteOptions
 from pyspark_kafkalog.places import (
     new_producer_id,
+    open_cluster_topics,
     open_groups,
     open_place,
     open_topics,
 )
 from pyspark_kafkalog.reading.offsets import look_up_partitions
 from pyspark_kafkalog.reading.times import offsets_at
-from pyspark_kafkalog.topics import NewTopic, Topics
+from pyspark_kafkalog.topics import ClusterTopics, NewTopic, Topics
 
 _WHILE_RESTORING = {
     "message.timestamp.type": "CreateTime",
@@ -68,8 +69,12 @@ _WHILE_RESTORING = {
     "message.timestamp.after.max.ms": str(2**63 - 1),
     "message.timestamp.difference.max.ms": str(2**63 - 1),
     "max.message.bytes": str(2**31 - 1),
+    "cleanup.policy": "delete",
+    "retention.ms": "-1",
+    "retention.bytes": "-1",
 }
-"""Configurations with which a topic takes all that a log may hold, and keeps its timestamps."""
+"""Configurations with which a topic takes all that a log may hold, also records without a key that are older
+than its compaction, and keeps it with its timestamps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +165,7 @@ class Restore:
         self._source_groups: GroupOffsets = open_groups(source)
         self._source_is_cluster = source.brokers is not None
         self._target: Place = open_place(to)
-        self._topics: Topics = open_topics(to)
+        self._topics: ClusterTopics = open_cluster_topics(to)
         self._groups: GroupOffsets = open_groups(to)
         self._paths = source.paths
         self._records = SourceRecords(self._source, read_committed=settings.read_committed)
@@ -183,42 +188,53 @@ class Restore:
         if state is None:
             partitions = self._planned()
             new = self._new_topics(partitions)
+            partitions = self._at_ends(partitions, {topic.topic for topic in new})
             if execute:
                 state = self._begin(path, partitions, new)
             elif new:
                 self._topics.create(new, validate_only=True)
         else:
             self._check_same(state)
-        if state is not None:
-            partitions = state.plan.partitions
-        groups: GroupOffsets | None = None
-        if state is None or not execute:
-            progress(0, self._records.stored_bytes({planned: planned.start for planned in partitions}))
+        if state is None:
             offsets = {planned.source: OffsetMap(planned.base, planned.start) for planned in partitions}
-            for planned in partitions:
-                known = offsets[planned.source]
-                for found in self._records.batches(planned, planned.start):
-                    known.add(known.count, found.spans)
-                    progress(found.data.size)
         else:
-            if not state.is_done:
-                self._write(state, progress)
-            offsets, groups = state.maps, self._groups
+            partitions, offsets = state.plan.partitions, state.maps
+        if state is None or not (execute or state.is_done):
+            self._read(partitions, offsets, progress)
+        elif not state.is_done:
+            self._write(state, progress)
+        groups = self._groups if execute else None
         rows = restore_groups(self._source_groups, groups, self._settings.groups, partitions, offsets)
         if execute and state is not None and not state.is_done:
             state.finish()
         return self._restored(partitions, offsets, rows, new, path)
 
+    def _read(
+        self,
+        partitions: Sequence[PlannedPartition],
+        offsets: Mapping[TopicPartition, OffsetMap],
+        progress: Progress,
+    ) -> None:
+        """Bring maps up to the planned ends, and write nothing."""
+        progress(0, self._records.stored_bytes({p: offsets[p.source].read_to for p in partitions}))
+        for planned in partitions:
+            known = offsets[planned.source]
+            for found in self._records.unread(planned, known):
+                known.add(known.count, found.spans)
+                progress(found.data.size)
+
     def _write(self, state: RestoreState, progress: Progress) -> None:
         """Write all records, while topics take whatever a log may hold."""
         configs = state.plan.configs
-        for topic, after in configs.items():
-            if after:
-                self._topics.alter_configs(topic, {name: _WHILE_RESTORING[name] for name in after})
+        meanwhile = {
+            topic: {name: _WHILE_RESTORING[name] for name in after} for topic, after in configs.items()
+        }
+        for topic, values in meanwhile.items():
+            self._topics.alter_configs(topic, values)
+        self._topics.leader_configs(meanwhile)  # one that is behind would stamp records with its own clock
         TargetRecords(self._target, self._options, state, self._settings.rate).write(self._records, progress)
         for topic, after in configs.items():
-            if after:
-                self._topics.alter_configs(topic, after)
+            self._topics.alter_configs(topic, after)
 
     # The plan
 
@@ -290,6 +306,31 @@ class Restore:
             new.append(NewTopic(topic, counts[topic], self._settings.replication_factor, configs))
         return new
 
+    def _at_ends(
+        self, partitions: Sequence[PlannedPartition], new: Collection[str] = ()
+    ) -> list[PlannedPartition]:
+        """The partitions, with ``base`` where the target's log ends; those of ``new`` topics as they are.
+
+        :raises OptionError: if the target has records, or no such partition.
+        """
+        targets = [planned.destination for planned in partitions if planned.target not in new]
+        bounds = self._target.watermarks(targets, read_committed=False) if targets else {}
+        for partition in targets:
+            if partition not in bounds:
+                raise OptionError("The partition does not exist in the target", topic_partition=partition)
+            if bounds[partition].high_watermark > bounds[partition].log_start_offset:
+                raise OptionError(
+                    "The partition has records already, which this restore did not write",
+                    topic_partition=partition,
+                    hint="Give the topic another name by --rename, or the file of the restore by --state.",
+                )
+        return [
+            planned
+            if planned.target in new
+            else replace(planned, base=bounds[planned.destination].high_watermark)
+            for planned in partitions
+        ]
+
     def _state_path(self) -> str:
         if self._settings.state is not None:
             if "://" in self._settings.state:  # it may have credentials, and is not quoted
@@ -341,23 +382,15 @@ class Restore:
         self, path: str, partitions: Sequence[PlannedPartition], new: Sequence[NewTopic]
     ) -> RestoreState:
         """Create topics, and put the plan on disk."""
-        targets = [planned.destination for planned in partitions]
         if new:
             self._topics.create(new)
-        bounds = self._target.watermarks(targets, read_committed=False)
-        for partition in targets:
-            if partition not in bounds:
-                raise OptionError("The partition does not exist in the target", topic_partition=partition)
-            if bounds[partition].high_watermark > bounds[partition].log_start_offset:
-                raise OptionError(
-                    "The partition has records already, which this restore did not write",
-                    topic_partition=partition,
-                    hint="Give the topic another name by --rename, or the file of the restore by --state.",
-                )
+            partitions = self._at_ends(partitions)
         topics = {planned.target for planned in partitions}
         ids = self._target.topic_ids(topics)
-        own = self._topics.configs(topics)
-        known = set(self._topics.config_names())
+        own = self._topics.leader_configs({topic: {} for topic in topics})
+        for topic, known in sorted(own.items()):
+            if not known.keys() & _WHILE_RESTORING.keys():
+                raise BrokerError(f"The brokers name no configurations of topic {topic}")
         producer_id, epoch, cluster_id = new_producer_id(self._options)
         plan = RestorePlan(
             self._source_name(),
@@ -366,19 +399,10 @@ class Restore:
             epoch,
             self._settings.lasting(),
             {
-                topic: {
-                    name: own.get(topic, {}).get(name) for name in sorted(known & _WHILE_RESTORING.keys())
-                }
-                for topic in sorted(topics)
+                topic: {name: known[name] for name in sorted(known.keys() & _WHILE_RESTORING.keys())}
+                for topic, known in sorted(own.items())
             },
-            [
-                replace(
-                    planned,
-                    target_id=ids.get(planned.target, ""),
-                    base=bounds[planned.destination].high_watermark,
-                )
-                for planned in partitions
-            ],
+            [replace(planned, target_id=ids.get(planned.target, "")) for planned in partitions],
         )
         return RestoreState.begin(path, plan)
 

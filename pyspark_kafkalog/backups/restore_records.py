@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from pyspark_kafkalog.backups.rate import RateLimit
 from pyspark_kafkalog.backups.restore_batches import RestorableBatches, restorable
-from pyspark_kafkalog.backups.restore_state import PlannedPartition, RestorePlan, RestoreState
+from pyspark_kafkalog.backups.restore_state import OffsetMap, PlannedPartition, RestorePlan, RestoreState
 from pyspark_kafkalog.codec.isolation import TransactionScan, Visibility
 from pyspark_kafkalog.codec.stamp import SEQUENCE_MASK, stamp
 from pyspark_kafkalog.codec.walk import batches_of
@@ -27,6 +28,7 @@ from pyspark_kafkalog.model import (
 from pyspark_kafkalog.options.settings import WriteOptions
 from pyspark_kafkalog.places import open_producer
 
+_log = logging.getLogger(__name__)
 Progress = Callable[..., None]
 """Takes how many bytes of record batches were read since the last call, and of how many if it is known."""
 
@@ -80,6 +82,23 @@ class SourceRecords:
                     f" anew: delete the topic {planned.target} and the file of the restore.",
                 )
 
+    def unread(self, planned: PlannedPartition, known: OffsetMap) -> Iterator[RestorableBatches]:
+        """The record batches of a partition behind those that the map knows, to the planned end.
+
+        No run has sent any of them: those that the source has deleted since are left out, with a warning.
+
+        :raises DataLossError: as :meth:`batches`.
+        """
+        start = known.read_to
+        bounds = self._place.watermarks([planned.source], read_committed=False).get(planned.source)
+        left = start if bounds is None else min(max(start, bounds.log_start_offset), planned.end)
+        if left > start:
+            self.check_topics([planned])
+            _log.warning(
+                "%s: offsets %d to %d were deleted before they were restored", planned.source, start, left - 1
+            )
+        return self.batches(planned, left)
+
     def batches(self, planned: PlannedPartition, start: int) -> Iterator[RestorableBatches]:
         """The record batches of a partition from an offset on, to its planned end.
 
@@ -92,12 +111,18 @@ class SourceRecords:
         visible = None
         if self._read_committed:
             visible = Visibility(AbortedTransaction(*found) for found in planned.open_transactions)
-        for piece in self._place.fetch(
-            planned.source, offsets, read_committed=self._read_committed, topic_id=planned.source_id
-        ):
-            if visible is not None:
-                visible.expect(piece.aborted)
-            yield from restorable(piece, planned.source, offsets, visible)
+        try:
+            for piece in self._place.fetch(
+                planned.source, offsets, read_committed=self._read_committed, topic_id=planned.source_id
+            ):
+                if visible is not None:
+                    visible.expect(piece.aborted)
+                yield from restorable(piece, planned.source, offsets, visible)
+        except DataLossError as e:
+            raise e.with_hint(
+                "Run the restore again. If it ends so again, delete the topic"
+                f" {planned.target} and the file of the restore, and begin anew."
+            ) from None
 
     def open_transactions(self, partition: TopicPartition, bounds: Watermarks) -> tuple[tuple[int, int], ...]:
         """The transactions that are open at the end of a directory, as nobody commits them any more.
@@ -203,7 +228,12 @@ class TargetRecords:
     ) -> Iterator[_Numbered]:
         """The records after the first ``written``, which are in the map, but not yet on disk there."""
         offsets, number = self._state.maps[planned.source], written
-        for found in source.batches(planned, offsets.source_of(written)):
+        unread = (
+            source.unread(planned, offsets)
+            if written == offsets.count
+            else source.batches(planned, offsets.source_of(written))
+        )
+        for found in unread:
             try:
                 offsets.add(number, found.spans)
             except ValueError as e:

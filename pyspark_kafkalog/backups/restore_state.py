@@ -23,6 +23,7 @@ the argument.
 from __future__ import annotations
 
 import json
+import os
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -250,14 +251,15 @@ class RestoreState:
     def find(cls, path: str) -> RestoreState | None:
         """The restore that this file belongs to; None if there is no file.
 
-        :raises OptionError: if the file is no such one, or can't be read.
+        :raises OptionError: if the file is no such one, also if it is empty, or can't be read.
         """
         with _file_errors("read", path, OptionError, _ANOTHER_FILE):
-            lines = read_lines(path)
-            first = next(lines, None)
-            if first is None:
+            try:
+                os.lstat(path)
+            except FileNotFoundError:
                 return None
-            state = cls(path, RestorePlan.parse(first, path))
+            lines = read_lines(path)
+            state = cls(path, RestorePlan.parse(next(lines, ""), path))
             for line in lines:
                 state._take(line)
         state._saved = {source: offsets.count for source, offsets in state.maps.items()}

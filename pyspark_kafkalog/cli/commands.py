@@ -34,5 +34,7 @@ def pairs(option: str, given: Sequence[str]) -> dict[str, str]:
         name, equals, text = item.partition("=")
         if not equals or not name.strip():
             raise click.BadParameter("expected NAME=VALUE", param_hint=f"'{option}'")
+        if name.strip() in values:
+            raise click.BadParameter(f"{name.strip()} is named twice", param_hint=f"'{option}'")
         values[name.strip()] = text.strip()
     return values

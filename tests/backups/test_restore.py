@@ -9,12 +9,14 @@ import subprocess
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
 from pyspark_kafkalog import admin
+from pyspark_kafkalog.broker.topics.topics import BrokerTopics
 from pyspark_kafkalog.errors import BrokerError, DataLossError, OptionError
 from pyspark_kafkalog.model import TopicPartition
 from tests.backups.consuming import Record, consume, next_of_group
@@ -77,7 +79,9 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
         yield broker
 
 
-def restore(source: str | Path, target: Broker, state: Path, **settings: Any) -> admin.Restored:
+def restore(
+    source: str | Path, target: Broker, state: Path, *, execute: bool = True, **settings: Any
+) -> admin.Restored:
     topics = settings.pop("topics", EVERY_KIND)
     place = {"kafka.bootstrap.servers": source} if isinstance(source, str) else {"path": str(source)}
     names = settings.pop("rename", {})
@@ -85,7 +89,7 @@ def restore(source: str | Path, target: Broker, state: Path, **settings: Any) ->
         place,
         {"kafka.bootstrap.servers": target.bootstrap},
         admin.RestoreSettings(tuple(topics), names, state=str(state), **settings),
-        execute=True,
+        execute=execute,
     )
 
 
@@ -232,6 +236,18 @@ def test_what_is_refused(source: Source, target: Broker, tmp_path: Path) -> None
         restore(source.directory, target, tmp_path / "state", topics=names, rename=names)
 
 
+def test_brokers_that_name_no_configurations(
+    target: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No plan is made by which a topic would stay at LogAppendTime."""
+    monkeypatch.setattr(BrokerTopics, "leader_configs", lambda _, expected: {name: {} for name in expected})
+    make_log(tmp_path / "old", [(0, 20)])
+    names = {"t": "nameless"}
+    with pytest.raises(BrokerError, match="name no configurations of topic nameless"):
+        restore(tmp_path / "old", target, tmp_path / "state", topics=names, rename=names)
+    assert not (tmp_path / "state").exists()
+
+
 def test_another_source_is_refused(target: Broker, tmp_path: Path) -> None:
     """A topic is known by its id, and without one by where it is."""
     for topic_id, name in ((TOPIC_ID, "by-id"), ("", "by-place")):
@@ -247,6 +263,32 @@ def test_another_source_is_refused(target: Broker, tmp_path: Path) -> None:
         else:
             with pytest.raises(OptionError, match="begun from another source"):
                 restore(moved, target, state, topics=names, rename=names)
+
+
+@pytest.mark.parametrize("is_done", [False, True])
+def test_a_dry_run_goes_on_where_a_run_ended(target: Broker, tmp_path: Path, is_done: bool) -> None:
+    """It shows what that has written, though the source has lost some of it since."""
+    old, state, name = tmp_path / "old", tmp_path / "state", f"dry-{is_done}"
+    settings: dict[str, Any] = {"topics": ["t"], "rename": {"t": name}, "groups": ()}
+    make_log(old, [(0, 400)])
+    (done,) = restore(old, target, state, **settings).partitions
+    if not is_done:
+        state.write_text("".join(state.read_text().splitlines(keepends=True)[:-1]))
+    shutil.rmtree(old)
+    make_log(old, [(0, 400)], start=300)
+    (planned,) = restore(old, target, state, execute=False, **settings).partitions
+    assert replace(planned, stored_bytes=None) == replace(done, stored_bytes=None)
+
+
+def test_records_without_a_key_in_a_compacted_topic(target: Broker, tmp_path: Path) -> None:
+    """A topic may have them from before it was compacted, and brokers refuse new ones."""
+    make_log(tmp_path / "old", [(0, 20)])
+    configs = {"cleanup.policy": "compact", "min.compaction.lag.ms": "3600000"}
+    names = {"t": "without-keys"}
+    restore(tmp_path / "old", target, tmp_path / "state", topics=names, rename=names, configs=configs)
+    assert len(consume(target.bootstrap, "without-keys", [0])[0]) == 20
+    own = admin.topics_of({"kafka.bootstrap.servers": target.bootstrap}).configs(["without-keys"])
+    assert own == {"without-keys": configs}
 
 
 def test_records_of_others_are_noticed(source: Source, target: Broker, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from pyspark_kafkalog.errors import DataLossError, OptionError
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.log.write.follower import FollowerLog
 from pyspark_kafkalog.model import Encoded, OffsetRange, Origin, Slice, TopicPartition, Watermarks
-from tests.backups.histories import RECORDS, SMALL, T0, TOPIC_ID, batch, make_log, piece
+from tests.backups.histories import RECORDS, SMALL, T0, TOPIC_ID, batch, make_log, piece, set_log_start
 from tests.log.partitions import control_batch
 
 END = 400
@@ -213,6 +213,52 @@ def test_records_that_no_run_has_read_may_be_compacted(cluster: Cluster, tmp_pat
     without(source, range(END - 50, END - 10))
     restore(source, cluster, path)
     assert cluster.values == values_of([*range(END - 50), *range(END - 10, END)])
+
+
+def test_records_that_no_run_has_read_may_be_deleted(
+    cluster: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As by retention, before a partition's turn comes; a run that is killed then changes nothing."""
+    source, path = tmp_path / "source", tmp_path / "state"
+    make_log(source, [(0, END)])
+    plan = planned_from(source)
+    RestoreState.begin(str(path), plan)
+    for start in (100, 150):
+        set_log_start(source, start)
+        cluster.most = END // 4
+        with pytest.raises(KilledError):
+            restore(source, cluster, path)
+        assert "t-0: offsets 0 to 99 were deleted before they were restored" in caplog.text
+    cluster.most = END
+    state = restore(source, cluster, path)
+    assert cluster.values == values_of(range(100, END))
+    assert state.maps[T0].target_of(0) == state.maps[T0].target_of(100) == 0
+
+
+def test_records_behind_those_that_are_sent_may_be_deleted(cluster: Cluster, tmp_path: Path) -> None:
+    source, path = tmp_path / "source", tmp_path / "state"
+    make_log(source, [(0, END)])
+
+    def kill(done: int, total: int | None = None) -> None:
+        if cluster.end:
+            raise KilledError
+
+    with pytest.raises(KilledError):
+        restore(source, cluster, path, progress=kill)
+    written = cluster.end
+    set_log_start(source, written + 20)
+    restore(source, cluster, path)
+    assert cluster.values == values_of([*range(written), *range(written + 20, END)])
+
+
+def test_records_that_were_about_to_be_sent_may_not_be_deleted(cluster: Cluster, tmp_path: Path) -> None:
+    source, path = tmp_path / "source", tmp_path / "state"
+    make_log(source, [(0, END)])
+    written = killed_in_the_middle(source, cluster, path)
+    set_log_start(source, written + 1)
+    with pytest.raises(DataLossError, match=r"are gone.*delete the topic new and the file of the restore"):
+        restore(source, cluster, path)
+    assert cluster.end == written
 
 
 def test_a_file_that_is_not_the_newest(cluster: Cluster, tmp_path: Path) -> None:

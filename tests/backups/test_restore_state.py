@@ -135,6 +135,14 @@ def test_a_plan_that_no_restore_wrote(tmp_path: Path, value: object) -> None:
         RestoreState.find(str(tmp_path / "state"))
 
 
+@pytest.mark.parametrize("text", ["", PLAN.text()], ids=["empty", "cut off"])
+def test_a_file_without_a_plan(tmp_path: Path, text: str) -> None:
+    """No restore leaves one: the file appears with its first line."""
+    (tmp_path / "state").write_text(text)
+    with pytest.raises(OptionError, match="is not that of a restore"):
+        RestoreState.find(str(tmp_path / "state"))
+
+
 def test_what_the_disk_refuses(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match=r"Could not read the file of what .*: Is a directory"):
         RestoreState.find(str(tmp_path))

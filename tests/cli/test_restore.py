@@ -11,6 +11,7 @@ import pytest
 
 from pyspark_kafkalog import admin
 from pyspark_kafkalog.model import CommittedOffset, TopicPartition
+from tests.broker.producing import numbered
 from tests.cli.running import records, run
 from tests.kafka import Broker
 
@@ -72,6 +73,27 @@ def test_offsets_of_any_age(root: Path, broker: Broker) -> None:
     assert run(*words, "--json", "--source-option", "offsets.retention.minutes=60").json["groups"] == []
 
 
+@pytest.mark.broker
+def test_topics_that_exist(root: Path, broker: Broker, tmp_path: Path) -> None:
+    """One with records is refused before another is made; an emptied one takes records from its end on."""
+    new, old = (f"restored-{uuid.uuid4().hex[:8]}" for _ in range(2))
+    broker.make_topic(old)
+    admin.produce({"kafka.bootstrap.servers": broker.bootstrap, "topic": old}, [numbered(5)])
+    renames = ("--topic", "t", "--topic", "u", "--rename", f"t={new}", "--rename", f"u={old}")
+    words = ("restore", root, broker.bootstrap, *renames, "--state", tmp_path / "state", "--json")
+    for more in ((), ("--execute",)):
+        refused = run(*words, *more)
+        assert (refused.code, "has records already" in refused.err) == (2, True)
+    assert new not in broker_topics(broker.bootstrap)
+    broker.delete_records(old, 5)
+    planned = run(*words).json
+    (row,) = (row for row in planned["partitions"] if row["targetTopic"] == old)
+    assert (row["targetStart"], row["targetEnd"], row["keepsOffsets"]) == (5, 8, False)
+    (row,) = (row for row in planned["groups"] if row["targetTopic"] == old)
+    assert row["targetOffset"] == 5
+    assert run(*words, "--execute").json["partitions"] == planned["partitions"]
+
+
 def broker_topics(at: str) -> set[str]:
     return {row["topic"] for row in run("topics", at, "--json").json}
 
@@ -82,5 +104,7 @@ def test_wrong_commands(root: Path) -> None:
     assert (refused.code, "expected a size such as" in refused.err) == (2, True)
     assert run("restore", root, "host:9092", "--group", "g", "--no-groups").code == 2
     assert run("restore", root, "host:9092", "--rename", "t").code == 2
+    refused = run("restore", root, "host:9092", "--rename", "t=x", "--rename", "t=y")
+    assert (refused.code, "t is named twice" in refused.err) == (2, True)
     refused = run("restore", root, "host:9092", "--state", "s3://user:secret@bucket/state", "--execute")
     assert (refused.code, "Expected a local file" in refused.err, "secret" in refused.err) == (2, True, False)

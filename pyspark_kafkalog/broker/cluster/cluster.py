@@ -306,7 +306,7 @@ class Cluster:
             self.refresh([], deadline=deadline)
             for node_id in self.metadata.brokers.keys() - answers.keys():
                 try:
-                    response = self._call_broker(node_id, request, deadline)
+                    response = self.call_broker(node_id, request, deadline)
                 except BrokerConnectionError as e:
                     error = e
                     continue
@@ -321,7 +321,11 @@ class Cluster:
                 return answers
             backoff.pause(error)
 
-    def _call_broker(self, node_id: int, request: Any, deadline: Deadline) -> Any:
+    def call_broker(self, node_id: int, request: Any, deadline: Deadline) -> Any:
+        """Ask one broker, once.
+
+        :raises BrokerConnectionError: if it can't be reached, or does not answer in time.
+        """
         connection = self.connection(node_id, deadline=deadline)
         try:
             return connection.call(request, deadline=deadline)

@@ -41,6 +41,8 @@ _POLICY_VIOLATION = 44
 _TOPIC_DELETION_DISABLED = 73
 _WRONG = {_INVALID_PARTITIONS, _INVALID_REPLICATION_FACTOR, _INVALID_CONFIG, _INVALID_REQUEST}
 """Codes of requests that can never succeed as they are."""
+_ASKED_FOR_NAMES = 20
+"""Topics that are asked for the names of configurations: some may not be described, or be gone by then."""
 _HINTS = {
     29: "Grant the principal the right on the topic in the cluster's ACLs: Create, Delete, Alter,"
     " AlterConfigs or DescribeConfigs.",
@@ -74,9 +76,20 @@ class BrokerTopics:
         return found
 
     def config_names(self) -> Collection[str]:
-        """See :meth:`pyspark_kafkalog.topics.Topics.config_names`: those of any topic that exists."""
-        topics = sorted(self._cluster.topics())
-        return {config.name for resource in self._described(topics[:1]) for config in resource.configs}
+        """See :meth:`pyspark_kafkalog.topics.Topics.config_names`: those of topics that may be described."""
+        topics = sorted(self._cluster.topics())[:_ASKED_FOR_NAMES]
+        results = self._describe(topics).results if topics else ()
+        return {config.name for result in results if not result.error_code for config in result.configs}
+
+    def leader_configs(self, expected: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str | None]]:
+        """See :meth:`pyspark_kafkalog.topics.ClusterTopics.leader_configs`; for request.timeout.ms."""
+        backoff = self._cluster.new_backoff()
+        while True:
+            self._cluster.refresh(list(expected), deadline=backoff.deadline)
+            try:
+                return self._from_leaders(expected, backoff.deadline)
+            except BrokerConnectionError as e:
+                backoff.pause(e)
 
     def create(self, new: Sequence[NewTopic], *, validate_only: bool = False) -> None:
         """See :meth:`pyspark_kafkalog.topics.Topics.create`; waits until leaders are known.
@@ -134,17 +147,46 @@ class BrokerTopics:
         _raise_first(refused, "Changing the configurations of topic", [topic])
 
     def _described(self, topics: Collection[str]) -> Sequence[Any]:
-        if not topics:
-            return ()
-        doing = "Looking up the configurations of topics"
-        response = self._cluster.call(requests.describe_request(topics), doing=doing)
-        refused = requests.read_described(response)
-        _raise_first(
-            {name: why for name, why in refused.items() if why.code != UNKNOWN_TOPIC_OR_PARTITION},
-            "Looking up the configurations of topic",
-            (),
+        return _existing(self._describe(topics)) if topics else ()
+
+    def _describe(self, topics: Collection[str]) -> Any:
+        return self._cluster.call(
+            requests.describe_request(topics), doing="Looking up the configurations of topics"
         )
-        return [resource for resource in response.results if not resource.error_code]
+
+    def _from_leaders(
+        self, expected: Mapping[str, Mapping[str, str]], deadline: Deadline
+    ) -> dict[str, dict[str, str | None]]:
+        found: dict[str, dict[str, str | None]] = {}
+        for node_id, topics in self._led(expected).items():
+            response = self._cluster.call_broker(node_id, requests.describe_request(topics), deadline)
+            described = {result.resource_name: result.configs for result in _existing(response)}
+            for topic in topics:
+                if topic not in described:
+                    raise BrokerConnectionError(f"Broker {node_id} does not know topic {topic} yet")
+                configs = {config.name: config for config in described[topic]}
+                for name, value in expected[topic].items():
+                    if name not in configs or configs[name].value != value:
+                        raise BrokerConnectionError(
+                            f"Broker {node_id} does not have {name}={value} of topic {topic} yet"
+                        )
+                found[topic] = {
+                    name: config.value if config.config_source == requests.ADDED_BY_TOPIC else None
+                    for name, config in configs.items()
+                    if name in found.get(topic, configs)
+                }
+        return found
+
+    def _led(self, topics: Collection[str]) -> dict[int, set[str]]:
+        """The topics of which each broker leads a partition."""
+        led: dict[int, set[str]] = {}
+        for topic in topics:
+            known = self._cluster.metadata.topics.get(topic)
+            if known is None or not known.leaders:
+                raise BrokerConnectionError(f"Topic {topic} has no leader now")
+            for leader in known.leaders.values():
+                led.setdefault(leader.node_id, set()).add(topic)
+        return led
 
     def _ask(
         self,
@@ -210,6 +252,17 @@ class BrokerTopics:
             return False
         leaders = (self._cluster.metadata.leader(TopicPartition(topic.topic, n)) for n in known.leaders)
         return all(leader is not None and leader.node_id >= 0 for leader in leaders)
+
+
+def _existing(response: Any) -> Sequence[Any]:
+    """The results of DescribeConfigs, without the topics that do not exist.
+
+    :raises KafkaLogError: for the first topic that was refused for another reason.
+    """
+    refused = requests.read_described(response)
+    others = {name: why for name, why in refused.items() if why.code != UNKNOWN_TOPIC_OR_PARTITION}
+    _raise_first(others, "Looking up the configurations of topic", ())
+    return [result for result in response.results if not result.error_code]
 
 
 def _is_retried(why: Refusal) -> bool:
