@@ -13,7 +13,7 @@ from pyspark_kafkalog.backups.ends import Bounds
 from pyspark_kafkalog.backups.groups import offsets_partitions, read_commits, save_commits
 from pyspark_kafkalog.backups.plan import changed_topic, check_source, close, plan
 from pyspark_kafkalog.backups.rate import RateLimit
-from pyspark_kafkalog.errors import DataLossError, KafkaLogError, OptionError
+from pyspark_kafkalog.errors import DataLossError, KafkaLogError, LogDirectoryLockedError, OptionError
 from pyspark_kafkalog.model import LogSettings, TopicPartition
 from pyspark_kafkalog.options.settings import PlaceOptions, place_options
 from pyspark_kafkalog.options.table import Use
@@ -168,6 +168,8 @@ def _copy(
             except (GapError, DivergedError, DataLossError) as e:
                 problem = changed_topic(source, partition.topic, topic_id) or str(e)
         closed = True
+    except LogDirectoryLockedError:  # Spark would take a result in place of that of the attempt at work
+        raise
     except KafkaLogError as e:
         problem = str(e)
     return {

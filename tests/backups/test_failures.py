@@ -14,14 +14,21 @@ from typing import Any, cast
 import pytest
 
 from pyspark_kafkalog.admin import BackedUpPartition, BackupRules, backup, copy, repair
-from pyspark_kafkalog.backups.ends import Source
+from pyspark_kafkalog.backups.ends import Bounds, Source
 from pyspark_kafkalog.backups.run import Backup
-from pyspark_kafkalog.errors import BrokerConnectionError, BrokerError, LogDirectoryError
+from pyspark_kafkalog.errors import (
+    BrokerConnectionError,
+    BrokerError,
+    LogDirectoryError,
+    LogDirectoryLockedError,
+)
 from pyspark_kafkalog.log.groups.groups import DirectoryGroups
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.log.write.follower import FollowerLog
 from pyspark_kafkalog.log.write.follower_directory import follower_directory
 from pyspark_kafkalog.model import CommittedOffset, GroupOffsets, OffsetRange, TopicPartition
+from pyspark_kafkalog.options.settings import place_options
+from pyspark_kafkalog.spark.backup import _copy, _Task
 from tests.backups.histories import SMALL, batch, content, make_log, piece
 from tests.backups.test_history import check_sound
 from tests.broker.producing import connected, numbered, produce, unused_topic
@@ -336,6 +343,16 @@ def test_a_flush_is_of_files_that_were_closed_meanwhile(tmp_path: Path) -> None:
     opened = {result: Path(args[0]).name for call, args, result in calls if call == "open"}
     flushed = {opened.get(args[0]) for call, args, _ in calls if call == "fsync"}
     assert flushed >= {f"{0:020d}{suffix}" for suffix in (".log", ".index", ".timeindex")}
+
+
+def test_a_task_fails_while_another_attempt_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A result would end the other attempt."""
+    monkeypatch.setattr("pyspark_kafkalog.log.lock._try_lock", lambda *_: False)
+    monkeypatch.setattr("pyspark_kafkalog.log.write.follower_directory._LOCK_TIMEOUT", 0.0)
+    task = _Task(PARTITIONS[0], Bounds(0, 10, 0, 10), 0, "", SMALL)
+    place = place_options({"path": str(tmp_path)})
+    with pytest.raises(LogDirectoryLockedError, match="another task wrote to it"):
+        _copy(task, place=place, directory=str(tmp_path), rate=None, was_clean=True)
 
 
 @pytest.mark.broker
