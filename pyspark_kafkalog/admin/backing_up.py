@@ -139,16 +139,15 @@ def _run(
     failed: Callable[[BackedUpPartition], None] = lambda row: None,
 ) -> list[BackedUpPartition]:
     with follower_directory(directory) as target:
-        groups = saved = None
+        groups, number = None, 0
         if rules.groups is None or rules.groups:
-            groups = open_groups(place)
-            saved = follower_groups(directory, offsets_partitions(open_place(place)))
+            groups, number = open_groups(place), offsets_partitions(open_place(place))
         run = Backup(
             lambda: open_place(place),
             target,
             rules,
             groups=groups,
-            saved=saved,
+            saved=follower_groups(directory, number),
             copied=progress,
             failed=failed,
         )

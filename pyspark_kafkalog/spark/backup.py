@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pyspark_kafkalog.admin import BackedUpPartition, BackupRules
 from pyspark_kafkalog.backups.copying import DivergedError, GapError, Hooks, bring_up_to_date
 from pyspark_kafkalog.backups.ends import Bounds
-from pyspark_kafkalog.backups.groups import offsets_partitions, read_commits, save_commits
+from pyspark_kafkalog.backups.groups import delete_earlier, offsets_partitions, read_commits, save_commits
 from pyspark_kafkalog.backups.plan import changed_topic, check_source, close, plan
 from pyspark_kafkalog.backups.rate import RateLimit
 from pyspark_kafkalog.errors import DataLossError, KafkaLogError, LogDirectoryLockedError, OptionError
@@ -84,7 +84,9 @@ def backup(
             commits = read_commits(groups, rules.groups)
         except KafkaLogError as e:  # after the records are copied
             unread = e
+        saved = follower_groups(directory, offsets_partitions(source))
         planned = plan(source, target, rules)
+        delete_earlier(saved, planned, target.partitions())
         tasks, failures = [], dict(planned.failures)
         for partition, bounds in sorted(planned.bounds.items()):
             try:
@@ -114,7 +116,7 @@ def backup(
                 target.discard(partition)
             rows.append(BackedUpPartition(**found))
         target.checkpoint()
-        save_commits(follower_groups(directory, offsets_partitions(source)), commits, rows)
+        save_commits(saved, commits, rows)
         by_partition = {TopicPartition(row.topic, row.partition): row for row in rows}
         close(target, by_partition)
         if unread is not None:
