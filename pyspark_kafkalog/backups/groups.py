@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from pyspark_kafkalog.backups.plan import BackedUpPartition, Plan
 from pyspark_kafkalog.codec.offsets_topic import OFFSETS_TOPIC
-from pyspark_kafkalog.errors import KafkaLogError
+from pyspark_kafkalog.errors import BrokerConnectionError, KafkaLogError
 from pyspark_kafkalog.model import CommittedOffset, GroupOffsets, Place, TopicPartition
 
 Commits = dict[str, dict[TopicPartition, CommittedOffset]]
@@ -19,9 +19,17 @@ def read_commits(groups: GroupOffsets, names: Collection[str] | None) -> Commits
     return {group: found for group in wanted if (found := groups.committed(group))}
 
 
-def offsets_partitions(place: Place) -> int:
-    """The partitions of a place's ``__consumer_offsets``; 0 if it is not there."""
-    return len(place.topics([OFFSETS_TOPIC]).get(OFFSETS_TOPIC, ()))
+def offsets_partitions(place: Place) -> tuple[int, KafkaLogError | None]:
+    """The partitions of a place's ``__consumer_offsets``; 0 if it is not there, or with an error if unknown.
+
+    :raises BrokerConnectionError: if no broker answers.
+    """
+    try:
+        return len(place.topics([OFFSETS_TOPIC]).get(OFFSETS_TOPIC, ())), None
+    except BrokerConnectionError:  # nor can records be copied
+        raise
+    except KafkaLogError as e:
+        return 0, e
 
 
 def save_commits(saved: GroupOffsets, commits: Commits, rows: Iterable[BackedUpPartition]) -> None:
@@ -29,24 +37,41 @@ def save_commits(saved: GroupOffsets, commits: Commits, rows: Iterable[BackedUpP
 
     Offsets beyond the end are left out, which the next run saves. Those of partitions with a problem, or
     without a source, stay as they are: the new ones may belong to other records than those saved.
+
+    :raises KafkaLogError: the first one of a group, when the others are saved.
     """
     ends = {
         TopicPartition(row.topic, row.partition): row.log_end_offset
         for row in rows
         if row.problem is None and row.high_watermark is not None
     }
+    failure = None
     for group in sorted({*saved.group_ids(), *commits}):
-        known = saved.committed(group)
-        _delete_beyond(saved, group, known, ends)
-        new = {
-            partition: replace(offset, commit_timestamp=-1)
-            for partition, offset in commits.get(group, {}).items()
-            if partition in ends
-            and offset.offset <= ends[partition]
-            and (partition not in known or _differ(known[partition], offset))
-        }
-        if new:
-            saved.commit(group, new)
+        try:
+            _save(saved, group, commits.get(group, {}), ends)
+        except KafkaLogError as e:
+            failure = failure or e
+    if failure is not None:
+        raise failure
+
+
+def _save(
+    saved: GroupOffsets,
+    group: str,
+    offsets: Mapping[TopicPartition, CommittedOffset],
+    ends: Mapping[TopicPartition, int],
+) -> None:
+    known = saved.committed(group)
+    _delete_beyond(saved, group, known, ends)
+    new = {
+        partition: replace(offset, commit_timestamp=-1)
+        for partition, offset in offsets.items()
+        if partition in ends
+        and offset.offset <= ends[partition]
+        and (partition not in known or _differ(known[partition], offset))
+    }
+    if new:
+        saved.commit(group, new)
 
 
 def delete_commits(saved: GroupOffsets, ends: Mapping[TopicPartition, int]) -> None:

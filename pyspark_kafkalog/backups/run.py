@@ -48,6 +48,7 @@ class Backup:
     :param open_source: opens the source, for the thread that calls it.
     :param groups: those of the source; None to save no offsets of groups.
     :param saved: those of the directory; None if it has none.
+    :param unread: what is wrong with the source's groups already; ends the run as an error of reading them.
     :param copied: called, from any thread, with the number of bytes that were copied.
     :param failed: called, from any thread, with a partition whose problem is new, or another one than before.
     """
@@ -60,6 +61,7 @@ class Backup:
         *,
         groups: GroupOffsets | None = None,
         saved: GroupOffsets | None = None,
+        unread: KafkaLogError | None = None,
         copied: Callable[[int], None] = lambda size: None,
         failed: Callable[[BackedUpPartition], None] = lambda row: None,
     ) -> None:
@@ -67,7 +69,7 @@ class Backup:
         self._own = threading.local()
         self._target = target
         self._rules = rules
-        self._groups, self._saved = groups, saved
+        self._groups, self._saved, self._unread = groups, saved, unread
         self._copied, self._tell = copied, failed
         self._stop = threading.Event()
         self._failed = threading.Event()
@@ -122,15 +124,15 @@ class Backup:
     def _pass(self, later: Collection[TopicPartition] = ()) -> None:
         """Copy what is there now, but of ``later``.
 
-        :raises KafkaLogError: if groups can't be read, when the records are copied.
+        :raises KafkaLogError: if groups can't be read or saved, when the records are copied.
         """
-        commits = unread = None
+        commits, unread = None, self._unread
         if self._groups is not None and time.monotonic() >= self._next_groups:
             # Before the ends of logs are looked up, so that no group is ahead of the backup.
             try:
                 commits = read_commits(self._groups, self._rules.groups)
             except KafkaLogError as e:
-                unread = e
+                unread = unread or e
             self._next_groups = time.monotonic() + _GROUPS_SECONDS
         planned = plan(self._source, self._target, self._rules, later)
         if self._saved is not None and planned.bounds.keys() - self._looked_at:

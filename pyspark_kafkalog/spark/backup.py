@@ -63,7 +63,7 @@ def backup(
     :return: what came of each partition, sorted; look for ``problem``: what is wrong with one partition
         hinders none of the others.
     :raises OptionError: for invalid options.
-    :raises KafkaLogError: if groups can't be read, when the records are copied.
+    :raises KafkaLogError: if groups can't be read or saved, when the records are copied.
     """
     if rules.truncate or rules.allow_gaps or rules.since is not None or rules.until is not None:
         raise OptionError(
@@ -78,13 +78,14 @@ def backup(
     with follower_directory(directory) as target:
         source = open_place(place)
         check_source(source, target)
-        groups = open_groups(place)
-        commits, unread = {}, None
-        try:
-            commits = read_commits(groups, rules.groups)
-        except KafkaLogError as e:  # after the records are copied
-            unread = e
-        saved = follower_groups(directory, offsets_partitions(source))
+        commits, number, unread = None, 0, None
+        if rules.groups is None or rules.groups:
+            number, unread = offsets_partitions(source)
+            try:
+                commits = read_commits(open_groups(place), rules.groups)
+            except KafkaLogError as e:  # after the records are copied
+                unread = unread or e
+        saved = follower_groups(directory, number)
         planned = plan(source, target, rules)
         delete_earlier(saved, planned, target.partitions())
         tasks, failures = [], dict(planned.failures)
@@ -116,7 +117,8 @@ def backup(
                 target.discard(partition)
             rows.append(BackedUpPartition(**found))
         target.checkpoint()
-        save_commits(saved, commits, rows)
+        if commits is not None:
+            save_commits(saved, commits, rows)
         by_partition = {TopicPartition(row.topic, row.partition): row for row in rows}
         close(target, by_partition)
         if unread is not None:

@@ -13,12 +13,14 @@ from typing import Any, cast
 
 import pytest
 
-from pyspark_kafkalog.admin import BackedUpPartition, BackupRules, backup, copy, repair
+from pyspark_kafkalog.admin import BackedUpPartition, BackupRules, backing_up, backup, copy, repair
 from pyspark_kafkalog.backups.ends import Bounds, Source
 from pyspark_kafkalog.backups.run import Backup
 from pyspark_kafkalog.errors import (
+    AuthorizationError,
     BrokerConnectionError,
     BrokerError,
+    GroupError,
     LogDirectoryError,
     LogDirectoryLockedError,
 )
@@ -30,7 +32,7 @@ from pyspark_kafkalog.model import CommittedOffset, GroupOffsets, OffsetRange, T
 from pyspark_kafkalog.options.settings import place_options
 from pyspark_kafkalog.spark.backup import _copy, _Task
 from tests.backups.histories import SMALL, batch, content, make_log, piece
-from tests.backups.test_history import check_sound
+from tests.backups.test_history import check_sound, commit, saved
 from tests.broker.producing import connected, numbered, produce, unused_topic
 from tests.cli.running import run
 from tests.faults.disk import recorded
@@ -257,6 +259,54 @@ def test_groups_that_cannot_be_read(tmp_path: Path) -> None:
         with pytest.raises(BrokerError, match="No coordinator"):
             run.once()
     assert all(content(target, p) == content(source, p) for p in PARTITIONS)
+    check_sound(target)
+
+
+class Denying:
+    """A cluster whose ACLs hide ``__consumer_offsets``."""
+
+    def __init__(self, root: Path) -> None:
+        self._place = LogDirectory.open(str(root))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._place, name)
+
+    def topics(self, names: Any = None) -> Any:
+        if names is not None and "__consumer_offsets" in names:
+            raise AuthorizationError("Denied")
+        return self._place.topics(names)
+
+
+@pytest.mark.parametrize("follow", [None, threading.Event()], ids=["once", "following"])
+def test_a_hidden_offsets_topic(
+    follow: threading.Event | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Records and offsets are backed up before that ends the run."""
+    source, target = backed_up(tmp_path)
+    commit(source, g=150)
+    monkeypatch.setattr(backing_up, "open_place", lambda place: Denying(source))
+    monkeypatch.setattr(backing_up, "open_groups", lambda place: DirectoryGroups.open(str(source)))
+    options = {"kafka.bootstrap.servers": "host:9092"}
+    with pytest.raises(AuthorizationError, match="Denied"):
+        backup(options, str(target), BackupRules(), follow_until=follow)
+    assert all(content(target, p) == content(source, p) for p in PARTITIONS)
+    assert saved(target) == {"g": 150}
+    check_sound(target)
+    assert all(row.problem is None for row in backup(options, str(target), RULES))
+
+
+def test_a_group_that_cannot_be_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cluster with a larger offset.metadata.max.bytes has such ones."""
+    source, target = backed_up(tmp_path)
+    commit(source, a=10, z=20)
+    with monkeypatch.context() as patch:
+        patch.setattr("pyspark_kafkalog.log.groups.groups._MAX_METADATA", 5000)
+        long = CommittedOffset(15, metadata="m" * 5000)
+        DirectoryGroups.open(str(source)).commit("m", {PARTITIONS[0]: long})
+    with pytest.raises(GroupError, match="'m' cannot commit metadata"):
+        copy(str(source), str(target))
+    assert all(content(target, p) == content(source, p) for p in PARTITIONS)
+    assert saved(target) == {"a": 10, "z": 20}
     check_sound(target)
 
 
