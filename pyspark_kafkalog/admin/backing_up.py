@@ -58,6 +58,7 @@ def backup(
     :raises LogDirectoryError: if the directory is a broker's own or a backup of another cluster, or can't be
         written to.
     :raises BrokerError: if no broker answers, or if groups can't be read, when the records are copied.
+    :raises GroupError: if offsets of a group can't be saved, when all else is.
     """
     place = _options(options, rules)
     if place.brokers is None:
@@ -139,16 +140,17 @@ def _run(
     failed: Callable[[BackedUpPartition], None] = lambda row: None,
 ) -> list[BackedUpPartition]:
     with follower_directory(directory) as target:
-        groups = saved = None
+        groups, number, unread = None, 0, None
         if rules.groups is None or rules.groups:
             groups = open_groups(place)
-            saved = follower_groups(directory, offsets_partitions(open_place(place)))
+            number, unread = offsets_partitions(open_place(place))
         run = Backup(
             lambda: open_place(place),
             target,
             rules,
             groups=groups,
-            saved=saved,
+            saved=follower_groups(directory, number),
+            unread=unread,
             copied=progress,
             failed=failed,
         )

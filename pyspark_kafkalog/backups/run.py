@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 
 from pyspark_kafkalog.backups.copying import DivergedError, GapError, Hooks, bring_up_to_date
 from pyspark_kafkalog.backups.ends import Bounds, Source, Target
-from pyspark_kafkalog.backups.groups import read_commits, save_commits
+from pyspark_kafkalog.backups.groups import delete_commits, delete_earlier, read_commits, save_commits
 from pyspark_kafkalog.backups.plan import (
     GONE,
     BackedUpPartition,
@@ -46,7 +46,9 @@ class Backup:
     """One run, of which :meth:`once` or :meth:`follow` is called, once.
 
     :param open_source: opens the source, for the thread that calls it.
-    :param groups: those of the source, and ``saved`` those of the directory; None to leave groups out.
+    :param groups: those of the source; None to save no offsets of groups.
+    :param saved: those of the directory; None if it has none.
+    :param unread: what is wrong with the source's groups already; ends the run as an error of reading them.
     :param copied: called, from any thread, with the number of bytes that were copied.
     :param failed: called, from any thread, with a partition whose problem is new, or another one than before.
     """
@@ -59,6 +61,7 @@ class Backup:
         *,
         groups: GroupOffsets | None = None,
         saved: GroupOffsets | None = None,
+        unread: KafkaLogError | None = None,
         copied: Callable[[int], None] = lambda size: None,
         failed: Callable[[BackedUpPartition], None] = lambda row: None,
     ) -> None:
@@ -66,7 +69,7 @@ class Backup:
         self._own = threading.local()
         self._target = target
         self._rules = rules
-        self._groups, self._saved = groups, saved
+        self._groups, self._saved, self._unread = groups, saved, unread
         self._copied, self._tell = copied, failed
         self._stop = threading.Event()
         self._failed = threading.Event()
@@ -123,23 +126,25 @@ class Backup:
     def _pass(self, later: Collection[TopicPartition] = ()) -> None:
         """Copy what is there now, but of ``later``.
 
-        :raises KafkaLogError: if groups can't be read, when the records are copied.
+        :raises KafkaLogError: if groups can't be read or saved, when the records are copied.
         """
-        commits = unread = None
+        commits, unread = None, self._unread
         if self._groups is not None and time.monotonic() >= self._next_groups:
             # Before the ends of logs are looked up, so that no group is ahead of the backup.
             try:
                 commits = read_commits(self._groups, self._rules.groups)
             except KafkaLogError as e:
-                unread = e
+                unread = unread or e
             self._next_groups = time.monotonic() + _GROUPS_SECONDS
         planned = plan(self._source, self._target, self._rules, later)
+        if self._saved is not None and planned.bounds.keys() - self._looked_at:
+            delete_earlier(self._saved, planned, self._target.partitions())
         self._note(planned, later)
         for partition in sorted(planned.failures.keys() - later):
             self._fail(partition, planned.failures[partition])
         self._copy_all([p for p in planned.bounds if self._is_due(p, planned)], planned)
         self._target.checkpoint()
-        if commits and self._saved is not None:
+        if commits is not None and self._saved is not None:
             save_commits(self._saved, commits, [self._rows[partition] for partition in self._looked_at])
         if unread is not None:
             raise unread
@@ -274,6 +279,8 @@ class Backup:
             return self._rules.allow_gaps
         if isinstance(error, DivergedError):
             if self._rules.truncate:
+                if self._saved is not None:
+                    delete_commits(self._saved, {partition: error.offsets.start})
                 self._target.truncate(partition, settings, error.offsets.start)
                 self._rows[partition].truncated.append(error.offsets)
             return self._rules.truncate

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pyspark_kafkalog.admin import BackedUpPartition, BackupRules
 from pyspark_kafkalog.backups.copying import DivergedError, GapError, Hooks, bring_up_to_date
 from pyspark_kafkalog.backups.ends import Bounds
-from pyspark_kafkalog.backups.groups import offsets_partitions, read_commits, save_commits
+from pyspark_kafkalog.backups.groups import delete_earlier, offsets_partitions, read_commits, save_commits
 from pyspark_kafkalog.backups.plan import changed_topic, check_source, close, plan
 from pyspark_kafkalog.backups.rate import RateLimit
-from pyspark_kafkalog.errors import DataLossError, KafkaLogError, OptionError
+from pyspark_kafkalog.errors import DataLossError, KafkaLogError, LogDirectoryLockedError, OptionError
 from pyspark_kafkalog.model import LogSettings, TopicPartition
 from pyspark_kafkalog.options.settings import PlaceOptions, place_options
 from pyspark_kafkalog.options.table import Use
@@ -63,7 +63,7 @@ def backup(
     :return: what came of each partition, sorted; look for ``problem``: what is wrong with one partition
         hinders none of the others.
     :raises OptionError: for invalid options.
-    :raises KafkaLogError: if groups can't be read, when the records are copied.
+    :raises KafkaLogError: if groups can't be read or saved, when the records are copied.
     """
     if rules.truncate or rules.allow_gaps or rules.since is not None or rules.until is not None:
         raise OptionError(
@@ -78,13 +78,16 @@ def backup(
     with follower_directory(directory) as target:
         source = open_place(place)
         check_source(source, target)
-        groups = open_groups(place)
-        commits, unread = {}, None
-        try:
-            commits = read_commits(groups, rules.groups)
-        except KafkaLogError as e:  # after the records are copied
-            unread = e
+        commits, number, unread = None, 0, None
+        if rules.groups is None or rules.groups:
+            number, unread = offsets_partitions(source)
+            try:
+                commits = read_commits(open_groups(place), rules.groups)
+            except KafkaLogError as e:  # after the records are copied
+                unread = unread or e
+        saved = follower_groups(directory, number)
         planned = plan(source, target, rules)
+        delete_earlier(saved, planned, target.partitions())
         tasks, failures = [], dict(planned.failures)
         for partition, bounds in sorted(planned.bounds.items()):
             try:
@@ -114,7 +117,8 @@ def backup(
                 target.discard(partition)
             rows.append(BackedUpPartition(**found))
         target.checkpoint()
-        save_commits(follower_groups(directory, offsets_partitions(source)), commits, rows)
+        if commits is not None:
+            save_commits(saved, commits, rows)
         by_partition = {TopicPartition(row.topic, row.partition): row for row in rows}
         close(target, by_partition)
         if unread is not None:
@@ -168,6 +172,8 @@ def _copy(
             except (GapError, DivergedError, DataLossError) as e:
                 problem = changed_topic(source, partition.topic, topic_id) or str(e)
         closed = True
+    except LogDirectoryLockedError:  # Spark would take a result in place of that of the attempt at work
+        raise
     except KafkaLogError as e:
         problem = str(e)
     return {

@@ -13,14 +13,16 @@ from typing import Any, cast
 
 import pytest
 
-from pyspark_kafkalog.admin import BackedUpPartition, BackupRules, backup, copy, repair
-from pyspark_kafkalog.backups.ends import Source
+from pyspark_kafkalog.admin import BackedUpPartition, BackupRules, backing_up, backup, copy, repair
+from pyspark_kafkalog.backups.ends import Bounds, Source
 from pyspark_kafkalog.backups.run import Backup
 from pyspark_kafkalog.errors import (
     AuthorizationError,
     BrokerConnectionError,
     BrokerError,
+    GroupError,
     LogDirectoryError,
+    LogDirectoryLockedError,
     UnknownTopicOrPartitionError,
 )
 from pyspark_kafkalog.log.groups.groups import DirectoryGroups
@@ -28,8 +30,10 @@ from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.log.write.follower import FollowerLog
 from pyspark_kafkalog.log.write.follower_directory import follower_directory
 from pyspark_kafkalog.model import CommittedOffset, GroupOffsets, OffsetRange, TopicPartition
+from pyspark_kafkalog.options.settings import place_options
+from pyspark_kafkalog.spark.backup import _copy, _Task
 from tests.backups.histories import SMALL, T0, batch, content, make_log, piece
-from tests.backups.test_history import check_sound
+from tests.backups.test_history import check_sound, commit, saved
 from tests.broker.producing import connected, numbered, produce, unused_topic
 from tests.cli.running import run
 from tests.faults.disk import recorded
@@ -274,6 +278,54 @@ def test_groups_that_cannot_be_read(tmp_path: Path) -> None:
     check_sound(target)
 
 
+class Denying:
+    """A cluster whose ACLs hide ``__consumer_offsets``."""
+
+    def __init__(self, root: Path) -> None:
+        self._place = LogDirectory.open(str(root))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._place, name)
+
+    def topics(self, names: Any = None) -> Any:
+        if names is not None and "__consumer_offsets" in names:
+            raise AuthorizationError("Denied")
+        return self._place.topics(names)
+
+
+@pytest.mark.parametrize("follow", [None, threading.Event()], ids=["once", "following"])
+def test_a_hidden_offsets_topic(
+    follow: threading.Event | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Records and offsets are backed up before that ends the run."""
+    source, target = backed_up(tmp_path)
+    commit(source, g=150)
+    monkeypatch.setattr(backing_up, "open_place", lambda place: Denying(source))
+    monkeypatch.setattr(backing_up, "open_groups", lambda place: DirectoryGroups.open(str(source)))
+    options = {"kafka.bootstrap.servers": "host:9092"}
+    with pytest.raises(AuthorizationError, match="Denied"):
+        backup(options, str(target), BackupRules(), follow_until=follow)
+    assert all(content(target, p) == content(source, p) for p in PARTITIONS)
+    assert saved(target) == {"g": 150}
+    check_sound(target)
+    assert all(row.problem is None for row in backup(options, str(target), RULES))
+
+
+def test_a_group_that_cannot_be_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cluster with a larger offset.metadata.max.bytes has such ones."""
+    source, target = backed_up(tmp_path)
+    commit(source, a=10, z=20)
+    with monkeypatch.context() as patch:
+        patch.setattr("pyspark_kafkalog.log.groups.groups._MAX_METADATA", 5000)
+        long = CommittedOffset(15, metadata="m" * 5000)
+        DirectoryGroups.open(str(source)).commit("m", {PARTITIONS[0]: long})
+    with pytest.raises(GroupError, match="'m' cannot commit metadata"):
+        copy(str(source), str(target))
+    assert all(content(target, p) == content(source, p) for p in PARTITIONS)
+    assert saved(target) == {"a": 10, "z": 20}
+    check_sound(target)
+
+
 def following(source: Failing, target: Path, tell: Callable[[BackedUpPartition], None]) -> Any:
     """Follow in another thread; returns the event that ends it, and what waits for the rows."""
     stop, rows = threading.Event(), []
@@ -396,6 +448,16 @@ def test_a_flush_is_of_files_that_were_closed_meanwhile(tmp_path: Path) -> None:
     opened = {result: Path(args[0]).name for call, args, result in calls if call == "open"}
     flushed = {opened.get(args[0]) for call, args, _ in calls if call == "fsync"}
     assert flushed >= {f"{0:020d}{suffix}" for suffix in (".log", ".index", ".timeindex")}
+
+
+def test_a_task_fails_while_another_attempt_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A result would end the other attempt."""
+    monkeypatch.setattr("pyspark_kafkalog.log.lock._try_lock", lambda *_: False)
+    monkeypatch.setattr("pyspark_kafkalog.log.write.follower_directory._LOCK_TIMEOUT", 0.0)
+    task = _Task(PARTITIONS[0], Bounds(0, 10, 0, 10), 0, "", SMALL)
+    place = place_options({"path": str(tmp_path)})
+    with pytest.raises(LogDirectoryLockedError, match="another task wrote to it"):
+        _copy(task, place=place, directory=str(tmp_path), rate=None, was_clean=True)
 
 
 @pytest.mark.broker

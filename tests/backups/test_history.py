@@ -141,6 +141,80 @@ def test_group_offsets_are_those_of_the_saved_records(change: str, tmp_path: Pat
     assert {partition: offset.offset for partition, offset in committed.items()} == {T0: 90, other: 5}
 
 
+def commit(root: Path, **offsets: int) -> None:
+    groups = DirectoryGroups.open(str(root), num_partitions=1)
+    for group, offset in offsets.items():
+        groups.commit(group, {T0: CommittedOffset(offset, leader_epoch=1)})
+
+
+def saved(root: Path) -> dict[str, int]:
+    groups = DirectoryGroups.open(str(root), retention_minutes=None)
+    return {group: groups.committed(group)[T0].offset for group in groups.group_ids()}
+
+
+@pytest.mark.parametrize("end", [60, 200])
+@pytest.mark.parametrize("rules", [TRUNCATE, BackupRules(truncate=True)], ids=["no groups", "groups"])
+def test_offsets_that_were_truncated_are_not_kept(end: int, rules: BackupRules, tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    make_log(source, [(1, 100)])
+    commit(source, etl=100, gone=90, early=40)
+    copy(str(source), str(target))
+    shutil.rmtree(source)
+    make_log(source, [(1, 50), (3, end)])
+    commit(source, etl=100, early=40)
+    copy(str(source), str(target), rules)
+    if end < 100 or rules is TRUNCATE:
+        assert saved(target) == {"early": 40}
+    else:
+        assert saved(target) == {"early": 40, "etl": 100}
+
+
+@pytest.mark.parametrize("rules", [NO_GROUPS, BackupRules()], ids=["no groups", "groups"])
+@pytest.mark.parametrize("end", [10, 200])
+def test_offsets_of_a_copy_that_was_moved_away_are_not_kept(
+    end: int, rules: BackupRules, tmp_path: Path
+) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    make_log(source, [(0, 100)])
+    commit(source, etl=100, early=5)
+    copy(str(source), str(target))
+    shutil.rmtree(source)
+    make_log(source, [(0, end)], topic_id="AAAAAAAAAAAAAAAAAAAAAg")
+    copy(str(source), str(target), rules)
+    assert saved(target) == {"etl": 100, "early": 5}
+    shutil.move(target / "t-0", tmp_path / "moved")
+    copy(str(source), str(target), rules)
+    assert saved(target) == {}
+
+
+def test_offsets_beyond_the_backup_are_deleted(tmp_path: Path) -> None:
+    """Whosever they are, and whatever put them there."""
+    source, target = tmp_path / "source", tmp_path / "target"
+    make_log(source, [(0, 100)])
+    commit(source, etl=90)
+    copy(str(source), str(target))
+    commit(target, etl=110, gone=101, early=100)
+    copy(str(source), str(target), BackupRules(groups=("etl",)))
+    assert saved(target) == {"early": 100, "etl": 90}
+
+
+def test_a_copy_does_not_begin_while_earlier_offsets_stay(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    make_log(source, [(0, 100)])
+    commit(source, etl=100)
+    copy(str(source), str(target))
+    shutil.move(target / "t-0", tmp_path / "moved")
+    make_log(source, [(0, 10)], partition=TopicPartition("t", 1))
+    (held,) = (target / "__consumer_offsets-0").glob("*.log")
+    data = held.read_bytes()
+    held.write_bytes(data[:80] + bytes([data[80] ^ 1]) + data[81:])
+    rows = copy(str(source), str(target), NO_GROUPS)
+    assert [str(held) in (row.problem or "") for row in rows] == [True, True]
+    held.write_bytes(data)
+    assert [row.problem for row in copy(str(source), str(target))] == [None, None]
+    assert saved(target) == {"etl": 100}
+
+
 class Hiding:
     """A directory that does not show the configs of its topics, as a cluster with ACLs."""
 
