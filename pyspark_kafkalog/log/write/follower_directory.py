@@ -7,6 +7,7 @@ partition hinders none of the others.
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -36,7 +37,7 @@ from pyspark_kafkalog.log.write import journal
 from pyspark_kafkalog.log.write.follower import FollowerLog, has_batches
 from pyspark_kafkalog.log.write.leftovers import settle
 from pyspark_kafkalog.log.write.recovery import offsets_of
-from pyspark_kafkalog.log.write.truncation import truncate
+from pyspark_kafkalog.log.write.truncation import cut_unflushed, truncate
 from pyspark_kafkalog.model import LogSettings, OffsetRange, TopicPartition
 
 _LOCK_TIMEOUT = 10.0
@@ -166,15 +167,16 @@ class FollowerDirectory:
         if log is None or (log.is_empty and log.next_offset != start):
             if self.is_empty(partition):
                 self.set_log_start_offset(partition, start)
-            log = open_log(
-                self.root,
-                partition,
-                settings,
-                start=self.log_start_offset(partition),
-                topic_id=topic_id,
-                recovery_point=self.log_end_offset(partition),
-                was_clean=self.was_clean and partition not in self._unclean,
-            )
+            with self._cutting_unflushed(partition):
+                log = open_log(
+                    self.root,
+                    partition,
+                    settings,
+                    start=self.log_start_offset(partition),
+                    topic_id=topic_id,
+                    recovery_point=self.log_end_offset(partition),
+                    was_clean=self.was_clean and partition not in self._unclean,
+                )
             self._pass_gaps(log)
             with self._guard:
                 self._logs[partition] = log
@@ -191,7 +193,8 @@ class FollowerDirectory:
     def truncate(self, partition: TopicPartition, settings: LogSettings, offset: int) -> FollowerLog:
         """Cut a log back so that nothing at ``offset`` or later is left; its new state."""
         self.discard(partition)
-        truncate(os.path.join(self.root, str(partition)), offset)
+        with self._cutting_unflushed(partition):
+            truncate(os.path.join(self.root, str(partition)), offset)
         self.set_log_start_offset(partition, min(self.log_start_offset(partition), offset))
         self._forget_gaps(partition, offset)
         log = self.open(partition, settings, start=offset, topic_id="")
@@ -199,12 +202,35 @@ class FollowerDirectory:
         return log
 
     def discard(self, partition: TopicPartition) -> None:
-        """Forget a log whose state is not certain: the next :meth:`open` recovers it."""
+        """Forget a log whose state is not certain: the next :meth:`open` recovers it.
+
+        If a write or a flush of it has failed, what was not flushed is cut off.
+        """
         self._unclean.add(partition)
         log = self._logs.pop(partition, None)
         if log is not None:
-            with suppress(OSError):  # nothing of it is believed
+            with suppress(OSError):  # noted by the log
                 log.close(cleanly=False)
+            if log.has_failed:
+                self._cut_unflushed(partition)
+
+    def _cut_unflushed(self, partition: TopicPartition) -> None:
+        """Cut off what may not be on disk; if that fails, the partition is broken."""
+        try:
+            with self.disk_errors(partition):
+                cut_unflushed(os.path.join(self.root, str(partition)), self.log_end_offset(partition))
+        except KafkaLogError as e:
+            self.broken[partition] = e
+
+    @contextmanager
+    def _cutting_unflushed(self, partition: TopicPartition) -> Iterator[None]:
+        """Within, an error of the disk makes doubtful what an earlier run has not flushed: it is cut off."""
+        try:
+            yield
+        except OSError as e:
+            if e.errno == errno.EIO:
+                self._cut_unflushed(partition)
+            raise
 
     def disk_errors(self, partition: TopicPartition) -> AbstractContextManager[None]:
         """Within, errors of the system become a LogDirectoryError that names the partition's files."""
@@ -253,20 +279,11 @@ class FollowerDirectory:
 
     def _close(self, partition: TopicPartition) -> None:
         log = self._logs.get(partition)
-        if log is not None:
-            log.close()
-            self.flushed(partition, log.next_offset)
-            return
-        with open_log(
-            self.root,
-            partition,
-            LogSettings(),
-            start=self.log_start_offset(partition),
-            topic_id="",
-            recovery_point=self.log_end_offset(partition),
-        ) as log:
-            self._pass_gaps(log)
-            self.flushed(partition, log.next_offset)
+        if log is None:
+            start = self.log_start_offset(partition)
+            log = self.open(partition, LogSettings(), start=start, topic_id="")
+        log.close()
+        self.flushed(partition, log.next_offset)
 
     def abandon(self) -> None:
         """Close the files, if they are open; the next one to open the directory recovers those."""
@@ -369,22 +386,30 @@ def task_log(
 ) -> Iterator[FollowerLog]:
     """The log of a partition for a task of a job whose driver holds the root; a clean end closes it cleanly.
 
-    Another attempt at the same task may still run: this waits for its end.
+    Another attempt at the same task may still run: this waits for its end. If a write or a flush fails, what
+    was not flushed is cut off.
     """
     with (
         disk_errors("Could not write the backup", root),
         partition_lock(root, str(partition), _LOCK_TIMEOUT),
-        open_log(
-            root,
-            partition,
-            settings,
-            start=start,
-            topic_id=topic_id,
-            recovery_point=read_offsets(root, RECOVERY_POINT_CHECKPOINT).get(partition, 0),
-            was_clean=was_clean,
-        ) as log,
     ):
-        yield log
+        recovery_point = read_offsets(root, RECOVERY_POINT_CHECKPOINT).get(partition, 0)
+        log = None
+        try:
+            with open_log(
+                root,
+                partition,
+                settings,
+                start=start,
+                topic_id=topic_id,
+                recovery_point=recovery_point,
+                was_clean=was_clean,
+            ) as log:
+                yield log
+        except OSError as e:
+            if e.errno == errno.EIO if log is None else log.has_failed:
+                cut_unflushed(os.path.join(root, str(partition)), recovery_point)
+            raise
 
 
 def _task_locks(root: str) -> list[str]:
