@@ -22,7 +22,7 @@ from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.log.write.follower import FollowerLog
 from pyspark_kafkalog.log.write.follower_directory import follower_directory, task_log
 from pyspark_kafkalog.model import CommittedOffset, GroupOffsets, OffsetRange, TopicPartition
-from tests.backups.histories import RECORDS, SMALL, T0, batch, content, make_log, piece
+from tests.backups.histories import RECORDS, SMALL, T0, TOPIC_ID, batch, content, make_log, piece
 from tests.backups.test_history import check_sound
 from tests.broker.producing import connected, numbered, produce, unused_topic
 from tests.cli.running import run
@@ -220,6 +220,18 @@ def test_what_an_interrupted_run_has_not_flushed_is_cut_off_if_its_recovery_fail
             directory.open(T0, SMALL, start=0, topic_id="")
         assert directory.close() == {}
     assert content(tmp_path) == batch(0, 1) + batch(5, 1)
+
+
+def test_a_topic_id_that_could_not_be_written_is_written_later(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    make_log(source, [(0, 50)])
+    with failing_disk("pwrite", errno.ENOSPC, target / "t-0"):
+        (row,) = copy(str(source), str(target), RULES)
+    assert os.strerror(errno.ENOSPC) in (row.problem or "")
+    (row,) = copy(str(source), str(target), RULES)
+    assert (row.problem, row.log_end_offset) == (None, 50)
+    assert TOPIC_ID in (target / "t-0" / "partition.metadata").read_text()
+    check_sound(target)
 
 
 def test_a_disk_that_fails_for_all(tmp_path: Path) -> None:

@@ -160,8 +160,10 @@ class FollowerDirectory:
         """The log of a partition; the same object at each call, but for one without records that begins anew.
 
         :param start: the first offset, if the partition is new or has no records.
-        :param topic_id: its topic's id, if it is new.
-        :raises LogDirectoryError: if it is damaged.
+        :param topic_id: its topic's id, which a log without records gets if it has none; empty if it is not
+            known.
+        :raises LogDirectoryError: if it is damaged, or if it has records but no topic id, although that is
+            known.
         """
         log = self._logs.get(partition)
         if log is None or (log.is_empty and log.next_offset != start):
@@ -365,16 +367,27 @@ def open_log(
     """The log of a partition in a root that this process, or the driver of its job, holds.
 
     :param start: the log start offset, as checkpointed; a log without records begins there.
-    :param topic_id: of a new partition.
+    :param topic_id: its topic's id, which a log without records gets if it has none; empty if not known.
     :param recovery_point: the offset below which all is on disk, as checkpointed.
+    :raises LogDirectoryError: if it is damaged, or if it has records but no topic id, although that is known.
     """
     folder = os.path.join(root, str(partition))
     open_folder(root).check_inside(str(partition))
     bases = offsets_of(folder, LOG_SUFFIX) if os.path.lexists(folder) else []
-    if bases != [start] and not has_batches(folder):
-        if bases:
-            truncate(folder, 0)  # segments without batches, where the log no longer begins
-        return FollowerLog.create(folder, partition, settings, start, topic_id)
+    lacks_id = bool(topic_id) and not topic_id_in(open_folder(root), partition)
+    if not has_batches(folder):
+        if bases != [start] or lacks_id:
+            if bases:
+                truncate(folder, 0)  # segments without batches, where the log no longer begins
+            return FollowerLog.create(folder, partition, settings, start, topic_id)
+    elif lacks_id:
+        raise LogDirectoryError(
+            f"Expected the topic id {topic_id}, got records without one",
+            file=os.path.join(folder, PARTITION_METADATA_FILE),
+            hint="If the source had no topic ids when they were copied, and the topic was not made anew since"
+            f" then, write the lines 'version: 0' and 'topic_id: {topic_id}' into the file. Otherwise, move"
+            " the folder away.",
+        )
     return FollowerLog.open(
         folder, partition, settings, start, recovery_point=recovery_point, was_clean=was_clean
     )
