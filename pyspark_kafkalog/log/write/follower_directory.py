@@ -185,12 +185,24 @@ class FollowerDirectory:
         return log
 
     def set_log_start_offset(self, partition: TopicPartition, offset: int) -> None:
-        """Where a partition begins; it is on disk before records are."""
+        """Where a partition begins; it is on disk before records are.
+
+        If the partition's folder is missing, the gaps and the end of an older one are forgotten.
+        """
+        if not os.path.lexists(os.path.join(self.root, str(partition))):
+            self._forget_gaps(partition, 0)
+            self._forget_end(partition)
         with self._guard:
             if self._starts.get(partition, 0) != offset:
                 starts = {**self._starts, partition: offset}
                 self._write_checkpoint(LOG_START_OFFSET_CHECKPOINT, starts)
                 self._starts = starts
+
+    def _forget_end(self, partition: TopicPartition) -> None:
+        with self._guard:
+            known = self._recovery_points.pop(partition, None)
+        if known is not None:
+            self.checkpoint()
 
     def truncate(self, partition: TopicPartition, settings: LogSettings, offset: int) -> FollowerLog:
         """Cut a log back so that nothing at ``offset`` or later is left; its new state."""
