@@ -28,11 +28,11 @@ from pyspark_kafkalog.errors import (
 from pyspark_kafkalog.log.groups.groups import DirectoryGroups
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.log.write.follower import FollowerLog
-from pyspark_kafkalog.log.write.follower_directory import follower_directory
+from pyspark_kafkalog.log.write.follower_directory import follower_directory, task_log
 from pyspark_kafkalog.model import CommittedOffset, GroupOffsets, OffsetRange, TopicPartition
 from pyspark_kafkalog.options.settings import place_options
 from pyspark_kafkalog.spark.backup import _copy, _Task
-from tests.backups.histories import SMALL, T0, batch, content, make_log, piece
+from tests.backups.histories import RECORDS, SMALL, T0, TOPIC_ID, batch, content, make_log, piece
 from tests.backups.test_history import check_sound, commit, saved
 from tests.broker.producing import connected, numbered, produce, unused_topic
 from tests.cli.running import run
@@ -170,8 +170,77 @@ def test_a_disk_that_fails_for_two_partitions(call: str, number: int, tmp_path: 
     check(rows, source, target, failed)
     for row, folder in zip(rows, folders, strict=False):
         assert f"file {folder}/" in (row.problem or "")
+        assert row.log_end_offset < 200
     assert not (target / CLEAN).exists()
     check(copy(str(source), str(target), RULES), source, target, {})
+    check_sound(target)
+
+
+@contextmanager
+def failing_once(folder: Path) -> Iterator[None]:
+    """The first fsync of a ``.log`` in the folder fails; Linux takes the bytes for written then."""
+    real, failed = os.fsync, []
+
+    def failing(descriptor: int) -> None:
+        path = os.readlink(f"/proc/self/fd/{descriptor}")
+        if path.startswith(f"{folder}/") and path.endswith(".log") and not failed:
+            failed.append(path)
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        real(descriptor)
+
+    os.fsync = failing
+    try:
+        yield
+    finally:
+        os.fsync = real
+    assert failed
+
+
+def test_what_a_failed_flush_may_have_lost_is_copied_again(tmp_path: Path) -> None:
+    source, target = backed_up(tmp_path)
+    with failing_once(target / "t-0"):
+        row, *_ = rows = copy(str(source), str(target), RULES)
+    check(rows, source, target, {PARTITIONS[0]: os.strerror(errno.EIO)})
+    assert row.log_end_offset < 200
+    assert content(source).startswith(content(target))
+    assert content(target).endswith(batch(row.log_end_offset - RECORDS, 1)), "only what was flushed is left"
+    check(copy(str(source), str(target), RULES), source, target, {})
+    check_sound(target)
+
+
+def test_a_task_cuts_off_what_a_failed_flush_may_have_lost(tmp_path: Path) -> None:
+    make_log(tmp_path, [(1, 20)])
+    (tmp_path / "recovery-point-offset-checkpoint").write_text("0\n1\nt 0 20\n")
+    with (
+        pytest.raises(LogDirectoryError, match=os.strerror(errno.EIO)),
+        failing_once(tmp_path / "t-0"),
+        task_log(str(tmp_path), T0, SMALL, start=0, topic_id="", was_clean=True) as log,
+    ):
+        log.append(piece(batch(20, 1)))
+    assert content(tmp_path) == b"".join(batch(at, 1) for at in range(0, 20, RECORDS))
+
+
+def test_what_an_interrupted_run_has_not_flushed_is_cut_off_if_its_recovery_fails(tmp_path: Path) -> None:
+    make_log(tmp_path, [(1, 20)])
+    (tmp_path / "recovery-point-offset-checkpoint").write_text("0\n1\nt 0 10\n")
+    segment = tmp_path / "t-0" / f"{0:020d}.log"
+    segment.write_bytes(segment.read_bytes()[:-1])
+    with failing_once(tmp_path / "t-0"), follower_directory(str(tmp_path)) as directory:
+        with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+            directory.open(T0, SMALL, start=0, topic_id="")
+        assert directory.close() == {}
+    assert content(tmp_path) == batch(0, 1) + batch(5, 1)
+
+
+def test_a_topic_id_that_could_not_be_written_is_written_later(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    make_log(source, [(0, 50)])
+    with failing_disk("pwrite", errno.ENOSPC, target / "t-0"):
+        (row,) = copy(str(source), str(target), RULES)
+    assert os.strerror(errno.ENOSPC) in (row.problem or "")
+    (row,) = copy(str(source), str(target), RULES)
+    assert (row.problem, row.log_end_offset) == (None, 50)
+    assert TOPIC_ID in (target / "t-0" / "partition.metadata").read_text()
     check_sound(target)
 
 

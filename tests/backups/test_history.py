@@ -23,7 +23,17 @@ from pyspark_kafkalog.log.write.follower import FollowerLog
 from pyspark_kafkalog.log.write.follower_directory import follower_directory
 from pyspark_kafkalog.log.write.truncation import truncate
 from pyspark_kafkalog.model import CommittedOffset, OffsetRange, TopicPartition
-from tests.backups.histories import RECORDS, SMALL, T0, batch, content, make_log, piece, set_log_start
+from tests.backups.histories import (
+    RECORDS,
+    SMALL,
+    T0,
+    TOPIC_ID,
+    batch,
+    content,
+    make_log,
+    piece,
+    set_log_start,
+)
 
 NO_GROUPS = BackupRules(groups=())
 TRUNCATE = BackupRules(groups=(), truncate=True)
@@ -119,6 +129,49 @@ def test_a_topic_made_anew_is_refused(tmp_path: Path) -> None:
         assert "AAAAAAAAAAAAAAAAAAAAAg" in problem
         assert "back it up into another directory" in problem
         assert content(target) == held
+
+
+def test_a_folder_that_was_moved_away_leaves_nothing_for_the_next_one(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    make_log(source, [(1, 50)])
+    run(source, target)
+    shutil.rmtree(source)
+    make_log(source, [(1, 300)], start=70)
+    set_log_start(source, 70)
+    assert run(source, target, ALLOW_GAPS).gaps == [OffsetRange(50, 70)]
+    shutil.rmtree(target / "t-0")
+    shutil.rmtree(source)
+    source.mkdir()
+    with follower_directory(str(target)) as directory:
+        directory.open(T0, SMALL, start=0, topic_id="AAAAAAAAAAAAAAAAAAAAAg")
+        flushed = parse_offset_checkpoint((target / "recovery-point-offset-checkpoint").read_bytes(), "")
+        assert flushed == {}, "what the next run would believe if this one were killed"
+    for end in 50, 100:
+        shutil.rmtree(source)
+        make_log(source, [(0, end)], topic_id="AAAAAAAAAAAAAAAAAAAAAg")
+        row = run(source, target)
+        assert (row.problem, row.gaps, row.log_end_offset) == (None, [], end)
+        assert content(target) == content(source)
+    check_sound(target)
+
+
+def test_records_without_a_topic_id_are_not_mixed_with_those_of_a_topic_that_has_one(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    for end in 50, 60:  # a source without topic ids
+        shutil.rmtree(source, ignore_errors=True)
+        make_log(source, [(0, end)], topic_id="")
+        assert run(source, target).problem is None
+    held = content(target)
+    shutil.rmtree(source)
+    make_log(source, [(0, 100)])
+    for _ in range(2):
+        problem = run(source, target, TRUNCATE).problem or ""
+        assert f"Expected the topic id {TOPIC_ID}, got records without one" in problem
+        assert content(target) == held
+    (target / "t-0" / "partition.metadata").write_text(f"version: 0\ntopic_id: {TOPIC_ID}\n")
+    assert run(source, target).problem is None
+    assert content(target) == content(source)
+    check_sound(target)
 
 
 @pytest.mark.parametrize("change", ["made anew", "diverged", "gone"])

@@ -6,8 +6,8 @@ Nothing in a batch is changed. Kafka's ``UnifiedLog.appendAsFollower``, ``LocalL
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -68,6 +68,8 @@ class FollowerLog:
         self._segment = segment
         self.is_empty = not has_batches(folder)
         """Whether the log has no record batch."""
+        self.has_failed = False
+        """Whether a write or a flush has failed: nobody knows what is on disk since the last flush."""
         self._producers = ProducerState() if producers is None else producers
         self._files: dict[str, int] = {}
         self._unflushed: set[str] = set()
@@ -171,7 +173,8 @@ class FollowerLog:
         data, batches = as_array(piece.buffer), batches_of(piece)
         first = int(np.searchsorted(batches.last_offset, self.next_offset))
         valid = first_bad_checksum(data, batches, first, len(batches))
-        self._append(data, batches.take(np.arange(first, valid)))
+        with self._noting_failure():
+            self._append(data, batches.take(np.arange(first, valid)))
         if valid < len(batches):
             raise CorruptRecordError(
                 "The record batch's checksum is wrong",
@@ -246,31 +249,41 @@ class FollowerLog:
 
     def flush(self) -> int:
         """Flush all that was appended; returns the offset after it, Kafka's recovery point."""
-        for suffix in sorted(self._unflushed):
-            self._write(suffix, b"", 0)  # opened
-            with naming(self._path(suffix)):
-                os.fsync(self._files[suffix])
-        self._unflushed.clear()
-        self._save_epochs()
-        sync_folder(self.folder)
+        with self._noting_failure():
+            for suffix in sorted(self._unflushed):
+                self._write(suffix, b"", 0)  # opened
+                with naming(self._path(suffix)):
+                    os.fsync(self._files[suffix])
+            self._unflushed.clear()
+            self._save_epochs()
+            sync_folder(self.folder)
         return self.next_offset
 
     def close(self, *, cleanly: bool = True) -> None:
         """Close the files. ``cleanly``: flush them, and leave what lets a broker start without recovery."""
-        if cleanly and not self._is_clean:
-            if self._segment is None:
-                self._segment = ActiveSegment(self.next_offset)
-            for suffix in (LOG_SUFFIX, *_INDEXES):
-                self._write(suffix, b"", 0)
-            write_new(
-                os.path.join(self.folder, segment_file(self.next_offset, SNAPSHOT_SUFFIX)),
-                self._producers.snapshot(),
-            )
-            self.flush()
-            self._remove_snapshots()
-            self._is_clean = True
-        while self._files:
-            os.close(self._files.popitem()[1])
+        with self._noting_failure():
+            if cleanly and not self._is_clean:
+                if self._segment is None:
+                    self._segment = ActiveSegment(self.next_offset)
+                for suffix in (LOG_SUFFIX, *_INDEXES):
+                    self._write(suffix, b"", 0)
+                write_new(
+                    os.path.join(self.folder, segment_file(self.next_offset, SNAPSHOT_SUFFIX)),
+                    self._producers.snapshot(),
+                )
+                self.flush()
+                self._remove_snapshots()
+                self._is_clean = True
+            while self._files:
+                os.close(self._files.popitem()[1])
+
+    @contextmanager
+    def _noting_failure(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError:
+            self.has_failed = True
+            raise
 
     def _remove_snapshots(self) -> None:
         """Remove those at which no segment begins, but for the last (Kafka's removeStraySnapshots)."""

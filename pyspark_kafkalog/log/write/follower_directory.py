@@ -7,6 +7,7 @@ partition hinders none of the others.
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -36,7 +37,7 @@ from pyspark_kafkalog.log.write import journal
 from pyspark_kafkalog.log.write.follower import FollowerLog, has_batches
 from pyspark_kafkalog.log.write.leftovers import settle
 from pyspark_kafkalog.log.write.recovery import offsets_of
-from pyspark_kafkalog.log.write.truncation import truncate
+from pyspark_kafkalog.log.write.truncation import cut_unflushed, truncate
 from pyspark_kafkalog.model import LogSettings, OffsetRange, TopicPartition
 
 _LOCK_TIMEOUT = 10.0
@@ -159,39 +160,55 @@ class FollowerDirectory:
         """The log of a partition; the same object at each call, but for one without records that begins anew.
 
         :param start: the first offset, if the partition is new or has no records.
-        :param topic_id: its topic's id, if it is new.
-        :raises LogDirectoryError: if it is damaged.
+        :param topic_id: its topic's id, which a log without records gets if it has none; empty if it is not
+            known.
+        :raises LogDirectoryError: if it is damaged, or if it has records but no topic id, although that is
+            known.
         """
         log = self._logs.get(partition)
         if log is None or (log.is_empty and log.next_offset != start):
             if self.is_empty(partition):
                 self.set_log_start_offset(partition, start)
-            log = open_log(
-                self.root,
-                partition,
-                settings,
-                start=self.log_start_offset(partition),
-                topic_id=topic_id,
-                recovery_point=self.log_end_offset(partition),
-                was_clean=self.was_clean and partition not in self._unclean,
-            )
+            with self._cutting_unflushed(partition):
+                log = open_log(
+                    self.root,
+                    partition,
+                    settings,
+                    start=self.log_start_offset(partition),
+                    topic_id=topic_id,
+                    recovery_point=self.log_end_offset(partition),
+                    was_clean=self.was_clean and partition not in self._unclean,
+                )
             self._pass_gaps(log)
             with self._guard:
                 self._logs[partition] = log
         return log
 
     def set_log_start_offset(self, partition: TopicPartition, offset: int) -> None:
-        """Where a partition begins; it is on disk before records are."""
+        """Where a partition begins; it is on disk before records are.
+
+        If the partition's folder is missing, the gaps and the end of an older one are forgotten.
+        """
+        if not os.path.lexists(os.path.join(self.root, str(partition))):
+            self._forget_gaps(partition, 0)
+            self._forget_end(partition)
         with self._guard:
             if self._starts.get(partition, 0) != offset:
                 starts = {**self._starts, partition: offset}
                 self._write_checkpoint(LOG_START_OFFSET_CHECKPOINT, starts)
                 self._starts = starts
 
+    def _forget_end(self, partition: TopicPartition) -> None:
+        with self._guard:
+            known = self._recovery_points.pop(partition, None)
+        if known is not None:
+            self.checkpoint()
+
     def truncate(self, partition: TopicPartition, settings: LogSettings, offset: int) -> FollowerLog:
         """Cut a log back so that nothing at ``offset`` or later is left; its new state."""
         self.discard(partition)
-        truncate(os.path.join(self.root, str(partition)), offset)
+        with self._cutting_unflushed(partition):
+            truncate(os.path.join(self.root, str(partition)), offset)
         self.set_log_start_offset(partition, min(self.log_start_offset(partition), offset))
         self._forget_gaps(partition, offset)
         log = self.open(partition, settings, start=offset, topic_id="")
@@ -199,12 +216,35 @@ class FollowerDirectory:
         return log
 
     def discard(self, partition: TopicPartition) -> None:
-        """Forget a log whose state is not certain: the next :meth:`open` recovers it."""
+        """Forget a log whose state is not certain: the next :meth:`open` recovers it.
+
+        If a write or a flush of it has failed, what was not flushed is cut off.
+        """
         self._unclean.add(partition)
         log = self._logs.pop(partition, None)
         if log is not None:
-            with suppress(OSError):  # nothing of it is believed
+            with suppress(OSError):  # noted by the log
                 log.close(cleanly=False)
+            if log.has_failed:
+                self._cut_unflushed(partition)
+
+    def _cut_unflushed(self, partition: TopicPartition) -> None:
+        """Cut off what may not be on disk; if that fails, the partition is broken."""
+        try:
+            with self.disk_errors(partition):
+                cut_unflushed(os.path.join(self.root, str(partition)), self.log_end_offset(partition))
+        except KafkaLogError as e:
+            self.broken[partition] = e
+
+    @contextmanager
+    def _cutting_unflushed(self, partition: TopicPartition) -> Iterator[None]:
+        """Within, an error of the disk makes doubtful what an earlier run has not flushed: it is cut off."""
+        try:
+            yield
+        except OSError as e:
+            if e.errno == errno.EIO:
+                self._cut_unflushed(partition)
+            raise
 
     def disk_errors(self, partition: TopicPartition) -> AbstractContextManager[None]:
         """Within, errors of the system become a LogDirectoryError that names the partition's files."""
@@ -253,20 +293,11 @@ class FollowerDirectory:
 
     def _close(self, partition: TopicPartition) -> None:
         log = self._logs.get(partition)
-        if log is not None:
-            log.close()
-            self.flushed(partition, log.next_offset)
-            return
-        with open_log(
-            self.root,
-            partition,
-            LogSettings(),
-            start=self.log_start_offset(partition),
-            topic_id="",
-            recovery_point=self.log_end_offset(partition),
-        ) as log:
-            self._pass_gaps(log)
-            self.flushed(partition, log.next_offset)
+        if log is None:
+            start = self.log_start_offset(partition)
+            log = self.open(partition, LogSettings(), start=start, topic_id="")
+        log.close()
+        self.flushed(partition, log.next_offset)
 
     def abandon(self) -> None:
         """Close the files, if they are open; the next one to open the directory recovers those."""
@@ -348,16 +379,27 @@ def open_log(
     """The log of a partition in a root that this process, or the driver of its job, holds.
 
     :param start: the log start offset, as checkpointed; a log without records begins there.
-    :param topic_id: of a new partition.
+    :param topic_id: its topic's id, which a log without records gets if it has none; empty if not known.
     :param recovery_point: the offset below which all is on disk, as checkpointed.
+    :raises LogDirectoryError: if it is damaged, or if it has records but no topic id, although that is known.
     """
     folder = os.path.join(root, str(partition))
     open_folder(root).check_inside(str(partition))
     bases = offsets_of(folder, LOG_SUFFIX) if os.path.lexists(folder) else []
-    if bases != [start] and not has_batches(folder):
-        if bases:
-            truncate(folder, 0)  # segments without batches, where the log no longer begins
-        return FollowerLog.create(folder, partition, settings, start, topic_id)
+    lacks_id = bool(topic_id) and not topic_id_in(open_folder(root), partition)
+    if not has_batches(folder):
+        if bases != [start] or lacks_id:
+            if bases:
+                truncate(folder, 0)  # segments without batches, where the log no longer begins
+            return FollowerLog.create(folder, partition, settings, start, topic_id)
+    elif lacks_id:
+        raise LogDirectoryError(
+            f"Expected the topic id {topic_id}, got records without one",
+            file=os.path.join(folder, PARTITION_METADATA_FILE),
+            hint="If the source had no topic ids when they were copied, and the topic was not made anew since"
+            f" then, write the lines 'version: 0' and 'topic_id: {topic_id}' into the file. Otherwise, move"
+            " the folder away.",
+        )
     return FollowerLog.open(
         folder, partition, settings, start, recovery_point=recovery_point, was_clean=was_clean
     )
@@ -369,22 +411,30 @@ def task_log(
 ) -> Iterator[FollowerLog]:
     """The log of a partition for a task of a job whose driver holds the root; a clean end closes it cleanly.
 
-    Another attempt at the same task may still run: this waits for its end.
+    Another attempt at the same task may still run: this waits for its end. If a write or a flush fails, what
+    was not flushed is cut off.
     """
     with (
         disk_errors("Could not write the backup", root),
         partition_lock(root, str(partition), _LOCK_TIMEOUT),
-        open_log(
-            root,
-            partition,
-            settings,
-            start=start,
-            topic_id=topic_id,
-            recovery_point=read_offsets(root, RECOVERY_POINT_CHECKPOINT).get(partition, 0),
-            was_clean=was_clean,
-        ) as log,
     ):
-        yield log
+        recovery_point = read_offsets(root, RECOVERY_POINT_CHECKPOINT).get(partition, 0)
+        log = None
+        try:
+            with open_log(
+                root,
+                partition,
+                settings,
+                start=start,
+                topic_id=topic_id,
+                recovery_point=recovery_point,
+                was_clean=was_clean,
+            ) as log:
+                yield log
+        except OSError as e:
+            if e.errno == errno.EIO if log is None else log.has_failed:
+                cut_unflushed(os.path.join(root, str(partition)), recovery_point)
+            raise
 
 
 def _task_locks(root: str) -> list[str]:

@@ -19,7 +19,7 @@ from pyspark_kafkalog.log.layout import (
     parse_segment_file,
     segment_file,
 )
-from pyspark_kafkalog.log.write.recovery import Scan, check_tail, remove_segment
+from pyspark_kafkalog.log.write.recovery import Scan, check_tail, offsets_of, remove_segment
 
 
 def truncate(folder: str, offset: int) -> None:
@@ -48,6 +48,18 @@ def truncate(folder: str, offset: int) -> None:
                 os.unlink(os.path.join(folder, segment_file(kept[-1], suffix)))
         cut(os.path.join(folder, segment_file(kept[-1], LOG_SUFFIX)), position)
     sync_folder(folder)
+
+
+def cut_unflushed(folder: str, recovery_point: int) -> None:
+    """Remove what may not be on disk after a failed write or flush, although it can still be read.
+
+    Linux reports a failed flush once, and takes the bytes for written then. Segments before the last one were
+    flushed when they ended.
+
+    :param recovery_point: the offset below which all is on disk.
+    :raises LogDirectoryError: if a batch that stays is damaged; nothing has changed then.
+    """
+    truncate(folder, max([recovery_point, *offsets_of(folder, LOG_SUFFIX)]))
 
 
 def _cut_epochs(folder: str, offset: int) -> None:
