@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -27,6 +29,7 @@ from pyspark_kafkalog.errors import (
 )
 from pyspark_kafkalog.log.groups.groups import DirectoryGroups
 from pyspark_kafkalog.log.read.directory import LogDirectory
+from pyspark_kafkalog.log.write import follower_directory as follower_directories
 from pyspark_kafkalog.log.write.follower import FollowerLog
 from pyspark_kafkalog.log.write.follower_directory import follower_directory, task_log
 from pyspark_kafkalog.model import CommittedOffset, GroupOffsets, OffsetRange, TopicPartition
@@ -242,6 +245,45 @@ def test_a_topic_id_that_could_not_be_written_is_written_later(tmp_path: Path) -
     assert (row.problem, row.log_end_offset) == (None, 50)
     assert TOPIC_ID in (target / "t-0" / "partition.metadata").read_text()
     check_sound(target)
+
+
+HOLD = """
+import sys
+from pyspark_kafkalog.log.lock import partition_lock
+with partition_lock(sys.argv[1], sys.argv[2], 10):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("is_closed", [False, True], ids=["not closed", "closed by another attempt"])
+def test_a_partition_that_a_task_still_writes_to_is_left_alone(
+    is_closed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_source(tmp_path, 20)
+    segment = tmp_path / "t-1" / f"{0:020d}.log"
+    segment.write_bytes(torn := segment.read_bytes()[:-1])
+    monkeypatch.setattr(follower_directories, "_LOCK_TIMEOUT", 0.1)
+    command = [sys.executable, "-c", HOLD, str(tmp_path), "t-1"]
+    with follower_directory(str(tmp_path)) as directory:
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as task:
+            assert task.stdout is not None
+            task.stdout.readline()
+            if is_closed:
+                directory.closed(PARTITIONS[1], 15)
+            failures = directory.close()
+            task.communicate()
+        assert {partition: error.message for partition, error in failures.items()} == {
+            PARTITIONS[1]: "The partition is in use: another task wrote to it for all of 0.1 s"
+        }
+    assert segment.read_bytes() == torn
+    assert [file.name for file in tmp_path.glob(".kafkalog-lock-*")] == [".kafkalog-lock-t-1"]
+    assert not (tmp_path / CLEAN).exists()
+    with follower_directory(str(tmp_path)):
+        pass
+    assert content(tmp_path, PARTITIONS[1]) == b"".join(batch(at, 1) for at in range(0, 15, RECORDS))
+    assert not [*tmp_path.glob(".kafkalog-lock-*")]
+    check_sound(tmp_path)
 
 
 def test_a_disk_that_fails_for_all(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from pyspark_kafkalog.log.layout import (
     META_PROPERTIES_FILE,
     PARTITION_METADATA_FILE,
     RECOVERY_POINT_CHECKPOINT,
+    parse_partition_folder,
     parse_partition_metadata,
 )
 from pyspark_kafkalog.log.lock import PARTITION_LOCK_PREFIX, directory_lock, partition_lock
@@ -276,15 +277,14 @@ class FollowerDirectory:
         self.is_closed = True
         failures = dict(self.broken)
         doubtful = self._unclean if self.was_clean else self.partitions()
-        for partition in sorted(self._logs.keys() | (doubtful - self._closed) - failures.keys()):
+        unfinished = self._logs.keys() | (doubtful - self._closed) | _task_locks(self.root)
+        for partition in sorted(unfinished - failures.keys()):
             try:
                 with self.disk_errors(partition):
                     self._close(partition)
             except KafkaLogError as e:
                 self.discard(partition)
                 failures[partition] = e
-        for name in _task_locks(self.root):
-            os.unlink(os.path.join(self.root, name))
         self.checkpoint()
         if not failures:
             path = os.path.join(self.root, CLEAN_SHUTDOWN_FILE)
@@ -292,10 +292,19 @@ class FollowerDirectory:
         return failures
 
     def _close(self, partition: TopicPartition) -> None:
-        log = self._logs.get(partition)
-        if log is None:
-            start = self.log_start_offset(partition)
-            log = self.open(partition, LogSettings(), start=start, topic_id="")
+        if partition in self._logs:
+            self._close_log(partition)
+            return
+        with partition_lock(self.root, str(partition), _LOCK_TIMEOUT):
+            try:
+                if partition not in self._closed:
+                    self.open(partition, LogSettings(), start=self.log_start_offset(partition), topic_id="")
+                    self._close_log(partition)
+            finally:
+                os.unlink(os.path.join(self.root, f"{PARTITION_LOCK_PREFIX}{partition}"))
+
+    def _close_log(self, partition: TopicPartition) -> None:
+        log = self._logs[partition]
         log.close()
         self.flushed(partition, log.next_offset)
 
@@ -336,8 +345,8 @@ def follower_directory(root: str) -> Iterator[FollowerDirectory]:
         os.makedirs(root, exist_ok=True)
         with directory_lock(root, _LOCK_TIMEOUT) as progress:
             check_follower(root)
-            for name in _task_locks(root):
-                with partition_lock(root, name.removeprefix(PARTITION_LOCK_PREFIX), _LOCK_TIMEOUT):
+            for partition in _task_locks(root):
+                with partition_lock(root, str(partition), _LOCK_TIMEOUT):
                     pass  # no task of an earlier job is left that writes
             journal.recover(root)
             path = os.path.join(root, CLEAN_SHUTDOWN_FILE)
@@ -437,8 +446,11 @@ def task_log(
             raise
 
 
-def _task_locks(root: str) -> list[str]:
-    return [name for name in os.listdir(root) if name.startswith(PARTITION_LOCK_PREFIX)]
+def _task_locks(root: str) -> set[TopicPartition]:
+    """The partitions with a lock file of a task, whether it is held or not."""
+    names = [name for name in os.listdir(root) if name.startswith(PARTITION_LOCK_PREFIX)]
+    found = (parse_partition_folder(name.removeprefix(PARTITION_LOCK_PREFIX)) for name in names)
+    return {partition for partition in found if partition is not None}
 
 
 def topic_id_in(root: Folder, partition: TopicPartition) -> str | None:
