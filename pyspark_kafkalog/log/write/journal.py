@@ -88,10 +88,7 @@ def begin(
         "clean_shutdown": _text(root, CLEAN_SHUTDOWN_FILE),
         "checkpoints": _checkpoints(root),
     }
-    listed = {
-        str(partition): base64.b64encode(rows.tobytes()).decode() for partition, rows in batches.items()
-    }
-    _replace(root, JOURNAL_FILE, json.dumps(journal, indent=1) + JOURNAL_SEPARATOR + json.dumps(listed))
+    _write(root, journal, batches)
     if journal["clean_shutdown"] is not None:
         os.unlink(os.path.join(root, CLEAN_SHUTDOWN_FILE))
         sync_folder(root)
@@ -180,12 +177,17 @@ def delete(
     :raises OSError: if that fails. Once the journal is on disk the topics are gone for readers.
     """
     journal = {**deletion.deletion(root, partitions), "checkpoints": _checkpoints(root)}
-    listed = {
-        str(partition): base64.b64encode(data.tobytes()).decode() for partition, data in tombstones.items()
-    }
     with unclean(root):
-        _replace(root, JOURNAL_FILE, json.dumps(journal, indent=1) + JOURNAL_SEPARATOR + json.dumps(listed))
+        _write(root, journal, tombstones)
         _finish_deletion(root, journal, tombstones)
+
+
+def _write(root: str, journal: Mapping[str, Any], batches: Mapping[TopicPartition, np.ndarray]) -> None:
+    """Put a journal on disk, with the list of what is appended."""
+    listed = {
+        str(partition): base64.b64encode(data.tobytes()).decode() for partition, data in batches.items()
+    }
+    _replace(root, JOURNAL_FILE, json.dumps(journal, indent=1) + JOURNAL_SEPARATOR + json.dumps(listed))
 
 
 def _finish_deletion(
