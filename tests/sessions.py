@@ -15,9 +15,11 @@ from tests import class_archives
 OF_SHORT_LIVED_JVMS = [
     "-XX:TieredStopAtLevel=1",
     "-XX:+UseSerialGC",
+    "-XX:ReservedCodeCacheSize=240m",
     *class_archives.using(class_archives.OF_SPARK),
 ]
-"""For JAVA_TOOL_OPTIONS: a third of all CPU time would go to the second compiler and the collector."""
+"""For JAVA_TOOL_OPTIONS: a third of all CPU time would go to the second compiler and the collector. With one
+compiler a JVM keeps room for 48 MB of code, which a session of hundreds of tests fills, and ends."""
 
 
 def local_session(
