@@ -125,9 +125,10 @@ def forget_configs(root: str, topics: Collection[str]) -> None:
 
 def _append_tombstones(root: str, tombstones: Mapping[TopicPartition, np.ndarray]) -> None:
     """Append a record batch to each partition that is still there."""
+    log_root = LogRoot(open_folder(root))
     for partition, data in tombstones.items():
         try:
-            folder = LogRoot(open_folder(root)).find(partition)
+            folder = log_root.find(partition)
             if folder is not None:
                 # It has records, so its end does not depend on where the log starts.
                 log = open_partition(folder.path, partition, _SETTINGS, 0)
