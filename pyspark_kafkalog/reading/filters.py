@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from pyspark_kafkalog.errors import KafkaLogError
 from pyspark_kafkalog.model import ALL_OFFSETS, OffsetRange, Place, TopicPartition, Watermarks
+from pyspark_kafkalog.reading.times import known_offsets_at
 
 _log = logging.getLogger("pyspark_kafkalog")
 
@@ -127,14 +128,8 @@ def _starts(
 ) -> dict[TopicPartition, int]:
     """Offsets before which all records are older than ``since``, as far as the place knows."""
     try:
-        found = place.offsets_for_times(dict.fromkeys(partitions, since)) if partitions else {}
-        starts = {partition: offset for partition, offset in found.items() if offset is not None}
-        unknown = partitions.keys() - starts.keys()
-        newest = place.newest_timestamps(unknown) if unknown else {}
+        return known_offsets_at(place, partitions, since)
     except KafkaLogError as e:
         # The task that reads the records reports the error, if it meets it.
         _log.debug("Cannot look up offsets for timestamp %d, so reading from the start: %s", since, e)
         return {}
-    # Records that came after the lookup of the watermarks may be new.
-    too_old = {p: partitions[p].high_watermark for p in unknown if newest.get(p, since) < since}
-    return starts | too_old

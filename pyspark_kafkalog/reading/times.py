@@ -12,25 +12,39 @@ def offsets_at(
 ) -> dict[TopicPartition, int]:
     """For each partition the first record with a timestamp >= ``timestamp`` (ms); its high watermark if none.
 
-    Where the place finds none, but has batches as new, those are read: a broker looks into one segment only,
-    whose newest batch may have lost its records to compaction.
+    Where look-ups do not tell, the records are read.
 
     :raises DataLossError: if records are deleted while they are read.
     :raises CorruptRecordError: if one of those batches can't be read.
     """
     if timestamp < 0:  # a special value in ListOffsets, and -1 is that of a record without a timestamp
         return {partition: marks.log_start_offset for partition, marks in bounds.items()}
-    found = place.offsets_for_times(dict.fromkeys(bounds, timestamp)) if bounds else {}
-    unsure = [partition for partition, offset in found.items() if offset is None]
-    newest = place.newest_timestamps(unsure) if unsure else {}
-    for partition in unsure:
-        if newest.get(partition, timestamp) >= timestamp:
-            found[partition] = _first_record(place, partition, bounds[partition], timestamp)
-    ends = {partition: marks.high_watermark for partition, marks in bounds.items()}
-    return {p: ends[p] if offset is None else min(offset, ends[p]) for p, offset in found.items()}
+    known = known_offsets_at(place, bounds, timestamp)
+    return {
+        partition: min(known[partition], marks.high_watermark)
+        if partition in known
+        else _first_record(place, partition, marks, timestamp)
+        for partition, marks in bounds.items()
+    }
 
 
-def _first_record(place: Place, partition: TopicPartition, marks: Watermarks, timestamp: int) -> int | None:
+def known_offsets_at(
+    place: Place, bounds: Mapping[TopicPartition, Watermarks], timestamp: int
+) -> dict[TopicPartition, int]:
+    """What :func:`offsets_at` gives, as far as look-ups tell: no record before is as new.
+
+    A partition is left out where none was found, but a batch may be as new: a broker looks into one segment
+    only, whose newest batch may have lost its records to compaction.
+    """
+    looked_up = place.offsets_for_times(dict.fromkeys(bounds, timestamp)) if bounds else {}
+    found = {partition: offset for partition, offset in looked_up.items() if offset is not None}
+    others = bounds.keys() - found.keys()
+    newest = place.newest_timestamps(others) if others else {}
+    # Records that came after the look-up of the watermarks may be new.
+    return found | {p: bounds[p].high_watermark for p in others if newest.get(p, timestamp) < timestamp}
+
+
+def _first_record(place: Place, partition: TopicPartition, marks: Watermarks, timestamp: int) -> int:
     from pyspark_kafkalog.codec.decode import first_record_at  # loads numpy and pyarrow
 
     offsets = OffsetRange(marks.log_start_offset, marks.high_watermark)
@@ -43,5 +57,5 @@ def _first_record(place: Place, partition: TopicPartition, marks: Watermarks, ti
             origin=piece.origin,
         )
         if found is not None:
-            return found[0]
-    return None
+            return min(found[0], offsets.end)
+    return offsets.end
