@@ -28,9 +28,9 @@ from pyspark_kafkalog.codec.encode import put_checksums
 from pyspark_kafkalog.codec.format import LEADER_EPOCH_V2, PRODUCER_ID_V2
 from pyspark_kafkalog.codec.walk import walk
 from pyspark_kafkalog.errors import CorruptRecordError, LogDirectoryError
+from pyspark_kafkalog.filesystem.durable import disk_errors, naming, sync_folder, write_all, write_new
 from pyspark_kafkalog.filesystem.locate import open_folder
 from pyspark_kafkalog.log.checkpoints import read_offsets, write_offsets
-from pyspark_kafkalog.log.durable import disk_errors, naming, sync_folder, write_all, write_new
 from pyspark_kafkalog.log.index import TXN_ENTRY
 from pyspark_kafkalog.log.layout import (
     CLEAN_SHUTDOWN_FILE,
