@@ -50,7 +50,8 @@ from pyspark_kafkalog.log.write.deletion import deleted_name
 from pyspark_kafkalog.log.write.follower import read_snapshot
 from pyspark_kafkalog.log.write.follower_directory import check_follower, follower_directory
 from pyspark_kafkalog.log.write.recovery import Scan, begin_segment
-from pyspark_kafkalog.model import INTERNAL_TOPICS, TopicPartition
+from pyspark_kafkalog.model import TopicPartition
+from pyspark_kafkalog.topics import INTERNAL_TOPICS
 
 _CHECKPOINTS = (RECOVERY_POINT_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT)
 _LOCK_TIMEOUT = 10.0
