@@ -41,7 +41,7 @@ ROOMS = {
 }
 """For each room those that it may import; its own modules it always may."""
 
-_FILES = {"layout", "durable", "checkpoints", "snapshot", "topic_configs"}
+_FILES = {"layout", "checkpoints", "snapshot", "topic_configs"}
 INNER_ROOMS = {
     "broker": {
         "wire": set(),
@@ -55,17 +55,16 @@ INNER_ROOMS = {
         "delete_records": {"wire", "cluster"},
     },
     "log": {
-        "durable": set(),
         "index": set(),
         "layout": set(),
-        "lock": {"layout", "durable"},
+        "lock": {"layout"},
         "snapshot": set(),
-        "checkpoints": {"layout", "durable"},
-        "topic_configs": {"layout", "durable"},
-        "backup_file": {"layout", "durable"},
+        "checkpoints": {"layout"},
+        "topic_configs": {"layout"},
+        "backup_file": {"layout"},
         "read": {"index", "layout", "snapshot", "topic_configs"},
         "write": {"read", "index", "lock", "backup_file", *_FILES},
-        "groups": {"layout", "lock", "durable", "read", "write"},
+        "groups": {"layout", "lock", "read", "write"},
         "care": {"read", "write", "index", "lock", *_FILES},
         "sink": {"layout", "read", "write", "care"},
         "topics": {"read", "write", "groups"},

@@ -15,6 +15,7 @@ from contextlib import ExitStack, suppress
 from functools import partial
 
 from pyspark_kafkalog.errors import LogDirectoryError, OptionError, UnknownTopicOrPartitionError
+from pyspark_kafkalog.filesystem.durable import disk_errors, replace
 from pyspark_kafkalog.filesystem.locate import open_folder
 from pyspark_kafkalog.log.care.retention import (
     Deletion,
@@ -22,7 +23,6 @@ from pyspark_kafkalog.log.care.retention import (
     delete,
     plan_deletion,
 )
-from pyspark_kafkalog.log.durable import disk_errors, replace
 from pyspark_kafkalog.log.lock import PATIENCE_SECONDS, directory_lock
 from pyspark_kafkalog.log.read.partition import Partition
 from pyspark_kafkalog.log.read.root import LogRoot, open_root

@@ -17,8 +17,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from pyspark_kafkalog.errors import CorruptRecordError, LogDirectoryError
+from pyspark_kafkalog.filesystem.durable import replace, sync_folder
 from pyspark_kafkalog.log.checkpoints import read_epochs, read_offsets, write_epochs, write_offsets
-from pyspark_kafkalog.log.durable import replace, sync_folder
 from pyspark_kafkalog.log.layout import (
     DELETED_SUFFIX,
     LOG_START_OFFSET_CHECKPOINT,
