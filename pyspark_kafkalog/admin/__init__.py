@@ -51,7 +51,8 @@ from pyspark_kafkalog.admin.topic_changes import (
     plan_deletion,
 )
 from pyspark_kafkalog.admin.watching import GroupPace, LagWatch
-from pyspark_kafkalog.model import GroupOffsets, Place
+from pyspark_kafkalog.groups import GroupOffsets
+from pyspark_kafkalog.model import Place
 from pyspark_kafkalog.options.settings import PlaceOptions, place_options
 from pyspark_kafkalog.options.table import Use
 from pyspark_kafkalog.options.user_options import UserOptions

@@ -15,12 +15,12 @@ from pyspark_kafkalog.errors import (
     UnknownTopicOrPartitionError,
     listed,
 )
+from pyspark_kafkalog.groups import CommittedOffsets
 from pyspark_kafkalog.model import (
     ALL_OFFSETS,
     COMMITTED,
     EARLIEST,
     LATEST,
-    CommittedOffsets,
     OffsetRange,
     Place,
     Seen,
@@ -142,7 +142,7 @@ def start_from_group(
     if options.starting.values != COMMITTED or group is None:
         return options
     partitions = look_up_partitions(place, options.selection)
-    committed = groups().committed(group, partitions)
+    committed = groups().committed(group, partitions, settled=True)
     without = sorted(set(partitions) - committed.keys())
     if without and options.group.none_committed is None:
         raise GroupError(
