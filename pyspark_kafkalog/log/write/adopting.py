@@ -56,7 +56,8 @@ from pyspark_kafkalog.log.write.follower import producers_at
 from pyspark_kafkalog.log.write.follower_directory import check_follower, follower_directory
 from pyspark_kafkalog.log.write.producers import ProducerState
 from pyspark_kafkalog.log.write.recovery import Scan, begin_segment, offsets_of
-from pyspark_kafkalog.model import INTERNAL_TOPICS, AbortedTransaction, TopicPartition
+from pyspark_kafkalog.model import AbortedTransaction, TopicPartition
+from pyspark_kafkalog.topics import INTERNAL_TOPICS
 
 _CHECKPOINTS = (RECOVERY_POINT_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT)
 _LOCK_TIMEOUT = 10.0
