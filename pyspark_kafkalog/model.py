@@ -28,9 +28,6 @@ COMMITTED = -3
 HIGH_WATERMARK = -1
 """Stands for the high watermark where records below an offset are deleted, as in Kafka's DeleteRecords."""
 
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
-"""Topics left out unless they are named (Kafka's Topic.INTERNAL_TOPICS)."""
-
 ROW_FIELDS: Mapping[str, str] = {
     "key": "binary",
     "value": "binary",

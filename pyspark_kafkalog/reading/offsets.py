@@ -20,7 +20,6 @@ from pyspark_kafkalog.model import (
     ALL_OFFSETS,
     COMMITTED,
     EARLIEST,
-    INTERNAL_TOPICS,
     LATEST,
     OffsetRange,
     Place,
@@ -33,6 +32,7 @@ from pyspark_kafkalog.options.settings import OffsetsOption, ReadOptions, Select
 from pyspark_kafkalog.options.user_options import near_names
 from pyspark_kafkalog.reading.filters import ALL_ROWS, Bounds, offsets_within
 from pyspark_kafkalog.reading.splits import Split, split_ranges
+from pyspark_kafkalog.topics import INTERNAL_TOPICS
 
 _ATTEMPTS = 3
 _LOOK_PAUSE = 0.1
