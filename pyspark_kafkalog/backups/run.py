@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor, as_completed
 
+from pyspark_kafkalog.backups.compacted import Tombstones, now_ms
 from pyspark_kafkalog.backups.copying import GapError, Hooks, bring_up_to_date
 from pyspark_kafkalog.backups.ends import Bounds, Source, Target
 from pyspark_kafkalog.backups.groups import delete_commits, delete_earlier, read_commits, save_commits
@@ -37,6 +38,8 @@ from pyspark_kafkalog.topics import INTERNAL_TOPICS
 _CHECKPOINT_SECONDS = 5.0
 _GROUPS_SECONDS = 10.0
 """How often the offsets of groups are looked up while following."""
+_NOTE_SECONDS = 60.0
+"""How often it is noted while following that copies are complete."""
 _IDLE_SECONDS = 0.5
 """How long to wait for new records while following."""
 _ATTEMPTS = 5
@@ -86,7 +89,10 @@ class Backup:
         self._looked_at: set[TopicPartition] = set()
         self._leader_epochs: dict[TopicPartition, int | None] = {}
         """When the partitions were last looked at."""
-        self._next_checkpoint = self._next_groups = 0.0
+        self._next_checkpoint = self._next_groups = self._next_note = 0.0
+        self._tombstones = Tombstones(target)
+        self._complete: dict[TopicPartition, tuple[int, int]] = {}
+        """When the copies of partitions were last complete (ms), and up to where."""
 
     def once(self) -> list[BackedUpPartition]:
         """Copy all that is there now. What came of each partition, sorted."""
@@ -139,14 +145,24 @@ class Backup:
             except KafkaLogError as e:
                 unread = unread or e
             self._next_groups = time.monotonic() + _GROUPS_SECONDS
+        looked_at = now_ms()
         planned = plan(self._source, self._target, self._rules, later)
         if self._saved is not None and planned.bounds.keys() - self._looked_at:
             delete_earlier(self._saved, planned, self._target.partitions())
         self._note(planned, later)
         for partition in sorted(planned.failures.keys() - later):
             self._fail(partition, planned.failures[partition])
+        if self._rules.is_whole:
+            self._tombstones.begin(planned, looked_at)
         self._copy_all([p for p in planned.bounds if self._is_due(p, planned)], planned)
         self._target.checkpoint()
+        if self._rules.is_whole and not self._is_stopped():
+            for partition in planned.bounds:
+                if self._rows[partition].problem is None:
+                    self._complete[partition] = looked_at, self._target.log_end_offset(partition)
+        if time.monotonic() >= self._next_note:
+            self._target.set_complete(self._complete)
+            self._next_note = time.monotonic() + _NOTE_SECONDS
         if commits is not None and self._saved is not None:
             save_commits(self._saved, commits, [self._rows[partition] for partition in self._looked_at])
         if unread is not None:
@@ -258,7 +274,7 @@ class Backup:
                 break
             try:
                 self._bring_up_to_date(partition, bounds, planned)
-                row.problem = None
+                row.problem = self._without_tombstones(partition, bounds, planned)
                 break
             except CorruptRecordError as e:
                 self._target.discard(partition)
@@ -307,7 +323,31 @@ class Backup:
         finally:
             log.close(cleanly=False)
 
+    def _without_tombstones(self, partition: TopicPartition, bounds: Bounds, planned: Plan) -> str | None:
+        """What is wrong with a copy that may lack tombstones, unless it is copied anew."""
+        if not self._rules.is_whole or self._is_stopped():
+            return None
+        problem = self._tombstones.problem(self._source, partition)
+        if problem is None or not self._rules.renew_compacted:
+            return problem
+        topic_id, begun = planned.topic_ids[partition.topic], now_ms()
+        start = bounds.log_start_offset
+        log = self._target.begin_anew(
+            partition, planned.settings[partition.topic], start=start, topic_id=topic_id
+        )
+        hooks = Hooks(self._limit_rate, self._count, stopped=self._is_stopped)
+        try:
+            bring_up_to_date(self._source, log, bounds, topic_id, hooks)
+            if self._is_stopped():
+                return problem
+            self._target.exchange(partition, log, start, begun)
+        finally:
+            log.close(cleanly=False)
+        self._rows[partition].renewed = True
+        return self._tombstones.problem(self._source, partition)
+
     def _close(self) -> None:
+        self._target.set_complete(self._complete)
         for partition in close(self._target, self._rows):
             self._noted(partition)
 

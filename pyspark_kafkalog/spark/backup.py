@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark_kafkalog.admin import BackedUpPartition, BackupRules
+from pyspark_kafkalog.backups.compacted import Tombstones, now_ms
 from pyspark_kafkalog.backups.copying import GapError, Hooks, bring_up_to_date
 from pyspark_kafkalog.backups.ends import Bounds
 from pyspark_kafkalog.backups.groups import delete_earlier, offsets_partitions, read_commits, save_commits
@@ -66,10 +67,11 @@ def backup(
     :raises OptionError: for invalid options.
     :raises KafkaLogError: if groups can't be read or saved, when the records are copied.
     """
-    if rules.truncate or rules.allow_gaps or rules.since is not None or rules.until is not None:
+    if rules.truncate or rules.allow_gaps or rules.renew_compacted or not rules.is_whole:
         raise OptionError(
             "Tasks only copy what follows",
-            hint="Run kafkalog backup for --truncate and --allow-gaps, kafkalog copy for a range of time.",
+            hint="Run kafkalog backup for --truncate, --allow-gaps and --renew-compacted, kafkalog copy for a"
+            " range of time.",
         )
     given = {name: str(value) for name, value in options.items()}
     UserOptions(given, Use.ADMIN).check_names()
@@ -87,7 +89,9 @@ def backup(
             except KafkaLogError as e:  # after the records are copied
                 unread = unread or e
         saved = follower_groups(directory, number)
+        tombstones, looked_at = Tombstones(target), now_ms()
         planned = plan(source, target, rules)
+        tombstones.begin(planned, looked_at)
         delete_earlier(saved, planned, target.partitions())
         tasks, failures = [], dict(planned.failures)
         for partition, bounds in sorted(planned.bounds.items()):
@@ -110,14 +114,19 @@ def backup(
             )
         rows = [BackedUpPartition(topic, -1, problem=problem) for topic, problem in planned.problems.items()]
         rows += [BackedUpPartition(*p, problem=str(error)) for p, error in failures.items()]
+        complete: dict[TopicPartition, tuple[int, int]] = {}
         for found in _run(spark, tasks, place, directory, rules.rate, was_clean=target.was_clean):
             partition = TopicPartition(found["topic"], found["partition"])
             if found.pop("closed"):
                 target.closed(partition, found["log_end_offset"])
             else:
                 target.discard(partition)
+            found["problem"] = found["problem"] or tombstones.problem(source, partition)
+            if found["problem"] is None:
+                complete[partition] = looked_at, found["log_end_offset"]
             rows.append(BackedUpPartition(**found))
         target.checkpoint()
+        target.set_complete(complete)
         if commits is not None:
             save_commits(saved, commits, rows)
         by_partition = {TopicPartition(row.topic, row.partition): row for row in rows}
