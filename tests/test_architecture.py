@@ -58,7 +58,7 @@ INNER_ROOMS = {
         "durable": set(),
         "index": set(),
         "layout": set(),
-        "lock": {"layout", "durable"},
+        "lock": {"layout", "durable", "read"},
         "snapshot": set(),
         "checkpoints": {"layout", "durable"},
         "topic_configs": {"layout", "durable"},
@@ -67,7 +67,7 @@ INNER_ROOMS = {
         "write": {"read", "index", "lock", "backup_file", *_FILES},
         "groups": {"layout", "lock", "durable", "read", "write"},
         "care": {"read", "write", "index", "lock", *_FILES},
-        "sink": {"layout", "read", "write", "care"},
+        "sink": {"layout", "durable", "lock", "read", "write", "care"},
         "topics": {"read", "write", "groups"},
     },
 }

@@ -25,6 +25,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from pyspark_kafkalog.errors import KafkaLogError, LogDirectoryLockedError
+from pyspark_kafkalog.filesystem.sharing import open_new
 from pyspark_kafkalog.log.durable import disk_errors, naming, sync_parents, write_all
 from pyspark_kafkalog.log.layout import LOCK_FILE
 
@@ -71,6 +72,7 @@ def directory_lock(
         waits for it. None: ``timeout`` is for writers, too.
     :param create: whether to create lock files that are missing; else only those that exist are held.
     :raises LogDirectoryLockedError: if another holds it all that time.
+    :raises LogDirectoryError: if it is to be locked for the first time, and is no log directory.
     :raises OSError: if a lock file can't be opened, or locked.
     """
     threads = _threads_of(root)
@@ -82,6 +84,7 @@ def directory_lock(
         writer = None
         path = os.path.join(root, WRITER_LOCK_FILE)
         if create and not os.path.exists(path):
+            _check_root(root)
             sync_parents(root)  # where the file exists, they have been flushed
         if create or os.path.exists(path):
             descriptors.append(writer := _open(path))
@@ -160,13 +163,16 @@ def partition_lock(root: str, name: str, timeout: float) -> Iterator[None]:
 
 
 def check_unlocked(root: str) -> None:
-    """Refuse a log directory that a broker holds, so that a job fails before it has done any work.
+    """Refuse a log directory that a broker holds, so that a job fails before it has done any work; and a
+    folder that is none.
 
     A writer that holds it does not matter until there is something to publish.
 
     :raises LogDirectoryLockedError: if a broker holds the lock for more than a moment.
-    :raises LogDirectoryError: if the lock files can't be opened, or locked.
+    :raises LogDirectoryError: if the lock files can't be opened, or locked; if the folder holds other things.
     """
+    if os.path.isdir(root) and not os.path.exists(os.path.join(root, WRITER_LOCK_FILE)):
+        _check_root(root)
     if not os.path.exists(os.path.join(root, LOCK_FILE)):
         return
     with (
@@ -175,6 +181,14 @@ def check_unlocked(root: str) -> None:
         directory_lock(root, CHECK_SECONDS, patience=0),
     ):
         pass
+
+
+def _check_root(root: str) -> None:
+    """:raises LogDirectoryError: if the folder holds something, and is no log root."""
+    from pyspark_kafkalog.filesystem.locate import open_folder
+    from pyspark_kafkalog.log.read.root import LogRoot
+
+    LogRoot(open_folder(root)).check()
 
 
 class _HeldByWriterError(LogDirectoryLockedError):
@@ -254,7 +268,7 @@ def _threads_of(path: str) -> _Threads:
 
 
 def _open(path: str) -> int:
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+    return open_new(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
 
 
 def _try_lock(descriptor: int, path: str) -> bool:
