@@ -14,9 +14,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from pyspark_kafkalog.errors import OptionError
+from pyspark_kafkalog.filesystem.durable import disk_errors
 from pyspark_kafkalog.filesystem.machine import Mark, is_marked_by, leave_mark
 from pyspark_kafkalog.garbage import loading
-from pyspark_kafkalog.log.durable import disk_errors
 from pyspark_kafkalog.log.layout import TOPIC_CONFIGS_FILE
 from pyspark_kafkalog.log.lock import check_unlocked
 from pyspark_kafkalog.model import EncodeSettings, LogSettings, Plan, QueryBatch, TaskAttempt

@@ -24,9 +24,9 @@ import numpy as np
 
 from pyspark_kafkalog.codec.format import LEADER_EPOCH_V2
 from pyspark_kafkalog.errors import LogDirectoryError
+from pyspark_kafkalog.filesystem.durable import disk_errors, naming, sync_folder, write_all, write_new
 from pyspark_kafkalog.filesystem.locate import open_folder
 from pyspark_kafkalog.log.checkpoints import read_offsets, write_offsets
-from pyspark_kafkalog.log.durable import disk_errors, naming, sync_folder, write_all, write_new
 from pyspark_kafkalog.log.layout import (
     CLEAN_SHUTDOWN_FILE,
     HIGH_WATERMARK_CHECKPOINT,
@@ -50,7 +50,8 @@ from pyspark_kafkalog.log.write.deletion import deleted_name
 from pyspark_kafkalog.log.write.follower import read_snapshot
 from pyspark_kafkalog.log.write.follower_directory import check_follower, follower_directory
 from pyspark_kafkalog.log.write.recovery import Scan, begin_segment
-from pyspark_kafkalog.model import INTERNAL_TOPICS, TopicPartition
+from pyspark_kafkalog.model import TopicPartition
+from pyspark_kafkalog.topics import INTERNAL_TOPICS
 
 _CHECKPOINTS = (RECOVERY_POINT_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT)
 _LOCK_TIMEOUT = 10.0

@@ -15,9 +15,16 @@ import numpy as np
 from pyspark_kafkalog.codec.buffers import as_array
 from pyspark_kafkalog.codec.walk import Batches, batches_of, first_bad_checksum
 from pyspark_kafkalog.errors import CorruptRecordError
+from pyspark_kafkalog.filesystem.durable import (
+    begin_flush,
+    naming,
+    replace,
+    sync_folder,
+    write_all,
+    write_new,
+)
 from pyspark_kafkalog.filesystem.sharing import new_folder, open_new
 from pyspark_kafkalog.log.checkpoints import read_epochs, write_epochs
-from pyspark_kafkalog.log.durable import begin_flush, naming, replace, sync_folder, write_all, write_new
 from pyspark_kafkalog.log.layout import (
     INDEX_SUFFIX,
     LOG_SUFFIX,

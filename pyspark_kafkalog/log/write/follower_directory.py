@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 
 from pyspark_kafkalog.errors import KafkaLogError, LogDirectoryError
+from pyspark_kafkalog.filesystem.durable import disk_errors, replace, sync_folder
 from pyspark_kafkalog.filesystem.folder import Folder
 from pyspark_kafkalog.filesystem.locate import open_folder
 from pyspark_kafkalog.log.backup_file import BackupFile, read_backup_file, write_backup_file
 from pyspark_kafkalog.log.checkpoints import read_offsets, write_offsets
-from pyspark_kafkalog.log.durable import disk_errors, replace, sync_folder
 from pyspark_kafkalog.log.layout import (
     CLEAN_SHUTDOWN,
     CLEAN_SHUTDOWN_FILE,
