@@ -1,8 +1,8 @@
 """Whether compaction has taken tombstones that a copy never got.
 
-A tombstone stays for ``delete.retention.ms`` after it was written. If longer than that passes from one complete
-look to the end of the next, a copy may miss some, and then has values of keys that the source has deleted. If
-all offsets that came since then are there, nothing was taken.
+A tombstone stays for ``delete.retention.ms`` after it was written. If longer than that passes from one
+complete look to the end of the next, a copy may miss some, and then has values of keys that the source has
+deleted. If all offsets that came since then are there, nothing was taken.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from kafka import KafkaProducer
 
-from pyspark_kafkalog.admin import BackupRules
+from pyspark_kafkalog.admin import BackupRules, backup
 from pyspark_kafkalog.log.topic_configs import write_topic_configs
 from pyspark_kafkalog.log.write import renewal
 from pyspark_kafkalog.log.write.follower_directory import follower_directory
