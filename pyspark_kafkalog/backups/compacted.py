@@ -62,7 +62,7 @@ class Tombstones:
         since = "an unknown time" if known.time == 0 else f"more than delete.retention.ms = {retention}"
         return (
             f"Keys that the source has deleted may live on in the copy: compaction took records from offset"
-            f" {known.offset} on, {since} after the copy was last complete, and tombstones may have been among"
+            f" {known.offset} on, {since} after the copy was last complete, and maybe tombstones with"
             " them. Copy the partition anew with --renew-compacted, and back up more often than that"
         )
 

@@ -157,6 +157,9 @@ class Target(Protocol):
     def discard(self, partition: TopicPartition) -> None:
         """Forget a log whose state is not certain."""
 
+    def remove_empty(self, partition: TopicPartition) -> None:
+        """Remove a log without records."""
+
     def flushed(self, partition: TopicPartition, offset: int) -> None:
         """Note that all below ``offset`` is on disk."""
 

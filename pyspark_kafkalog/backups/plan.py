@@ -69,7 +69,8 @@ class BackedUpPartition:
     have the partition. ``copied_bytes`` are those of this run. ``gaps`` are the ranges of offsets that the
     source had deleted before they could be copied, each with its first offset and the one after its last;
     ``truncated`` are those that this run has cut off, as the source's log had been; ``renewed`` says that it
-    has copied the partition anew. ``problem`` says, with the place, why the rest could not be copied, or what
+    has copied the partition anew. A row of ``__consumer_offsets`` with the partition -1 is about groups: its
+    ``note`` is nothing wrong. ``problem`` says, with the place, why the rest could not be copied, or what
     is wrong with the copy.
     """
 
@@ -82,6 +83,7 @@ class BackedUpPartition:
     gaps: list[OffsetRange] = field(default_factory=list)
     truncated: list[OffsetRange] = field(default_factory=list)
     renewed: bool = False
+    note: str | None = None
     problem: str | None = None
 
     def describe(self, target: Target) -> None:

@@ -225,9 +225,12 @@ def _show(ctx: click.Context, found: Sequence[BackedUpPartition], *, as_json: bo
                     " ".join(map(_offsets, row.gaps)) or None,
                 )
                 for row in found
+                if row.partition >= 0
             ],
         )
     for row in found:
+        if row.note:
+            _say(row, row.note)
         for cut in row.truncated:
             _say(row, f"offsets {_offsets(cut)} were cut off, as the source no longer has them")
         if row.renewed:
@@ -239,7 +242,8 @@ def _show(ctx: click.Context, found: Sequence[BackedUpPartition], *, as_json: bo
 
 
 def _say(row: BackedUpPartition, text: str | None) -> None:
-    click.echo(one_line(f"kafkalog: {row.topic}-{row.partition}: {text}"), err=True)
+    name = f"{row.topic}-{row.partition}" if row.partition >= 0 else row.topic
+    click.echo(one_line(f"kafkalog: {name}: {text}"), err=True)
 
 
 def _offsets(found: OffsetRange) -> str:

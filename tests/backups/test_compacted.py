@@ -186,7 +186,7 @@ def test_a_cleaner_of_a_real_broker(broker: Broker, tmp_path: Path) -> None:
     def is_cleaned() -> bool:
         write(b"other", b"value")
         time.sleep(0.2)
-        files = sorted(broker.partition_folder(topic).glob("*.log"))
+        files = sorted(broker.partition_folder(topic, 0).glob("*.log"))
         return not any(b"user-1" in file.read_bytes() for file in files)
 
     write(b"user-1", b"name and address")

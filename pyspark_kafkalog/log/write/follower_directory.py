@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import errno
 import os
+import shutil
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -281,6 +282,12 @@ class FollowerDirectory:
             renewed = {other: start for other, start in self._known.renewed.items() if other != partition}
             self._change_file(renewed=renewed)
         remove_leftovers(self.root, partition)
+
+    def remove_empty(self, partition: TopicPartition) -> None:
+        """Remove a log without records."""
+        self._logs.pop(partition, None)
+        self._unclean.discard(partition)
+        shutil.rmtree(os.path.join(self.root, str(partition)))
 
     def discard(self, partition: TopicPartition) -> None:
         """Forget a log whose state is not certain: the next :meth:`open` recovers it.
