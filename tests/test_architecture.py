@@ -58,7 +58,7 @@ INNER_ROOMS = {
     "log": {
         "index": set(),
         "layout": set(),
-        "lock": {"layout"},
+        "lock": {"layout", "read"},
         "snapshot": set(),
         "checkpoints": {"layout"},
         "topic_configs": {"layout"},
@@ -67,7 +67,7 @@ INNER_ROOMS = {
         "write": {"read", "index", "lock", "backup_file", *_FILES},
         "groups": {"layout", "lock", "read", "write"},
         "care": {"read", "write", "index", "lock", *_FILES},
-        "sink": {"layout", "read", "write", "care"},
+        "sink": {"layout", "lock", "read", "write", "care"},
         "topics": {"read", "write", "groups"},
     },
 }
