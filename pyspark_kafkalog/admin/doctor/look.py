@@ -138,6 +138,10 @@ def _brokers(place: PlaceOptions) -> list[Finding]:
         what = f"{who} {attempt.address}"
         if attempt.error is None:
             findings.append(Finding("", what, State.FINE, ", ".join(attempt.steps[:-1])))
+            findings += [
+                Finding("", what, State.UNKNOWN, f"it lacks {name}", instead)
+                for name, instead in attempt.lacking
+            ]
             continue
         step = attempt.steps[-1] if attempt.steps else "the options"
         remedy = attempt.error.hint or "Check the broker."
