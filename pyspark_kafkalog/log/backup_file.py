@@ -1,7 +1,8 @@
 """What a backup is a backup of: ``.kafkalog-backup`` in the log root, which brokers ignore.
 
 JSON with a version, the source's cluster id, and for each partition the ranges of offsets that its
-source had deleted before they could be copied.
+source had deleted before they could be copied; and whether ``log-start-offset-checkpoint`` says of every
+partition where it begins, so that a first segment behind that means that there was one before.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ class BackupFile:
     """The content of the file; ``cluster_id`` is None if the source has none."""
 
     cluster_id: str | None = None
+    has_starts: bool = False
     gaps: dict[TopicPartition, list[OffsetRange]] = field(default_factory=dict)
 
 
@@ -44,7 +46,9 @@ def read_backup_file(root: Folder) -> BackupFile | None:
             partition_of(name): [OffsetRange(int(start), int(end)) for start, end in ranges]
             for name, ranges in content["gaps"].items()
         }
-        return BackupFile(None if cluster_id is None else str(cluster_id), gaps)
+        return BackupFile(
+            None if cluster_id is None else str(cluster_id), content.get("has_starts") is True, gaps
+        )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise LogDirectoryError(
             "Cannot understand the file about the backup",
@@ -56,6 +60,7 @@ def read_backup_file(root: Folder) -> BackupFile | None:
 def write_backup_file(root: str, content: BackupFile) -> None:
     """Replace the file; the caller holds the directory's lock."""
     gaps = {str(partition): list(map(list, content.gaps[partition])) for partition in sorted(content.gaps)}
-    text = json.dumps({"version": _VERSION, "cluster_id": content.cluster_id, "gaps": gaps}, indent=1)
+    known = {"cluster_id": content.cluster_id, "has_starts": content.has_starts, "gaps": gaps}
+    text = json.dumps({"version": _VERSION, **known}, indent=1)
     path = os.path.join(root, BACKUP_FILE)
     replace(path, text.encode(), path + ".tmp")

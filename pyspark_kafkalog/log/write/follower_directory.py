@@ -7,6 +7,7 @@ partition hinders none of the others.
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import os
 import threading
@@ -32,6 +33,7 @@ from pyspark_kafkalog.log.layout import (
     parse_partition_metadata,
 )
 from pyspark_kafkalog.log.lock import PARTITION_LOCK_PREFIX, directory_lock, partition_lock
+from pyspark_kafkalog.log.read.missing import GIVE_UP, first_is_missing
 from pyspark_kafkalog.log.read.root import LogRoot
 from pyspark_kafkalog.log.topic_configs import read_topic_configs, write_topic_configs
 from pyspark_kafkalog.log.write import journal
@@ -70,6 +72,9 @@ class FollowerDirectory:
         self._recovery_points = read_offsets(root, RECOVERY_POINT_CHECKPOINT)
         self._starts = read_offsets(root, LOG_START_OFFSET_CHECKPOINT)
         self._file = read_backup_file(self._folder)
+        if self._file is not None and not self._file.has_starts:
+            self._know_starts()
+            self._write_file(dataclasses.replace(self._file, has_starts=True))
 
     # What is here
 
@@ -85,7 +90,19 @@ class FollowerDirectory:
 
     def set_cluster_id(self, cluster_id: str | None) -> None:
         """Note of which cluster this is the backup."""
-        file = BackupFile(cluster_id, {} if self._file is None else self._file.gaps)
+        if self._file is None:
+            self._know_starts()
+        file = self._file or BackupFile(has_starts=True)
+        self._write_file(dataclasses.replace(file, cluster_id=cluster_id))
+
+    def _know_starts(self) -> None:
+        """Write down where those partitions begin that were here before the backup had to know."""
+        for partition in self.partitions():
+            bases = offsets_of(os.path.join(self.root, str(partition)), LOG_SUFFIX)
+            self.set_log_start_offset(partition, max(self.log_start_offset(partition), *bases[:1], 0))
+
+    def _write_file(self, file: BackupFile) -> None:
+        """Replace the file about the backup; what is not on disk is not acted upon."""
         write_backup_file(self.root, file)
         self._file = file
 
@@ -122,11 +139,9 @@ class FollowerDirectory:
                 self._set_gaps(partition, kept)
 
     def _set_gaps(self, partition: TopicPartition, gaps: list[OffsetRange]) -> None:
-        """Replace a partition's gaps, on disk first: what is not there is not acted upon."""
+        """Replace a partition's gaps."""
         file = self._file or BackupFile()
-        file = BackupFile(file.cluster_id, {**file.gaps, partition: gaps})
-        write_backup_file(self.root, file)
-        self._file = file
+        self._write_file(dataclasses.replace(file, gaps={**file.gaps, partition: gaps}))
 
     def partitions(self) -> set[TopicPartition]:
         """All partitions that are here, also those that nothing was appended to."""
@@ -173,6 +188,7 @@ class FollowerDirectory:
         log = self._logs.get(partition)
         if log is None or (log.is_empty and log.next_offset != start):
             if self.is_empty(partition):
+                self._check_nothing_is_lost(partition)
                 self.set_log_start_offset(partition, start)
             with self._cutting_unflushed(partition):
                 log = open_log(
@@ -189,6 +205,13 @@ class FollowerDirectory:
                 self._logs[partition] = log
         return log
 
+    def _check_nothing_is_lost(self, partition: TopicPartition) -> None:
+        """See that a partition without records never had any, or knows that they are gone."""
+        folder, known = os.path.join(self.root, str(partition)), self.log_start_offset(partition)
+        known = max([known, *(gap.end for gap in self.gaps(partition))])
+        if os.path.lexists(folder) and known < self.log_end_offset(partition):
+            raise _missing(folder, partition, OffsetRange(known, self.log_end_offset(partition)))
+
     def set_log_start_offset(self, partition: TopicPartition, offset: int) -> None:
         """Where a partition begins; it is on disk before records are.
 
@@ -196,6 +219,8 @@ class FollowerDirectory:
         """
         if not os.path.lexists(os.path.join(self.root, str(partition))):
             self._forget_gaps(partition, 0)
+            self._forget_end(partition)
+        elif offset < self.log_start_offset(partition):  # or records would seem to be missing there
             self._forget_end(partition)
         with self._guard:
             if self._starts.get(partition, 0) != offset:
@@ -398,7 +423,8 @@ def open_log(
     :param start: the log start offset, as checkpointed; a log without records begins there.
     :param topic_id: its topic's id, which a log without records gets if it has none; empty if not known.
     :param recovery_point: the offset below which all is on disk, as checkpointed.
-    :raises LogDirectoryError: if it is damaged, or if it has records but no topic id, although that is known.
+    :raises LogDirectoryError: if it is damaged, lacks its first segment, or has records but no topic id,
+        although that is known.
     """
     folder = os.path.join(root, str(partition))
     open_folder(root).check_inside(str(partition))
@@ -409,6 +435,8 @@ def open_log(
             if bases:
                 truncate(folder, 0)  # segments without batches, where the log no longer begins
             return FollowerLog.create(folder, partition, settings, start, topic_id)
+    elif bases[0] > start:
+        raise _missing(folder, partition, OffsetRange(start, bases[0]))
     elif lacks_id:
         raise LogDirectoryError(
             f"Expected the topic id {topic_id}, got records without one",
@@ -419,6 +447,12 @@ def open_log(
         )
     return FollowerLog.open(
         folder, partition, settings, start, recovery_point=recovery_point, was_clean=was_clean
+    )
+
+
+def _missing(folder: str, partition: TopicPartition, offsets: OffsetRange) -> LogDirectoryError:
+    return LogDirectoryError(
+        first_is_missing(offsets), topic_partition=partition, offset=offsets.start, file=folder, hint=GIVE_UP
     )
 
 
