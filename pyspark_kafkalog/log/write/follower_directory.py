@@ -16,7 +16,6 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 
 from pyspark_kafkalog.errors import KafkaLogError, LogDirectoryError
 from pyspark_kafkalog.filesystem.durable import disk_errors, replace, sync_folder
-from pyspark_kafkalog.filesystem.folder import Folder
 from pyspark_kafkalog.filesystem.locate import open_folder
 from pyspark_kafkalog.log.backup_file import BackupFile, read_backup_file, write_backup_file
 from pyspark_kafkalog.log.checkpoints import read_offsets, write_offsets
@@ -27,18 +26,21 @@ from pyspark_kafkalog.log.layout import (
     LOG_START_OFFSET_CHECKPOINT,
     LOG_SUFFIX,
     META_PROPERTIES_FILE,
-    PARTITION_METADATA_FILE,
     RECOVERY_POINT_CHECKPOINT,
     parse_partition_folder,
-    parse_partition_metadata,
 )
-from pyspark_kafkalog.log.lock import PARTITION_LOCK_PREFIX, directory_lock, partition_lock
-from pyspark_kafkalog.log.read.missing import GIVE_UP, first_is_missing
+from pyspark_kafkalog.log.lock import (
+    directory_lock,
+    locked_partitions,
+    partition_lock,
+    partition_lock_file,
+)
 from pyspark_kafkalog.log.read.root import LogRoot
 from pyspark_kafkalog.log.topic_configs import read_topic_configs, write_topic_configs
 from pyspark_kafkalog.log.write import journal
 from pyspark_kafkalog.log.write.follower import FollowerLog, has_batches
 from pyspark_kafkalog.log.write.leftovers import settle
+from pyspark_kafkalog.log.write.opening import lost_start, open_log, topic_id_in
 from pyspark_kafkalog.log.write.recovery import offsets_of
 from pyspark_kafkalog.log.write.truncation import cut_unflushed, truncate
 from pyspark_kafkalog.model import LogSettings, OffsetRange, TopicPartition
@@ -210,7 +212,7 @@ class FollowerDirectory:
         folder, known = os.path.join(self.root, str(partition)), self.log_start_offset(partition)
         known = max([known, *(gap.end for gap in self.gaps(partition))])
         if os.path.lexists(folder) and known < self.log_end_offset(partition):
-            raise _missing(folder, partition, OffsetRange(known, self.log_end_offset(partition)))
+            raise lost_start(folder, partition, OffsetRange(known, self.log_end_offset(partition)))
 
     def set_log_start_offset(self, partition: TopicPartition, offset: int) -> None:
         """Where a partition begins; it is on disk before records are.
@@ -237,12 +239,13 @@ class FollowerDirectory:
     def truncate(self, partition: TopicPartition, settings: LogSettings, offset: int) -> FollowerLog:
         """Cut a log back so that nothing at ``offset`` or later is left; its new state.
 
-        A gap in which that is goes as a whole: the source may have other records there now.
+        What is cut is kept beside it. A gap in which the offset is goes as a whole: the source may have
+        other records there now.
         """
         offset = next((gap.start for gap in self.gaps(partition) if gap.start < offset < gap.end), offset)
         self.discard(partition)
         with self._cutting_unflushed(partition):
-            truncate(os.path.join(self.root, str(partition)), offset)
+            truncate(os.path.join(self.root, str(partition)), offset, why="the source no longer has it")
         self.set_log_start_offset(partition, min(self.log_start_offset(partition), offset))
         self._forget_gaps(partition, offset)
         log = self.open(partition, settings, start=offset, topic_id="")
@@ -334,7 +337,7 @@ class FollowerDirectory:
                     self.open(partition, LogSettings(), start=self.log_start_offset(partition), topic_id="")
                     self._close_log(partition)
             finally:
-                os.unlink(os.path.join(self.root, f"{PARTITION_LOCK_PREFIX}{partition}"))
+                os.unlink(partition_lock_file(self.root, str(partition)))
 
     def _close_log(self, partition: TopicPartition) -> None:
         log = self._logs[partition]
@@ -408,54 +411,6 @@ def follower_directory(root: str) -> Iterator[FollowerDirectory]:
                 directory.abandon()
 
 
-def open_log(
-    root: str,
-    partition: TopicPartition,
-    settings: LogSettings,
-    *,
-    start: int,
-    topic_id: str,
-    recovery_point: int,
-    was_clean: bool = False,
-) -> FollowerLog:
-    """The log of a partition in a root that this process, or the driver of its job, holds.
-
-    :param start: the log start offset, as checkpointed; a log without records begins there.
-    :param topic_id: its topic's id, which a log without records gets if it has none; empty if not known.
-    :param recovery_point: the offset below which all is on disk, as checkpointed.
-    :raises LogDirectoryError: if it is damaged, lacks its first segment, or has records but no topic id,
-        although that is known.
-    """
-    folder = os.path.join(root, str(partition))
-    open_folder(root).check_inside(str(partition))
-    bases = offsets_of(folder, LOG_SUFFIX) if os.path.lexists(folder) else []
-    lacks_id = bool(topic_id) and not topic_id_in(open_folder(root), partition)
-    if not has_batches(folder):
-        if bases != [start] or lacks_id:
-            if bases:
-                truncate(folder, 0)  # segments without batches, where the log no longer begins
-            return FollowerLog.create(folder, partition, settings, start, topic_id)
-    elif bases[0] > start:
-        raise _missing(folder, partition, OffsetRange(start, bases[0]))
-    elif lacks_id:
-        raise LogDirectoryError(
-            f"Expected the topic id {topic_id}, got records without one",
-            file=os.path.join(folder, PARTITION_METADATA_FILE),
-            hint="If the source had no topic ids when they were copied, and the topic was not made anew since"
-            f" then, write the lines 'version: 0' and 'topic_id: {topic_id}' into the file. Otherwise, move"
-            " the folder away.",
-        )
-    return FollowerLog.open(
-        folder, partition, settings, start, recovery_point=recovery_point, was_clean=was_clean
-    )
-
-
-def _missing(folder: str, partition: TopicPartition, offsets: OffsetRange) -> LogDirectoryError:
-    return LogDirectoryError(
-        first_is_missing(offsets), topic_partition=partition, offset=offsets.start, file=folder, hint=GIVE_UP
-    )
-
-
 @contextmanager
 def task_log(
     root: str, partition: TopicPartition, settings: LogSettings, *, start: int, topic_id: str, was_clean: bool
@@ -490,15 +445,5 @@ def task_log(
 
 def _task_locks(root: str) -> set[TopicPartition]:
     """The partitions with a lock file of a task, whether it is held or not."""
-    names = [name for name in os.listdir(root) if name.startswith(PARTITION_LOCK_PREFIX)]
-    found = (parse_partition_folder(name.removeprefix(PARTITION_LOCK_PREFIX)) for name in names)
+    found = map(parse_partition_folder, locked_partitions(root))
     return {partition for partition in found if partition is not None}
-
-
-def topic_id_in(root: Folder, partition: TopicPartition) -> str | None:
-    """The id of the partition's topic, empty if it has none; None if the partition is not in the root."""
-    folder = LogRoot(root).find(partition)
-    if folder is None:
-        return None
-    data = folder.read(PARTITION_METADATA_FILE)
-    return "" if data is None else parse_partition_metadata(data, folder.label(PARTITION_METADATA_FILE))
