@@ -217,7 +217,7 @@ class FollowerLog:
 
     def read(self, offsets: OffsetRange) -> Iterator[Slice]:
         """The batches of ``offsets`` that the log has, or the next one."""
-        partition = Partition(self.partition, open_folder(self.folder), lambda _: 0)
+        partition = Partition(self.partition, open_folder(self.folder), lambda _, first: first)
         with suppress(DataLossError):  # it begins later, or has ended
             yield from partition.read(offsets, on_corrupt=None, max_bytes=_SLICE_BYTES)
 

@@ -41,7 +41,12 @@ from pyspark_kafkalog.log.topic_configs import read_topic_configs, write_topic_c
 from pyspark_kafkalog.log.write import journal
 from pyspark_kafkalog.log.write.follower import FollowerLog, has_batches, open_log, topic_id_in
 from pyspark_kafkalog.log.write.leftovers import settle
+<<<<<<< HEAD
 from pyspark_kafkalog.log.write.renewal import exchange, new_folder, remove_leftovers
+=======
+from pyspark_kafkalog.log.write.opening import lost_start, open_log, topic_id_in
+from pyspark_kafkalog.log.write.recovery import offsets_of
+>>>>>>> main
 from pyspark_kafkalog.log.write.truncation import cut_unflushed, truncate
 from pyspark_kafkalog.model import LogSettings, OffsetRange, TopicPartition
 
@@ -74,6 +79,9 @@ class FollowerDirectory:
         self._recovery_points = read_offsets(root, RECOVERY_POINT_CHECKPOINT)
         self._starts = read_offsets(root, LOG_START_OFFSET_CHECKPOINT)
         self._file = read_backup_file(self._folder)
+        if self._file is not None and not self._file.has_starts:
+            self._know_starts()
+            self._write_file(dataclasses.replace(self._file, has_starts=True))
 
     # What is here
 
@@ -89,8 +97,26 @@ class FollowerDirectory:
 
     def set_cluster_id(self, cluster_id: str | None) -> None:
         """Note of which cluster this is the backup."""
+<<<<<<< HEAD
         with self._guard:
             self._change_file(cluster_id=cluster_id)
+=======
+        if self._file is None:
+            self._know_starts()
+        file = self._file or BackupFile(has_starts=True)
+        self._write_file(dataclasses.replace(file, cluster_id=cluster_id))
+
+    def _know_starts(self) -> None:
+        """Write down where those partitions begin that were here before the backup had to know."""
+        for partition in self.partitions():
+            bases = offsets_of(os.path.join(self.root, str(partition)), LOG_SUFFIX)
+            self.set_log_start_offset(partition, max(self.log_start_offset(partition), *bases[:1], 0))
+
+    def _write_file(self, file: BackupFile) -> None:
+        """Replace the file about the backup; what is not on disk is not acted upon."""
+        write_backup_file(self.root, file)
+        self._file = file
+>>>>>>> main
 
     def gaps(self, partition: TopicPartition) -> tuple[OffsetRange, ...]:
         """The ranges of offsets that were gone before they could be copied, in order."""
@@ -125,6 +151,7 @@ class FollowerDirectory:
                 self._set_gaps(partition, kept)
 
     def _set_gaps(self, partition: TopicPartition, gaps: list[OffsetRange]) -> None:
+<<<<<<< HEAD
         """Replace a partition's gaps, on disk first: what is not there is not acted upon."""
         self._change_file(gaps={**self._known.gaps, partition: gaps})
 
@@ -136,6 +163,11 @@ class FollowerDirectory:
         file = dataclasses.replace(self._known, **fields)
         write_backup_file(self.root, file)
         self._file = file
+=======
+        """Replace a partition's gaps."""
+        file = self._file or BackupFile()
+        self._write_file(dataclasses.replace(file, gaps={**file.gaps, partition: gaps}))
+>>>>>>> main
 
     def complete(self, partition: TopicPartition) -> Complete | None:
         """When the partition's copy was last complete, and up to where; None if that was never noted."""
@@ -193,6 +225,7 @@ class FollowerDirectory:
         log = self._logs.get(partition)
         if log is None or (log.is_empty and log.next_offset != start):
             if self.is_empty(partition):
+                self._check_nothing_is_lost(partition)
                 self.set_log_start_offset(partition, start)
             with self._cutting_unflushed(partition):
                 log = open_log(
@@ -209,6 +242,13 @@ class FollowerDirectory:
                 self._logs[partition] = log
         return log
 
+    def _check_nothing_is_lost(self, partition: TopicPartition) -> None:
+        """See that a partition without records never had any, or knows that they are gone."""
+        folder, known = os.path.join(self.root, str(partition)), self.log_start_offset(partition)
+        known = max([known, *(gap.end for gap in self.gaps(partition))])
+        if os.path.lexists(folder) and known < self.log_end_offset(partition):
+            raise lost_start(folder, partition, OffsetRange(known, self.log_end_offset(partition)))
+
     def set_log_start_offset(self, partition: TopicPartition, offset: int) -> None:
         """Where a partition begins; it is on disk before records are.
 
@@ -216,6 +256,8 @@ class FollowerDirectory:
         """
         if not os.path.lexists(os.path.join(self.root, str(partition))):
             self._forget_gaps(partition, 0)
+            self._forget_end(partition)
+        elif offset < self.log_start_offset(partition):  # or records would seem to be missing there
             self._forget_end(partition)
         with self._guard:
             if self._starts.get(partition, 0) != offset:
