@@ -163,9 +163,9 @@ def parse_partition_metadata(data: bytes, file: str) -> str:
     fields = dict(line.partition(": ")[::2] for line in _text(data, file).splitlines())
     topic_id = fields.get("topic_id", "")
     if not fields.get("version", "").isdigit() or not re.fullmatch(r"[A-Za-z0-9_-]{22}", topic_id):
-        raise _malformed("expected version and topic_id", file)
+        raise _malformed("expected version and topic_id", file, _TOPIC_ID_HINT)
     if not any(base64.urlsafe_b64decode(topic_id + "==")):
-        raise _malformed("topic_id is zero", file)
+        raise _malformed("topic_id is zero", file, _TOPIC_ID_HINT)
     return topic_id
 
 
@@ -209,9 +209,16 @@ def _number(text: str, file: str) -> int:
     return int(text)
 
 
-def _malformed(fault: str, file: str) -> LogDirectoryError:
+_WRITTEN_AGAIN = "Delete it while no broker or writer uses the directory; a broker writes it again."
+_TOPIC_ID_HINT = (
+    "Copy it from another partition of the topic. In a broker's own directory it may also be deleted while no"
+    " broker or writer uses that; the broker writes it again."
+)
+
+
+def _malformed(fault: str, file: str, hint: str = _WRITTEN_AGAIN) -> LogDirectoryError:
     return LogDirectoryError(
         f"Malformed file: {fault}",
         file=file,
-        hint="Delete it while no broker or writer uses the directory; a broker writes it again.",
+        hint=hint,
     )
