@@ -15,7 +15,7 @@ import os
 import re
 import sys
 from contextlib import suppress
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO, cast
 
 import click
 
@@ -47,7 +47,7 @@ class Application(click.Group):
         """Run and exit."""
         settings["standalone_mode"] = False
         if sys.stdout is None:  # closed by whoever started us
-            sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+            sys.stdout = cast(TextIO, click.open_file(os.devnull, "w"))
         try:
             code = super().main(*args, **settings)
             sys.stdout.flush()
@@ -87,8 +87,8 @@ class Application(click.Group):
 
 def _drop_output() -> None:
     """Python would try once more at its end."""
-    with suppress(OSError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    with suppress(OSError), click.open_file(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
 
 def _failed(code: int, message: str) -> int:
