@@ -296,7 +296,10 @@ class StreamPlanner:
             return {}  # nobody has seen the records below an offset that the user gave
         for partition in sorted(new):
             end, begin = ends.offsets[partition], begins[partition]
-            _log.warning("%s ends at offset %d, but was read up to %d; looking again", partition, end, begin)
+            text = "%s ends at offset %d, but was read up to %d; looking again"
+            if partition.topic not in self._proven:
+                text += ". With the option checkpointLocation a topic that was made anew is known at once"
+            _log.warning(text, partition, end, begin)
             self._place.expect(partition, Seen(ends.topic_ids.get(partition.topic, ""), end=begin))
         read_committed = self._options.read_committed
         found = dict(self._place.end_offsets(new, read_committed=read_committed)) if new else {}
