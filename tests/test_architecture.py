@@ -90,6 +90,7 @@ IMPORTERS = {
 HEAVY = {"pyarrow", "numpy", "numba", "pyspark", "kafka"}
 LIGHT = {"errors", "model", "groups", "topics", "options", "places"}
 LIGHT_MODULES = {
+    "reading.commits",
     "reading.offsets",
     "reading.splits",
     "reading.filters",

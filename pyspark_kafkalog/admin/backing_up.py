@@ -11,6 +11,7 @@ from pyspark_kafkalog.admin.source_options import source_options
 from pyspark_kafkalog.backups.groups import offsets_partitions
 from pyspark_kafkalog.backups.plan import BackedUpPartition, BackupRules
 from pyspark_kafkalog.backups.run import Backup
+from pyspark_kafkalog.codec.marker import marked_query
 from pyspark_kafkalog.codec.offsets_topic import OFFSETS_TOPIC
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.log.read.root import open_root
@@ -160,15 +161,21 @@ def _run(
 def _adopt_groups(
     directory: str, log_dir: str, partitions: Collection[TopicPartition], *, execute: bool
 ) -> None:
-    """Commit what the backup's groups have committed, where they have committed nothing in the broker."""
+    """Commit what the backup's groups have committed, where they have committed nothing in the broker.
+
+    As in a restore, the markers of exactly-once queries are left out.
+    """
     saved, groups = (follower_groups(root) for root in (directory, log_dir))
     has_topic = bool(open_place(place_options({"path": log_dir})).topics([OFFSETS_TOPIC]))
     for group in saved.group_ids():
+        commits = saved.committed(group, partitions)
+        if marked_query(group, commits.values()) is not None:
+            continue
         known = groups.committed(group, partitions)
         # All leader epochs of the broker's logs will be 0.
         new = {
             partition: replace(offset, leader_epoch=0, commit_timestamp=-1)
-            for partition, offset in saved.committed(group, partitions).items()
+            for partition, offset in commits.items()
             if partition not in known
         }
         if new and not has_topic:

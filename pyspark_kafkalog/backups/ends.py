@@ -29,11 +29,6 @@ class Source(Place, Protocol):
     ) -> tuple[dict[TopicPartition, Watermarks], dict[TopicPartition, KafkaLogError]]:
         """Bounds of those partitions that exist, and the error of each that has none to give."""
 
-    def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[int, int]]:
-        """For each partition, the largest leader epoch in its log up to the given one, and the offset after
-        its last record (OffsetForLeaderEpoch); left out where the place does not know.
-        """
-
     def topic_overrides(self, topic: str) -> Mapping[str, str] | None:
         """The configs that were set for this topic alone; None if they can't be seen."""
 

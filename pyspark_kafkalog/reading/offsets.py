@@ -32,6 +32,7 @@ from pyspark_kafkalog.options.offsets_json import PLANNED, Offsets
 from pyspark_kafkalog.options.settings import OffsetsOption, ReadOptions, Selection
 from pyspark_kafkalog.options.times import with_iso
 from pyspark_kafkalog.options.user_options import near_names
+from pyspark_kafkalog.reading.commits import check_commits
 from pyspark_kafkalog.reading.filters import ALL_ROWS, Bounds, offsets_within
 from pyspark_kafkalog.reading.splits import Split, split_ranges
 from pyspark_kafkalog.topics import INTERNAL_TOPICS
@@ -173,13 +174,15 @@ def start_from_group(
 ) -> ReadOptions:
     """The options with the group's committed offsets in place of ``startingOffsets=committed``.
 
-    :raises GroupError: if a partition has none and startingOffsetsByCommittedStrategy is ``error``.
+    :raises GroupError: if a partition has none and startingOffsetsByCommittedStrategy is ``error``, or one
+        that is not of its log, unless failOnDataLoss is false.
     """
     group = options.group.group_id
     if options.starting.values != COMMITTED or group is None:
         return options
     partitions = look_up_partitions(place, options.selection)
     committed = groups().committed(group, partitions, settled=True)
+    check_commits(place, group, committed, fail_on_data_loss=options.fail_on_data_loss)
     without = sorted(set(partitions) - committed.keys())
     if without and options.group.none_committed is None:
         raise GroupError(
