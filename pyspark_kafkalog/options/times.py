@@ -102,3 +102,12 @@ def moment(name: str, text: str) -> Moment:
         raise OptionError(
             f"Option {name!r}: expected a time{shown(name, text)}", hint=f"Write {TIME_FORMS}."
         ) from None
+
+
+def with_iso(timestamp: int) -> str:
+    """A number of milliseconds, and the time in UTC that it is, if there is such a time."""
+    try:
+        time = _EPOCH + timedelta(milliseconds=timestamp)
+    except OverflowError:
+        return str(timestamp)
+    return f"{timestamp} ({time.isoformat(timespec='milliseconds').replace('+00:00', 'Z')})"
