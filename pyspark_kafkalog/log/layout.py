@@ -166,25 +166,16 @@ def format_leader_epoch_checkpoint(epochs: Iterable[tuple[int, int]]) -> bytes:
 
 def parse_partition_metadata(data: bytes, file: str) -> str:
     """The topic id, 22 characters, in ``partition.metadata``; higher versions are read the same way."""
-<<<<<<< HEAD
-    fields = dict(line.partition(": ")[::2] for line in _text(data, file).splitlines())
-    topic_id = fields.get("topic_id", "")
-    if not fields.get("version", "").isdigit() or not re.fullmatch(r"[A-Za-z0-9_-]{22}", topic_id):
-        raise _malformed("expected version and topic_id", file, _TOPIC_ID_HINT)
-    if not any(base64.urlsafe_b64decode(topic_id + "==")):
-        raise _malformed("topic_id is zero", file, _TOPIC_ID_HINT)
-    return topic_id
-=======
     values = [_fields(line, ":" + _BLANKS) for line in _lines(data, file)[:2]]
     if [len(value) for value in values] != [2, 2] or _number(values[0][1], _MAX_INT32, file) < 0:
-        raise _malformed("expected version and topic_id", file)
+        raise _malformed("expected version and topic_id", file, _TOPIC_ID_HINT)
     if not _TOPIC_ID.match(values[1][1]):
-        raise _malformed(f"expected a topic id of 22 characters, got {values[1][1][:50]!r}", file)
+        fault = f"expected a topic id of 22 characters, got {values[1][1][:50]!r}"
+        raise _malformed(fault, file, _TOPIC_ID_HINT)
     topic_id = base64.urlsafe_b64decode(values[1][1][:22] + "==")
     if not any(topic_id):
-        raise _malformed("topic_id is zero", file)
+        raise _malformed("topic_id is zero", file, _TOPIC_ID_HINT)
     return base64.urlsafe_b64encode(topic_id).decode().rstrip("=")
->>>>>>> main
 
 
 def format_partition_metadata(topic_id: str) -> bytes:
