@@ -166,6 +166,15 @@ def format_leader_epoch_checkpoint(epochs: Iterable[tuple[int, int]]) -> bytes:
 
 def parse_partition_metadata(data: bytes, file: str) -> str:
     """The topic id, 22 characters, in ``partition.metadata``; higher versions are read the same way."""
+<<<<<<< HEAD
+    fields = dict(line.partition(": ")[::2] for line in _text(data, file).splitlines())
+    topic_id = fields.get("topic_id", "")
+    if not fields.get("version", "").isdigit() or not re.fullmatch(r"[A-Za-z0-9_-]{22}", topic_id):
+        raise _malformed("expected version and topic_id", file, _TOPIC_ID_HINT)
+    if not any(base64.urlsafe_b64decode(topic_id + "==")):
+        raise _malformed("topic_id is zero", file, _TOPIC_ID_HINT)
+    return topic_id
+=======
     values = [_fields(line, ":" + _BLANKS) for line in _lines(data, file)[:2]]
     if [len(value) for value in values] != [2, 2] or _number(values[0][1], _MAX_INT32, file) < 0:
         raise _malformed("expected version and topic_id", file)
@@ -175,6 +184,7 @@ def parse_partition_metadata(data: bytes, file: str) -> str:
     if not any(topic_id):
         raise _malformed("topic_id is zero", file)
     return base64.urlsafe_b64encode(topic_id).decode().rstrip("=")
+>>>>>>> main
 
 
 def format_partition_metadata(topic_id: str) -> bytes:
@@ -229,9 +239,16 @@ def _number(text: str, largest: int, file: str) -> int:
     return int(text)
 
 
-def _malformed(fault: str, file: str) -> LogDirectoryError:
+_WRITTEN_AGAIN = "Delete it while no broker or writer uses the directory; a broker writes it again."
+_TOPIC_ID_HINT = (
+    "Copy it from another partition of the topic. In a broker's own directory it may also be deleted while no"
+    " broker or writer uses that; the broker writes it again."
+)
+
+
+def _malformed(fault: str, file: str, hint: str = _WRITTEN_AGAIN) -> LogDirectoryError:
     return LogDirectoryError(
         f"Malformed file: {fault}",
         file=file,
-        hint="Delete it while no broker or writer uses the directory; a broker writes it again.",
+        hint=hint,
     )
