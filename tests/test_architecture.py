@@ -63,7 +63,7 @@ INNER_ROOMS = {
         "checkpoints": {"layout"},
         "topic_configs": {"layout"},
         "backup_file": {"layout"},
-        "read": {"index", "layout", "snapshot", "topic_configs"},
+        "read": {"backup_file", "index", "layout", "snapshot", "topic_configs"},
         "write": {"read", "index", "lock", "backup_file", *_FILES},
         "groups": {"layout", "lock", "read", "write"},
         "care": {"read", "write", "index", "lock", *_FILES},
@@ -90,6 +90,7 @@ IMPORTERS = {
 HEAVY = {"pyarrow", "numpy", "numba", "pyspark", "kafka"}
 LIGHT = {"errors", "model", "groups", "topics", "options", "places"}
 LIGHT_MODULES = {
+    "reading.commits",
     "reading.offsets",
     "reading.splits",
     "reading.filters",

@@ -18,7 +18,7 @@ from typing import Any
 
 from pyspark_kafkalog.model import COMMITTED, EARLIEST, LATEST, AssemblerSettings, SplitterSettings
 from pyspark_kafkalog.options.java_pattern import java_pattern
-from pyspark_kafkalog.options.offsets_json import MAX_LONG
+from pyspark_kafkalog.options.offsets_json import MAX_LONG, PLANNED
 from pyspark_kafkalog.options.security.jaas import parse_jaas
 from pyspark_kafkalog.options.security.pem import certificates, private_key
 from pyspark_kafkalog.options.times import moment, moments
@@ -159,8 +159,10 @@ SECTIONS = (
                one_of("auto", "earliest", "latest", "error"), "auto",
                "Where to start if the group has committed nothing: `earliest`, `latest`, `error`, or"
                " `auto` (as without a group)."),
-        Option("endingOffsets", _BATCH, offsets_or({"earliest": EARLIEST, "latest": LATEST}), "latest",
-               "`latest` or JSON as for `startingOffsets`, exclusive."),
+        Option("endingOffsets", _BATCH,
+               offsets_or({"earliest": EARLIEST, "latest": LATEST, "planned": PLANNED}), "latest",
+               "`latest`, `planned` (`latest` when the query is planned: what Spark runs again then reads"
+               " the same records) or JSON as for `startingOffsets`, exclusive."),
         Option("startingTimestamp", _READ, moment, None,
                "Milliseconds, `2026-01-31T12:00:00Z` (UTC without a zone), or `-1h`, `-2d`: a time before the"
                " query is planned. Takes precedence over the two other starting options."),
