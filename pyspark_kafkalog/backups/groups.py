@@ -133,7 +133,7 @@ def _save(
         and (partition not in known or _differ(known[partition], offset))
     }
     if new:
-        saved.commit(group, new)
+        saved.commit(group, new, as_they_are=True)
 
 
 def delete_commits(saved: GroupOffsets, ends: Mapping[TopicPartition, int]) -> None:
