@@ -50,7 +50,7 @@ INNER_ROOMS = {
         "fetch": {"wire", "cluster"},
         "produce": {"wire", "cluster"},
         "groups": {"wire", "cluster", "fetch"},
-        "transactions": {"wire", "cluster", "groups", "produce"},
+        "transactions": {"wire", "cluster", "fetch", "groups", "produce"},
         "topics": {"wire", "cluster"},
         "place": {"wire", "cluster", "fetch"},
         "delete_records": {"wire", "cluster"},

@@ -53,13 +53,13 @@ def backup(
         again; damage in the directory, or an error of its disk, ends it when the others are copied.
     :param progress: called, from any thread, with the number of bytes that were copied.
     :param failed: called, from any thread, with each partition whose problem is new.
-    :return: what came of each partition, sorted; look for ``problem``, ``gaps`` and ``truncated``. The backup
-        is complete only if no partition has a ``problem``.
+    :return: what came of groups, if something is to be said of them, and of each partition, sorted; look for
+        ``problem``, ``gaps`` and ``truncated``. The backup is complete only if no row has a ``problem``.
     :raises OptionError: for invalid options.
     :raises LogDirectoryError: if the directory is a broker's own or a backup of another cluster, or can't be
         written to.
-    :raises BrokerError: if no broker answers, or if groups can't be read, when the records are copied.
-    :raises GroupError: if offsets of a group can't be saved, when all else is.
+    :raises BrokerError: if no broker answers.
+    :raises GroupError: if a group of ``rules`` is known nowhere.
     """
     place = _options(options, rules)
     if place.brokers is None:
@@ -141,17 +141,16 @@ def _run(
     failed: Callable[[BackedUpPartition], None] = lambda row: None,
 ) -> list[BackedUpPartition]:
     with follower_directory(directory) as target:
-        groups, number, unread = None, 0, None
+        groups, number = None, 0
         if rules.groups is None or rules.groups:
             groups = open_groups(place)
-            number, unread = offsets_partitions(open_place(place))
+            number = offsets_partitions(open_place(place))
         run = Backup(
             lambda: open_place(place),
             target,
             rules,
             groups=groups,
             saved=follower_groups(directory, number),
-            unread=unread,
             copied=progress,
             failed=failed,
         )

@@ -82,9 +82,17 @@ def parse(text: str, *, group: str | None = None) -> Wanted:
                     f"The file has two offsets for group {group_id!r}", topic_partition=partition
                 )
             wanted[group_id][partition] = offset
+    if rows and not wanted:
+        others = sorted({str(named) for named, _, _ in rows})
+        raise OptionError(
+            f"The file has no offset of group {group!r}, but of {', '.join(map(repr, others[:_NAMED]))}",
+            hint="Give one of the file's groups.",
+        )
     return wanted
 
 
+_NAMED = 3
+"""Groups that an error names."""
 _Row = tuple[str | None, TopicPartition, CommittedOffset]
 
 

@@ -168,12 +168,13 @@ def parse_partition_metadata(data: bytes, file: str) -> str:
     """The topic id, 22 characters, in ``partition.metadata``; higher versions are read the same way."""
     values = [_fields(line, ":" + _BLANKS) for line in _lines(data, file)[:2]]
     if [len(value) for value in values] != [2, 2] or _number(values[0][1], _MAX_INT32, file) < 0:
-        raise _malformed("expected version and topic_id", file)
+        raise _malformed("expected version and topic_id", file, _TOPIC_ID_HINT)
     if not _TOPIC_ID.match(values[1][1]):
-        raise _malformed(f"expected a topic id of 22 characters, got {values[1][1][:50]!r}", file)
+        fault = f"expected a topic id of 22 characters, got {values[1][1][:50]!r}"
+        raise _malformed(fault, file, _TOPIC_ID_HINT)
     topic_id = base64.urlsafe_b64decode(values[1][1][:22] + "==")
     if not any(topic_id):
-        raise _malformed("topic_id is zero", file)
+        raise _malformed("topic_id is zero", file, _TOPIC_ID_HINT)
     return base64.urlsafe_b64encode(topic_id).decode().rstrip("=")
 
 
@@ -229,9 +230,16 @@ def _number(text: str, largest: int, file: str) -> int:
     return int(text)
 
 
-def _malformed(fault: str, file: str) -> LogDirectoryError:
+_WRITTEN_AGAIN = "Delete it while no broker or writer uses the directory; a broker writes it again."
+_TOPIC_ID_HINT = (
+    "Copy it from another partition of the topic. In a broker's own directory it may also be deleted while no"
+    " broker or writer uses that; the broker writes it again."
+)
+
+
+def _malformed(fault: str, file: str, hint: str = _WRITTEN_AGAIN) -> LogDirectoryError:
     return LogDirectoryError(
         f"Malformed file: {fault}",
         file=file,
-        hint="Delete it while no broker or writer uses the directory; a broker writes it again.",
+        hint=hint,
     )

@@ -46,7 +46,9 @@ class FakeGroups:
     ) -> dict[str, dict[TopicPartition, CommittedOffset] | KafkaLogError]:
         return {group: self.failures.get(group) or self.committed(group) for group in groups}
 
-    def commit(self, group: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+    def commit(
+        self, group: str, offsets: Mapping[TopicPartition, CommittedOffset], *, as_they_are: bool = False
+    ) -> None:
         self.commits += 1
         if self.trouble is not None:
             raise self.trouble

@@ -14,7 +14,11 @@ import numpy as np
 
 from pyspark_kafkalog.codec.buffers import as_array
 from pyspark_kafkalog.codec.walk import Batches, batches_of, first_bad_checksum, walk
-from pyspark_kafkalog.errors import CorruptRecordError, DataLossError, OverlapError
+from pyspark_kafkalog.errors import (
+    CorruptRecordError,
+    DataLossError,
+    OverlapError,
+)
 from pyspark_kafkalog.filesystem.durable import (
     begin_flush,
     naming,

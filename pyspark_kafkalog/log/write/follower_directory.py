@@ -10,14 +10,16 @@ from __future__ import annotations
 import dataclasses
 import errno
 import os
+import shutil
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
+from typing import Any
 
 from pyspark_kafkalog.errors import KafkaLogError, LogDirectoryError
 from pyspark_kafkalog.filesystem.durable import disk_errors, replace, sync_folder
 from pyspark_kafkalog.filesystem.locate import open_folder
-from pyspark_kafkalog.log.backup_file import BackupFile, read_backup_file, write_backup_file
+from pyspark_kafkalog.log.backup_file import BackupFile, Complete, read_backup_file, write_backup_file
 from pyspark_kafkalog.log.checkpoints import read_offsets, write_offsets
 from pyspark_kafkalog.log.layout import (
     CLEAN_SHUTDOWN,
@@ -42,6 +44,7 @@ from pyspark_kafkalog.log.write.follower import FollowerLog, has_batches
 from pyspark_kafkalog.log.write.leftovers import settle
 from pyspark_kafkalog.log.write.opening import lost_start, open_log, topic_id_in
 from pyspark_kafkalog.log.write.recovery import offsets_of
+from pyspark_kafkalog.log.write.renewal import exchange, new_folder, remove_leftovers
 from pyspark_kafkalog.log.write.truncation import cut_unflushed, truncate
 from pyspark_kafkalog.model import LogSettings, OffsetRange, TopicPartition
 
@@ -76,7 +79,7 @@ class FollowerDirectory:
         self._file = read_backup_file(self._folder)
         if self._file is not None and not self._file.has_starts:
             self._know_starts()
-            self._write_file(dataclasses.replace(self._file, has_starts=True))
+            self._change_file(has_starts=True)
 
     # What is here
 
@@ -94,19 +97,14 @@ class FollowerDirectory:
         """Note of which cluster this is the backup."""
         if self._file is None:
             self._know_starts()
-        file = self._file or BackupFile(has_starts=True)
-        self._write_file(dataclasses.replace(file, cluster_id=cluster_id))
+        with self._guard:
+            self._change_file(cluster_id=cluster_id, has_starts=self._file is None or self._file.has_starts)
 
     def _know_starts(self) -> None:
         """Write down where those partitions begin that were here before the backup had to know."""
         for partition in self.partitions():
             bases = offsets_of(os.path.join(self.root, str(partition)), LOG_SUFFIX)
             self.set_log_start_offset(partition, max(self.log_start_offset(partition), *bases[:1], 0))
-
-    def _write_file(self, file: BackupFile) -> None:
-        """Replace the file about the backup; what is not on disk is not acted upon."""
-        write_backup_file(self.root, file)
-        self._file = file
 
     def gaps(self, partition: TopicPartition) -> tuple[OffsetRange, ...]:
         """The ranges of offsets that were gone before they could be copied, in order."""
@@ -141,9 +139,28 @@ class FollowerDirectory:
                 self._set_gaps(partition, kept)
 
     def _set_gaps(self, partition: TopicPartition, gaps: list[OffsetRange]) -> None:
-        """Replace a partition's gaps."""
-        file = self._file or BackupFile()
-        self._write_file(dataclasses.replace(file, gaps={**file.gaps, partition: gaps}))
+        """Replace a partition's gaps, on disk first: what is not there is not acted upon."""
+        self._change_file(gaps={**self._known.gaps, partition: gaps})
+
+    @property
+    def _known(self) -> BackupFile:
+        return self._file or BackupFile()
+
+    def _change_file(self, **fields: Any) -> None:
+        file = dataclasses.replace(self._known, **fields)
+        write_backup_file(self.root, file)
+        self._file = file
+
+    def complete(self, partition: TopicPartition) -> Complete | None:
+        """When the partition's copy was last complete, and up to where; None if that was never noted."""
+        return self._known.complete.get(partition)
+
+    def set_complete(self, found: Mapping[TopicPartition, tuple[int, int]]) -> None:
+        """Note when copies were complete (ms), and up to where."""
+        noted = {partition: Complete(*entry) for partition, entry in found.items()}
+        with self._guard:
+            if noted.items() - self._known.complete.items():
+                self._change_file(complete={**self._known.complete, **noted})
 
     def partitions(self) -> set[TopicPartition]:
         """All partitions that are here, also those that nothing was appended to."""
@@ -248,9 +265,53 @@ class FollowerDirectory:
             truncate(os.path.join(self.root, str(partition)), offset, why="the source no longer has it")
         self.set_log_start_offset(partition, min(self.log_start_offset(partition), offset))
         self._forget_gaps(partition, offset)
+        if (known := self.complete(partition)) is not None and known.offset > offset:
+            self.set_complete({partition: (known.time, offset)})
         log = self.open(partition, settings, start=offset, topic_id="")
         self.flushed(partition, log.next_offset)
         return log
+
+    def begin_anew(
+        self, partition: TopicPartition, settings: LogSettings, *, start: int, topic_id: str
+    ) -> FollowerLog:
+        """The log of a new copy, which :meth:`exchange` puts in the place of the old one."""
+        remove_leftovers(self.root, partition)
+        return FollowerLog.create(new_folder(self.root, partition), partition, settings, start, topic_id)
+
+    def exchange(self, partition: TopicPartition, log: FollowerLog, start: int, time: int) -> None:
+        """Replace a partition's copy by the new one, which begins at ``start``; begun at ``time`` (ms)."""
+        log.close()
+        with self._guard:
+            self._change_file(
+                gaps={**self._known.gaps, partition: []},
+                complete={**self._known.complete, partition: Complete(time, start)},
+                renewed={**self._known.renewed, partition: start},
+            )
+        self.discard(partition)
+        self._finish_exchange(partition)
+        self.flushed(partition, log.next_offset)
+
+    def finish_renewals(self) -> None:
+        """Finish what was noted, and remove what was not."""
+        for partition in sorted(self._known.renewed):
+            self._finish_exchange(partition)
+        for partition in self.partitions():
+            remove_leftovers(self.root, partition)
+
+    def _finish_exchange(self, partition: TopicPartition) -> None:
+        exchange(self.root, partition)
+        self.set_log_start_offset(partition, self._known.renewed[partition])
+        self._forget_end(partition)
+        with self._guard:
+            renewed = {other: start for other, start in self._known.renewed.items() if other != partition}
+            self._change_file(renewed=renewed)
+        remove_leftovers(self.root, partition)
+
+    def remove_empty(self, partition: TopicPartition) -> None:
+        """Remove a log without records."""
+        self._logs.pop(partition, None)
+        self._unclean.discard(partition)
+        shutil.rmtree(os.path.join(self.root, str(partition)))
 
     def discard(self, partition: TopicPartition) -> None:
         """Forget a log whose state is not certain: the next :meth:`open` recovers it.
@@ -388,6 +449,7 @@ def follower_directory(root: str) -> Iterator[FollowerDirectory]:
             path = os.path.join(root, CLEAN_SHUTDOWN_FILE)
             was_clean = os.path.exists(path)
             directory = FollowerDirectory(root, progress, was_clean=was_clean)
+            directory.finish_renewals()
             for partition in directory.partitions():
                 try:
                     with directory.disk_errors(partition):
