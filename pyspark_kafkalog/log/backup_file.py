@@ -1,13 +1,9 @@
 """What a backup is a backup of: ``.kafkalog-backup`` in the log root, which brokers ignore.
 
 JSON with a version, the source's cluster id, and for each partition the ranges of offsets that its
-<<<<<<< HEAD
-source had deleted before they could be copied; when its copy was last complete, and up to which offset; and,
-if it is being replaced by a new copy, where that begins.
-=======
-source had deleted before they could be copied; and whether ``log-start-offset-checkpoint`` says of every
+source had deleted before they could be copied; when its copy was last complete, and up to which offset; if it
+is being replaced by a new copy, where that begins; and whether ``log-start-offset-checkpoint`` says of every
 partition where it begins, so that a first segment behind that means that there was one before.
->>>>>>> main
 """
 
 from __future__ import annotations
@@ -66,18 +62,18 @@ def read_backup_file(root: Folder) -> BackupFile | None:
             partition_of(name): [OffsetRange(int(start), int(end)) for start, end in ranges]
             for name, ranges in content["gaps"].items()
         }
-<<<<<<< HEAD
         complete = {
             partition_of(name): Complete(int(time), int(offset))
             for name, (time, offset) in content.get("complete", {}).items()
         }
         renewed = {partition_of(name): int(start) for name, start in content.get("renewed", {}).items()}
-        return BackupFile(None if cluster_id is None else str(cluster_id), gaps, complete, renewed)
-=======
         return BackupFile(
-            None if cluster_id is None else str(cluster_id), content.get("has_starts") is True, gaps
+            None if cluster_id is None else str(cluster_id),
+            content.get("has_starts") is True,
+            gaps,
+            complete,
+            renewed,
         )
->>>>>>> main
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise LogDirectoryError(
             "Cannot understand the file about the backup",
@@ -88,22 +84,17 @@ def read_backup_file(root: Folder) -> BackupFile | None:
 
 def write_backup_file(root: str, content: BackupFile) -> None:
     """Replace the file; the caller holds the directory's lock."""
-<<<<<<< HEAD
     text = json.dumps(
         {
             "version": _VERSION,
             "cluster_id": content.cluster_id,
+            "has_starts": content.has_starts,
             "gaps": _by_name(content.gaps),
             "complete": _by_name(content.complete),
             "renewed": _by_name(content.renewed),
         },
         indent=1,
     )
-=======
-    gaps = {str(partition): list(map(list, content.gaps[partition])) for partition in sorted(content.gaps)}
-    known = {"cluster_id": content.cluster_id, "has_starts": content.has_starts, "gaps": gaps}
-    text = json.dumps({"version": _VERSION, **known}, indent=1)
->>>>>>> main
     path = os.path.join(root, BACKUP_FILE)
     replace(path, text.encode(), path + ".tmp")
 

@@ -17,7 +17,6 @@ from pyspark_kafkalog.codec.walk import Batches, batches_of, first_bad_checksum,
 from pyspark_kafkalog.errors import (
     CorruptRecordError,
     DataLossError,
-    LogDirectoryError,
     OverlapError,
 )
 from pyspark_kafkalog.filesystem.durable import (
@@ -28,7 +27,6 @@ from pyspark_kafkalog.filesystem.durable import (
     write_all,
     write_new,
 )
-from pyspark_kafkalog.filesystem.folder import Folder
 from pyspark_kafkalog.filesystem.locate import open_folder
 from pyspark_kafkalog.filesystem.sharing import new_folder, open_new
 from pyspark_kafkalog.log.checkpoints import read_epochs, write_epochs
@@ -40,16 +38,13 @@ from pyspark_kafkalog.log.layout import (
     TIME_INDEX_SUFFIX,
     TXN_INDEX_SUFFIX,
     format_partition_metadata,
-    parse_partition_metadata,
     segment_file,
 )
 from pyspark_kafkalog.log.read.partition import Partition
-from pyspark_kafkalog.log.read.root import LogRoot
 from pyspark_kafkalog.log.snapshot import ProducerEntry, parse_snapshot
 from pyspark_kafkalog.log.write.active_segment import ActiveSegment, SegmentLimits, open_active_segment
 from pyspark_kafkalog.log.write.producers import ProducerState
 from pyspark_kafkalog.log.write.recovery import Scan, new_epochs, offsets_of, recover_segment
-from pyspark_kafkalog.log.write.truncation import truncate
 from pyspark_kafkalog.model import LogSettings, OffsetRange, Slice, TopicPartition
 
 _INDEXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX)
@@ -372,54 +367,6 @@ class FollowerLog:
         if self._saved_epochs != len(self.epochs):
             write_epochs(self.folder, self.epochs)
             self._saved_epochs = len(self.epochs)
-
-
-def open_log(
-    root: str,
-    partition: TopicPartition,
-    settings: LogSettings,
-    *,
-    start: int,
-    topic_id: str,
-    recovery_point: int,
-    was_clean: bool = False,
-) -> FollowerLog:
-    """The log of a partition in a root that this process, or the driver of its job, holds.
-
-    :param start: the log start offset, as checkpointed; a log without records begins there.
-    :param topic_id: its topic's id, which a log without records gets if it has none; empty if not known.
-    :param recovery_point: the offset below which all is on disk, as checkpointed.
-    :raises LogDirectoryError: if it is damaged, or if it has records but no topic id, although that is known.
-    """
-    folder = os.path.join(root, str(partition))
-    open_folder(root).check_inside(str(partition))
-    bases = offsets_of(folder, LOG_SUFFIX) if os.path.lexists(folder) else []
-    lacks_id = bool(topic_id) and not topic_id_in(open_folder(root), partition)
-    if not has_batches(folder):
-        if bases != [start] or lacks_id:
-            if bases:
-                truncate(folder, 0)  # segments without batches, where the log no longer begins
-            return FollowerLog.create(folder, partition, settings, start, topic_id)
-    elif lacks_id:
-        raise LogDirectoryError(
-            f"Expected the topic id {topic_id}, got records without one",
-            file=os.path.join(folder, PARTITION_METADATA_FILE),
-            hint="If the source had no topic ids when they were copied, and the topic was not made anew since"
-            f" then, write the lines 'version: 0' and 'topic_id: {topic_id}' into the file. Otherwise, move"
-            " the folder away.",
-        )
-    return FollowerLog.open(
-        folder, partition, settings, start, recovery_point=recovery_point, was_clean=was_clean
-    )
-
-
-def topic_id_in(root: Folder, partition: TopicPartition) -> str | None:
-    """The id of the partition's topic, empty if it has none; None if the partition is not in the root."""
-    folder = LogRoot(root).find(partition)
-    if folder is None:
-        return None
-    data = folder.read(PARTITION_METADATA_FILE)
-    return "" if data is None else parse_partition_metadata(data, folder.label(PARTITION_METADATA_FILE))
 
 
 def has_batches(folder: str) -> bool:

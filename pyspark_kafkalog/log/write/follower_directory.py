@@ -26,6 +26,7 @@ from pyspark_kafkalog.log.layout import (
     CLEAN_SHUTDOWN_FILE,
     HIGH_WATERMARK_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
+    LOG_SUFFIX,
     META_PROPERTIES_FILE,
     RECOVERY_POINT_CHECKPOINT,
     parse_partition_folder,
@@ -39,14 +40,11 @@ from pyspark_kafkalog.log.lock import (
 from pyspark_kafkalog.log.read.root import LogRoot
 from pyspark_kafkalog.log.topic_configs import read_topic_configs, write_topic_configs
 from pyspark_kafkalog.log.write import journal
-from pyspark_kafkalog.log.write.follower import FollowerLog, has_batches, open_log, topic_id_in
+from pyspark_kafkalog.log.write.follower import FollowerLog, has_batches
 from pyspark_kafkalog.log.write.leftovers import settle
-<<<<<<< HEAD
-from pyspark_kafkalog.log.write.renewal import exchange, new_folder, remove_leftovers
-=======
 from pyspark_kafkalog.log.write.opening import lost_start, open_log, topic_id_in
 from pyspark_kafkalog.log.write.recovery import offsets_of
->>>>>>> main
+from pyspark_kafkalog.log.write.renewal import exchange, new_folder, remove_leftovers
 from pyspark_kafkalog.log.write.truncation import cut_unflushed, truncate
 from pyspark_kafkalog.model import LogSettings, OffsetRange, TopicPartition
 
@@ -81,7 +79,7 @@ class FollowerDirectory:
         self._file = read_backup_file(self._folder)
         if self._file is not None and not self._file.has_starts:
             self._know_starts()
-            self._write_file(dataclasses.replace(self._file, has_starts=True))
+            self._change_file(has_starts=True)
 
     # What is here
 
@@ -97,26 +95,16 @@ class FollowerDirectory:
 
     def set_cluster_id(self, cluster_id: str | None) -> None:
         """Note of which cluster this is the backup."""
-<<<<<<< HEAD
-        with self._guard:
-            self._change_file(cluster_id=cluster_id)
-=======
         if self._file is None:
             self._know_starts()
-        file = self._file or BackupFile(has_starts=True)
-        self._write_file(dataclasses.replace(file, cluster_id=cluster_id))
+        with self._guard:
+            self._change_file(cluster_id=cluster_id, has_starts=self._file is None or self._file.has_starts)
 
     def _know_starts(self) -> None:
         """Write down where those partitions begin that were here before the backup had to know."""
         for partition in self.partitions():
             bases = offsets_of(os.path.join(self.root, str(partition)), LOG_SUFFIX)
             self.set_log_start_offset(partition, max(self.log_start_offset(partition), *bases[:1], 0))
-
-    def _write_file(self, file: BackupFile) -> None:
-        """Replace the file about the backup; what is not on disk is not acted upon."""
-        write_backup_file(self.root, file)
-        self._file = file
->>>>>>> main
 
     def gaps(self, partition: TopicPartition) -> tuple[OffsetRange, ...]:
         """The ranges of offsets that were gone before they could be copied, in order."""
@@ -151,7 +139,6 @@ class FollowerDirectory:
                 self._set_gaps(partition, kept)
 
     def _set_gaps(self, partition: TopicPartition, gaps: list[OffsetRange]) -> None:
-<<<<<<< HEAD
         """Replace a partition's gaps, on disk first: what is not there is not acted upon."""
         self._change_file(gaps={**self._known.gaps, partition: gaps})
 
@@ -163,11 +150,6 @@ class FollowerDirectory:
         file = dataclasses.replace(self._known, **fields)
         write_backup_file(self.root, file)
         self._file = file
-=======
-        """Replace a partition's gaps."""
-        file = self._file or BackupFile()
-        self._write_file(dataclasses.replace(file, gaps={**file.gaps, partition: gaps}))
->>>>>>> main
 
     def complete(self, partition: TopicPartition) -> Complete | None:
         """When the partition's copy was last complete, and up to where; None if that was never noted."""
