@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pyspark_kafkalog import admin
-from pyspark_kafkalog.backups.groups import save_commits
+from pyspark_kafkalog.backups.groups import SavedGroups
 from pyspark_kafkalog.backups.plan import BackedUpPartition
 from pyspark_kafkalog.backups.restore_groups import restore_groups
 from pyspark_kafkalog.backups.restore_state import OffsetMap, PlannedPartition
@@ -22,7 +22,9 @@ def test_a_commit_without_a_leader_epoch_stays_so(tmp_path: Path) -> None:
     saved = admin.groups_of({"path": str(tmp_path)})
     row = BackedUpPartition(*T0, log_end_offset=20, high_watermark=20)
     commits = {"old": {T0: CommittedOffset(7)}, "new": {T0: CommittedOffset(8, 3, "note")}}
-    save_commits(saved, commits, [row])
+    groups = SavedGroups(FakeGroups(commits), saved, None)
+    groups.read()
+    groups.save([row])
     found = {group: saved.committed(group)[T0] for group in commits}
     assert {group: (one.offset, one.leader_epoch, one.metadata) for group, one in found.items()} == {
         "old": (7, -1, ""),
