@@ -13,7 +13,7 @@ ROOT = Path(pyspark_kafkalog.__file__).parent
 NAME = ROOT.name
 MODULES = sorted(ROOT.rglob("*.py"))
 
-_PLACES = {"errors", "model", "topics", "garbage", "codec", "options", "largemessage", "places"}
+_PLACES = {"errors", "model", "topics", "sinks", "garbage", "codec", "options", "largemessage", "places"}
 _BETWEEN = {"reading", "writing", "streams", "audit"}
 ROOMS = {
     "errors": set(),
@@ -22,17 +22,18 @@ ROOMS = {
     "model": {"errors"},
     "saying": set(),
     "topics": set(),
+    "sinks": {"errors", "model"},
     "options": {"errors", "model"},
     "codec": {"errors", "model", "garbage"},
     "largemessage": {"errors", "model", "codec"},
-    "log": {"errors", "model", "topics", "codec", "filesystem", "garbage"},
-    "broker": {"errors", "model", "topics", "codec", "options", "filesystem", "garbage"},
-    "places": {"model", "topics", "options", "log", "broker"},
+    "log": {"errors", "model", "sinks", "topics", "codec", "filesystem", "garbage"},
+    "broker": {"errors", "model", "sinks", "topics", "codec", "options", "filesystem", "garbage"},
+    "places": {"model", "sinks", "topics", "options", "log", "broker"},
     "make_library": {"codec"},
     "build": {"make_library"},
     "reading": {"errors", "model", "codec", "options", "largemessage"},
     "audit": {"errors", "codec", "options", "filesystem", "largemessage"},
-    "writing": {"errors", "model", "codec", "options", "largemessage", "audit"},
+    "writing": {"errors", "model", "sinks", "codec", "options", "largemessage", "audit"},
     "streams": {"errors", "model", "options", "filesystem", "largemessage", "reading"},
     "backups": _PLACES | _BETWEEN | {"filesystem"},
     "admin": _PLACES | _BETWEEN | {"filesystem", "backups", "log"},
@@ -87,7 +88,7 @@ IMPORTERS = {
 """The rooms that may import a library."""
 
 HEAVY = {"pyarrow", "numpy", "numba", "pyspark", "kafka"}
-LIGHT = {"errors", "model", "topics", "options", "places"}
+LIGHT = {"errors", "model", "sinks", "topics", "options", "places"}
 LIGHT_MODULES = {
     "reading.offsets",
     "reading.splits",
