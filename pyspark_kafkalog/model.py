@@ -27,9 +27,6 @@ COMMITTED = -3
 HIGH_WATERMARK = -1
 """Stands for the high watermark where records below an offset are deleted, as in Kafka's DeleteRecords."""
 
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
-"""Topics left out unless they are named (Kafka's Topic.INTERNAL_TOPICS)."""
-
 ROW_FIELDS: Mapping[str, str] = {
     "key": "binary",
     "value": "binary",
@@ -366,6 +363,7 @@ class GroupMember:
 class Group:
     """A consumer group. ``state`` is Kafka's (Empty, Stable, PreparingRebalance, Dead, ...).
 
+    The state is empty, and ``members`` None, if the place does not say.
     ``protocol_type`` is ``consumer`` for consumers and empty for a group that only commits, ``protocol`` is
     the assignor's name, ``coordinator`` a broker's id, -1 in a directory.
     """
@@ -374,17 +372,8 @@ class Group:
     state: str
     protocol_type: str = ""
     protocol: str = ""
-    members: tuple[GroupMember, ...] = ()
+    members: tuple[GroupMember, ...] | None = ()
     coordinator: int = -1
-
-
-class CommittedOffsets(Protocol):
-    """What consumer groups have committed."""
-
-    def committed(
-        self, group: str, partitions: Collection[TopicPartition] | None = None
-    ) -> dict[TopicPartition, CommittedOffset]:
-        """The commits of ``group`` for all or these partitions; those without a commit are left out."""
 
 
 class Plan(NamedTuple):
@@ -400,36 +389,6 @@ class Plan(NamedTuple):
     offsets: Mapping[TopicPartition, CommittedOffset] = {}
     before: str = ""
     planned_ms: int | None = None
-
-
-class GroupOffsets(CommittedOffsets, Protocol):
-    """The consumer groups of a place and what they have committed: ``__consumer_offsets``."""
-
-    def group_ids(self) -> tuple[str, ...]:
-        """All groups, sorted."""
-
-    def describe(self, groups: Collection[str]) -> dict[str, Group]:
-        """Those of ``groups`` that exist."""
-
-    def commit(self, group: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-        """Commit as a group without members: all partitions, or those that the error does not name.
-
-        A ``leader_epoch`` of -1 is replaced by the partition's, if the place knows it.
-
-        :raises GroupError: if the group has live members, or can't be written to.
-        """
-
-    def delete_offsets(self, group: str, partitions: Collection[TopicPartition]) -> None:
-        """Delete the commits of ``group`` for these partitions; those without one are ignored.
-
-        :raises GroupError: if a live member is subscribed to their topics.
-        """
-
-    def delete_group(self, group: str) -> None:
-        """Delete a group.
-
-        :raises GroupError: if it has live members, or does not exist.
-        """
 
 
 @dataclass(frozen=True, slots=True)

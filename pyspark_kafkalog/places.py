@@ -7,7 +7,8 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
-from pyspark_kafkalog.model import GroupOffsets, LogSettings, TopicPartition
+from pyspark_kafkalog.groups import GroupOffsets
+from pyspark_kafkalog.model import LogSettings, TopicPartition
 from pyspark_kafkalog.options.settings import PlaceOptions, WriteOptions
 from pyspark_kafkalog.sinks import Sink
 from pyspark_kafkalog.topics import ClusterTopics, Topics
@@ -123,6 +124,7 @@ def open_sink(options: WriteOptions) -> Sink:
     """The sink of the place that the options name.
 
     :raises LogDirectoryLockedError: if a broker runs on the directory.
+    :raises LogDirectoryError: if it can't be written to.
     """
     if options.brokers is not None:
         assert options.produce is not None
@@ -135,11 +137,9 @@ def open_sink(options: WriteOptions) -> Sink:
         from pyspark_kafkalog.broker.produce.sink import BrokerSink
 
         return BrokerSink(options.brokers, options.produce, options.encode_settings)
-    from pyspark_kafkalog.log.lock import check_unlocked
     from pyspark_kafkalog.log.sink import DirectorySink
 
-    check_unlocked(options.root)
-    return DirectorySink(
+    return DirectorySink.on_driver(
         options.root,
         options.num_partitions,
         options.encode_settings,

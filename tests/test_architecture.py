@@ -13,7 +13,18 @@ ROOT = Path(pyspark_kafkalog.__file__).parent
 NAME = ROOT.name
 MODULES = sorted(ROOT.rglob("*.py"))
 
-_PLACES = {"errors", "model", "topics", "sinks", "garbage", "codec", "options", "largemessage", "places"}
+_PLACES = {
+    "errors",
+    "model",
+    "groups",
+    "topics",
+    "sinks",
+    "garbage",
+    "codec",
+    "options",
+    "largemessage",
+    "places",
+}
 _BETWEEN = {"reading", "writing", "streams", "audit"}
 ROOMS = {
     "errors": set(),
@@ -21,23 +32,24 @@ ROOMS = {
     "garbage": set(),
     "model": {"errors"},
     "saying": set(),
-    "topics": set(),
+    "groups": {"errors", "model"},
+    "topics": {"errors", "model"},
     "sinks": {"errors", "model"},
-    "options": {"errors", "model"},
+    "options": {"errors", "model", "topics"},
     "codec": {"errors", "model", "garbage"},
     "largemessage": {"errors", "model", "codec"},
     "log": {"errors", "model", "sinks", "topics", "codec", "filesystem", "garbage"},
     "broker": {"errors", "model", "sinks", "topics", "codec", "options", "filesystem", "garbage"},
-    "places": {"model", "sinks", "topics", "options", "log", "broker"},
+    "places": {"model", "groups", "sinks", "topics", "options", "log", "broker"},
     "make_library": {"codec"},
     "build": {"make_library"},
-    "reading": {"errors", "model", "codec", "options", "largemessage"},
+    "reading": {"errors", "model", "groups", "topics", "codec", "options", "largemessage"},
     "audit": {"errors", "codec", "options", "filesystem", "largemessage"},
-    "writing": {"errors", "model", "sinks", "codec", "options", "largemessage", "audit"},
-    "streams": {"errors", "model", "options", "filesystem", "largemessage", "reading"},
+    "writing": {"errors", "model", "sinks", "topics", "codec", "options", "largemessage", "audit"},
+    "streams": {"errors", "model", "groups", "options", "filesystem", "largemessage", "reading"},
     "backups": _PLACES | _BETWEEN | {"filesystem"},
     "admin": _PLACES | _BETWEEN | {"filesystem", "backups", "log"},
-    "cli": {"errors", "model", "topics", "options", "saying", "admin"},
+    "cli": {"errors", "model", "groups", "topics", "options", "saying", "admin"},
     "spark": _PLACES | _BETWEEN | {"saying", "admin", "backups"},
 }
 """For each room those that it may import; its own modules it always may."""
@@ -58,7 +70,7 @@ INNER_ROOMS = {
     "log": {
         "index": set(),
         "layout": set(),
-        "lock": {"layout"},
+        "lock": {"layout", "read"},
         "snapshot": set(),
         "checkpoints": {"layout"},
         "topic_configs": {"layout"},
@@ -67,7 +79,7 @@ INNER_ROOMS = {
         "write": {"read", "index", "lock", "backup_file", *_FILES},
         "groups": {"layout", "lock", "read", "write"},
         "care": {"read", "write", "index", "lock", *_FILES},
-        "sink": {"layout", "read", "write", "care"},
+        "sink": {"layout", "lock", "read", "write", "care"},
         "topics": {"read", "write", "groups"},
     },
 }
@@ -88,7 +100,7 @@ IMPORTERS = {
 """The rooms that may import a library."""
 
 HEAVY = {"pyarrow", "numpy", "numba", "pyspark", "kafka"}
-LIGHT = {"errors", "model", "sinks", "topics", "options", "places"}
+LIGHT = {"errors", "model", "groups", "sinks", "topics", "options", "places"}
 LIGHT_MODULES = {
     "reading.offsets",
     "reading.splits",
@@ -101,7 +113,7 @@ LIGHT_MODULES = {
 OUTSIDE_WORLD = set(
     "datetime io os pathlib random shutil socket subprocess tempfile threading time".split()  # noqa: SIM905
 )
-PURE = {"errors", "model", "topics", "options", "codec", "largemessage"}
+PURE = {"errors", "model", "groups", "topics", "options", "codec", "largemessage"}
 """Rooms out of reach of files, sockets, clocks and the environment."""
 IMPURE_MODULES = {"codec.jit", "codec.library", "options.times"}
 """Two find compiled code, and a place for it; the other reads ISO 8601, but no clock."""

@@ -58,8 +58,12 @@ OFFSET_CHECKPOINTS = (
     CLEANER_CHECKPOINT,
 )
 """Those of the root: an offset for each partition."""
-ROOT_FILES = frozenset({META_PROPERTIES_FILE, *OFFSET_CHECKPOINTS})
-"""Files beside the partitions, without those whose names begin with a dot."""
+_ROOT_FILES = frozenset({META_PROPERTIES_FILE, *OFFSET_CHECKPOINTS, LOCK_FILE, CLEAN_SHUTDOWN_FILE})
+"""Kafka's files beside the partitions."""
+_OWN_PREFIX = ".kafkalog-"
+"""Begins the names of this package's files beside them."""
+OF_FILE_SYSTEMS = frozenset({"lost+found", ".snapshot", ".DS_Store"})
+"""Names that a folder may have before anybody has put something there."""
 
 JOURNAL_FILE = ".kafkalog-publish"
 """This package's journal of an unfinished publish."""
@@ -109,6 +113,11 @@ def partition_of(name: str) -> TopicPartition:
 def is_unused_folder(name: str) -> bool:
     """Whether a broker gives this name to a partition that it deletes, moves or has found stray."""
     return _UNUSED_FOLDER.match(name) is not None or name == f"{METADATA_TOPIC}-0"
+
+
+def is_beside_partitions(name: str) -> bool:
+    """Whether the name is one of Kafka or of this package for what is in a root, but not a live partition."""
+    return name in _ROOT_FILES or name.startswith(_OWN_PREFIX) or is_unused_folder(name)
 
 
 def segment_file(base_offset: int, suffix: str) -> str:

@@ -14,6 +14,7 @@ when the locks are released.
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import logging
 import os
@@ -26,11 +27,15 @@ from dataclasses import dataclass, field
 
 from pyspark_kafkalog.errors import KafkaLogError, LogDirectoryLockedError
 from pyspark_kafkalog.filesystem.durable import disk_errors, naming, sync_parents, write_all
+from pyspark_kafkalog.filesystem.sharing import open_new
 from pyspark_kafkalog.log.layout import LOCK_FILE
 
 WRITER_LOCK_FILE = ".kafkalog-lock"
-PARTITION_LOCK_PREFIX = ".kafkalog-lock-"
+_PARTITION_LOCK_PREFIX = ".kafkalog-lock-"
 """Begins the names of files by which the tasks of a job exclude each other; the driver holds the root."""
+_MAX_NAME = 255
+"""Bytes of a file's name, on most file systems."""
+_DIGEST_SIZE = 64
 CHECK_SECONDS = 5
 """How long :func:`check_unlocked` waits for a broker, which may be about to stop."""
 PATIENCE_SECONDS = 600
@@ -71,6 +76,7 @@ def directory_lock(
         waits for it. None: ``timeout`` is for writers, too.
     :param create: whether to create lock files that are missing; else only those that exist are held.
     :raises LogDirectoryLockedError: if another holds it all that time.
+    :raises LogDirectoryError: if it is to be locked for the first time, and is no log directory.
     :raises OSError: if a lock file can't be opened, or locked.
     """
     threads = _threads_of(root)
@@ -82,6 +88,7 @@ def directory_lock(
         writer = None
         path = os.path.join(root, WRITER_LOCK_FILE)
         if create and not os.path.exists(path):
+            _check_root(root)
             sync_parents(root)  # where the file exists, they have been flushed
         if create or os.path.exists(path):
             descriptors.append(writer := _open(path))
@@ -142,9 +149,10 @@ def partition_lock(root: str, name: str, timeout: float) -> Iterator[None]:
     :param timeout: seconds to wait for another attempt at the task.
     :raises LogDirectoryLockedError: if it holds the partition all that time.
     """
-    path = os.path.join(root, PARTITION_LOCK_PREFIX + name)
+    path = partition_lock_file(root, name)
     descriptor = _open(path)
     try:
+        write_all(descriptor, name.encode(), 0)
         deadline = time.monotonic() + timeout
         while not _try_lock(descriptor, path):
             if time.monotonic() > deadline:
@@ -159,14 +167,35 @@ def partition_lock(root: str, name: str, timeout: float) -> Iterator[None]:
         os.close(descriptor)
 
 
+def partition_lock_file(root: str, name: str) -> str:
+    """The file that :func:`partition_lock` locks, and that holds ``name``; a digest stands for a long one."""
+    file = _PARTITION_LOCK_PREFIX + name
+    if len(file) > _MAX_NAME:
+        file = _PARTITION_LOCK_PREFIX + hashlib.sha256(name.encode()).hexdigest()
+    return os.path.join(root, file)
+
+
+def locked_partitions(root: str) -> set[str]:
+    """The names of the partitions that have such a file, whether it is held or not."""
+    files = [name for name in os.listdir(root) if name.startswith(_PARTITION_LOCK_PREFIX)]
+    names = {name.removeprefix(_PARTITION_LOCK_PREFIX) for name in files}
+    for name in [name for name in names if len(name) == _DIGEST_SIZE]:
+        with open(os.path.join(root, _PARTITION_LOCK_PREFIX + name), encoding="utf-8") as file:
+            names.add(file.read())
+    return names
+
+
 def check_unlocked(root: str) -> None:
-    """Refuse a log directory that a broker holds, so that a job fails before it has done any work.
+    """Refuse a log directory that a broker holds, so that a job fails before it has done any work; and a
+    folder that is none.
 
     A writer that holds it does not matter until there is something to publish.
 
     :raises LogDirectoryLockedError: if a broker holds the lock for more than a moment.
-    :raises LogDirectoryError: if the lock files can't be opened, or locked.
+    :raises LogDirectoryError: if the lock files can't be opened, or locked; if the folder holds other things.
     """
+    if os.path.isdir(root) and not os.path.exists(os.path.join(root, WRITER_LOCK_FILE)):
+        _check_root(root)
     if not os.path.exists(os.path.join(root, LOCK_FILE)):
         return
     with (
@@ -175,6 +204,14 @@ def check_unlocked(root: str) -> None:
         directory_lock(root, CHECK_SECONDS, patience=0),
     ):
         pass
+
+
+def _check_root(root: str) -> None:
+    """:raises LogDirectoryError: if the folder holds something, and is no log root."""
+    from pyspark_kafkalog.filesystem.locate import open_folder
+    from pyspark_kafkalog.log.read.root import LogRoot
+
+    LogRoot(open_folder(root)).check()
 
 
 class _HeldByWriterError(LogDirectoryLockedError):
@@ -254,7 +291,7 @@ def _threads_of(path: str) -> _Threads:
 
 
 def _open(path: str) -> int:
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+    return open_new(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
 
 
 def _try_lock(descriptor: int, path: str) -> bool:

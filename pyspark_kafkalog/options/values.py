@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.model import EARLIEST, TopicPartition, check_topic
 from pyspark_kafkalog.options.offsets_json import MAX_INT, Offsets, parse_offsets, parse_partitions
+from pyspark_kafkalog.topics import check_writable
 
 _T = TypeVar("_T")
 Parser = Callable[[str, str], Any]
@@ -86,6 +87,16 @@ def not_blank(parser: Parser) -> Parser:
         return parser(name, text.strip())
 
     return parse
+
+
+def location(name: str, text: str) -> str:
+    """A path or URI as given, but none of a home directory. Errors don't show it: a URI may hold a secret."""
+    if text.lstrip().startswith("~"):
+        raise OptionError(
+            f"Option {name!r}: expected a path without ~",
+            hint="Spark does not expand ~: use os.path.expanduser. If a name begins with ~, write ./~.",
+        )
+    return text
 
 
 def boolean(name: str, text: str) -> bool:
@@ -227,7 +238,7 @@ def paths(name: str, text: str) -> tuple[str, ...]:
             f"Option {name!r}: expected a path, several separated by commas, or a JSON array of paths,"
             " none of them empty"
         )
-    return tuple(path.strip() for path in found)
+    return tuple(location(name, path.strip()) for path in found)
 
 
 def servers(name: str, text: str) -> tuple[str, ...]:
@@ -271,8 +282,8 @@ def group_id(name: str, text: str) -> str:
 
 
 def topic(name: str, text: str) -> str:
-    """A topic name that Kafka allows."""
-    return check_topic(text.strip())
+    """A topic that users may write to."""
+    return check_writable(text.strip())
 
 
 def topics(name: str, text: str) -> tuple[str, ...]:

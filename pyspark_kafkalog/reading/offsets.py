@@ -15,24 +15,24 @@ from pyspark_kafkalog.errors import (
     UnknownTopicOrPartitionError,
     listed,
 )
+from pyspark_kafkalog.groups import CommittedOffsets
 from pyspark_kafkalog.model import (
     ALL_OFFSETS,
     COMMITTED,
     EARLIEST,
-    INTERNAL_TOPICS,
     LATEST,
-    CommittedOffsets,
     OffsetRange,
     Place,
     Seen,
     TopicPartition,
     Watermarks,
 )
-from pyspark_kafkalog.options.offsets_json import Offsets
+from pyspark_kafkalog.options.offsets_json import PLANNED, Offsets
 from pyspark_kafkalog.options.settings import OffsetsOption, ReadOptions, Selection
 from pyspark_kafkalog.options.user_options import near_names
 from pyspark_kafkalog.reading.filters import ALL_ROWS, Bounds, offsets_within
 from pyspark_kafkalog.reading.splits import Split, split_ranges
+from pyspark_kafkalog.topics import INTERNAL_TOPICS
 
 _ATTEMPTS = 3
 _LOOK_PAUSE = 0.1
@@ -142,7 +142,7 @@ def start_from_group(
     if options.starting.values != COMMITTED or group is None:
         return options
     partitions = look_up_partitions(place, options.selection)
-    committed = groups().committed(group, partitions)
+    committed = groups().committed(group, partitions, settled=True)
     without = sorted(set(partitions) - committed.keys())
     if without and options.group.none_committed is None:
         raise GroupError(
@@ -163,6 +163,7 @@ def plan_batch(place: Place, options: ReadOptions, bounds: Bounds = ALL_ROWS) ->
     Times ago count back from now. EARLIEST and LATEST stay in the outermost splits of
     a partition, and the tasks look them up, because Spark keeps the plan of a DataFrame:
     when it runs again, it sees new records and does not fail for expired ones. Inner cuts are fixed.
+    With PLANNED as the end, all are: then a task that Spark runs again reads what it read before.
     Where offsets that the user gave are gone, a task reports it, whatever ``bounds`` leave to be read.
 
     :raises UnknownTopicOrPartitionError: like :func:`select_partitions`.
@@ -171,14 +172,15 @@ def plan_batch(place: Place, options: ReadOptions, bounds: Bounds = ALL_ROWS) ->
     partitions = look_up_partitions(place, options.selection)
     partitions, topic_ids = with_topic_ids(place, partitions)
     if _is_open(options) and bounds == ALL_ROWS:
+        end_offsets = place.end_offsets(partitions, read_committed=False)
         epochs = place.leader_epochs(partitions)
         return [
             Split(
                 partition,
                 OffsetRange(EARLIEST, LATEST),
-                seen=Seen(topic_ids.get(partition.topic, ""), epochs.get(partition, -1)),
+                seen=Seen(topic_ids.get(partition.topic, ""), epochs.get(partition, -1), end),
             )
-            for partition in partitions
+            for partition, end in end_offsets.items()
         ]
     watermarks = place.watermarks(partitions, read_committed=options.read_committed)
     partitions = tuple(partition for partition in partitions if partition in watermarks)
@@ -190,6 +192,8 @@ def plan_batch(place: Place, options: ReadOptions, bounds: Bounds = ALL_ROWS) ->
         _resolve_sentinels(ends, watermarks, options),
     )
     requested = {p: OffsetRange(known_starts[p], known_ends[p]) for p in partitions}
+    if options.ending.values == PLANNED:
+        starts, ends = known_starts, known_ends
     for partition, offsets in requested.items():
         if starts[partition] >= 0 and offsets.start > offsets.end:
             raise OptionError(
@@ -225,7 +229,7 @@ def plan_batch(place: Place, options: ReadOptions, bounds: Bounds = ALL_ROWS) ->
 
 
 def _is_open(options: ReadOptions) -> bool:
-    """Whether each partition goes to one task as a whole, so that its bounds need no lookup here."""
+    """Whether each partition goes to one task as a whole, so that only its end is looked up here."""
     whole = options.starting.values == EARLIEST and options.ending.values == LATEST
     return whole and options.min_partitions is None and options.max_records_per_partition is None
 
@@ -314,7 +318,7 @@ def _resolve_sentinels(
     for partition, offset in sorted(offsets.items()):
         if offset == EARLIEST:
             offset = bounds[partition].log_start_offset
-        elif offset == LATEST:
+        elif offset in (LATEST, PLANNED):
             offset = bounds[partition].end(read_committed=options.read_committed)
         result[partition] = offset
     return result

@@ -38,6 +38,7 @@ from pyspark_kafkalog.errors import (
     BrokerConnectionError,
     KafkaLogError,
     UnknownTopicOrPartitionError,
+    UnsupportedVersionError,
 )
 from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions
@@ -369,7 +370,7 @@ class Cluster:
     ) -> dict[str, str] | None:
         """A topic's configs, inherited ones included; None if the broker does not give them.
 
-        That happens if ACLs hide them, or if the broker does not know of a new topic yet.
+        That happens if ACLs hide them, if the broker does not know of a new topic yet, or lacks the API.
 
         :param overrides_only: leave out inherited ones.
         :param deadline: as in :meth:`call`.
@@ -386,7 +387,7 @@ class Cluster:
                 error_code=lambda response: int(response.results[0].error_code),
                 deadline=deadline,
             )
-        except (AuthorizationError, UnknownTopicOrPartitionError):
+        except (AuthorizationError, UnknownTopicOrPartitionError, UnsupportedVersionError):
             return None
         return {
             config.name: config.value

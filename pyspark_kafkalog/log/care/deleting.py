@@ -29,7 +29,8 @@ from pyspark_kafkalog.log.read.root import LogRoot, open_root
 from pyspark_kafkalog.log.topic_configs import read_topic_configs
 from pyspark_kafkalog.log.write import journal
 from pyspark_kafkalog.log.write.leftovers import settle
-from pyspark_kafkalog.model import HIGH_WATERMARK, INTERNAL_TOPICS, TopicPartition
+from pyspark_kafkalog.model import HIGH_WATERMARK, TopicPartition
+from pyspark_kafkalog.topics import INTERNAL_TOPICS
 
 CHECK_MS = 300_000
 """How often partitions in which no segment rolls are looked at: Kafka's log.retention.check.interval.ms."""

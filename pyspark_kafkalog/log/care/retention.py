@@ -35,7 +35,8 @@ from pyspark_kafkalog.log.topic_configs import cleanup_policies
 from pyspark_kafkalog.log.write import journal
 from pyspark_kafkalog.log.write.follower import producers_at, read_snapshot
 from pyspark_kafkalog.log.write.recovery import begin_segment, offsets_of
-from pyspark_kafkalog.model import INTERNAL_TOPICS, TopicPartition
+from pyspark_kafkalog.model import TopicPartition
+from pyspark_kafkalog.topics import INTERNAL_TOPICS
 
 _log = logging.getLogger("pyspark_kafkalog")
 _POLICIES = {"delete", "compact"}

@@ -59,6 +59,8 @@ class LogDirectory:
         self._slice_bytes = slice_bytes
         self._partitions: dict[TopicPartition, Partition] = {}
         self._stable: dict[TopicPartition, StableOffset] = {}
+        self._seen_ends: dict[TopicPartition, int] = {}
+        """Where plans have seen logs end."""
 
     @classmethod
     def open(
@@ -165,7 +167,12 @@ class LogDirectory:
         }
 
     def expect(self, partition: TopicPartition, seen: Seen) -> None:
-        """See :meth:`pyspark_kafkalog.model.Place.expect`: the directory itself is all the evidence."""
+        """See :meth:`pyspark_kafkalog.model.Place.expect`.
+
+        A mount may show an older state: a log that seems to end sooner is listed anew, once. The directory
+        itself is all the evidence.
+        """
+        self._seen_ends[partition] = seen.end
 
     def offsets_for_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         """The offset of the first record with timestamp >= the given ms, or None.
@@ -275,6 +282,8 @@ class LogDirectory:
 
     def _bounds(self, partition: Partition, read_committed: bool) -> Watermarks:
         segments = partition.segments()
+        if partition.log_end_offset(segments) < self._seen_ends.get(partition.topic_partition, 0):
+            segments = partition.segments(fresh=True)
         log_start_offset = partition.log_start_offset(segments)
         high_watermark = max(partition.log_end_offset(segments), log_start_offset)
         last_stable_offset = high_watermark

@@ -17,15 +17,19 @@ from pyspark_kafkalog.log.layout import (
     LOG_START_OFFSET_CHECKPOINT,
     LOG_SUFFIX,
     META_PROPERTIES_FILE,
+    OF_FILE_SYSTEMS,
     PARTITION_METADATA_FILE,
-    ROOT_FILES,
-    is_unused_folder,
+    is_beside_partitions,
     parse_offset_checkpoint,
     parse_partition_folder,
     parse_segment_file,
     partition_of,
 )
 from pyspark_kafkalog.model import TopicPartition
+
+_LOOKED_INTO = 50
+"""In how many folders of one that is no root partitions are looked for."""
+_NAMED = 3
 
 
 class LogRoot:
@@ -48,21 +52,45 @@ class LogRoot:
         if self._only is not None:
             return
         try:
-            names = self.folder.list()
+            entries = self.folder.list()
         except FileNotFoundError:
             raise no_such_directory(self.folder) from None
-        if _is_partition(names):
+        if _is_partition(entries):
             raise LogDirectoryError(
-                "The folder holds segments but is not named after a partition",
+                "The folder holds segments but is not named after a partition"
+                if parse_partition_folder(self.folder.name) is None
+                else "The folder is a partition's, not a log directory",
                 file=self.folder.label(),
-                hint="Rename it to <topic>-<partition>, such as orders-0.",
+                hint="Rename it to <topic>-<partition>, such as orders-0; to write, give the folder above.",
             )
-        if names and not any(_belongs_in_root(name) for name in names):
+        if entries.keys() <= OF_FILE_SYSTEMS or any(map(is_beside_partitions, entries)):
+            return
+        folders = [name for name, entry in entries.items() if entry.type == fs.FileType.Directory]
+        if not any(parse_partition_folder(name) and self._may_be_partition(name) for name in folders):
+            below = [name for name in sorted(folders)[:_LOOKED_INTO] if self._has_partitions(name)]
             raise LogDirectoryError(
                 "The folder holds no partitions",
                 file=self.folder.label(),
-                hint="Give a folder of Kafka's log.dirs, with <topic>-<partition> folders, or one of these.",
+                hint=f"Partitions are below it: give {' or '.join(map(self.folder.label, below[:_NAMED]))}."
+                if below
+                else "Give a folder of Kafka's log.dirs, with <topic>-<partition> folders, or one of these;"
+                " to write, an empty folder does, too.",
             )
+
+    def _may_be_partition(self, name: str) -> bool:
+        """Whether the folder ``name``, which is named like a partition, holds nothing else."""
+        names = self._names_in(name)
+        return not names or _is_partition(names) or any(map(parse_segment_file, names))
+
+    def _has_partitions(self, name: str) -> bool:
+        return any(parse_partition_folder(below) is not None for below in self._names_in(name))
+
+    def _names_in(self, name: str) -> Collection[str]:
+        """The names in a folder of this one; none if it can't be read."""
+        try:
+            return [*self.folder.child(name).names()]
+        except (OSError, LogDirectoryError):
+            return []
 
     def partitions(self) -> set[TopicPartition]:
         """The partitions whose live data is here.
@@ -168,15 +196,6 @@ def _is_partition(names: Collection[str]) -> bool:
 def _is_log(name: str) -> bool:
     parsed = parse_segment_file(name)
     return parsed is not None and parsed[1] == LOG_SUFFIX
-
-
-def _belongs_in_root(name: str) -> bool:
-    return (
-        name.startswith(".")
-        or name in ROOT_FILES
-        or parse_partition_folder(name) is not None
-        or is_unused_folder(name)
-    )
 
 
 def _offset(value: object) -> int:

@@ -452,7 +452,7 @@ class TestBatchJobs:
         with pytest.raises(RuntimeError):
             query.commit(staged, None)
         monkeypatch.undo()
-        query.sink.abort(QueryBatch(topic, None))
+        query.sink.abort(QueryBatch(topic, None), [])
         assert not [*(tmp_path / "checkpoint").glob("*/*/*")]
         assert is_stable(broker.bootstrap, topic)
         assert shown(broker.bootstrap, topic) == []

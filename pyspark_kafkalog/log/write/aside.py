@@ -19,6 +19,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from pyspark_kafkalog.filesystem.durable import naming, sync_folder, write_all
+from pyspark_kafkalog.filesystem.sharing import open_new
 from pyspark_kafkalog.log.write.recovery import read_at
 
 ASIDE_FILE = ".kafkalog-cut"
@@ -35,7 +36,7 @@ def put_aside(folder: str, segment: str, position: int, length: int, *, offset: 
     header = {"segment": segment, "position": position, "length": length, "offset": offset, "why": why}
     source = os.open(os.path.join(folder, segment), os.O_RDONLY | os.O_NOFOLLOW)
     try:
-        target = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        target = open_new(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         try:
             with naming(path):
                 pieces = list(_pieces(target))
