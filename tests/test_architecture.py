@@ -62,7 +62,7 @@ INNER_ROOMS = {
         "fetch": {"wire", "cluster"},
         "produce": {"wire", "cluster"},
         "groups": {"wire", "cluster", "fetch"},
-        "transactions": {"wire", "cluster", "groups", "produce"},
+        "transactions": {"wire", "cluster", "fetch", "groups", "produce"},
         "topics": {"wire", "cluster"},
         "place": {"wire", "cluster", "fetch"},
         "delete_records": {"wire", "cluster"},
@@ -75,7 +75,7 @@ INNER_ROOMS = {
         "checkpoints": {"layout"},
         "topic_configs": {"layout"},
         "backup_file": {"layout"},
-        "read": {"index", "layout", "snapshot", "topic_configs"},
+        "read": {"backup_file", "index", "layout", "snapshot", "topic_configs"},
         "write": {"read", "index", "lock", "backup_file", *_FILES},
         "groups": {"layout", "lock", "read", "write"},
         "care": {"read", "write", "index", "lock", *_FILES},
@@ -102,6 +102,7 @@ IMPORTERS = {
 HEAVY = {"pyarrow", "numpy", "numba", "pyspark", "kafka"}
 LIGHT = {"errors", "model", "groups", "sinks", "topics", "options", "places"}
 LIGHT_MODULES = {
+    "reading.commits",
     "reading.offsets",
     "reading.splits",
     "reading.filters",

@@ -39,6 +39,7 @@ def batch_of(base_offset: int, count: int, mark: str) -> bytes:
 def make(root: Path, batches: Collection[bytes], *, topic_id: str = TOPIC_ID, start: int = 0) -> None:
     """A log of these batches, in place of any other."""
     shutil.rmtree(root, ignore_errors=True)
+    root.mkdir(parents=True, exist_ok=True)
     with FollowerLog.create(str(root / "t-0"), T0, SMALL, start, topic_id) as log:
         for data in batches:
             log.append(piece(data))

@@ -632,6 +632,10 @@ class TestSlips:
             ({"value": "binary", "partition": "bigint"}, "CAST(partition AS int)"),
             ({"value": "binary", "timestamp": "string"}, "CAST(timestamp AS timestamp)"),
             ({"id": "int"}, "'CAST(id AS string) AS value'"),
+            (
+                {"id": "int", "Value": "string"},
+                "Did you mean 'Value'? Rename it: df.withColumnRenamed('Value',",
+            ),
             ({"id": "int"}, "'to_json(struct(*)) AS value'"),
         ],
     )

@@ -73,7 +73,7 @@ def salvage_segment(
     :param producers: their state at the segment's start; has that after the batches.
     """
     salvaged = Salvaged(Rebuilt(segment.base_offset, producers, index_interval_bytes))
-    source = Partition(partition, segment.folder, lambda _: 0)
+    source = Partition(partition, segment.folder, lambda _, first: first)
     end = source.log_end_offset(segments) if following is None else following.base_offset
     offsets = OffsetRange(segment.base_offset, end)
     with suppress(DataLossError):  # where the end can't be reached from here, readers stop, too

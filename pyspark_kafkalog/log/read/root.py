@@ -7,9 +7,11 @@ from collections.abc import Collection
 
 from pyarrow import fs
 
+from pyspark_kafkalog.codec.offsets_topic import OFFSETS_TOPIC
 from pyspark_kafkalog.errors import LogDirectoryError
 from pyspark_kafkalog.filesystem.folder import Entry, Folder
 from pyspark_kafkalog.filesystem.locate import no_such_directory, open_folder
+from pyspark_kafkalog.log.backup_file import read_backup_file
 from pyspark_kafkalog.log.layout import (
     JOURNAL_FILE,
     JOURNAL_SEPARATOR,
@@ -43,6 +45,7 @@ class LogRoot:
         self.folder = folder
         self._only = only
         self._starts: tuple[Entry, dict[TopicPartition, int]] | None = None
+        self._has_starts: bool | None = None
 
     def check(self) -> None:
         """See that this is a log root; an empty folder is one with no partition yet.
@@ -126,7 +129,23 @@ class LogRoot:
         self.folder.check_inside(name)
         return self.folder.child(name)
 
-    def log_start_offset(self, partition: TopicPartition) -> int:
+    def log_start_offset(self, partition: TopicPartition, first: int = 0) -> int:
+        """Where a partition begins whose first segment has the base offset ``first``: there, or later.
+
+        A backup knows where it began: if that is before ``first``, its first segment is missing.
+        """
+        start = self._start_in_checkpoint(partition)
+        return start if start >= first or self.knows_start_of(partition) else first
+
+    def knows_start_of(self, partition: TopicPartition) -> bool:
+        """Whether the checkpoint says where the partition begins, as in a backup where no broker works."""
+        if self._has_starts is None:
+            file = read_backup_file(self.folder)
+            is_brokers = self.folder.look(META_PROPERTIES_FILE).type == fs.FileType.File
+            self._has_starts = file is not None and file.has_starts and not is_brokers
+        return self._has_starts and partition.topic != OFFSETS_TOPIC
+
+    def _start_in_checkpoint(self, partition: TopicPartition) -> int:
         """What ``log-start-offset-checkpoint`` says now; 0 without an entry."""
         entry = self.folder.look(LOG_START_OFFSET_CHECKPOINT)
         if self._starts is None or self._starts[0] != entry:

@@ -14,7 +14,11 @@ import numpy as np
 
 from pyspark_kafkalog.codec.buffers import as_array
 from pyspark_kafkalog.codec.walk import Batches, batches_of, first_bad_checksum, walk
-from pyspark_kafkalog.errors import CorruptRecordError, DataLossError, OverlapError
+from pyspark_kafkalog.errors import (
+    CorruptRecordError,
+    DataLossError,
+    OverlapError,
+)
 from pyspark_kafkalog.filesystem.durable import (
     begin_flush,
     naming,
@@ -208,7 +212,7 @@ class FollowerLog:
 
     def read(self, offsets: OffsetRange) -> Iterator[Slice]:
         """The batches of ``offsets`` that the log has, or the next one."""
-        partition = Partition(self.partition, open_folder(self.folder), lambda _: 0)
+        partition = Partition(self.partition, open_folder(self.folder), lambda _, first: first)
         with suppress(DataLossError):  # it begins later, or has ended
             yield from partition.read(offsets, on_corrupt=None, max_bytes=_SLICE_BYTES)
 
