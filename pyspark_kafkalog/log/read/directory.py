@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from typing import TypeVar
 
@@ -313,9 +313,12 @@ class LogDirectory:
     ) -> dict[TopicPartition, _Answer]:
         """The answers of those partitions that exist."""
         answers = {}
-        for partition in partitions:
-            with suppress(UnknownTopicOrPartitionError):
-                answers[partition] = self._ask(partition, question)
+        with ExitStack() as looks:
+            for root in self._roots:
+                looks.enter_context(root.one_look())
+            for partition in partitions:
+                with suppress(UnknownTopicOrPartitionError):
+                    answers[partition] = self._ask(partition, question)
         return answers
 
     def _ask(self, topic_partition: TopicPartition, question: Callable[[Partition], _Answer]) -> _Answer:
@@ -345,7 +348,7 @@ class LogDirectory:
                 if holder is not None:
                     raise _in_two_roots(topic_partition, holder, root)
                 holder = root
-                known = Partition(topic_partition, folder, root.log_start_offset)
+                known = Partition(topic_partition, folder, root.log_start_offset, root.listings)
         if known is not None:
             self._partitions[topic_partition] = known
         elif not self._checked:

@@ -24,6 +24,7 @@ from pyspark_kafkalog.log.layout import (
     segment_file,
 )
 from pyspark_kafkalog.log.read.index_check import IndexCheck
+from pyspark_kafkalog.log.read.listings import Listings, is_settled
 from pyspark_kafkalog.log.read.loading import LogEnd, find_end, live_segments
 from pyspark_kafkalog.log.read.missing import GIVE_UP, Gap, GapSearch, bases_without_log, first_is_missing
 from pyspark_kafkalog.log.read.neighbours import Neighbours
@@ -35,36 +36,37 @@ if TYPE_CHECKING:
 
 _WRITING = 0.1
 """Seconds in which a writer finishes a batch that it has begun."""
-_SETTLED_NS = 2_000_000_000
-"""From this age on a folder's time of change shows every later change, on all file systems."""
-_LISTING_SHARE = 0.02
-"""Share of the time that may go into listing a folder that seems unchanged."""
-_KEPT = 0.1
-"""Seconds for which such a listing is kept in any case."""
 
 
 class _Listing(NamedTuple):
-    """The live segments of a folder, and until when they are believed if nothing seems to have changed."""
+    """The live segments of a folder that was at rest."""
 
     segments: list[Segment]
     changed: tuple[int, ...]
-    until: float
+    at: float
+    """Seconds of the monotonic clock."""
 
 
 class Partition:
     """A partition's folder, read as a broker would after loading it, without changing a file.
 
     :param start: gives the log start offset, for the base offset of the first segment.
+    :param listings: those of its directory; None if it is read alone.
     """
 
     def __init__(
-        self, topic_partition: TopicPartition, folder: Folder, start: Callable[[TopicPartition, int], int]
+        self,
+        topic_partition: TopicPartition,
+        folder: Folder,
+        start: Callable[[TopicPartition, int], int],
+        listings: Listings | None = None,
     ) -> None:
         self.topic_partition = topic_partition
         self.folder = folder
         self._start = start
         self._end: LogEnd | None = None
         self._listing: _Listing | None = None
+        self._listings = listings or Listings()
         self.largest_timestamps: dict[Segment, int] = {}
         """Largest timestamps of closed segments (ms), kept by :mod:`.times`."""
 
@@ -79,19 +81,20 @@ class Partition:
         """
         changed = self.folder.changed()
         known = None if fresh else self._listing
-        if known is not None and known.changed == changed and time.monotonic() < known.until:
+        if known is not None and known.changed == changed and self._listings.is_believed(known.at):
             segments = known.segments
             active = segments[-1].now()
-            return segments if active == segments[-1] else [*segments[:-1], active]
+            return segments if active is segments[-1] else [*segments[:-1], active]
         self._listing = None
         begun, begun_ns = time.monotonic(), time.time_ns()
         segments = live_segments(self.folder)
         now = time.monotonic()
-        is_settled = changed is not None and begun_ns - changed[-1] > _SETTLED_NS
+        self._listings.made(self.topic_partition, now - begun)
         if len(self.largest_timestamps) > 2 * len(segments):
             self.largest_timestamps.clear()
-        if segments and changed is not None and is_settled and min(s.size for s in segments) > GONE:
-            self._listing = _Listing(segments, changed, now + max(_KEPT, (now - begun) / _LISTING_SHARE))
+        at_rest = is_settled(changed, begun_ns)
+        if segments and changed is not None and at_rest and min(s.size for s in segments) > GONE:
+            self._listing = _Listing(segments, changed, now)
         return segments
 
     def topic_id(self) -> str:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+import time
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
 
 from pyarrow import fs
 
@@ -27,11 +30,21 @@ from pyspark_kafkalog.log.layout import (
     parse_segment_file,
     partition_of,
 )
+from pyspark_kafkalog.log.read.listings import Listings, is_settled
 from pyspark_kafkalog.model import TopicPartition
 
 _LOOKED_INTO = 50
 """In how many folders of one that is no root partitions are looked for."""
 _NAMED = 3
+
+
+class _Held(NamedTuple):
+    """The partitions of a root that was at rest."""
+
+    partitions: set[TopicPartition]
+    changed: tuple[int, ...] | None
+    at: float
+    """Seconds of the monotonic clock."""
 
 
 class LogRoot:
@@ -46,6 +59,10 @@ class LogRoot:
         self._only = only
         self._starts: tuple[Entry, dict[TopicPartition, int]] | None = None
         self._has_starts: bool | None = None
+        self._looked: Entry | None = None
+        self._held: _Held | None = None
+        self.listings = Listings()
+        """Those of the root and of its partitions' folders."""
 
     def check(self) -> None:
         """See that this is a log root; an empty folder is one with no partition yet.
@@ -102,13 +119,21 @@ class LogRoot:
         """
         if self._only is not None:
             return {self._only[0]}
+        changed = self.changed()
+        held = self._held
+        if held is not None and held.changed == changed and self.listings.is_believed(held.at):
+            return set(held.partitions)
+        begun, begun_ns = time.monotonic(), time.time_ns()
         found = set()
         for name, entry in self.folder.list(parse_partition_folder).items():
             partition = parse_partition_folder(name)
             if partition is not None and entry.type == fs.FileType.Directory:
                 self.folder.check_inside(name)
                 found.add(partition)
-        return found
+        now = time.monotonic()
+        self.listings.made(None, now - begun)
+        self._held = _Held(found, changed, now) if is_settled(changed, begun_ns) else None
+        return set(found)
 
     def find(self, partition: TopicPartition) -> Folder | None:
         """The folder with the partition's live data, if it is here.
@@ -147,12 +172,21 @@ class LogRoot:
 
     def _start_in_checkpoint(self, partition: TopicPartition) -> int:
         """What ``log-start-offset-checkpoint`` says now; 0 without an entry."""
-        entry = self.folder.look(LOG_START_OFFSET_CHECKPOINT)
+        entry = self._looked or self.folder.look(LOG_START_OFFSET_CHECKPOINT)
         if self._starts is None or self._starts[0] != entry:
             data = self.folder.read(LOG_START_OFFSET_CHECKPOINT) or b""
             starts = parse_offset_checkpoint(data, self.folder.label(LOG_START_OFFSET_CHECKPOINT))
             self._starts = entry, starts
         return self._starts[1].get(partition, 0)
+
+    @contextmanager
+    def one_look(self) -> Iterator[None]:
+        """Within it, the log start offsets are those of its beginning: one look serves all partitions."""
+        self._looked = self.folder.look(LOG_START_OFFSET_CHECKPOINT)
+        try:
+            yield
+        finally:
+            self._looked = None
 
     def cluster_id(self) -> str | None:
         """The cluster's id in ``meta.properties``; None without one."""

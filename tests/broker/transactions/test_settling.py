@@ -21,7 +21,7 @@ from tests.broker.transactions.writing import Query, is_stable, shown, values
 from tests.kafka import Broker
 from tests.kafka_service import running
 
-pytestmark = [pytest.mark.broker, pytest.mark.slow]
+pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 class DeadError(BaseException):
