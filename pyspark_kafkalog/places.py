@@ -213,7 +213,7 @@ def task_log(
     :param start: the log start offset, and ``topic_id`` the id of a new partition.
     :param was_clean: see :class:`.follower_directory.FollowerDirectory`.
     """
-    from pyspark_kafkalog.log.write.follower_directory import task_log
+    from pyspark_kafkalog.log.write.opening import task_log
 
     return task_log(root, partition, settings, start=start, topic_id=topic_id, was_clean=was_clean)
 

@@ -473,38 +473,6 @@ def follower_directory(root: str) -> Iterator[FollowerDirectory]:
                 directory.abandon()
 
 
-@contextmanager
-def task_log(
-    root: str, partition: TopicPartition, settings: LogSettings, *, start: int, topic_id: str, was_clean: bool
-) -> Iterator[FollowerLog]:
-    """The log of a partition for a task of a job whose driver holds the root; a clean end closes it cleanly.
-
-    Another attempt at the same task may still run: this waits for its end. If a write or a flush fails, what
-    was not flushed is cut off.
-    """
-    with (
-        disk_errors("Could not write the backup", root),
-        partition_lock(root, str(partition), _LOCK_TIMEOUT),
-    ):
-        recovery_point = read_offsets(root, RECOVERY_POINT_CHECKPOINT).get(partition, 0)
-        log = None
-        try:
-            with open_log(
-                root,
-                partition,
-                settings,
-                start=start,
-                topic_id=topic_id,
-                recovery_point=recovery_point,
-                was_clean=was_clean,
-            ) as log:
-                yield log
-        except OSError as e:
-            if e.errno == errno.EIO if log is None else log.has_failed:
-                cut_unflushed(os.path.join(root, str(partition)), recovery_point)
-            raise
-
-
 def _task_locks(root: str) -> set[TopicPartition]:
     """The partitions with a lock file of a task, whether it is held or not."""
     found = map(parse_partition_folder, locked_partitions(root))

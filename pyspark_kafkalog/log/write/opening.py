@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+import errno
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from pyspark_kafkalog.errors import LogDirectoryError
+from pyspark_kafkalog.filesystem.durable import disk_errors
 from pyspark_kafkalog.filesystem.folder import Folder
 from pyspark_kafkalog.filesystem.locate import open_folder
-from pyspark_kafkalog.log.layout import LOG_SUFFIX, PARTITION_METADATA_FILE, parse_partition_metadata
+from pyspark_kafkalog.log.checkpoints import read_offsets
+from pyspark_kafkalog.log.layout import (
+    LOG_SUFFIX,
+    PARTITION_METADATA_FILE,
+    RECOVERY_POINT_CHECKPOINT,
+    parse_partition_metadata,
+)
+from pyspark_kafkalog.log.lock import partition_lock
 from pyspark_kafkalog.log.read.missing import GIVE_UP, first_is_missing
 from pyspark_kafkalog.log.read.root import LogRoot
 from pyspark_kafkalog.log.write.follower import FollowerLog, has_batches
 from pyspark_kafkalog.log.write.recovery import offsets_of
-from pyspark_kafkalog.log.write.truncation import truncate
+from pyspark_kafkalog.log.write.truncation import cut_unflushed, truncate
 from pyspark_kafkalog.model import LogSettings, OffsetRange, TopicPartition
+
+_LOCK_TIMEOUT = 10.0
 
 
 def open_log(
@@ -56,6 +69,38 @@ def open_log(
     return FollowerLog.open(
         folder, partition, settings, start, recovery_point=recovery_point, was_clean=was_clean
     )
+
+
+@contextmanager
+def task_log(
+    root: str, partition: TopicPartition, settings: LogSettings, *, start: int, topic_id: str, was_clean: bool
+) -> Iterator[FollowerLog]:
+    """The log of a partition for a task of a job whose driver holds the root; a clean end closes it cleanly.
+
+    Another attempt at the same task may still run: this waits for its end. If a write or a flush fails, what
+    was not flushed is cut off.
+    """
+    with (
+        disk_errors("Could not write the backup", root),
+        partition_lock(root, str(partition), _LOCK_TIMEOUT),
+    ):
+        recovery_point = read_offsets(root, RECOVERY_POINT_CHECKPOINT).get(partition, 0)
+        log = None
+        try:
+            with open_log(
+                root,
+                partition,
+                settings,
+                start=start,
+                topic_id=topic_id,
+                recovery_point=recovery_point,
+                was_clean=was_clean,
+            ) as log:
+                yield log
+        except OSError as e:
+            if e.errno == errno.EIO if log is None else log.has_failed:
+                cut_unflushed(os.path.join(root, str(partition)), recovery_point)
+            raise
 
 
 def lost_start(folder: str, partition: TopicPartition, offsets: OffsetRange) -> LogDirectoryError:
