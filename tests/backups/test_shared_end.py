@@ -28,7 +28,7 @@ from tests.kafka_old import OldBroker
 
 def batch_of(base_offset: int, count: int, mark: str) -> bytes:
     """A batch of so many records."""
-    values = [f"{offset} {mark}".encode() for offset in range(base_offset, base_offset + count)]
+    values = [f"1 {offset} {mark}".encode() for offset in range(base_offset, base_offset + count)]
     times = pa.array(range(1000, 1000 + count))
     rows = pa.RecordBatch.from_pydict({"value": pa.array(values, pa.binary()), "timestamp": times})
     data = bytearray(encode(rows, None, EncodeSettings(), topic_partition=T0).data)
