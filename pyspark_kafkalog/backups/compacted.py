@@ -57,7 +57,8 @@ class Tombstones:
         retention = self._retention_ms(source, partition.topic)
         if retention is None or 0 <= now_ms() - known.time < retention:
             return None
-        if not self._lacks_some(partition, OffsetRange(known.offset, end)):
+        start = max(known.offset, self._target.log_start_offset(partition))  # deleted in the copy since
+        if start >= end or not self._lacks_some(partition, OffsetRange(start, end)):
             return None
         since = "an unknown time" if known.time == 0 else f"more than delete.retention.ms = {retention}"
         return (
