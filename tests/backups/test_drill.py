@@ -37,7 +37,7 @@ def options(service: KafkaService) -> dict[str, str]:
 def is_decided(service: KafkaService, topic: str) -> bool:
     """Whether no transaction is open in a topic of one partition."""
     place = TopicPartition(topic, 0)
-    bounds = admin.place_of(options(service)).bounds([place])[place]
+    bounds = admin.place_of(options(service)).watermarks([place], read_committed=True)[place]
     return bounds.last_stable_offset == bounds.high_watermark
 
 
