@@ -28,9 +28,6 @@ COMMITTED = -3
 HIGH_WATERMARK = -1
 """Stands for the high watermark where records below an offset are deleted, as in Kafka's DeleteRecords."""
 
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
-"""Topics left out unless they are named (Kafka's Topic.INTERNAL_TOPICS)."""
-
 ROW_FIELDS: Mapping[str, str] = {
     "key": "binary",
     "value": "binary",
@@ -424,51 +421,12 @@ class Group:
     coordinator: int = -1
 
 
-class CommittedOffsets(Protocol):
-    """What consumer groups have committed."""
-
-    def committed(
-        self, group: str, partitions: Collection[TopicPartition] | None = None
-    ) -> dict[TopicPartition, CommittedOffset]:
-        """The commits of ``group`` for all or these partitions; those without a commit are left out."""
-
-
 class Plan(NamedTuple):
     """What a checkpoint says of a micro-batch: a digest, and what a ``group`` commits with its rows."""
 
     digest: str = ""
     group: str | None = None
     offsets: Mapping[TopicPartition, CommittedOffset] = {}
-
-
-class GroupOffsets(CommittedOffsets, Protocol):
-    """The consumer groups of a place and what they have committed: ``__consumer_offsets``."""
-
-    def group_ids(self) -> tuple[str, ...]:
-        """All groups, sorted."""
-
-    def describe(self, groups: Collection[str]) -> dict[str, Group]:
-        """Those of ``groups`` that exist."""
-
-    def commit(self, group: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-        """Commit as a group without members: all partitions, or those that the error does not name.
-
-        A ``leader_epoch`` of -1 is replaced by the partition's, if the place knows it.
-
-        :raises GroupError: if the group has live members, or can't be written to.
-        """
-
-    def delete_offsets(self, group: str, partitions: Collection[TopicPartition]) -> None:
-        """Delete the commits of ``group`` for these partitions; those without one are ignored.
-
-        :raises GroupError: if a live member is subscribed to their topics.
-        """
-
-    def delete_group(self, group: str) -> None:
-        """Delete a group.
-
-        :raises GroupError: if it has live members, or does not exist.
-        """
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,8 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
-from pyspark_kafkalog.model import GroupOffsets, LogSettings, Sink, TopicPartition
+from pyspark_kafkalog.groups import GroupOffsets
+from pyspark_kafkalog.model import LogSettings, Sink, TopicPartition
 from pyspark_kafkalog.options.settings import PlaceOptions, WriteOptions
 from pyspark_kafkalog.topics import ClusterTopics, Topics
 

@@ -6,6 +6,25 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from pyspark_kafkalog.errors import OptionError
+from pyspark_kafkalog.model import check_topic
+
+INTERNAL_TOPICS = frozenset(
+    {"__consumer_offsets", "__transaction_state", "__share_group_state", "__remote_log_metadata"}
+)
+"""Topics of brokers themselves, left out unless they are named: Kafka's Topic.INTERNAL_TOPICS, and the one
+in which brokers with tiered storage say what is in it."""
+
+
+def check_writable(topic: str) -> str:
+    """As :func:`check_topic`; :class:`OptionError` for an internal topic, too: brokers alone write to it."""
+    if check_topic(topic) in INTERNAL_TOPICS:
+        raise OptionError(
+            f"{topic} is an internal topic: brokers that load foreign records from it fail",
+            hint="Name another topic. kafkalog offsets and kafkalog restore commit the offsets of groups.",
+        )
+    return topic
+
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:

@@ -10,11 +10,13 @@ import functools
 import re
 import shutil
 import tempfile
+import time
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from pyspark_kafkalog.admin import topics_of
 from tests.kafka_jars import KAFKA_VERSION, kafka_jars, spark_kafka_connector_jars
 from tests.kafka_process import (
     SMALL_BROKER,
@@ -214,6 +216,18 @@ class Broker(KafkaService):
             f"The broker made no folders for {topic}",
         )
         return folders
+
+    def stop_cleaning(self, topic: str) -> None:
+        """Let the log cleaner finish, and come to this topic no more: else its files change at any time."""
+        topics_of({"kafka.bootstrap.servers": self.bootstrap}).alter_configs(
+            topic, {"min.cleanable.dirty.ratio": "1"}
+        )
+        same, before = 0, None
+        while same < 15:
+            now = {file: file.stat().st_size for file in self.log_dir.glob(f"{topic}-*/*.log")}
+            same = same + 1 if now == before else 0
+            before = now
+            time.sleep(0.1)
 
     def plant(self, log_directory: Path) -> None:
         """Replace this stopped broker's partitions by those of a log directory with the same names.

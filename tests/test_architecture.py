@@ -13,7 +13,7 @@ ROOT = Path(pyspark_kafkalog.__file__).parent
 NAME = ROOT.name
 MODULES = sorted(ROOT.rglob("*.py"))
 
-_PLACES = {"errors", "model", "topics", "garbage", "codec", "options", "largemessage", "places"}
+_PLACES = {"errors", "model", "groups", "topics", "garbage", "codec", "options", "largemessage", "places"}
 _BETWEEN = {"reading", "writing", "streams", "audit"}
 ROOMS = {
     "errors": set(),
@@ -21,27 +21,28 @@ ROOMS = {
     "garbage": set(),
     "model": {"errors"},
     "saying": set(),
-    "topics": set(),
-    "options": {"errors", "model"},
+    "groups": {"errors", "model"},
+    "topics": {"errors", "model"},
+    "options": {"errors", "model", "topics"},
     "codec": {"errors", "model", "garbage"},
     "largemessage": {"errors", "model", "codec"},
     "log": {"errors", "model", "topics", "codec", "filesystem", "garbage"},
     "broker": {"errors", "model", "topics", "codec", "options", "filesystem", "garbage"},
-    "places": {"model", "topics", "options", "log", "broker"},
+    "places": {"model", "groups", "topics", "options", "log", "broker"},
     "make_library": {"codec"},
     "build": {"make_library"},
-    "reading": {"errors", "model", "codec", "options", "largemessage"},
+    "reading": {"errors", "model", "groups", "topics", "codec", "options", "largemessage"},
     "audit": {"errors", "codec", "options", "filesystem", "largemessage"},
-    "writing": {"errors", "model", "codec", "options", "largemessage", "audit"},
-    "streams": {"errors", "model", "options", "filesystem", "largemessage", "reading"},
+    "writing": {"errors", "model", "topics", "codec", "options", "largemessage", "audit"},
+    "streams": {"errors", "model", "groups", "options", "filesystem", "largemessage", "reading"},
     "backups": _PLACES | _BETWEEN | {"filesystem"},
     "admin": _PLACES | _BETWEEN | {"filesystem", "backups", "log"},
-    "cli": {"errors", "model", "topics", "options", "saying", "admin"},
+    "cli": {"errors", "model", "groups", "topics", "options", "saying", "admin"},
     "spark": _PLACES | _BETWEEN | {"saying", "admin", "backups"},
 }
 """For each room those that it may import; its own modules it always may."""
 
-_FILES = {"layout", "durable", "checkpoints", "snapshot", "topic_configs"}
+_FILES = {"layout", "checkpoints", "snapshot", "topic_configs"}
 INNER_ROOMS = {
     "broker": {
         "wire": set(),
@@ -55,17 +56,16 @@ INNER_ROOMS = {
         "delete_records": {"wire", "cluster"},
     },
     "log": {
-        "durable": set(),
         "index": set(),
         "layout": set(),
-        "lock": {"layout", "durable"},
+        "lock": {"layout"},
         "snapshot": set(),
-        "checkpoints": {"layout", "durable"},
-        "topic_configs": {"layout", "durable"},
-        "backup_file": {"layout", "durable"},
+        "checkpoints": {"layout"},
+        "topic_configs": {"layout"},
+        "backup_file": {"layout"},
         "read": {"index", "layout", "snapshot", "topic_configs"},
         "write": {"read", "index", "lock", "backup_file", *_FILES},
-        "groups": {"layout", "lock", "durable", "read", "write"},
+        "groups": {"layout", "lock", "read", "write"},
         "care": {"read", "write", "index", "lock", *_FILES},
         "sink": {"layout", "read", "write", "care"},
         "topics": {"read", "write", "groups"},
@@ -88,7 +88,7 @@ IMPORTERS = {
 """The rooms that may import a library."""
 
 HEAVY = {"pyarrow", "numpy", "numba", "pyspark", "kafka"}
-LIGHT = {"errors", "model", "topics", "options", "places"}
+LIGHT = {"errors", "model", "groups", "topics", "options", "places"}
 LIGHT_MODULES = {
     "reading.offsets",
     "reading.splits",
@@ -101,7 +101,7 @@ LIGHT_MODULES = {
 OUTSIDE_WORLD = set(
     "datetime io os pathlib random shutil socket subprocess tempfile threading time".split()  # noqa: SIM905
 )
-PURE = {"errors", "model", "topics", "options", "codec", "largemessage"}
+PURE = {"errors", "model", "groups", "topics", "options", "codec", "largemessage"}
 """Rooms out of reach of files, sockets, clocks and the environment."""
 IMPURE_MODULES = {"codec.jit", "codec.library", "options.times"}
 """Two find compiled code, and a place for it; the other reads ISO 8601, but no clock."""

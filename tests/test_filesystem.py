@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import stat
 from collections.abc import Callable
 from itertools import count
@@ -16,6 +17,8 @@ from pyspark_kafkalog.filesystem.locate import locate, without_secrets
 from pyspark_kafkalog.filesystem.machine import host_id, is_marked_by, leave_mark
 from pyspark_kafkalog.filesystem.private import NewFile, make_folder, remove_file, remove_folder
 from pyspark_kafkalog.streams.checkpoint import keep_topic_ids, kept_topic_ids
+from tests.faults.disk import Disk, recorded
+from tests.faults.disk import Folder as DiskFolder
 from tests.new_names import NewNamesFileSystem
 
 
@@ -59,6 +62,21 @@ def test_a_file_is_replaced_and_nothing_else_is_left(location: str, tmp_path: Pa
         folder.replace("name", data)
         assert folder.read_replaced("name") == data
     assert os.listdir(tmp_path / "folder") == ["name"]
+
+
+def test_a_flushed_file_outlasts_a_loss_of_power(tmp_path: Path, chance: random.Random) -> None:
+    top = tmp_path / "top"
+    top.mkdir()
+    disk, folder = Disk(top), locate(str(top / "a" / "b"))
+    folder.filesystem.create_dir(folder.path)
+    disk.root.change({"a": DiskFolder(entries={"b": DiskFolder()})})
+    with recorded() as calls:
+        folder.replace("name", b"data", flush=True)
+    for call in calls:
+        disk.replay(*call)
+    for number in range(20):
+        disk.after_power_loss(tmp_path / str(number), chance)
+        assert (tmp_path / str(number) / "a" / "b" / "name").read_bytes() == b"data"
 
 
 @pytest.mark.parametrize("scheme", ["", "newnames://"])

@@ -51,7 +51,8 @@ from pyspark_kafkalog.admin.topic_changes import (
     plan_deletion,
 )
 from pyspark_kafkalog.admin.watching import GroupPace, LagWatch
-from pyspark_kafkalog.model import GroupOffsets, Place
+from pyspark_kafkalog.groups import GroupOffsets
+from pyspark_kafkalog.model import Place
 from pyspark_kafkalog.options.settings import PlaceOptions, place_options
 from pyspark_kafkalog.options.table import Use
 from pyspark_kafkalog.options.user_options import UserOptions
@@ -64,7 +65,7 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.admin.compacting import CompactedPartition, compact
     from pyspark_kafkalog.admin.dumping import DumpedBatch, DumpedRecord, dump
     from pyspark_kafkalog.admin.exporting import export
-    from pyspark_kafkalog.admin.input_lines import JsonLines, keyed, records_of, values_of
+    from pyspark_kafkalog.admin.input_lines import JsonLines, keyed, records_of, values_of, with_tombstones
     from pyspark_kafkalog.admin.lines import Lines, format_lines, json_lines
     from pyspark_kafkalog.admin.producing import produce
     from pyspark_kafkalog.admin.repairing import RepairedDirectory, RepairedPartition, RepairStep, repair
@@ -162,6 +163,7 @@ __all__ = [
     "total_lag",
     "values_of",
     "verify",
+    "with_tombstones",
 ]
 
 _LOADED_ON_USE = {
@@ -182,6 +184,7 @@ _LOADED_ON_USE = {
     "keyed": "input_lines",
     "records_of": "input_lines",
     "values_of": "input_lines",
+    "with_tombstones": "input_lines",
     "Lines": "lines",
     "format_lines": "lines",
     "json_lines": "lines",

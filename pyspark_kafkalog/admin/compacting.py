@@ -7,17 +7,21 @@ from dataclasses import asdict, dataclass, fields
 from functools import partial
 from typing import Any
 
+from pyspark_kafkalog.codec.offsets_topic import OFFSETS_TOPIC
+from pyspark_kafkalog.codec.transaction_topic import TRANSACTIONS_TOPIC
 from pyspark_kafkalog.errors import LogDirectoryError, OptionError, UnknownTopicOrPartitionError
 from pyspark_kafkalog.log.care.compacting import compact_partition
 from pyspark_kafkalog.log.care.compaction import DEDUPE_BUFFER_SIZE, CompactionSettings
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.log.read.root import LogRoot, open_root
 from pyspark_kafkalog.log.topic_configs import cleanup_policies
-from pyspark_kafkalog.model import INTERNAL_TOPICS, TopicPartition
+from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.options.topic_configs import check_topic_configs
 
 POLICY = "cleanup.policy"
 COMPACT = "compact"
+_COMPACTED = (OFFSETS_TOPIC, TRANSACTIONS_TOPIC)
+"""Internal topics that brokers compact."""
 DIRTY_RATIO = "min.cleanable.dirty.ratio"
 _READS = 3
 """How often a compaction reads a log, about."""
@@ -111,7 +115,7 @@ def _chosen(
             raise UnknownTopicOrPartitionError(f"The topic {topic!r} does not exist")
     chosen = {}
     for topic, numbers in found.items():
-        default = {POLICY: COMPACT} if topic in INTERNAL_TOPICS else {}
+        default = {POLICY: COMPACT} if topic in _COMPACTED else {}
         of_topic = {**default, **place.topic_config(topic), **configs}
         if any_policy or COMPACT in cleanup_policies(of_topic):
             settings = _settings(of_topic, dedupe_buffer_size)

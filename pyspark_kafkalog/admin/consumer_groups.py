@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from pyspark_kafkalog.admin.partitions import existing, partitions_of
 from pyspark_kafkalog.errors import GroupError
-from pyspark_kafkalog.model import CommittedOffset, Group, GroupOffsets, Place, TopicPartition
+from pyspark_kafkalog.groups import GroupOffsets
+from pyspark_kafkalog.model import CommittedOffset, Group, Place, TopicPartition
 from pyspark_kafkalog.options.settings import Selection
 from pyspark_kafkalog.reading.offsets import named_topics
 

@@ -47,6 +47,22 @@ def values_of(lines: list[bytes]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict({"value": pa.array(lines, pa.binary())})
 
 
+def with_tombstones(
+    parse: Callable[[list[bytes]], pa.RecordBatch],
+) -> Callable[[list[bytes]], pa.RecordBatch]:
+    """As ``parse``, but empty values are null."""
+
+    def parse_too(lines: list[bytes]) -> pa.RecordBatch:
+        rows = parse(lines)
+        values = rows.column("value")
+        place = rows.schema.get_field_index("value")
+        return rows.set_column(
+            place, "value", pc.if_else(pc.equal(pc.binary_length(values), 0), None, values)
+        )
+
+    return parse_too
+
+
 def keyed(separator: bytes) -> Callable[[list[bytes]], pa.RecordBatch]:
     """A record for each line: its key is what precedes the first separator, null if there is none."""
 
@@ -105,6 +121,11 @@ def records_of(
 
 
 def _record(found: Any) -> dict[str, Any]:
+    if isinstance(found, dict) and "payload" in found:
+        raise ValueError(
+            "this is kcat's JSON: rename payload to value and ts to timestamp, and write headers as"
+            ' [{"key": "k", "value": "v"}]'
+        )
     if not isinstance(found, dict) or "value" not in found:
         raise ValueError('expected an object such as {"key": "k", "value": "v"}')
     timestamp = _integer(found, "timestamp", -1, MAX_TIMESTAMP)

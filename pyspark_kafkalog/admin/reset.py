@@ -14,14 +14,8 @@ from dataclasses import dataclass, replace
 
 from pyspark_kafkalog.admin.partitions import bounds_of, existing
 from pyspark_kafkalog.errors import GroupError, OptionError
-from pyspark_kafkalog.model import (
-    AssemblerSettings,
-    CommittedOffset,
-    GroupOffsets,
-    Place,
-    TopicPartition,
-    Watermarks,
-)
+from pyspark_kafkalog.groups import GroupOffsets
+from pyspark_kafkalog.model import AssemblerSettings, CommittedOffset, Place, TopicPartition, Watermarks
 from pyspark_kafkalog.reading.times import offsets_at
 
 _INACTIVE = ("Empty", "Dead")

@@ -8,7 +8,8 @@ from dataclasses import replace
 from pyspark_kafkalog.backups.plan import BackedUpPartition, Plan
 from pyspark_kafkalog.codec.offsets_topic import OFFSETS_TOPIC
 from pyspark_kafkalog.errors import BrokerConnectionError, KafkaLogError
-from pyspark_kafkalog.model import CommittedOffset, GroupOffsets, Place, TopicPartition
+from pyspark_kafkalog.groups import GroupOffsets
+from pyspark_kafkalog.model import CommittedOffset, Place, TopicPartition
 
 Commits = dict[str, dict[TopicPartition, CommittedOffset]]
 

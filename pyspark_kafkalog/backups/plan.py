@@ -14,10 +14,11 @@ from pyspark_kafkalog.errors import (
     LogDirectoryError,
     OptionError,
 )
-from pyspark_kafkalog.model import INTERNAL_TOPICS, LogSettings, OffsetRange, TopicPartition, Watermarks
+from pyspark_kafkalog.model import LogSettings, OffsetRange, TopicPartition, Watermarks
 from pyspark_kafkalog.options.settings import Selection
 from pyspark_kafkalog.reading.offsets import look_up_partitions
 from pyspark_kafkalog.reading.times import offsets_at
+from pyspark_kafkalog.topics import INTERNAL_TOPICS
 
 GONE = "The source no longer has the partition"
 

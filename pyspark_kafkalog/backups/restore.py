@@ -45,12 +45,8 @@ from pyspark_kafkalog.backups.restore_state import (
 )
 from pyspark_kafkalog.errors import BrokerError, OptionError
 from pyspark_kafkalog.filesystem.locate import locate
-from pyspark_kafkalog.model import (
-    GroupOffsets,
-    Place,
-    TopicPartition,
-    check_topic,
-)
+from pyspark_kafkalog.groups import GroupOffsets
+from pyspark_kafkalog.model import Place, TopicPartition, check_topic
 from pyspark_kafkalog.options.settings import PlaceOptions, Selection, WriteOptions
 from pyspark_kafkalog.places import (
     new_producer_id,

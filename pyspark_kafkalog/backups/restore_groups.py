@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 from pyspark_kafkalog.backups.restore_state import OffsetMap, PlannedPartition
 from pyspark_kafkalog.errors import GroupError
-from pyspark_kafkalog.model import CommittedOffset, GroupOffsets, TopicPartition
+from pyspark_kafkalog.groups import GroupOffsets
+from pyspark_kafkalog.model import CommittedOffset, TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

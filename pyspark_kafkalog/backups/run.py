@@ -29,7 +29,9 @@ from pyspark_kafkalog.backups.plan import (
 )
 from pyspark_kafkalog.backups.rate import RateLimit
 from pyspark_kafkalog.errors import CorruptRecordError, DataLossError, KafkaLogError, LogDirectoryError
-from pyspark_kafkalog.model import INTERNAL_TOPICS, GroupOffsets, LogSettings, TopicPartition
+from pyspark_kafkalog.groups import GroupOffsets
+from pyspark_kafkalog.model import LogSettings, TopicPartition
+from pyspark_kafkalog.topics import INTERNAL_TOPICS
 
 _CHECKPOINT_SECONDS = 5.0
 _GROUPS_SECONDS = 10.0

@@ -137,9 +137,16 @@ def adopt(
         show_json(plain(found))
     else:
         show_table(
-            ["TOPIC", "PARTITION", "START", "END", "PROBLEM"],
+            ["TOPIC", "PARTITION", "START", "END", "ABORTED", "PROBLEM"],
             [
-                (row.topic, row.partition, row.log_start_offset, row.log_end_offset, row.problem)
+                (
+                    row.topic,
+                    row.partition,
+                    row.log_start_offset,
+                    row.log_end_offset,
+                    ", ".join(f"producer {t.producer_id} from {t.first_offset}" for t in row.aborted) or None,
+                    row.problem,
+                )
                 for row in found
             ],
         )

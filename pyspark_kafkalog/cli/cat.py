@@ -21,9 +21,10 @@ from pyspark_kafkalog.cli.arrow import import_arrow
 from pyspark_kafkalog.cli.output import progress, said_until_first
 from pyspark_kafkalog.cli.place import Target, on_place, parse_time
 from pyspark_kafkalog.errors import CorruptRecordError, DataLossError, OptionError
-from pyspark_kafkalog.model import INTERNAL_TOPICS, check_topic
+from pyspark_kafkalog.model import check_topic
 from pyspark_kafkalog.options.times import TIME_FORMS
 from pyspark_kafkalog.saying import said
+from pyspark_kafkalog.topics import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.admin.lines import Form

@@ -16,7 +16,8 @@ import click
 from pyspark_kafkalog.admin import groups_of, place_of, topics_of
 from pyspark_kafkalog.admin.partitions import partitions_of
 from pyspark_kafkalog.errors import OptionError
-from pyspark_kafkalog.model import GroupOffsets, Place, TopicPartition, check_topic
+from pyspark_kafkalog.groups import GroupOffsets
+from pyspark_kafkalog.model import Place, TopicPartition, check_topic
 from pyspark_kafkalog.options.properties import parse_properties
 from pyspark_kafkalog.options.settings import Selection
 from pyspark_kafkalog.options.table import SERVERS

@@ -24,6 +24,9 @@ from pyspark_kafkalog.options.table import SERVERS
 @click.option(
     "--json", "as_json", is_flag=True, help="Read lines of JSON, as kafkalog cat --json prints them."
 )
+@click.option(
+    "-Z", "--tombstones", is_flag=True, help="Of lines: an empty value is null, which deletes a key."
+)
 @click.option("-p", "--partition", type=click.IntRange(0), help="The partition of all records.")
 @click.option("--keep-partitions", is_flag=True, help="With --json: each record keeps its partition.")
 @click.option(
@@ -38,6 +41,7 @@ def produce(
     files: tuple[Any, ...],
     key_separator: str | None,
     as_json: bool,
+    tombstones: bool,
     partition: int | None,
     keep_partitions: bool,
     compression: str | None,
@@ -48,8 +52,10 @@ def produce(
     Brokers get records as they come, by an idempotent producer; a log directory shows all records when the
     last one is written. Options of df.write go into -o, such as -o large.message.enabled=true.
     """
-    if key_separator is not None and (as_json or not key_separator):
-        raise click.UsageError("-K takes some text, and does not go with --json.")
+    if as_json and (key_separator is not None or tombstones):
+        raise click.UsageError("-K and -Z are for lines, and don't go with --json.")
+    if key_separator == "":
+        raise click.UsageError("-K expects some text between key and value, got none.")
     if keep_partitions and (not as_json or partition is not None):
         raise click.UsageError("--keep-partitions goes with --json, and not with --partition.")
     import_arrow()
@@ -64,6 +70,8 @@ def produce(
         parse = admin.keyed(separator.encode(errors="surrogateescape"))
     else:
         parse = admin.values_of
+    if tombstones:
+        parse = admin.with_tombstones(parse)
     streams = files or (sys.stdin.buffer,)
     count = admin.produce(options, admin.records_of(streams, parse, partition))
-    click.echo(f"{count} records were written", err=True)
+    click.echo(f"{count} {'record was' if count == 1 else 'records were'} written", err=True)

@@ -26,6 +26,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from pyspark_kafkalog.errors import LogDirectoryError
+from pyspark_kafkalog.filesystem import durable
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.filesystem.ahead import PieceReader
@@ -269,13 +270,13 @@ class Folder:
         except FileNotFoundError:
             return None
 
-    def replace(self, name: str, data: bytes) -> None:
+    def replace(self, name: str, data: bytes, *, flush: bool = False) -> None:
         """Put a whole new file ``name`` in place of the old one, if any; the folder is made if it is missing.
 
         HDFS and some file systems of fsspec rename to new names only. There the old file is deleted once
         the new one is whole under a name of its own, where :meth:`read_replaced` finds it after a kill.
-        Nothing is flushed: what must outlast a loss of power goes through :mod:`.log.durable`.
 
+        :param flush: whether it must outlast a loss of power. Other file systems than local ones see to that.
         :raises OSError: if it cannot be written.
         """
         self.filesystem.create_dir(self.path, recursive=True)
@@ -284,6 +285,10 @@ class Folder:
             self._write(path, data)
             return
         temporary = self._join(f".{name}.{uuid.uuid4().hex}")
+        if flush and self.is_local:
+            durable.replace(path, data, temporary)
+            durable.sync_parents(self.path)
+            return
         self._write(temporary, data)
         try:
             self.filesystem.move(temporary, path)

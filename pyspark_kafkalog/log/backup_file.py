@@ -11,8 +11,8 @@ import os
 from dataclasses import dataclass, field
 
 from pyspark_kafkalog.errors import LogDirectoryError
+from pyspark_kafkalog.filesystem.durable import replace
 from pyspark_kafkalog.filesystem.folder import Folder
-from pyspark_kafkalog.log.durable import replace
 from pyspark_kafkalog.log.layout import BACKUP_FILE, partition_of
 from pyspark_kafkalog.model import OffsetRange, TopicPartition
 

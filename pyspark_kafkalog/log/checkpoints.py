@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 
-from pyspark_kafkalog.log.durable import replace
+from pyspark_kafkalog.filesystem.durable import replace
 from pyspark_kafkalog.log.layout import (
     LEADER_EPOCH_CHECKPOINT,
     format_leader_epoch_checkpoint,

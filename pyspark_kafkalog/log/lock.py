@@ -25,7 +25,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from pyspark_kafkalog.errors import KafkaLogError, LogDirectoryLockedError
-from pyspark_kafkalog.log.durable import disk_errors, naming, sync_parents, write_all
+from pyspark_kafkalog.filesystem.durable import disk_errors, naming, sync_parents, write_all
 from pyspark_kafkalog.log.layout import LOCK_FILE
 
 WRITER_LOCK_FILE = ".kafkalog-lock"

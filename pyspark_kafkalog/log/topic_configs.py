@@ -11,8 +11,8 @@ import os
 from collections.abc import Mapping
 
 from pyspark_kafkalog.errors import LogDirectoryError
+from pyspark_kafkalog.filesystem.durable import replace
 from pyspark_kafkalog.filesystem.folder import Folder
-from pyspark_kafkalog.log.durable import replace
 from pyspark_kafkalog.log.layout import TOPIC_CONFIGS_FILE
 
 _VERSION = 1

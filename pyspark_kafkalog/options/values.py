@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.model import EARLIEST, TopicPartition, check_topic
 from pyspark_kafkalog.options.offsets_json import MAX_INT, Offsets, parse_offsets, parse_partitions
+from pyspark_kafkalog.topics import check_writable
 
 _T = TypeVar("_T")
 Parser = Callable[[str, str], Any]
@@ -271,8 +272,8 @@ def group_id(name: str, text: str) -> str:
 
 
 def topic(name: str, text: str) -> str:
-    """A topic name that Kafka allows."""
-    return check_topic(text.strip())
+    """A topic that users may write to."""
+    return check_writable(text.strip())
 
 
 def topics(name: str, text: str) -> tuple[str, ...]:

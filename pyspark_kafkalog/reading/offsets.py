@@ -15,13 +15,12 @@ from pyspark_kafkalog.errors import (
     UnknownTopicOrPartitionError,
     listed,
 )
+from pyspark_kafkalog.groups import CommittedOffsets
 from pyspark_kafkalog.model import (
     ALL_OFFSETS,
     COMMITTED,
     EARLIEST,
-    INTERNAL_TOPICS,
     LATEST,
-    CommittedOffsets,
     OffsetRange,
     Place,
     Seen,
@@ -33,6 +32,7 @@ from pyspark_kafkalog.options.settings import OffsetsOption, ReadOptions, Select
 from pyspark_kafkalog.options.user_options import near_names
 from pyspark_kafkalog.reading.filters import ALL_ROWS, Bounds, offsets_within
 from pyspark_kafkalog.reading.splits import Split, split_ranges
+from pyspark_kafkalog.topics import INTERNAL_TOPICS
 
 _ATTEMPTS = 3
 _LOOK_PAUSE = 0.1
@@ -142,7 +142,7 @@ def start_from_group(
     if options.starting.values != COMMITTED or group is None:
         return options
     partitions = look_up_partitions(place, options.selection)
-    committed = groups().committed(group, partitions)
+    committed = groups().committed(group, partitions, settled=True)
     without = sorted(set(partitions) - committed.keys())
     if without and options.group.none_committed is None:
         raise GroupError(

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from pyspark_kafkalog.garbage import freeze_modules, loading
-from pyspark_kafkalog.model import CommittedOffsets, OffsetRange, Place, Seen, TopicPartition
+from pyspark_kafkalog.groups import CommittedOffsets
+from pyspark_kafkalog.model import OffsetRange, Place, Seen, TopicPartition
 from pyspark_kafkalog.options.columns import DEAD_LETTER_FIELDS, RECORD_FIELDS, read_columns
 from pyspark_kafkalog.options.settings import place_options, read_options
 from pyspark_kafkalog.options.views import VIEWS, ViewOptions

@@ -165,4 +165,4 @@ class _File(NamedTuple):
 
     def write(self, text: str) -> None:
         """Replace the file atomically."""
-        self.folder.replace(self.name, text.encode())
+        self.folder.replace(self.name, text.encode(), flush=True)

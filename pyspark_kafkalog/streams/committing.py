@@ -15,7 +15,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
 
 from pyspark_kafkalog.errors import KafkaLogError
-from pyspark_kafkalog.model import CommittedOffset, GroupOffsets, TopicPartition
+from pyspark_kafkalog.groups import GroupOffsets
+from pyspark_kafkalog.model import CommittedOffset, TopicPartition
 from pyspark_kafkalog.options.offsets_json import Offsets
 from pyspark_kafkalog.streams.checkpoint import QueryLog
 

@@ -8,7 +8,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from pyspark_kafkalog.model import CommittedOffsets, OffsetRange, Place, Seen, TopicPartition
+from pyspark_kafkalog.groups import CommittedOffsets
+from pyspark_kafkalog.model import OffsetRange, Place, Seen, TopicPartition
 from pyspark_kafkalog.options.offsets_json import MAX_LONG, Offsets
 from pyspark_kafkalog.options.settings import ReadOptions, Selection
 from pyspark_kafkalog.reading.offsets import (

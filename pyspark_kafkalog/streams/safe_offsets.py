@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
+from pyspark_kafkalog.groups import CommittedOffsets
 from pyspark_kafkalog.largemessage.format import commit_metadata, consumer_high_watermark
-from pyspark_kafkalog.model import CommittedOffset, CommittedOffsets, TopicPartition
+from pyspark_kafkalog.model import CommittedOffset, TopicPartition
 from pyspark_kafkalog.options.offsets_json import Offsets
 from pyspark_kafkalog.reading.looking_back import OpenMessages
 
@@ -51,10 +52,10 @@ class WantedOffsets:
     groups: CommittedOffsets
 
     def committed(
-        self, group: str, partitions: Collection[TopicPartition] | None = None
+        self, group: str, partitions: Collection[TopicPartition] | None = None, *, settled: bool = False
     ) -> dict[TopicPartition, CommittedOffset]:
-        """Like :meth:`.model.CommittedOffsets.committed`, with the offset of the first wanted message."""
-        found = self.groups.committed(group, partitions)
+        """Like :meth:`.groups.CommittedOffsets.committed`, with the offset of the first wanted message."""
+        found = self.groups.committed(group, partitions, settled=settled)
         return {
             partition: replace(committed, offset=_wanted(committed)) for partition, committed in found.items()
         }

@@ -16,8 +16,9 @@ from pyspark_kafkalog.codec.partitioner import (
     rows_by_partition,
 )
 from pyspark_kafkalog.errors import InvalidRecordError
-from pyspark_kafkalog.model import TopicPartition, check_topic
+from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.options.values import imported
+from pyspark_kafkalog.topics import check_writable
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -122,7 +123,7 @@ class Router:
 
     def _topics(self, rows: pa.RecordBatch) -> Iterator[tuple[str, _Rows]]:
         if self._topic is not None:
-            yield check_topic(self._topic), None
+            yield check_writable(self._topic), None
             return
         topics = rows.column("topic").dictionary_encode()
         if topics.null_count:
@@ -132,7 +133,7 @@ class Router:
             )
         codes = topics.indices.to_numpy()
         for code, topic in enumerate(topics.dictionary.to_pylist()):
-            yield check_topic(topic), np.flatnonzero(codes == code)
+            yield check_writable(topic), np.flatnonzero(codes == code)
 
     def _partitions(
         self, topic: str, rows: pa.RecordBatch, records: pa.RecordBatch, chosen: _Rows, count: int

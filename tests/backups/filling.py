@@ -116,6 +116,7 @@ def _compacted(broker: Broker, chance: random.Random) -> None:
         return path.exists() and all(folder.name.replace("-", " ") in path.read_text() for folder in folders)
 
     broker.wait_until(is_cleaned, "the cleaner has cleaned nothing", 60)
+    broker.stop_cleaning("compacted")
 
 
 def commit(broker: Broker, group: str, topic: str, offsets: dict[int, int]) -> None:

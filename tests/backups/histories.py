@@ -11,8 +11,10 @@ import pyarrow as pa
 
 from pyspark_kafkalog.codec.encode import encode
 from pyspark_kafkalog.codec.walk import walk
+from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.log.write.follower import FollowerLog
-from pyspark_kafkalog.model import EncodeSettings, LogSettings, Origin, Slice, TopicPartition
+from pyspark_kafkalog.model import EncodeSettings, LogSettings, OffsetRange, Origin, Slice, TopicPartition
+from tests.log.partitions import offsets_read
 
 T0 = TopicPartition("t", 0)
 TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
@@ -53,8 +55,31 @@ def make_log(
                 log.append(piece(batch(base_offset, epoch, mark)))
 
 
+def make_log_of(
+    root: Path,
+    batches: Sequence[bytes],
+    *,
+    start: int = 0,
+    topic_id: str = TOPIC_ID,
+    partition: TopicPartition = T0,
+) -> None:
+    """A partition with these batches."""
+    root.mkdir(exist_ok=True, parents=True)
+    with FollowerLog.create(str(root / str(partition)), partition, SMALL, start, topic_id) as log:
+        for data in batches:
+            log.append(piece(data))
+
+
 def content(root: Path, partition: TopicPartition = T0) -> bytes:
     return b"".join(file.read_bytes() for file in sorted((root / str(partition)).glob("*.log")))
+
+
+def visible(root: Path, partition: TopicPartition = T0) -> list[int]:
+    """The offsets that read_committed shows."""
+    place = LogDirectory.open(str(root))
+    marks = place.watermarks([partition], read_committed=True)[partition]
+    wanted = OffsetRange(marks.log_start_offset, marks.last_stable_offset)
+    return offsets_read(place, partition, wanted, read_committed=True)
 
 
 def set_log_start(root: Path, offset: int, partition: TopicPartition = T0) -> None:

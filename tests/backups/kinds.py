@@ -15,7 +15,12 @@ from pyspark_kafkalog.model import CommittedOffset, TopicPartition
 from tests.kafka import Broker
 
 COMPRESSIONS = (None, "gzip", "snappy", "lz4", "zstd")
-BROKER_SETTINGS = {"log.cleaner.backoff.ms": 200, "message.max.bytes": 4 << 20}
+BROKER_SETTINGS = {
+    "log.cleaner.backoff.ms": 200,
+    "message.max.bytes": 4 << 20,
+    # No file of deleted records goes while it is compared.
+    "log.initial.task.delay.ms": 3_600_000,
+}
 SMALL_SEGMENTS = {"internal.segment.bytes": 100_000}
 OFTEN_CLEANED = {
     "cleanup.policy": "compact",

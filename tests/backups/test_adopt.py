@@ -6,15 +6,20 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from pyspark_kafkalog.admin import BackupRules, adopt, copy, repair
+from pyspark_kafkalog.admin import BackupRules, adopt, copy, repair, verify
+from pyspark_kafkalog.codec.format import TRANSACTIONAL_BIT
+from pyspark_kafkalog.codec.walk import walk
 from pyspark_kafkalog.errors import LogDirectoryError, OptionError
 from pyspark_kafkalog.log.groups.groups import DirectoryGroups
 from pyspark_kafkalog.log.read.directory import LogDirectory
-from pyspark_kafkalog.model import CommittedOffset, OffsetRange, TopicPartition
-from tests.backups.histories import T0, batch, content, make_log, set_log_start
+from pyspark_kafkalog.log.write.follower import read_snapshot
+from pyspark_kafkalog.model import AbortedTransaction, CommittedOffset, OffsetRange, TopicPartition
+from tests.backups.histories import T0, batch, content, make_log, make_log_of, set_log_start, visible
 from tests.backups.test_history import check_sound
+from tests.codec.raw import marker, values
 from tests.faults.steps import KILLED, changes, step_runner
 
 U0 = TopicPartition("u", 0)
@@ -143,6 +148,46 @@ def test_a_gap_with_nothing_behind_is_adopted(tmp_path: Path) -> None:
     (row,) = copy(str(source), str(backup), BackupRules(groups=()))
     assert (row.problem, row.log_end_offset) == (None, 130)
     check_sound(backup)
+
+
+def test_transactions_end_and_producers_are_not_those_of_the_new_cluster(tmp_path: Path) -> None:
+    """Two transactions are open, one is committed and one aborted."""
+    source, log_dir = tmp_path / "source", tmp_path / "broker"
+    batches = [
+        values(2, base_offset=0, attributes=TRANSACTIONAL_BIT, producer_id=0),
+        marker(0, commit=True, offset=2),
+        values(2, base_offset=3, attributes=TRANSACTIONAL_BIT, producer_id=1),
+        values(2, base_offset=5, producer_id=2),
+        marker(1, commit=False, offset=7),
+        values(2, base_offset=8, attributes=TRANSACTIONAL_BIT, producer_id=1),
+        values(2, base_offset=10),
+        values(2, base_offset=12, attributes=TRANSACTIONAL_BIT, producer_id=0),
+    ]
+    make_log_of(source, batches)
+    copy(str(source), str(tmp_path / "backup"), BackupRules())
+    make_broker(log_dir, T0)
+    aborted = (AbortedTransaction(1, 8, 14), AbortedTransaction(0, 12, 15))
+    for execute in (False, True):
+        (row,) = adopt(str(tmp_path / "backup"), str(log_dir), groups=False, execute=execute)
+        assert (row.log_end_offset, row.aborted, row.problem) == (14, aborted, None)
+    place = LogDirectory.open(str(log_dir))
+    watermarks = place.watermarks([T0], read_committed=True)[T0]
+    assert (watermarks.high_watermark, watermarks.last_stable_offset) == (16, 16)
+    assert not [found.damages for found in verify(place, [T0]) if found.damages]
+    assert visible(log_dir) == [0, 1, 5, 6, 10, 11]
+    headers = walk(np.frombuffer(content(log_dir), np.uint8))
+    assert (headers.producer_id[headers.producer_id >= 0] >= 1 << 62).all()
+    assert (headers.producer_id & ~(1 << 62)).tolist()[:6] == [0, 0, 1, 2, 1, 1]
+    for at, known in ((14, {8, 12}), (16, set())):
+        entries = read_snapshot(str(log_dir / "t-0"), at) or []
+        assert {entry.first_offset for entry in entries} == known
+        assert all(entry.producer_id >= 1 << 62 for entry in entries)
+    # What is adopted can be backed up, and adopted again.
+    copy(str(log_dir), str(tmp_path / "later"), BackupRules(groups=()))
+    make_broker(tmp_path / "next", T0)
+    (row,) = adopt(str(tmp_path / "later"), str(tmp_path / "next"), groups=False, execute=True)
+    assert (row.log_end_offset, row.aborted, row.problem) == (16, (), None)
+    assert visible(tmp_path / "next") == [0, 1, 5, 6, 10, 11]
 
 
 @pytest.mark.slow

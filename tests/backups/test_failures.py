@@ -27,12 +27,13 @@ from pyspark_kafkalog.errors import (
     LogDirectoryLockedError,
     UnknownTopicOrPartitionError,
 )
+from pyspark_kafkalog.groups import GroupOffsets
 from pyspark_kafkalog.log.groups.groups import DirectoryGroups
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.log.write import follower_directory as follower_directories
 from pyspark_kafkalog.log.write.follower import FollowerLog
 from pyspark_kafkalog.log.write.follower_directory import follower_directory, task_log
-from pyspark_kafkalog.model import CommittedOffset, GroupOffsets, OffsetRange, TopicPartition
+from pyspark_kafkalog.model import CommittedOffset, OffsetRange, TopicPartition
 from pyspark_kafkalog.options.settings import place_options
 from pyspark_kafkalog.spark.backup import _copy, _Task
 from tests.backups.histories import RECORDS, SMALL, T0, TOPIC_ID, batch, content, make_log, piece

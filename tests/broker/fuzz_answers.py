@@ -34,6 +34,7 @@ from pyspark_kafkalog.broker.cluster import cluster as cluster_module
 from pyspark_kafkalog.broker.cluster import pool
 from pyspark_kafkalog.broker.cluster.cluster import cluster_of
 from pyspark_kafkalog.broker.groups.groups import BrokerGroups
+from pyspark_kafkalog.broker.groups.pending import pending_error
 from pyspark_kafkalog.broker.groups.protocol import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
@@ -48,6 +49,7 @@ from pyspark_kafkalog.broker.wire import sockets
 from pyspark_kafkalog.broker.wire.connection import Connection
 from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.broker.wire.sockets import Address
+from pyspark_kafkalog.codec.offsets_topic import OFFSETS_TOPIC
 from pyspark_kafkalog.errors import KafkaLogError
 from pyspark_kafkalog.model import CommittedOffset, EncodeSettings, OffsetRange, TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions, FetchOptions, ProduceOptions
@@ -109,7 +111,11 @@ def _metadata(request: Any, version: int) -> Any:
         )
         for number in range(2)
     ]
-    topics = [topic(error_code=0, name="t", topic_id=TOPIC_ID, is_internal=False, partitions=partitions)]
+    asked = {requested.name for requested in request.topics or ()} & {OFFSETS_TOPIC}
+    topics = [
+        topic(error_code=0, name=name, topic_id=TOPIC_ID, is_internal=False, partitions=partitions)
+        for name in asked or ("t",)
+    ]
     node = meta.MetadataResponse.MetadataResponseBroker
     brokers = [node(node_id=number, host=f"b{number}", port=9092, rack="r") for number in (1, 2)]
     return meta.MetadataResponse(
@@ -201,6 +207,37 @@ def _offset_fetch(request: Any, version: int) -> Any:
     ]
     topics = [topic(name="t", partitions=[topic.OffsetFetchResponsePartition(**values)])]
     return response(throttle_time_ms=0, error_code=0, topics=topics, groups=groups)
+
+
+def _producers(request: Any, version: int) -> Any:
+    topic = admin.DescribeProducersResponse.TopicResponse
+    state = topic.PartitionResponse.ProducerState(
+        producer_id=9,
+        producer_epoch=0,
+        last_sequence=0,
+        last_timestamp=0,
+        coordinator_epoch=0,
+        current_txn_start_offset=5,
+    )
+    partition = topic.PartitionResponse(
+        partition_index=request.topics[0].partition_indexes[0],
+        error_code=0,
+        error_message=None,
+        active_producers=[state],
+    )
+    name = request.topics[0].name
+    return admin.DescribeProducersResponse(
+        throttle_time_ms=0, topics=[topic(name=name, partitions=[partition])]
+    )
+
+
+def _transactions(request: Any, version: int) -> Any:
+    state = admin.ListTransactionsResponse.TransactionState(
+        transactional_id="app", producer_id=9, transaction_state="Ongoing"
+    )
+    return admin.ListTransactionsResponse(
+        throttle_time_ms=0, error_code=0, unknown_state_filters=[], transaction_states=[state]
+    )
 
 
 def _offset_commit(request: Any, version: int) -> Any:
@@ -424,6 +461,8 @@ SOUND: dict[int, tuple[Any, Callable[[Any, int], Any]]] = {
     42: (admin.DeleteGroupsRequest, _delete_groups),
     44: (admin.IncrementalAlterConfigsRequest, _alter_configs),
     47: (consumer.OffsetDeleteRequest, _offset_delete),
+    61: (admin.DescribeProducersRequest, _producers),
+    66: (admin.ListTransactionsRequest, _transactions),
     69: (ConsumerGroupDescribeRequest, _describe_new_groups),
 }
 """Each request that we send, and the function that makes its response."""
@@ -507,6 +546,13 @@ def _read(place: Brokers) -> None:
 
 
 P2 = [PARTITION, TopicPartition("t", 1)]
+
+
+def _pending(options: ConnectionOptions) -> None:
+    error = pending_error(cluster_of(options), "g", Deadline.after(1))
+    assert "stays open" in error.message
+
+
 CALLS: list[tuple[tuple[int, ...], Callable[[ConnectionOptions], None]]] = [
     ((18, 3, 3), _place(lambda place: place.topics())),
     ((3,), _place(lambda place: place.topic_ids(["t", "u"]))),
@@ -520,6 +566,8 @@ CALLS: list[tuple[tuple[int, ...], Callable[[ConnectionOptions], None]]] = [
     ((1,), _place(lambda place: place.offset_after_bytes(PARTITION, OffsetRange(0, 30), 300))),
     ((10, 9), _groups(lambda groups: groups.committed("g"))),
     ((9,), _groups(lambda groups: groups.committed("g", P2))),
+    ((9,), _groups(lambda groups: groups.committed_by(["g"]))),
+    ((61, 66), _pending),
     ((8, 10, 2), _groups(lambda groups: groups.commit("g", {PARTITION: CommittedOffset(5, -1, "")}))),
     ((47,), _groups(lambda groups: groups.delete_offsets("g", [PARTITION]))),
     ((42,), _groups(lambda groups: groups.delete_group("g"))),

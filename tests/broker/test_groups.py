@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import uuid
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kafka import KafkaConsumer, KafkaProducer
@@ -14,6 +16,7 @@ from kafka import TopicPartition as KafkaTopicPartition
 from kafka.structs import OffsetAndMetadata
 
 from pyspark_kafkalog.broker.groups.groups import BrokerGroups
+from pyspark_kafkalog.broker.wire.connection import Connection
 from pyspark_kafkalog.errors import GroupError, UnknownTopicOrPartitionError
 from pyspark_kafkalog.model import CommittedOffset, TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions
@@ -188,19 +191,49 @@ def test_an_error_names_what_is_not_committed(groups: BrokerGroups, topic: str) 
     assert groups.committed(group)[second] == CommittedOffset(2, 0)
 
 
-def test_open_transactions_are_waited_for(broker: Broker, groups: BrokerGroups, topic: str) -> None:
+def test_only_who_needs_it_waits_for_an_open_transaction_and_is_told_its_name(
+    broker: Broker, groups: BrokerGroups, topic: str
+) -> None:
     group, partition = new_group(), KafkaTopicPartition(topic, 0)
     groups.commit(group, {TopicPartition(topic, 0): CommittedOffset(1)})
-    producer = KafkaProducer(bootstrap_servers=broker.bootstrap, transactional_id=uuid.uuid4().hex)
+    name = f"app-{uuid.uuid4().hex[:8]}"
+    producer = KafkaProducer(bootstrap_servers=broker.bootstrap, transactional_id=name)
     producer.init_transactions()
     producer.begin_transaction()
     producer.send_offsets_to_transaction({partition: OffsetAndMetadata(4, "", -1)}, group)
-    impatient = groups_of(broker.bootstrap, timeout=0.5)
-    with pytest.raises(Exception, match=f"{group}.*UNSTABLE_OFFSET_COMMIT"):
-        impatient.committed(group)
+    impatient = groups_of(broker.bootstrap, timeout=2)
+    with pytest.raises(
+        GroupError, match=rf"{group}.*stays open.*transactional id '{name}' \(producer id \d+\)"
+    ):
+        impatient.committed(group, settled=True)
+    before = {TopicPartition(topic, 0): CommittedOffset(1, 0)}
+    assert impatient.committed(group) == before
+    assert impatient.committed_by([group, "no-such-group"]) == {group: before, "no-such-group": {}}
     producer.commit_transaction()
     producer.close()
-    assert groups.committed(group) == {TopicPartition(topic, 0): CommittedOffset(4, -1)}
+    assert groups.committed(group, settled=True) == {TopicPartition(topic, 0): CommittedOffset(4, -1)}
+
+
+def test_many_groups_take_a_few_requests(
+    broker: Broker, groups: BrokerGroups, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names, partition = [new_group() for _ in range(30)], TopicPartition(topic, 0)
+    for number, name in enumerate(names):
+        groups.commit(name, {partition: CommittedOffset(number, 0)})
+    asked = Counter[str]()
+    call = Connection.call
+
+    def counting(self: Connection, request: Any, **more: Any) -> Any:
+        asked[type(request).__name__] += 1
+        return call(self, request, **more)
+
+    monkeypatch.setattr(Connection, "call", counting)
+    fresh = groups_of(broker.bootstrap, client_id=uuid.uuid4().hex)
+    assert fresh.committed_by([*names, "no-such-group"]) == {
+        "no-such-group": {},
+        **{name: {partition: CommittedOffset(number, 0)} for number, name in enumerate(names)},
+    }
+    assert (asked["FindCoordinatorRequest"], asked["OffsetFetchRequest"]) == (1, 1)
 
 
 def test_a_broker_of_old(old_broker: OldBroker) -> None:
@@ -210,6 +243,10 @@ def test_a_broker_of_old(old_broker: OldBroker) -> None:
     first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
     groups.commit(group, {first: CommittedOffset(1, metadata="m"), second: CommittedOffset(2)})
     assert groups.committed(group) == {first: CommittedOffset(1, 0, "m"), second: CommittedOffset(2, 0)}
+    assert groups.committed_by([group, "no-such-group"]) == {
+        group: {first: CommittedOffset(1, 0, "m"), second: CommittedOffset(2, 0)},
+        "no-such-group": {},
+    }
     assert groups.committed(group, [second]) == {second: CommittedOffset(2, 0)}
     assert group in groups.group_ids()
     other = new_group()

@@ -289,6 +289,47 @@ def test_other_errors_end_the_producer_and_name_the_partition(
     assert "partition t-2" in str(raised.value)
 
 
+RETRIED = {2, 3, 5, 6, 7, 9, 13, 19, 20, 56, 72, 74, 75, 89, 100, 103}
+"""Codes of Kafka whose exceptions in Java are retriable, of those that a leader answers to a producer."""
+
+
+@pytest.mark.parametrize("code", [-1, *range(1, 134), 999])
+def test_every_code_is_retried_or_ends_the_write(code: int) -> None:
+    """After a final one nothing more is sent, and only what is in flight is waited for."""
+    state = producer({A: 1, B: 2, C: 1})
+    sent(state)
+    answer(state)
+    state.answered(2, {B: Answer(OK)}, 0.0)
+    assert sent(state) == [["a2"], ["a3"], ["a4"], ["b2"], ["b3"]]
+    if code in RETRIED or code == DUPLICATE:
+        answer(state, a=code)
+        assert not state.is_idle
+        return
+    with pytest.raises(KafkaLogError, match=r"refused a record batch of 1 records.*t-0"):
+        answer(state, a=code)
+    state.append(C, [batch("c2")], 0.0)
+    answer(state, a=OK if code != OUT_OF_ORDER else code)
+    answer(state, a=NOT_ENOUGH)
+    assert sent(state, 10.0) == []
+    assert not state.is_idle, "broker 2 has not answered"
+    state.answered(2, {B: Answer(OK)}, 0.0)
+    state.lost(2, "reset", 0.0)
+    assert state.is_idle
+    assert state.unacknowledged_bytes == state.waiting_bytes == state.in_flight() == 0
+    assert state.results()[B].records == 2
+    assert state.results()[A].records == (1 if code == OUT_OF_ORDER else 2)
+    state.check_expired(1000.0)
+
+
+def test_all_answers_of_a_response_count_although_one_is_a_refusal() -> None:
+    state = producer()
+    sent(state)
+    with pytest.raises(AuthorizationError, match="t-0"):
+        answer(state, a=29, b=87)
+    assert state.results()[C].records == 3
+    assert state.is_idle
+
+
 def test_a_single_record_that_is_too_large_is_helped_by_no_other_batch_size() -> None:
     state = producer({A: 1})
     sent(state)
@@ -311,6 +352,7 @@ def test_retries_are_bounded() -> None:
     sent(state, 20.0)
     with pytest.raises(KafkaLogError, match=r"3 attempts: REQUEST_TIMED_OUT .*t-0"):
         answer(state, 20.0, a=TIMED_OUT)
+    assert state.is_idle
 
 
 def test_delivery_is_timed_from_the_append() -> None:

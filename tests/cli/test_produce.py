@@ -43,6 +43,42 @@ def test_blank_lines_of_json_are_skipped(tmp_path: Path) -> None:
     assert lines("cat", place, "t") == ["a", "b"]
 
 
+def test_what_is_written_is_counted(tmp_path: Path) -> None:
+    assert run("produce", tmp_path / "log", "t", text="a\n").err == "1 record was written\n"
+    assert run("produce", tmp_path / "log", "t", text="a\nb\n").err == "2 records were written\n"
+
+
+def test_tombstones(tmp_path: Path) -> None:
+    place = tmp_path / "log"
+    assert run("produce", place, "t", "-K", ":", "-Z", "-p", 0, text="a:1\na:\n\nb").code == 0
+    assert lines("cat", place, "t", "--format", r"%K %k=%S %s\n") == [
+        "1 a=1 1",
+        "1 a=-1 ",
+        "-1 =-1 ",
+        "-1 =1 b",
+    ]
+    assert run("produce", place, "u", "-Z", text="\n").code == 0
+    assert [row["value"] for row in records(place, "u")] == [None]
+    assert "don't go with --json" in run("produce", place, "t", "-Z", "--json").err
+    assert "-K expects some text" in run("produce", place, "t", "-K", "").err
+
+
+def test_the_json_of_kcat(tmp_path: Path) -> None:
+    line = '{"topic":"t","partition":0,"offset":1,"ts":5,"headers":["a","b"],"key":null,"payload":"x"}\n'
+    done = run("produce", tmp_path / "log", "t", "--json", text=line)
+    assert done.code == 3
+    assert "Line 1: this is kcat's JSON: rename payload to value and ts to timestamp" in done.err
+
+
+@pytest.mark.parametrize("topic", ["__consumer_offsets", "__transaction_state", "__remote_log_metadata"])
+def test_internal_topics_are_refused(tmp_path: Path, topic: str) -> None:
+    """A broker does not load a group from a partition that has records of others."""
+    place = tmp_path / "log"
+    done = run("produce", place, topic, text="plain\n")
+    assert (done.code, f"{topic} is an internal topic" in done.err) == (2, True)
+    assert not place.exists()
+
+
 def test_no_lines_are_no_records(tmp_path: Path) -> None:
     done = run("produce", tmp_path / "log", "t", text="")
     assert (done.code, done.err) == (0, "0 records were written\n")
@@ -75,6 +111,31 @@ def test_brokers(broker: Broker) -> None:
     large = "x" * 2_000_000
     assert run("produce", at, topic, "-o", "large.message.enabled=true", "-p", 1, text=large).code == 0
     assert lines("cat", at, topic, "-n", 1, "--large-messages") == [large]
+
+
+@pytest.mark.broker
+def test_a_refusal_ends_the_write(broker: Broker) -> None:
+    """At once, and not only when kafka.delivery.timeout.ms is over."""
+    topic = f"cat-{uuid.uuid4().hex[:8]}"
+    broker.create_topic(topic, 2, {"cleanup.policy": "compact", "message.timestamp.after.max.ms": "1000"})
+    for words, text, code in (
+        (("-p", 0), "no key\n", "INVALID_RECORD"),
+        (
+            ("-p", 1, "--json"),
+            '{"key": "k", "value": "v", "timestamp": 4102444800000}\n',
+            "INVALID_TIMESTAMP",
+        ),
+    ):
+        done = subprocess.run(
+            command("produce", broker.bootstrap, topic, *words, "-o", "kafka.delivery.timeout.ms=600000"),
+            input=text,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert (done.returncode, code in done.stderr) == (3, True), done.stderr
+        assert "No records were written before." in done.stderr
 
 
 @pytest.mark.broker

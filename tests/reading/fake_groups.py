@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
+from pyspark_kafkalog.errors import KafkaLogError
 from pyspark_kafkalog.model import CommittedOffset, Group, TopicPartition
 
 
@@ -15,6 +16,8 @@ class FakeGroups:
     offsets: dict[str, dict[TopicPartition, CommittedOffset]] = field(default_factory=dict)
     trouble: Exception | None = None
     commits: int = 0
+    failures: dict[str, KafkaLogError] = field(default_factory=dict)
+    """Groups that can't be read, and why."""
 
     def __call__(self) -> FakeGroups:
         return self
@@ -26,7 +29,7 @@ class FakeGroups:
         return {group: Group(group, "Empty") for group in groups if group in self.offsets}
 
     def committed(
-        self, group: str, partitions: Collection[TopicPartition] | None = None
+        self, group: str, partitions: Collection[TopicPartition] | None = None, *, settled: bool = False
     ) -> dict[TopicPartition, CommittedOffset]:
         offsets = self.offsets.get(group, {})
         return {
@@ -34,6 +37,11 @@ class FakeGroups:
             for partition in offsets
             if partitions is None or partition in partitions
         }
+
+    def committed_by(
+        self, groups: Collection[str]
+    ) -> dict[str, dict[TopicPartition, CommittedOffset] | KafkaLogError]:
+        return {group: self.failures.get(group) or self.committed(group) for group in groups}
 
     def commit(self, group: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         self.commits += 1

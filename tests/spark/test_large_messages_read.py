@@ -14,8 +14,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from pyspark_kafkalog.broker.groups.groups import BrokerGroups
+from pyspark_kafkalog.groups import GroupOffsets
 from pyspark_kafkalog.log.groups.groups import DirectoryGroups
-from pyspark_kafkalog.model import CommittedOffset, GroupOffsets, TopicPartition
+from pyspark_kafkalog.model import CommittedOffset, TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions
 from tests.fixtures_dir import requires_fixtures
 from tests.kafka import Broker

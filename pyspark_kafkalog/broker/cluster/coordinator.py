@@ -46,16 +46,54 @@ def call_coordinators(
     min_version: int = 0,
     max_version: int | None = None,
 ) -> dict[str, Answer | Refused]:
+    """Like :func:`ask_coordinators`, for callers that need an answer about each name.
+
+    :raises KafkaLogError: for a retriable error that lasted too long.
+    """
+    failures: dict[str, KafkaLogError] = {}
+    answers = ask_coordinators(
+        cluster,
+        names,
+        make_request,
+        lambda response, _: read(response),
+        failures,
+        doing=doing,
+        deadline=deadline,
+        kind=kind,
+        min_version=min_version,
+        max_version=max_version,
+    )
+    for error in failures.values():
+        raise error
+    return answers
+
+
+def ask_coordinators(
+    cluster: Cluster,
+    names: Iterable[str],
+    make_request: Callable[[Sequence[str]], Any],
+    read: Callable[[Any, Sequence[str]], Mapping[str, Answer | Refused]],
+    failures: dict[str, KafkaLogError],
+    *,
+    doing: str,
+    deadline: Deadline,
+    kind: CoordinatorType = CoordinatorType.GROUP,
+    min_version: int = 0,
+    max_version: int | None = None,
+    first_with_many: int = 0,
+) -> dict[str, Answer | Refused]:
     """Ask the coordinators of groups, each about all of its groups at once, and retry where that may help.
 
     :param names: the groups or, by ``kind``, transactional ids.
     :param make_request: makes the request to one broker about these names.
-    :param read: finds each name's answer, or its error code, in the response.
+    :param read: finds each name's answer, or its error code, in the response to a request about these names.
+    :param failures: takes the retriable error of each name that lasted until the deadline.
     :param min_version: of the request, as ``max_version``.
+    :param first_with_many: the first version that takes several names. Older brokers are asked name by name.
     :param deadline: for everything.
-    :returns: each name's answer, or an error code that no retry cures.
+    :returns: each other name's answer, or an error code that no retry cures.
     :raises UnsupportedVersionError: if a broker has the request in none of these versions.
-    :raises KafkaLogError: for a retriable error that lasted too long.
+    :raises BrokerConnectionError: if no broker tells who the coordinators are.
     """
     backoff = Backoff(cluster.options, deadline)
     answers: dict[str, Answer | Refused] = {}
@@ -63,18 +101,18 @@ def call_coordinators(
     remaining = sorted(set(names))
     while remaining:
         unknown = [name for name in remaining if (kind, name) not in cluster.coordinators]
-        error: KafkaLogError | None = None
+        errors: dict[str, KafkaLogError] = {}
         for name, code in _find(cluster, kind, unknown, backoff, tried).items():
             if is_retriable(code):
-                error = error_of(code, f"{doing}: found no coordinator")
+                errors[name] = error_of(code, f"{doing}: found no coordinator")
             else:
                 answers[name] = Refused(code)
         for coordinator, coordinated in _by_coordinator(cluster, kind, remaining).items():
-            request = make_request(coordinated)
+            versions = min_version, max_version, first_with_many
             try:
-                found = _call(cluster, coordinator, request, read, deadline, min_version, max_version)
+                found = _call(cluster, coordinator, coordinated, make_request, read, deadline, versions)
             except BrokerConnectionError as e:
-                error = e
+                errors.update(dict.fromkeys(coordinated, e))
                 _forget(cluster, kind, coordinated)
                 continue
             for name in coordinated:
@@ -82,12 +120,16 @@ def call_coordinators(
                 if not isinstance(answer, Refused) or not is_retriable(answer.error_code):
                     answers[name] = answer
                     continue
-                error = error_of(answer.error_code, doing, broker=str(coordinator.address))
+                errors[name] = error_of(answer.error_code, doing, broker=str(coordinator.address))
                 if answer.error_code in (NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE):
                     _forget(cluster, kind, [name])
         remaining = [name for name in remaining if name not in answers]
-        if remaining and error is not None:
-            backoff.pause(error)
+        if remaining and errors:
+            try:
+                backoff.pause([*errors.values()][-1])
+            except KafkaLogError as e:
+                failures.update({name: errors.get(name, e) for name in remaining})
+                break
     return answers
 
 
@@ -110,19 +152,30 @@ def _by_coordinator(
 def _call(
     cluster: Cluster,
     coordinator: Coordinator,
-    request: Any,
-    read: Callable[[Any], Mapping[str, Answer | Refused]],
+    names: Sequence[str],
+    make_request: Callable[[Sequence[str]], Any],
+    read: Callable[[Any, Sequence[str]], Mapping[str, Answer | Refused]],
     deadline: Deadline,
-    min_version: int,
-    max_version: int | None,
-) -> Mapping[str, Answer | Refused]:
+    versions: tuple[int, int | None, int],
+) -> dict[str, Answer | Refused]:
+    """What one coordinator answers about these names, in as many requests as its version needs."""
+    min_version, max_version, first_with_many = versions
     connection = cluster.coordinator_connection(coordinator, deadline=deadline.share(2))
+    found: dict[str, Answer | Refused] = {}
     try:
-        response = connection.call(
-            request, min_version=min_version, max_version=max_version, deadline=deadline.share(2)
-        )
-        with connection.reading():
-            return read(response)
+        request = make_request(names)
+        version = connection.version_of(request, min_version=min_version, max_version=max_version)
+        pieces = [names] if version >= first_with_many else [[name] for name in names]
+        for piece in pieces:
+            response = connection.call(
+                request if piece is names else make_request(piece),
+                min_version=min_version,
+                max_version=max_version,
+                deadline=deadline.share(2),
+            )
+            with connection.reading():
+                found.update(read(response, piece))
+        return found
     finally:
         cluster.release(connection)
 

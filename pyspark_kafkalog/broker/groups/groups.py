@@ -1,4 +1,4 @@
-"""The consumer groups of a cluster: see :class:`pyspark_kafkalog.model.GroupOffsets`.
+"""The consumer groups of a cluster: see :class:`pyspark_kafkalog.groups.GroupOffsets`.
 
 A commit is made as for a group without members (generation -1, no member id), like
 that of Kafka's AdminClient.alterConsumerGroupOffsets: brokers accept it while the
@@ -20,16 +20,21 @@ from kafka.protocol.metadata import CoordinatorType
 
 from pyspark_kafkalog.broker.cluster import metadata
 from pyspark_kafkalog.broker.cluster.cluster import Cluster, cluster_of
-from pyspark_kafkalog.broker.cluster.coordinator import call_coordinators
+from pyspark_kafkalog.broker.cluster.coordinator import ask_coordinators, call_coordinators
 from pyspark_kafkalog.broker.cluster.leaders import call_leaders_once
 from pyspark_kafkalog.broker.fetch import list_offsets
 from pyspark_kafkalog.broker.groups.offset_fetch import (
     BEFORE_TOPIC_IDS,
+    FIRST_WITH_GROUPS,
+    Fetched,
     by_topic,
     offset_fetch_request,
     offsets_by_topic,
+    offsets_fetch_request,
     read_offset_fetch,
+    read_offsets_fetch,
 )
+from pyspark_kafkalog.broker.groups.pending import pending_error
 from pyspark_kafkalog.broker.groups.protocol import (
     GROUP_ID_NOT_FOUND,
     ConsumerGroupDescribeRequest,
@@ -39,13 +44,20 @@ from pyspark_kafkalog.broker.groups.protocol import (
 )
 from pyspark_kafkalog.broker.wire.answers import UNREADABLE
 from pyspark_kafkalog.broker.wire.deadline import Deadline
-from pyspark_kafkalog.broker.wire.error_codes import UNKNOWN_TOPIC_OR_PARTITION, Refused, is_retriable
+from pyspark_kafkalog.broker.wire.error_codes import (
+    UNKNOWN_TOPIC_OR_PARTITION,
+    UNSTABLE_OFFSET_COMMIT,
+    Refused,
+    is_retriable,
+)
 from pyspark_kafkalog.errors import KafkaLogError, UnsupportedVersionError
 from pyspark_kafkalog.model import CommittedOffset, Group, GroupMember, TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions
 
 _FIRST_WITH_ALL = 2
 """The first version of OffsetFetch that returns all partitions, and of OffsetCommit with a member id."""
+_ASKED_AT_ONCE = 250
+"""How many groups one request names, and how many requests to a broker before Kafka 3.0 share a deadline."""
 _DEAD = "Dead"
 _EPOCHS_WITHIN = 1.0
 """Seconds that leaders have to give their epochs, or half the time for the commit if that is less."""
@@ -99,31 +111,67 @@ class BrokerGroups:
         return found
 
     def committed(
-        self, group: str, partitions: Collection[TopicPartition] | None = None
+        self,
+        group: str,
+        partitions: Collection[TopicPartition] | None = None,
+        *,
+        settled: bool = False,
     ) -> dict[TopicPartition, CommittedOffset]:
         """The offsets that ``group`` has committed, for all partitions or for these.
 
-        Open transactions are waited for (require_stable, KIP-447; since Kafka 2.5).
+        :param settled: wait for transactions that commit one of them (require_stable, KIP-447; since
+            Kafka 2.5).
+        :raises GroupError: if such a transaction stays open; it is named.
         """
         if partitions is not None and not partitions:
             return {}
         doing = f"Reading the committed offsets of group {group}"
-        answer = self._call(
-            group,
-            offset_fetch_request(group, partitions),
-            read_offset_fetch,
-            doing,
-            _FIRST_WITH_ALL,
-            BEFORE_TOPIC_IDS,
+        request = offset_fetch_request(group, partitions, require_stable=settled)
+        deadline = Deadline.after(self._timeout)
+        backoff = self._cluster.new_backoff(deadline)
+        pending: KafkaLogError | None = None
+        while True:
+            answer = self._call(
+                group, request, _read_settled, doing, _FIRST_WITH_ALL, BEFORE_TOPIC_IDS, deadline
+            )
+            if answer is not None:
+                return _committed(answer, doing, group)
+            pending = pending or pending_error(self._cluster, group, deadline)
+            backoff.pause(pending)
+
+    def committed_by(
+        self, groups: Collection[str]
+    ) -> dict[str, dict[TopicPartition, CommittedOffset] | KafkaLogError]:
+        """See :meth:`pyspark_kafkalog.groups.GroupOffsets.committed_by`; a request is about many groups."""
+        found: dict[str, dict[TopicPartition, CommittedOffset] | KafkaLogError] = {}
+        names = sorted(set(groups))
+        for begin in range(0, len(names), _ASKED_AT_ONCE):
+            found.update(self._committed_by(names[begin : begin + _ASKED_AT_ONCE]))
+        return {group: found[group] for group in names}
+
+    def _committed_by(
+        self, groups: Sequence[str]
+    ) -> dict[str, dict[TopicPartition, CommittedOffset] | KafkaLogError]:
+        failures: dict[str, KafkaLogError] = {}
+        answers: dict[str, Fetched | Refused] = ask_coordinators(
+            self._cluster,
+            groups,
+            offsets_fetch_request,
+            read_offsets_fetch,
+            failures,
+            doing="Reading committed offsets",
+            deadline=Deadline.after(self._timeout),
+            min_version=_FIRST_WITH_ALL,
+            max_version=BEFORE_TOPIC_IDS,
+            first_with_many=FIRST_WITH_GROUPS,
         )
-        if isinstance(answer, Refused):
-            if answer.error_code == GROUP_ID_NOT_FOUND:
-                return {}
-            raise group_error(answer.error_code, doing, group)
-        for partition, offset in answer.items():
-            if isinstance(offset, Refused):
-                raise group_error(offset.error_code, doing, group, partition)
-        return {p: offset for p, offset in answer.items() if isinstance(offset, CommittedOffset)}
+        found: dict[str, dict[TopicPartition, CommittedOffset] | KafkaLogError] = {**failures}
+        for group, answer in answers.items():
+            try:
+                found[group] = _committed(answer, f"Reading the committed offsets of group {group}", group)
+            except KafkaLogError as e:
+                found[group] = e
+        return found
 
     def commit(self, group: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         """Commit as a group without members. If an error names partitions, the others are committed.
@@ -290,6 +338,27 @@ class BrokerGroups:
             min_version=min_version,
             max_version=max_version,
         )[group]
+
+
+def _read_settled(response: Any) -> Fetched | Refused | None:
+    """What a group has committed; None while a transaction commits some of it."""
+    found = read_offset_fetch(response)
+    return None if found == Refused(UNSTABLE_OFFSET_COMMIT) else found
+
+
+def _committed(answer: Fetched | Refused, doing: str, group: str) -> dict[TopicPartition, CommittedOffset]:
+    """The offsets in an answer.
+
+    :raises KafkaLogError: if it is an error, or has one for a partition.
+    """
+    if isinstance(answer, Refused):
+        if answer.error_code == GROUP_ID_NOT_FOUND:
+            return {}
+        raise group_error(answer.error_code, doing, group)
+    for partition, offset in answer.items():
+        if isinstance(offset, Refused):
+            raise group_error(offset.error_code, doing, group, partition)
+    return {p: offset for p, offset in answer.items() if isinstance(offset, CommittedOffset)}
 
 
 def _commit_request(group: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> Any:

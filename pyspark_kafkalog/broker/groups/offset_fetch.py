@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from kafka.protocol.consumer import OffsetFetchRequest
@@ -13,6 +13,8 @@ from pyspark_kafkalog.model import CommittedOffset, TopicPartition
 
 BEFORE_TOPIC_IDS = 9
 """The last version of OffsetCommit and OffsetFetch that names topics."""
+FIRST_WITH_GROUPS = 8
+"""The first version of OffsetFetch that takes several groups (KIP-709)."""
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
@@ -53,7 +55,6 @@ def offset_fetch_request(
     With ``require_stable`` brokers refuse to answer while a transaction commits one of them.
     It has the fields of one group (until version 7) and those of several groups.
     """
-    kind = OffsetFetchRequest.OffsetFetchRequestGroup
     topics, topics_of_group = None, None
     if partitions is not None:
         listed = by_topic(partitions)
@@ -61,20 +62,48 @@ def offset_fetch_request(
             OffsetFetchRequest.OffsetFetchRequestTopic(name=topic, partition_indexes=numbers)
             for topic, numbers in listed.items()
         ]
-        topics_of_group = [
-            kind.OffsetFetchRequestTopics(name=topic, partition_indexes=numbers)
-            for topic, numbers in listed.items()
-        ]
-    groups = [kind(group_id=group, member_id=None, member_epoch=-1, topics=topics_of_group)]
+        kind = OffsetFetchRequest.OffsetFetchRequestGroup.OffsetFetchRequestTopics
+        topics_of_group = [kind(name=topic, partition_indexes=numbers) for topic, numbers in listed.items()]
+    groups = [_group(group, topics_of_group)]
     return OffsetFetchRequest(group_id=group, topics=topics, groups=groups, require_stable=require_stable)
 
 
-def read_offset_fetch(response: Any) -> dict[TopicPartition, CommittedOffset | Refused | None] | Refused:
-    """Each partition's offset, None if none is committed, or its error; or the whole group's error."""
-    group = response.groups[0] if response.groups else response
+def offsets_fetch_request(groups: Sequence[str]) -> Any:
+    """The request for all that these groups have committed; before version 8 only for the first of them."""
+    return OffsetFetchRequest(
+        group_id=groups[0],
+        topics=None,
+        groups=[_group(group, None) for group in groups],
+        require_stable=False,
+    )
+
+
+def _group(group: str, topics: Any) -> Any:
+    return OffsetFetchRequest.OffsetFetchRequestGroup(
+        group_id=group, member_id=None, member_epoch=-1, topics=topics
+    )
+
+
+Fetched = dict[TopicPartition, CommittedOffset | Refused | None]
+"""Each partition's offset, None if none is committed, or its error."""
+
+
+def read_offset_fetch(response: Any) -> Fetched | Refused:
+    """What the one group of a request has committed, or the whole group's error."""
+    return _read_group(response.groups[0] if response.groups else response)
+
+
+def read_offsets_fetch(response: Any, groups: Sequence[str]) -> dict[str, Fetched | Refused]:
+    """The same for each of the ``groups`` of a request that the response has."""
+    if response.groups:
+        return {group.group_id: _read_group(group) for group in response.groups}
+    return {groups[0]: _read_group(response)}
+
+
+def _read_group(group: Any) -> Fetched | Refused:
     if group.error_code:
         return Refused(group.error_code)
-    found: dict[TopicPartition, CommittedOffset | Refused | None] = {}
+    found: Fetched = {}
     for topic in group.topics:
         for answer in topic.partitions:
             partition = TopicPartition(topic.name, answer.partition_index)

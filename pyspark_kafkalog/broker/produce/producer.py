@@ -272,10 +272,13 @@ class Producer:
             return
         try:
             self._check_cluster(connection)
+            version = _version(connection)
         except BrokerConnectionError as e:
             self._lost(node, _reason(e), unsent=request)
             return
-        version = _version(connection)
+        except BrokerError as e:
+            self._lost(node, e.message, unsent=request)
+            raise
         batches = [(batch.partition, batch.data) for batch in request.batches]
         body = produce_request(
             version,

@@ -11,6 +11,8 @@ KIP-360 for the order of idempotent batches:
   before those behind it.
 - A failed batch is sent again, byte for byte, so that a broker that already has it
   recognizes it. No other batch is sent twice.
+- Once a batch can't be written, nothing more is sent: what is in flight is still
+  waited for, and all else leaves the state.
 
 Times are seconds of one monotonic clock. The caller passes them in, and may stop
 the clock while it cannot send.
@@ -143,6 +145,7 @@ class ProduceState:
         self._held_until: dict[int, float] = {}
         """Until when a broker that throttles us must not be sent anything."""
         self._by_age: deque[Batch] = deque()
+        self._has_failed = False
 
     def append(
         self, partition: TopicPartition, batches: Iterable[tuple[memoryview, int]], now: float
@@ -239,16 +242,16 @@ class ProduceState:
     def answered(self, node: int, answers: Mapping[TopicPartition, Answer], now: float) -> None:
         """Note the broker's response to the oldest of its requests in flight.
 
-        :raises KafkaLogError: if a batch cannot be written.
+        :raises KafkaLogError: if a batch cannot be written, the first time.
         """
+        refused: list[KafkaLogError | None] = []
         for batch in self._in_flight[node].popleft().batches:
             answer = answers.get(batch.partition)
             if answer is None:
-                raise BrokerError(
-                    f"A response of broker {node} lacks a partition of its request",
-                    topic_partition=batch.partition,
-                )
-            self._handle_answer(batch, answer, now)
+                refused.append(self._failed(batch, _unanswered(batch, node)))
+            else:
+                refused.append(self._handle_answer(batch, answer, now))
+        self._raise_first(refused)
 
     def delivered(self, node: int) -> None:
         """Note that the oldest request to the broker was sent, and gets no response (acks=0)."""
@@ -261,17 +264,47 @@ class ProduceState:
         :param unsent: the request that could not be sent for lack of a connection.
         :raises KafkaLogError: if a batch has no retry left.
         """
+        refused: list[KafkaLogError | None] = []
         for request in self._in_flight.pop(node, ()):
             for batch in request.batches:
                 if request is unsent:
                     batch.attempts -= 1
                     self._put_back(batch)
                 else:
-                    self._retry(batch, reason, now, refresh=True)
+                    refused.append(self._retry(batch, reason, now, refresh=True))
+        self._raise_first(refused)
         if unsent is not None:  # the broker's other partitions cannot be sent either
             self.no_leader(list(self._ready[node]), reason, now)
 
-    def _handle_answer(self, batch: Batch, answer: Answer, now: float) -> None:
+    def _raise_first(self, refused: Iterable[KafkaLogError | None]) -> None:
+        """If there is an error, drop whatever is not in flight, and raise it unless one was raised before."""
+        error = next((error for error in refused if error is not None), None)
+        has_failed, self._has_failed = self._has_failed, self._has_failed or error is not None
+        if not self._has_failed:
+            return
+        for state in self._partitions.values():
+            while state.waiting:
+                self._drop(state.waiting.popleft())
+        self._ready.clear()
+        self._leaderless.clear()
+        self.waiting_bytes = 0
+        if error is not None and not has_failed:
+            raise error
+
+    def _failed(self, batch: Batch, error: KafkaLogError) -> KafkaLogError:
+        """``error``; its batch, which was in flight, is not in flight any more."""
+        self._partitions[batch.partition].in_flight -= 1
+        self._drop(batch)
+        return error
+
+    def _drop(self, batch: Batch) -> None:
+        """Forget a batch that is written, or never will be."""
+        batch.done = True
+        self.unacknowledged_bytes -= len(batch.data)
+        batch.data = memoryview(b"")
+
+    def _handle_answer(self, batch: Batch, answer: Answer, now: float) -> KafkaLogError | None:
+        """Note an answer; returned is why the batch can't be written."""
         state = self._partitions[batch.partition]
         reaction = reaction_to(answer.error_code)
         if reaction is Reaction.DONE:
@@ -284,32 +317,33 @@ class ProduceState:
                 state.last_offset = answer.base_offset + batch.records - 1
                 if state.first_offset < 0:
                     state.first_offset = answer.base_offset
-            batch.done = True
-            self.unacknowledged_bytes -= len(batch.data)
-            batch.data = memoryview(b"")
-        elif reaction is Reaction.FAIL or (
+            self._drop(batch)
+            return None
+        if reaction is Reaction.FAIL or (
             reaction is Reaction.RETRY_BEHIND and not self._waits_for_earlier(batch, state)
         ):
-            raise _refused(batch, answer)
-        else:
-            self._retry(batch, answer.reason, now, refresh=reaction is Reaction.REFRESH)
+            return self._failed(batch, _refused(batch, answer))
+        return self._retry(batch, answer.reason, now, refresh=reaction is Reaction.REFRESH)
 
     @staticmethod
     def _waits_for_earlier(batch: Batch, state: _Partition) -> bool:
         """Whether an earlier batch has yet to be written; answers come in order, so it is already waiting."""
         return bool(state.waiting) and state.waiting[0].number < batch.number
 
-    def _retry(self, batch: Batch, reason: str, now: float, *, refresh: bool) -> None:
+    def _retry(self, batch: Batch, reason: str, now: float, *, refresh: bool) -> KafkaLogError | None:
+        """Queue a batch again; returned is why it is not sent once more."""
         batch.last_error = reason
         if batch.attempts > self._limits.retries:
-            raise BrokerError(
+            error = BrokerError(
                 f"A record batch was not written in {batch.attempts} attempts: {reason}",
                 topic_partition=batch.partition,
                 hint="Raise kafka.retries, or omit it: kafka.delivery.timeout.ms also limits the attempts.",
             )
+            return self._failed(batch, error)
         state = self._put_back(batch)
         state.not_before = now + self._backoff(batch.attempts - 1)
         self._move(batch.partition, state, None if refresh else state.leader)
+        return None
 
     def _put_back(self, batch: Batch) -> _Partition:
         """Queue a batch again, in its place."""
@@ -382,7 +416,7 @@ class ProduceState:
 
     @property
     def is_idle(self) -> bool:
-        """Whether everything appended is acknowledged."""
+        """Whether everything appended is acknowledged, or never will be."""
         return self._oldest() is None
 
     def results(self) -> dict[TopicPartition, PartitionResult]:
@@ -391,6 +425,12 @@ class ProduceState:
             partition: PartitionResult(state.records, state.batches, state.first_offset, state.last_offset)
             for partition, state in self._partitions.items()
         }
+
+
+def _unanswered(batch: Batch, node: int) -> KafkaLogError:
+    return BrokerError(
+        f"A response of broker {node} lacks a partition of its request", topic_partition=batch.partition
+    )
 
 
 def _refused(batch: Batch, answer: Answer) -> KafkaLogError:

@@ -133,7 +133,7 @@ def store_intent(folder: Folder, intent: Intent) -> None:
     :raises TransactionError: if it can't be written.
     """
     try:
-        folder.replace(_INTENT, json.dumps(asdict(intent)).encode())
+        folder.replace(_INTENT, json.dumps(asdict(intent)).encode(), flush=True)
     except OSError as e:
         raise _cannot("store", folder, e) from None
 

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pyspark_kafkalog.log.durable import naming, sync_folder, write_all
+from pyspark_kafkalog.filesystem.durable import naming, sync_folder, write_all
 from pyspark_kafkalog.log.write.recovery import read_at
 
 ASIDE_FILE = ".kafkalog-cut"

@@ -8,8 +8,8 @@ from contextlib import suppress
 import numpy as np
 
 from pyspark_kafkalog.codec.walk import walk
+from pyspark_kafkalog.filesystem.durable import naming, write_all
 from pyspark_kafkalog.log.care.replacing import FILES
-from pyspark_kafkalog.log.durable import naming, write_all
 from pyspark_kafkalog.log.index import TXN_ENTRY
 from pyspark_kafkalog.log.layout import (
     CLEANED_SUFFIX,

@@ -6,9 +6,9 @@ import os
 import time
 from collections.abc import Callable
 
+from pyspark_kafkalog.filesystem.durable import disk_errors
 from pyspark_kafkalog.log.care.compaction import Compacted, CompactionSettings, LogBounds, compact
 from pyspark_kafkalog.log.checkpoints import read_offsets, write_offsets
-from pyspark_kafkalog.log.durable import disk_errors
 from pyspark_kafkalog.log.layout import (
     CLEANER_CHECKPOINT,
     HIGH_WATERMARK_CHECKPOINT,

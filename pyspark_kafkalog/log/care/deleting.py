@@ -15,6 +15,7 @@ from contextlib import ExitStack, suppress
 from functools import partial
 
 from pyspark_kafkalog.errors import LogDirectoryError, OptionError, UnknownTopicOrPartitionError
+from pyspark_kafkalog.filesystem.durable import disk_errors, replace
 from pyspark_kafkalog.filesystem.locate import open_folder
 from pyspark_kafkalog.log.care.retention import (
     Deletion,
@@ -22,14 +23,14 @@ from pyspark_kafkalog.log.care.retention import (
     delete,
     plan_deletion,
 )
-from pyspark_kafkalog.log.durable import disk_errors, replace
 from pyspark_kafkalog.log.lock import PATIENCE_SECONDS, directory_lock
 from pyspark_kafkalog.log.read.partition import Partition
 from pyspark_kafkalog.log.read.root import LogRoot, open_root
 from pyspark_kafkalog.log.topic_configs import read_topic_configs
 from pyspark_kafkalog.log.write import journal
 from pyspark_kafkalog.log.write.leftovers import settle
-from pyspark_kafkalog.model import HIGH_WATERMARK, INTERNAL_TOPICS, TopicPartition
+from pyspark_kafkalog.model import HIGH_WATERMARK, TopicPartition
+from pyspark_kafkalog.topics import INTERNAL_TOPICS
 
 CHECK_MS = 300_000
 """How often partitions in which no segment rolls are looked at: Kafka's log.retention.check.interval.ms."""

@@ -20,11 +20,11 @@ from itertools import zip_longest
 import numpy as np
 
 from pyspark_kafkalog.errors import LogDirectoryError
+from pyspark_kafkalog.filesystem.durable import cut, sync_file, sync_folder, write_new
 from pyspark_kafkalog.filesystem.folder import Folder
 from pyspark_kafkalog.log.care.aside import put_aside
 from pyspark_kafkalog.log.care.salvage import Salvaged, put_in_place, salvage_segment
 from pyspark_kafkalog.log.checkpoints import write_epochs
-from pyspark_kafkalog.log.durable import cut, sync_file, sync_folder, write_new
 from pyspark_kafkalog.log.index import TXN_ENTRY
 from pyspark_kafkalog.log.layout import (
     INDEX_SUFFIX,

@@ -20,9 +20,9 @@ from pyspark_kafkalog.errors import (
     OptionError,
     UnknownTopicOrPartitionError,
 )
+from pyspark_kafkalog.filesystem.durable import disk_errors, replace, sync_folder
 from pyspark_kafkalog.filesystem.locate import open_folder
 from pyspark_kafkalog.log.care.partition_repair import PartitionRepair, RepairedPartition, RepairMode
-from pyspark_kafkalog.log.durable import disk_errors, replace, sync_folder
 from pyspark_kafkalog.log.layout import (
     CLEAN_SHUTDOWN,
     CLEAN_SHUTDOWN_FILE,

@@ -17,7 +17,7 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 
-from pyspark_kafkalog.log.durable import sync_folder
+from pyspark_kafkalog.filesystem.durable import sync_folder
 from pyspark_kafkalog.log.layout import (
     CLEANED_SUFFIX,
     INDEX_SUFFIX,

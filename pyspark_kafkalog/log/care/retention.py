@@ -17,8 +17,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from pyspark_kafkalog.errors import CorruptRecordError, LogDirectoryError
+from pyspark_kafkalog.filesystem.durable import replace, sync_folder
 from pyspark_kafkalog.log.checkpoints import read_epochs, read_offsets, write_epochs, write_offsets
-from pyspark_kafkalog.log.durable import replace, sync_folder
 from pyspark_kafkalog.log.layout import (
     DELETED_SUFFIX,
     LOG_START_OFFSET_CHECKPOINT,
@@ -35,7 +35,8 @@ from pyspark_kafkalog.log.topic_configs import cleanup_policies
 from pyspark_kafkalog.log.write import journal
 from pyspark_kafkalog.log.write.follower import producers_at, read_snapshot
 from pyspark_kafkalog.log.write.recovery import begin_segment, offsets_of
-from pyspark_kafkalog.model import INTERNAL_TOPICS, TopicPartition
+from pyspark_kafkalog.model import TopicPartition
+from pyspark_kafkalog.topics import INTERNAL_TOPICS
 
 _log = logging.getLogger("pyspark_kafkalog")
 _POLICIES = {"delete", "compact"}

@@ -20,7 +20,7 @@ from pyspark_kafkalog.codec.filtering import BatchRules, filter_batches
 from pyspark_kafkalog.codec.read_kernels import OFFSET
 from pyspark_kafkalog.codec.walk import first_bad_checksum, walk
 from pyspark_kafkalog.errors import CorruptRecordError
-from pyspark_kafkalog.log.durable import sync_folder, write_new
+from pyspark_kafkalog.filesystem.durable import sync_folder, write_new
 from pyspark_kafkalog.log.layout import (
     CLEANED_SUFFIX,
     INDEX_SUFFIX,

@@ -1,6 +1,6 @@
 """The consumer groups of a log directory: reads and writes its ``__consumer_offsets`` without a broker.
 
-See :class:`pyspark_kafkalog.model.GroupOffsets`. A commit is one record batch, appended to the partition
+See :class:`pyspark_kafkalog.groups.GroupOffsets`. A commit is one record batch, appended to the partition
 in which a broker looks for the group. What brokers do in the background happens on the way: expired
 offsets are not shown, and a commit compacts a log that is mostly stale.
 """
@@ -137,7 +137,7 @@ class DirectoryGroups:
         return counts
 
     def group_ids(self) -> tuple[str, ...]:
-        """See :meth:`pyspark_kafkalog.model.GroupOffsets.group_ids`."""
+        """See :meth:`pyspark_kafkalog.groups.GroupOffsets.group_ids`."""
         with self._guard:
             found: set[str] = set()
             for table in self._read(self._numbers()):
@@ -146,14 +146,14 @@ class DirectoryGroups:
             return tuple(sorted(found))
 
     def describe(self, groups: Collection[str]) -> dict[str, Group]:
-        """See :meth:`pyspark_kafkalog.model.GroupOffsets.describe`. A group with members is called Stable."""
+        """See :meth:`pyspark_kafkalog.groups.GroupOffsets.describe`. With members it is called Stable."""
         states = {group: self._state(group) for group in groups}
         return {group: state.group for group, state in states.items() if state is not None}
 
     def committed(
-        self, group: str, partitions: Collection[TopicPartition] | None = None
+        self, group: str, partitions: Collection[TopicPartition] | None = None, *, settled: bool = False
     ) -> dict[TopicPartition, CommittedOffset]:
-        """See :meth:`pyspark_kafkalog.model.GroupOffsets.committed`."""
+        """See :meth:`pyspark_kafkalog.groups.GroupOffsets.committed`. Here nobody ends a transaction."""
         state = self._state(group)
         offsets = {} if state is None else state.offsets
         return {
@@ -162,8 +162,20 @@ class DirectoryGroups:
             if partition in offsets
         }
 
+    def committed_by(
+        self, groups: Collection[str]
+    ) -> dict[str, dict[TopicPartition, CommittedOffset] | KafkaLogError]:
+        """See :meth:`pyspark_kafkalog.groups.GroupOffsets.committed_by`."""
+        found: dict[str, dict[TopicPartition, CommittedOffset] | KafkaLogError] = {}
+        for group in sorted(set(groups)):
+            try:
+                found[group] = self.committed(group)
+            except KafkaLogError as e:
+                found[group] = e
+        return found
+
     def commit(self, group: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-        """See :meth:`pyspark_kafkalog.model.GroupOffsets.commit`: all or nothing.
+        """See :meth:`pyspark_kafkalog.groups.GroupOffsets.commit`: all or nothing.
 
         A commit timestamp of -1 means now. A failure to compact a stale log is only logged.
 
@@ -188,7 +200,7 @@ class DirectoryGroups:
             self._append(target, records)
 
     def delete_offsets(self, group: str, partitions: Collection[TopicPartition]) -> None:
-        """See :meth:`pyspark_kafkalog.model.GroupOffsets.delete_offsets`."""
+        """See :meth:`pyspark_kafkalog.groups.GroupOffsets.delete_offsets`."""
         with self._writing(group) as target:
             self._append(target, self._tombstones(target, group, partitions))
 
@@ -205,7 +217,7 @@ class DirectoryGroups:
         return {holder: _batch(holder, deleted) for holder, deleted in records.items() if deleted}
 
     def delete_group(self, group: str) -> None:
-        """See :meth:`pyspark_kafkalog.model.GroupOffsets.delete_group`."""
+        """See :meth:`pyspark_kafkalog.groups.GroupOffsets.delete_group`."""
         with self._writing(group) as target:
             if target.state is None or target.table is None:
                 raise GroupError(f"The group {group!r} does not exist", file=target.root)

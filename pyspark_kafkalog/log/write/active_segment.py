@@ -23,7 +23,7 @@ import numpy as np
 from pyspark_kafkalog.codec.format import LOG_OVERHEAD, SIZE
 from pyspark_kafkalog.codec.walk import Batches, check_batch, find_batch, walk
 from pyspark_kafkalog.errors import CorruptRecordError, LogDirectoryError
-from pyspark_kafkalog.log.durable import cut, write_new
+from pyspark_kafkalog.filesystem.durable import cut, write_new
 from pyspark_kafkalog.log.index import OFFSET_ENTRY, TIME_ENTRY
 from pyspark_kafkalog.log.layout import (
     INDEX_SUFFIX,

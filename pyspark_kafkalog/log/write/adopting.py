@@ -1,12 +1,13 @@
 """Puts the partitions of a backup into a stopped broker's log directory, as its own.
 
 The broker's topics exist, and are empty: their folders say which topic ids the cluster has given them, and
-a broker takes no others. What it gets is a copy with two changes.
+a broker takes no others. What it gets is a copy with three changes.
 
 A new topic's leader epochs begin at 0, and a log's never go back (KIP-101), so those in its batches become
-0. No checksum covers them. And the cluster gives its producers ids that those of the backup had, too: what
-a broker knows of producers is left out, but for open transactions. So that a broker does not learn it from
-the batches after a crash, it gets a new segment at the end.
+0. No checksum covers them. A cluster gives its producers ids from 0 on, which producers of the backup had,
+too, and a broker or a replica that learned of both would take records of the new one for repeated ones of
+the old: so ids in batches get a bit that no cluster's ids have. And nobody is left to end transactions that
+are open: markers at the end abort them.
 
 A copy is made under a name that brokers give to folders which they are about to delete, and so remove,
 and then exchanged for the empty folder.
@@ -22,11 +23,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pyspark_kafkalog.codec.format import LEADER_EPOCH_V2
-from pyspark_kafkalog.errors import LogDirectoryError
+from pyspark_kafkalog.codec import write_kernels as kernels
+from pyspark_kafkalog.codec.encode import put_checksums
+from pyspark_kafkalog.codec.format import LEADER_EPOCH_V2, PRODUCER_ID_V2
+from pyspark_kafkalog.codec.walk import walk
+from pyspark_kafkalog.errors import CorruptRecordError, LogDirectoryError
+from pyspark_kafkalog.filesystem.durable import disk_errors, naming, sync_folder, write_all, write_new
 from pyspark_kafkalog.filesystem.locate import open_folder
 from pyspark_kafkalog.log.checkpoints import read_offsets, write_offsets
-from pyspark_kafkalog.log.durable import disk_errors, naming, sync_folder, write_all, write_new
+from pyspark_kafkalog.log.index import TXN_ENTRY
 from pyspark_kafkalog.log.layout import (
     CLEAN_SHUTDOWN_FILE,
     HIGH_WATERMARK_CHECKPOINT,
@@ -38,32 +43,41 @@ from pyspark_kafkalog.log.layout import (
     PARTITION_METADATA_FILE,
     RECOVERY_POINT_CHECKPOINT,
     SNAPSHOT_SUFFIX,
+    TXN_INDEX_SUFFIX,
     format_leader_epoch_checkpoint,
     parse_segment_file,
     segment_file,
 )
 from pyspark_kafkalog.log.lock import directory_lock
 from pyspark_kafkalog.log.read.root import LogRoot
-from pyspark_kafkalog.log.snapshot import format_snapshot
 from pyspark_kafkalog.log.write import journal
 from pyspark_kafkalog.log.write.deletion import deleted_name
-from pyspark_kafkalog.log.write.follower import read_snapshot
+from pyspark_kafkalog.log.write.follower import producers_at
 from pyspark_kafkalog.log.write.follower_directory import check_follower, follower_directory
-from pyspark_kafkalog.log.write.recovery import Scan, begin_segment
-from pyspark_kafkalog.model import INTERNAL_TOPICS, TopicPartition
+from pyspark_kafkalog.log.write.producers import ProducerState
+from pyspark_kafkalog.log.write.recovery import Scan, begin_segment, offsets_of
+from pyspark_kafkalog.model import AbortedTransaction, TopicPartition
+from pyspark_kafkalog.topics import INTERNAL_TOPICS
 
 _CHECKPOINTS = (RECOVERY_POINT_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT)
 _LOCK_TIMEOUT = 10.0
+_OTHER_CLUSTER = 1 << 62
+"""Set in the ids of producers of the backup: a cluster counts its own up from 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class AdoptedPartition:
-    """A partition of a backup, and what keeps a broker's log directory from adopting it, if anything does."""
+    """A partition of a backup, and what keeps a broker's log directory from adopting it, if anything does.
+
+    ``aborted`` are the transactions that are open at the end of the backup, with the producer's id in it and
+    the offset of the marker that aborts them.
+    """
 
     topic: str
     partition: int
     log_start_offset: int
     log_end_offset: int
+    aborted: tuple[AbortedTransaction, ...] = ()
     problem: str | None = None
 
 
@@ -123,11 +137,35 @@ def _plan(backup: str, log_dir: str, topics: Collection[str]) -> list[AdoptedPar
     starts, ends = (
         read_offsets(backup, name) for name in (LOG_START_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT)
     )
-    return [
-        AdoptedPartition(*p, starts.get(p, 0), ends.get(p, 0), _problem(log_dir, p))
-        for p in sorted(partitions)
-        if (p.topic in topics if topics else p.topic not in INTERNAL_TOPICS)
-    ]
+    chosen = [p for p in partitions if (p.topic in topics if topics else p.topic not in INTERNAL_TOPICS)]
+    found = []
+    for p in sorted(chosen):
+        problem, end = _problem(log_dir, p), ends.get(p, 0)
+        still_open = _producers(os.path.join(backup, str(p))).open if problem is None else []
+        aborted = [
+            AbortedTransaction(entry.producer_id, entry.first_offset, at)
+            for at, entry in enumerate(still_open, end)
+        ]
+        found.append(AdoptedPartition(*p, starts.get(p, 0), end, tuple(aborted), problem))
+    return found
+
+
+def _producers(folder: str) -> ProducerState:
+    """The producers at the end of a partition."""
+    bases = offsets_of(folder, LOG_SUFFIX)
+    try:
+        producers = producers_at(folder, bases)
+        for base_offset in bases[-1:]:
+            path = os.path.join(folder, segment_file(base_offset, LOG_SUFFIX))
+            for piece in Scan(path, base_offset, check_crcs=False):
+                producers.add(piece.data, piece.batches)
+    except CorruptRecordError as e:
+        raise LogDirectoryError(
+            f"A transaction's marker can't be read: {e.message}",
+            file=folder,
+            hint="Find out what is left with kafkalog verify.",
+        ) from None
+    return producers
 
 
 def _problem(log_dir: str, partition: TopicPartition) -> str | None:
@@ -172,8 +210,9 @@ def _stage(source: str, folder: str, step: AdoptedPartition) -> str:
             _copy_log(os.path.join(source, name), os.path.join(staged, name), parsed[0])
         elif parsed is not None and parsed[1] in INDEX_SUFFIXES:
             with open(os.path.join(source, name), "rb") as file:
-                write_new(os.path.join(staged, name), file.read())
-    _end_log(source, staged, step.log_end_offset)
+                data = file.read()
+            write_new(os.path.join(staged, name), _marked(data) if parsed[1] == TXN_INDEX_SUFFIX else data)
+    _end_log(staged, step.log_end_offset, _producers(source))
     epochs = format_leader_epoch_checkpoint([(0, step.log_start_offset)])
     write_new(os.path.join(staged, LEADER_EPOCH_CHECKPOINT), epochs)
     with open(os.path.join(folder, PARTITION_METADATA_FILE), "rb") as file:
@@ -203,23 +242,47 @@ def _adopt(backup: str, log_dir: str, step: AdoptedPartition) -> None:
     shutil.rmtree(emptied)
 
 
-def _end_log(source: str, staged: str, end: int) -> None:
-    """Begin a segment at the end of the log, with a snapshot of the producers whose transactions are open."""
+def _end_log(staged: str, end: int, producers: ProducerState) -> None:
+    """Begin a segment at the end of the log, in which all that is open is aborted, and nobody known after it.
+
+    Its first snapshot has what is open, for a broker that recovers the segment.
+    """
+    still_open = ProducerState(
+        entry._replace(producer_id=entry.producer_id | _OTHER_CLUSTER) for entry in producers.open
+    )
     begin_segment(staged, end)
-    still_open = [entry for entry in read_snapshot(source, end) or [] if entry.first_offset >= 0]
-    write_new(os.path.join(staged, segment_file(end, SNAPSHOT_SUFFIX)), format_snapshot(still_open))
+    write_new(os.path.join(staged, segment_file(end, SNAPSHOT_SUFFIX)), still_open.snapshot())
+    markers = still_open.abort_markers(end, leader_epoch=0)
+    if markers.size:
+        batches = walk(markers)
+        write_new(os.path.join(staged, segment_file(end, LOG_SUFFIX)), markers.tobytes())
+        aborted = still_open.add(markers, batches)
+        write_new(os.path.join(staged, segment_file(end, TXN_INDEX_SUFFIX)), aborted.tobytes())
+        new_end = segment_file(end + len(batches), SNAPSHOT_SUFFIX)
+        write_new(os.path.join(staged, new_end), ProducerState().snapshot())
+
+
+def _marked(data: bytes) -> bytes:
+    """The entries of a ``.txnindex``, with the ids that producers have in the copy."""
+    entries = np.frombuffer(data, TXN_ENTRY, len(data) // TXN_ENTRY.itemsize).copy()
+    entries["producer_id"] |= _OTHER_CLUSTER
+    return entries.tobytes()
 
 
 def _copy_log(source: str, target: str, base_offset: int) -> None:
-    """Copy a segment's batches, with a leader epoch of 0."""
+    """Copy a segment's batches, with a leader epoch of 0, and ids of producers that no cluster gives."""
     scan, position = Scan(source, base_offset), 0
     descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o666)
     try:
         with naming(target):
             for piece in scan:
-                positions = piece.batches.position[piece.batches.magic == 2]
-                at = positions[:, np.newaxis] + np.arange(LEADER_EPOCH_V2, LEADER_EPOCH_V2 + 4)
+                batches = piece.batches.take(np.flatnonzero(piece.batches.magic == 2))
+                at = batches.position[:, np.newaxis] + np.arange(LEADER_EPOCH_V2, LEADER_EPOCH_V2 + 4)
                 piece.data[at] = 0
+                batches = batches.take(np.flatnonzero(batches.producer_id >= 0))
+                ids = batches.producer_id | _OTHER_CLUSTER
+                kernels.put_ints(piece.data, batches.position + PRODUCER_ID_V2, ids, 8)
+                put_checksums(piece.data, batches.position, batches.size)
                 size = scan.end - position
                 write_all(descriptor, piece.data[:size], position)
                 position = scan.end
@@ -236,7 +299,7 @@ def _copy_log(source: str, target: str, base_offset: int) -> None:
 
 def _enter(log_dir: str, partition: TopicPartition, step: AdoptedPartition) -> None:
     """Put the partition's bounds into the broker's checkpoints."""
-    offsets = dict.fromkeys(_CHECKPOINTS, step.log_end_offset)
+    offsets = dict.fromkeys(_CHECKPOINTS, step.log_end_offset + len(step.aborted))
     offsets[LOG_START_OFFSET_CHECKPOINT] = step.log_start_offset
     for name, offset in offsets.items():
         write_offsets(log_dir, name, read_offsets(log_dir, name) | {partition: offset})

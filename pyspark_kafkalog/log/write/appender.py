@@ -26,8 +26,8 @@ from pyspark_kafkalog.codec.format import (
 from pyspark_kafkalog.codec.walk import Batches, walk
 from pyspark_kafkalog.codec.write_kernels import put_ints
 from pyspark_kafkalog.errors import LogDirectoryError
+from pyspark_kafkalog.filesystem.durable import naming, sync_folder, write_all, write_new
 from pyspark_kafkalog.log.checkpoints import read_epochs, write_epochs
-from pyspark_kafkalog.log.durable import naming, sync_folder, write_all, write_new
 from pyspark_kafkalog.log.layout import (
     LEADER_EPOCH_CHECKPOINT,
     LOG_SUFFIX,

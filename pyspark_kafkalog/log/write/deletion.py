@@ -26,9 +26,9 @@ from typing import Any
 import numpy as np
 
 from pyspark_kafkalog.errors import KafkaLogError, LogDirectoryError
+from pyspark_kafkalog.filesystem.durable import sync_folder
 from pyspark_kafkalog.filesystem.locate import open_folder
 from pyspark_kafkalog.log.checkpoints import read_offsets, write_offsets
-from pyspark_kafkalog.log.durable import sync_folder
 from pyspark_kafkalog.log.layout import (
     OFFSET_CHECKPOINTS,
     is_unused_folder,

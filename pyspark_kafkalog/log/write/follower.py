@@ -13,10 +13,17 @@ from typing import Any
 import numpy as np
 
 from pyspark_kafkalog.codec.buffers import as_array
-from pyspark_kafkalog.codec.walk import Batches, batches_of, first_bad_checksum
-from pyspark_kafkalog.errors import CorruptRecordError
+from pyspark_kafkalog.codec.walk import Batches, batches_of, first_bad_checksum, walk
+from pyspark_kafkalog.errors import CorruptRecordError, DataLossError
+from pyspark_kafkalog.filesystem.durable import (
+    begin_flush,
+    naming,
+    replace,
+    sync_folder,
+    write_all,
+    write_new,
+)
 from pyspark_kafkalog.log.checkpoints import read_epochs, write_epochs
-from pyspark_kafkalog.log.durable import begin_flush, naming, replace, sync_folder, write_all, write_new
 from pyspark_kafkalog.log.layout import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
@@ -161,9 +168,31 @@ class FollowerLog:
         log._save_epochs()
         return log
 
+    def check_skip(self, offset: int) -> None:
+        """:raises DataLossError: if :meth:`skip_to` has no room for the markers."""
+        count = len(self._producers.open)
+        if count > offset - self.next_offset:
+            raise DataLossError(
+                f"Offsets {self.next_offset} to {offset - 1} are gone, and {count} transactions are open"
+                " there, whose markers would need as many offsets",
+                topic_partition=self.partition,
+                hint="Begin a new backup in another directory.",
+            )
+
     def skip_to(self, offset: int) -> None:
-        """Go on at a later offset: no batch between was ever appended."""
-        self.next_offset, self._is_clean = offset, False
+        """Go on at a later offset: what lies between is gone.
+
+        Transactions that are open here may have ended there, and what the same producer ends later may be
+        another one: markers, at the last of these offsets, abort them.
+
+        :raises DataLossError: if there are more of them than offsets; nothing has changed then.
+        """
+        self.check_skip(offset)
+        first = offset - len(self._producers.open)
+        markers = self._producers.abort_markers(first, self.epochs[-1][0] if self.epochs else -1)
+        with self._noting_failure():
+            self._append(markers, walk(markers))
+        self.next_offset = offset
 
     def append(self, piece: Slice) -> None:
         """Append the batches of a slice, but those that the log has already.

@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 
 from pyspark_kafkalog.errors import KafkaLogError, LogDirectoryError
+from pyspark_kafkalog.filesystem.durable import disk_errors, replace, sync_folder
 from pyspark_kafkalog.filesystem.folder import Folder
 from pyspark_kafkalog.filesystem.locate import open_folder
 from pyspark_kafkalog.log.backup_file import BackupFile, read_backup_file, write_backup_file
 from pyspark_kafkalog.log.checkpoints import read_offsets, write_offsets
-from pyspark_kafkalog.log.durable import disk_errors, replace, sync_folder
 from pyspark_kafkalog.log.layout import (
     CLEAN_SHUTDOWN,
     CLEAN_SHUTDOWN_FILE,
@@ -96,17 +96,21 @@ class FollowerDirectory:
     def add_gap(self, partition: TopicPartition, gap: OffsetRange) -> None:
         """Note that a range could not be copied, and let the partition's log go on behind it.
 
-        One that begins at the same offset is replaced.
+        One that begins at the same offset is replaced. Transactions that are open there end as aborted.
+
+        :raises DataLossError: if there are more of them than offsets; nothing has changed then.
         """
+        log = self._logs[partition]
+        log.check_skip(gap.end)
         with self._guard:
             others = [known for known in self.gaps(partition) if known.start != gap.start]
             self._set_gaps(partition, sorted([*others, gap]))
-        self._pass_gaps(self._logs[partition])
+        self._pass_gaps(log)
 
     def _pass_gaps(self, log: FollowerLog) -> None:
-        """Go on behind a gap at the end of the log, which has nothing to show for it."""
+        """Go on behind a gap at the end of the log, which has at most markers to show for it."""
         for gap in self.gaps(log.partition):
-            if gap.start == log.next_offset:
+            if gap.start <= log.next_offset < gap.end:
                 log.skip_to(gap.end)
 
     def _forget_gaps(self, partition: TopicPartition, offset: int) -> None:
@@ -206,7 +210,11 @@ class FollowerDirectory:
             self.checkpoint()
 
     def truncate(self, partition: TopicPartition, settings: LogSettings, offset: int) -> FollowerLog:
-        """Cut a log back so that nothing at ``offset`` or later is left; its new state."""
+        """Cut a log back so that nothing at ``offset`` or later is left; its new state.
+
+        A gap in which that is goes as a whole: the source may have other records there now.
+        """
+        offset = next((gap.start for gap in self.gaps(partition) if gap.start < offset < gap.end), offset)
         self.discard(partition)
         with self._cutting_unflushed(partition):
             truncate(os.path.join(self.root, str(partition)), offset)

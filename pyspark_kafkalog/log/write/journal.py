@@ -36,7 +36,7 @@ import numpy as np
 
 from pyspark_kafkalog.codec.walk import walk
 from pyspark_kafkalog.errors import LogDirectoryError
-from pyspark_kafkalog.log.durable import replace, sync_folder
+from pyspark_kafkalog.filesystem.durable import replace, sync_folder
 from pyspark_kafkalog.log.layout import (
     CLEAN_SHUTDOWN_FILE,
     HIGH_WATERMARK_CHECKPOINT,

@@ -10,9 +10,9 @@ import os
 from dataclasses import dataclass
 from itertools import chain
 
+from pyspark_kafkalog.filesystem.durable import sync_folder
 from pyspark_kafkalog.filesystem.folder import Folder
 from pyspark_kafkalog.filesystem.locate import open_folder
-from pyspark_kafkalog.log.durable import sync_folder
 from pyspark_kafkalog.log.layout import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,

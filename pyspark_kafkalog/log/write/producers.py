@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable
 
 import numpy as np
 
+from pyspark_kafkalog.codec.abort_marker import abort_marker
 from pyspark_kafkalog.codec.isolation import EndMarker, end_markers
 from pyspark_kafkalog.codec.walk import Batches
 from pyspark_kafkalog.log.index import TXN_ENTRY
@@ -28,6 +29,27 @@ class ProducerState:
     def entries(self) -> Collection[ProducerEntry]:
         """The producers."""
         return self._entries.values()
+
+    @property
+    def open(self) -> list[ProducerEntry]:
+        """The producers whose transactions are open, by where these began."""
+        entries = [entry for entry in self.entries if entry.first_offset >= 0]
+        return sorted(entries, key=lambda entry: entry.first_offset)
+
+    def abort_markers(self, offset: int, leader_epoch: int) -> np.ndarray:
+        """Markers, from ``offset`` on, that abort what is open; append and :meth:`add` them like batches."""
+        markers = [
+            abort_marker(
+                entry.producer_id,
+                entry.epoch,
+                max(entry.coordinator_epoch, 0),
+                offset=at,
+                leader_epoch=leader_epoch,
+                timestamp=entry.timestamp,
+            )
+            for at, entry in enumerate(self.open, offset)
+        ]
+        return np.frombuffer(b"".join(markers), np.uint8)
 
     def snapshot(self) -> bytes:
         """The content of a ``.snapshot`` file for the offset after the last batch."""

@@ -25,8 +25,8 @@ from pyspark_kafkalog.errors import (
     RecordTooLargeError,
     UnknownTopicOrPartitionError,
 )
+from pyspark_kafkalog.filesystem.durable import disk_errors, sync_folder
 from pyspark_kafkalog.filesystem.locate import open_folder
-from pyspark_kafkalog.log.durable import disk_errors, sync_folder
 from pyspark_kafkalog.log.layout import parse_partition_folder
 from pyspark_kafkalog.log.lock import PATIENCE_SECONDS, directory_lock
 from pyspark_kafkalog.log.read.root import LogRoot

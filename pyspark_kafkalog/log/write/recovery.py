@@ -16,8 +16,8 @@ import numpy as np
 from pyspark_kafkalog.codec.format import HEADER_SIZE_UP_TO_MAGIC
 from pyspark_kafkalog.codec.walk import Batches, WalkStatus, first_bad_checksum, walk
 from pyspark_kafkalog.errors import CorruptRecordError, LogDirectoryError
+from pyspark_kafkalog.filesystem.durable import cut, naming, write_new
 from pyspark_kafkalog.filesystem.locate import open_folder
-from pyspark_kafkalog.log.durable import cut, naming, write_new
 from pyspark_kafkalog.log.index import MAX_RELATIVE
 from pyspark_kafkalog.log.layout import (
     INDEX_SUFFIX,

@@ -39,8 +39,8 @@ import numpy as np
 from pyspark_kafkalog.codec.checksums import crc32c
 from pyspark_kafkalog.codec.walk import Batches, walk
 from pyspark_kafkalog.errors import LogDirectoryError
+from pyspark_kafkalog.filesystem.durable import disk_errors, naming, replace, write_all
 from pyspark_kafkalog.filesystem.machine import machine_id
-from pyspark_kafkalog.log.durable import disk_errors, naming, replace, write_all
 from pyspark_kafkalog.log.write.active_segment import map_file
 from pyspark_kafkalog.model import Encoded, EncodeSettings, TopicPartition
 

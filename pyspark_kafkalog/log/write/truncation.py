@@ -10,8 +10,8 @@ from contextlib import suppress
 
 import numpy as np
 
+from pyspark_kafkalog.filesystem.durable import cut, sync_folder
 from pyspark_kafkalog.log.checkpoints import read_epochs, write_epochs
-from pyspark_kafkalog.log.durable import cut, sync_folder
 from pyspark_kafkalog.log.layout import (
     INDEX_SUFFIXES,
     LOG_SUFFIX,

@@ -28,7 +28,7 @@ from pyspark_kafkalog.codec.format import (
     SIZE,
 )
 from pyspark_kafkalog.codec.walk import find_batch
-from pyspark_kafkalog.log.durable import cut, sync_folder
+from pyspark_kafkalog.filesystem.durable import cut, sync_folder
 from pyspark_kafkalog.log.index import OFFSET_ENTRY, TIME_ENTRY
 from pyspark_kafkalog.log.layout import (
     INDEX_SUFFIX,

@@ -1,7 +1,6 @@
 """Writing so that a crash leaves the old bytes or the new: write all, flush, replace; and its errors.
 
-For local files under the directory's lock. :meth:`pyspark_kafkalog.filesystem.folder.Folder.replace`
-works on any file system and does not flush.
+For local files. :meth:`.folder.Folder.replace` works on any file system.
 """
 
 from __future__ import annotations

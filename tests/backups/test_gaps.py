@@ -1,0 +1,133 @@
+"""A gap over the markers of transactions: nobody knows how these ended, so nothing of them is shown."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from pyspark_kafkalog.admin import BackedUpPartition, BackupRules, adopt, copy
+from pyspark_kafkalog.codec.format import TRANSACTIONAL_BIT
+from pyspark_kafkalog.log.read.directory import LogDirectory
+from pyspark_kafkalog.model import OffsetRange
+from tests.backups.histories import T0, content, make_log_of, set_log_start, visible
+from tests.backups.test_history import check_sound
+from tests.codec.raw import marker, values
+
+NO_GROUPS = BackupRules(groups=())
+ALLOW_GAPS = BackupRules(groups=(), allow_gaps=True)
+GAP = OffsetRange(7, 20)
+
+
+def of_transaction(base_offset: int, producer_id: int, count: int = 2) -> bytes:
+    return values(count, base_offset=base_offset, attributes=TRANSACTIONAL_BIT, producer_id=producer_id)
+
+
+BEFORE = [
+    values(1, base_offset=0),
+    of_transaction(1, 5),
+    of_transaction(3, 6),
+    of_transaction(5, 5),
+]
+"""Two transactions are open at the end."""
+BEHIND = [values(5, base_offset=20)]
+LATER = [
+    *BEHIND,
+    of_transaction(25, 5),
+    marker(5, commit=True, offset=27),
+    of_transaction(28, 6),
+    marker(6, commit=False, offset=30),
+    of_transaction(31, 6),
+    marker(6, commit=True, offset=33),
+]
+
+
+def run(
+    source: Path, target: Path, batches: Sequence[bytes], rules: BackupRules, *, start: int = 0
+) -> BackedUpPartition:
+    shutil.rmtree(source, ignore_errors=True)
+    make_log_of(source, batches, start=start)
+    set_log_start(source, start)
+    (row,) = copy(str(source), str(target), rules)
+    return row
+
+
+def check_open(root: Path, end: int) -> None:
+    """No transaction is open."""
+    watermarks = LogDirectory.open(str(root)).watermarks([T0], read_committed=True)[T0]
+    assert (watermarks.high_watermark, watermarks.last_stable_offset) == (end, end)
+
+
+@pytest.mark.parametrize("behind", [[], BEHIND, LATER], ids=["nothing", "records", "transactions"])
+def test_what_is_open_at_a_gap_ends_as_aborted(behind: list[bytes], tmp_path: Path) -> None:
+    """Whether records follow in the same run, in a later one, or never."""
+    source, target, log_dir = tmp_path / "source", tmp_path / "target", tmp_path / "broker"
+    assert run(source, target, BEFORE, NO_GROUPS).problem is None
+    held = content(target)
+    row = run(source, target, behind, NO_GROUPS, start=20)
+    assert "Offsets 7 to 19 are gone from the source" in (row.problem or "")
+    assert content(target) == held
+    row = run(source, target, behind, ALLOW_GAPS, start=20)
+    end = {0: 20, 1: 25}.get(len(behind), 34)
+    assert (row.problem, row.gaps, row.log_end_offset) == (None, [GAP], end)
+    check_open(target, end)
+    check_sound(target)
+    row = run(source, target, LATER, NO_GROUPS, start=20)
+    assert (row.problem, row.gaps, row.log_end_offset) == (None, [GAP], 34)
+    check_open(target, 34)
+    check_sound(target)
+    assert visible(target) == [0, *range(20, 27), 31, 32] == [0, *visible(source)]
+    log_dir.mkdir()
+    (log_dir / "meta.properties").write_text("version=1\n")
+    make_log_of(log_dir, [])
+    assert adopt(str(target), str(log_dir), groups=False, execute=True)[0].problem is None
+    assert visible(log_dir) == visible(target)
+
+
+def test_a_kill_between_two_markers(tmp_path: Path) -> None:
+    """The gap was noted, and one marker is on disk: the next run goes on, whatever it allows."""
+    source, target = tmp_path / "source", tmp_path / "target"
+    run(source, target, BEFORE, NO_GROUPS)
+    run(source, target, [], ALLOW_GAPS, start=20)
+    whole = content(target)
+    (log,) = (target / "t-0").glob("*.log")
+    for kept in (78, 100, 156):
+        log.write_bytes(whole[: len(whole) - kept])
+        (target / ".kafka_cleanshutdown").unlink()
+        row = run(source, target, [], NO_GROUPS, start=20)
+        assert (row.problem, row.gaps, row.log_end_offset) == (None, [GAP], 20)
+        assert content(target) == whole
+        check_open(target, 20)
+        check_sound(target)
+
+
+def test_a_gap_without_room_is_refused(tmp_path: Path) -> None:
+    """Two transactions are open, and one offset is gone."""
+    source, target = tmp_path / "source", tmp_path / "target"
+    run(source, target, BEFORE, NO_GROUPS)
+    held = content(target)
+    behind = [values(5, base_offset=8)]
+    for rules in (ALLOW_GAPS, ALLOW_GAPS, NO_GROUPS):
+        row = run(source, target, behind, rules, start=8)
+        assert (row.gaps, row.log_end_offset) == ([], 7)
+        assert ("2 transactions are open there" in (row.problem or "")) == rules.allow_gaps
+        assert content(target) == held
+        check_sound(target)
+
+
+def test_a_source_that_was_truncated_within_a_gap(tmp_path: Path) -> None:
+    """Its new records there are copied, not passed over, and the transactions may still be committed."""
+    source, target = tmp_path / "source", tmp_path / "target"
+    run(source, target, BEFORE, NO_GROUPS)
+    run(source, target, [], ALLOW_GAPS, start=20)
+    anew = [
+        *BEFORE,
+        *(values(1, base_offset=offset) for offset in range(7, 12)),
+        marker(6, commit=True, offset=12),
+    ]
+    row = run(source, target, anew, BackupRules(groups=(), truncate=True))
+    assert (row.problem, row.gaps, row.log_end_offset) == (None, [], 13)
+    assert content(target) == content(source)
+    check_sound(target)
