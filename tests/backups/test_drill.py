@@ -25,6 +25,7 @@ from tests.kafka_service import KafkaService, running
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.soak]
 
 MANY = 30
+SEGMENT_BYTES = "internal.segment.bytes"
 COMPACTED = "compacted"
 Records = dict[str, dict[int, dict[int, Record]]]
 """By topic, partition and offset."""
@@ -108,7 +109,8 @@ def check_restored(
 ) -> None:
     """Another cluster has the same records in the same order."""
     broker.start()
-    settings = admin.RestoreSettings(tuple(expected), {}, state=str(state))
+    # Segments that are smaller than the batches of a restore are the tests' own.
+    settings = admin.RestoreSettings(tuple(expected), configs={SEGMENT_BYTES: ""}, state=str(state))
     admin.restore({"path": str(backup)}, options(broker), settings, execute=True)
     found = records_of(broker, {topic: range(len(each)) for topic, each in expected.items()})
     for topic, partitions in expected.items():
@@ -119,7 +121,9 @@ def check_restored(
             else:
                 assert list(ours.values()) == list(theirs.values()), (topic, number)
     check_groups(broker, expected)
-    assert admin.topics_of(options(broker)).configs(list(expected)) == configs
+    own = admin.topics_of(options(broker)).configs(list(expected))
+    for topic, theirs in configs.items():
+        assert own[topic] == {name: value for name, value in theirs.items() if name != SEGMENT_BYTES}
     check_producers_go_on(broker)
 
 
