@@ -119,6 +119,10 @@ class UnconfirmedError(KafkaLogError):
     """Planned records may be gone: the reader must look them up. Users never see this."""
 
 
+class OverlapError(KafkaLogError):
+    """A record batch begins before a log's end, and ends behind it. Users never see this."""
+
+
 class LogDirectoryError(KafkaLogError):
     """A log directory cannot be read or written: its layout, names or checkpoints are wrong."""
 

@@ -409,6 +409,7 @@ class GroupMember:
 class Group:
     """A consumer group. ``state`` is Kafka's (Empty, Stable, PreparingRebalance, Dead, ...).
 
+    The state is empty, and ``members`` None, if the place does not say.
     ``protocol_type`` is ``consumer`` for consumers and empty for a group that only commits, ``protocol`` is
     the assignor's name, ``coordinator`` a broker's id, -1 in a directory.
     """
@@ -417,7 +418,7 @@ class Group:
     state: str
     protocol_type: str = ""
     protocol: str = ""
-    members: tuple[GroupMember, ...] = ()
+    members: tuple[GroupMember, ...] | None = ()
     coordinator: int = -1
 
 

@@ -10,7 +10,7 @@ from tests.kafka_service import KafkaService
 
 
 class OldBroker(KafkaService):
-    """One broker of Kafka 2.8.2 and its ZooKeeper, on loopback."""
+    """One broker of Kafka 2.8.2 and its ZooKeeper, on loopback; topics have no ids, as before 2.8."""
 
     def __init__(self, folder: Path) -> None:
         self.output = folder / "broker.log"
@@ -29,6 +29,7 @@ class OldBroker(KafkaService):
             "listeners": f"PLAINTEXT://{self.bootstrap}",
             "log.dirs": folder / "data",
             "zookeeper.connect": self._zookeeper_address,
+            "inter.broker.protocol.version": "2.7",
             **SMALL_BROKER,
         }
         self._zookeeper = JavaServer(

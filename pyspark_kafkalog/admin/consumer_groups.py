@@ -3,58 +3,85 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 
 from pyspark_kafkalog.admin.partitions import existing, partitions_of
-from pyspark_kafkalog.errors import GroupError
+from pyspark_kafkalog.codec.marker import marked_query, may_have_marker
+from pyspark_kafkalog.errors import GroupError, KafkaLogError
 from pyspark_kafkalog.groups import GroupOffsets
-from pyspark_kafkalog.model import CommittedOffset, Group, Place, TopicPartition
+from pyspark_kafkalog.model import CommittedOffset, Group, Place, TopicPartition, Watermarks
 from pyspark_kafkalog.options.settings import Selection
 from pyspark_kafkalog.reading.offsets import named_topics
 
-Progress = Callable[[int], None]
-"""Called with the amount of work done since the previous call."""
+OK, EXPIRED, BEYOND, GONE, MARKER, NONE, FAILED = "ok expired beyond gone marker none failed".split()  # noqa: SIM905
+"""The states of a commit: within its log; below the log's start; above its end; of a partition that does not
+exist; no progress, but an exactly-once query's marker. And of a group: nothing is committed; not readable.
+"""
+_ALARMING = (FAILED, NONE, BEYOND)
+_SHARE = "share"
+RESET = "kafkalog offsets reset"
 
 
 @dataclass(frozen=True, slots=True)
 class GroupOffset:
     """What a group has committed for one partition; None where the place does not say.
 
-    ``lag`` is ``log_end_offset - offset``, as in Kafka's tools: below 0 where the log was
-    truncated after the commit. Both are None where the partition no longer exists.
-    Timestamps are ms.
+    ``lag`` counts what can still be read; offsets that were deleted before they were read are ``expired``.
+    Above the end of the log (``state`` is ``beyond``) the lag is below 0, as in Kafka's tools. Lag and end
+    are None where the partition no longer exists, and for the marker of an exactly-once query. A named group
+    that has committed nothing, and a group that can't be read, have a row without topic, whose ``note`` says
+    why. Timestamps are ms.
     """
 
     group: str
-    topic: str
-    partition: int
-    offset: int
-    leader_epoch: int | None
-    metadata: str
-    commit_timestamp: int | None
-    expire_timestamp: int | None
-    lag: int | None
-    log_end_offset: int | None
+    topic: str | None
+    partition: int | None
+    offset: int | None
+    leader_epoch: int | None = None
+    metadata: str = ""
+    commit_timestamp: int | None = None
+    expire_timestamp: int | None = None
+    lag: int | None = None
+    log_end_offset: int | None = None
+    expired: int | None = None
+    state: str = OK
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupLag:
     """How many offsets a group is behind, over all partitions for which it has committed.
 
-    ``max_lag`` is that of the partition that is furthest behind. ``gone`` counts the partitions that no
-    longer exist and so have no lag.
+    ``max_lag`` is that of the partition that is furthest behind; both are None if no partition has a lag.
+    ``gone`` counts the partitions that no longer exist, ``beyond`` those whose log ends before the commit,
+    and ``expired`` the offsets that were deleted before the group read them. ``state`` is the worst of its
+    rows' states, and ``note`` says what to do.
     """
 
     group: str
-    lag: int
-    max_lag: int
+    lag: int | None
+    max_lag: int | None
     partitions: int
     gone: int
+    beyond: int = 0
+    expired: int = 0
+    state: str = OK
+    note: str = ""
+
+    def is_alarming(self, max_lag: int, *, named: bool) -> bool:
+        """Whether the lag is above ``max_lag`` or can't be trusted; of a ``named`` group it must be known."""
+        if self.state in _ALARMING or (named and self.lag is None):
+            return True
+        return self.lag is not None and self.lag > max_lag
 
 
 def groups(place_groups: GroupOffsets, names: Collection[str] | None = None) -> list[Group]:
     """All groups, or those in ``names``, sorted.
+
+    The groups that hold the markers of exactly-once queries have ``marker`` as protocol type, and the query
+    as protocol.
 
     :raises GroupError: if a named group does not exist.
     """
@@ -62,6 +89,11 @@ def groups(place_groups: GroupOffsets, names: Collection[str] | None = None) -> 
     found = place_groups.describe(wanted)
     if names is not None:
         _check_all_found(names, found)
+    suspects = [name for name, group in found.items() if may_have_marker(name) and not group.protocol_type]
+    for name, commits in (place_groups.committed_by(suspects) if suspects else {}).items():
+        query = None if isinstance(commits, KafkaLogError) else marked_query(name, commits.values())
+        if query is not None:
+            found[name] = replace(found[name], protocol_type=MARKER, protocol=query)
     return [found[group] for group in sorted(found)]
 
 
@@ -71,52 +103,80 @@ def group_offsets(
     names: Collection[str] | None = None,
     selection: Selection | None = None,
     *,
-    progress: Progress | None = None,
+    read_committed: bool = False,
 ) -> list[GroupOffset]:
     """What all groups, or those in ``names``, have committed, sorted by group, topic and partition.
 
     :param selection: which partitions to include; by default all, internal ones too.
-    :param progress: called after each group.
+    :param read_committed: count lags to the last stable offsets, as read_committed consumers do.
     :raises GroupError: if a named group has committed nothing and does not exist.
     :raises UnknownTopicOrPartitionError: if a named topic does not exist, and none of the groups has
         committed offsets for it.
+    :raises KafkaLogError: if no group at all can be read.
     """
-    committed: dict[str, dict[TopicPartition, CommittedOffset]] = {}
-    for group in sorted(place_groups.group_ids() if names is None else set(names)):
-        committed[group] = place_groups.committed(group)
-        if progress is not None:
-            progress(1)
-    if names is not None:
-        empty = [group for group, offsets in committed.items() if not offsets]
-        _check_all_found(empty, place_groups.describe(empty) if empty else {})
+    answers = place_groups.committed_by(place_groups.group_ids() if names is None else set(names))
+    failed = {group: answer for group, answer in answers.items() if isinstance(answer, KafkaLogError)}
+    committed = {group: answer for group, answer in answers.items() if not isinstance(answer, KafkaLogError)}
+    for error in failed.values() if not committed else ():
+        raise error
+    empty = {group for group, offsets in committed.items() if not offsets} if names is not None else set()
+    known = place_groups.describe(empty) if empty else {}
+    _check_all_found(empty, known)
+    queries = {group: marked_query(group, offsets.values()) for group, offsets in committed.items()}
     if selection is not None:
         committed = {group: dict(_selected(offsets, selection)) for group, offsets in committed.items()}
         _check_topics(place, selection, committed)
-    ends = _log_ends(place, {partition for offsets in committed.values() for partition in offsets})
-    return [
-        _row(group, partition, offset, ends.get(partition))
-        for group, offsets in committed.items()
-        for partition, offset in sorted(offsets.items())
-    ]
+    found = {partition for offsets in committed.values() for partition in offsets}
+    bounds = _bounds(place, found, read_committed=read_committed)
+    rows: list[GroupOffset] = []
+    for group in sorted(answers):
+        if group in failed:
+            rows.append(GroupOffset(group, None, None, None, state=FAILED, note=str(failed[group])))
+            continue
+        for partition, offset in sorted(committed[group].items()):
+            if (query := queries[group]) is not None:
+                row = replace(_commit(group, partition, offset), state=MARKER, note=f"of query {query}")
+            else:
+                row = _row(group, partition, offset, bounds.get(partition), read_committed=read_committed)
+            rows.append(row)
+        if names is not None and not committed[group]:
+            note = _why_none(known.get(group), is_narrowed=group not in empty)
+            rows.append(GroupOffset(group, None, None, None, state=NONE, note=note))
+    return rows
 
 
 def lags(offsets: Iterable[GroupOffset]) -> list[GroupLag]:
     """The lag of each group in ``offsets``; a negative lag counts as 0."""
-    by_group: dict[str, list[int | None]] = {}
+    by_group: dict[str, list[GroupOffset]] = {}
     for row in offsets:
-        by_group.setdefault(row.group, []).append(None if row.lag is None else max(row.lag, 0))
-    result = []
-    for group, group_lags in sorted(by_group.items()):
-        known = [lag for lag in group_lags if lag is not None]
-        result.append(
-            GroupLag(group, sum(known), max(known, default=0), len(group_lags), len(group_lags) - len(known))
-        )
-    return result
+        by_group.setdefault(row.group, []).append(row)
+    return [_lag_of(group, rows) for group, rows in sorted(by_group.items())]
+
+
+def _lag_of(group: str, rows: Collection[GroupOffset]) -> GroupLag:
+    known = [max(row.lag, 0) for row in rows if row.lag is not None]
+    states = Counter(row.state for row in rows)
+    worst = next(state for state in (*_ALARMING, OK, EXPIRED, GONE, MARKER) if states[state])
+    if worst == BEYOND:
+        note = f"{states[BEYOND]} beyond the end: {RESET}"
+    else:
+        note = "" if worst == EXPIRED else next(row.note for row in rows if row.state == worst)
+    return GroupLag(
+        group=group,
+        lag=sum(known) if known else None,
+        max_lag=max(known) if known else None,
+        partitions=sum(row.topic is not None for row in rows),
+        gone=states[GONE],
+        beyond=states[BEYOND],
+        expired=sum(row.expired or 0 for row in rows),
+        state=worst,
+        note=note,
+    )
 
 
 def total_lag(of_groups: Iterable[GroupLag]) -> int:
-    """The sum of the lags of these groups."""
-    return sum(group.lag for group in of_groups)
+    """The sum of the lags of these groups, as far as they are known."""
+    return sum(group.lag or 0 for group in of_groups)
 
 
 def delete_offsets(place_groups: GroupOffsets, group: str, partitions: Collection[TopicPartition]) -> None:
@@ -164,13 +224,41 @@ def _selected(
             yield partition, offset
 
 
-def _log_ends(place: Place, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+def _bounds(
+    place: Place, partitions: Collection[TopicPartition], *, read_committed: bool
+) -> Mapping[TopicPartition, Watermarks]:
     found = existing(place, partitions)
-    bounds = place.watermarks(found, read_committed=False) if found else {}
-    return {partition: watermarks.high_watermark for partition, watermarks in bounds.items()}
+    return place.watermarks(found, read_committed=read_committed) if found else {}
 
 
-def _row(group: str, partition: TopicPartition, committed: CommittedOffset, end: int | None) -> GroupOffset:
+def _why_none(group: Group | None, *, is_narrowed: bool) -> str:
+    if group is not None and group.protocol_type == _SHARE:
+        return "a share group commits no offsets"
+    return "nothing is committed for these topics" if is_narrowed else "nothing is committed"
+
+
+def _row(
+    group: str,
+    partition: TopicPartition,
+    committed: CommittedOffset,
+    bounds: Watermarks | None,
+    *,
+    read_committed: bool,
+) -> GroupOffset:
+    row = _commit(group, partition, committed)
+    if bounds is None:
+        return replace(row, state=GONE, note="the partition does not exist")
+    start, end, offset = bounds.log_start_offset, bounds.end(read_committed=read_committed), committed.offset
+    if offset > bounds.high_watermark:
+        lag = bounds.high_watermark - offset
+        return replace(row, lag=lag, log_end_offset=end, state=BEYOND, note=f"beyond the end: {RESET}")
+    row = replace(row, lag=max(end - max(offset, start), 0), log_end_offset=end)
+    if offset >= start:
+        return row
+    return replace(row, expired=start - offset, state=EXPIRED, note=f"{start - offset} expired unread")
+
+
+def _commit(group: str, partition: TopicPartition, committed: CommittedOffset) -> GroupOffset:
     return GroupOffset(
         group=group,
         topic=partition.topic,
@@ -180,8 +268,6 @@ def _row(group: str, partition: TopicPartition, committed: CommittedOffset, end:
         metadata=committed.metadata,
         commit_timestamp=_known(committed.commit_timestamp),
         expire_timestamp=_known(committed.expire_timestamp),
-        lag=None if end is None else end - committed.offset,
-        log_end_offset=end,
     )
 
 

@@ -26,7 +26,7 @@ Wanted = dict[str, dict[TopicPartition, CommittedOffset]]
 
 
 def export_json(offsets: Iterable[GroupOffset]) -> str:
-    """The offsets as JSON, one object per line."""
+    """The offsets as JSON, one object per line; groups that have committed nothing are left out."""
     rows = [
         {
             "group": row.group,
@@ -37,6 +37,7 @@ def export_json(offsets: Iterable[GroupOffset]) -> str:
             "metadata": row.metadata,
         }
         for row in offsets
+        if row.topic is not None
     ]
     return "[" + ",\n ".join(json.dumps(row) for row in rows) + "]\n"
 
@@ -46,6 +47,8 @@ def export_csv(offsets: Iterable[GroupOffset], *, with_group: bool) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     for row in offsets:
+        if row.topic is None:
+            continue
         writer.writerow([*([row.group] if with_group else []), row.topic, row.partition, row.offset])
     return text.getvalue()
 

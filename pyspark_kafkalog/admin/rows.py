@@ -18,8 +18,9 @@ def plain(value: Any) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         names = [field.name for field in dataclasses.fields(value)]
         row = {camel_case(name): plain(getattr(value, name)) for name in names}
-        if isinstance(value, Group) and value.coordinator < 0:
-            row["coordinator"] = None
+        if isinstance(value, Group):
+            row["coordinator"] = value.coordinator if value.coordinator >= 0 else None
+            row["state"] = value.state or None
         return row
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         return {camel_case(name): plain(item) for name, item in value._asdict().items()}

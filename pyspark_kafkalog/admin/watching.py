@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from pyspark_kafkalog.admin.consumer_groups import GroupOffset, lags
+from pyspark_kafkalog.admin.consumer_groups import OK, GroupOffset, lags
 
 _KEPT = 20
 """How many looks the history holds."""
@@ -18,16 +18,19 @@ class GroupPace:
 
     Offsets per second: ``consumed`` is how fast the group commits, ``produced`` how fast its logs grow; None
     at the first look. ``seconds_to_catch_up`` is 0 without lag, and None if the lag does not shrink.
-    ``history`` has the lags of up to 20 looks, the last one included.
+    ``history`` has the lags of up to 20 looks, the last one included. ``state`` and ``note`` are those of
+    :class:`.consumer_groups.GroupLag`.
     """
 
     group: str
-    lag: int
-    max_lag: int
+    lag: int | None
+    max_lag: int | None
     consumed_per_second: float | None
     produced_per_second: float | None
     seconds_to_catch_up: float | None
     history: tuple[int, ...]
+    state: str = OK
+    note: str = ""
 
 
 class LagWatch:
@@ -47,14 +50,15 @@ class LagWatch:
         offsets = list(offsets)
         now: dict[str, dict[tuple[str, int], tuple[int, int]]] = {}
         for row in offsets:
-            if row.log_end_offset is not None:
+            if row.log_end_offset is not None and row.offset is not None:
                 ends = now.setdefault(row.group, {})
-                ends[row.topic, row.partition] = row.offset, row.log_end_offset
+                ends[str(row.topic), row.partition or 0] = row.offset, row.log_end_offset
         seconds = at - self._at
         paces = []
         for group in lags(offsets):
             history = self._history.setdefault(group.group, deque(maxlen=_KEPT))
-            history.append(group.lag)
+            if group.lag is not None:
+                history.append(group.lag)
             consumed, produced = self._rates(group.group, now.get(group.group, {}), seconds)
             paces.append(
                 GroupPace(
@@ -65,6 +69,8 @@ class LagWatch:
                     produced,
                     _time_left(group.lag, consumed, produced),
                     tuple(history),
+                    group.state,
+                    group.note,
                 )
             )
         self._at, self._before = at, now
@@ -82,9 +88,9 @@ class LagWatch:
         return consumed / seconds, produced / seconds
 
 
-def _time_left(lag: int, consumed: float | None, produced: float | None) -> float | None:
-    if not lag:
+def _time_left(lag: int | None, consumed: float | None, produced: float | None) -> float | None:
+    if lag == 0:
         return 0.0
-    if consumed is None or produced is None or consumed <= produced:
+    if lag is None or consumed is None or produced is None or consumed <= produced:
         return None
     return lag / (consumed - produced)

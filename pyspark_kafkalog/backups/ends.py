@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol
 
@@ -52,8 +52,18 @@ class Follower(Protocol):
     def is_empty(self) -> bool:
         """Whether it has no record batch."""
 
-    def append(self, piece: Slice) -> None:
-        """Append the batches of a slice, but those that it has already."""
+    @property
+    def first_offset(self) -> int:
+        """Where its first segment begins; the next offset if it has none."""
+
+    def read(self, offsets: OffsetRange) -> Iterator[Slice]:
+        """The batches of ``offsets`` that it has, or the next one."""
+
+    def append(self, piece: Slice) -> int:
+        """Append the batches of a slice, but those that it has already; returns how many bytes.
+
+        :raises OverlapError: if one begins before the end of the log and ends behind it.
+        """
 
     def flush(self) -> int:
         """Flush to disk; returns the next offset."""

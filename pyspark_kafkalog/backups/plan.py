@@ -134,7 +134,7 @@ def plan(source: Source, target: Target, rules: BackupRules, later: Collection[T
     :raises KafkaLogError: if a named topic can't be looked up, or does not exist, of which the directory has
         nothing.
     """
-    found, problems = _look_up(source, rules.topics, {partition.topic for partition in target.partitions()})
+    found, problems = _look_up(source, rules, {partition.topic for partition in target.partitions()})
     partitions = [p for p in found if p.topic not in rules.exclude]
     topic_ids = source.topic_ids({partition.topic for partition in partitions})
     failures: dict[TopicPartition, KafkaLogError] = {}
@@ -158,22 +158,34 @@ def plan(source: Source, target: Target, rules: BackupRules, later: Collection[T
 
 
 def _look_up(
-    source: Source, names: Collection[str], saved: Collection[str]
+    source: Source, rules: BackupRules, saved: Collection[str]
 ) -> tuple[list[TopicPartition], dict[str, str]]:
-    """The partitions of these topics, or of all; and of topics that the directory has already, those that the
+    """The partitions of the topics to copy; and of topics that the directory has already, those that the
     source refuses to describe, and why.
+
+    A listing leaves out what ACLs hide. So what the directory has besides is asked for by name.
     """
-    if not names:
-        return list(look_up_partitions(source, Selection())), {}
-    new = tuple(name for name in names if name not in saved)
-    found = list(look_up_partitions(source, Selection(topics=new))) if new else []
+    new = tuple(name for name in rules.topics if name not in saved)
+    found = []
+    if new or not rules.topics:
+        found = list(look_up_partitions(source, Selection(topics=new) if new else Selection()))
+    listed = {partition.topic for partition in found}
+    known = set(rules.topics or saved) & set(saved) - listed - INTERNAL_TOPICS - set(rules.exclude)
     problems = {}
-    for name in (name for name in names if name in saved):
-        try:
-            found += look_up_partitions(source, Selection(topics=(name,)), must_exist=False)
-        except AuthorizationError as e:
-            problems[name] = str(e)
+    try:
+        found += _look_up_known(source, known)
+    except AuthorizationError:  # of which one, it does not say
+        for name in sorted(known):
+            try:
+                found += _look_up_known(source, [name])
+            except AuthorizationError as e:
+                problems[name] = str(e)
     return found, problems
+
+
+def _look_up_known(source: Source, names: Collection[str]) -> list[TopicPartition]:
+    selection = Selection(topics=tuple(sorted(names)))
+    return list(look_up_partitions(source, selection, must_exist=False)) if names else []
 
 
 def _configs(source: Source, topic: str, saved: Mapping[str, dict[str, str]]) -> dict[str, str]:

@@ -46,7 +46,7 @@ from pyspark_kafkalog.backups.restore_state import (
 from pyspark_kafkalog.errors import BrokerError, OptionError
 from pyspark_kafkalog.filesystem.locate import locate
 from pyspark_kafkalog.groups import GroupOffsets
-from pyspark_kafkalog.model import Place, TopicPartition, check_topic
+from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.options.settings import PlaceOptions, Selection, WriteOptions
 from pyspark_kafkalog.places import (
     new_producer_id,
@@ -57,7 +57,7 @@ from pyspark_kafkalog.places import (
 )
 from pyspark_kafkalog.reading.offsets import look_up_partitions
 from pyspark_kafkalog.reading.times import offsets_at
-from pyspark_kafkalog.topics import ClusterTopics, NewTopic, Topics
+from pyspark_kafkalog.topics import ClusterTopics, NewTopic, Topics, check_writable
 
 _WHILE_RESTORING = {
     "message.timestamp.type": "CreateTime",
@@ -160,7 +160,7 @@ class Restore:
         self._source_topics: Topics = open_topics(source)
         self._source_groups: GroupOffsets = open_groups(source)
         self._source_is_cluster = source.brokers is not None
-        self._target: Place = open_place(to)
+        self._target: Source = open_place(to)
         self._topics: ClusterTopics = open_cluster_topics(to)
         self._groups: GroupOffsets = open_groups(to)
         self._paths = source.paths
@@ -185,10 +185,10 @@ class Restore:
             partitions = self._planned()
             new = self._new_topics(partitions)
             partitions = self._at_ends(partitions, {topic.topic for topic in new})
+            if new:
+                self._check_new(new)
             if execute:
                 state = self._begin(path, partitions, new)
-            elif new:
-                self._topics.create(new, validate_only=True)
         else:
             self._check_same(state)
         if state is None:
@@ -239,11 +239,10 @@ class Restore:
         names = None if settings.topics is None else tuple(dict.fromkeys(settings.topics))
         found = look_up_partitions(self._source, Selection(topics=names))
         topics = {partition.topic for partition in found}
-        for before, after in settings.rename.items():
+        for before in settings.rename:
             if before not in topics:
                 raise OptionError(f"Topic {before} is renamed, but is not among those to restore")
-            check_topic(after)
-        targets = {topic: settings.rename.get(topic, topic) for topic in topics}
+        targets = {topic: check_writable(settings.rename.get(topic, topic)) for topic in topics}
         if len(set(targets.values())) < len(targets):
             raise OptionError("Two topics would get the same name", hint="Rename one of them.")
         ids = self._source.topic_ids(topics)
@@ -252,14 +251,12 @@ class Restore:
         planned = []
         for partition, watermarks in sorted(bounds.items()):
             end = watermarks.high_watermark
-            opened: tuple[tuple[int, int], ...] = ()
             if self._source_is_cluster:  # what may still be aborted is none of the restore's
                 end = watermarks.end(read_committed=settings.read_committed)
-            else:
-                opened = self._records.open_transactions(partition, watermarks)
             for given in (late.get(partition), (settings.ends or {}).get(partition)):
                 end = end if given is None else min(end, given)
             start = watermarks.log_start_offset
+            opened = self._records.open_transactions(partition, watermarks, end)
             planned.append(
                 PlannedPartition(
                     *partition,
@@ -327,6 +324,19 @@ class Restore:
             for planned in partitions
         ]
 
+    def _check_new(self, new: Sequence[NewTopic]) -> None:
+        """See that all topics can be made, before the first one is.
+
+        :raises OptionError: for what the target refuses, such as a configuration.
+        """
+        try:
+            self._topics.create(new, validate_only=True)
+        except OptionError as e:
+            names = sorted({name for topic in new for name in topic.configs})
+            tiered = next((name for name in names if name == "remote.storage.enable"), "NAME")
+            hint = f"A configuration that the target does not take is left out by --set {tiered}=."
+            raise e.with_hint(" ".join(filter(None, [e.hint, hint]))) from None
+
     def _state_path(self) -> str:
         if self._settings.state is not None:
             if "://" in self._settings.state:  # it may have credentials, and is not quoted
@@ -365,6 +375,13 @@ class Restore:
                 f" got {self._source_name()}",
                 hint=hint,
             )
+        cluster_id = self._target.cluster_id()
+        if cluster_id != state.plan.cluster_id:
+            raise OptionError(
+                f"The restore was begun to another cluster: expected cluster id {state.plan.cluster_id},"
+                f" got {cluster_id}",
+                hint=hint,
+            )
         ids = self._target.topic_ids({planned.target for planned in state.plan.partitions})
         for planned in state.plan.partitions:
             if ids.get(planned.target, "") != planned.target_id:
@@ -372,6 +389,20 @@ class Restore:
                     f"Topic {planned.target} is not the one to which this restore has written",
                     hint="It was deleted, or is in another cluster. To begin anew, delete the file"
                     f" {state.path}.",
+                )
+        if state.is_done:
+            self._check_kept(state)
+
+    def _check_kept(self, state: RestoreState) -> None:
+        """See that logs still reach behind what was restored: groups go on there."""
+        ends = {p.destination: p.base + state.maps[p.source].count for p in state.plan.partitions}
+        bounds = self._target.watermarks(ends, read_committed=False)
+        for partition, end in ends.items():
+            if partition not in bounds or bounds[partition].high_watermark < end:
+                raise BrokerError(
+                    f"The target lost records of a restore that had ended: expected its log to end at {end}",
+                    topic_partition=partition,
+                    hint=f"Delete the topic and the file {state.path}, and restore it again.",
                 )
 
     def _begin(

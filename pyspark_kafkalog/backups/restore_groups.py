@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pyspark_kafkalog.backups.restore_state import OffsetMap, PlannedPartition
-from pyspark_kafkalog.errors import GroupError
+from pyspark_kafkalog.errors import BrokerConnectionError, KafkaLogError
 from pyspark_kafkalog.groups import GroupOffsets
 from pyspark_kafkalog.model import CommittedOffset, TopicPartition
 
@@ -15,7 +15,7 @@ from pyspark_kafkalog.model import CommittedOffset, TopicPartition
 class RestoredOffset:
     """An offset that a group had committed, and the one that it has, or would get, in the target.
 
-    ``note`` says why the target's is none that was translated.
+    ``note`` says why the target's is none that was translated; if ``refused``, the target has none of it.
     """
 
     group: str
@@ -25,6 +25,7 @@ class RestoredOffset:
     target_topic: str
     target_offset: int
     note: str = ""
+    refused: bool = False
 
 
 def restore_groups(
@@ -40,11 +41,16 @@ def restore_groups(
 
     :param target: None to commit nothing.
     :param names: of the groups; None for all.
+    :raises KafkaLogError: of the first group that can't be read, after the others are committed.
     """
     planned = {partition.source: partition for partition in partitions}
     rows: list[RestoredOffset] = []
-    for group in sorted(source.group_ids() if names is None else set(names)):
-        committed = source.committed(group, list(planned))
+    failure: KafkaLogError | None = None
+    for group, answer in sorted(source.committed_by(source.group_ids() if names is None else names).items()):
+        if isinstance(answer, KafkaLogError):
+            failure = failure or answer
+            continue
+        committed = {partition: offset for partition, offset in answer.items() if partition in planned}
         found = target.committed(group, [planned[p].destination for p in committed]) if target else {}
         wanted: dict[TopicPartition, CommittedOffset] = {}
         own = []
@@ -60,8 +66,12 @@ def restore_groups(
         if target is not None and wanted:
             try:
                 target.commit(group, wanted)
-            except GroupError as e:
-                refused = f"not committed: {e.message}"
-                own = [row if row.note else replace(row, note=refused) for row in own]
+            except BrokerConnectionError:
+                raise
+            except KafkaLogError as e:
+                why = f"not committed: {e.message}"
+                own = [row if row.note else replace(row, note=why, refused=True) for row in own]
         rows += own
+    if failure is not None:
+        raise failure
     return rows

@@ -10,8 +10,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from pyspark_kafkalog.backups.rate import RateLimit
 from pyspark_kafkalog.backups.restore_batches import RestorableBatches, restorable
+from pyspark_kafkalog.backups.restore_shared import check_shared
 from pyspark_kafkalog.backups.restore_state import OffsetMap, PlannedPartition, RestorePlan, RestoreState
 from pyspark_kafkalog.codec.isolation import TransactionScan, Visibility
 from pyspark_kafkalog.codec.stamp import SEQUENCE_MASK, stamp
@@ -82,6 +85,11 @@ class SourceRecords:
                     f" anew: delete the topic {planned.target} and the file of the restore.",
                 )
 
+    def check_shared(self, target: Place, planned: PlannedPartition, known: OffsetMap, written: int) -> None:
+        """See :func:`.restore_shared.check_shared`."""
+        self.check_topics([planned])
+        check_shared(self._place, target, planned, known, written)
+
     def unread(self, planned: PlannedPartition, known: OffsetMap) -> Iterator[RestorableBatches]:
         """The record batches of a partition behind those that the map knows, to the planned end.
 
@@ -124,18 +132,38 @@ class SourceRecords:
                 f" {planned.target} and the file of the restore, and begin anew."
             ) from None
 
-    def open_transactions(self, partition: TopicPartition, bounds: Watermarks) -> tuple[tuple[int, int], ...]:
-        """The transactions that are open at the end of a directory, as nobody commits them any more.
+    def open_transactions(
+        self, partition: TopicPartition, bounds: Watermarks, end: int
+    ) -> tuple[tuple[int, int], ...]:
+        """The transactions that are open at ``end``, also if their marker follows: a part would be restored.
+
+        Those that are open where the log ends began at the last stable offset or later. Others are found by
+        reading the log from its start, unless ``end`` is the last stable offset and no marker follows it.
 
         :return: the producer id and first offset of each; nothing if none are left out.
         """
         undecided = OffsetRange(bounds.last_stable_offset, bounds.high_watermark)
-        if not self._read_committed or undecided.start >= undecided.end:
+        if not self._read_committed or end <= bounds.log_start_offset:
             return ()
+        if end >= undecided.end:
+            return tuple(self._scan(partition, undecided).open.items())
+        if end == undecided.start and not self._has_marker(partition, undecided):
+            return ()
+        return tuple(self._scan(partition, OffsetRange(bounds.log_start_offset, end)).open.items())
+
+    def _has_marker(self, partition: TopicPartition, offsets: OffsetRange) -> bool:
+        pieces = self._place.fetch(partition, offsets, read_committed=False)
+        return any(batches_of(piece).is_control.any() for piece in pieces)
+
+    def _scan(self, partition: TopicPartition, offsets: OffsetRange) -> TransactionScan:
         scan = TransactionScan()
-        for piece in self._place.fetch(partition, undecided, read_committed=False):
-            scan.add(piece.buffer)
-        return tuple(scan.open.items())
+        if offsets.start < offsets.end:
+            for piece in self._place.fetch(partition, offsets, read_committed=False):
+                batches = batches_of(piece)
+                beyond = np.flatnonzero(batches.base_offset >= offsets.end)
+                size = int(batches.position[beyond[0]]) if beyond.size else piece.buffer.size
+                scan.add(piece.buffer[:size])
+        return scan
 
 
 class _Numbered(NamedTuple):
@@ -163,7 +191,8 @@ class TargetRecords:
         """Send what the target does not have yet, and see that it is where it should be.
 
         :raises BrokerError: if someone else has written to a partition.
-        :raises DataLossError: if the source has lost records that an earlier run began to send.
+        :raises DataLossError: if the source has lost records that an earlier run began to send, or is not the
+            one whose records it has sent.
         """
         plan, state = self._plan, self._state
         begun = self._written()
@@ -175,6 +204,8 @@ class TargetRecords:
                     topic_partition=planned.destination,
                     hint="Bring back the newest file, or delete the topic and the file, and begin anew.",
                 )
+            if written and state.maps[planned.source].source_of(written) < planned.end:
+                source.check_shared(self._place, planned, state.maps[planned.source], written)
         progress(0, source.stored_bytes({p: state.maps[p.source].source_of(n) for p, n in begun.items()}))
         limit, most = RateLimit(self._rate), min(_AHEAD_BYTES, self._rate or _AHEAD_BYTES)
         producer_id = plan.producer_id, plan.producer_epoch, plan.cluster_id

@@ -12,9 +12,10 @@ import time
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor, as_completed
 
-from pyspark_kafkalog.backups.copying import DivergedError, GapError, Hooks, bring_up_to_date
+from pyspark_kafkalog.backups.copying import GapError, Hooks, bring_up_to_date
 from pyspark_kafkalog.backups.ends import Bounds, Source, Target
 from pyspark_kafkalog.backups.groups import delete_commits, delete_earlier, read_commits, save_commits
+from pyspark_kafkalog.backups.history import DivergedError, UnprovenError
 from pyspark_kafkalog.backups.plan import (
     GONE,
     BackedUpPartition,
@@ -30,7 +31,7 @@ from pyspark_kafkalog.backups.plan import (
 from pyspark_kafkalog.backups.rate import RateLimit
 from pyspark_kafkalog.errors import CorruptRecordError, DataLossError, KafkaLogError, LogDirectoryError
 from pyspark_kafkalog.groups import GroupOffsets
-from pyspark_kafkalog.model import LogSettings, TopicPartition
+from pyspark_kafkalog.model import OffsetRange, TopicPartition
 from pyspark_kafkalog.topics import INTERNAL_TOPICS
 
 _CHECKPOINT_SECONDS = 5.0
@@ -266,26 +267,29 @@ class Backup:
             except (GapError, DivergedError, DataLossError) as e:
                 changed = changed_topic(self._source, partition.topic, planned.topic_ids[partition.topic])
                 row.problem = changed or str(e)
-                if changed or not self._can_go_on(partition, e, planned.settings[partition.topic]):
+                if changed or not self._can_go_on(partition, e, planned):
                     break
                 found, failures = bounds_of(self._source, [partition], self._rules)
                 for error in failures.values():
                     raise error from e
                 bounds = found.get(partition)
 
-    def _can_go_on(self, partition: TopicPartition, error: Exception, settings: LogSettings) -> bool:
+    def _can_go_on(self, partition: TopicPartition, error: Exception, planned: Plan) -> bool:
         """Make the log one that the source's can follow, as far as the rules allow it."""
         if isinstance(error, GapError):
+            if self._rules.allow_gaps and not planned.topic_ids[partition.topic]:
+                raise UnprovenError(partition, "all that it shared with the copy was deleted")
             if self._rules.allow_gaps:
                 self._target.add_gap(partition, error.offsets)
             return self._rules.allow_gaps
         if isinstance(error, DivergedError):
-            if self._rules.truncate:
-                if self._saved is not None:
-                    delete_commits(self._saved, {partition: error.offsets.start})
-                self._target.truncate(partition, settings, error.offsets.start)
-                self._rows[partition].truncated.append(error.offsets)
-            return self._rules.truncate
+            if error.is_whole or not self._rules.truncate:
+                return False
+            start, end = error.offsets
+            if self._saved is not None:
+                delete_commits(self._saved, {partition: start})
+            self._target.truncate(partition, planned.settings[partition.topic], start)
+            self._rows[partition].truncated.append(OffsetRange(start, end))
         return True
 
     def _bring_up_to_date(self, partition: TopicPartition, bounds: Bounds, planned: Plan) -> None:

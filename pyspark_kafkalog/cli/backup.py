@@ -33,7 +33,7 @@ gaps_option = click.option(
     "--allow-gaps", is_flag=True, help="Go on behind records that the source deleted before they were copied."
 )
 truncate_option = click.option(
-    "--truncate", is_flag=True, help="Cut off what the source has lost since, by the election of a leader."
+    "--truncate", is_flag=True, help="Cut off, and keep beside, what the source no longer has."
 )
 threads_option = click.option(
     "--threads", type=click.IntRange(1), default=4, show_default=True, help="Partitions at the same time."

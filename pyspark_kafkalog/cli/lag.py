@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import count, pairwise
 
 import click
 
 from pyspark_kafkalog import admin
+from pyspark_kafkalog.admin.consumer_groups import MARKER
 from pyspark_kafkalog.admin.prometheus import prometheus_text
 from pyspark_kafkalog.admin.rows import plain
 from pyspark_kafkalog.admin.watching import GroupPace, LagWatch
@@ -29,7 +30,20 @@ _CLEAR = "\x1b[2J\x1b[H"
 @on_place
 @group_option
 @topic_option
-@click.option("--max-lag", type=click.IntRange(0), help="Exit with 1 if the lag of a group is above this.")
+@click.option(
+    "--max-lag",
+    type=click.IntRange(0),
+    help="Exit with 1 if the lag of a group is above this, or can't be trusted: see NOTE.",
+)
+@click.option(
+    "--isolation-level",
+    type=click.Choice(["read_uncommitted", "read_committed"]),
+    default="read_uncommitted",
+    help="With read_committed, count to the last stable offset, where such consumers end.",
+)
+@click.option(
+    "--all", "all_groups", is_flag=True, help="Show also the groups that hold exactly-once queries' markers."
+)
 @click.option(
     "--watch",
     metavar="SECONDS",
@@ -46,12 +60,17 @@ def lag(
     groups: tuple[str, ...],
     topics: tuple[str, ...],
     max_lag: int | None,
+    isolation_level: str,
+    all_groups: bool,
     watch: float | None,
     looks: int | None,
     prometheus: bool,
     as_json: bool,
 ) -> None:
     """Show the lag of each group, in offsets.
+
+    It counts what can still be read. A commit beyond the end of its log, a group that can't be read, and
+    a named group without a lag fail --max-lag, whatever the number.
 
     With --watch, rates are offsets per second since the previous look: CONSUMED by the group, PRODUCED to
     its partitions. With --json it prints an object per line and look.
@@ -60,55 +79,62 @@ def lag(
         raise click.UsageError("Give only one of --prometheus, --watch and --json.")
     if looks is not None and watch is None:
         raise click.UsageError("--count needs --watch.")
-    if watch is not None:
-        last = _watch(target, groups, topics, watch, looks, as_json)
-        if max_lag is not None and any(pace.lag > max_lag for pace in last):
-            ctx.exit(1)
-        return
-    offsets = _offsets(target, groups, topics)
+    is_committed = isolation_level == "read_committed"
+
+    def look() -> list[admin.GroupOffset]:
+        if topics:
+            # A topic that is gone has no lag, and a monitor of it would never give the alarm.
+            with said("Looking up partitions"):
+                admin.partitions_of(target.place, selection(topics))
+        found = offsets_of(target, groups, topics, read_committed=is_committed)
+        return [row for row in found if all_groups or row.group in groups or row.state != MARKER]
+
+    offsets = look() if watch is None else _watch(look, watch, looks, as_json)
     rows = admin.lags(offsets)
-    total = admin.total_lag(rows)
     if prometheus:
         click.echo(prometheus_text(offsets), nl=False)
-    elif as_json:
-        show_json({"groups": plain(rows), "lag": total})
-    else:
-        show_table(
-            ["GROUP", "LAG", "MAX LAG", "PARTITIONS", "GONE"],
-            [(row.group, row.lag, row.max_lag, row.partitions, row.gone) for row in rows],
-        )
-        click.echo(f"Total lag: {total}")
-    if max_lag is not None and any(row.lag > max_lag for row in rows):
+    elif watch is None:
+        _show_once(rows, as_json)
+    if max_lag is not None and any(row.is_alarming(max_lag, named=row.group in groups) for row in rows):
         ctx.exit(1)
 
 
-def _offsets(target: Target, groups: tuple[str, ...], topics: tuple[str, ...]) -> list[admin.GroupOffset]:
-    if topics:
-        # A topic that is gone has no lag, and a monitor of it would never give the alarm.
-        with said("Looking up partitions"):
-            admin.partitions_of(target.place, selection(topics))
-    return offsets_of(target, groups, topics)
+def _show_once(rows: Sequence[admin.GroupLag], as_json: bool) -> None:
+    total = admin.total_lag(rows)
+    if as_json:
+        show_json({"groups": plain(rows), "lag": total})
+        return
+    titles = ["GROUP", "LAG", "MAX LAG", "PARTITIONS", "GONE"]
+    show_table(
+        [*titles, "EXPIRED", "NOTE"],
+        [
+            (row.group, row.lag, row.max_lag, row.partitions, row.gone, row.expired, row.note or None)
+            for row in rows
+        ],
+        only=[
+            *titles,
+            *(["EXPIRED"] if any(row.expired for row in rows) else []),
+            *(["NOTE"] if any(row.note for row in rows) else []),
+        ],
+    )
+    click.echo(f"Total lag: {total}")
 
 
 def _watch(
-    target: Target,
-    groups: tuple[str, ...],
-    topics: tuple[str, ...],
-    seconds: float,
-    looks: int | None,
-    as_json: bool,
-) -> Sequence[GroupPace]:
+    look: Callable[[], list[admin.GroupOffset]], seconds: float, looks: int | None, as_json: bool
+) -> list[admin.GroupOffset]:
     """Look until interrupted, or as often as asked; returns what was seen last."""
     watch = LagWatch()
     due = time.monotonic()
     for number in count(1):
-        paces = watch.look(_offsets(target, groups, topics), time.monotonic())
+        offsets = look()
+        paces = watch.look(offsets, time.monotonic())
         if as_json:
-            click.echo(json.dumps({"groups": plain(paces), "lag": sum(pace.lag for pace in paces)}))
+            click.echo(json.dumps({"groups": plain(paces), "lag": sum(pace.lag or 0 for pace in paces)}))
         else:
             _show(paces)
         if number == looks:
-            return paces
+            return offsets
         now = time.monotonic()
         due = max(due + seconds, now)
         time.sleep(due - now)
@@ -118,8 +144,9 @@ def _watch(
 def _show(paces: Sequence[GroupPace]) -> None:
     if sys.stdout.isatty():
         click.echo(_CLEAR, nl=False)
+    titles = ["GROUP", "LAG", "MAX LAG", "CONSUMED/S", "PRODUCED/S", "CATCH UP", "LAGS"]
     show_table(
-        ["GROUP", "LAG", "MAX LAG", "CONSUMED/S", "PRODUCED/S", "CATCH UP", "LAGS"],
+        [*titles, "NOTE"],
         [
             (
                 pace.group,
@@ -129,9 +156,11 @@ def _show(paces: Sequence[GroupPace]) -> None:
                 _rate(pace.produced_per_second),
                 duration(pace.seconds_to_catch_up),
                 sparkline(pace.history),
+                pace.note or None,
             )
             for pace in paces
         ],
+        only=[*titles, *(["NOTE"] if any(pace.note for pace in paces) else [])],
     )
     sys.stdout.flush()
 

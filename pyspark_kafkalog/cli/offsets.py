@@ -44,8 +44,9 @@ def show(target: Target, groups: tuple[str, ...], topics: tuple[str, ...], wide:
     if as_json:
         show_json(plain(rows))
         return
+    titles = ["GROUP", "TOPIC", "PARTITION", "OFFSET", "END", "LAG"]
     show_table(
-        ["GROUP", "TOPIC", "PARTITION", "OFFSET", "END", "LAG", "EPOCH", "COMMITTED", "EXPIRES", "METADATA"],
+        [*titles, "NOTE", "EPOCH", "COMMITTED", "EXPIRES", "METADATA"],
         [
             (
                 row.group,
@@ -54,6 +55,7 @@ def show(target: Target, groups: tuple[str, ...], topics: tuple[str, ...], wide:
                 row.offset,
                 row.log_end_offset,
                 row.lag,
+                row.note or None,
                 row.leader_epoch,
                 time_text(row.commit_timestamp),
                 time_text(row.expire_timestamp),
@@ -61,7 +63,7 @@ def show(target: Target, groups: tuple[str, ...], topics: tuple[str, ...], wide:
             )
             for row in rows
         ],
-        only=None if wide else ("GROUP", "TOPIC", "PARTITION", "OFFSET", "END", "LAG"),
+        only=None if wide else (*titles, *(["NOTE"] if any(row.note for row in rows) else [])),
     )
 
 

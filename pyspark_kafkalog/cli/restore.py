@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from pyspark_kafkalog import admin
+from pyspark_kafkalog.admin.printable import printable
 from pyspark_kafkalog.admin.rows import plain
 from pyspark_kafkalog.cli.arrow import import_arrow
 from pyspark_kafkalog.cli.commands import execute_option, pairs, say_if_dry
@@ -61,7 +62,9 @@ from pyspark_kafkalog.options.times import TIME_FORMS
 @execute_option
 @wide_option
 @json_option
+@click.pass_context
 def restore(
+    ctx: click.Context,
     target: Target,
     source: str,
     topics: tuple[str, ...],
@@ -121,6 +124,13 @@ def restore(
         _show(restored.partitions, restored.groups, wide=wide)
         click.echo(f"Offsets are mapped in {restored.state}" if execute else "", err=True, nl=execute)
     say_if_dry(execute)
+    if refused := sorted({row.group for row in restored.groups if row.refused}):
+        click.echo(
+            f"Offsets of {', '.join(map(printable, refused))} were not committed, see NOTE. Mend that and run"
+            " the same command again.",
+            err=True,
+        )
+        ctx.exit(1)
 
 
 def _ends(text: str) -> dict[Any, int]:

@@ -9,7 +9,6 @@ from pyspark_kafkalog.admin.consumer_groups import GroupOffset
 from pyspark_kafkalog.admin.rows import plain
 from pyspark_kafkalog.cli.output import (
     json_option,
-    progress,
     show_json,
     show_table,
     wide_option,
@@ -45,7 +44,7 @@ def groups(target: Target, groups: tuple[str, ...], members: bool, wide: bool, a
                     ", ".join(map(str, member.partitions)),
                 )
                 for row in rows
-                for member in row.members
+                for member in row.members or ()
             ],
             only=None if wide else ("GROUP", "CLIENT", "HOST", "PARTITIONS"),
         )
@@ -55,10 +54,10 @@ def groups(target: Target, groups: tuple[str, ...], members: bool, wide: bool, a
             [
                 (
                     row.group,
-                    row.state,
+                    row.state or None,
                     row.protocol_type or None,
                     row.protocol or None,
-                    len(row.members),
+                    None if row.members is None else len(row.members),
                     row.coordinator if row.coordinator >= 0 else None,
                 )
                 for row in rows
@@ -66,11 +65,11 @@ def groups(target: Target, groups: tuple[str, ...], members: bool, wide: bool, a
         )
 
 
-def offsets_of(target: Target, groups: tuple[str, ...], topics: tuple[str, ...]) -> list[GroupOffset]:
+def offsets_of(
+    target: Target, groups: tuple[str, ...], topics: tuple[str, ...], *, read_committed: bool = False
+) -> list[GroupOffset]:
     """The committed offsets of these groups; of all groups if none is named."""
     with said("Looking up committed offsets"):
-        names = groups or target.groups.group_ids()
-        with progress("Groups", len(set(names))) as done:
-            return admin.group_offsets(
-                target.place, target.groups, groups or None, selection(topics), progress=done
-            )
+        return admin.group_offsets(
+            target.place, target.groups, groups or None, selection(topics), read_committed=read_committed
+        )

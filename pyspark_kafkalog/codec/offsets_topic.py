@@ -36,6 +36,8 @@ OFFSETS_TOPIC = "__consumer_offsets"
 OFFSET_COMMIT, GROUP_METADATA = 1, 2
 CONSUMER_GROUP, CONSUMER_MEMBER = 3, 5
 """Key types of a KIP-848 group and of its members."""
+LAST_OF_CONSUMERS = 8
+"""Greater key types belong to other kinds of groups."""
 
 _MAX_OFFSET_VERSION = _MAX_GROUP_VERSION = 4
 _FLEXIBLE_VERSION = 4
@@ -114,6 +116,11 @@ def raw_group(key: bytes) -> bytes | None:
     """The bytes of the group id, which follows the type in any known key; None if they are not there."""
     end = 4 + int.from_bytes(key[2:4], "big", signed=True)
     return key[4:end] if 4 <= end <= len(key) else None
+
+
+def is_commit(key: bytes) -> bool:
+    """Whether a key is that of an offset commit."""
+    return int.from_bytes(key[:2], "big", signed=True) in (0, OFFSET_COMMIT)
 
 
 def decode_key(key: bytes) -> CoordinatorKey:

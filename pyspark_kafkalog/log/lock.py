@@ -14,6 +14,7 @@ when the locks are released.
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import logging
 import os
@@ -29,8 +30,11 @@ from pyspark_kafkalog.filesystem.durable import disk_errors, naming, sync_parent
 from pyspark_kafkalog.log.layout import LOCK_FILE
 
 WRITER_LOCK_FILE = ".kafkalog-lock"
-PARTITION_LOCK_PREFIX = ".kafkalog-lock-"
+_PARTITION_LOCK_PREFIX = ".kafkalog-lock-"
 """Begins the names of files by which the tasks of a job exclude each other; the driver holds the root."""
+_MAX_NAME = 255
+"""Bytes of a file's name, on most file systems."""
+_DIGEST_SIZE = 64
 CHECK_SECONDS = 5
 """How long :func:`check_unlocked` waits for a broker, which may be about to stop."""
 PATIENCE_SECONDS = 600
@@ -142,9 +146,10 @@ def partition_lock(root: str, name: str, timeout: float) -> Iterator[None]:
     :param timeout: seconds to wait for another attempt at the task.
     :raises LogDirectoryLockedError: if it holds the partition all that time.
     """
-    path = os.path.join(root, PARTITION_LOCK_PREFIX + name)
+    path = partition_lock_file(root, name)
     descriptor = _open(path)
     try:
+        write_all(descriptor, name.encode(), 0)
         deadline = time.monotonic() + timeout
         while not _try_lock(descriptor, path):
             if time.monotonic() > deadline:
@@ -157,6 +162,24 @@ def partition_lock(root: str, name: str, timeout: float) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def partition_lock_file(root: str, name: str) -> str:
+    """The file that :func:`partition_lock` locks, and that holds ``name``; a digest stands for a long one."""
+    file = _PARTITION_LOCK_PREFIX + name
+    if len(file) > _MAX_NAME:
+        file = _PARTITION_LOCK_PREFIX + hashlib.sha256(name.encode()).hexdigest()
+    return os.path.join(root, file)
+
+
+def locked_partitions(root: str) -> set[str]:
+    """The names of the partitions that have such a file, whether it is held or not."""
+    files = [name for name in os.listdir(root) if name.startswith(_PARTITION_LOCK_PREFIX)]
+    names = {name.removeprefix(_PARTITION_LOCK_PREFIX) for name in files}
+    for name in [name for name in names if len(name) == _DIGEST_SIZE]:
+        with open(os.path.join(root, _PARTITION_LOCK_PREFIX + name), encoding="utf-8") as file:
+            names.add(file.read())
+    return names
 
 
 def check_unlocked(root: str) -> None:

@@ -23,6 +23,9 @@ VIEWS: Mapping[str, Mapping[str, str]] = {
         "expireTimestamp": "timestamp",
         "lag": "bigint",
         "logEndOffset": "bigint",
+        "expired": "bigint",
+        "state": "string",
+        "note": "string",
     },
     "groups": {
         "group": "string",

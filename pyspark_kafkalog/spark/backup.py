@@ -8,9 +8,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark_kafkalog.admin import BackedUpPartition, BackupRules
-from pyspark_kafkalog.backups.copying import DivergedError, GapError, Hooks, bring_up_to_date
+from pyspark_kafkalog.backups.copying import GapError, Hooks, bring_up_to_date
 from pyspark_kafkalog.backups.ends import Bounds
 from pyspark_kafkalog.backups.groups import delete_earlier, offsets_partitions, read_commits, save_commits
+from pyspark_kafkalog.backups.history import DivergedError
 from pyspark_kafkalog.backups.plan import changed_topic, check_source, close, plan
 from pyspark_kafkalog.backups.rate import RateLimit
 from pyspark_kafkalog.errors import DataLossError, KafkaLogError, LogDirectoryLockedError, OptionError

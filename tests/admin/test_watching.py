@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from pyspark_kafkalog.admin import GroupOffset, LagWatch, prometheus_text
 
@@ -43,6 +44,14 @@ def test_partitions_that_come_and_go_have_no_rate() -> None:
     ]
 
 
+def test_a_group_without_a_lag_is_watched() -> None:
+    watch = LagWatch()
+    for at in range(2):
+        (pace,) = watch.look([GroupOffset("g", None, None, None, state="none", note="why")], float(at))
+    assert (pace.lag, pace.seconds_to_catch_up, pace.history) == (None, None, ())
+    assert (pace.state, pace.note) == ("none", "why")
+
+
 def test_history_is_bounded() -> None:
     watch = LagWatch()
     for at in range(50):
@@ -52,12 +61,16 @@ def test_history_is_bounded() -> None:
 
 def test_prometheus_text() -> None:
     rows = [committed("g", 0, 4, 10), committed("g", 1, 9, 5), committed("g", 2, 1, None)]
+    rows[1] = replace(rows[1], state="beyond")
+    rows.append(GroupOffset("g", "t", 3, 0, expired=7, state="expired"))
+    rows.append(GroupOffset("h", None, None, None, state="none"))
     assert prometheus_text(rows).splitlines() == [
         "# HELP kafka_consumergroup_current_offset Committed offset of a consumer group",
         "# TYPE kafka_consumergroup_current_offset gauge",
         'kafka_consumergroup_current_offset{consumergroup="g",topic="t",partition="0"} 4',
         'kafka_consumergroup_current_offset{consumergroup="g",topic="t",partition="1"} 9',
         'kafka_consumergroup_current_offset{consumergroup="g",topic="t",partition="2"} 1',
+        'kafka_consumergroup_current_offset{consumergroup="g",topic="t",partition="3"} 0',
         "# HELP kafka_consumergroup_lag Offsets between the committed one and the end of the log",
         "# TYPE kafka_consumergroup_lag gauge",
         'kafka_consumergroup_lag{consumergroup="g",topic="t",partition="0"} 6',
@@ -69,6 +82,13 @@ def test_prometheus_text() -> None:
         "# TYPE kafka_topic_partition_current_offset gauge",
         'kafka_topic_partition_current_offset{topic="t",partition="0"} 10',
         'kafka_topic_partition_current_offset{topic="t",partition="1"} 5',
+        "# HELP kafkalog_consumergroup_expired Offsets that were deleted before they were read",
+        "# TYPE kafkalog_consumergroup_expired gauge",
+        'kafkalog_consumergroup_expired{consumergroup="g",topic="t",partition="3"} 7',
+        "# HELP kafkalog_consumergroup_trouble 1 where the lag says nothing: see the state",
+        "# TYPE kafkalog_consumergroup_trouble gauge",
+        'kafkalog_consumergroup_trouble{consumergroup="g",topic="t",partition="1",state="beyond"} 1',
+        'kafkalog_consumergroup_trouble{consumergroup="h",state="none"} 1',
     ]
 
 

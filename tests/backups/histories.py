@@ -46,13 +46,17 @@ def make_log(
     topic_id: str = TOPIC_ID,
     partition: TopicPartition = T0,
     mark: str = "",
+    marked_from: int = 0,
 ) -> None:
-    """A partition with batches of these epochs, each from where the one before ends up to an offset."""
+    """A partition with batches of these epochs, each from where the one before ends up to an offset.
+
+    Those below ``marked_from`` have no mark.
+    """
     root.mkdir(exist_ok=True, parents=True)
     with FollowerLog.create(str(root / str(partition)), partition, SMALL, start, topic_id) as log:
         for epoch, end in epochs:
             for base_offset in range(log.next_offset, end, RECORDS):
-                log.append(piece(batch(base_offset, epoch, mark)))
+                log.append(piece(batch(base_offset, epoch, mark if base_offset >= marked_from else "")))
 
 
 def make_log_of(

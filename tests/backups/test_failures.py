@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -29,6 +30,7 @@ from pyspark_kafkalog.errors import (
 )
 from pyspark_kafkalog.groups import GroupOffsets
 from pyspark_kafkalog.log.groups.groups import DirectoryGroups
+from pyspark_kafkalog.log.lock import partition_lock
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.log.write import follower_directory as follower_directories
 from pyspark_kafkalog.log.write.follower import FollowerLog
@@ -287,6 +289,27 @@ def test_a_partition_that_a_task_still_writes_to_is_left_alone(
     check_sound(tmp_path)
 
 
+def test_a_topic_with_the_longest_name(tmp_path: Path) -> None:
+    """Its name and what begins the name of its lock are longer than a file's name may be."""
+    source, target = tmp_path / "source", tmp_path / "target"
+    long = TopicPartition("n" * 249, 0)
+    make_source(source, 50, [long])
+    with task_log(str(source), long, SMALL, start=0, topic_id=TOPIC_ID, was_clean=False) as log:
+        assert log.next_offset == 50
+    (row,) = copy(str(source), str(target), RULES)
+    assert (row.problem, row.log_end_offset) == (None, 50)
+    (target / CLEAN).unlink()
+    with partition_lock(str(target), str(long), 0):  # as a task that was killed
+        pass
+    (lock,) = target.glob(".kafkalog-lock-*")
+    shutil.rmtree(source)
+    make_source(source, 50, PARTITIONS[:1])
+    rows = copy(str(source), str(target), RULES)
+    assert [(row.topic, row.problem) for row in rows] == [(long.topic, None), ("t", None)]
+    assert not lock.exists()
+    check_sound(target)
+
+
 def test_a_disk_that_fails_for_all(tmp_path: Path) -> None:
     source, target = backed_up(tmp_path)
     with (
@@ -496,9 +519,12 @@ def test_a_new_leader_whose_log_is_as_long_is_seen(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_denied", [False, True])
-def test_a_named_topic_that_is_gone_hinders_no_other(tmp_path: Path, is_denied: bool) -> None:
+@pytest.mark.parametrize("topics", [("t", "u"), ()], ids=["named", "all"])
+def test_a_topic_that_is_gone_hinders_no_other(
+    tmp_path: Path, topics: tuple[str, ...], is_denied: bool
+) -> None:
     before, after, target = tmp_path / "before", tmp_path / "after", str(tmp_path / "target")
-    gone, rules = TopicPartition("u", 0), BackupRules(topics=("t", "u"), groups=())
+    gone, rules = TopicPartition("u", 0), BackupRules(topics=topics, groups=())
     for partition in T0, gone:
         make_log(before, [(1, 50)], partition=partition)
     copy(str(before), target, rules)

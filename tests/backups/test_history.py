@@ -86,7 +86,7 @@ def test_what_a_leader_has_truncated_is_never_mixed(
     run(source, target)
     held = content(target)
     shutil.rmtree(source)
-    make_log(source, after, mark="other")
+    make_log(source, after, mark="other", marked_from=kept)
     end = before[-1][1]
     row = run(source, target)
     assert f"Offsets {kept} to {end - 1} are not those of the source" in (row.problem or "")

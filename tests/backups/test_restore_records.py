@@ -128,7 +128,7 @@ def planned_from(source: Path) -> RestorePlan:
     """With the end and the open transactions that the source has now."""
     place = LogDirectory.open(str(source))
     bounds = place.watermarks([T0], read_committed=True)[T0]
-    opened = SourceRecords(place, read_committed=True).open_transactions(T0, bounds)
+    opened = SourceRecords(place, read_committed=True).open_transactions(T0, bounds, bounds.high_watermark)
     return replace(PLAN, partitions=[replace(PLANNED, end=bounds.high_watermark, open_transactions=opened)])
 
 
@@ -272,11 +272,11 @@ def test_a_file_that_is_not_the_newest(cluster: Cluster, tmp_path: Path) -> None
         restore(source, cluster, path)
 
 
-def transactional(base_offset: int) -> bytes:
-    """A batch of a transaction of producer 9."""
+def transactional(base_offset: int, producer_id: int = 9) -> bytes:
+    """A batch of a transaction."""
     data = batch(base_offset, 0, "in a transaction")
     attributes = int.from_bytes(data[21:23], "big") | TRANSACTIONAL_BIT
-    summed = attributes.to_bytes(2, "big") + data[23:43] + struct.pack(">qhi", 9, 0, 0) + data[57:]
+    summed = attributes.to_bytes(2, "big") + data[23:43] + struct.pack(">qhi", producer_id, 0, 0) + data[57:]
     return data[:17] + struct.pack(">I", crc32c(summed)) + summed
 
 
@@ -302,6 +302,61 @@ def test_a_transaction_that_ends_between_two_runs_stays_left_out(
     state = restore(source, cluster, path, plan)
     assert cluster.values == values_of([n for n in range(END) if n not in with_transaction])
     assert state.maps[T0].target_of(60) == 60 - RECORDS
+
+
+def test_transactions_that_the_end_would_cut(tmp_path: Path) -> None:
+    """A part of one is not restored, though it was committed later: its marker is not restored, either."""
+    with FollowerLog.create(str(tmp_path / str(T0)), T0, SMALL, 0, TOPIC_ID) as log:
+        log.append(piece(transactional(0)))
+        log.append(piece(control_batch(5, 9, commit=True)))
+        log.append(piece(transactional(6)))
+        log.append(piece(transactional(11, 8)))
+        log.append(piece(transactional(16)))
+        log.append(piece(control_batch(21, 9, commit=True)))
+        log.append(piece(batch(22, 0)))
+    place = LogDirectory.open(str(tmp_path))
+    bounds = place.watermarks([T0], read_committed=True)[T0]
+    assert bounds == Watermarks(0, 27, 11)
+    records = SourceRecords(place, read_committed=True)
+
+    def opened(end: int) -> dict[int, int]:
+        return dict(records.open_transactions(T0, bounds, end))
+
+    assert opened(0) == opened(6) == {}
+    assert opened(3) == opened(5) == {9: 0}
+    assert opened(7) == opened(11) == {9: 6}
+    assert opened(12) == opened(21) == {9: 6, 8: 11}
+    assert opened(22) == opened(27) == {8: 11}
+    assert SourceRecords(place, read_committed=False).open_transactions(T0, bounds, 7) == ()
+
+
+def test_a_source_that_went_back(cluster: Cluster, tmp_path: Path) -> None:
+    """As a disk that was restored from an older copy: its id is the same, and its records are not."""
+    source, path = tmp_path / "source", tmp_path / "state"
+    make_log(source, [(0, END)])
+    written = killed_in_the_middle(source, cluster, path)
+    shutil.rmtree(source)
+    make_log(source, [(0, END)], mark="other")
+    with pytest.raises(DataLossError, match=r"it has another record at offset"):
+        restore(source, cluster, path)
+    shutil.rmtree(source)
+    make_log(source, [(0, written - RECORDS)])
+    with pytest.raises(DataLossError, match=f"it ends at offset {written - RECORDS}, before the record at"):
+        restore(source, cluster, path)
+    assert cluster.end == written
+    shutil.rmtree(source)
+    make_log(source, [(0, END)])
+    restore(source, cluster, path)
+    assert cluster.values == values_of(range(END))
+
+
+def test_the_last_records_that_are_sent_may_be_compacted(cluster: Cluster, tmp_path: Path) -> None:
+    source, path = tmp_path / "source", tmp_path / "state"
+    make_log(source, [(0, END)])
+    written = killed_in_the_middle(source, cluster, path)
+    without(source, range(written - 40, written))
+    restore(source, cluster, path)
+    assert cluster.values == values_of(range(END))
 
 
 def batch_of_0(base_offset: int) -> bytes:

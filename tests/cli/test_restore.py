@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import time
 import uuid
 from pathlib import Path
 
 import fsspec
 import pytest
+from confluent_kafka import Consumer, Producer
 
 from pyspark_kafkalog import admin
 from pyspark_kafkalog.model import CommittedOffset, TopicPartition
@@ -40,6 +42,96 @@ def test_a_directory_goes_into_a_cluster(root: Path, broker: Broker) -> None:
     for field in ("partition", "offset", "timestamp", "value"):
         assert [row[field] for row in old] == [row[field] for row in new]
     assert run(*words, "--execute", "--json").json["groups"][0]["note"] == "committed before"
+
+
+@pytest.mark.broker
+def test_groups_in_use(root: Path, broker: Broker, tmp_path: Path) -> None:
+    """Their offsets are not committed, so consumers would begin elsewhere; the next run commits them."""
+    name, group = f"restored-{uuid.uuid4().hex[:8]}", f"live-{uuid.uuid4().hex[:8]}"
+    admin.groups_of({"path": str(root)}).commit(group, {TopicPartition("t", 0): CommittedOffset(4)})
+    broker.create_topic(name, 2)
+    words = ("restore", root, broker.bootstrap, "--topic", "t", "--rename", f"t={name}", "--group", group)
+    words = (*words, "--state", tmp_path / "state", "--execute")
+    consumer = Consumer(
+        {"bootstrap.servers": broker.bootstrap, "group.id": group, "enable.auto.commit": False}
+    )
+    consumer.subscribe([name])
+    try:
+        deadline = time.monotonic() + 60
+        while not consumer.assignment() and time.monotonic() < deadline:
+            consumer.poll(0.1)
+        done = run(*words)
+    finally:
+        consumer.close()
+    assert done.code == 1, done.err
+    assert "not committed: " in done.out
+    assert f"Offsets of {group} were not committed, see NOTE" in done.err
+    assert len(records(broker.bootstrap, name)) == 14
+    again = run(*words, "--json")
+    assert again.code == 0, again.err
+    assert [(row["targetOffset"], row["note"]) for row in again.json["groups"]] == [(4, "")]
+
+
+@pytest.mark.broker
+def test_what_the_target_does_not_take(root: Path, broker: Broker, tmp_path: Path) -> None:
+    """It is said before anything is made, with a way out."""
+    names = [f"restored-{uuid.uuid4().hex[:8]}" for _ in range(2)]
+    renames = [word for pair in zip("tu", names, strict=True) for word in ("--rename", "=".join(pair))]
+    words = ("restore", root, broker.bootstrap, "--topic", "t", "--topic", "u", *renames, "--execute")
+    words = (*words, "--state", tmp_path / "state")
+    configs = {"version": 1, "topics": {"u": {"remote.storage.enable": "true"}}}
+    (root / ".kafkalog-topics").write_text(json.dumps(configs))
+    refused = run(*words)
+    assert (refused.code, "--set remote.storage.enable=" in refused.err) == (2, True), refused.err
+    assert not broker_topics(broker.bootstrap) & set(names)
+    done = run(*words, "--set", "remote.storage.enable=")
+    assert done.code == 0, done.err
+    for name in ("__consumer_offsets", "__remote_log_metadata"):
+        refused = run("restore", root, broker.bootstrap, "--topic", "t", "--rename", f"t={name}")
+        assert (refused.code, f"{name} is an internal topic" in refused.err) == (2, True)
+
+
+@pytest.mark.broker
+def test_half_of_a_transaction(broker: Broker, tmp_path: Path) -> None:
+    """It is left out, also if it was committed behind the end that is asked for."""
+    source, name = f"source-{uuid.uuid4().hex[:8]}", f"restored-{uuid.uuid4().hex[:8]}"
+    broker.create_topic(source, 1)
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": source})
+    producer.init_transactions()
+    for values in ("ab", "cdef"):
+        producer.begin_transaction()
+        for value in values:
+            producer.produce(source, value)
+        producer.commit_transaction()
+    ends = tmp_path / "ends"
+    ends.write_text(f"{source},0,5\n")
+    words = ("restore", broker.bootstrap, broker.bootstrap, "--topic", source, "--rename", f"{source}={name}")
+    done = run(*words, "--to-offsets", ends, "--state", tmp_path / "state", "--no-groups", "--execute")
+    assert done.code == 0, done.err
+    assert [row["value"] for row in records(broker.bootstrap, name)] == ["a", "b"]
+
+
+@pytest.mark.broker
+def test_another_target(root: Path, broker: Broker, tmp_path: Path) -> None:
+    """What a file of a restore says of its target must still hold."""
+    name, state = f"restored-{uuid.uuid4().hex[:8]}", tmp_path / "state"
+    words = ("restore", root, broker.bootstrap, "--topic", "u", "--rename", f"u={name}", "--no-groups")
+    words = (*words, "--state", state, "--execute")
+    assert run(*words).code == 0
+    plan, offsets, done = state.read_text().splitlines(keepends=True)
+
+    def changed(**values: str) -> str:
+        return json.dumps({**json.loads(plan), **values}) + "\n"
+
+    state.write_text(changed(clusterId="other") + offsets + done)
+    refused = run(*words)
+    assert (refused.code, "begun to another cluster: expected cluster id other" in refused.err) == (2, True)
+    more = [{**json.loads(plan)["partitions"][0], "end": 4}]
+    state.write_text(changed(partitions=more) + offsets.replace('"end": 3', '"end": 4') + done)
+    lost = run(*words)
+    assert (lost.code, "The target lost records of a restore" in lost.err) == (3, True)
+    state.write_text(plan + offsets + done)
+    assert run(*words).code == 0
 
 
 @pytest.mark.broker

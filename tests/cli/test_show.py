@@ -9,6 +9,10 @@ from pathlib import Path
 import pytest
 
 from pyspark_kafkalog.cli.lag import duration, sparkline
+from pyspark_kafkalog.codec.marker import MarkerDetails, marker_metadata
+from pyspark_kafkalog.log.groups.groups import DirectoryGroups
+from pyspark_kafkalog.model import CommittedOffset
+from tests.cli.conftest import U0
 from tests.cli.running import run
 
 
@@ -76,7 +80,19 @@ def test_lag_has_an_exit_code(root: Path) -> None:
     assert run("lag", root, "--max-lag", 5).code == 1
     assert run("lag", root, "--max-lag", 5, "--group", "other").code == 0
     assert run("lag", root, "--json", "--group", "other").json == {
-        "groups": [{"group": "other", "lag": 3, "maxLag": 3, "partitions": 1, "gone": 0}],
+        "groups": [
+            {
+                "group": "other",
+                "lag": 3,
+                "maxLag": 3,
+                "partitions": 1,
+                "gone": 0,
+                "beyond": 0,
+                "expired": 0,
+                "state": "ok",
+                "note": "",
+            }
+        ],
         "lag": 3,
     }
 
@@ -118,6 +134,8 @@ def test_lag_is_watched(root: Path) -> None:
         "producedPerSecond": 0.0,
         "secondsToCatchUp": None,
         "history": [6, 6],
+        "state": "ok",
+        "note": "",
     }
     for words in ("--count 2", "--watch 0", "--prometheus --json", "--prometheus --watch 1"):
         assert run("lag", root, *words.split()).code == 2, words
@@ -145,12 +163,57 @@ def test_duration(seconds: float | None, text: str | None) -> None:
     assert duration(seconds) == text
 
 
+def test_an_alarm_that_cannot_work_says_so(root: Path, groups: DirectoryGroups) -> None:
+    groups.commit("ahead", {U0: CommittedOffset(500)})
+    lag = ("lag", root, "--group", "ahead", "--max-lag", 1000)
+    done = run(*lag)
+    assert done.lines[1][:5] == ["ahead", "0", "0", "1", "0"]
+    assert (done.code, done.lines[1][5:]) == (
+        1,
+        ["1", "beyond", "the", "end:", "kafkalog", "offsets", "reset"],
+    )
+    assert run(*lag, "--watch", "0.01", "--count", "1").code == 1
+    done = run(*lag, "--prometheus")
+    assert (done.code, 'partition="0",state="beyond"} 1' in done.out) == (1, True)
+    (row,) = run("offsets", root, "--group", "ahead", "--json").json
+    assert (row["lag"], row["state"]) == (-497, "beyond")
+    groups.delete_offsets("ahead", [U0])
+    done = run("lag", root, "--topic", "u", "--group", "g", "--max-lag", 1000)
+    assert (done.code, done.lines[1][:4]) == (1, ["g", "-", "-", "0"])
+    assert run("lag", root, "--topic", "u", "--max-lag", 1000).code == 0, "of others nothing is expected"
+
+
+def test_markers_are_shown_but_no_lag(root: Path, groups: DirectoryGroups) -> None:
+    metadata = marker_metadata(MarkerDetails("the-query", "c", "", 5))
+    groups.commit("kafkalog-x", {U0: CommittedOffset(1, metadata=metadata)})
+    assert "kafkalog-x" not in run("lag", root).out
+    for words in ("--prometheus", "--json", "--watch 0.01 --count 1"):
+        assert "kafkalog-x" not in run("lag", root, *words.split()).out, words
+    assert run("lag", root, "--max-lag", 6).code == 0
+    shown = run("lag", root, "--all").lines[2]
+    assert shown == ["kafkalog-x", "-", "-", "1", "0", *["of", "query", "the-query"]]
+    assert run("lag", root, "--group", "kafkalog-x", "--max-lag", 6).code == 1
+    (row,) = run("groups", root, "--group", "kafkalog-x").lines[1:]
+    assert row[:4] == ["kafkalog-x", "Empty", "marker", "the-query"]
+    (row,) = run("offsets", root, "--group", "kafkalog-x", "--json").json
+    assert (row["state"], row["note"], row["lag"]) == ("marker", "of query the-query", None)
+    done = run("offsets", "reset", root, "--group", "kafkalog-x", "--all-topics", "--to-earliest")
+    assert (done.code, done.out) == (3, "")
+
+
 def test_offsets_of_a_deleted_topic(root: Path) -> None:
     """A group keeps them. They are shown, but their lag is not known: a monitor of it must not be green."""
     shutil.rmtree(root / "u-0")
     (row,) = run("offsets", root, "--topic", "u", "--json").json
     assert (row["group"], row["offset"], row["lag"]) == ("other", 0, None)
-    assert run("lag", root).lines[2] == ["other", "0", "0", "1", "1"]
+    assert run("lag", root).lines[2] == [
+        "other",
+        "-",
+        "-",
+        "1",
+        "1",
+        *["the", "partition", "does", "not", "exist"],
+    ]
     done = run("lag", root, "--topic", "u", "--max-lag", 10)
     assert (done.code, done.out) == (3, "")
     assert "No such topic: u." in done.err

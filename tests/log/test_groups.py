@@ -20,6 +20,7 @@ from pyspark_kafkalog.codec.offsets_topic import (
     OFFSETS_TOPIC,
     decode_key,
     decode_offset,
+    encode_group_key,
     encode_offset,
     encode_offset_key,
     offsets_partition,
@@ -272,6 +273,20 @@ def test_records_that_mean_nothing_are_left_out_and_counted(
     kept = [row["offset"] for row in rows(groups._directory, O0, OffsetRange(0, 10))]
     assert kept == [0, 1, 2, 3, 5, 6, 7, 9]
     assert len([r for r in caplog.records if "the type 24" in r.message]) == 1
+
+
+@pytest.mark.parametrize(
+    "strange",
+    [(encode_group_key("g"), b"\0\x63 a version to come"), (b"\0\x11\0\1g", b"of a streams group")],
+    ids=["unreadable", "of another kind"],
+)
+def test_what_a_group_is_may_be_unknown(
+    tmp_path: Path, clock: list[int], strange: tuple[bytes, bytes]
+) -> None:
+    log_of(tmp_path, batch(0, [strange, offset_record(1)]))
+    groups = groups_of(tmp_path)
+    assert groups.describe(["g"]) == {"g": Group("g", "", members=None)}, "not empty"
+    assert offsets(groups, "g") == {T0: 1}
 
 
 def test_damage_is_an_error_that_names_its_place(tmp_path: Path) -> None:

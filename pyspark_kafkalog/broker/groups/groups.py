@@ -263,7 +263,11 @@ class BrokerGroups:
         )
         return {
             group.group_id: Group(
-                group.group_id, group.group_state or "", group.protocol_type, coordinator=node_id
+                group.group_id,
+                group.group_state or "",
+                group.protocol_type,
+                members=None,
+                coordinator=node_id,
             )
             for node_id, response in responses.items()
             for group in response.groups

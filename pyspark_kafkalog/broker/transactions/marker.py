@@ -14,12 +14,11 @@ import json
 import time
 from dataclasses import asdict, dataclass
 
+from pyspark_kafkalog.codec.marker import PREFIX, MarkerDetails, marker_details, marker_metadata
 from pyspark_kafkalog.errors import TransactionError
 from pyspark_kafkalog.filesystem.folder import Folder
 from pyspark_kafkalog.model import CommittedOffset
 
-PREFIX = "kafkalog-"
-"""Begins every transactional id and marker's group, for the cluster's ACLs."""
 _INTENT = "intent.json"
 _LONGEST_ATTEMPT_MS = 24 * 3600 * 1000
 """How long a first batch may be tried: a marker outlives that (offsets.retention.minutes: 7 days)."""
@@ -50,13 +49,8 @@ class Marker:
 
     def as_offset(self) -> CommittedOffset:
         """The marker as its group commits it."""
-        details = {
-            "query": self.query_id,
-            "cluster": self.cluster_id,
-            "plan": self.plan,
-            "records": self.records,
-        }
-        return CommittedOffset(self.batch_id + 1, metadata=json.dumps(details))
+        details = MarkerDetails(self.query_id, self.cluster_id, self.plan, self.records)
+        return CommittedOffset(self.batch_id + 1, metadata=marker_metadata(details))
 
     @classmethod
     def of(cls, offset: CommittedOffset, group: str) -> Marker:
@@ -64,18 +58,13 @@ class Marker:
 
         :raises TransactionError: if this package did not write it.
         """
-        try:
-            details = json.loads(offset.metadata)
-            query_id, cluster_id, plan = details["query"], details["cluster"], details["plan"]
-            records = int(details["records"])
-            if not (isinstance(query_id, str) and isinstance(plan, str)):
-                raise TypeError
-        except _UNREADABLE:
+        details = marker_details(offset.metadata)
+        if details is None:
             raise TransactionError(
                 f"The offset of group {group} is not a marker of this package",
                 hint="Something else commits to that group. Find it, and let it use another group.",
-            ) from None
-        return cls(query_id, cluster_id, offset.offset - 1, plan, records)
+            )
+        return cls(details.query, details.cluster, offset.offset - 1, details.plan, details.records)
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,6 @@ from pyspark_kafkalog.broker.groups.offset_fetch import (
 from pyspark_kafkalog.broker.groups.protocol import group_error
 from pyspark_kafkalog.broker.produce.ids import ProducerId
 from pyspark_kafkalog.broker.transactions.commit import PendingOffsetError
-from pyspark_kafkalog.broker.transactions.marker import PREFIX
 from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.broker.wire.error_codes import (
     CONCURRENT_TRANSACTIONS,
@@ -47,6 +46,7 @@ from pyspark_kafkalog.broker.wire.error_codes import (
     is_retriable,
     name_of,
 )
+from pyspark_kafkalog.codec.marker import PREFIX
 from pyspark_kafkalog.errors import (
     AuthorizationError,
     BrokerError,

@@ -22,7 +22,6 @@ import numpy as np
 from pyspark_kafkalog.errors import LogDirectoryError
 from pyspark_kafkalog.filesystem.durable import cut, sync_file, sync_folder, write_new
 from pyspark_kafkalog.filesystem.folder import Folder
-from pyspark_kafkalog.log.care.aside import put_aside
 from pyspark_kafkalog.log.care.salvage import Salvaged, put_in_place, salvage_segment
 from pyspark_kafkalog.log.checkpoints import write_epochs
 from pyspark_kafkalog.log.index import TXN_ENTRY
@@ -44,6 +43,7 @@ from pyspark_kafkalog.log.read.loading import live_segments
 from pyspark_kafkalog.log.read.segment import MAX_OFFSET, Segment
 from pyspark_kafkalog.log.snapshot import parse_snapshot
 from pyspark_kafkalog.log.write.active_segment import spans_too_much
+from pyspark_kafkalog.log.write.aside import put_aside
 from pyspark_kafkalog.log.write.leftovers import plan_leftovers
 from pyspark_kafkalog.log.write.producers import ProducerState
 from pyspark_kafkalog.log.write.recovery import TOO_FAR, Rebuilt, Scan, remove_segment, write_indexes

@@ -15,10 +15,10 @@ from pyspark_kafkalog.codec.buffers import as_array
 from pyspark_kafkalog.codec.walk import Batches, batches_of, right_checksums
 from pyspark_kafkalog.errors import DataLossError
 from pyspark_kafkalog.filesystem.durable import naming, sync_folder
-from pyspark_kafkalog.log.care.aside import copy_range
 from pyspark_kafkalog.log.layout import CLEANED_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, segment_file
 from pyspark_kafkalog.log.read.partition import Partition
 from pyspark_kafkalog.log.read.segment import Segment
+from pyspark_kafkalog.log.write.aside import copy_range
 from pyspark_kafkalog.log.write.producers import ProducerState
 from pyspark_kafkalog.log.write.recovery import Rebuilt, write_indexes
 from pyspark_kafkalog.model import OffsetRange, TopicPartition

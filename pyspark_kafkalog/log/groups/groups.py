@@ -402,10 +402,10 @@ class DirectoryGroups:
         return -1
 
     def _refuse_members(self, target: GroupPartition, partition: TopicPartition | None = None) -> None:
-        if target.state is not None and target.state.group.members:
-            group = target.state.group
+        members = () if target.state is None else target.state.group.members
+        if target.state is not None and members:
             raise GroupError(
-                f"The group {group.group!r} has {len(group.members)} live members",
+                f"The group {target.state.group.group!r} has {len(members)} live members",
                 topic_partition=partition,
                 file=target.root,
                 hint="Stop its consumers, or use another group. Members that a dead broker left behind "

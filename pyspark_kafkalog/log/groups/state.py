@@ -28,6 +28,7 @@ from pyspark_kafkalog.codec.offsets_topic import (
     CONSUMER_GROUP,
     CONSUMER_MEMBER,
     GROUP_METADATA,
+    LAST_OF_CONSUMERS,
     ClassicGroup,
     ClassicMember,
     CoordinatorKey,
@@ -35,6 +36,7 @@ from pyspark_kafkalog.codec.offsets_topic import (
     decode_group,
     decode_key,
     decode_offset,
+    is_commit,
     raw_group,
 )
 from pyspark_kafkalog.codec.walk import Batches
@@ -227,10 +229,11 @@ def group_state(
             try:
                 read.add(key, decode_key(key), entry.value)
             except CorruptRecordError as e:
+                read.is_unreadable |= not is_commit(key)
                 _log.debug("Group %s: cannot read the record at offset %d: %s", group_id, entry.offset, e)
     group = read.group(group_id)
     expired: set[bytes] = set()
-    if retention_ms is not None and not group.members:
+    if retention_ms is not None and group.members == ():
         since = read.classic.state_timestamp if read.classic and read.classic.protocol_type else -1
         expired = {
             key
@@ -255,6 +258,10 @@ def _is_expired(committed: CommittedOffset, since: int, retention_ms: int, now_m
 class _Records:
     """The records of a group, decoded."""
 
+    is_unreadable: bool = False
+    """Whether anything but a commit can't be read."""
+    is_foreign: bool = False
+    """Whether it is a group of another kind, such as share or streams."""
     classic: ClassicGroup | None = None
     is_consumer_group: bool = False
     members: list[GroupMember] = field(default_factory=list)
@@ -270,13 +277,18 @@ class _Records:
         elif parsed.type == CONSUMER_MEMBER:
             # Its partitions are in other records, by topic id.
             self.members.append(GroupMember(parsed.member_id, *decode_consumer_member(value)))
+        elif parsed.type > LAST_OF_CONSUMERS:
+            self.is_foreign = True
 
     @property
     def tells_of_group(self) -> bool:
         """Whether there is any record besides commits."""
-        return self.classic is not None or self.is_consumer_group or bool(self.members)
+        known = self.classic is not None or self.is_consumer_group or bool(self.members)
+        return known or self.is_unreadable
 
     def group(self, group_id: str) -> Group:
+        if self.is_unreadable or self.is_foreign:
+            return Group(group_id, "", members=None)
         members = tuple(self.members)
         protocol_type, protocol = (_CONSUMER if self.is_consumer_group else ""), ""
         if self.classic is not None and not self.is_consumer_group:

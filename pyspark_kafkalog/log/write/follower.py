@@ -14,7 +14,7 @@ import numpy as np
 
 from pyspark_kafkalog.codec.buffers import as_array
 from pyspark_kafkalog.codec.walk import Batches, batches_of, first_bad_checksum, walk
-from pyspark_kafkalog.errors import CorruptRecordError, DataLossError
+from pyspark_kafkalog.errors import CorruptRecordError, DataLossError, OverlapError
 from pyspark_kafkalog.filesystem.durable import (
     begin_flush,
     naming,
@@ -23,6 +23,7 @@ from pyspark_kafkalog.filesystem.durable import (
     write_all,
     write_new,
 )
+from pyspark_kafkalog.filesystem.locate import open_folder
 from pyspark_kafkalog.log.checkpoints import read_epochs, write_epochs
 from pyspark_kafkalog.log.layout import (
     INDEX_SUFFIX,
@@ -34,13 +35,15 @@ from pyspark_kafkalog.log.layout import (
     format_partition_metadata,
     segment_file,
 )
+from pyspark_kafkalog.log.read.partition import Partition
 from pyspark_kafkalog.log.snapshot import ProducerEntry, parse_snapshot
 from pyspark_kafkalog.log.write.active_segment import ActiveSegment, SegmentLimits, open_active_segment
 from pyspark_kafkalog.log.write.producers import ProducerState
 from pyspark_kafkalog.log.write.recovery import Scan, new_epochs, offsets_of, recover_segment
-from pyspark_kafkalog.model import LogSettings, Slice, TopicPartition
+from pyspark_kafkalog.model import LogSettings, OffsetRange, Slice, TopicPartition
 
 _INDEXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX)
+_SLICE_BYTES = 8 << 20
 
 
 class FollowerLog:
@@ -73,6 +76,8 @@ class FollowerLog:
             settings.segment_bytes, settings.segment_ms, settings.index_interval_bytes
         )
         self._segment = segment
+        self._batches_end = next_offset if segment is None else segment.next_offset
+        """Where the last batch ends; a gap may follow."""
         self.is_empty = not has_batches(folder)
         """Whether the log has no record batch."""
         self.has_failed = False
@@ -194,13 +199,33 @@ class FollowerLog:
             self._append(markers, walk(markers))
         self.next_offset = offset
 
-    def append(self, piece: Slice) -> None:
-        """Append the batches of a slice, but those that the log has already.
+    @property
+    def first_offset(self) -> int:
+        """Where the first segment begins; the next offset if there is none."""
+        return min(offsets_of(self.folder, LOG_SUFFIX), default=self.next_offset)
 
+    def read(self, offsets: OffsetRange) -> Iterator[Slice]:
+        """The batches of ``offsets`` that the log has, or the next one."""
+        partition = Partition(self.partition, open_folder(self.folder), lambda _: 0)
+        with suppress(DataLossError):  # it begins later, or has ended
+            yield from partition.read(offsets, on_corrupt=None, max_bytes=_SLICE_BYTES)
+
+    def append(self, piece: Slice) -> int:
+        """Append the batches of a slice, but those that the log has already; returns how many bytes.
+
+        :raises OverlapError: if one begins before the end of the log and ends behind it; nothing is appended.
         :raises CorruptRecordError: if a checksum is wrong; the batches before it are appended.
         """
         data, batches = as_array(piece.buffer), batches_of(piece)
         first = int(np.searchsorted(batches.last_offset, self.next_offset))
+        if first < len(batches) and batches.magic[first] == 2 and not self.is_empty:
+            base_offset = int(batches.base_offset[first])
+            if base_offset < self._batches_end:
+                raise OverlapError(
+                    f"A record batch that begins before offset {self._batches_end} can't be appended",
+                    topic_partition=self.partition,
+                    offset=base_offset,
+                )
         valid = first_bad_checksum(data, batches, first, len(batches))
         with self._noting_failure():
             self._append(data, batches.take(np.arange(first, valid)))
@@ -212,6 +237,7 @@ class FollowerLog:
                 file=piece.origin.file,
                 position=piece.origin.position + int(batches.position[valid]),
             )
+        return int(batches.size[first:].sum())
 
     def _append(self, data: np.ndarray, batches: Batches) -> None:
         first, self._is_clean = 0, False
@@ -232,7 +258,7 @@ class FollowerLog:
                     self._write(TXN_INDEX_SUFFIX, aborted.tobytes(), self._aborted_bytes)
                     self._aborted_bytes += aborted.nbytes
                 self._add_epochs(part)
-                self.next_offset = int(part.last_offset[-1]) + 1
+                self.next_offset = self._batches_end = int(part.last_offset[-1]) + 1
             for suffix, entries in zip(_INDEXES, (offset_index, time_index), strict=True):
                 self._write(suffix, entries, before[suffix])
             if stop < len(batches):

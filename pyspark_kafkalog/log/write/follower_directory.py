@@ -31,7 +31,12 @@ from pyspark_kafkalog.log.layout import (
     parse_partition_folder,
     parse_partition_metadata,
 )
-from pyspark_kafkalog.log.lock import PARTITION_LOCK_PREFIX, directory_lock, partition_lock
+from pyspark_kafkalog.log.lock import (
+    directory_lock,
+    locked_partitions,
+    partition_lock,
+    partition_lock_file,
+)
 from pyspark_kafkalog.log.read.root import LogRoot
 from pyspark_kafkalog.log.topic_configs import read_topic_configs, write_topic_configs
 from pyspark_kafkalog.log.write import journal
@@ -212,12 +217,13 @@ class FollowerDirectory:
     def truncate(self, partition: TopicPartition, settings: LogSettings, offset: int) -> FollowerLog:
         """Cut a log back so that nothing at ``offset`` or later is left; its new state.
 
-        A gap in which that is goes as a whole: the source may have other records there now.
+        What is cut is kept beside it. A gap in which the offset is goes as a whole: the source may have
+        other records there now.
         """
         offset = next((gap.start for gap in self.gaps(partition) if gap.start < offset < gap.end), offset)
         self.discard(partition)
         with self._cutting_unflushed(partition):
-            truncate(os.path.join(self.root, str(partition)), offset)
+            truncate(os.path.join(self.root, str(partition)), offset, why="the source no longer has it")
         self.set_log_start_offset(partition, min(self.log_start_offset(partition), offset))
         self._forget_gaps(partition, offset)
         log = self.open(partition, settings, start=offset, topic_id="")
@@ -309,7 +315,7 @@ class FollowerDirectory:
                     self.open(partition, LogSettings(), start=self.log_start_offset(partition), topic_id="")
                     self._close_log(partition)
             finally:
-                os.unlink(os.path.join(self.root, f"{PARTITION_LOCK_PREFIX}{partition}"))
+                os.unlink(partition_lock_file(self.root, str(partition)))
 
     def _close_log(self, partition: TopicPartition) -> None:
         log = self._logs[partition]
@@ -456,8 +462,7 @@ def task_log(
 
 def _task_locks(root: str) -> set[TopicPartition]:
     """The partitions with a lock file of a task, whether it is held or not."""
-    names = [name for name in os.listdir(root) if name.startswith(PARTITION_LOCK_PREFIX)]
-    found = (parse_partition_folder(name.removeprefix(PARTITION_LOCK_PREFIX)) for name in names)
+    found = map(parse_partition_folder, locked_partitions(root))
     return {partition for partition in found if partition is not None}
 
 

@@ -19,15 +19,17 @@ from pyspark_kafkalog.log.layout import (
     parse_segment_file,
     segment_file,
 )
+from pyspark_kafkalog.log.write.aside import put_aside
 from pyspark_kafkalog.log.write.recovery import Scan, check_tail, offsets_of, remove_segment
 
 
-def truncate(folder: str, offset: int) -> None:
+def truncate(folder: str, offset: int, *, why: str = "") -> None:
     """Remove every record batch that has ``offset`` or a later one, and what is kept about them.
 
     The log may then end before ``offset``, as a batch goes as a whole. The last segment is left without
     indexes: recover it. Interrupted, this can run again. The caller holds the directory's lock.
 
+    :param why: if given, what is removed is kept, with this reason; see :mod:`.aside`.
     :raises LogDirectoryError: if a batch that stays is damaged; nothing has changed then.
     """
     files = [(*found, name) for name in os.listdir(folder) if (found := parse_segment_file(name))]
@@ -35,6 +37,12 @@ def truncate(folder: str, offset: int) -> None:
     gone = {base for base in bases if base >= offset}
     kept = [base for base in bases if base not in gone]
     position = _position_of(folder, kept[-1], offset) if kept else 0
+    if why:
+        pieces = [(kept[-1], position)] if kept else []
+        for base, begin in reversed([*pieces, *((base, 0) for base in sorted(gone))]):
+            name = segment_file(base, LOG_SUFFIX)
+            if length := os.path.getsize(os.path.join(folder, name)) - begin:
+                put_aside(folder, name, begin, length, offset=max(base, offset), why=why)
     _cut_epochs(folder, offset)
     for base, suffix, name in files:
         if suffix == SNAPSHOT_SUFFIX and base > offset:

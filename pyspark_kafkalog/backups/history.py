@@ -1,0 +1,258 @@
+"""Whether a log and its source have one history: what is compared before anything is appended.
+
+First the ends of leader epochs, as followers compare them. They don't tell a topic that was made anew under
+brokers without topic ids, or a disk that was set back. So the last record batch of the log is compared, too,
+with the one that the source has there, or with what compaction has left near it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from pyspark_kafkalog.backups.ends import Follower, Source
+from pyspark_kafkalog.codec.decode import decode_slice
+from pyspark_kafkalog.codec.format import DELETE_HORIZON_BIT
+from pyspark_kafkalog.codec.rows import ROW_TYPES
+from pyspark_kafkalog.codec.walk import Batches, batches_of
+from pyspark_kafkalog.errors import KafkaLogError
+from pyspark_kafkalog.model import ALL_OFFSETS, OffsetRange, Slice, TopicPartition
+
+_RECORDS = pa.schema({name: ROW_TYPES[name] for name in ("offset", "key", "value")})
+_ANY = TopicPartition("", 0)
+_UNCLEANED = (
+    "magic",
+    "base_offset",
+    "last_offset",
+    "producer_id",
+    "producer_epoch",
+    "base_sequence",
+    "leader_epoch",
+)
+"""What no cleaner changes in a header."""
+_COPIED = (*_UNCLEANED, "crc", "base_timestamp", "max_timestamp", "size", "attributes", "count")
+"""What copies share."""
+
+
+class DivergedError(Exception):
+    """The source's log has other records at these offsets, or none (KIP-320).
+
+    :param log: if ``is_whole``, cut to these offsets it would have nothing left.
+    """
+
+    def __init__(self, log: Follower, start: int) -> None:
+        self.offsets = OffsetRange(start, log.next_offset)
+        kept = next(log.read(OffsetRange(log.first_offset, log.first_offset + 1)), None)
+        self.is_whole = kept is None or next(_batches(kept)).last_offset >= start
+        super().__init__(
+            f"Offsets {start} to {log.next_offset - 1} are not those of the source: after they were copied,"
+            " its log was truncated, as by the election of a leader that was behind, its disk was set back,"
+            " or its topic was made anew. "
+            + (
+                "That is all that the copy has, which is never cut to nothing: begin a new backup in another"
+                " directory, or move the partition's folder away"
+                if self.is_whole
+                else "Cut them off, as a follower would, with --truncate, which keeps them in"
+                " .kafkalog-cut, or begin a new backup in another directory"
+            )
+        )
+
+
+class UnprovenError(KafkaLogError):
+    """Nothing is left by which the source's topic could be told from another one of its name."""
+
+    def __init__(self, partition: TopicPartition, why: str) -> None:
+        super().__init__(
+            f"Nothing tells whether this is still the topic that was backed up: it has no id, and {why}",
+            topic_partition=partition,
+            hint="Begin a new backup in another directory, or move the partition's folder away.",
+        )
+
+
+class _Batch(NamedTuple):
+    """One record batch; ``header`` has no other."""
+
+    piece: Slice
+    header: Batches
+
+    @property
+    def last_offset(self) -> int:
+        return int(self.header.last_offset[0])
+
+
+def check_epochs(source: Source, log: Follower, high_watermark: int) -> None:
+    """Compare the ends of leader epochs.
+
+    :raises DivergedError: if the log has records that the source does not have, or no longer.
+    """
+    offset = diverged_at(source, log, high_watermark)
+    if offset < log.next_offset:
+        raise DivergedError(log, offset)
+
+
+def diverged_at(source: Source, log: Follower, high_watermark: int) -> int:
+    """The first offset from which on the source has other leader epochs than the log; the log's end if none.
+
+    As a follower finds it (KIP-101, KIP-279): by the ends of leader epochs in the source.
+
+    :param high_watermark: the source's, which decides where there are no leader epochs.
+    """
+    number = len(log.epochs) - 1
+    while number >= 0:
+        epoch = log.epochs[number][0]
+        known = source.epoch_ends({log.partition: epoch}).get(log.partition)
+        if known is None:
+            break
+        their_epoch, their_end = known
+        while number >= 0 and log.epochs[number][0] > their_epoch:
+            number -= 1
+        if number < 0:
+            return log.epochs[0][1]
+        own_end = log.epochs[number + 1][1] if number + 1 < len(log.epochs) else log.next_offset
+        if log.epochs[number][0] == their_epoch:
+            return min(their_end, own_end)
+    return log.next_offset if log.is_empty else min(high_watermark, log.next_offset)
+
+
+class SharedEnd:
+    """Compares the end of a log with what the source has there.
+
+    What a cleaner may have left of a record batch is taken for the same batch: its offsets and producer stay,
+    and the records that both have are equal. If nothing is left of the last batch, the nearest before it that
+    is left is compared.
+
+    :param start: the source's log start offset.
+    """
+
+    def __init__(self, source: Source, log: Follower, start: int, topic_id: str) -> None:
+        self._source, self._log, self._topic_id = source, log, topic_id
+        self._end = log.next_offset
+        self._start = self._end if log.is_empty else max(start, log.first_offset)
+
+    @property
+    def first(self) -> int:
+        """Where to begin a fetch, so that its first batch is the one to compare."""
+        return max(self._end - 1, min(self._start, self._end))
+
+    def check(self, piece: Slice | None) -> None:
+        """Compare what a fetch from :attr:`first` gave: its first slice, or nothing.
+
+        :raises DivergedError: if the source has other records.
+        :raises UnprovenError: if nothing is left to compare, and the topic has no id.
+        """
+        if self.first == self._end:  # the source has nothing of the log any more, or the log has nothing
+            return
+        theirs = None if piece is None else next(_batches(piece))
+        is_same = None
+        if theirs is not None and _first_offset(theirs) < self._end:
+            is_same = self._has(theirs)
+        if is_same is None:
+            is_same = self._has_nearest()
+        if is_same is None and not self._topic_id:
+            raise UnprovenError(self._log.partition, "none of the records that were copied is left in it")
+        if is_same is False:
+            raise DivergedError(self._log, self._first_difference())
+
+    def _has_nearest(self) -> bool | None:
+        """What :meth:`_has` says of the last batch of which it can."""
+        reach, end = 2, self._end
+        while end > self._start:
+            start, last = max(self._end - reach, self._start), None
+            for batch in self._theirs(OffsetRange(start, end)):
+                last = batch if batch.last_offset < end else last
+            if last is not None and (found := self._has(last)) is not None:
+                return found
+            reach, end = 2 * reach, start
+        return None
+
+    def _first_difference(self) -> int:
+        """The end of the last batch that both have, before one that differs."""
+        reach, start = 2, self._start
+        while self._end - reach > start:
+            at = self._end - reach
+            batch = next(self._theirs(OffsetRange(at, self._end)), None)
+            if batch is not None and self._has(batch):
+                start = at
+                break
+            reach *= 2
+        shared = self._log.first_offset
+        for batch in self._theirs(OffsetRange(start, self._end)):
+            if self._has(batch) is False:
+                break
+            shared = batch.last_offset + 1
+        return shared
+
+    def _theirs(self, offsets: OffsetRange) -> Iterator[_Batch]:
+        """The source's batches of these offsets that begin before the log's end."""
+        for piece in self._source.fetch(
+            self._log.partition, offsets, read_committed=False, topic_id=self._topic_id
+        ):
+            for batch in _batches(piece):
+                if _first_offset(batch) >= self._end:
+                    return
+                yield batch
+
+    def _has(self, theirs: _Batch) -> bool | None:
+        """Whether the log has a batch of the source, or had before a cleaner came; None if unknown."""
+        last = theirs.last_offset
+        if last >= self._end:  # it begins before that
+            return False
+        piece = next(self._log.read(OffsetRange(last, last + 1)), None)
+        ours = None if piece is None else next(_batches(piece))
+        if ours is None or _first_offset(ours) > last:
+            return None
+        if _header(ours) == _header(theirs):
+            return True
+        if _uncleaned(ours) != _uncleaned(theirs):
+            return False
+        own, other = _records(ours), _records(theirs)
+        both = own.keys() & other.keys()
+        if any(own[offset] != other[offset] for offset in both):
+            return False
+        return True if both or theirs.header.producer_id[0] >= 0 else None
+
+
+def _batches(piece: Slice) -> Iterator[_Batch]:
+    batches = batches_of(piece)
+    for row in range(len(batches)):
+        begin, size = int(batches.position[row]), int(batches.size[row])
+        headers = batches.headers_of(row, row)
+        part = Slice(piece.buffer.slice(begin, size), headers, piece.origin)
+        yield _Batch(part, batches_of(part))
+
+
+def _header(batch: _Batch) -> list[int]:
+    """All of the header that copies share."""
+    return [
+        int(getattr(batch.header, name)[0])
+        for name in _COPIED
+        if name != "base_offset" or batch.header.magic[0] == 2  # else it is only a bound
+    ]
+
+
+def _uncleaned(batch: _Batch) -> list[int]:
+    """What of the header no cleaner changes; it writes message sets anew."""
+    header = batch.header
+    if header.magic[0] != 2:
+        return [int(header.magic[0])]
+    values = [int(getattr(header, name)[0]) for name in _UNCLEANED]
+    return [*values, int(header.attributes[0]) & ~DELETE_HORIZON_BIT]
+
+
+def _records(batch: _Batch) -> dict[int, tuple[bytes | None, bytes | None]]:
+    """Key and value of each record, by its offset."""
+    found: dict[int, tuple[bytes | None, bytes | None]] = {}
+    for rows in decode_slice(
+        batch.piece, topic_partition=_ANY, offsets=ALL_OFFSETS, visible=None, schema=_RECORDS
+    ):
+        offsets, keys, values = (column.to_pylist() for column in rows.arrow_batch.columns)
+        found |= dict(zip(offsets, zip(keys, values, strict=True), strict=True))
+    return found
+
+
+def _first_offset(batch: _Batch) -> int:
+    """The base offset, which a compressed message set has inside."""
+    header = batch.header
+    return int(header.base_offset[0]) if header.magic[0] == 2 else min(_records(batch))

@@ -1,0 +1,53 @@
+"""The marker of exactly-once writes, as a consumer group commits it: JSON in the metadata of an offset."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from typing import NamedTuple
+
+from pyspark_kafkalog.model import CommittedOffset
+
+PREFIX = "kafkalog-"
+"""Begins every transactional id and marker's group, for the cluster's ACLs."""
+_UNREADABLE = (ValueError, TypeError, KeyError, RecursionError, OverflowError)
+
+
+class MarkerDetails(NamedTuple):
+    """What a marker says besides its offset."""
+
+    query: str
+    cluster: str | None
+    plan: str
+    records: int
+
+
+def marker_metadata(details: MarkerDetails) -> str:
+    """The details as the metadata of a commit."""
+    return json.dumps(details._asdict())
+
+
+def marker_details(metadata: str) -> MarkerDetails | None:
+    """The details in the metadata of a commit; None if they are not a marker's."""
+    try:
+        found = json.loads(metadata)
+        query, cluster, plan = found["query"], found["cluster"], found["plan"]
+        details = MarkerDetails(query, cluster, plan, int(found["records"]))
+    except _UNREADABLE:
+        return None
+    is_valid = isinstance(query, str) and isinstance(plan, str) and isinstance(cluster, str | None)
+    return details if is_valid else None
+
+
+def may_have_marker(group: str) -> bool:
+    """Whether the group's name is like that of a marker's group."""
+    return group.startswith(PREFIX)
+
+
+def marked_query(group: str, commits: Collection[CommittedOffset]) -> str | None:
+    """The query whose marker the group holds; None for every other group."""
+    if not may_have_marker(group):
+        return None
+    found = [marker_details(committed.metadata) for committed in commits]
+    queries = {details.query for details in found if details is not None}
+    return min(queries) if queries and None not in found else None

@@ -1,0 +1,223 @@
+"""A copy goes on only where source and copy share its last batch, or what a cleaner has left of it."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+from collections.abc import Collection
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from kafka.errors import TopicAlreadyExistsError
+
+from pyspark_kafkalog.admin import BackupRules, backup, groups_of
+from pyspark_kafkalog.codec.encode import encode
+from pyspark_kafkalog.codec.filtering import BatchRules, filter_batches
+from pyspark_kafkalog.codec.read_kernels import OFFSET
+from pyspark_kafkalog.codec.walk import walk
+from pyspark_kafkalog.errors import OverlapError
+from pyspark_kafkalog.log.write.follower import FollowerLog
+from pyspark_kafkalog.model import CommittedOffset, EncodeSettings, OffsetRange, TopicPartition
+from tests.backups.histories import RECORDS, SMALL, T0, TOPIC_ID, batch, content, piece
+from tests.backups.test_history import ALLOW_GAPS, NO_GROUPS, TRUNCATE, check_sound, run
+from tests.broker.producing import connected, numbered, produce, unused_topic
+from tests.kafka_old import OldBroker
+
+
+def batch_of(base_offset: int, count: int, mark: str) -> bytes:
+    """A batch of so many records."""
+    values = [f"{offset} {mark}".encode() for offset in range(base_offset, base_offset + count)]
+    times = pa.array(range(1000, 1000 + count))
+    rows = pa.RecordBatch.from_pydict({"value": pa.array(values, pa.binary()), "timestamp": times})
+    data = bytearray(encode(rows, None, EncodeSettings(), topic_partition=T0).data)
+    data[:8], data[12:16] = struct.pack(">q", base_offset), struct.pack(">i", 1)
+    return bytes(data)
+
+
+def make(root: Path, batches: Collection[bytes], *, topic_id: str = TOPIC_ID, start: int = 0) -> None:
+    """A log of these batches, in place of any other."""
+    shutil.rmtree(root, ignore_errors=True)
+    with FollowerLog.create(str(root / "t-0"), T0, SMALL, start, topic_id) as log:
+        for data in batches:
+            log.append(piece(data))
+
+
+def batches(start: int, end: int, mark: str = "") -> list[bytes]:
+    return [batch(offset, 1, mark) for offset in range(start, end, RECORDS)]
+
+
+def left(data: bytes, *offsets: int) -> bytes:
+    """What a cleaner leaves of a batch."""
+    parsed = walk(np.frombuffer(data, np.uint8))
+    no, yes = np.zeros(1, bool), np.ones(1, bool)
+    rules = BatchRules(no, no, yes, no, horizon=10**12)
+    found = filter_batches(
+        np.frombuffer(data, np.uint8),
+        parsed,
+        rules,
+        lambda indexed, _: np.isin(indexed.table[OFFSET], offsets),
+    )
+    return found.data.tobytes()
+
+
+@pytest.mark.parametrize("topic_id", [TOPIC_ID, ""], ids=["with id", "without id"])
+@pytest.mark.parametrize("end", [100, 200])
+def test_a_source_that_was_set_back_has_the_same_epochs_but_other_records(
+    end: int, topic_id: str, tmp_path: Path
+) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    make(source, before := batches(0, 100), topic_id=topic_id)
+    run(source, target)
+    held = content(target)
+    make(source, after := [*batches(0, 40), *batches(40, end, "other")], topic_id=topic_id)
+    assert "Offsets 40 to 99 are not those of the source" in (run(source, target).problem or "")
+    assert content(target) == held
+    check_sound(target)
+    row = run(source, target, TRUNCATE)
+    assert (row.problem, row.truncated) == (None, [OffsetRange(40, 100)])
+    assert content(target) == b"".join(after)
+    check_sound(target)
+    kept = (target / "t-0" / ".kafkalog-cut").read_bytes()
+    assert all(data in kept for data in before[8:])
+
+
+def test_a_batch_that_straddles_the_end_of_the_copy_is_not_appended(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    make(source, [*batches(0, 5), batch_of(5, 10, "a")])
+    run(source, target)
+    held = content(target)
+    make(source, [*batches(0, 5), batch_of(5, 20, "b")])
+    for _ in range(2):
+        assert "Offsets 5 to 14 are not those of the source" in (run(source, target).problem or "")
+        assert content(target) == held
+    check_sound(target)
+    assert run(source, target, TRUNCATE).problem is None
+    assert content(target) == content(source)
+
+
+def test_a_log_refuses_a_batch_that_begins_before_its_end(tmp_path: Path) -> None:
+    with FollowerLog.create(str(tmp_path / "t-0"), T0, SMALL, 7) as log:
+        log.append(piece(batch(5, 1)))  # the log start offset lies in it
+        with pytest.raises(OverlapError, match="begins before offset 10"):
+            log.append(piece(batch_of(5, 10, "")))
+        log.append(piece(batch(5, 1) + batch(10, 1)))
+        assert log.next_offset == 15
+    assert content(tmp_path) == batch(5, 1) + batch(10, 1)
+
+
+def test_a_topic_made_anew_without_topic_ids_is_refused(tmp_path: Path) -> None:
+    """Neither is its copy ever cut to nothing."""
+    source, target = tmp_path / "source", tmp_path / "target"
+    make(source, batches(0, 50), topic_id="")
+    run(source, target)
+    held = content(target)
+    for end in 50, 200:
+        make(source, batches(0, end, "anew"), topic_id="")
+        for rules in NO_GROUPS, TRUNCATE, ALLOW_GAPS:
+            row = run(source, target, rules)
+            assert "Offsets 0 to 49 are not those of the source" in (row.problem or "")
+            assert "never cut to nothing" in (row.problem or "")
+            assert (content(target), row.truncated) == (held, [])
+    make(source, batches(100, 200, "anew"), topic_id="", start=100)
+    assert "never copied" in (run(source, target).problem or "")
+    assert "it has no id, and all that it shared" in (run(source, target, ALLOW_GAPS).problem or "")
+    assert content(target) == held
+
+
+@pytest.mark.parametrize("topic_id", [TOPIC_ID, ""], ids=["with id", "without id"])
+@pytest.mark.parametrize(
+    "left_of_it",
+    [
+        [*batches(0, 45), left(batch(45, 1), 46, 49)],
+        [*batches(0, 45), left(batch(45, 1))],
+        batches(0, 45),
+        batches(10, 15),
+        [left(batch(10, 1), 13)],
+    ],
+    ids=["some records", "no record", "batches before it", "one batch", "one record"],
+)
+def test_what_a_cleaner_has_left_is_the_same(left_of_it: list[bytes], topic_id: str, tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    make(source, batches(0, 50), topic_id=topic_id)
+    run(source, target)
+    held = content(target)
+    make(source, [*left_of_it, *batches(60, 100)], topic_id=topic_id)
+    assert run(source, target).problem is None
+    assert content(target) == held + b"".join(batches(60, 100))
+    check_sound(target)
+
+
+@pytest.mark.parametrize(
+    "left_of_it",
+    [
+        [*batches(0, 45), left(batch(45, 1, "other"), 46)],
+        batches(10, 15, "other"),
+        [left(batch(10, 1, "other"), 13)],
+        [*batches(0, 40), batch_of(40, 10, "")],
+    ],
+    ids=["some records", "one batch", "one record", "other offsets"],
+)
+def test_what_a_cleaner_has_left_of_another_history_is_not_the_same(
+    left_of_it: list[bytes], tmp_path: Path
+) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    make(source, batches(0, 50))
+    run(source, target)
+    held = content(target)
+    make(source, [*left_of_it, *batches(60, 100)])
+    assert "are not those of the source" in (run(source, target).problem or "")
+    assert content(target) == held
+
+
+def test_where_a_cleaner_has_left_nothing_the_topic_id_decides(tmp_path: Path) -> None:
+    for topic_id, problem in (TOPIC_ID, None), ("", "none of the records that were copied is left"):
+        source, target = tmp_path / f"source{topic_id}", tmp_path / f"target{topic_id}"
+        make(source, batches(0, 50), topic_id=topic_id)
+        run(source, target)
+        make(source, batches(60, 100), topic_id=topic_id)
+        found = run(source, target).problem
+        assert found is None if problem is None else problem in (found or "")
+        assert content(target) == b"".join([*batches(0, 50), *(batches(60, 100) if topic_id else [])])
+
+
+def test_what_retention_has_deleted_at_the_source_needs_no_comparison(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    make(source, batches(0, 50))
+    run(source, target)
+    make(source, batches(50, 100), start=50)
+    assert run(source, target).problem is None
+    assert content(target) == b"".join(batches(0, 100))
+
+
+def made(broker: OldBroker, topic: str) -> bool:
+    try:
+        broker.make_topic(topic)
+    except TopicAlreadyExistsError:
+        return False
+    return True
+
+
+@pytest.mark.broker
+@pytest.mark.slow
+def test_a_topic_made_anew_in_brokers_without_topic_ids(old_broker: OldBroker, tmp_path: Path) -> None:
+    topic = unused_topic()
+    partition = TopicPartition(topic, 0)
+    options = {"kafka.bootstrap.servers": old_broker.bootstrap}
+    groups, rules = groups_of(options), BackupRules(topics=(topic,))
+    old_broker.make_topic(topic)
+    produce(connected(old_broker.bootstrap), topic, [numbered(10)])
+    groups.commit("g", {partition: CommittedOffset(7)})
+    (row,) = backup(options, str(tmp_path), rules)
+    assert (row.problem, row.log_end_offset) == (None, 10)
+    held = content(tmp_path, partition)
+    old_broker.delete_topic(topic)
+    old_broker.wait_until(lambda: made(old_broker, topic), "its old name is not free")
+    produce(connected(old_broker.bootstrap), topic, [numbered(14, 100)])
+    groups.commit("g", {partition: CommittedOffset(3)})
+    (row,) = backup(options, str(tmp_path), rules)
+    assert "Offsets 0 to 9 are not those of the source" in (row.problem or "")
+    assert content(tmp_path, partition) == held
+    saved = groups_of({"path": str(tmp_path)}).committed("g")
+    assert saved[partition].offset == 7, "that of the topic of old"
