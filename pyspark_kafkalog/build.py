@@ -17,6 +17,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+if sys.version_info < (3, 10):  # noqa: UP036 - what is imported below is not for older ones
+    raise SystemExit(f"pyspark-kafkalog needs Python 3.10 or newer, and this is {sys.version.split()[0]}")
+
 from setuptools import build_meta
 from setuptools.build_meta import build_sdist, get_requires_for_build_sdist
 from setuptools.command.bdist_wheel import bdist_wheel

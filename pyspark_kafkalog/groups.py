@@ -35,11 +35,14 @@ class GroupOffsets(CommittedOffsets, Protocol):
     ) -> dict[str, dict[TopicPartition, CommittedOffset] | KafkaLogError]:
         """The commits of each of many groups, or the error of the one that can't be read."""
 
-    def commit(self, group: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+    def commit(
+        self, group: str, offsets: Mapping[TopicPartition, CommittedOffset], *, as_they_are: bool = False
+    ) -> None:
         """Commit as a group without members: all partitions, or those that the error does not name.
 
         A ``leader_epoch`` of -1 is replaced by the partition's, if the place knows it.
 
+        :param as_they_are: leave a leader epoch of -1 as it is.
         :raises GroupError: if the group has live members, or can't be written to.
         """
 

@@ -273,6 +273,13 @@ class Place(Protocol):
         All earlier answers of the place came from these epochs or older ones.
         """
 
+    def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[int, int]]:
+        """For each partition, the largest leader epoch in its log up to the given one, and the offset after
+        its last record (OffsetForLeaderEpoch); left out where the place does not know.
+
+        Of a cluster both are -1 if the leader has never had such an epoch.
+        """
+
     def expect(self, partition: TopicPartition, seen: Seen) -> None:
         """Treat answers that contradict what a plan has seen as out of date.
 

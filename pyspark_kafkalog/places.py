@@ -123,6 +123,7 @@ def open_sink(options: WriteOptions) -> Sink:
     """The sink of the place that the options name.
 
     :raises LogDirectoryLockedError: if a broker runs on the directory.
+    :raises LogDirectoryError: if it can't be written to.
     """
     if options.brokers is not None:
         assert options.produce is not None
@@ -135,11 +136,9 @@ def open_sink(options: WriteOptions) -> Sink:
         from pyspark_kafkalog.broker.produce.sink import BrokerSink
 
         return BrokerSink(options.brokers, options.produce, options.encode_settings)
-    from pyspark_kafkalog.log.lock import check_unlocked
     from pyspark_kafkalog.log.sink import DirectorySink
 
-    check_unlocked(options.root)
-    return DirectorySink(
+    return DirectorySink.on_driver(
         options.root,
         options.num_partitions,
         options.encode_settings,
@@ -211,7 +210,7 @@ def task_log(
     :param start: the log start offset, and ``topic_id`` the id of a new partition.
     :param was_clean: see :class:`.follower_directory.FollowerDirectory`.
     """
-    from pyspark_kafkalog.log.write.follower_directory import task_log
+    from pyspark_kafkalog.log.write.opening import task_log
 
     return task_log(root, partition, settings, start=start, topic_id=topic_id, was_clean=was_clean)
 

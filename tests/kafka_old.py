@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 from tests.kafka_jars import old_kafka_jars
 from tests.kafka_process import SMALL_BROKER, JavaServer, free_ports, listens, tail, write_properties
 from tests.kafka_service import KafkaService
+
+_ZOOKEEPER_SESSION_SECONDS = 20.0
+"""More than zookeeper.session.timeout.ms."""
 
 
 class OldBroker(KafkaService):
@@ -49,10 +53,16 @@ class OldBroker(KafkaService):
 
     def start(self) -> None:
         """Start both, and wait until the broker answers a metadata request."""
-        self._zookeeper.launch()
-        self._zookeeper.wait_until(lambda: listens(self._zookeeper_address))
+        if not self._zookeeper.running:
+            self._zookeeper.launch()
+            self._zookeeper.wait_until(lambda: listens(self._zookeeper_address))
         self._broker.launch()
         self._broker.wait_until(lambda: listens(self.bootstrap) and self.answers())
+
+    def kill(self) -> None:
+        """Kill the broker, and wait until ZooKeeper takes it for dead: until then it can't start again."""
+        self._broker.stop(kill=True)
+        time.sleep(_ZOOKEEPER_SESSION_SECONDS)
 
     def discard(self) -> None:
         """Kill both; their files are no longer needed."""

@@ -50,7 +50,7 @@ INNER_ROOMS = {
         "fetch": {"wire", "cluster"},
         "produce": {"wire", "cluster"},
         "groups": {"wire", "cluster", "fetch"},
-        "transactions": {"wire", "cluster", "groups", "produce"},
+        "transactions": {"wire", "cluster", "fetch", "groups", "produce"},
         "topics": {"wire", "cluster"},
         "place": {"wire", "cluster", "fetch"},
         "delete_records": {"wire", "cluster"},
@@ -58,16 +58,16 @@ INNER_ROOMS = {
     "log": {
         "index": set(),
         "layout": set(),
-        "lock": {"layout"},
+        "lock": {"layout", "read"},
         "snapshot": set(),
         "checkpoints": {"layout"},
         "topic_configs": {"layout"},
         "backup_file": {"layout"},
-        "read": {"index", "layout", "snapshot", "topic_configs"},
+        "read": {"backup_file", "index", "layout", "snapshot", "topic_configs"},
         "write": {"read", "index", "lock", "backup_file", *_FILES},
         "groups": {"layout", "lock", "read", "write"},
         "care": {"read", "write", "index", "lock", *_FILES},
-        "sink": {"layout", "read", "write", "care"},
+        "sink": {"layout", "lock", "read", "write", "care"},
         "topics": {"read", "write", "groups"},
     },
 }
@@ -90,6 +90,7 @@ IMPORTERS = {
 HEAVY = {"pyarrow", "numpy", "numba", "pyspark", "kafka"}
 LIGHT = {"errors", "model", "groups", "topics", "options", "places"}
 LIGHT_MODULES = {
+    "reading.commits",
     "reading.offsets",
     "reading.splits",
     "reading.filters",

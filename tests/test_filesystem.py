@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import stat
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from itertools import count
 from pathlib import Path
 
@@ -14,7 +17,7 @@ import pytest
 from pyspark_kafkalog.audit.files import put_audit, read_audits
 from pyspark_kafkalog.errors import LogDirectoryError
 from pyspark_kafkalog.filesystem.locate import locate, without_secrets
-from pyspark_kafkalog.filesystem.machine import host_id, is_marked_by, leave_mark
+from pyspark_kafkalog.filesystem.machine import Mark, host_id, is_marked_by, leave_mark
 from pyspark_kafkalog.filesystem.private import NewFile, make_folder, remove_file, remove_folder
 from pyspark_kafkalog.streams.checkpoint import keep_topic_ids, kept_topic_ids
 from tests.faults.disk import Disk, recorded
@@ -209,8 +212,54 @@ class TestPrivate:
 
 def test_a_mark_tells_whether_a_folder_is_shared(tmp_path: Path) -> None:
     folder = str(tmp_path / "staging")
-    assert not is_marked_by(folder, host_id())
-    leave_mark(folder)
-    leave_mark(folder)
-    assert is_marked_by(folder, host_id())
-    assert not is_marked_by(folder, "another")
+    assert not is_marked_by(folder, Mark(host_id(), 0))
+    first = leave_mark(folder)
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    mark = leave_mark(folder)
+    assert is_marked_by(folder, mark)
+    assert is_marked_by(folder, first)
+    assert not is_marked_by(folder, Mark("another", 0))
+    (left,) = copy.iterdir()
+    assert is_marked_by(str(copy), mark)
+    os.utime(left, ns=(0, mark.time_ns - 3_000_000_000))
+    assert not is_marked_by(str(copy), mark)
+
+
+class Refusal(BaseHTTPRequestHandler):
+    """What a store answers to a wrong login."""
+
+    def do_HEAD(self) -> None:
+        self.send_response(403)
+        self.end_headers()
+
+    def do_GET(self) -> None:
+        body = b"<Error><Code>InvalidAccessKeyId</Code><Message>No such key</Message></Error>"
+        self.send_response(403)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *arguments: object) -> None:
+        pass
+
+
+@pytest.fixture
+def refusing_store() -> Iterator[str]:
+    with HTTPServer(("127.0.0.1", 0), Refusal) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield f"127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def test_a_store_that_refuses_a_login_is_told_by_its_code_and_without_the_login(refusing_store: str) -> None:
+    uri = f"s3://an-id:a-secret@bucket/logs?scheme=http&region=us-east-1&endpoint_override={refusing_store}"
+    with pytest.raises(LogDirectoryError) as caught:
+        locate(uri)
+    error = str(caught.value)
+    assert "s3://bucket/logs" in error
+    assert "Check the credentials" in error
+    assert "Cannot open the folder: OSError, ACCESS_DENIED" in error or "HTTP status 403" in error
+    assert "secret" not in error
+    assert "an-id" not in error

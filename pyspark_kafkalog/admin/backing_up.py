@@ -11,6 +11,7 @@ from pyspark_kafkalog.admin.source_options import source_options
 from pyspark_kafkalog.backups.groups import offsets_partitions
 from pyspark_kafkalog.backups.plan import BackedUpPartition, BackupRules
 from pyspark_kafkalog.backups.run import Backup
+from pyspark_kafkalog.codec.marker import marked_query
 from pyspark_kafkalog.codec.offsets_topic import OFFSETS_TOPIC
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.log.read.root import open_root
@@ -52,13 +53,13 @@ def backup(
         again; damage in the directory, or an error of its disk, ends it when the others are copied.
     :param progress: called, from any thread, with the number of bytes that were copied.
     :param failed: called, from any thread, with each partition whose problem is new.
-    :return: what came of each partition, sorted; look for ``problem``, ``gaps`` and ``truncated``. The backup
-        is complete only if no partition has a ``problem``.
+    :return: what came of groups, if something is to be said of them, and of each partition, sorted; look for
+        ``problem``, ``gaps`` and ``truncated``. The backup is complete only if no row has a ``problem``.
     :raises OptionError: for invalid options.
     :raises LogDirectoryError: if the directory is a broker's own or a backup of another cluster, or can't be
         written to.
-    :raises BrokerError: if no broker answers, or if groups can't be read, when the records are copied.
-    :raises GroupError: if offsets of a group can't be saved, when all else is.
+    :raises BrokerError: if no broker answers.
+    :raises GroupError: if a group of ``rules`` is known nowhere.
     """
     place = _options(options, rules)
     if place.brokers is None:
@@ -140,17 +141,16 @@ def _run(
     failed: Callable[[BackedUpPartition], None] = lambda row: None,
 ) -> list[BackedUpPartition]:
     with follower_directory(directory) as target:
-        groups, number, unread = None, 0, None
+        groups, number = None, 0
         if rules.groups is None or rules.groups:
             groups = open_groups(place)
-            number, unread = offsets_partitions(open_place(place))
+            number = offsets_partitions(open_place(place))
         run = Backup(
             lambda: open_place(place),
             target,
             rules,
             groups=groups,
             saved=follower_groups(directory, number),
-            unread=unread,
             copied=progress,
             failed=failed,
         )
@@ -160,15 +160,21 @@ def _run(
 def _adopt_groups(
     directory: str, log_dir: str, partitions: Collection[TopicPartition], *, execute: bool
 ) -> None:
-    """Commit what the backup's groups have committed, where they have committed nothing in the broker."""
+    """Commit what the backup's groups have committed, where they have committed nothing in the broker.
+
+    As in a restore, the markers of exactly-once queries are left out.
+    """
     saved, groups = (follower_groups(root) for root in (directory, log_dir))
     has_topic = bool(open_place(place_options({"path": log_dir})).topics([OFFSETS_TOPIC]))
     for group in saved.group_ids():
+        commits = saved.committed(group, partitions)
+        if marked_query(group, commits.values()) is not None:
+            continue
         known = groups.committed(group, partitions)
         # All leader epochs of the broker's logs will be 0.
         new = {
             partition: replace(offset, leader_epoch=0, commit_timestamp=-1)
-            for partition, offset in saved.committed(group, partitions).items()
+            for partition, offset in commits.items()
             if partition not in known
         }
         if new and not has_topic:

@@ -16,7 +16,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from pyspark_kafkalog.admin.consumer_groups import GroupOffset
+from pyspark_kafkalog.admin.consumer_groups import MARKER, GroupOffset
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.model import CommittedOffset, TopicPartition, check_topic
 from pyspark_kafkalog.options.offsets_json import MAX_INT, MAX_LONG, parse_offsets
@@ -26,7 +26,7 @@ Wanted = dict[str, dict[TopicPartition, CommittedOffset]]
 
 
 def export_json(offsets: Iterable[GroupOffset]) -> str:
-    """The offsets as JSON, one object per line; groups that have committed nothing are left out."""
+    """The offsets as JSON, one object per line, without the markers of exactly-once queries."""
     rows = [
         {
             "group": row.group,
@@ -36,8 +36,7 @@ def export_json(offsets: Iterable[GroupOffset]) -> str:
             "leaderEpoch": -1 if row.leader_epoch is None else row.leader_epoch,
             "metadata": row.metadata,
         }
-        for row in offsets
-        if row.topic is not None
+        for row in _progress(offsets)
     ]
     return "[" + ",\n ".join(json.dumps(row) for row in rows) + "]\n"
 
@@ -46,11 +45,14 @@ def export_csv(offsets: Iterable[GroupOffset], *, with_group: bool) -> str:
     """The offsets as ``kafka-consumer-groups --export`` writes them, with the group first if asked for."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    for row in offsets:
-        if row.topic is None:
-            continue
+    for row in _progress(offsets):
         writer.writerow([*([row.group] if with_group else []), row.topic, row.partition, row.offset])
     return text.getvalue()
+
+
+def _progress(offsets: Iterable[GroupOffset]) -> list[GroupOffset]:
+    """The rows that say how far a group is."""
+    return [row for row in offsets if row.topic is not None and row.state != MARKER]
 
 
 def parse(text: str, *, group: str | None = None) -> Wanted:
@@ -80,9 +82,17 @@ def parse(text: str, *, group: str | None = None) -> Wanted:
                     f"The file has two offsets for group {group_id!r}", topic_partition=partition
                 )
             wanted[group_id][partition] = offset
+    if rows and not wanted:
+        others = sorted({str(named) for named, _, _ in rows})
+        raise OptionError(
+            f"The file has no offset of group {group!r}, but of {', '.join(map(repr, others[:_NAMED]))}",
+            hint="Give one of the file's groups.",
+        )
     return wanted
 
 
+_NAMED = 3
+"""Groups that an error names."""
 _Row = tuple[str | None, TopicPartition, CommittedOffset]
 
 

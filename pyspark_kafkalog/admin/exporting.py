@@ -90,7 +90,9 @@ def export(
 
 def _check_new(path: str, *, overwrite: bool) -> None:
     if not overwrite and os.path.lexists(path):
-        raise OptionError(f"{path!r} exists already", hint="Choose another name, or overwrite it.")
+        raise OptionError(
+            f"{path!r} exists already", hint="Choose another name, or give --force (overwrite=True)."
+        )
 
 
 class _Counted:

@@ -109,15 +109,24 @@ def plan_reset(
 def plan_import(
     place: Place, groups: GroupOffsets, wanted: Mapping[str, Mapping[TopicPartition, CommittedOffset]]
 ) -> list[ResetStep]:
-    """What committing these offsets would do; see :func:`plan_reset`. Metadata is kept."""
+    """What committing these offsets would do; see :func:`plan_reset`. Metadata is kept.
+
+    A leader epoch is kept only if the log has it up to the offset. Offsets may come from another cluster, and
+    consumers would refuse a leader whose epochs are lower (KIP-320).
+    """
     steps = []
     for group, offsets in sorted(wanted.items()):
         _check_inactive(groups, group)
         committed = groups.committed(group, offsets)
-        for partition, watermarks in sorted(bounds_of(place, offsets).items()):
+        bounds = bounds_of(place, offsets)
+        epochs = {partition: offsets[partition].leader_epoch for partition in bounds}
+        ends = place.epoch_ends({partition: epoch for partition, epoch in epochs.items() if epoch >= 0})
+        for partition, watermarks in sorted(bounds.items()):
             imported = offsets[partition]
             goal = _clamped(imported.offset, watermarks)
-            epoch = -1 if goal.note else imported.leader_epoch
+            known, end = ends.get(partition, (-1, -1))
+            is_its_own = not goal.note and known == imported.leader_epoch and end >= imported.offset
+            epoch = imported.leader_epoch if is_its_own else -1
             steps.append(_step(group, partition, committed.get(partition), goal, epoch, imported.metadata))
     return steps
 

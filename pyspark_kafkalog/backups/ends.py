@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractContextManager
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from pyspark_kafkalog.errors import KafkaLogError
 from pyspark_kafkalog.model import LogSettings, OffsetRange, Place, Slice, TopicPartition, Watermarks
@@ -21,6 +21,18 @@ class Bounds(NamedTuple):
     end: int
 
 
+class Complete(Protocol):
+    """All that the source had at ``time`` (ms; 0 if unknown) is in the copy, below ``offset``."""
+
+    @property
+    def time(self) -> int:
+        """When it was looked for, by the clock of who copied."""
+
+    @property
+    def offset(self) -> int:
+        """Where the copy ended."""
+
+
 class Source(Place, Protocol):
     """What is backed up: a cluster or a log directory."""
 
@@ -28,11 +40,6 @@ class Source(Place, Protocol):
         self, partitions: Collection[TopicPartition]
     ) -> tuple[dict[TopicPartition, Watermarks], dict[TopicPartition, KafkaLogError]]:
         """Bounds of those partitions that exist, and the error of each that has none to give."""
-
-    def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[int, int]]:
-        """For each partition, the largest leader epoch in its log up to the given one, and the offset after
-        its last record (OffsetForLeaderEpoch); left out where the place does not know.
-        """
 
     def topic_overrides(self, topic: str) -> Mapping[str, str] | None:
         """The configs that were set for this topic alone; None if they can't be seen."""
@@ -96,6 +103,12 @@ class Target(Protocol):
     def add_gap(self, partition: TopicPartition, gap: OffsetRange) -> None:
         """Note that a range could not be copied, and let the partition's log go on behind it."""
 
+    def complete(self, partition: TopicPartition) -> Complete | None:
+        """When the partition's copy was last complete, and up to where; None if that was never noted."""
+
+    def set_complete(self, found: Mapping[TopicPartition, tuple[int, int]]) -> None:
+        """Note when copies were complete (ms), and up to where."""
+
     def partitions(self) -> set[TopicPartition]:
         """All partitions that are here."""
 
@@ -128,8 +141,19 @@ class Target(Protocol):
     def truncate(self, partition: TopicPartition, settings: LogSettings, offset: int) -> Follower:
         """Cut a log back so that nothing at ``offset`` or later is left."""
 
+    def begin_anew(
+        self, partition: TopicPartition, settings: LogSettings, *, start: int, topic_id: str
+    ) -> Follower:
+        """The log of a new copy, which :meth:`exchange` puts in the place of the old one."""
+
+    def exchange(self, partition: TopicPartition, log: Any, start: int, time: int) -> None:
+        """Replace a partition's copy by the new one, which begins at ``start``; begun at ``time`` (ms)."""
+
     def discard(self, partition: TopicPartition) -> None:
         """Forget a log whose state is not certain."""
+
+    def remove_empty(self, partition: TopicPartition) -> None:
+        """Remove a log without records."""
 
     def flushed(self, partition: TopicPartition, offset: int) -> None:
         """Note that all below ``offset`` is on disk."""

@@ -7,53 +7,114 @@ from dataclasses import replace
 
 from pyspark_kafkalog.backups.plan import BackedUpPartition, Plan
 from pyspark_kafkalog.codec.offsets_topic import OFFSETS_TOPIC
-from pyspark_kafkalog.errors import BrokerConnectionError, KafkaLogError
+from pyspark_kafkalog.errors import BrokerConnectionError, GroupError, KafkaLogError, listed
 from pyspark_kafkalog.groups import GroupOffsets
 from pyspark_kafkalog.model import CommittedOffset, Place, TopicPartition
 
-Commits = dict[str, dict[TopicPartition, CommittedOffset]]
+_SHOWN = 5
+"""How many groups a note names."""
 
 
-def read_commits(groups: GroupOffsets, names: Collection[str] | None) -> Commits:
-    """The offsets that these groups, or all, have committed."""
-    wanted = groups.group_ids() if names is None else names
-    return {group: found for group in wanted if (found := groups.committed(group))}
-
-
-def offsets_partitions(place: Place) -> tuple[int, KafkaLogError | None]:
-    """The partitions of a place's ``__consumer_offsets``; 0 if it is not there, or with an error if unknown.
+def offsets_partitions(place: Place) -> int:
+    """The partitions of a place's ``__consumer_offsets``; 0 if there are none, or it does not say.
 
     :raises BrokerConnectionError: if no broker answers.
     """
     try:
-        return len(place.topics([OFFSETS_TOPIC]).get(OFFSETS_TOPIC, ())), None
+        return len(place.topics([OFFSETS_TOPIC]).get(OFFSETS_TOPIC, ()))
     except BrokerConnectionError:  # nor can records be copied
         raise
-    except KafkaLogError as e:
-        return 0, e
+    except KafkaLogError:
+        return 0
 
 
-def save_commits(saved: GroupOffsets, commits: Commits, rows: Iterable[BackedUpPartition]) -> None:
-    """Save those that have changed, and delete those beyond the end of a partition's backup, of any group.
+class SavedGroups:
+    """What a backup saves of consumer groups. What is wrong with them never ends a backup of records.
 
-    Offsets beyond the end are left out, which the next run saves. Those of partitions with a problem, or
-    without a source, stay as they are: the new ones may belong to other records than those saved.
-
-    :raises KafkaLogError: the first one of a group, when the others are saved.
+    :param groups: those of the source, and ``saved`` those of the directory.
+    :param names: only these; None for all.
     """
-    ends = {
-        TopicPartition(row.topic, row.partition): row.log_end_offset
-        for row in rows
-        if row.problem is None and row.high_watermark is not None
-    }
-    failure = None
-    for group in sorted({*saved.group_ids(), *commits}):
+
+    def __init__(self, groups: GroupOffsets, saved: GroupOffsets, names: Collection[str] | None) -> None:
+        self._groups, self._saved, self._names = groups, saved, names
+        self._commits: dict[str, dict[TopicPartition, CommittedOffset]] = {}
+        self._problems: dict[str, str] = {}
+        """By group; those of all groups have the name ``""``."""
+        self._gone: list[str] = []
+
+    def check_names(self) -> None:
+        """:raises GroupError: if a named group exists neither in the source nor in the directory."""
+        for group in self._names or ():
+            try:
+                is_known = group in self._groups.describe([group]) or self._groups.committed(group)
+            except KafkaLogError:  # that will be its row
+                continue
+            if not is_known and group not in self._saved.group_ids():
+                raise GroupError(
+                    f"No such group: {group!r}",
+                    hint="See kafkalog lag for those that have committed offsets.",
+                )
+
+    def read(self) -> None:
+        """Read what groups have committed: before the ends of logs, so that none is ahead of the backup."""
+        self._commits, self._problems, self._gone = {}, {}, []
         try:
-            _save(saved, group, commits.get(group, {}), ends)
+            for group in self._groups.group_ids() if self._names is None else self._names:
+                self._read(group)
+            known = set(self._saved.group_ids())
         except KafkaLogError as e:
-            failure = failure or e
-    if failure is not None:
-        raise failure
+            self._problems[""] = f"The offsets of groups could not be read: {e}"
+            return
+        shown = self._commits.keys() | self._problems.keys()
+        wanted = known if self._names is None else known & set(self._names)
+        self._gone = sorted(wanted - shown)
+
+    def _read(self, group: str) -> None:
+        try:
+            if found := self._groups.committed(group):
+                self._commits[group] = found
+        except KafkaLogError as e:
+            self._problems[group] = f"The offsets of group {group!r} could not be read: {e}"
+
+    def save(self, rows: Iterable[BackedUpPartition]) -> None:
+        """Save those that have changed, and delete any beyond the end of a partition's backup.
+
+        Offsets beyond the end are left out, which the next run saves. Those of partitions with a problem, or
+        without a source, stay as they are: the new ones may belong to other records than those saved.
+        """
+        ends = {
+            TopicPartition(row.topic, row.partition): row.log_end_offset
+            for row in rows
+            if row.problem is None and row.high_watermark is not None
+        }
+        try:
+            groups = {*self._saved.group_ids(), *self._commits}
+        except KafkaLogError as e:
+            self._problems[""] = f"The offsets of groups could not be saved: {e}"
+            return
+        for group in sorted(groups):
+            try:
+                _save(self._saved, group, self._commits.get(group, {}), ends)
+            except KafkaLogError as e:
+                self._problems[group] = f"The offsets of group {group!r} could not be saved: {e}"
+
+    def rows(self) -> list[BackedUpPartition]:
+        """What is wrong with groups, and which the source no longer shows, as rows of no partition."""
+        rows = [
+            BackedUpPartition(OFFSETS_TOPIC, -1, problem=self._problems[group])
+            for group in sorted(self._problems)
+        ]
+        if self._gone:
+            rows.append(
+                BackedUpPartition(
+                    OFFSETS_TOPIC,
+                    -1,
+                    note=f"The source shows no offsets of {listed(self._gone, _SHOWN)} any more: such a group"
+                    " was deleted, has expired, or is hidden by ACLs. Its saved offsets stay, and a restore"
+                    " would bring it back",
+                )
+            )
+        return rows
 
 
 def _save(
@@ -72,7 +133,7 @@ def _save(
         and (partition not in known or _differ(known[partition], offset))
     }
     if new:
-        saved.commit(group, new)
+        saved.commit(group, new, as_they_are=True)
 
 
 def delete_commits(saved: GroupOffsets, ends: Mapping[TopicPartition, int]) -> None:

@@ -28,6 +28,7 @@ class BackupRules:
     """What to back up, and what to do about what is gone; ``groups`` of None are all groups.
 
     ``topics`` of () are all topics that are not internal. ``rate`` is in bytes a second.
+    ``renew_compacted`` copies anew what may miss tombstones.
     Only records of batches with a timestamp from ``since`` on, and below ``until`` (ms), are copied into a
     new partition; both ends are those of whole batches.
     """
@@ -41,6 +42,12 @@ class BackupRules:
     threads: int = 4
     truncate: bool = False
     allow_gaps: bool = False
+    renew_compacted: bool = False
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether no range of time is wanted."""
+        return self.since is None and self.until is None
 
     def __post_init__(self) -> None:
         internal = INTERNAL_TOPICS.intersection(self.topics)
@@ -61,8 +68,10 @@ class BackedUpPartition:
     ``log_end_offset`` is the next offset to copy; ``high_watermark`` is the source's, None if it does not
     have the partition. ``copied_bytes`` are those of this run. ``gaps`` are the ranges of offsets that the
     source had deleted before they could be copied, each with its first offset and the one after its last;
-    ``truncated`` are those that this run has cut off, as the source's log had been. ``problem`` says, with
-    the place, why the rest could not be copied.
+    ``truncated`` are those that this run has cut off, as the source's log had been; ``renewed`` says that it
+    has copied the partition anew. A row of ``__consumer_offsets`` with the partition -1 is about groups: its
+    ``note`` is nothing wrong. ``problem`` says, with the place, why the rest could not be copied, or what
+    is wrong with the copy.
     """
 
     topic: str
@@ -73,6 +82,8 @@ class BackedUpPartition:
     copied_bytes: int = 0
     gaps: list[OffsetRange] = field(default_factory=list)
     truncated: list[OffsetRange] = field(default_factory=list)
+    renewed: bool = False
+    note: str | None = None
     problem: str | None = None
 
     def describe(self, target: Target) -> None:

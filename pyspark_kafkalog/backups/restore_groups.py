@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pyspark_kafkalog.backups.restore_state import OffsetMap, PlannedPartition
+from pyspark_kafkalog.codec.marker import marked_query
 from pyspark_kafkalog.errors import BrokerConnectionError, KafkaLogError
 from pyspark_kafkalog.groups import GroupOffsets
 from pyspark_kafkalog.model import CommittedOffset, TopicPartition
@@ -37,7 +38,9 @@ def restore_groups(
 ) -> list[RestoredOffset]:
     """Commit the offsets of groups for restored partitions, and return them.
 
-    What a group has committed in the target stays: its consumers may have gone on by now.
+    What a group has committed in the target stays: its consumers may have gone on by now. The markers of
+    exactly-once queries are left out: their offsets are no records', and only their own cluster can prove by
+    them what it has.
 
     :param target: None to commit nothing.
     :param names: of the groups; None for all.
@@ -49,6 +52,8 @@ def restore_groups(
     for group, answer in sorted(source.committed_by(source.group_ids() if names is None else names).items()):
         if isinstance(answer, KafkaLogError):
             failure = failure or answer
+            continue
+        if marked_query(group, answer.values()) is not None:
             continue
         committed = {partition: offset for partition, offset in answer.items() if partition in planned}
         found = target.committed(group, [planned[p].destination for p in committed]) if target else {}

@@ -12,9 +12,10 @@ import time
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor, as_completed
 
+from pyspark_kafkalog.backups.compacted import Tombstones, now_ms
 from pyspark_kafkalog.backups.copying import GapError, Hooks, bring_up_to_date
 from pyspark_kafkalog.backups.ends import Bounds, Source, Target
-from pyspark_kafkalog.backups.groups import delete_commits, delete_earlier, read_commits, save_commits
+from pyspark_kafkalog.backups.groups import SavedGroups, delete_commits, delete_earlier
 from pyspark_kafkalog.backups.history import DivergedError, UnprovenError
 from pyspark_kafkalog.backups.plan import (
     GONE,
@@ -37,6 +38,8 @@ from pyspark_kafkalog.topics import INTERNAL_TOPICS
 _CHECKPOINT_SECONDS = 5.0
 _GROUPS_SECONDS = 10.0
 """How often the offsets of groups are looked up while following."""
+_NOTE_SECONDS = 60.0
+"""How often it is noted while following that copies are complete."""
 _IDLE_SECONDS = 0.5
 """How long to wait for new records while following."""
 _ATTEMPTS = 5
@@ -51,7 +54,6 @@ class Backup:
     :param open_source: opens the source, for the thread that calls it.
     :param groups: those of the source; None to save no offsets of groups.
     :param saved: those of the directory; None if it has none.
-    :param unread: what is wrong with the source's groups already; ends the run as an error of reading them.
     :param copied: called, from any thread, with the number of bytes that were copied.
     :param failed: called, from any thread, with a partition whose problem is new, or another one than before.
     """
@@ -64,7 +66,6 @@ class Backup:
         *,
         groups: GroupOffsets | None = None,
         saved: GroupOffsets | None = None,
-        unread: KafkaLogError | None = None,
         copied: Callable[[int], None] = lambda size: None,
         failed: Callable[[BackedUpPartition], None] = lambda row: None,
     ) -> None:
@@ -72,7 +73,10 @@ class Backup:
         self._own = threading.local()
         self._target = target
         self._rules = rules
-        self._groups, self._saved, self._unread = groups, saved, unread
+        self._saved = saved
+        self._groups = None
+        if groups is not None and saved is not None:
+            self._groups = SavedGroups(groups, saved, rules.groups)
         self._copied, self._tell = copied, failed
         self._stop = threading.Event()
         self._failed = threading.Event()
@@ -86,11 +90,14 @@ class Backup:
         self._looked_at: set[TopicPartition] = set()
         self._leader_epochs: dict[TopicPartition, int | None] = {}
         """When the partitions were last looked at."""
-        self._next_checkpoint = self._next_groups = 0.0
+        self._next_checkpoint = self._next_groups = self._next_note = 0.0
+        self._tombstones = Tombstones(target)
+        self._complete: dict[TopicPartition, tuple[int, int]] = {}
+        """When the copies of partitions were last complete (ms), and up to where."""
 
     def once(self) -> list[BackedUpPartition]:
         """Copy all that is there now. What came of each partition, sorted."""
-        check_source(self._source, self._target)
+        self._begin()
         self._pass()
         self._close()
         return self.rows()
@@ -102,7 +109,7 @@ class Backup:
         directory, or an error of its disk, ends it when the others are copied.
         """
         self._stop = stop
-        check_source(self._source, self._target)
+        self._begin()
         while not stop.is_set() and not self._hopeless.is_set():
             before, now = self._bytes(), time.monotonic()
             self._pass([partition for partition, (when, _) in self._later.items() if now < when])
@@ -113,7 +120,13 @@ class Backup:
 
     def rows(self) -> list[BackedUpPartition]:
         """What came of each partition so far, sorted."""
-        return [self._rows[partition] for partition in sorted(self._rows)]
+        about_groups = [] if self._groups is None else self._groups.rows()
+        return about_groups + [self._rows[partition] for partition in sorted(self._rows)]
+
+    def _begin(self) -> None:
+        check_source(self._source, self._target)
+        if self._groups is not None:
+            self._groups.check_names()
 
     @property
     def _source(self) -> Source:
@@ -127,30 +140,31 @@ class Backup:
         return sum(row.copied_bytes for row in self._rows.values())
 
     def _pass(self, later: Collection[TopicPartition] = ()) -> None:
-        """Copy what is there now, but of ``later``.
-
-        :raises KafkaLogError: if groups can't be read or saved, when the records are copied.
-        """
-        commits, unread = None, self._unread
-        if self._groups is not None and time.monotonic() >= self._next_groups:
-            # Before the ends of logs are looked up, so that no group is ahead of the backup.
-            try:
-                commits = read_commits(self._groups, self._rules.groups)
-            except KafkaLogError as e:
-                unread = unread or e
+        """Copy what is there now, but of ``later``."""
+        groups = self._groups if time.monotonic() >= self._next_groups else None
+        if groups is not None:
+            groups.read()
             self._next_groups = time.monotonic() + _GROUPS_SECONDS
+        looked_at = now_ms()
         planned = plan(self._source, self._target, self._rules, later)
         if self._saved is not None and planned.bounds.keys() - self._looked_at:
             delete_earlier(self._saved, planned, self._target.partitions())
         self._note(planned, later)
         for partition in sorted(planned.failures.keys() - later):
             self._fail(partition, planned.failures[partition])
+        if self._rules.is_whole:
+            self._tombstones.begin(planned, looked_at)
         self._copy_all([p for p in planned.bounds if self._is_due(p, planned)], planned)
         self._target.checkpoint()
-        if commits is not None and self._saved is not None:
-            save_commits(self._saved, commits, [self._rows[partition] for partition in self._looked_at])
-        if unread is not None:
-            raise unread
+        if self._rules.is_whole and not self._is_stopped():
+            for partition in planned.bounds:
+                if self._rows[partition].problem is None:
+                    self._complete[partition] = looked_at, self._target.log_end_offset(partition)
+        if time.monotonic() >= self._next_note:
+            self._target.set_complete(self._complete)
+            self._next_note = time.monotonic() + _NOTE_SECONDS
+        if groups is not None:
+            groups.save([self._rows[partition] for partition in self._looked_at])
 
     def _note(self, planned: Plan, later: Collection[TopicPartition]) -> None:
         """Bring the rows up to date; partitions that the source no longer has keep theirs."""
@@ -258,7 +272,7 @@ class Backup:
                 break
             try:
                 self._bring_up_to_date(partition, bounds, planned)
-                row.problem = None
+                row.problem = self._without_tombstones(partition, bounds, planned)
                 break
             except CorruptRecordError as e:
                 self._target.discard(partition)
@@ -298,16 +312,45 @@ class Backup:
         if self._rules.since is not None and target.is_empty(partition):
             first = whole_batch(self._source, partition, bounds.first)
             bounds = bounds._replace(first=max(first, bounds.log_start_offset))
+        is_new = target.topic_id(partition) is None
         log = target.open(partition, planned.settings[partition.topic], start=bounds.first, topic_id=topic_id)
         hooks = Hooks(self._limit_rate, self._count, self._flushed, self._is_stopped)
         try:
             bring_up_to_date(self._source, log, bounds, topic_id, hooks)
             if target.log_end_offset(partition) != log.next_offset:  # a killed run has left more
                 self._flushed(partition, log.flush())
+        except KafkaLogError:
+            if is_new and log.is_empty:  # it would look like a partition without records
+                target.remove_empty(partition)
+            raise
         finally:
             log.close(cleanly=False)
 
+    def _without_tombstones(self, partition: TopicPartition, bounds: Bounds, planned: Plan) -> str | None:
+        """What is wrong with a copy that may lack tombstones, unless it is copied anew."""
+        if not self._rules.is_whole or self._is_stopped():
+            return None
+        problem = self._tombstones.problem(self._source, partition)
+        if problem is None or not self._rules.renew_compacted:
+            return problem
+        topic_id, begun = planned.topic_ids[partition.topic], now_ms()
+        start = bounds.log_start_offset
+        log = self._target.begin_anew(
+            partition, planned.settings[partition.topic], start=start, topic_id=topic_id
+        )
+        hooks = Hooks(self._limit_rate, self._count, stopped=self._is_stopped)
+        try:
+            bring_up_to_date(self._source, log, bounds, topic_id, hooks)
+            if self._is_stopped():
+                return problem
+            self._target.exchange(partition, log, start, begun)
+        finally:
+            log.close(cleanly=False)
+        self._rows[partition].renewed = True
+        return self._tombstones.problem(self._source, partition)
+
     def _close(self) -> None:
+        self._target.set_complete(self._complete)
         for partition in close(self._target, self._rows):
             self._noted(partition)
 

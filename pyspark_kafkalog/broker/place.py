@@ -5,10 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
+from pyspark_kafkalog.broker.cluster import metadata
 from pyspark_kafkalog.broker.cluster.cluster import Cluster, cluster_of
 from pyspark_kafkalog.broker.cluster.leaders import call_leaders, read_sizes, sizes_request
+from pyspark_kafkalog.broker.cluster.metadata import Leader
 from pyspark_kafkalog.broker.fetch import epochs as leader_epochs
 from pyspark_kafkalog.broker.fetch import list_offsets
 from pyspark_kafkalog.broker.fetch.list_offsets import EndOffsets
@@ -38,6 +40,15 @@ from pyspark_kafkalog.model import (
 from pyspark_kafkalog.options.brokers import ConnectionOptions, FetchOptions
 
 Answer = TypeVar("Answer")
+
+
+class _Proof(NamedTuple):
+    """That the log of a partition ends before what a plan has seen."""
+
+    leader: Leader
+    since: float
+    nodes: frozenset[int]
+    """The brokers that say that this is the leader."""
 
 
 class Brokers:
@@ -75,13 +86,15 @@ class Brokers:
         """Bounds of those partitions that exist. See :meth:`pyspark_kafkalog.model.Place.watermarks`.
 
         If a log ends before the end that a plan has seen, see :meth:`expect`, other brokers are asked
-        for its leader, and that leader is asked again, for kafkaConsumer.pollTimeoutMs. If its topic
-        proves to have been recreated, the partition does not exist.
+        for its leader, and that leader is asked again, for kafkaConsumer.pollTimeoutMs, or until it is
+        certain that the leader lacks the records. If its topic proves to have been recreated, the partition
+        does not exist.
         """
         make_requests = partial(list_offsets.bounds_requests, read_committed=read_committed)
         bounds: dict[TopicPartition, Watermarks] = {}
         backoff = self._cluster.new_backoff(Deadline.after_ms(self._options.poll_timeout_ms))
         short = set(partitions)
+        proofs: dict[TopicPartition, _Proof] = {}
         while True:
             bounds.update(self._list_offsets(short, make_requests, list_offsets.read_bounds))
             short = {
@@ -92,6 +105,7 @@ class Brokers:
             for partition in [p for p in short if self._is_recreated(p)]:
                 short.remove(partition)
                 del bounds[partition]
+            short -= {partition for partition in short if self._is_certain(proofs.get(partition))}
             for partition in set(partitions) - short if self._expected else ():
                 self._expected.pop(partition, None)
             if not short:
@@ -111,6 +125,37 @@ class Brokers:
                 return bounds
             leaders = {leader.node_id for p in short if (leader := self._cluster.metadata.leader(p))}
             self._cluster.refresh({p.topic for p in short}, avoid=leaders)
+            self._prove(short, proofs)
+
+    def _prove(self, short: Collection[TopicPartition], proofs: dict[TopicPartition, _Proof]) -> None:
+        """Note who says, after a look at metadata, which leader has lost the records that a plan has seen.
+
+        The high watermark proves nothing: that of a new leader rises only when followers report. But what
+        is not in its log, it will never have.
+        """
+        epochs = self.leader_epochs(short)
+        for partition, (_, log_end) in (self.epoch_ends(epochs) if epochs else {}).items():
+            leader = self._cluster.metadata.leader(partition)
+            proof = proofs.get(partition)
+            if leader is None or not 0 <= log_end < self._expected[partition].end:
+                proofs.pop(partition, None)
+                continue
+            if proof is None or proof.leader != leader:
+                proof = _Proof(leader, time.monotonic(), frozenset({leader.node_id}))
+            others = self._cluster.metadata.contradicting_brokers({partition.topic})
+            node = self._cluster.answered_by
+            if node is not None and node not in others:
+                proof = proof._replace(nodes=proof.nodes | {node})
+            proofs[partition] = proof
+
+    def _is_certain(self, proof: _Proof | None) -> bool:
+        """Whether the brokers have agreed for long enough, two of them if there are two."""
+        brokers = min(len(self._cluster.metadata.brokers), 2)
+        return (
+            proof is not None
+            and len(proof.nodes) >= brokers
+            and time.monotonic() - proof.since >= metadata.PROVEN_AFTER
+        )
 
     def try_watermarks(
         self, partitions: Collection[TopicPartition]

@@ -11,8 +11,11 @@
 
 from __future__ import annotations
 
+import os
+import re
 import sys
-from typing import Any, NoReturn
+from contextlib import suppress
+from typing import Any, NoReturn, TextIO, cast
 
 import click
 
@@ -33,6 +36,7 @@ from pyspark_kafkalog.cli.show import groups
 from pyspark_kafkalog.cli.topics import topics
 from pyspark_kafkalog.errors import KafkaLogError, OptionError
 
+_EXTRA = re.compile(r"Got unexpected extra arguments? \((.*)\)\.?")
 WRONG, USAGE, FAILED, INTERRUPTED = 1, 2, 3, 130
 
 
@@ -42,15 +46,22 @@ class Application(click.Group):
     def main(self, *args: Any, **settings: Any) -> NoReturn:
         """Run and exit."""
         settings["standalone_mode"] = False
+        if sys.stdout is None:  # closed by whoever started us
+            sys.stdout = cast(TextIO, click.open_file(os.devnull, "w"))
         try:
             code = super().main(*args, **settings)
+            sys.stdout.flush()
         except click.UsageError as e:
-            hint = f" Try '{e.ctx.command_path} --help'." if e.ctx is not None else ""
-            code = _failed(USAGE, e.format_message() + hint)
+            code = _failed(USAGE, e.format_message() + _usage_hint(e))
         except click.ClickException as e:
             code = _failed(USAGE, e.format_message())
         except (click.Abort, KeyboardInterrupt):
             code = _failed(INTERRUPTED, "interrupted")
+        except OSError as e:
+            if e.filename is not None:
+                raise
+            code = _failed(FAILED, f"Cannot write the output: {e.strerror}. Write it elsewhere.")
+            _drop_output()
         except SystemExit:
             code = 0  # click exits when the reader of the output, such as head, has closed it
         sys.exit(code if isinstance(code, int) else 0)
@@ -74,9 +85,28 @@ class Application(click.Group):
             ctx.exit(_failed(FAILED, str(e)))
 
 
+def _drop_output() -> None:
+    """Python would try once more at its end."""
+    with suppress(OSError), click.open_file(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), sys.stdout.fileno())
+
+
 def _failed(code: int, message: str) -> int:
     click.echo(f"kafkalog: {one_line(message)}", err=True)
     return code
+
+
+def _usage_hint(error: click.UsageError) -> str:
+    """What to write instead, or where that is said."""
+    if error.ctx is None:
+        return ""
+    extra = _EXTRA.fullmatch(error.format_message())
+    has_topic = any(
+        isinstance(param, click.Option) and "--topic" in param.opts for param in error.ctx.command.params
+    )
+    if extra is not None and has_topic:
+        return " Did you mean " + " ".join(f"--topic {name}" for name in extra[1].split()) + "?"
+    return f" Try '{error.ctx.command_path} --help'."
 
 
 @click.group(

@@ -35,6 +35,11 @@ gaps_option = click.option(
 truncate_option = click.option(
     "--truncate", is_flag=True, help="Cut off, and keep beside, what the source no longer has."
 )
+renew_option = click.option(
+    "--renew-compacted",
+    is_flag=True,
+    help="Copy anew compacted partitions whose tombstones may have gone before they were copied.",
+)
 threads_option = click.option(
     "--threads", type=click.IntRange(1), default=4, show_default=True, help="Partitions at the same time."
 )
@@ -52,6 +57,7 @@ threads_option = click.option(
 @threads_option
 @truncate_option
 @gaps_option
+@renew_option
 @json_option
 @click.pass_context
 def backup(
@@ -97,6 +103,7 @@ def backup(
 @threads_option
 @truncate_option
 @gaps_option
+@renew_option
 @json_option
 @click.pass_context
 def copy(ctx: click.Context, /, source: str, directory: str, as_json: bool, **rules: Any) -> None:
@@ -218,11 +225,16 @@ def _show(ctx: click.Context, found: Sequence[BackedUpPartition], *, as_json: bo
                     " ".join(map(_offsets, row.gaps)) or None,
                 )
                 for row in found
+                if row.partition >= 0
             ],
         )
     for row in found:
+        if row.note:
+            _say(row, row.note)
         for cut in row.truncated:
             _say(row, f"offsets {_offsets(cut)} were cut off, as the source no longer has them")
+        if row.renewed:
+            _say(row, "copied anew, as tombstones may have gone before they were copied")
         if row.problem:
             _say(row, row.problem)
     if problems:
@@ -230,7 +242,8 @@ def _show(ctx: click.Context, found: Sequence[BackedUpPartition], *, as_json: bo
 
 
 def _say(row: BackedUpPartition, text: str | None) -> None:
-    click.echo(one_line(f"kafkalog: {row.topic}-{row.partition}: {text}"), err=True)
+    name = f"{row.topic}-{row.partition}" if row.partition >= 0 else row.topic
+    click.echo(one_line(f"kafkalog: {name}: {text}"), err=True)
 
 
 def _offsets(found: OffsetRange) -> str:

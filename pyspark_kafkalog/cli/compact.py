@@ -8,6 +8,7 @@ from pyspark_kafkalog import admin
 from pyspark_kafkalog.admin.rows import plain
 from pyspark_kafkalog.cli.commands import execute_option, pairs, say_if_dry
 from pyspark_kafkalog.cli.output import json_option, progress, show_json, show_table, size_text
+from pyspark_kafkalog.cli.place import names_brokers
 
 
 @click.command()
@@ -48,6 +49,8 @@ def compact(
     min.compaction.lag.ms, delete.retention.ms, min.cleanable.dirty.ratio and segment.bytes are those of the
     topics, or of --config.
     """
+    if names_brokers(directory):
+        raise click.UsageError("Expected a log directory, got brokers: these compact by themselves.")
     given = pairs("--config", configs)
     with progress("Compacting", None, in_bytes=True) as done:
         found = admin.compact(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -26,6 +27,12 @@ _CLEAR = "\x1b[2J\x1b[H"
 """Clears a terminal."""
 
 
+def _parse_seconds(ctx: click.Context, param: click.Parameter, seconds: float | None) -> float | None:
+    if seconds is not None and math.isnan(seconds):
+        raise click.BadParameter("expected a number of seconds, got nan", ctx, param)
+    return seconds
+
+
 @click.command()
 @on_place
 @group_option
@@ -47,7 +54,8 @@ _CLEAR = "\x1b[2J\x1b[H"
 @click.option(
     "--watch",
     metavar="SECONDS",
-    type=click.FloatRange(0, min_open=True),
+    type=click.FloatRange(0, 86_400, min_open=True),
+    callback=_parse_seconds,
     help="Look again every so many seconds, and show rates and the time to catch up.",
 )
 @click.option("--count", "looks", type=click.IntRange(1), help="With --watch: end after so many looks.")

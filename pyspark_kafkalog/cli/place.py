@@ -95,8 +95,13 @@ def options_for(place: str, given: tuple[str, ...], properties: dict[str, str]) 
     if _is_folder(place):
         options["path"] = json.dumps([place])  # its name may have commas
     else:
-        options[SERVERS if _BROKERS.fullmatch(place) else "path"] = place
+        options[SERVERS if names_brokers(place) else "path"] = place
     return options
+
+
+def names_brokers(place: str) -> bool:
+    """Whether a place has the form of brokers: host:port[,host:port]."""
+    return _BROKERS.fullmatch(place) is not None
 
 
 def _is_folder(place: str) -> bool:

@@ -13,6 +13,8 @@ from pyspark_kafkalog.codec.format import (
     TRANSACTIONAL_BIT,
 )
 
+MARKER_SIZE = 78
+"""Bytes of each."""
 _HEADER = struct.Struct(">qiibI")
 _CHECKED = struct.Struct(">hiqqqhii")
 _KEY = struct.pack(">hh", 0, CONTROL_ABORT)

@@ -26,6 +26,8 @@ from pyspark_kafkalog.model import Encoded, EncodeSettings, TopicPartition
 
 _Columns: TypeAlias = tuple[Any, Any, Any, Any, Any, Any]
 _NO_HEADERS = (binary_column(pa.nulls(0, pa.binary())),) * 2
+_SHOWN_BYTES = 50
+"""How much of a key an error shows."""
 _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
@@ -77,14 +79,24 @@ def encode(
     if compression != NONE:
         data, sizes = _compressed(data, sizes, compression)
     if count and sizes.max() > settings.max_message_bytes:
+        batch, ends = int(sizes.argmax()), [*starts[1:], rows.size]
+        largest = int(starts[batch] + record_sizes[starts[batch] : ends[batch]].argmax())
         raise RecordTooLargeError(
-            f"A record batch of {sizes.max()} bytes exceeds {settings.limit} = {settings.max_message_bytes}",
+            f"A record batch of {sizes.max()} bytes exceeds {settings.limit} = {settings.max_message_bytes}:"
+            f" its largest record has {record_sizes[largest]} bytes"
+            f" and {_key_of(records, int(rows[largest]))}",
             topic_partition=topic_partition,
             hint=f"Raise {settings.limit}, or lower batch.size if that is larger.",
         )
     positions = np.cumsum(sizes) - sizes
     put_checksums(data, positions, sizes)
     return Encoded(data, rows.size, count)
+
+
+def _key_of(records: pa.RecordBatch, row: int) -> str:
+    """What finds a row again: its key, or at least its place."""
+    key = records.column("key")[row].as_py() if "key" in records.schema.names else None
+    return f"no key, as row {row} of {records.num_rows}" if key is None else f"the key {key[:_SHOWN_BYTES]!r}"
 
 
 def put_checksums(data: np.ndarray, positions: np.ndarray, sizes: np.ndarray) -> None:

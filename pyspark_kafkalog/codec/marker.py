@@ -10,16 +10,18 @@ from pyspark_kafkalog.model import CommittedOffset
 
 PREFIX = "kafkalog-"
 """Begins every transactional id and marker's group, for the cluster's ACLs."""
-_UNREADABLE = (ValueError, TypeError, KeyError, RecursionError, OverflowError)
+_UNREADABLE = (ValueError, TypeError, KeyError, RecursionError, OverflowError, AttributeError)
 
 
 class MarkerDetails(NamedTuple):
-    """What a marker says besides its offset."""
+    """What a marker says besides its offset; -1 for the producer of its rows if it is an older one."""
 
     query: str
     cluster: str | None
     plan: str
     records: int
+    producer: int = -1
+    epoch: int = -1
 
 
 def marker_metadata(details: MarkerDetails) -> str:
@@ -32,7 +34,8 @@ def marker_details(metadata: str) -> MarkerDetails | None:
     try:
         found = json.loads(metadata)
         query, cluster, plan = found["query"], found["cluster"], found["plan"]
-        details = MarkerDetails(query, cluster, plan, int(found["records"]))
+        numbers = int(found["records"]), int(found.get("producer", -1)), int(found.get("epoch", -1))
+        details = MarkerDetails(query, cluster, plan, *numbers)
     except _UNREADABLE:
         return None
     is_valid = isinstance(query, str) and isinstance(plan, str) and isinstance(cluster, str | None)

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from pyspark_kafkalog.errors import LogDirectoryError
+from pyspark_kafkalog.filesystem.sharing import open_new
 
 _WRITTEN_AT_ONCE = 1 << 20
 """Bytes; for a larger write Linux may look for larger pages, which takes long where memory is fragmented."""
@@ -33,7 +34,7 @@ def begin_flush(descriptor: int, position: int, size: int) -> None:
 
 def write_new(path: str, data: bytes) -> None:
     """Create a file with ``data``, or overwrite it, and flush it. Not atomic."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o666)
+    descriptor = open_new(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW)
     try:
         with naming(path):
             write_all(descriptor, data, 0)

@@ -199,11 +199,13 @@ class Folder:
 
     def look(self, name: str) -> Entry:
         """The entry of ``name`` as in :meth:`list`; its type is NotFound if there is none."""
-        with _named(self.label(name)):
+        try:
             if self.is_local:
                 return _local_entry(self._join(name))
             self._forget()
             return _entry(self.filesystem.get_file_info(self._join(name)))
+        except OSError as e:
+            raise _named_error(e, self.label(name)) from None
 
     def exists(self) -> bool:
         """Whether the folder is there."""
@@ -218,8 +220,10 @@ class Folder:
         """
         if not self.is_local:
             return None
-        with _named(self.label()):
+        try:
             now = os.stat(self.path)
+        except OSError as e:
+            raise _named_error(e, self.label()) from None
         return now.st_dev, now.st_ino, now.st_mtime_ns
 
     def open(self, name: str) -> InputFile:
@@ -382,13 +386,17 @@ def _named(file: str) -> Iterator[None]:
     """Turn errors of the system or a store, such as a missing permission, into ones that name the file."""
     try:
         yield
-    except FileNotFoundError:
-        raise
     except OSError as e:
-        if e.errno == errno.ESTALE:
-            raise FileNotFoundError(e.errno, "The file server has deleted it", file) from None
-        hint = _HINTS.get(e.errno or 0)
-        raise LogDirectoryError(f"Cannot read: {e}", file=file, hint=hint) from None
+        raise _named_error(e, file) from None
+
+
+def _named_error(error: OSError, file: str) -> OSError | LogDirectoryError:
+    """What :func:`_named` makes of an error: the same one if the file is not there."""
+    if isinstance(error, FileNotFoundError):
+        return error
+    if error.errno == errno.ESTALE:
+        return FileNotFoundError(error.errno, "The file server has deleted it", file)
+    return LogDirectoryError(f"Cannot read: {error}", file=file, hint=_HINTS.get(error.errno or 0))
 
 
 def _entry(info: fs.FileInfo) -> Entry:

@@ -12,6 +12,9 @@ from pyspark_kafkalog.filesystem.folder import Folder
 
 _SCHEME = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+)(?P<rest>:.*)\Z", re.DOTALL)
 _ARROW_SCHEMES = frozenset({"file", "s3", "gs", "gcs", "hdfs", "viewfs", "abfs", "abfss"})
+_CODE = re.compile(r"(?:AWS Error |Status\()([A-Z][A-Z_]+(?: \(HTTP status [0-9]{3}\))?)")
+"""The code in an error of pyarrow's clients for stores: a word of theirs."""
+_REFUSED = re.compile(r"ACCESS|DENIED|SIGNATURE|CREDENTIAL|TOKEN|UNAUTH|HTTP status 40[13]")
 _GLOB = re.compile(r"[*?]|\[.+\]|\{.+\}")
 _ALIASES = {"s3a": "s3", "s3n": "s3"}
 """Hadoop's names for file systems of pyarrow."""
@@ -61,10 +64,16 @@ def locate(location: str) -> Folder:
     except Exception as e:
         # Stores and their clients raise all kinds of errors, and may quote a part of the location.
         shown = without_secrets(location)
+        code = _CODE.search(str(e))
+        what = e if shown == location else type(e).__name__ + (f", {code[1]}" if code else "")
+        is_refused = isinstance(e, PermissionError) or (code is not None and _REFUSED.search(code[1]))
         raise LogDirectoryError(
-            f"Cannot open the folder: {e if shown == location else type(e).__name__}",
+            f"Cannot open the folder: {what}",
             file=shown,
-            hint="Give a path, or a URI whose scheme pyarrow knows or fsspec has a package for.",
+            hint="Check the credentials, and what they permit: the store's client finds them in the URI, the"
+            " environment or its own files, on the driver and on each worker."
+            if is_refused and match is not None
+            else "Give a path, or a URI whose scheme pyarrow knows or fsspec has a package for.",
         ) from None
 
 

@@ -1,4 +1,5 @@
-"""Files that only their owner may read (mode 0600, in folders of mode 0700): rows on their way.
+"""Files that only their owner may read (mode 0600, in folders of mode 0700), and whom it shares the folder
+above with by :mod:`.sharing`: rows on their way.
 
 Object stores have no modes: there the rules of the bucket decide.
 """
@@ -12,6 +13,7 @@ from typing import IO, Any
 
 from pyspark_kafkalog.filesystem.folder import Folder
 from pyspark_kafkalog.filesystem.machine import make_private
+from pyspark_kafkalog.filesystem.sharing import open_new
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 
@@ -28,7 +30,7 @@ class NewFile:
         self._stream: IO[bytes] | Any
         if folder.is_local:
             path = os.path.join(folder.path, name)
-            self._stream = os.fdopen(os.open(path, _NEW, 0o600), "wb", buffering=0)
+            self._stream = os.fdopen(open_new(path, _NEW, 0o600), "wb", buffering=0)
         else:
             self._stream = folder.filesystem.open_output_stream(f"{folder.path}/{name}")
 

@@ -1,14 +1,18 @@
 """What a backup is a backup of: ``.kafkalog-backup`` in the log root, which brokers ignore.
 
 JSON with a version, the source's cluster id, and for each partition the ranges of offsets that its
-source had deleted before they could be copied.
+source had deleted before they could be copied; when its copy was last complete, and up to which offset; if it
+is being replaced by a new copy, where that begins; and whether ``log-start-offset-checkpoint`` says of every
+partition where it begins, so that a first segment behind that means that there was one before.
 """
 
 from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from pyspark_kafkalog.errors import LogDirectoryError
 from pyspark_kafkalog.filesystem.durable import replace
@@ -19,12 +23,26 @@ from pyspark_kafkalog.model import OffsetRange, TopicPartition
 _VERSION = 1
 
 
+class Complete(NamedTuple):
+    """All that the source had at ``time`` is in the copy, below ``offset``, but for what compaction took.
+
+    The time is in ms, by the clock of who copied; 0 if it is unknown.
+    """
+
+    time: int
+    offset: int
+
+
 @dataclass(slots=True)
 class BackupFile:
     """The content of the file; ``cluster_id`` is None if the source has none."""
 
     cluster_id: str | None = None
+    has_starts: bool = False
     gaps: dict[TopicPartition, list[OffsetRange]] = field(default_factory=dict)
+    complete: dict[TopicPartition, Complete] = field(default_factory=dict)
+    renewed: dict[TopicPartition, int] = field(default_factory=dict)
+    """Where the new copies begin."""
 
 
 def read_backup_file(root: Folder) -> BackupFile | None:
@@ -44,7 +62,18 @@ def read_backup_file(root: Folder) -> BackupFile | None:
             partition_of(name): [OffsetRange(int(start), int(end)) for start, end in ranges]
             for name, ranges in content["gaps"].items()
         }
-        return BackupFile(None if cluster_id is None else str(cluster_id), gaps)
+        complete = {
+            partition_of(name): Complete(int(time), int(offset))
+            for name, (time, offset) in content.get("complete", {}).items()
+        }
+        renewed = {partition_of(name): int(start) for name, start in content.get("renewed", {}).items()}
+        return BackupFile(
+            None if cluster_id is None else str(cluster_id),
+            content.get("has_starts") is True,
+            gaps,
+            complete,
+            renewed,
+        )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise LogDirectoryError(
             "Cannot understand the file about the backup",
@@ -55,7 +84,20 @@ def read_backup_file(root: Folder) -> BackupFile | None:
 
 def write_backup_file(root: str, content: BackupFile) -> None:
     """Replace the file; the caller holds the directory's lock."""
-    gaps = {str(partition): list(map(list, content.gaps[partition])) for partition in sorted(content.gaps)}
-    text = json.dumps({"version": _VERSION, "cluster_id": content.cluster_id, "gaps": gaps}, indent=1)
+    text = json.dumps(
+        {
+            "version": _VERSION,
+            "cluster_id": content.cluster_id,
+            "has_starts": content.has_starts,
+            "gaps": _by_name(content.gaps),
+            "complete": _by_name(content.complete),
+            "renewed": _by_name(content.renewed),
+        },
+        indent=1,
+    )
     path = os.path.join(root, BACKUP_FILE)
     replace(path, text.encode(), path + ".tmp")
+
+
+def _by_name(found: Mapping[TopicPartition, object]) -> dict[str, object]:
+    return {str(partition): found[partition] for partition in sorted(found)}

@@ -10,11 +10,13 @@
         00000000000000000000.log  .index  .timeindex  .txnindex  .snapshot
         leader-epoch-checkpoint  partition.metadata
 
-A checkpoint is ASCII text: a line ``0`` (the version), a line with the count
+A checkpoint is text: a line ``0`` (the version), a line with the count
 of entries, then one line an entry with its fields set apart by white space.
+A broker does not start beside one that it can't read, so each byte is taken as
+it does: lines and white space are Java's, numbers have 32 or 64 bits.
 
-Sources: Kafka's ``LocalLog``, ``LogFileUtils``, ``LogManager``,
-``CheckpointFileWithFailureHandler``, ``PartitionMetadataFile``.
+Sources: Kafka's ``LocalLog``, ``LogFileUtils``, ``LogManager``, ``CheckpointFile``,
+``OffsetCheckpointFile``, ``LeaderEpochCheckpointFile``, ``PartitionMetadataFile``.
 """
 
 from __future__ import annotations
@@ -58,8 +60,12 @@ OFFSET_CHECKPOINTS = (
     CLEANER_CHECKPOINT,
 )
 """Those of the root: an offset for each partition."""
-ROOT_FILES = frozenset({META_PROPERTIES_FILE, *OFFSET_CHECKPOINTS})
-"""Files beside the partitions, without those whose names begin with a dot."""
+_ROOT_FILES = frozenset({META_PROPERTIES_FILE, *OFFSET_CHECKPOINTS, LOCK_FILE, CLEAN_SHUTDOWN_FILE})
+"""Kafka's files beside the partitions."""
+_OWN_PREFIX = ".kafkalog-"
+"""Begins the names of this package's files beside them."""
+OF_FILE_SYSTEMS = frozenset({"lost+found", ".snapshot", ".DS_Store"})
+"""Names that a folder may have before anybody has put something there."""
 
 JOURNAL_FILE = ".kafkalog-publish"
 """This package's journal of an unfinished publish."""
@@ -75,12 +81,15 @@ BACKUP_FILE = ".kafkalog-backup"
 METADATA_TOPIC = "__cluster_metadata"
 """KRaft's own log, which Kafka's LogManager does not count among the partitions."""
 
-_MAX_PARTITION = 2**31 - 1
+_MAX_INT32, _MAX_INT64 = 2**31 - 1, 2**63 - 1
 _FIELD = r"(?:0|[1-9][0-9]*)"
 _PARTITION_FOLDER = re.compile(rf"(?P<topic>.+)-(?P<partition>{_FIELD})\Z", re.DOTALL)
 _UNUSED_FOLDER = re.compile(r".+-.+\..+-(?:delete|future|stray)\Z", re.DOTALL)
 _SEGMENT_FILE = re.compile(r"(?P<offset>[0-9]{20})(?P<suffix>\.[a-z.]+)\Z")
-_NUMBER = re.compile(r"-?[0-9]{1,19}\Z", re.ASCII)
+_LINE_END = re.compile(r"\r\n|[\r\n]")
+_BLANKS = r"[ \t\n\x0b\f\r]+"
+_NUMBER = re.compile(r"[+-]?[0-9]{1,400}\Z")
+_TOPIC_ID = re.compile(r"[A-Za-z0-9_-]{22}(?:==)?\Z")
 
 
 def parse_partition_folder(name: str) -> TopicPartition | None:
@@ -90,7 +99,7 @@ def parse_partition_folder(name: str) -> TopicPartition | None:
     (``<topic>-<n>.<hex>-delete``, ``-future``, ``-stray``) don't count.
     """
     match = _PARTITION_FOLDER.match(name)
-    if match is None or int(match["partition"]) > _MAX_PARTITION or match["topic"] == METADATA_TOPIC:
+    if match is None or int(match["partition"]) > _MAX_INT32 or match["topic"] == METADATA_TOPIC:
         return None
     try:
         return TopicPartition(check_topic(match["topic"]), int(match["partition"]))
@@ -111,6 +120,11 @@ def is_unused_folder(name: str) -> bool:
     return _UNUSED_FOLDER.match(name) is not None or name == f"{METADATA_TOPIC}-0"
 
 
+def is_beside_partitions(name: str) -> bool:
+    """Whether the name is one of Kafka or of this package for what is in a root, but not a live partition."""
+    return name in _ROOT_FILES or name.startswith(_OWN_PREFIX) or is_unused_folder(name)
+
+
 def segment_file(base_offset: int, suffix: str) -> str:
     """Name of a segment's file or of a producer snapshot: 20 digits and ``suffix``."""
     return f"{base_offset:020d}{suffix}"
@@ -127,7 +141,7 @@ def parse_segment_file(name: str) -> tuple[int, str] | None:
 def parse_offset_checkpoint(data: bytes, file: str) -> dict[TopicPartition, int]:
     """Read ``recovery-point-offset-checkpoint`` or a file like it; ``file`` is for errors."""
     return {
-        TopicPartition(topic, _number(partition, file)): _number(offset, file)
+        TopicPartition(topic, _number(partition, _MAX_INT32, file)): _number(offset, _MAX_INT64, file)
         for topic, partition, offset in _parse_checkpoint(data, 3, file)
     }
 
@@ -140,7 +154,8 @@ def format_offset_checkpoint(offsets: Mapping[TopicPartition, int]) -> bytes:
 def parse_leader_epoch_checkpoint(data: bytes, file: str) -> list[tuple[int, int]]:
     """Read ``leader-epoch-checkpoint``: pairs of a leader epoch and its first offset."""
     return [
-        (_number(epoch, file), _number(offset, file)) for epoch, offset in _parse_checkpoint(data, 2, file)
+        (_number(epoch, _MAX_INT32, file), _number(offset, _MAX_INT64, file))
+        for epoch, offset in _parse_checkpoint(data, 2, file)
     ]
 
 
@@ -151,13 +166,16 @@ def format_leader_epoch_checkpoint(epochs: Iterable[tuple[int, int]]) -> bytes:
 
 def parse_partition_metadata(data: bytes, file: str) -> str:
     """The topic id, 22 characters, in ``partition.metadata``; higher versions are read the same way."""
-    fields = dict(line.partition(": ")[::2] for line in _text(data, file).splitlines())
-    topic_id = fields.get("topic_id", "")
-    if not fields.get("version", "").isdigit() or not re.fullmatch(r"[A-Za-z0-9_-]{22}", topic_id):
-        raise _malformed("expected version and topic_id", file)
-    if not any(base64.urlsafe_b64decode(topic_id + "==")):
-        raise _malformed("topic_id is zero", file)
-    return topic_id
+    values = [_fields(line, ":" + _BLANKS) for line in _lines(data, file)[:2]]
+    if [len(value) for value in values] != [2, 2] or _number(values[0][1], _MAX_INT32, file) < 0:
+        raise _malformed("expected version and topic_id", file, _TOPIC_ID_HINT)
+    if not _TOPIC_ID.match(values[1][1]):
+        fault = f"expected a topic id of 22 characters, got {values[1][1][:50]!r}"
+        raise _malformed(fault, file, _TOPIC_ID_HINT)
+    topic_id = base64.urlsafe_b64decode(values[1][1][:22] + "==")
+    if not any(topic_id):
+        raise _malformed("topic_id is zero", file, _TOPIC_ID_HINT)
+    return base64.urlsafe_b64encode(topic_id).decode().rstrip("=")
 
 
 def format_partition_metadata(topic_id: str) -> bytes:
@@ -166,20 +184,38 @@ def format_partition_metadata(topic_id: str) -> bytes:
 
 
 def _parse_checkpoint(data: bytes, fields: int, file: str) -> list[list[str]]:
-    lines = _text(data, file).splitlines()
+    lines = _lines(data, file)
     if not lines:
         return []
-    if lines[0].strip() != "0":
+    if not _NUMBER.match(lines[0]) or int(lines[0]) != 0:
         raise _malformed(f"expected version 0, got {lines[0][:50]!r}", file)
     if len(lines) < 2:
         raise _malformed("expected a count of entries, got nothing", file)
-    entries = [line.split() for line in lines[2:]]
+    count = _number(lines[1], _MAX_INT32, file)
+    entries = [_fields(line, _BLANKS) for line in lines[2:]]
     for number, entry in enumerate(entries, 3):
         if len(entry) != fields:
             raise _malformed(f"expected {fields} fields in line {number}, got {len(entry)}", file)
-    if _number(lines[1].strip(), file) != len(entries):
-        raise _malformed(f"expected {lines[1][:50]} entries, got {len(entries)}", file)
+    if count != len(entries):
+        raise _malformed(f"expected {count} entries, got {len(entries)}", file)
     return entries
+
+
+def _lines(data: bytes, file: str) -> list[str]:
+    """As of Java's BufferedReader: an end of a line at the end begins no other."""
+    try:
+        lines = _LINE_END.split(data.decode())
+    except UnicodeDecodeError:
+        raise _malformed("expected UTF-8 text", file) from None
+    return lines if lines[-1] else lines[:-1]
+
+
+def _fields(line: str, separator: str) -> list[str]:
+    """As of Java's Pattern.split: what separators at the end leave does not count."""
+    fields = re.split(separator, line)
+    while len(fields) > 1 and not fields[-1]:
+        fields.pop()
+    return fields
 
 
 def _format_checkpoint(lines: Iterable[str]) -> bytes:
@@ -187,22 +223,23 @@ def _format_checkpoint(lines: Iterable[str]) -> bytes:
     return "".join(f"{line}\n" for line in ("0", str(len(entries)), *entries)).encode()
 
 
-def _text(data: bytes, file: str) -> str:
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        raise _malformed("expected UTF-8 text", file) from None
-
-
-def _number(text: str, file: str) -> int:
-    if not _NUMBER.match(text):
-        raise _malformed(f"expected a number, got {text[:50]!r}", file)
+def _number(text: str, largest: int, file: str) -> int:
+    """A signed number of 32 or 64 bits, of which ``largest`` is the largest."""
+    if not _NUMBER.match(text) or not -largest - 1 <= int(text) <= largest:
+        raise _malformed(f"expected a number up to {largest}, got {text[:50]!r}", file)
     return int(text)
 
 
-def _malformed(fault: str, file: str) -> LogDirectoryError:
+_WRITTEN_AGAIN = "Delete it while no broker or writer uses the directory; a broker writes it again."
+_TOPIC_ID_HINT = (
+    "Copy it from another partition of the topic. In a broker's own directory it may also be deleted while no"
+    " broker or writer uses that; the broker writes it again."
+)
+
+
+def _malformed(fault: str, file: str, hint: str = _WRITTEN_AGAIN) -> LogDirectoryError:
     return LogDirectoryError(
         f"Malformed file: {fault}",
         file=file,
-        hint="Delete it while no broker or writer uses the directory; a broker writes it again.",
+        hint=hint,
     )

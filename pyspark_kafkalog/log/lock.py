@@ -27,6 +27,7 @@ from dataclasses import dataclass, field
 
 from pyspark_kafkalog.errors import KafkaLogError, LogDirectoryLockedError
 from pyspark_kafkalog.filesystem.durable import disk_errors, naming, sync_parents, write_all
+from pyspark_kafkalog.filesystem.sharing import open_new
 from pyspark_kafkalog.log.layout import LOCK_FILE
 
 WRITER_LOCK_FILE = ".kafkalog-lock"
@@ -75,6 +76,7 @@ def directory_lock(
         waits for it. None: ``timeout`` is for writers, too.
     :param create: whether to create lock files that are missing; else only those that exist are held.
     :raises LogDirectoryLockedError: if another holds it all that time.
+    :raises LogDirectoryError: if it is to be locked for the first time, and is no log directory.
     :raises OSError: if a lock file can't be opened, or locked.
     """
     threads = _threads_of(root)
@@ -86,6 +88,7 @@ def directory_lock(
         writer = None
         path = os.path.join(root, WRITER_LOCK_FILE)
         if create and not os.path.exists(path):
+            _check_root(root)
             sync_parents(root)  # where the file exists, they have been flushed
         if create or os.path.exists(path):
             descriptors.append(writer := _open(path))
@@ -183,13 +186,16 @@ def locked_partitions(root: str) -> set[str]:
 
 
 def check_unlocked(root: str) -> None:
-    """Refuse a log directory that a broker holds, so that a job fails before it has done any work.
+    """Refuse a log directory that a broker holds, so that a job fails before it has done any work; and a
+    folder that is none.
 
     A writer that holds it does not matter until there is something to publish.
 
     :raises LogDirectoryLockedError: if a broker holds the lock for more than a moment.
-    :raises LogDirectoryError: if the lock files can't be opened, or locked.
+    :raises LogDirectoryError: if the lock files can't be opened, or locked; if the folder holds other things.
     """
+    if os.path.isdir(root) and not os.path.exists(os.path.join(root, WRITER_LOCK_FILE)):
+        _check_root(root)
     if not os.path.exists(os.path.join(root, LOCK_FILE)):
         return
     with (
@@ -198,6 +204,14 @@ def check_unlocked(root: str) -> None:
         directory_lock(root, CHECK_SECONDS, patience=0),
     ):
         pass
+
+
+def _check_root(root: str) -> None:
+    """:raises LogDirectoryError: if the folder holds something, and is no log root."""
+    from pyspark_kafkalog.filesystem.locate import open_folder
+    from pyspark_kafkalog.log.read.root import LogRoot
+
+    LogRoot(open_folder(root)).check()
 
 
 class _HeldByWriterError(LogDirectoryLockedError):
@@ -277,7 +291,7 @@ def _threads_of(path: str) -> _Threads:
 
 
 def _open(path: str) -> int:
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+    return open_new(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
 
 
 def _try_lock(descriptor: int, path: str) -> bool:

@@ -7,13 +7,18 @@ processes make one.
 from __future__ import annotations
 
 import os
+import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from pyspark_kafkalog.errors import OptionError
+from pyspark_kafkalog.filesystem.durable import disk_errors
+from pyspark_kafkalog.filesystem.machine import Mark, is_marked_by, leave_mark
 from pyspark_kafkalog.garbage import loading
 from pyspark_kafkalog.log.layout import TOPIC_CONFIGS_FILE
+from pyspark_kafkalog.log.lock import check_unlocked
 from pyspark_kafkalog.model import EncodeSettings, LogSettings, Plan, QueryBatch, TaskAttempt
 
 if TYPE_CHECKING:
@@ -25,6 +30,7 @@ class DirectorySink:
     """Shows the rows of a batch all at once, and those of a micro-batch once, however often Spark replays it.
 
     :param num_partitions: the partitions of a topic that does not exist yet.
+    :param driver: what the driver has left in the root.
     :param configs: of the topics, for retention; they take precedence over what the directory says.
     """
 
@@ -34,10 +40,40 @@ class DirectorySink:
     num_partitions: int
     encode: EncodeSettings
     log: LogSettings
+    driver: Mark
     configs: Mapping[str, str] = field(default_factory=dict)
 
+    @classmethod
+    def on_driver(
+        cls,
+        root: str,
+        num_partitions: int,
+        encode: EncodeSettings,
+        log: LogSettings,
+        configs: Mapping[str, str],
+    ) -> DirectorySink:
+        """The sink of this driver. The root is made if it does not exist.
+
+        :raises LogDirectoryLockedError: if a broker runs on the directory.
+        :raises LogDirectoryError: if it can't be written to, or holds something else than partitions.
+        """
+        check_unlocked(root)
+        with disk_errors("Could not write to the log directory", root):
+            os.makedirs(root, exist_ok=True)
+            mark = leave_mark(root)
+        return cls(root, num_partitions, encode, log, mark, configs)
+
     def open(self, batch: QueryBatch, attempt: TaskAttempt) -> Staging:
-        """See :meth:`pyspark_kafkalog.model.Sink.open`."""
+        """See :meth:`pyspark_kafkalog.model.Sink.open`.
+
+        :raises OptionError: if this task and the driver share no folder; nothing is made in this one.
+        """
+        if not is_marked_by(self.root, self.driver):
+            raise OptionError(
+                f"Tasks run on {platform.node()}, which does not share the log directory with the driver",
+                hint="Give a folder that the driver and all workers see under the same path and can write to,"
+                " such as a mounted one.",
+            )
         with loading():
             from pyspark_kafkalog.log.write.staging import Staging
 

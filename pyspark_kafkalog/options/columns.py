@@ -65,6 +65,12 @@ def check_written_columns(columns: Mapping[str, str], *, topic: str | None) -> N
     :raises OptionError: naming the column and its possible types.
     """
     if "value" not in columns:
+        near = next((name for name in columns if name.lower() == "value"), None)
+        if near is not None:
+            raise OptionError(
+                "Required column 'value' not found",
+                hint=f"Did you mean {near!r}? Rename it: df.withColumnRenamed({near!r}, 'value').",
+            )
         raise OptionError(
             "Required column 'value' not found",
             hint="Add one, for example with df.selectExpr('CAST(id AS string) AS value'), or with all columns"

@@ -19,6 +19,8 @@ _Value = TypeVar("_Value")
 Offsets = dict[TopicPartition, int]
 """An offset for each partition; where it stands for progress, the next one to read."""
 
+PLANNED = -4
+"""Stands for LATEST when a batch is planned, as the end of every partition."""
 MAX_INT = 2**31 - 1
 MAX_LONG = 2**63 - 1
 

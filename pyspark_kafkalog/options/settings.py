@@ -427,7 +427,7 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
     user = UserOptions(options, Use.WRITE)
     place = _place_name(user)
     user.check_names()
-    user.value("includeHeaders")
+    _ = user.value("includeHeaders"), user.value("checkpointLocation")
     to_brokers = place == SERVERS
     if "kafka.group.id" in user and not to_brokers:
         raise OptionError("Option 'kafka.group.id' is for reading only", hint="Leave it out.")

@@ -18,7 +18,7 @@ from typing import Any
 
 from pyspark_kafkalog.model import COMMITTED, EARLIEST, LATEST, AssemblerSettings, SplitterSettings
 from pyspark_kafkalog.options.java_pattern import java_pattern
-from pyspark_kafkalog.options.offsets_json import MAX_LONG
+from pyspark_kafkalog.options.offsets_json import MAX_LONG, PLANNED
 from pyspark_kafkalog.options.security.jaas import parse_jaas
 from pyspark_kafkalog.options.security.pem import certificates, private_key
 from pyspark_kafkalog.options.times import moment, moments
@@ -31,6 +31,7 @@ from pyspark_kafkalog.options.values import (
     group_id,
     import_path,
     integer,
+    location,
     milliseconds,
     not_blank,
     offsets_or,
@@ -158,8 +159,10 @@ SECTIONS = (
                one_of("auto", "earliest", "latest", "error"), "auto",
                "Where to start if the group has committed nothing: `earliest`, `latest`, `error`, or"
                " `auto` (as without a group)."),
-        Option("endingOffsets", _BATCH, offsets_or({"earliest": EARLIEST, "latest": LATEST}), "latest",
-               "`latest` or JSON as for `startingOffsets`, exclusive."),
+        Option("endingOffsets", _BATCH,
+               offsets_or({"earliest": EARLIEST, "latest": LATEST, "planned": PLANNED}), "latest",
+               "`latest`, `planned` (`latest` when the query is planned: what Spark runs again then reads"
+               " the same records) or JSON as for `startingOffsets`, exclusive."),
         Option("startingTimestamp", _READ, moment, None,
                "Milliseconds, `2026-01-31T12:00:00Z` (UTC without a zone), or `-1h`, `-2d`: a time before the"
                " query is planned. Takes precedence over the two other starting options."),
@@ -206,7 +209,7 @@ SECTIONS = (
                "Limit the first micro-batch of a run, too, on a Spark that does not tell a source its trigger"
                " (see [Spark versions](spark-versions.md)). Not with `Trigger.AvailableNow` or `Once`, which"
                " would end before everything is read. Without effect on other Sparks."),
-        Option("checkpointLocation", _STREAM | _WRITE, as_given, None,
+        Option("checkpointLocation", _STREAM | _WRITE, location, None,
                "The query's checkpoint. If the reader gets it as well, it keeps its start offsets and the"
                " ids of its topics there, and commits to its group as soon as a micro-batch is complete."),
     ),
@@ -264,7 +267,7 @@ SECTIONS = (
         "Audit",
         Option("auditor.class", _AUDITING, auditor, None,
                "Count messages: `counting`, or the import path `package.module:Class` of your own auditor."),
-        Option("auditLocation", _AUDITING, not_blank(stripped), None,
+        Option("auditLocation", _AUDITING, not_blank(location), None,
                "Folder (path or URI) for the counts, which `view=audit` shows. Without it they are only"
                " logged."),
         Option("auditor.bucket.ms", _AUDITING, integer(1, MAX_LONG), "600000",
@@ -288,7 +291,7 @@ SECTIONS = (
         Option("txnVersion", _WRITE, integer(0, MAX_LONG - 1), None,
                "Number of the batch. It is not written if the job `txnAppId` has written it before; each"
                " batch must have a higher number than the last."),
-        _brokers("stagingLocation", _WRITE, not_blank(stripped), None,
+        _brokers("stagingLocation", _WRITE, not_blank(location), None,
                  "Folder (path or URI) for rows on their way, that the driver and all workers see. Default:"
                  " the checkpoint, or on a single machine its folder for temporary files."),
         _brokers("failOnMissingMarker", _WRITE, boolean, "true",
@@ -448,7 +451,7 @@ SECTIONS = (
                  "`PEM`. Convert other stores. A PEM store has no `kafka.ssl.truststore.password`."),
         _brokers("kafka.ssl.truststore.certificates", _ANY, unless_blank(certificates), None,
                  "Certificates of the authorities to trust, as PEM text."),
-        _brokers("kafka.ssl.truststore.location", _ANY, unless_blank(stripped), None,
+        _brokers("kafka.ssl.truststore.location", _ANY, unless_blank(location), None,
                  "PEM file of the authorities to trust, on every machine. With neither, the system's"
                  " authorities are trusted."),
         _brokers("kafka.ssl.keystore.type", _ANY, stripped, "PEM",
@@ -457,7 +460,7 @@ SECTIONS = (
                  "The client's certificate chain, as PEM text."),
         _brokers("kafka.ssl.keystore.key", _ANY, unless_blank(private_key), None,
                  "The client's private key, as PEM text."),
-        _brokers("kafka.ssl.keystore.location", _ANY, unless_blank(stripped), None,
+        _brokers("kafka.ssl.keystore.location", _ANY, unless_blank(location), None,
                  "PEM file of certificate chain and private key, on every machine."),
         _brokers("kafka.ssl.key.password", _ANY, as_given, None,
                  "The password of the private key."),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import logging
 import re
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
@@ -19,6 +21,19 @@ _MILLISECONDS = re.compile(r"[0-9]{1,19}", re.ASCII)
 _AGO = re.compile(r"-?\s*(?P<time>[0-9]{1,18}\s*[a-z]+)", re.ASCII | re.IGNORECASE)
 _ZONE = re.compile(r"([T ].*)([+-][0-9]{2})([0-9]{2})?\Z", re.ASCII)
 _FRACTION = re.compile(r"\.([0-9]{1,6})[0-9]*", re.ASCII)
+
+
+_USUAL = 315_532_800_000, 7_258_118_400_000
+"""From 1980 to 2200, in milliseconds since 1970. Seconds lie before, and microseconds after."""
+
+_log = logging.getLogger("pyspark_kafkalog")
+
+
+@functools.cache
+def _warn_unusual(name: str, ms: int) -> None:
+    """Say once that a time is probably in another unit."""
+    when = "before 1980" if ms < _USUAL[0] else "after 2200"
+    _log.warning("%s: %d ms since 1970 is %s. Expected ms, not seconds or microseconds", name, ms, when)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +85,8 @@ def moment(name: str, text: str) -> Moment:
     """
     given = text.strip()
     if _MILLISECONDS.fullmatch(given) and int(given) <= MAX_LONG:
+        if int(given) and not _USUAL[0] <= int(given) < _USUAL[1]:
+            _warn_unusual(name, int(given))
         return int(given)
     if ago := _AGO.fullmatch(given):
         return Ago(milliseconds(name, ago["time"]))
@@ -85,3 +102,12 @@ def moment(name: str, text: str) -> Moment:
         raise OptionError(
             f"Option {name!r}: expected a time{shown(name, text)}", hint=f"Write {TIME_FORMS}."
         ) from None
+
+
+def with_iso(timestamp: int) -> str:
+    """A number of milliseconds, and the time in UTC that it is, if there is such a time."""
+    try:
+        time = _EPOCH + timedelta(milliseconds=timestamp)
+    except OverflowError:
+        return str(timestamp)
+    return f"{timestamp} ({time.isoformat(timespec='milliseconds').replace('+00:00', 'Z')})"

@@ -89,6 +89,16 @@ def not_blank(parser: Parser) -> Parser:
     return parse
 
 
+def location(name: str, text: str) -> str:
+    """A path or URI as given, but none of a home directory. Errors don't show it: a URI may hold a secret."""
+    if text.lstrip().startswith("~"):
+        raise OptionError(
+            f"Option {name!r}: expected a path without ~",
+            hint="Spark does not expand ~: use os.path.expanduser. If a name begins with ~, write ./~.",
+        )
+    return text
+
+
 def boolean(name: str, text: str) -> bool:
     """``true`` or ``false`` in any case."""
     try:
@@ -228,7 +238,7 @@ def paths(name: str, text: str) -> tuple[str, ...]:
             f"Option {name!r}: expected a path, several separated by commas, or a JSON array of paths,"
             " none of them empty"
         )
-    return tuple(path.strip() for path in found)
+    return tuple(location(name, path.strip()) for path in found)
 
 
 def servers(name: str, text: str) -> tuple[str, ...]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import pairwise
 
@@ -27,13 +28,18 @@ from pyspark_kafkalog.model import (
     TopicPartition,
     Watermarks,
 )
-from pyspark_kafkalog.options.offsets_json import Offsets
+from pyspark_kafkalog.options.offsets_json import PLANNED, Offsets
 from pyspark_kafkalog.options.settings import OffsetsOption, ReadOptions, Selection
+from pyspark_kafkalog.options.times import with_iso
 from pyspark_kafkalog.options.user_options import near_names
+from pyspark_kafkalog.reading.commits import check_commits
 from pyspark_kafkalog.reading.filters import ALL_ROWS, Bounds, offsets_within
 from pyspark_kafkalog.reading.splits import Split, split_ranges
 from pyspark_kafkalog.topics import INTERNAL_TOPICS
 
+_log = logging.getLogger("pyspark_kafkalog")
+
+_EVERY_TOPIC = Selection()
 _ATTEMPTS = 3
 _LOOK_PAUSE = 0.1
 
@@ -44,23 +50,16 @@ def select_partitions(
     """The partitions among all ``topics`` that ``selection`` covers, sorted.
 
     Internal topics count only if they are named. Partitions of ``assign`` that
-    do not exist are skipped without a warning, as in Spark (ConsumerStrategy).
+    do not exist are skipped, as in Spark (ConsumerStrategy).
 
     :param must_exist: False for a running stream, where a missing topic is data loss.
     :raises UnknownTopicOrPartitionError: if a named topic does not exist.
     """
-    if selection.pattern is not None:
-        found_in = re.compile(selection.pattern, re.ASCII).search
-        named = [topic for topic in topics if found_in(topic) and topic not in INTERNAL_TOPICS]
-    else:
-        given = named_topics(selection)
-        named = [topic for topic in topics if topic not in INTERNAL_TOPICS] if given is None else given
+    given = named_topics(selection)
+    named = [topic for topic in topics if _covers(selection, topic)] if given is None else given
     unknown = [topic for topic in named if topic not in topics]
     if unknown and must_exist:
-        hint = "There are no topics."
-        if topics:
-            number = "is 1 topic" if len(topics) == 1 else f"are {len(topics)} topics"
-            hint = f"There {number}: {', '.join(sorted(topics)[:10])}."
+        hint = _existing_topics(topics)
         if near := dict.fromkeys(name for topic in unknown for name in near_names(topic, topics)):
             hint = f"Did you mean {' or '.join(near)}? {hint}"
         raise UnknownTopicOrPartitionError(f"No such topic: {', '.join(unknown)}", hint=hint)
@@ -68,6 +67,42 @@ def select_partitions(
     if selection.partitions is not None:
         found = list(set(selection.partitions).intersection(found))
     return tuple(sorted(found))
+
+
+def _existing_topics(topics: Collection[str]) -> str:
+    if not topics:
+        return "There are no topics."
+    number = "is 1 topic" if len(topics) == 1 else f"are {len(topics)} topics"
+    return f"There {number}: {', '.join(sorted(topics)[:10])}."
+
+
+def _warn_of_what_is_missing(
+    topics: Mapping[str, tuple[int, ...]], selection: Selection, found: Collection[TopicPartition]
+) -> None:
+    """Say what a selection covers in vain: Spark skips it without a word."""
+    if selection.pattern is not None and not found:
+        text = "No topic matches subscribePattern %r, so nothing is read. %s"
+        _log.warning(text, selection.pattern, _existing_topics(topics))
+    missing = set(selection.partitions or ()).difference(found)
+    for topic in sorted({partition.topic for partition in missing}):
+        names = _listed([partition for partition in missing if partition.topic == topic])
+        text = "No such partition: %s. Topic %s has %d."
+        _log.warning(text, names, topic, len(topics[topic]))
+
+
+def _covers(selection: Selection, topic: str) -> bool:
+    """Whether a ``selection`` that names no topics covers this one."""
+    found = selection.pattern is None or re.search(selection.pattern, topic, re.ASCII) is not None
+    return found and topic not in INTERNAL_TOPICS
+
+
+def not_selected(partitions: Iterable[TopicPartition], selection: Selection) -> set[TopicPartition]:
+    """Those of ``partitions`` that ``selection`` would not cover even if they existed."""
+    if selection.partitions is not None:
+        return set(partitions).difference(selection.partitions)
+    if selection.topics is not None:
+        return {partition for partition in partitions if partition.topic not in selection.topics}
+    return {partition for partition in partitions if not _covers(selection, partition.topic)}
 
 
 def named_topics(selection: Selection) -> list[str] | None:
@@ -97,7 +132,10 @@ def look_up_partitions(
             topics = place.topics(names)
         if not topics.keys() >= set(names):
             topics = place.topics()  # for the error message
-    return select_partitions(topics, selection, must_exist=must_exist)
+    found = select_partitions(topics, selection, must_exist=must_exist)
+    if must_exist:
+        _warn_of_what_is_missing(topics, selection, found)
+    return found
 
 
 def with_topic_ids(
@@ -136,13 +174,15 @@ def start_from_group(
 ) -> ReadOptions:
     """The options with the group's committed offsets in place of ``startingOffsets=committed``.
 
-    :raises GroupError: if a partition has none and startingOffsetsByCommittedStrategy is ``error``.
+    :raises GroupError: if a partition has none and startingOffsetsByCommittedStrategy is ``error``, or one
+        that is not of its log, unless failOnDataLoss is false.
     """
     group = options.group.group_id
     if options.starting.values != COMMITTED or group is None:
         return options
     partitions = look_up_partitions(place, options.selection)
     committed = groups().committed(group, partitions, settled=True)
+    check_commits(place, group, committed, fail_on_data_loss=options.fail_on_data_loss)
     without = sorted(set(partitions) - committed.keys())
     if without and options.group.none_committed is None:
         raise GroupError(
@@ -163,6 +203,7 @@ def plan_batch(place: Place, options: ReadOptions, bounds: Bounds = ALL_ROWS) ->
     Times ago count back from now. EARLIEST and LATEST stay in the outermost splits of
     a partition, and the tasks look them up, because Spark keeps the plan of a DataFrame:
     when it runs again, it sees new records and does not fail for expired ones. Inner cuts are fixed.
+    With PLANNED as the end, all are: then a task that Spark runs again reads what it read before.
     Where offsets that the user gave are gone, a task reports it, whatever ``bounds`` leave to be read.
 
     :raises UnknownTopicOrPartitionError: like :func:`select_partitions`.
@@ -171,14 +212,15 @@ def plan_batch(place: Place, options: ReadOptions, bounds: Bounds = ALL_ROWS) ->
     partitions = look_up_partitions(place, options.selection)
     partitions, topic_ids = with_topic_ids(place, partitions)
     if _is_open(options) and bounds == ALL_ROWS:
+        end_offsets = place.end_offsets(partitions, read_committed=False)
         epochs = place.leader_epochs(partitions)
         return [
             Split(
                 partition,
                 OffsetRange(EARLIEST, LATEST),
-                seen=Seen(topic_ids.get(partition.topic, ""), epochs.get(partition, -1)),
+                seen=Seen(topic_ids.get(partition.topic, ""), epochs.get(partition, -1), end),
             )
-            for partition in partitions
+            for partition, end in end_offsets.items()
         ]
     watermarks = place.watermarks(partitions, read_committed=options.read_committed)
     partitions = tuple(partition for partition in partitions if partition in watermarks)
@@ -190,6 +232,8 @@ def plan_batch(place: Place, options: ReadOptions, bounds: Bounds = ALL_ROWS) ->
         _resolve_sentinels(ends, watermarks, options),
     )
     requested = {p: OffsetRange(known_starts[p], known_ends[p]) for p in partitions}
+    if options.ending.values == PLANNED:
+        starts, ends = known_starts, known_ends
     for partition, offsets in requested.items():
         if starts[partition] >= 0 and offsets.start > offsets.end:
             raise OptionError(
@@ -225,7 +269,7 @@ def plan_batch(place: Place, options: ReadOptions, bounds: Bounds = ALL_ROWS) ->
 
 
 def _is_open(options: ReadOptions) -> bool:
-    """Whether each partition goes to one task as a whole, so that its bounds need no lookup here."""
+    """Whether each partition goes to one task as a whole, so that only its end is looked up here."""
     whole = options.starting.values == EARLIEST and options.ending.values == LATEST
     return whole and options.min_partitions is None and options.max_records_per_partition is None
 
@@ -298,7 +342,8 @@ def _offset_per_partition(
         if offset is None or offset >= end:
             if requested is options.starting and not options.no_match_is_latest:
                 raise OptionError(
-                    f"No record has a timestamp at or after {timestamp}, as {requested.option} asks",
+                    f"No record has a timestamp at or after {with_iso(timestamp)}, as"
+                    f" {requested.option} asks",
                     topic_partition=partition,
                     hint="Set startingOffsetsByTimestampStrategy=latest to start at the end instead.",
                 )
@@ -314,7 +359,7 @@ def _resolve_sentinels(
     for partition, offset in sorted(offsets.items()):
         if offset == EARLIEST:
             offset = bounds[partition].log_start_offset
-        elif offset == LATEST:
+        elif offset in (LATEST, PLANNED):
             offset = bounds[partition].end(read_committed=options.read_committed)
         result[partition] = offset
     return result
@@ -330,13 +375,19 @@ def find_recreated(topics: Collection[str], noted: Mapping[str, str], now: Mappi
 
 
 def find_data_loss(
-    start: Offsets, end: Offsets, added: Offsets, recreated: Collection[str] = ()
+    start: Offsets,
+    end: Offsets,
+    added: Offsets,
+    recreated: Collection[str] = (),
+    *,
+    selection: Selection = _EVERY_TOPIC,
 ) -> Iterator[DataLossError]:
     """What a stream can no longer read between ``start`` and ``end``.
 
     :param start: without the partitions of recreated topics.
     :param added: the log start offsets of the partitions in ``end`` that ``start`` lacks.
     :param recreated: the topics that were deleted and recreated.
+    :param selection: what the stream subscribes to now, perhaps not what it did when ``start`` was stored.
     """
     for topic in sorted(recreated):
         yield _lost(
@@ -344,6 +395,13 @@ def find_data_loss(
             hint="Set failOnDataLoss=false to read the new topic from its start.",
         )
     deleted = start.keys() - end.keys()
+    if others := not_selected(deleted, selection):
+        deleted = deleted - others
+        yield _lost(
+            f"The checkpoint has offsets of {_listed(others)}, to which this query does not subscribe",
+            hint="A checkpoint is for one subscription: give this query a checkpointLocation of its own, or"
+            " subscribe to them again.",
+        )
     if deleted:
         yield _lost(f"PARTITIONS_DELETED: {_listed(deleted)} have been deleted")
     for partition in sorted(end.keys() - start.keys()):

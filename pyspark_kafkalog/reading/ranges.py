@@ -82,6 +82,7 @@ def existing(place: Place, split: Split, rules: ReadRules) -> tuple[OffsetRange 
     is_whole = (
         bounds is not None
         and bounds.log_start_offset <= offsets.start <= offsets.end <= bounds.high_watermark
+        and (split.offsets.end != LATEST or split.seen.end <= bounds.high_watermark)
     )
     if not is_whole and _is_recreated(place, split, rules):
         return None, 0
@@ -247,13 +248,13 @@ def _checked(
             partition,
             start,
         )
-    if end > highest:
-        _lost(
-            rules,
-            f"COULD_NOT_READ_OFFSET_RANGE: the log ends at {highest}, before offset {end}",
-            partition,
-            max(start, highest),
-        )
+    if max(end, split.seen.end if split.offsets.end == LATEST else 0) > highest:
+        what = f"COULD_NOT_READ_OFFSET_RANGE: the log ends at {highest}, before offset "
+        if highest < split.seen.end:
+            what += f"{split.seen.end}, where the planner saw it end. Is it the same log on every machine?"
+        else:
+            what += str(end)
+        _lost(rules, what, partition, max(start, highest))
     start, end = (min(max(offset, lowest), highest) for offset in (start, end))
     wanted = OffsetRange(start, end).within(split.within)
     return wanted if wanted.start < wanted.end else OffsetRange(end, end), lowest

@@ -8,9 +8,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark_kafkalog.admin import BackedUpPartition, BackupRules
+from pyspark_kafkalog.backups.compacted import Tombstones, now_ms
 from pyspark_kafkalog.backups.copying import GapError, Hooks, bring_up_to_date
 from pyspark_kafkalog.backups.ends import Bounds
-from pyspark_kafkalog.backups.groups import delete_earlier, offsets_partitions, read_commits, save_commits
+from pyspark_kafkalog.backups.groups import SavedGroups, delete_earlier, offsets_partitions
 from pyspark_kafkalog.backups.history import DivergedError
 from pyspark_kafkalog.backups.plan import changed_topic, check_source, close, plan
 from pyspark_kafkalog.backups.rate import RateLimit
@@ -64,12 +65,13 @@ def backup(
     :return: what came of each partition, sorted; look for ``problem``: what is wrong with one partition
         hinders none of the others.
     :raises OptionError: for invalid options.
-    :raises KafkaLogError: if groups can't be read or saved, when the records are copied.
+    :raises GroupError: if a group of ``rules`` is known nowhere.
     """
-    if rules.truncate or rules.allow_gaps or rules.since is not None or rules.until is not None:
+    if rules.truncate or rules.allow_gaps or rules.renew_compacted or not rules.is_whole:
         raise OptionError(
             "Tasks only copy what follows",
-            hint="Run kafkalog backup for --truncate and --allow-gaps, kafkalog copy for a range of time.",
+            hint="Run kafkalog backup for --truncate, --allow-gaps and --renew-compacted, kafkalog copy for a"
+            " range of time.",
         )
     given = {name: str(value) for name, value in options.items()}
     UserOptions(given, Use.ADMIN).check_names()
@@ -79,16 +81,17 @@ def backup(
     with follower_directory(directory) as target:
         source = open_place(place)
         check_source(source, target)
-        commits, number, unread = None, 0, None
-        if rules.groups is None or rules.groups:
-            number, unread = offsets_partitions(source)
-            try:
-                commits = read_commits(open_groups(place), rules.groups)
-            except KafkaLogError as e:  # after the records are copied
-                unread = unread or e
-        saved = follower_groups(directory, number)
+        wants_groups = rules.groups is None or bool(rules.groups)
+        saved = follower_groups(directory, offsets_partitions(source) if wants_groups else 0)
+        groups = SavedGroups(open_groups(place), saved, rules.groups) if wants_groups else None
+        if groups is not None:
+            groups.check_names()
+            groups.read()
+        tombstones, looked_at = Tombstones(target), now_ms()
         planned = plan(source, target, rules)
-        delete_earlier(saved, planned, target.partitions())
+        tombstones.begin(planned, looked_at)
+        here = target.partitions()
+        delete_earlier(saved, planned, here)
         tasks, failures = [], dict(planned.failures)
         for partition, bounds in sorted(planned.bounds.items()):
             try:
@@ -110,21 +113,27 @@ def backup(
             )
         rows = [BackedUpPartition(topic, -1, problem=problem) for topic, problem in planned.problems.items()]
         rows += [BackedUpPartition(*p, problem=str(error)) for p, error in failures.items()]
+        complete: dict[TopicPartition, tuple[int, int]] = {}
         for found in _run(spark, tasks, place, directory, rules.rate, was_clean=target.was_clean):
             partition = TopicPartition(found["topic"], found["partition"])
             if found.pop("closed"):
                 target.closed(partition, found["log_end_offset"])
             else:
                 target.discard(partition)
+            if found["problem"] and partition not in here and target.is_empty(partition):
+                target.remove_empty(partition)
+            found["problem"] = found["problem"] or tombstones.problem(source, partition)
+            if found["problem"] is None:
+                complete[partition] = looked_at, found["log_end_offset"]
             rows.append(BackedUpPartition(**found))
         target.checkpoint()
-        if commits is not None:
-            save_commits(saved, commits, rows)
+        target.set_complete(complete)
+        if groups is not None:
+            groups.save(rows)
         by_partition = {TopicPartition(row.topic, row.partition): row for row in rows}
         close(target, by_partition)
-        if unread is not None:
-            raise unread
-    return [by_partition[partition] for partition in sorted(by_partition)]
+        about_groups = [] if groups is None else groups.rows()
+    return about_groups + [by_partition[partition] for partition in sorted(by_partition)]
 
 
 def _run(

@@ -80,9 +80,7 @@ def draw(events: Sequence[QueryLag], ax: Axes | None) -> Axes:
         from matplotlib import pyplot
         from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
     except ImportError as e:
-        raise ImportError(
-            f"LagListener.plot() needs matplotlib: pip install 'pyspark-kafkalog[plot]' ({e})"
-        ) from e
+        raise ImportError(f"LagListener.plot() needs matplotlib: pip install matplotlib ({e})") from e
     if ax is None:
         ax = pyplot.subplots(figsize=(9, 4), layout="constrained")[1]
     queries = _by_query(events)

@@ -98,7 +98,7 @@ class LagListener(StreamingQueryListener):
         """Draw the lag of a query, or of all, over time: in total and, if there are few, of each partition.
 
         :param ax: where to draw, instead of a new figure.
-        :raises ImportError: without matplotlib: ``pip install 'pyspark-kafkalog[plot]'``.
+        :raises ImportError: without matplotlib: ``pip install matplotlib``.
         """
         return draw(self._events(query_id), ax)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -19,6 +20,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _PYTHON_CONF = "spark.pyspark.python"
+_ANY_PLACE = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "any"}
+"""Nobody connects to it for its schema."""
+_LACKS_LIBRARY = (
+    "Install the package on every machine, or ship an environment by spark.archives: a zip, as py-files and"
+    " addPyFile ship it, has no compiled library."
+)
 
 
 @dataclass(frozen=True)
@@ -48,22 +55,34 @@ def register(spark: SparkSession) -> Registration:
 
     In a local session, Spark's workers run this process's interpreter from now on, unless
     ``PYSPARK_PYTHON`` or ``spark.pyspark.python`` names one. Elsewhere the cluster's interpreter
-    must have the package. One worker is started to see that it has.
+    must have the package. One worker, and the planner that Spark starts beside its driver, are started to see
+    that they have.
+
+    The session becomes the active one of this thread: Spark looks up the sink of a write there. So call this
+    in each thread that writes.
 
     :param spark: a session, also one of Spark Connect.
-    :raises RegistrationError: if workers can't load the package.
+    :raises RegistrationError: if workers or the planner can't run the package.
     """
     python = None if is_remote(spark) else _choose_python(spark)
+    where = "workers"
     try:
+        if python is not None:
+            spark.createDataFrame([], "none int")  # of all that is public, this sets the active session
         spark.dataSource.register(DefaultSource)
         found = _version_of_workers(spark)
+        where = "planner, which runs beside the driver,"
+        spark.read.format(DefaultSource.name()).options(**_ANY_PLACE).load().schema  # noqa: B018 - asks it
     except Exception as e:
-        raise RegistrationError(
-            f"Spark's workers can't load the package: {cause_in(str(e))}", hint=_hint(python)
-        ) from None
+        cause = cause_in(str(e))
+        hint = _other_version(spark) or (
+            _LACKS_LIBRARY if "No compiled library" in cause else _hint(python, where)
+        )
+        raise RegistrationError(f"Spark's {where} can't run the package: {cause}", hint=hint) from None
     if found != __version__:
         raise RegistrationError(
-            f"Spark's workers have pyspark_kafkalog {found}, expected {__version__}", hint=_hint(python)
+            f"Spark's workers have pyspark_kafkalog {found}, expected {__version__}",
+            hint=_hint(python, "workers"),
         )
     return Registration(__version__, spark.version, python)
 
@@ -79,15 +98,18 @@ def _choose_python(spark: SparkSession) -> str:
 
 
 def _version_of_workers(spark: SparkSession) -> str:
-    """The version of the package that a worker has, with all that it needs to read."""
+    """The version of the package that a worker has, with all that it needs to read, which is tried."""
 
     def load(arrow_batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         # Pickled by value: the worker may not have the package.
+        import numpy as np
         import pyarrow as pa
 
         import pyspark_kafkalog
         import pyspark_kafkalog.codec.decode
+        from pyspark_kafkalog.codec.walk import walk
 
+        walk(np.zeros(100, np.uint8))  # by a kernel
         for _ in arrow_batches:
             yield pa.RecordBatch.from_pydict({"version": [pyspark_kafkalog.__version__]})
 
@@ -95,9 +117,33 @@ def _version_of_workers(spark: SparkSession) -> str:
     return version
 
 
-def _hint(python: str | None) -> str:
+def _other_version(spark: SparkSession) -> str | None:
+    """What to do if Spark and the imported PySpark are of different versions; None if they are not."""
+    import pyspark
+
+    theirs, ours = spark.version, pyspark.__version__
+    if is_remote(spark) or _numbers(theirs) == _numbers(ours):
+        return None
+    home = os.environ.get("SPARK_HOME")
+    where = f" (SPARK_HOME={home})" if home else ""
+    return (
+        f"Spark {theirs} runs{where}, but PySpark {ours} is imported: unset SPARK_HOME, or install"
+        f" pyspark=={'.'.join(map(str, _numbers(theirs)))}."
+    )
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(number) for number in re.findall(r"[0-9]+", version)[:3]]
+
+
+def _hint(python: str | None, where: str) -> str:
     if python is None:
         return "Install the package on the Spark Connect server: workers load it from there."
+    if where != "workers" and not os.path.isabs(python):
+        return (
+            f"The driver starts {python}, too: unpack the archive that has it into the driver's working"
+            " folder, under the same name."
+        )
     return (
         f"Install the package for {python}, on every machine of the cluster, or let PYSPARK_PYTHON name an"
         " interpreter that has it before the session starts."

@@ -42,6 +42,8 @@ _PAUSE_PER_IDLE_SECOND = 0.05
 _PAUSE_PER_CPU_SECOND = 40
 _TOPICS_SECONDS = 1.0
 """The longest time until a new topic of a cluster is noticed; metadata.max.age.ms can shorten it."""
+_DIRECTORY_SECONDS = 2.0
+"""The longest pause before an idle stream looks at a directory, where a look is at each partition."""
 
 _FIRST_HAS_NO_LIMIT = (
     "This Spark does not tell a source its trigger, so the first micro-batch of a run has no limit, and with"
@@ -197,7 +199,8 @@ class LogStreamReader(LogReader, DataSourceStreamReader, SupportsTriggerAvailabl
         that lookups take only a small share of a core.
         """
         pause = _PAUSE_PER_IDLE_SECOND * (self._looked_up - self._changed)
-        longest = max(_LONGEST_PAUSE, min(_PAUSE_PER_CPU_SECOND * self._lookup_took, _TOPICS_SECONDS))
+        most = _TOPICS_SECONDS if self._place_options.brokers is not None else _DIRECTORY_SECONDS
+        longest = max(_LONGEST_PAUSE, min(_PAUSE_PER_CPU_SECOND * self._lookup_took, most))
         pause = min(max(pause, _SHORTEST_PAUSE), longest)
         wait = self._looked_up + pause - time.monotonic()
         if wait > 0:

@@ -24,6 +24,10 @@ TIMEOUT = 2.0
 """The most seconds that a commit may delay a query."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
 """Seconds to wait after a failed attempt, doubled with each failure."""
+REPEAT = 3600.0
+"""Seconds after which all offsets are committed again: meanwhile brokers drop those that don't change
+(``offsets.retention.minutes``), and others may move the group or restore an older ``__consumer_offsets``.
+"""
 METADATA = "pyspark-kafkalog"
 """The metadata of our commits, which lag tools show."""
 _FIRST_LOOK, _LONGEST_WAIT = 0.3, 1.0
@@ -73,6 +77,7 @@ class OffsetCommitter:
         self._committed: Offsets = {}
         self._pause = 0.0
         self._not_before = float("-inf")
+        self._repeated = clock()
 
     def finished(self, offsets: Offsets, *, wait: bool = True) -> None:
         """Commit those of ``offsets`` that have changed; the query has processed everything below them.
@@ -115,6 +120,17 @@ class OffsetCommitter:
         }
 
     def _commit(self, offsets: Offsets) -> None:
+        self._commit_changed(offsets)
+        if self._clock() - self._repeated < REPEAT:
+            return
+        self._repeated = self._clock()
+        try:
+            self._groups.commit(self._group, self._as_committed(offsets))
+        except Exception as e:
+            # What is required is committed by now. A topic that was deleted must not end the query here.
+            _log.debug("The offsets of group %s were not committed again: %r", self._group, e)
+
+    def _commit_changed(self, offsets: Offsets) -> None:
         uncommitted = self._uncommitted(offsets)
         if not uncommitted or self._clock() < self._not_before:
             return

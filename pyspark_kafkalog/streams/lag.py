@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from pyspark_kafkalog.errors import listed
 from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.options.offsets_json import Offsets
+
+_NAMED = 5
+"""How many partitions a line lists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,12 +18,14 @@ class SourceLag:
     """The lag of one source of a query after a micro-batch.
 
     ``partitions`` has the offsets behind the latest of each partition, at least one, sorted. Bytes are
-    estimates of the stored size; None if the mean size of records is not known.
+    estimates of the stored size; None if the mean size of records is not known. ``beyond`` has the partitions
+    that end before what was read of them, and by how many offsets: their logs were cut, or made anew.
     """
 
     partitions: Mapping[TopicPartition, int]
     bytes_read: int | None
     bytes_behind: int | None
+    beyond: Mapping[TopicPartition, int] = field(default_factory=dict)
 
     @property
     def min_offsets_behind(self) -> int:
@@ -72,6 +78,8 @@ class QueryLag:
                 behind = f"{lag.min_offsets_behind:,} to {lag.max_offsets_behind:,} offsets behind"
                 about = "" if lag.bytes_behind is None else f", {lag.bytes_behind / 1e6:,.1f} MB"
                 parts.append(f"{behind} (mean {lag.avg_offsets_behind:,.1f}{about})")
+                if lag.beyond:
+                    parts.append(f"logs that end before what was read: {listed(lag.beyond, _NAMED)}")
         if self.dropped:
             reasons = ", ".join(f"{count:,} {reason}" for reason, count in self.dropped.items())
             parts.append(f"dropped large messages: {reasons}")
@@ -94,16 +102,18 @@ def source_lag(
     :param rows: the number of its rows.
     :param record_bytes: mean bytes per offset, for the partitions where they are known.
     """
-    behind = {partition: offset - end.get(partition, 0) for partition, offset in sorted(latest.items())}
-    if not behind:
+    ahead = {partition: offset - end.get(partition, 0) for partition, offset in sorted(latest.items())}
+    if not ahead:
         return None
+    behind = {partition: max(offsets, 0) for partition, offsets in ahead.items()}
+    beyond = {partition: -offsets for partition, offsets in ahead.items() if offsets < 0}
     if start is None:
         known = [record_bytes[partition] for partition in end if partition in record_bytes]
         bytes_read = round(rows * sum(known) / len(known)) if known else None
     else:
         moved = {partition: max(offset - start.get(partition, 0), 0) for partition, offset in end.items()}
         bytes_read = _bytes(moved, record_bytes)
-    return SourceLag(behind, bytes_read, _bytes(behind, record_bytes))
+    return SourceLag(behind, bytes_read, _bytes(behind, record_bytes), beyond)
 
 
 def _bytes(offsets: Mapping[TopicPartition, int], record_bytes: Mapping[TopicPartition, float]) -> int | None:

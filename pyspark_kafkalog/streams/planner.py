@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 from pyspark_kafkalog.groups import CommittedOffsets
@@ -120,6 +121,7 @@ class StreamPlanner:
         """The topics whose offsets certainly belong to these ids: this run or an earlier one saw both."""
         self._keep_topic_ids = keep_topic_ids
         self._groups = groups
+        self._data_loss = partial(find_data_loss, selection=options.selection)
         self._offered = self._planned = _Ends({}, {})
         self._available_now = False
         self._frozen: _Ends | None = None
@@ -158,7 +160,7 @@ class StreamPlanner:
         self.latest = {**self.latest, **self._recheck_lower_ends(begins, ends)}
         added = log_start_offsets(self._place, self.latest.keys() - begins.keys())
         if self._options.fail_on_data_loss:
-            for loss in find_data_loss(begins, self.latest, added, recreated):
+            for loss in self._data_loss(begins, self.latest, added, recreated):
                 raise loss
         unread = {
             partition: OffsetRange(begin, end)
@@ -211,7 +213,7 @@ class StreamPlanner:
             )
         begins, recreated = self._without_recreated(start, topic_ids)
         added = log_start_offsets(self._place, end.keys() - begins.keys())
-        for loss in find_data_loss(begins, end, added, recreated):
+        for loss in self._data_loss(begins, end, added, recreated):
             if self._options.fail_on_data_loss:
                 raise loss
             _log.warning("Continuing, because failOnDataLoss=false: %s", loss)
@@ -294,7 +296,10 @@ class StreamPlanner:
             return {}  # nobody has seen the records below an offset that the user gave
         for partition in sorted(new):
             end, begin = ends.offsets[partition], begins[partition]
-            _log.warning("%s ends at offset %d, but was read up to %d; looking again", partition, end, begin)
+            text = "%s ends at offset %d, but was read up to %d; looking again"
+            if partition.topic not in self._proven:
+                text += ". With the option checkpointLocation a topic that was made anew is known at once"
+            _log.warning(text, partition, end, begin)
             self._place.expect(partition, Seen(ends.topic_ids.get(partition.topic, ""), end=begin))
         read_committed = self._options.read_committed
         found = dict(self._place.end_offsets(new, read_committed=read_committed)) if new else {}

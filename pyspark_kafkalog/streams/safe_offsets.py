@@ -57,7 +57,10 @@ class WantedOffsets:
         """Like :meth:`.groups.CommittedOffsets.committed`, with the offset of the first wanted message."""
         found = self.groups.committed(group, partitions, settled=settled)
         return {
-            partition: replace(committed, offset=_wanted(committed)) for partition, committed in found.items()
+            partition: replace(committed, offset=wanted, leader_epoch=-1)
+            if (wanted := _wanted(committed)) != committed.offset
+            else committed  # the epoch is that of the record before the safe offset
+            for partition, committed in found.items()
         }
 
 

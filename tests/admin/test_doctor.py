@@ -191,9 +191,21 @@ def test_executors_that_see_the_same(seen: Seen) -> None:
 
 def test_executors_that_see_something_else(seen: Seen) -> None:
     now = seen()["looked"]["now"]
-    assert problems(compared(seen(), seen(topics=["t-0"]))) == {
-        "path": "it shows other partitions than on the driver"
-    }
+    known = seen()["looked"]["partitions"]
+    assert len(known) == 2
+    first, (topic_id, end) = next(iter(known.items()))
+    for partitions, found in (
+        ({first: known[first]}, "it shows other partitions than on the driver"),
+        (
+            {**known, first: [topic_id, end - 1]},
+            f"{first} ends at {end - 1}, but has ended at {end} on the driver",
+        ),
+        ({**known, first: ["X", end]}, f"{first} has the topic id X, and {topic_id or 'none'} on the driver"),
+    ):
+        assert problems(compared(seen(), seen(partitions=partitions))) == {"path": found}
+    assert problems(compared(seen(), seen(partitions={**known, first: [topic_id, end + 9]}))) == {}, (
+        "it grows"
+    )
     assert problems(compared(seen(), seen(marks={"stagingLocation": False}))) == {
         "stagingLocation": "it is not the folder that the driver sees"
     }

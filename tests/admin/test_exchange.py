@@ -63,6 +63,7 @@ def test_sparks_offsets() -> None:
         ("[1]", "Object 1 of the file: expected"),
         ('[{"topic":"t","partition":0,"offset":"1"}]', "Object 1 of the file: expected"),
         ('[{"topic":"t","partition":0,"offset":1,"metadata":null}]', "strings as group"),
+        ("h,t,0,1\nz,t,0,1", "no offset of group 'g', but of 'h', 'z'"),
         ("[", "not valid JSON"),
         ("{", "not JSON"),
     ],

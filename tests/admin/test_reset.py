@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from pyspark_kafkalog.admin.reset import ResetStep, ResetTo, execute, plan_import, plan_reset
@@ -82,10 +84,14 @@ def test_an_active_group_is_left_alone() -> None:
 
 def test_an_import_keeps_what_was_committed_with_the_offset() -> None:
     wanted = {"h": {A0: CommittedOffset(3, 7, "x"), A1: CommittedOffset(99, 7, "y")}}
-    steps = plan_import(PLACE, some_groups(), wanted)
+    place = replace(PLACE, ended={A0: (7, 5), A1: (7, 7)})
+    steps = plan_import(place, some_groups(), wanted)
     assert steps == [
         ResetStep("h", "a", 0, None, 3, "", 7, "x"),
         ResetStep("h", "a", 1, None, 7, "the log ends before 99", -1, "y"),
     ]
+    for ended in ({}, {A0: (-1, -1)}, {A0: (6, 5)}, {A0: (7, 2)}):
+        of_another_log = plan_import(replace(PLACE, ended=ended), some_groups(), wanted)[0]
+        assert (of_another_log.offset, of_another_log.leader_epoch) == (3, -1), ended
     with pytest.raises(UnknownTopicOrPartitionError):
         plan_import(PLACE, some_groups(), {"h": {GONE: CommittedOffset(0)}})

@@ -66,10 +66,11 @@ def make_log_of(
     start: int = 0,
     topic_id: str = TOPIC_ID,
     partition: TopicPartition = T0,
+    settings: LogSettings = SMALL,
 ) -> None:
     """A partition with these batches."""
     root.mkdir(exist_ok=True, parents=True)
-    with FollowerLog.create(str(root / str(partition)), partition, SMALL, start, topic_id) as log:
+    with FollowerLog.create(str(root / str(partition)), partition, settings, start, topic_id) as log:
         for data in batches:
             log.append(piece(data))
 

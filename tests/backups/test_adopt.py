@@ -11,6 +11,7 @@ import pytest
 
 from pyspark_kafkalog.admin import BackupRules, adopt, copy, repair, verify
 from pyspark_kafkalog.codec.format import TRANSACTIONAL_BIT
+from pyspark_kafkalog.codec.marker import MarkerDetails, marker_metadata
 from pyspark_kafkalog.codec.walk import walk
 from pyspark_kafkalog.errors import LogDirectoryError, OptionError
 from pyspark_kafkalog.log.groups.groups import DirectoryGroups
@@ -72,6 +73,17 @@ def test_groups_of_the_brokers_own_records_stay(tmp_path: Path) -> None:
     groups_in(log_dir).commit("etl", {U0: CommittedOffset(45)})
     adopt(str(backup), str(log_dir), execute=True)
     assert groups_in(log_dir).committed("etl")[U0].offset == 45
+
+
+def test_the_markers_of_another_cluster_stay_behind(tmp_path: Path) -> None:
+    """Records of a backup may be newer than the marker that it saved."""
+    backup, log_dir = back_up(tmp_path, T0), tmp_path / "broker"
+    metadata = marker_metadata(MarkerDetails("query", "c", "", 5))
+    groups_in(backup).commit("kafkalog-x", {T0: CommittedOffset(7, metadata=metadata)})
+    make_broker(log_dir, T0)
+    groups_in(log_dir).commit("etl", {T0: CommittedOffset(0)})
+    adopt(str(backup), str(log_dir), execute=True)
+    assert groups_in(log_dir).group_ids() == ("etl",)
 
 
 def test_groups_that_have_begun_stay_where_they_are(tmp_path: Path) -> None:

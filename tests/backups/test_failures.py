@@ -34,7 +34,8 @@ from pyspark_kafkalog.log.lock import partition_lock
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.log.write import follower_directory as follower_directories
 from pyspark_kafkalog.log.write.follower import FollowerLog
-from pyspark_kafkalog.log.write.follower_directory import follower_directory, task_log
+from pyspark_kafkalog.log.write.follower_directory import follower_directory
+from pyspark_kafkalog.log.write.opening import task_log
 from pyspark_kafkalog.model import CommittedOffset, OffsetRange, TopicPartition
 from pyspark_kafkalog.options.settings import place_options
 from pyspark_kafkalog.spark.backup import _copy, _Task
@@ -400,15 +401,17 @@ class NoCoordinator:
 
 
 def test_groups_that_cannot_be_read(tmp_path: Path) -> None:
-    """The records are backed up before that ends the run."""
+    """The records are backed up all the same."""
     source, target = backed_up(tmp_path)
     groups = cast(GroupOffsets, NoCoordinator())
     place = cast(Source, LogDirectory.open(str(source)))
     with follower_directory(str(target)) as directory:
         saved = DirectoryGroups.open(str(target), num_partitions=1, lock_timeout=None)
         run = Backup(lambda: place, directory, BackupRules(), groups=groups, saved=saved)
-        with pytest.raises(BrokerError, match="No coordinator"):
-            run.once()
+        about_groups, *rows = run.once()
+    assert (about_groups.topic, about_groups.partition) == ("__consumer_offsets", -1)
+    assert "could not be read: No coordinator" in (about_groups.problem or "")
+    assert [row.problem for row in rows] == [None] * len(PARTITIONS)
     assert all(content(target, p) == content(source, p) for p in PARTITIONS)
     check_sound(target)
 
@@ -432,14 +435,16 @@ class Denying:
 def test_a_hidden_offsets_topic(
     follow: threading.Event | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Records and offsets are backed up before that ends the run."""
+    """Records and offsets are backed up: only the number of its partitions is not known."""
     source, target = backed_up(tmp_path)
     commit(source, g=150)
     monkeypatch.setattr(backing_up, "open_place", lambda place: Denying(source))
     monkeypatch.setattr(backing_up, "open_groups", lambda place: DirectoryGroups.open(str(source)))
     options = {"kafka.bootstrap.servers": "host:9092"}
-    with pytest.raises(AuthorizationError, match="Denied"):
-        backup(options, str(target), BackupRules(), follow_until=follow)
+    if follow is not None:
+        threading.Timer(2, follow.set).start()
+    rows = backup(options, str(target), BackupRules(), follow_until=follow)
+    assert [row.problem for row in rows] == [None] * len(PARTITIONS)
     assert all(content(target, p) == content(source, p) for p in PARTITIONS)
     assert saved(target) == {"g": 150}
     check_sound(target)
@@ -454,11 +459,45 @@ def test_a_group_that_cannot_be_saved(tmp_path: Path, monkeypatch: pytest.Monkey
         patch.setattr("pyspark_kafkalog.log.groups.groups._MAX_METADATA", 5000)
         long = CommittedOffset(15, metadata="m" * 5000)
         DirectoryGroups.open(str(source)).commit("m", {PARTITIONS[0]: long})
-    with pytest.raises(GroupError, match="'m' cannot commit metadata"):
-        copy(str(source), str(target))
+    about_groups, *rows = copy(str(source), str(target))
+    assert "The offsets of group 'm' could not be saved" in (about_groups.problem or "")
+    assert "cannot commit metadata" in (about_groups.problem or "")
+    assert [row.problem for row in rows] == [None] * len(PARTITIONS)
     assert all(content(target, p) == content(source, p) for p in PARTITIONS)
     assert saved(target) == {"a": 10, "z": 20}
     check_sound(target)
+
+
+def test_groups_that_are_gone_or_never_were(tmp_path: Path) -> None:
+    source, target = backed_up(tmp_path)
+    with pytest.raises(GroupError, match="No such group: 'typo'"):
+        copy(str(source), str(target), BackupRules(groups=("typo",)))
+    commit(source, a=10, z=20)
+    copy(str(source), str(target))
+    DirectoryGroups.open(str(source)).delete_group("z")
+    for rules in BackupRules(), BackupRules(groups=("a", "z")):
+        about_groups, *rows = copy(str(source), str(target), rules)
+        assert "The source shows no offsets of z any more" in (about_groups.note or "")
+        assert [row.problem for row in (about_groups, *rows)] == [None] * (1 + len(PARTITIONS))
+    assert saved(target) == {"a": 10, "z": 20}
+    done = run("copy", source, target)
+    assert done.code == 0
+    assert "kafkalog: __consumer_offsets: The source shows no offsets of z any more" in done.err
+
+
+def test_a_new_partition_that_cannot_be_read_leaves_no_empty_log(tmp_path: Path) -> None:
+    """It would look like one without records."""
+    source, target = make_source(tmp_path / "source", 50), tmp_path / "target"
+    failing = Failing(source)
+    failing.silent = {PARTITIONS[4]}
+    for _ in range(2):
+        with follower_directory(str(target)) as directory:
+            rows = Backup(lambda: cast(Source, failing), directory, RULES).once()
+        check(rows, source, target, {PARTITIONS[4]: "Silence"})
+        assert not (target / "t-4").exists()
+    failing.silent = set()
+    with follower_directory(str(target)) as directory:
+        check(Backup(lambda: cast(Source, failing), directory, RULES).once(), source, target, {})
 
 
 def following(source: Failing, target: Path, tell: Callable[[BackedUpPartition], None]) -> Any:
@@ -591,7 +630,7 @@ def test_a_flush_is_of_files_that_were_closed_meanwhile(tmp_path: Path) -> None:
 def test_a_task_fails_while_another_attempt_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A result would end the other attempt."""
     monkeypatch.setattr("pyspark_kafkalog.log.lock._try_lock", lambda *_: False)
-    monkeypatch.setattr("pyspark_kafkalog.log.write.follower_directory._LOCK_TIMEOUT", 0.0)
+    monkeypatch.setattr("pyspark_kafkalog.log.write.opening._LOCK_TIMEOUT", 0.0)
     task = _Task(PARTITIONS[0], Bounds(0, 10, 0, 10), 0, "", SMALL)
     place = place_options({"path": str(tmp_path)})
     with pytest.raises(LogDirectoryLockedError, match="another task wrote to it"):

@@ -28,7 +28,7 @@ from tests.kafka_old import OldBroker
 
 def batch_of(base_offset: int, count: int, mark: str) -> bytes:
     """A batch of so many records."""
-    values = [f"{offset} {mark}".encode() for offset in range(base_offset, base_offset + count)]
+    values = [f"1 {offset} {mark}".encode() for offset in range(base_offset, base_offset + count)]
     times = pa.array(range(1000, 1000 + count))
     rows = pa.RecordBatch.from_pydict({"value": pa.array(values, pa.binary()), "timestamp": times})
     data = bytearray(encode(rows, None, EncodeSettings(), topic_partition=T0).data)
@@ -39,6 +39,7 @@ def batch_of(base_offset: int, count: int, mark: str) -> bytes:
 def make(root: Path, batches: Collection[bytes], *, topic_id: str = TOPIC_ID, start: int = 0) -> None:
     """A log of these batches, in place of any other."""
     shutil.rmtree(root, ignore_errors=True)
+    root.mkdir(parents=True, exist_ok=True)
     with FollowerLog.create(str(root / "t-0"), T0, SMALL, start, topic_id) as log:
         for data in batches:
             log.append(piece(data))

@@ -8,7 +8,12 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from kafka.protocol.consumer import FetchRequest, ListOffsetsRequest
+from kafka.protocol.consumer import (
+    FetchRequest,
+    ListOffsetsRequest,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+)
 
 from pyspark_kafkalog.model import EARLIEST
 from tests.broker.fake_broker import (
@@ -29,6 +34,9 @@ from tests.log.partitions import batch
 
 NOT_LEADER, FENCED_EPOCH, UNKNOWN_EPOCH, UNKNOWN_TOPIC, OUT_OF_RANGE = 6, 74, 75, 3, 1
 UNKNOWN_TOPIC_ID = 100
+EPOCH_ENDS = 23
+WITH_EPOCH_ENDS = {**VERSIONS, EPOCH_ENDS: (2, 4)}
+"""Versions of brokers that tell where leader epochs end."""
 AN_ID = uuid.UUID(int=7)
 
 
@@ -43,6 +51,8 @@ class Belief:
     topic_id: uuid.UUID | None = AN_ID
     """None before Kafka 2.8."""
     exists: bool = True
+    log_end: int | None = None
+    """Where the log itself ends, if that is not its high watermark."""
     most: int = 10
     """How many record batches an answer has, at most."""
     until: int | None = None
@@ -71,9 +81,12 @@ class ScriptedCluster:
             belief.until -= 1
             if belief.until < 0:
                 belief = self.beliefs[node] = self.beliefs[3 - node]
-        respond = {METADATA: self._metadata, LIST_OFFSETS: self._offsets, FETCH: self._records}[
-            received.api_key
-        ]
+        respond = {
+            METADATA: self._metadata,
+            LIST_OFFSETS: self._offsets,
+            FETCH: self._records,
+            EPOCH_ENDS: self._epoch_ends,
+        }[received.api_key]
         return encoded(received, respond(node, belief, received))
 
     def _metadata(self, node: int, belief: Belief, received: Received) -> Any:
@@ -102,6 +115,20 @@ class ScriptedCluster:
         epoch = wanted.current_leader_epoch if received.version >= 4 else -1
         offset = belief.start if wanted.timestamp == EARLIEST else belief.end
         return offset_response(offset, error_code=self._refusal(node, belief, epoch), epoch=belief.epoch)
+
+    def _epoch_ends(self, node: int, belief: Belief, received: Received) -> Any:
+        request = OffsetForLeaderEpochRequest.decode(received.frame, version=received.version, header=True)
+        (wanted,) = request.topics[0].partitions
+        topic = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
+        answer = topic.EpochEndOffset(
+            error_code=self._refusal(node, belief, wanted.current_leader_epoch),
+            partition=0,
+            leader_epoch=belief.epoch,
+            end_offset=belief.end if belief.log_end is None else belief.log_end,
+        )
+        return OffsetForLeaderEpochResponse(
+            throttle_time_ms=0, topics=[topic(topic="t", partitions=[answer])]
+        )
 
     def _records(self, node: int, belief: Belief, received: Received) -> Any:
         request = FetchRequest.decode(received.frame, version=received.version, header=True)

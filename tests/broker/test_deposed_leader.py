@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +19,7 @@ from pyspark_kafkalog.options.brokers import ConnectionOptions, FetchOptions
 from pyspark_kafkalog.reading.ranges import ReadRules, RecordReader
 from pyspark_kafkalog.reading.splits import Split
 from tests.broker.reading import SCHEMA
-from tests.broker.scripted_cluster import Belief, ScriptedCluster, playing
+from tests.broker.scripted_cluster import WITH_EPOCH_ENDS, Belief, ScriptedCluster, playing
 
 pytestmark = pytest.mark.slow
 
@@ -90,6 +91,43 @@ def test_an_end_that_stays_away_is_loss_when_patience_ends(caplog: pytest.LogCap
             place = brokers(cluster, poll_timeout_ms=600)
             assert count(place, OffsetRange(0, 100), seen, fail_on_data_loss=False) == 50
         assert "the log ends at 50" in caplog.text
+
+
+PLANNED = Seen(leader_epoch=-1, end=100)
+"""What a checkpoint says: no topic id, and no epoch."""
+
+
+def waited(cluster: ScriptedCluster, poll_timeout_ms: int) -> float:
+    """Seconds until the end below what was planned is loss."""
+    place, begun = brokers(cluster, poll_timeout_ms=poll_timeout_ms), time.monotonic()
+    with pytest.raises(DataLossError, match="the log ends at 50, before offset 100"):
+        count(place, OffsetRange(50, 100), PLANNED)
+    return time.monotonic() - begun
+
+
+def test_an_end_below_the_planned_one_is_settled_by_two_brokers_that_agree(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As of a topic that was made anew while the query was down."""
+    monkeypatch.setattr(metadata, "PROVEN_AFTER", 0.3)
+    shorter = replace(LEADER, end=50)
+    with playing(ScriptedCluster({1: shorter, 2: shorter}, WITH_EPOCH_ENDS)) as cluster:
+        assert waited(cluster, 120_000) < 60
+
+
+def test_but_not_if_the_other_one_knows_an_older_leader(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metadata, "PROVEN_AFTER", 0.05)
+    beliefs = {1: Belief(leader=1, epoch=5, end=60), 2: replace(LEADER, end=50)}
+    with playing(ScriptedCluster(beliefs, WITH_EPOCH_ENDS)) as cluster:
+        assert waited(cluster, 2_000) > 1.9
+
+
+def test_nor_by_the_high_watermark_of_a_new_leader(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It rises when followers report, and one of them may just have died."""
+    monkeypatch.setattr(metadata, "PROVEN_AFTER", 0.05)
+    behind = replace(LEADER, end=50, log_end=100)
+    with playing(ScriptedCluster({1: behind, 2: behind}, WITH_EPOCH_ENDS)) as cluster:
+        assert waited(cluster, 2_000) > 1.9
 
 
 def test_an_end_that_nobody_saw_is_not_waited_for() -> None:

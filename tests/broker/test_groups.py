@@ -15,11 +15,15 @@ from kafka import KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as KafkaTopicPartition
 from kafka.structs import OffsetAndMetadata
 
+from pyspark_kafkalog.admin.consumer_groups import group_offsets, lags
 from pyspark_kafkalog.broker.groups.groups import BrokerGroups
 from pyspark_kafkalog.broker.wire.connection import Connection
 from pyspark_kafkalog.errors import GroupError, UnknownTopicOrPartitionError
-from pyspark_kafkalog.model import CommittedOffset, TopicPartition
+from pyspark_kafkalog.model import CommittedOffset, Place, TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions
+from pyspark_kafkalog.options.settings import place_options, read_options
+from pyspark_kafkalog.places import open_place
+from pyspark_kafkalog.reading.offsets import start_from_group
 from tests.kafka import Broker, kafka_jars, run_kafka_class
 from tests.kafka_jars import java
 from tests.kafka_old import OldBroker
@@ -48,6 +52,10 @@ def topic(broker: Broker) -> str:
 
 def new_group() -> str:
     return f"group-{uuid.uuid4().hex[:12]}"
+
+
+def place_of(broker: Broker) -> Place:
+    return open_place(place_options({"kafka.bootstrap.servers": broker.bootstrap}))
 
 
 def state_of(groups: BrokerGroups, group: str) -> str:
@@ -293,8 +301,36 @@ def test_a_share_group_is_known_by_name_and_takes_no_commit(
     with console_consumer(broker, group, topic, tmp_path, "ConsoleShareConsumer"):
         broker.wait_until(lambda: group in groups.describe([group]), "No share group", 60)
         described = groups.describe([group])[group]
-        assert (described.protocol_type, described.members) == ("share", ())
+        assert (described.protocol_type, described.members) == ("share", None)
         assert group in groups.group_ids()
         with pytest.raises(GroupError, match=f"{group}: GROUP_ID_NOT_FOUND.*is a consumer group"):
             groups.commit(group, {TopicPartition(topic, 0): CommittedOffset(1)})
         assert groups.committed(group) == {}
+        (lag,) = lags(group_offsets(place_of(broker), groups, [group]))
+        assert (lag.lag, lag.note) == (None, "a share group commits no offsets")
+        assert lag.is_alarming(10**9, named=True)
+
+
+def test_a_start_from_commits_of_another_history_is_refused(
+    broker: Broker, groups: BrokerGroups, topic: str
+) -> None:
+    """The topic was made anew, or __consumer_offsets restored from an older copy; the number alone fits."""
+    send(broker, topic, 20)
+    group, partitions = new_group(), [TopicPartition(topic, 0), TopicPartition(topic, 1)]
+    place = place_of(broker)
+
+    def start(offset: int, epoch: int, **options: str) -> object:
+        groups.commit(group, dict.fromkeys(partitions, CommittedOffset(offset, epoch)))
+        given = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic, **options}
+        given |= {"startingOffsets": "committed", "kafka.group.id": group}
+        return start_from_group(read_options(given, batch=True), place, lambda: groups).starting.values
+
+    assert start(5, 0) == dict.fromkeys(partitions, 5)
+    assert start(5, -1) == dict.fromkeys(partitions, 5), "without an epoch the end alone can tell"
+    for offset, epoch, said in (
+        (5, 7, "after a record of leader epoch 7, which the log's leader has never had"),
+        (500, 0, "the log ends at 10"),
+    ):
+        with pytest.raises(GroupError, match=f"{group}.*offset {offset}, but {said}.*offsets reset --group"):
+            start(offset, epoch)
+        assert start(offset, epoch, failOnDataLoss="false") == dict.fromkeys(partitions, offset)

@@ -13,7 +13,7 @@ from kafka import TopicPartition as KafkaTopicPartition
 from pyspark_kafkalog.broker.cluster.pool import note_reached
 from pyspark_kafkalog.broker.place import Brokers
 from pyspark_kafkalog.errors import BrokerConnectionError, UnknownTopicOrPartitionError
-from pyspark_kafkalog.model import OffsetRange, StoredSize, TopicPartition, Watermarks
+from pyspark_kafkalog.model import OffsetRange, Seen, StoredSize, TopicPartition, Watermarks
 from tests.broker.reading import place
 from tests.kafka import Broker
 from tests.kafka_cluster import Cluster
@@ -170,6 +170,16 @@ def test_requests_do_not_grow_with_partitions(cluster: Cluster, partitions: int)
     assert len(brokers.topic_ids([topic])[topic]) == 22
     assert sum(counts[METADATA] for counts in counted) == 2
     cluster.delete_topic(topic)  # a broker that other tests start again would have to recover it
+
+
+def test_a_topic_made_anew_while_nobody_looked_is_told_in_seconds(broker: Broker, topic: str) -> None:
+    """From its offsets alone: it ends before what was read of the old one."""
+    partition = TopicPartition(topic, 0)
+    send(broker, partition, 5, time_of=lambda i: 1000 * i)
+    again, begun = place(broker.bootstrap, {"client_id": topic}), time.monotonic()
+    again.expect(partition, Seen(end=100))
+    assert again.end_offsets([partition], read_committed=False) == {partition: 5}
+    assert time.monotonic() - begun < 60, "not for kafkaConsumer.pollTimeoutMs"
 
 
 def test_bounds_are_found_where_the_leaders_went(cluster: Cluster) -> None:

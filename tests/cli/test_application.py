@@ -179,6 +179,33 @@ def test_a_reader_that_has_enough_is_no_error(root: Path) -> None:
     assert done.returncode == 0
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="only Linux has it")
+def test_output_that_cannot_be_written(root: Path) -> None:
+    """It is a failure, and no damage that was found."""
+    for words in (("cat", root, "t"), ("topics", root), ("topics", root, "--json")):
+        command = [*COMMAND, *map(str, words)]
+        with open("/dev/full", "wb") as full:
+            done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=120)
+        assert done.returncode == 3
+        assert done.stderr.splitlines()[-1].startswith("kafkalog: Cannot write the output: No space left")
+        assert "Traceback" not in done.stderr
+    script = f"{' '.join(COMMAND)} cat {root} t >&-"
+    closed = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=120)
+    assert (closed.returncode, closed.stderr) == (0, "")
+
+
+def test_words_of_other_tools(root: Path) -> None:
+    refused = run("topics", root, "t", "u")
+    assert (refused.code, "Did you mean --topic t --topic u?" in refused.err) == (2, True)
+    for word in ("list", "describe"):
+        assert run("topics", word, root).out == run("topics", root).out
+    refused = run("compact", "host:9092")
+    assert (refused.code, "Expected a log directory, got brokers" in refused.err) == (2, True)
+    refused = run("lag", root, "--watch", "nan")
+    assert (refused.code, "expected a number of seconds, got nan" in refused.err) == (2, True)
+
+
 def test_help_loads_nothing_heavy() -> None:
     code = (
         "import sys; from click.testing import CliRunner; import pyspark_kafkalog.cli.application as its;"

@@ -197,6 +197,7 @@ def test_markers_are_shown_but_no_lag(root: Path, groups: DirectoryGroups) -> No
     assert row[:4] == ["kafkalog-x", "Empty", "marker", "the-query"]
     (row,) = run("offsets", root, "--group", "kafkalog-x", "--json").json
     assert (row["state"], row["note"], row["lag"]) == ("marker", "of query the-query", None)
+    assert "kafkalog-x" not in run("offsets", "export", root).out
     done = run("offsets", "reset", root, "--group", "kafkalog-x", "--all-topics", "--to-earliest")
     assert (done.code, done.out) == (3, "")
 

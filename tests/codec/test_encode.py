@@ -172,6 +172,14 @@ def test_batch_over_max_message_bytes():
     encoded([Row(None, b"v" * 1000, None, 1)], max_message_bytes=largest - 1, compression="zstd")
 
 
+def test_the_row_that_is_too_large_is_named():
+    rows = [Row(b"a", b"v", None, 1), Row(b"large", b"v" * 1000, None, 1), Row(None, b"v" * 2000, None, 1)]
+    with pytest.raises(RecordTooLargeError, match=r"largest record has 1\d{3} bytes and the key b'large'"):
+        encoded(rows[:2], max_message_bytes=900)
+    with pytest.raises(RecordTooLargeError, match=r"2\d{3} bytes and no key, as row 2 of 3"):
+        encoded(rows, max_message_bytes=900, batch_size=500)
+
+
 @pytest.mark.parametrize("row", [-1, 2])
 def test_row_that_does_not_exist(row):
     with pytest.raises(IndexError):

@@ -134,6 +134,8 @@ def test_globs_are_not_expanded(tmp_path: Path, name: str) -> None:
         (lambda path: path.touch(), "is not a folder"),
         (lambda path: (path / "photos").mkdir(parents=True), "holds no partition"),
         (lambda path: write_segment(path, [batch(0)]), "holds segments but is not named after a partition"),
+        (lambda path: make_table(path), "holds no partition"),
+        (lambda path: (path / "run-7" / "model").mkdir(parents=True), "holds no partition"),
     ],
 )
 def test_other_folders_are_refused_with_a_hint(tmp_path: Path, make, message: str) -> None:
@@ -143,6 +145,47 @@ def test_other_folders_are_refused_with_a_hint(tmp_path: Path, make, message: st
         LogDirectory.open(str(path))
     assert caught.value.file == str(path)
     assert caught.value.hint
+
+
+def make_table(path: Path) -> None:
+    """What Spark writes for Parquet, with Hadoop's checksums."""
+    (path / "_spark_metadata").mkdir(parents=True)
+    for name in (
+        ".part-00000-0a.snappy.parquet.crc",
+        "part-00000-0a.snappy.parquet",
+        "_SUCCESS",
+        "._SUCCESS.crc",
+    ):
+        (path / name).write_bytes(b"PAR1")
+
+
+@pytest.mark.parametrize("system", [(), ("lost+found", ".DS_Store", ".snapshot")])
+def test_a_folder_without_anything_is_an_empty_log_directory(tmp_path: Path, system: tuple[str, ...]) -> None:
+    for name in system:
+        (tmp_path / name).mkdir()
+    assert LogDirectory.open(str(tmp_path)).topics() == {}
+
+
+@pytest.mark.parametrize("name", [".lock", "meta.properties", ".kafka_cleanshutdown", ".kafkalog-topics"])
+def test_a_log_directory_without_partitions_is_known_by_its_files(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).touch()
+    (tmp_path / "checkpoint").mkdir()
+    assert LogDirectory.open(str(tmp_path)).topics() == {}
+
+
+def test_a_root_one_level_too_high_names_the_folders_with_partitions(tmp_path: Path) -> None:
+    for disk in ("data-0/kafka-log0", "data-0/kafka-log1", "data-0/other"):
+        (tmp_path / disk).mkdir(parents=True)
+    with pytest.raises(LogDirectoryError, match=r"holds no partitions.* Give a folder of Kafka's log.dirs"):
+        LogDirectory.open(str(tmp_path / "data-0"))
+    for disk in ("kafka-log0", "kafka-log1"):
+        write_segment(tmp_path / "data-0" / disk / "t-0", [batch(0)])
+    with pytest.raises(LogDirectoryError, match="holds no partitions") as caught:
+        LogDirectory.open(str(tmp_path / "data-0"))
+    above = tmp_path / "data-0"
+    assert caught.value.hint == f"Partitions are below it: give {above}/kafka-log0 or {above}/kafka-log1."
+    with pytest.raises(LogDirectoryError, match="holds no partitions"):
+        LogDirectory.open(str(tmp_path))  # data-0 is named like a partition
 
 
 @pytest.mark.parametrize(

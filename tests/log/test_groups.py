@@ -344,6 +344,8 @@ def test_the_epoch_of_the_record_before_is_filled_in(tmp_path: Path) -> None:
         }
         groups.commit("g", commits)
         assert [commit.leader_epoch for commit in groups.committed("g").values()] == [-1, epoch, -1]
+    groups.commit("h", {T0: CommittedOffset(11)}, as_they_are=True)
+    assert groups.committed("h")[T0].leader_epoch == -1
 
 
 def test_commits_and_those_of_an_old_kind_expire(tmp_path: Path, clock: list[int]) -> None:

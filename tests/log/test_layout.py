@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,6 +27,7 @@ from pyspark_kafkalog.log.layout import (
 )
 from pyspark_kafkalog.model import TopicPartition
 from tests.fixtures_dir import CASES, requires_fixtures
+from tests.kafka_jars import java, kafka_jars
 
 PARTITIONS = st.builds(
     TopicPartition,
@@ -139,13 +146,13 @@ def test_an_empty_checkpoint_has_no_entries() -> None:
     [
         (b"1\n0\n", "expected version 0, got '1'"),
         (b"0\n", "expected a count"),
-        (b"0\nx\n", "expected a number, got 'x'"),
+        (b"0\nx\n", "expected a number up to 2147483647, got 'x'"),
         (b"0\n2\na 0 1\n", "expected 2 entries, got 1"),
         (b"0\n0\na 0 1\n", "expected 0 entries, got 1"),
         (b"0\n1\na 0\n", "in line 3, got 2"),
         (b"0\n1\na 0 1 2\n", "in line 3, got 4"),
-        (b"0\n1\na 0 one\n", "expected a number, got 'one'"),
-        (b"0\n1\na 0 " + b"9" * 5000, "expected a number, got"),
+        (b"0\n1\na 0 one\n", "expected a number up to 9223372036854775807, got 'one'"),
+        (b"0\n1\na 0 " + b"9" * 5000, "expected a number up to"),
         (b"\xff\xfe", "expected UTF-8 text"),
         (bytes(100), "version"),
     ],
@@ -163,3 +170,79 @@ def test_malformed_checkpoints_are_named(data: bytes, what: str) -> None:
 def test_malformed_partition_metadata_is_named(data: bytes) -> None:
     with pytest.raises(LogDirectoryError, match=r"partition\.metadata"):
         parse_partition_metadata(data, "a-0/partition.metadata")
+
+
+_EPOCHS = b"0\n3\n0 0\n1 900\n12 2147483648\n"
+_OFFSETS = b"0\n2\nlong.topic_name 0 9223372036854775807\na 2147483647 -1\n"
+_METADATA = b"version: 0\ntopic_id: 3eSe3plxSHu9vLwYwVpkSg"
+_ODD = (
+    b"0\n1\n 0 0\n",
+    b"0\n1\n0 0 \n",
+    b"0\n1\n0\t 0\n\n",
+    b"0\r\n1\r0 0\r\n",
+    b"0\n1\n9999999999 0",
+    b"0\n1\n0 9223372036854775808\n",
+    b"0\n1\n+0 -1\n",
+    b" 0\n0\n",
+    b"0\n 0\n",
+    b"0\n-1\n",
+    b"0\n2147483647\n0 0\n",
+    b"-0\n00\n",
+    b"version: 0\nid:  3eSe3plxSHu9vLwYwVpkSg==\nmore",
+    b"version: 1\r\ntopic_id: 3eSe3plxSHu9vLwYwVpkSh\r\n",
+    b"version: -1\ntopic_id: 3eSe3plxSHu9vLwYwVpkSg",
+    b"version:0\ntopic_id: 3eSe3plxSHu9vLwYwVpkSg",
+    b"version: 0\ntopic_id: 3eSe3plxSHu9vLwYwVpkSg ",
+    b"version: 0\ntopic_id: 3eSe3plxSHu9vLwYwVpkSg=",
+)
+
+
+def _damaged(content: bytes) -> Iterator[bytes]:
+    """Each bit flipped, and each byte replaced by one that text is made of, or nearly."""
+    yield content
+    for at in range(len(content)):
+        before, after = content[:at], content[at + 1 :]
+        yield before
+        for bit in range(8):
+            yield before + bytes([content[at] ^ 1 << bit]) + after
+        for byte in b"\t\n\v\f\r\x1c\x1d\x1e\x1f +-=:0", "\x85".encode(), "\u2028".encode(), "\xa0".encode():
+            for other in [bytes([b]) for b in byte] if byte[0] < 128 else [byte]:
+                yield before + other + after
+
+
+def _as_ours(name: str, data: bytes) -> str:
+    """What :file:`ReadTextFiles.java` says of a file, by our own code."""
+    try:
+        if name.startswith("epochs"):
+            return ",".join(
+                f"{epoch} {offset}" for epoch, offset in parse_leader_epoch_checkpoint(data, name)
+            )
+        if name.startswith("offsets"):
+            found = parse_offset_checkpoint(data, name)
+            return ",".join(sorted(f"{t.encode().hex()} {p} {offset}" for (t, p), offset in found.items()))
+        return parse_partition_metadata(data, name)
+    except LogDirectoryError:
+        return "refused"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("javac") is None, reason="needs the compiler of a JDK")
+def test_each_byte_counts_as_for_kafkas_own_classes(tmp_path: Path) -> None:
+    """What a broker refuses to read is damage, and what it reads is the same."""
+    for kind, content in (("epochs", _EPOCHS), ("offsets", _OFFSETS), ("metadata", _METADATA)):
+        for number, data in enumerate({content, *_damaged(content), *_ODD}):
+            (tmp_path / f"{kind}-{number}").write_bytes(data)
+    source = Path(__file__).with_name("ReadTextFiles.java")
+    command = [java(), "-cp", f"{kafka_jars()}/*", str(source), str(tmp_path)]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    outcomes = Counter[tuple[str, bool]]()
+    for line in printed:
+        name, theirs = line.split("\t")
+        data = (tmp_path / name).read_bytes()
+        ours = _as_ours(name, data)
+        # A version alone is nothing for Kafka; it was cut off.
+        assert ours == theirs or (theirs, data.count(b"\n") < 2, ours) == ("", True, "refused"), (name, data)
+        outcomes[name.split("-")[0], ours == "refused"] += 1
+    print(outcomes)
+    assert min(outcomes.values()) > 20
+    assert len(outcomes) == 6

@@ -16,8 +16,9 @@ import pytest
 from pyspark_kafkalog.errors import KafkaLogError, LogDirectoryError, LogDirectoryLockedError
 from pyspark_kafkalog.log import lock
 from pyspark_kafkalog.log.lock import check_unlocked, directory_lock, file_lock
+from pyspark_kafkalog.log.sink import DirectorySink
 from pyspark_kafkalog.log.write import publish
-from pyspark_kafkalog.model import QueryBatch
+from pyspark_kafkalog.model import EncodeSettings, LogSettings, QueryBatch
 from tests.log.writing import T0, publish_staged, read, stage, values, write
 
 pytestmark = pytest.mark.slow
@@ -270,3 +271,17 @@ def test_a_file_of_another_kind(tmp_path):
         pass
     with file_lock(str(path), "It"):
         pass
+
+
+def test_a_folder_with_other_things_in_it_is_never_locked_nor_written_to(tmp_path):
+    (tmp_path / ".part-0.parquet.crc").touch()
+    for use in (
+        lambda: check_unlocked(str(tmp_path)),
+        lambda: DirectorySink.on_driver(str(tmp_path), 1, EncodeSettings(), LogSettings(), {}),
+        lambda: directory_lock(str(tmp_path), 1).__enter__(),
+    ):
+        with pytest.raises(
+            LogDirectoryError, match=r"holds no partitions.*to write, an empty folder does, too"
+        ):
+            use()
+    assert os.listdir(tmp_path) == [".part-0.parquet.crc"]

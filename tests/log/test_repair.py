@@ -79,7 +79,7 @@ def put_back(folder: Path) -> None:
     for piece, content in reversed(list(pieces(folder))):
         log = folder / piece["segment"]
         now, at = log.read_bytes() if log.exists() else b"", piece["position"]
-        log.write_bytes(now[:at] + content + now[at:])
+        log.write_bytes(now[:at] + content + now[at + piece.get("inserted", 0) :])
     (folder / ASIDE).unlink()
 
 

@@ -25,7 +25,7 @@ from pyspark_kafkalog.options.settings import (
     read_options,
     write_options,
 )
-from pyspark_kafkalog.options.table import BY_NAME, Option, Where
+from pyspark_kafkalog.options.table import BY_NAME, SERVERS, Option, Where
 from pyspark_kafkalog.options.times import Ago
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -94,6 +94,25 @@ class TestPlace:
     def test_bad_paths(self, text: str) -> None:
         with pytest.raises(OptionError, match="'path'"):
             place_options({"path": text})
+
+    @pytest.mark.parametrize("path", ["~", "~/logs", " ~kafka/logs", "/a,~/b", '["~/a"]'])
+    def test_no_path_of_a_home_directory(self, path: str) -> None:
+        with pytest.raises(OptionError, match=r"'path': expected a path without ~\. Spark does not expand ~"):
+            place_options({"path": path})
+        assert place_options({"path": "./~,/a/~b"}).paths == ("./~", "/a/~b")
+
+    @pytest.mark.parametrize(
+        ("name", "options"),
+        [
+            ("checkpointLocation", {"path": "/log"}),
+            ("auditLocation", {"path": "/log"}),
+            ("stagingLocation", {SERVERS: "host:9092", "delivery.guarantee": "exactly-once"}),
+            ("kafka.ssl.truststore.location", {SERVERS: "host:9092", "kafka.security.protocol": "SSL"}),
+        ],
+    )
+    def test_no_location_in_a_home_directory(self, name: str, options: dict[str, str]) -> None:
+        with pytest.raises(OptionError, match=f"'{name}': expected a path without ~"):
+            write_options({**options, name: "~/x"})
 
     def test_neither_or_both(self) -> None:
         with pytest.raises(
@@ -612,6 +631,10 @@ class TestSlips:
             ({"value": "binary", "partition": "bigint"}, "CAST(partition AS int)"),
             ({"value": "binary", "timestamp": "string"}, "CAST(timestamp AS timestamp)"),
             ({"id": "int"}, "'CAST(id AS string) AS value'"),
+            (
+                {"id": "int", "Value": "string"},
+                "Did you mean 'Value'? Rename it: df.withColumnRenamed('Value',",
+            ),
             ({"id": "int"}, "'to_json(struct(*)) AS value'"),
         ],
     )

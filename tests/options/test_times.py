@@ -34,3 +34,23 @@ def test_times(text: str, ms: int) -> None:
 def test_what_is_no_time(text: str) -> None:
     with pytest.raises(OptionError, match="'--since'"):
         point_in_time("--since", text, NOW)
+
+
+@pytest.mark.parametrize(
+    ("text", "warning"),
+    [
+        ("1700000000", "before 1980"),
+        ("1700000000000000", "after 2200"),
+        ("1700000000000000000", "after 2200"),
+        ("1700000000000", ""),
+        ("0", ""),
+        ("1970-01-01", ""),
+    ],
+)
+def test_times_in_another_unit(text: str, warning: str, caplog: pytest.LogCaptureFixture) -> None:
+    """They are taken, with a warning, once."""
+    name = f"startingTimestamp {text}"
+    for _ in range(2):
+        point_in_time(name, text, NOW)
+    assert caplog.text.count(name) == (1 if warning else 0)
+    assert warning in caplog.text

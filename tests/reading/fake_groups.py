@@ -16,6 +16,8 @@ class FakeGroups:
     offsets: dict[str, dict[TopicPartition, CommittedOffset]] = field(default_factory=dict)
     trouble: Exception | None = None
     commits: int = 0
+    settled: bool = False
+    """Whether the last who asked waits for open transactions."""
     failures: dict[str, KafkaLogError] = field(default_factory=dict)
     """Groups that can't be read, and why."""
 
@@ -31,6 +33,7 @@ class FakeGroups:
     def committed(
         self, group: str, partitions: Collection[TopicPartition] | None = None, *, settled: bool = False
     ) -> dict[TopicPartition, CommittedOffset]:
+        self.settled = settled
         offsets = self.offsets.get(group, {})
         return {
             partition: offsets[partition]
@@ -43,7 +46,9 @@ class FakeGroups:
     ) -> dict[str, dict[TopicPartition, CommittedOffset] | KafkaLogError]:
         return {group: self.failures.get(group) or self.committed(group) for group in groups}
 
-    def commit(self, group: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+    def commit(
+        self, group: str, offsets: Mapping[TopicPartition, CommittedOffset], *, as_they_are: bool = False
+    ) -> None:
         self.commits += 1
         if self.trouble is not None:
             raise self.trouble

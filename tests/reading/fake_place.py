@@ -23,6 +23,8 @@ class FakePlace:
     records_per_batch: int = 1
     ids: dict[str, str] = field(default_factory=dict)
     epochs: dict[TopicPartition, int] = field(default_factory=dict)
+    ended: dict[TopicPartition, tuple[int, int]] = field(default_factory=dict)
+    """What it says of the end of any leader epoch."""
     configs: dict[str, dict[str, str]] = field(default_factory=dict)
     expected: dict[TopicPartition, Seen] = field(default_factory=dict)
     """What the planner expects of the place."""
@@ -45,6 +47,9 @@ class FakePlace:
 
     def leader_epochs(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         return {partition: self.epochs[partition] for partition in partitions if partition in self.epochs}
+
+    def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[int, int]]:
+        return {partition: self.ended[partition] for partition in epochs if partition in self.ended}
 
     def expect(self, partition: TopicPartition, seen: Seen) -> None:
         self.expected[partition] = seen

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -66,6 +67,30 @@ class TestSelection:
         assert select_partitions(self.TOPICS, selection) == partitions
 
     @pytest.mark.parametrize(
+        ("options", "said"),
+        [
+            (
+                {"subscribePattern": "zzz"},
+                "No topic matches subscribePattern 'zzz', so nothing is read."
+                " There are 3 topics: __consumer_offsets, a, b.",
+            ),
+            (
+                {"assign": '{"a":[0,7,9]}'},
+                "No such partition: a-7, a-9. Topic a has 2.",
+            ),
+            ({"subscribePattern": "a"}, None),
+            ({"assign": '{"a":[1]}'}, None),
+        ],
+    )
+    def test_what_is_selected_in_vain_is_said_once(
+        self, options: dict[str, str], said: str | None, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """Spark skips it, and so does this, but a query of nothing looks like one of an empty topic."""
+        with caplog.at_level(logging.WARNING, "pyspark_kafkalog"):
+            batch(FakePlace(dict.fromkeys([A0, A1, B0, INTERNAL], (0, 1))), **options)
+        assert [record.getMessage() for record in caplog.records] == ([] if said is None else [said])
+
+    @pytest.mark.parametrize(
         "selection", [Selection(topics=("a", "c")), Selection(partitions=(TopicPartition("c", 0),))]
     )
     def test_a_topic_that_is_named_must_exist_at_first(self, selection: Selection) -> None:
@@ -86,11 +111,23 @@ class TestBatch:
         options = read_options({"path": "/log", "endingOffsets": ending}, batch=True)
         assert [split.seen for split in plan_batch(place, options)] == [Seen("X", 6, 9), Seen("X", -1, 9)]
         open_ended = read_options({"path": "/log"}, batch=True)
-        assert [split.seen for split in plan_batch(place, open_ended)] == [Seen("X", 6), Seen("X")]
+        assert [split.seen for split in plan_batch(place, open_ended)] == [
+            Seen("X", 6, 9),
+            Seen("X", -1, 9),
+        ]
 
     def test_ends_stay_open_for_the_tasks_to_look_up(self) -> None:
         place = FakePlace({A0: (5, 10), A1: (0, 0)})
         assert batch(place) == [(A0, EARLIEST, LATEST), (A1, EARLIEST, LATEST)]
+
+    def test_planned_ends_are_those_of_the_plan_and_so_are_the_starts(self) -> None:
+        """So that a task that Spark runs again, unknowingly, reads what it read before, or fails."""
+        place = FakePlace({A0: (5, 10), A1: (0, 0), B0: (0, 20, 8)})
+        assert batch(place, endingOffsets="planned") == [(A0, 5, 10), (B0, 0, 20)]
+        committed = {"kafka.isolation.level": "read_committed"}
+        assert batch(place, endingOffsets="planned", **committed) == [(A0, 5, 10), (B0, 0, 8)]
+        starting = '{"a":{"0":7,"1":-2},"b":{"0":8}}'
+        assert batch(place, startingOffsets=starting, endingOffsets="planned") == [(A0, 7, 10), (B0, 8, 20)]
 
     def test_explicit_offsets(self) -> None:
         place = FakePlace({A0: (5, 10), A1: (0, 20)})
@@ -171,10 +208,13 @@ class TestBatch:
         place = Racing({A0: (0, 9), A1: (0, 9)})
         assert batch(place, minPartitions="1") == [(A0, EARLIEST, LATEST)]
 
-    def test_all_of_each_partition_is_planned_without_a_look_at_their_bounds(self) -> None:
+    def test_all_of_each_partition_is_planned_with_a_look_at_their_ends_alone(self) -> None:
         class Unasked(FakePlace):
             def watermarks(self, *args: Any, **kwargs: Any) -> dict[TopicPartition, Watermarks]:
-                pytest.fail("A topic of 2,000 partitions takes three times as long to plan so")
+                pytest.fail("it takes twice the requests")
+
+            def end_offsets(self, *args: Any, **kwargs: Any) -> dict[TopicPartition, int]:
+                return {A0: 9, A1: 3}
 
         assert batch(Unasked({A0: (0, 9), A1: (3, 3)})) == [(A0, EARLIEST, LATEST), (A1, EARLIEST, LATEST)]
 
@@ -218,7 +258,8 @@ class TestTimestamps:
 
     def test_no_match_at_the_start(self) -> None:
         with pytest.raises(
-            OptionError, match=r"No record has a timestamp at or after 10000.*a-0.*Strategy=latest"
+            OptionError,
+            match=r"or after 10000 \(1970-01-01T00:00:10.000Z\), as starting.*a-0.*Strategy=latest",
         ):
             batch(self.PLACE, startingTimestamp="10000")
         options = {"startingTimestamp": "10000", "startingOffsetsByTimestampStrategy": "latest"}
@@ -334,6 +375,31 @@ def test_of_topics_that_are_named_no_others_are_asked_for(monkeypatch: pytest.Mo
     assert requests == [["c"]] * 3 + [None]
 
 
+@pytest.mark.parametrize(
+    ("options", "others"),
+    [
+        ({"subscribe": "b"}, "a-0, a-1"),
+        ({"subscribePattern": "^b"}, "a-0, a-1"),
+        ({"assign": '{"a":[0],"b":[0]}'}, "a-1"),
+        ({"subscribe": "a,b"}, None),
+        ({"subscribePattern": "^[ab]"}, None),
+        ({}, None),
+    ],
+)
+def test_a_checkpoint_of_another_subscription_is_named_as_such(
+    options: dict[str, str], others: str | None
+) -> None:
+    """They exist, and to go on without them is no answer: the checkpoint would forget where it was."""
+    selection = read_options({"path": "/log", **options}, batch=True).selection
+    losses = list(find_data_loss({A0: 5, A1: 5}, {B0: 0}, {B0: 0}, selection=selection))
+    texts = [str(loss) for loss in losses]
+    if others is not None:
+        assert texts[0].startswith(f"The checkpoint has offsets of {others}, to which this query does not")
+        assert "checkpointLocation of its own" in texts[0]
+        assert "failOnDataLoss" not in texts[0]
+    assert ("have been deleted" in texts[-1]) is (others != "a-0, a-1")
+
+
 class TestStartFromGroup:
     PLACE = FakePlace({A0: (2, 10), A1: (0, 20)})
 
@@ -354,6 +420,11 @@ class TestStartFromGroup:
         groups = FakeGroups({"g": {A0: CommittedOffset(7)}, "other": {A1: CommittedOffset(9)}})
         options = self.start(groups, batch=batch, startingOffsetsByCommittedStrategy=strategy)
         assert options.starting.values == {A0: 7, A1: offset}
+        assert groups.settled, "an open transaction may be about to move it"
+
+    def test_commits_beyond_the_end_are_refused(self) -> None:
+        with pytest.raises(GroupError, match="Group 'g' has committed offset 500, but the log ends at 10"):
+            self.start(FakeGroups({"g": {A0: CommittedOffset(500)}}), batch=False)
 
     def test_none_committed_can_be_an_error(self) -> None:
         with pytest.raises(GroupError, match="Group 'g' has committed nothing for a-1") as raised:

@@ -22,6 +22,7 @@ from pyspark_kafkalog.errors import (
 )
 from pyspark_kafkalog.log.layout import format_partition_metadata
 from pyspark_kafkalog.log.read.directory import LogDirectory
+from pyspark_kafkalog.log.read.partition import Partition
 from pyspark_kafkalog.model import EARLIEST, LATEST, OffsetRange, Seen, TopicPartition, Watermarks
 from pyspark_kafkalog.reading.ranges import ReadRules, RecordReader
 from pyspark_kafkalog.reading.splits import Split
@@ -60,6 +61,32 @@ def test_open_ends_are_looked_up_when_they_are_read(root: Path) -> None:
         log.write(batch(60))
     assert offsets(root, ALL) == list(range(20, 70))
     assert offsets(root, OffsetRange(35, LATEST)) == list(range(35, 70))
+
+
+@pytest.mark.parametrize("wanted", [ALL, OffsetRange(EARLIEST, 60)], ids=["latest", "planned"])
+def test_a_log_that_ends_before_the_plan_saw_it_end_is_not_read_short(
+    root: Path, wanted: OffsetRange, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An older copy of the directory, with the same topic id, on the machine of the task."""
+    set_topic_id(root / "t-0", OLD_ID)
+    split = Split(T0, wanted, seen=Seen(OLD_ID, end=60))
+    (root / "t-0" / f"{40:020}.log").unlink()
+    with pytest.raises(DataLossError, match=r"ends at 40, before offset 60, .* same log on every machine\?"):
+        count(root, split)
+    with caplog.at_level(logging.WARNING, "pyspark_kafkalog"):
+        assert count(root, split, fail_on_data_loss=False) == 40
+    assert "the log ends at 40, before offset 60" in caplog.text
+
+
+def test_a_log_that_seems_to_end_sooner_is_listed_anew(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a mount that does not maintain times of change."""
+    listed = Partition.segments
+    monkeypatch.setattr(
+        Partition, "segments", lambda self, *, fresh=False: listed(self, fresh=True)[: None if fresh else -1]
+    )
+    place, split = LogDirectory.open(str(root)), Split(T0, ALL, seen=Seen(end=60))
+    assert place.end_offsets([T0], read_committed=False) == {T0: 40}
+    assert sum(rows.num_rows for rows in RecordReader(place, rules()).read(split)) == 60
 
 
 def test_offsets_below_the_log_start_are_data_loss(root: Path) -> None:

@@ -45,6 +45,28 @@ def test_a_row_has_all_columns(write, read):
     assert (second.key, second.value, second.headers, second.offset) == (None, None, None, 1)
 
 
+def test_what_spark_runs_again_reads_the_same_records_with_planned_ends(write, read):
+    """As after the loss of an executor: other tasks may have used what the first run of a task has read."""
+    path = write(numbered(3))
+    frame = read(path, endingOffsets="planned")
+    assert values(frame) == ["0", "1", "2"]
+    write(numbered(3, 3))
+    assert values(frame) == ["0", "1", "2"], "Spark keeps the plan"
+    assert read(path, endingOffsets="planned").count() == 6
+
+
+def test_a_directory_that_is_an_older_copy_is_not_read_short(write, read, tmp_path):
+    path = write(numbered(3))
+    shutil.copytree(path, tmp_path / "older")
+    write(numbered(3, 3))
+    frame = read(path)
+    assert len(values(frame)) == 6
+    shutil.rmtree(path)
+    (tmp_path / "older").rename(path)
+    with pytest.raises(PySparkException, match=r"ends at 3, before offset 6, .* same log on every machine"):
+        frame.collect()
+
+
 def test_a_schema_of_some_columns_builds_only_those(spark, write):
     path = write(numbered(3))
     frame = spark.read.format("kafkalog").schema("value binary, offset bigint").load(path)

@@ -7,11 +7,16 @@ import shutil
 import subprocess
 import sys
 import venv
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pyspark
 import pytest
+from pyspark.sql import SparkSession
 
-from pyspark_kafkalog import worker_python
+from pyspark_kafkalog import DefaultSource, register, worker_python
+from pyspark_kafkalog.errors import RegistrationError
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = """
@@ -34,6 +39,37 @@ print(session.read.format("kafkalog").load(folder).count())
 """
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+
+def in_a_thread(run: Callable[[], None]) -> None:
+    with ThreadPoolExecutor(1) as threads:
+        threads.submit(run).result()
+
+
+def test_a_thread_that_registers_can_write(spark: SparkSession, tmp_path: Path) -> None:
+    rows = spark.range(3).selectExpr("CAST(id AS STRING) AS value")
+    writer = rows.write.format("kafkalog").mode("append").option("topic", "t")
+
+    def write() -> None:
+        register(spark)
+        writer.save(str(tmp_path))
+
+    in_a_thread(write)
+    assert spark.read.format("kafkalog").load(str(tmp_path)).count() == 3
+
+
+def test_another_version_of_spark_is_named(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the JVM makes of another version's calls differs; here there is no such source."""
+    monkeypatch.setattr(pyspark, "__version__", "3.9.1")
+    monkeypatch.setattr(DefaultSource, "name", classmethod(lambda cls: "nosuch"))
+    monkeypatch.setenv("SPARK_HOME", "/opt/spark")
+    with pytest.raises(RegistrationError) as caught:
+        register(spark)
+    version = ".".join(spark.version.split(".")[:3])
+    assert f"Spark {spark.version} runs (SPARK_HOME=/opt/spark), but PySpark 3.9.1 is imported" in str(
+        caught.value
+    )
+    assert f"install pyspark=={version}." in str(caught.value)
 
 
 def run(folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -14,7 +14,7 @@ from pyspark_kafkalog.errors import BrokerError
 from pyspark_kafkalog.model import CommittedOffset, TopicPartition
 from pyspark_kafkalog.options.offsets_json import to_json
 from pyspark_kafkalog.streams.checkpoint import QueryLog
-from pyspark_kafkalog.streams.committing import METADATA, CompletionWatch, OffsetCommitter
+from pyspark_kafkalog.streams.committing import METADATA, REPEAT, CompletionWatch, OffsetCommitter
 from tests.reading.fake_groups import FakeGroups
 
 A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
@@ -41,6 +41,23 @@ def test_only_what_is_news_is_committed() -> None:
     committer.finished({A0: 6, A1: 7})
     assert offsets(groups) == {A0: 6, A1: 1}
     assert groups.offsets["g"][A0] == CommittedOffset(6, metadata=METADATA)
+
+
+def test_a_group_that_was_set_back_is_brought_up_to_date_in_an_hour() -> None:
+    groups, clock = FakeGroups(), Clock()
+    committer = OffsetCommitter(groups, "g", required=True, clock=clock)
+    committer.finished({A0: 5, A1: 7})
+    groups.offsets["g"] = {A1: CommittedOffset(1)}  # moved, or from an older copy of __consumer_offsets
+    clock.now += REPEAT - 1
+    committer.finished({A0: 5, A1: 7})
+    assert offsets(groups) == {A1: 1}
+    clock.now += 1
+    committer.finished({A0: 5, A1: 7})
+    assert offsets(groups) == {A0: 5, A1: 7}
+    groups.trouble = BrokerError("A topic is gone")
+    clock.now += REPEAT
+    committer.finished({A0: 5, A1: 7})
+    assert groups.commits == 3, "tried, and the query goes on"
 
 
 def test_a_commit_that_fails_is_made_up_for_after_a_pause_that_grows(

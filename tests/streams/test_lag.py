@@ -6,7 +6,7 @@ import pytest
 
 from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.options.offsets_json import Offsets
-from pyspark_kafkalog.streams.lag import SourceLag, source_lag
+from pyspark_kafkalog.streams.lag import QueryLag, SourceLag, source_lag
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 SIZES = {A0: 10.0, A1: 100.0}
@@ -32,6 +32,14 @@ def test_a_partition_of_which_nothing_is_consumed_counts_from_zero() -> None:
 
 def test_partitions_that_are_gone_do_not_count() -> None:
     assert lag({A0: 0, A1: 0}, {A0: 3, A1: 8}, {A0: 3}) == SourceLag({A0: 0}, None, None)
+
+
+def test_a_log_that_ends_before_what_was_read_hides_no_lag() -> None:
+    found = lag({A0: 0, A1: 0}, {A0: 500, A1: 3}, {A0: 20, A1: 8})
+    assert found == SourceLag({A0: 0, A1: 5}, None, None, {A0: 480})
+    assert found.offsets_behind == 5
+    event = QueryLag("id", "run", "q", 1, "now", 0, 0.0, 0.0, None, (found,))
+    assert str(event).endswith("logs that end before what was read: a-0")
 
 
 def test_no_partitions() -> None:

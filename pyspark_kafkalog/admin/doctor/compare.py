@@ -53,14 +53,16 @@ def _without_package(where: str, one: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def _differences(where: str, looked: Mapping[str, Any], driver: Mapping[str, Any]) -> Iterator[Finding]:
-    if None not in (looked["topics"], driver["topics"]) and looked["topics"] != driver["topics"]:
-        yield Finding(
-            where,
-            "path",
-            State.PROBLEM,
-            "it shows other partitions than on the driver",
-            "Mount the same folder on the driver and on all workers. If a topic is new, look again.",
-        )
+    if looked["partitions"] is not None and driver["partitions"] is not None:
+        differs = _other_directory(looked["partitions"], driver["partitions"])
+        if differs:
+            yield Finding(
+                where,
+                "path",
+                State.PROBLEM,
+                differs,
+                "Mount the same folder on the driver and on all workers. If a topic is new, look again.",
+            )
     for name, is_marked in looked["marks"].items():
         if driver["marks"].get(name) and not is_marked:
             yield Finding(
@@ -70,6 +72,21 @@ def _differences(where: str, looked: Mapping[str, Any], driver: Mapping[str, Any
                 "it is not the folder that the driver sees",
                 "Give a folder that the driver and all workers see: a mounted one, or the URI of a store.",
             )
+
+
+def _other_directory(
+    looked: Mapping[str, tuple[str, int]], driver: Mapping[str, tuple[str, int]]
+) -> str | None:
+    """What shows that this is not the directory that the driver saw a moment before; None if nothing does."""
+    if looked.keys() != driver.keys():
+        return "it shows other partitions than on the driver"
+    for partition, (topic_id, end) in looked.items():
+        seen_id, seen_end = driver[partition]
+        if topic_id != seen_id:
+            return f"{partition} has the topic id {topic_id or 'none'}, and {seen_id or 'none'} on the driver"
+        if end < seen_end:
+            return f"{partition} ends at {end}, but has ended at {seen_end} on the driver"
+    return None
 
 
 def _clock(where: str, now: float, started: float, ended: float) -> Finding:

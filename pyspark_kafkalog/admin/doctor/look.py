@@ -18,6 +18,7 @@ from pyspark_kafkalog.errors import KafkaLogError, OptionError
 from pyspark_kafkalog.filesystem.folder import Folder
 from pyspark_kafkalog.filesystem.locate import locate
 from pyspark_kafkalog.filesystem.private import NewFile, remove_file
+from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.options.settings import PlaceOptions, place_options
 from pyspark_kafkalog.options.table import BY_NAME
 from pyspark_kafkalog.options.user_options import near_names
@@ -52,8 +53,8 @@ def look(options: Mapping[str, str], mark: str) -> dict[str, Any]:
     """What this process sees, as JSON has it.
 
     :param mark: the name of the file by which a folder is recognized; see :func:`leave_marks`.
-    :returns: ``findings``, each with the fields of :class:`.Finding` but ``where``; ``topics``, by which
-        log directories are compared; ``marks``, whether each location is the driver's; ``version``,
+    :returns: ``findings``, each with the fields of :class:`.Finding` but ``where``; ``partitions``, by
+        which log directories are compared; ``marks``, whether each location is the driver's; ``version``,
         ``libraries`` and ``now``, in seconds.
     """
     findings = [
@@ -61,13 +62,13 @@ def look(options: Mapping[str, str], mark: str) -> dict[str, Any]:
         Finding("", "kernels", *kernels()),
         _temporary_folder(),
     ]
-    topics = None
+    partitions = None
     if has_place(options):
         place = place_options(options)
         if place.brokers is not None:
             findings += _brokers(place)
         else:
-            topics = _directory(place, findings)
+            partitions = _directory(place, findings)
     marks = {
         name: _location(name, location, mark, findings) for name, location in _locations(options).items()
     }
@@ -78,7 +79,7 @@ def look(options: Mapping[str, str], mark: str) -> dict[str, Any]:
             {"what": one.what, "state": one.state.value, "found": one.found, "remedy": one.remedy}
             for one in findings
         ],
-        "topics": topics,
+        "partitions": partitions,
         "marks": marks,
         "now": time.time(),
     }
@@ -138,6 +139,10 @@ def _brokers(place: PlaceOptions) -> list[Finding]:
         what = f"{who} {attempt.address}"
         if attempt.error is None:
             findings.append(Finding("", what, State.FINE, ", ".join(attempt.steps[:-1])))
+            findings += [
+                Finding("", what, State.UNKNOWN, f"it lacks {name}", instead)
+                for name, instead in attempt.lacking
+            ]
             continue
         step = attempt.steps[-1] if attempt.steps else "the options"
         remedy = attempt.error.hint or "Check the broker."
@@ -149,16 +154,22 @@ def _brokers(place: PlaceOptions) -> list[Finding]:
     return findings
 
 
-def _directory(place: PlaceOptions, findings: list[Finding]) -> list[str] | None:
-    """The partitions in the directory; None if it can't be read."""
+def _directory(options: PlaceOptions, findings: list[Finding]) -> dict[str, list[Any]] | None:
+    """The topic id and the end of each partition in the directory; None if it can't be read."""
     try:
-        topics = open_place(place).topics()
+        place = open_place(options)
+        topics = place.topics()
+        topic_ids = place.topic_ids(topics)
+        partitions = [
+            TopicPartition(topic, number) for topic, numbers in topics.items() for number in numbers
+        ]
+        ends = place.end_offsets(partitions, read_committed=False)
     except Exception as e:  # stores raise all kinds
         findings.append(_failed("path", e, "Check the path, and that this machine can read it."))
         return None
     count = sum(map(len, topics.values()))
     findings.append(Finding("", "path", State.FINE, f"{len(topics)} topics, {count} partitions"))
-    return [f"{topic}-{number}" for topic, numbers in topics.items() for number in numbers]
+    return {str(partition): [topic_ids.get(partition.topic, ""), end] for partition, end in ends.items()}
 
 
 def _location(name: str, location: str, mark: str, findings: list[Finding]) -> bool | None:

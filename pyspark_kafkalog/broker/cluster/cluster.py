@@ -38,6 +38,7 @@ from pyspark_kafkalog.errors import (
     BrokerConnectionError,
     KafkaLogError,
     UnknownTopicOrPartitionError,
+    UnsupportedVersionError,
 )
 from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions
@@ -72,7 +73,7 @@ class Cluster:
         """When each topic was last looked up."""
         self.coordinators: dict[tuple[CoordinatorType, str], Coordinator] = {}
         """The last known coordinator of each group, and of each transactional id."""
-        self._answered_by: int | None = None
+        self.answered_by: int | None = None
         """The broker that :meth:`call` last asked; None for a bootstrap server."""
         self._stale: set[int | None] = set()
         """The broker that repeated metadata which had proved wrong; empty after an answer with news."""
@@ -143,7 +144,7 @@ class Cluster:
             deadline=deadline,
         )
         now = time.monotonic()
-        self.metadata.learn(response, topics, node_id=self._answered_by, now=now)
+        self.metadata.learn(response, topics, node_id=self.answered_by, now=now)
         self._drop_old_addresses()
         if topics is None:
             self._refreshed = dict.fromkeys(self.metadata.topics, now)
@@ -238,7 +239,7 @@ class Cluster:
             known, was_wrong = self.metadata.generation, not stale <= self._refreshed.keys()
             self.refresh(stale, avoid=self._stale, deadline=deadline)
             is_repeated = was_wrong and known == self.metadata.generation
-            self._stale = {self._answered_by} if is_repeated else set()
+            self._stale = {self.answered_by} if is_repeated else set()
 
     # Calls
 
@@ -267,7 +268,7 @@ class Cluster:
         while True:
             connection = self.any_connection(deadline=deadline, last=last)
             last = [*(address for address in last if address != connection.address), connection.address]
-            self._answered_by = connection.node_id
+            self.answered_by = connection.node_id
             longest = self.options.request_timeout_ms / 1000
             patience = min(longest, backoff.deadline.left)
             if set(self.metadata.brokers.values()) - set(last):
@@ -369,7 +370,7 @@ class Cluster:
     ) -> dict[str, str] | None:
         """A topic's configs, inherited ones included; None if the broker does not give them.
 
-        That happens if ACLs hide them, or if the broker does not know of a new topic yet.
+        That happens if ACLs hide them, if the broker does not know of a new topic yet, or lacks the API.
 
         :param overrides_only: leave out inherited ones.
         :param deadline: as in :meth:`call`.
@@ -386,7 +387,7 @@ class Cluster:
                 error_code=lambda response: int(response.results[0].error_code),
                 deadline=deadline,
             )
-        except (AuthorizationError, UnknownTopicOrPartitionError):
+        except (AuthorizationError, UnknownTopicOrPartitionError, UnsupportedVersionError):
             return None
         return {
             config.name: config.value

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pyspark_kafkalog.broker.cluster.metadata import MAX_VERSION, metadata_request
+from pyspark_kafkalog.broker.wire.apis import lacking
 from pyspark_kafkalog.broker.wire.connection import Connection
 from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.broker.wire.sockets import Address, Step
@@ -36,6 +37,8 @@ class Attempt:
     error: KafkaLogError | None = None
     brokers: Mapping[int, str] = field(default_factory=dict)
     """The addresses that all brokers advertise, by node id, as this one says."""
+    lacking: Sequence[tuple[str, str]] = ()
+    """See :func:`.wire.apis.lacking`."""
 
 
 def reach(options: ConnectionOptions) -> list[Attempt]:
@@ -91,6 +94,7 @@ def _connect(attempt: Attempt, options: ConnectionOptions) -> None:
         try:
             attempt.steps.append("metadata")
             response = connection.call(metadata_request([], create=False), max_version=MAX_VERSION)
+            attempt.lacking = lacking(connection.versions)
             with connection.reading():
                 attempt.brokers = {
                     broker.node_id: str(Address(broker.host, broker.port)) for broker in response.brokers

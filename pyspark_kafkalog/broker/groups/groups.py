@@ -173,7 +173,9 @@ class BrokerGroups:
                 found[group] = e
         return found
 
-    def commit(self, group: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+    def commit(
+        self, group: str, offsets: Mapping[TopicPartition, CommittedOffset], *, as_they_are: bool = False
+    ) -> None:
         """Commit as a group without members. If an error names partitions, the others are committed.
 
         :raises GroupError: if the group has live members, or if brokers refuse an offset.
@@ -183,7 +185,7 @@ class BrokerGroups:
             return
         started = time.monotonic()
         deadline = Deadline.after(self._timeout)
-        request = _commit_request(group, self._with_epochs(offsets))
+        request = _commit_request(group, offsets if as_they_are else self._with_epochs(offsets))
 
         def read(response: Any) -> dict[TopicPartition, int] | Refused:
             is_proven = time.monotonic() - started >= metadata.PROVEN_AFTER

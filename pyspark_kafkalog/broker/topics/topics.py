@@ -26,6 +26,7 @@ from pyspark_kafkalog.errors import (
     KafkaLogError,
     OptionError,
     TopicExistsError,
+    UnsupportedVersionError,
 )
 from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions
@@ -78,7 +79,10 @@ class BrokerTopics:
     def config_names(self) -> Collection[str]:
         """See :meth:`pyspark_kafkalog.topics.Topics.config_names`: those of topics that may be described."""
         topics = sorted(self._cluster.topics())[:_ASKED_FOR_NAMES]
-        results = self._describe(topics).results if topics else ()
+        try:
+            results = self._describe(topics).results if topics else ()
+        except UnsupportedVersionError:
+            return ()
         return {config.name for result in results if not result.error_code for config in result.configs}
 
     def leader_configs(self, expected: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str | None]]:

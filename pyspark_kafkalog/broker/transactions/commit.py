@@ -1,4 +1,4 @@
-"""THE order of steps that makes a batch visible once: fence, read the marker, produce, mark, end.
+"""THE order of steps that makes a batch visible once: settle, fence, read the marker, produce, mark, end.
 
 Nothing here knows how a step is done, so that tests can run it against a model of the coordinator.
 :mod:`.committing` has the steps, and docs/exactly-once.md the reasons.
@@ -6,21 +6,59 @@ Nothing here knows how a step is done, so that tests can run it against a model 
 
 from __future__ import annotations
 
+import enum
 from typing import Protocol
 
 from pyspark_kafkalog.broker.transactions.marker import Marker
-from pyspark_kafkalog.errors import TransactionError
-
-_ATTEMPTS = 3
-"""How often to look for the marker, when each time an older commit of it hangs."""
+from pyspark_kafkalog.errors import FencedError, TransactionError
 
 
 class PendingOffsetError(TransactionError):
-    """Another transaction has a commit of the marker that stays pending."""
+    """A commit of the marker stays pending, and nobody can tell how it was decided."""
+
+
+class EndedTransactionError(TransactionError):
+    """The open transaction was ended by somebody else, or by a coordinator that was paused."""
+
+
+class UnknownResultError(TransactionError):
+    """No answer says whether the transaction was committed; its marker does."""
+
+
+_WORTH_ANOTHER_RUN = (FencedError, EndedTransactionError, UnknownResultError)
+
+
+class Outcome(enum.Enum):
+    """What the coordinator has decided about the newest transaction of a transactional id."""
+
+    OPEN = enum.auto()
+    ENDING = enum.auto()
+    """It is decided, and is being carried out."""
+    COMMITTED = enum.auto()
+    ABORTED = enum.auto()
+    NOT_KNOWN = enum.auto()
+    """A later fence has replaced it."""
+    NOT_TOLD = enum.auto()
+    """The brokers are older than the request that asks (Kafka 3.0)."""
 
 
 class Steps(Protocol):
     """What a commit does, each step for one transactional id. All but :meth:`give_up` may raise."""
+
+    def is_pending(self) -> bool:
+        """Whether a commit of the marker has been sent whose transaction is not over; asked before the fence.
+
+        Also if an earlier run was killed in :meth:`carry_out`.
+        """
+
+    def outcome(self) -> Outcome:
+        """What was decided about the newest transaction; asked only if something is pending."""
+
+    def abort_open(self) -> None:
+        """Have the newest transaction, which is open, aborted."""
+
+    def carry_out(self, outcome: Outcome) -> None:
+        """Write the markers of a transaction that is ``COMMITTED`` or ``ABORTED`` where they are missing."""
 
     def fence(self) -> None:
         """Take over the transactional id: older runs can do no more, and what they began is over."""
@@ -31,14 +69,14 @@ class Steps(Protocol):
         :raises PendingOffsetError: if that is not decided.
         """
 
-    def clear_marker(self) -> None:
-        """Abort a commit of the marker that stays pending; another :meth:`fence` must follow."""
-
     def is_committed(self, marker: Marker | None) -> bool:
         """Whether the batch was committed before.
 
         :raises TransactionError: if the marker does not tell.
         """
+
+    def held(self, marker: Marker | None) -> Outcome | None:
+        """What was decided of rows of an earlier batch that are still open where this one writes, if any."""
 
     def begin(self) -> None:
         """Add all partitions and groups to the transaction."""
@@ -55,19 +93,40 @@ class Steps(Protocol):
     def give_up(self) -> None:
         """End the open transaction without a trace; never raises. Not called once :meth:`end` has begun."""
 
+    def wait(self) -> None:
+        """Pause before a step is repeated.
+
+        :raises PendingOffsetError: if there is no time left.
+        """
+
+    def calm_down(self, error: TransactionError | FencedError) -> None:
+        """Pause before all is run again because of ``error``."""
+
 
 def commit_once(steps: Steps) -> bool:
-    """Commit a batch unless it was committed before; returns whether it was this run that did it."""
-    for attempt in range(_ATTEMPTS):
+    """Commit a batch unless it was committed before; returns whether it was this run that did it.
+
+    What may come from one late or lost request is run again once, as the marker tells what has come of it.
+    """
+    try:
+        return _commit(steps)
+    except _WORTH_ANOTHER_RUN as e:
+        steps.calm_down(e)
+    return _commit(steps)
+
+
+def _commit(steps: Steps) -> bool:
+    while True:
+        _settle(steps)
         steps.fence()
-        try:
-            marker = steps.read_marker()
+        marker = steps.read_marker()
+        is_committed = steps.is_committed(marker)
+        held = steps.held(marker)
+        if held is None:
             break
-        except PendingOffsetError:
-            if attempt == _ATTEMPTS - 1:
-                raise
-            steps.clear_marker()
-    if steps.is_committed(marker):
+        steps.carry_out(held)  # with an epoch that no other transaction may have
+        steps.wait()
+    if is_committed:
         return False
     try:
         steps.begin()
@@ -78,3 +137,16 @@ def commit_once(steps: Steps) -> bool:
         raise
     steps.end()
     return True
+
+
+def _settle(steps: Steps) -> None:
+    """See that what was decided earlier has come into effect: a fence would make that impossible to tell."""
+    while steps.is_pending():
+        outcome = steps.outcome()
+        if outcome is Outcome.NOT_TOLD:
+            return  # the fence ends what is open, and then the marker shows whether that was all
+        if outcome is Outcome.OPEN:
+            steps.abort_open()
+        elif outcome in (Outcome.COMMITTED, Outcome.ABORTED) and steps.is_pending():
+            steps.carry_out(outcome)  # it has not just been completed
+        steps.wait()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import random
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -10,15 +11,29 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pyspark_kafkalog.broker.cluster.cluster import Cluster
+from pyspark_kafkalog.broker.cluster.metadata import Identity
 from pyspark_kafkalog.broker.groups.groups import BrokerGroups
 from pyspark_kafkalog.broker.groups.protocol import NON_EMPTY_GROUP, group_error
 from pyspark_kafkalog.broker.produce.ids import ProducerId
 from pyspark_kafkalog.broker.produce.producer import Producer, Transaction
-from pyspark_kafkalog.broker.transactions.commit import commit_once
+from pyspark_kafkalog.broker.transactions.commit import (
+    EndedTransactionError,
+    Outcome,
+    UnknownResultError,
+    commit_once,
+)
 from pyspark_kafkalog.broker.transactions.folders import Folders
 from pyspark_kafkalog.broker.transactions.marker import Marker, transactional_id
 from pyspark_kafkalog.broker.transactions.query_marker import MarkedBatch, QueryMarker
-from pyspark_kafkalog.broker.transactions.requests import FENCED_HINT, Requests
+from pyspark_kafkalog.broker.transactions.requests import FENCED_HINT, Requests, pending_error
+from pyspark_kafkalog.broker.transactions.settling import (
+    Decided,
+    decided,
+    decided_by,
+    everywhere,
+    open_rows,
+    still_settling,
+)
 from pyspark_kafkalog.broker.transactions.staging import Staged, frames
 from pyspark_kafkalog.broker.transactions.stops import stop_at
 from pyspark_kafkalog.broker.wire.deadline import Deadline
@@ -31,6 +46,8 @@ from pyspark_kafkalog.errors import (
     KafkaLogError,
     RecordTooLargeError,
     TransactionError,
+    UnknownTopicOrPartitionError,
+    listed,
 )
 from pyspark_kafkalog.filesystem.private import make_folder
 from pyspark_kafkalog.model import EncodeSettings, Plan, QueryBatch, TopicPartition
@@ -39,6 +56,8 @@ from pyspark_kafkalog.options.brokers import ProduceOptions, TransactionOptions
 _FASTEST = 1 << 30
 """Bytes a second that no cluster takes from one producer."""
 _PROGRESS_SECONDS = 5.0
+_CALM_SECONDS = (0.2, 1.0)
+"""How long to pause before all is run again: random, for two drivers that fence each other."""
 _GIVE_UP_SECONDS = 5.0
 """How long an error may wait for its transaction to be ended."""
 
@@ -99,16 +118,86 @@ class Committing:
         self._timeout_ms = timeout_ms
         self._marker = marker
         self._producer: ProducerId | None = None
+        """As fenced; :meth:`outcome` and :meth:`held` set ``_decided``."""
+        self._identity: Identity | None = None
+        self._decided: Decided | None = None
+        self._backoff = cluster.new_backoff(self._patience())
+
+    def is_pending(self) -> bool:
+        """See :meth:`.commit.Steps.is_pending`."""
+        marker = self._marker
+        return marker is not None and (
+            marker.is_pending(deadline=self._patience()) or bool(marker.settling())
+        )
+
+    def outcome(self) -> Outcome:
+        """See :meth:`.commit.Steps.outcome`."""
+        assert self._marker is not None, "only a marker is pending"
+        cluster_id = self._cluster.identity([], deadline=self._patience()).cluster_id
+        found, settling = self._requests.describe(deadline=self._patience()), self._marker.settling()
+        known = decided(found, settling, required=self._marker.is_required, cluster_id=cluster_id)
+        self._decided = known
+        if settling and known.settling.by not in [each.by for each in settling]:
+            self._marker.note_settling(still_settling(settling, known.producer), cluster_id)
+        return known.outcome
+
+    def abort_open(self) -> None:
+        """See :meth:`.commit.Steps.abort_open`."""
+        self._requests.init_producer_id(self._timeout_ms, deadline=self._patience(), wait=False)
+
+    def carry_out(self, outcome: Outcome) -> None:
+        """See :meth:`.commit.Steps.carry_out`."""
+        known, marker = self._decided, self._marker
+        assert known is not None, "outcome() or held() comes first"
+        assert marker is not None, "without a marker nothing is settled"
+        producer = known.producer
+        held = open_rows(
+            self._cluster, self._work.partitions, producer.id, elsewhere=everywhere(self._cluster)
+        )
+        chosen = [partition for partition, epoch in held.items() if epoch in known.of]
+        is_commit = outcome is Outcome.COMMITTED
+        _log.warning(
+            "An earlier transaction of %s is %s, but open on %s, or in its group: writing what is missing",
+            self._requests.transactional_id,
+            "committed" if is_commit else "aborted",
+            listed(chosen, 5) or "no partition",
+        )
+        if is_commit:
+            marker.note_settling([*marker.settling(), known.settling], producer.cluster_id)
+        for group in self._groups():
+            self._requests.add_offsets(producer, group, deadline=self._patience())
+        if self._producer is producer and not is_commit:
+            # It is the marker that does not say so, and it may be an old one.
+            marker.commit(producer, 0, deadline=self._patience())
+        if chosen:
+            self._requests.add_partitions(producer, chosen, deadline=self._patience())
+        stop_at("settling")
+        self._requests.end(producer, commit=is_commit, deadline=self._patience())
+        if is_commit:
+            marker.note_settling(still_settling(marker.settling(), producer), producer.cluster_id)
+
+    def wait(self) -> None:
+        """See :meth:`.commit.Steps.wait`."""
+        self._backoff.pause(pending_error(self._requests.transactional_id))
+
+    def calm_down(self, error: TransactionError | FencedError) -> None:
+        """See :meth:`.commit.Steps.calm_down`: of two drivers that fence each other one comes through."""
+        _log.warning("Running the commit of %s again: %s", self._work.batch, error)
+        time.sleep(random.uniform(*_CALM_SECONDS))
+        self._backoff = self._cluster.new_backoff(self._patience())
 
     def fence(self) -> None:
         """See :meth:`.commit.Steps.fence`."""
         if self._work.size > _FASTEST * self._timeout_ms / 1000:
             raise self._too_slow(f"A batch of {self._work.size} bytes can't be produced")
         # Asked first: if the cluster is replaced in between, the new id matches no cluster and is never used.
-        cluster_id = self._cluster.identity([], deadline=self._patience()).cluster_id
+        self._identity = self._cluster.identity(self._topics(), deadline=self._patience())
         found = self._requests.init_producer_id(self._timeout_ms, deadline=self._patience())
-        self._producer = ProducerId(*found, cluster_id)
+        self._producer = ProducerId(*found, self._identity.cluster_id)
         stop_at("fenced")
+
+    def _topics(self) -> set[str]:
+        return {partition.topic for partition in self._work.partitions}
 
     def read_marker(self) -> Marker | None:
         """See :meth:`.commit.Steps.read_marker`."""
@@ -118,15 +207,20 @@ class Committing:
         stop_at("looked")
         return found
 
-    def clear_marker(self) -> None:
-        """See :meth:`.commit.Steps.clear_marker`."""
-        producer = self._current()
-        self._requests.add_offsets(producer, self._requests.transactional_id, deadline=self._patience())
-        self._requests.end(producer, commit=False, deadline=self._patience())
-
     def is_committed(self, marker: Marker | None) -> bool:
         """See :meth:`.commit.Steps.is_committed`."""
         return self._marker is not None and self._marker.is_committed(marker)
+
+    def held(self, marker: Marker | None) -> Outcome | None:
+        """See :meth:`.commit.Steps.held`."""
+        if self._marker is None or not self._work.partitions:
+            return None
+        producer = self._current()
+        held = open_rows(self._cluster, self._work.partitions, producer.id)
+        if not held:
+            return None
+        self._decided = decided_by(marker, held, producer)
+        return self._decided.outcome
 
     def begin(self) -> None:
         """See :meth:`.commit.Steps.begin`."""
@@ -134,7 +228,14 @@ class Committing:
         if self._work.plan.group is not None:
             self._check_members(self._work.plan.group)
         if partitions := self._work.partitions:
-            self._requests.add_partitions(producer, partitions, deadline=self._patience())
+            try:
+                self._requests.add_partitions(producer, partitions, deadline=self._patience())
+            except UnknownTopicOrPartitionError as e:
+                raise e.with_hint(
+                    "The topic was deleted, or made anew with fewer partitions, since the rows were staged."
+                    " Nothing of the batch is visible. Make the topic again, or name another one, and run the"
+                    " query again."
+                ) from None
         for group in self._groups():
             self._requests.add_offsets(producer, group, deadline=self._patience())
         stop_at("begun")
@@ -222,6 +323,18 @@ class Committing:
         if plan.group is not None:
             self._requests.commit_offsets(producer, plan.group, plan.offsets, deadline=self._patience())
         stop_at("marked")
+        self._check_topics()
+
+    def _check_topics(self) -> None:
+        """Refuse to commit to topics that are not those to which the rows were produced."""
+        before = self._identity
+        assert before is not None, "fence() comes first"
+        now = self._cluster.identity(self._topics(), deadline=self._patience())
+        if changed := dict(before.topic_ids.items() - now.topic_ids.items()):
+            raise EndedTransactionError(
+                f"Topic {min(changed)} was deleted, or made anew, while the batch was produced to it",
+                hint="Nothing of the batch is visible. Run the query again once the topic is there.",
+            )
 
     def end(self) -> None:
         """See :meth:`.commit.Steps.end`.
@@ -234,7 +347,7 @@ class Committing:
             self._requests.end(self._current(), commit=True, deadline=self._patience())
         except KafkaLogError as e:
             # Even if this attempt was refused, an earlier one may have got through without an answer.
-            kind = FencedError if isinstance(e, FencedError) else TransactionError
+            kind = TransactionError if self._marker is None else UnknownResultError
             raise kind(
                 f"It is unknown whether the transaction was committed: {e.message}",
                 broker=e.broker,

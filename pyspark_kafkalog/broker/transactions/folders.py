@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pyspark_kafkalog.errors import TransactionError
-from pyspark_kafkalog.filesystem.machine import is_marked_by, leave_mark
+from pyspark_kafkalog.filesystem.machine import Mark, is_marked_by, leave_mark
 from pyspark_kafkalog.model import QueryBatch
 from pyspark_kafkalog.options.brokers import TransactionOptions
 
@@ -43,20 +43,22 @@ class Folders:
         staging = options.staging_location or options.checkpoint_location or _temporary()
         return cls(staging, options.checkpoint_location or staging)
 
-    def mark(self) -> None:
-        """Mark a local folder for staged rows as one that this host sees.
+    def mark(self) -> Mark | None:
+        """Mark a local folder for staged rows as one that this host sees; None if it is no local one.
 
         :raises OSError: if it can't be written.
         :raises TransactionError: if the default folder is another user's.
         """
-        if not _URI.match(self.staging):
-            leave_mark(self._local())
-            if self.staging == _temporary():
-                _check_own(self.staging)
+        if _URI.match(self.staging):
+            return None
+        mark = leave_mark(self._local())
+        if self.staging == _temporary():
+            _check_own(self.staging)
+        return mark
 
-    def are_shared_with(self, host: str) -> bool:
-        """Whether staged rows of this host are seen by ``host``, which has marked its folder."""
-        return bool(_URI.match(self.staging)) or is_marked_by(self._local(), host)
+    def are_shared_with(self, mark: Mark | None) -> bool:
+        """Whether staged rows of this host are seen by the one that has left ``mark``."""
+        return mark is None or is_marked_by(self._local(), mark)
 
     def _local(self) -> str:
         return os.path.join(_LOCAL_URI.sub("", self.staging, count=1), _NAME)

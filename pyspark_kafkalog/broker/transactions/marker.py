@@ -13,6 +13,7 @@ import hashlib
 import json
 import time
 from dataclasses import asdict, dataclass
+from typing import NamedTuple
 
 from pyspark_kafkalog.codec.marker import PREFIX, MarkerDetails, marker_details, marker_metadata
 from pyspark_kafkalog.errors import TransactionError
@@ -25,7 +26,7 @@ _LONGEST_ATTEMPT_MS = 24 * 3600 * 1000
 WRITE_IT = (
     "Set failOnMissingMarker to false for one run, which writes the batch whether it was written or not."
 )
-_UNREADABLE = (ValueError, TypeError, KeyError, RecursionError, OverflowError)
+_UNREADABLE = (ValueError, TypeError, KeyError, RecursionError, OverflowError, AttributeError)
 
 
 def transactional_id(query_id: str) -> str:
@@ -38,7 +39,8 @@ def transactional_id(query_id: str) -> str:
 class Marker:
     """The last batch that a query has committed to a cluster.
 
-    ``plan`` is a digest of what the checkpoint says of the batch, empty if that is not known.
+    ``plan`` is a digest of what the checkpoint says of the batch, empty if that is not known; ``producer_id``
+    and ``epoch`` are those of its rows, -1 if the marker is older than this field.
     """
 
     query_id: str
@@ -46,10 +48,14 @@ class Marker:
     batch_id: int
     plan: str = ""
     records: int = 0
+    producer_id: int = -1
+    epoch: int = -1
 
     def as_offset(self) -> CommittedOffset:
         """The marker as its group commits it."""
-        details = MarkerDetails(self.query_id, self.cluster_id, self.plan, self.records)
+        details = MarkerDetails(
+            self.query_id, self.cluster_id, self.plan, self.records, self.producer_id, self.epoch
+        )
         return CommittedOffset(self.batch_id + 1, metadata=marker_metadata(details))
 
     @classmethod
@@ -64,7 +70,16 @@ class Marker:
                 f"The offset of group {group} is not a marker of this package",
                 hint="Something else commits to that group. Find it, and let it use another group.",
             )
-        return cls(details.query, details.cluster, offset.offset - 1, details.plan, details.records)
+        query_id, cluster_id, plan, records, producer_id, epoch = details
+        return cls(query_id, cluster_id, offset.offset - 1, plan, records, producer_id, epoch)
+
+
+class Settling(NamedTuple):
+    """That a transaction with the epoch ``by`` writes the markers of a committed one with ``epoch``."""
+
+    producer_id: int
+    epoch: int
+    by: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +88,7 @@ class Intent:
 
     ``topic`` has the marker; it is empty as long as no row said one. ``batch`` was tried first, or by a job
     last, at ``since_ms`` by this machine's clock. ``confirmed`` says that one is known to be committed.
+    ``settling`` has the committed transactions whose markers are being written.
     """
 
     query_id: str
@@ -81,6 +97,7 @@ class Intent:
     batch: int
     since_ms: int
     confirmed: bool = False
+    settling: tuple[Settling, ...] = ()
 
 
 _INTENT_TYPES: dict[str, tuple[type, ...]] = {
@@ -105,10 +122,11 @@ def stored_intent(folder: Folder) -> Intent | None:
         found = json.loads(data)
         if not all(isinstance(found[name], kinds) for name, kinds in _INTENT_TYPES.items()):
             raise TypeError
-        return Intent(**found)
+        settling = tuple(Settling(*map(int, numbers)) for numbers in found.pop("settling", ()))
+        return Intent(**found, settling=settling)
     except OSError as e:
         raise _cannot("read", folder, e) from None
-    except (*_UNREADABLE, AttributeError):
+    except _UNREADABLE:
         raise TransactionError(
             "What the query keeps about its writes is corrupt",
             file=folder.label(_INTENT),
@@ -228,4 +246,5 @@ class Expectation:
         since_ms = time.time_ns() // 1_000_000
         if known is not None and known.batch == self.batch_id:
             since_ms = known.since_ms
-        return Intent(self.query_id, self.cluster_id, topic, self.batch_id, since_ms, confirmed)
+        settling = () if known is None else known.settling
+        return Intent(self.query_id, self.cluster_id, topic, self.batch_id, since_ms, confirmed, settling)

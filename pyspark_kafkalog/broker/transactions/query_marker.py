@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark_kafkalog.broker.produce.ids import ProducerId
 from pyspark_kafkalog.broker.transactions.marker import (
     WRITE_IT,
     Expectation,
+    Intent,
     Marker,
+    Settling,
     store_intent,
     stored_intent,
 )
@@ -46,11 +49,21 @@ class QueryMarker:
 
     def __init__(self, requests: Requests, marked: MarkedBatch) -> None:
         self.group = requests.transactional_id
+        self.is_required = marked.required
         self._requests = requests
         self._marked = marked
         self._cell: TopicPartition | None = None
         self._seen: Marker | None = None
         self._expectation: Expectation | None = None
+
+    def is_pending(self, *, deadline: Deadline) -> bool:
+        """Whether a transaction that commits the marker is not over."""
+        intent = stored_intent(self._marked.folder)
+        places = self._places(intent, deadline, require_stable=False)
+        cells = [TopicPartition(topic, 0) for topics in places for topic in [*topics][:1]]
+        if not cells:
+            return False
+        return self._requests.committed_now(self.group, cells, deadline=deadline) is None
 
     def read(self, cluster_id: str | None, *, deadline: Deadline) -> Marker | None:
         """The marker in the cluster, after every transaction that is over."""
@@ -67,19 +80,31 @@ class QueryMarker:
             marked.is_job,
             marked.required,
         )
+        places = self._places(intent, deadline, require_stable=True)
+        return max(
+            filter(None, [self._look_in(topics, deadline) for topics in places]),
+            key=lambda marker: marker.batch_id,
+            default=None,
+        )
+
+    def _places(
+        self, intent: Intent | None, deadline: Deadline, *, require_stable: bool
+    ) -> list[Collection[str]]:
+        """Topics of which the first may have the marker; that of the last list will have the next one."""
+        marked = self._marked
         if intent is not None and intent.topic:
             topics: Collection[str] = [intent.topic]
         else:
-            found = self._requests.committed(self.group, None, deadline=deadline)
+            found = self._requests.committed(
+                self.group, None, deadline=deadline, require_stable=require_stable
+            )
             newest = sorted(found, key=lambda cell: found[cell].offset, reverse=True)
             topics = [cell.topic for cell in newest] or marked.topics
-        markers = [self._look_in(topics, deadline)]
         if not marked.required and marked.topics and {*topics}.isdisjoint(marked.topics):
-            markers.append(self._look_in(marked.topics, deadline))  # the topic that had it may be gone
-        return max(filter(None, markers), key=lambda marker: marker.batch_id, default=None)
+            return [topics, marked.topics]  # the topic that had it may be gone
+        return [topics]
 
     def _look_in(self, topics: Collection[str], deadline: Deadline) -> Marker | None:
-        """The marker for the first of these topics, which will also have the next one."""
         self._cell = next((TopicPartition(topic, 0) for topic in topics), None)
         self._seen = self._look(deadline, require_stable=True)
         return self._seen
@@ -114,8 +139,15 @@ class QueryMarker:
         """
         expectation, cell = self._known(), self._cell
         assert cell is not None, "nothing is committed without a cell"
-        batch_id, plan = expectation.batch_id, expectation.plan
-        marker = Marker(expectation.query_id, expectation.cluster_id, batch_id, plan, records)
+        marker = Marker(
+            expectation.query_id,
+            expectation.cluster_id,
+            expectation.batch_id,
+            expectation.plan,
+            records,
+            producer.id,
+            producer.epoch,
+        )
         try:
             self._requests.commit_offsets(producer, self.group, {cell: marker.as_offset()}, deadline=deadline)
         except UnknownTopicOrPartitionError:
@@ -127,8 +159,8 @@ class QueryMarker:
         if now != self._seen:
             raise TransactionError(
                 "The marker of this query is not the one that was read before the batch was produced",
-                hint="A coordinator that was deposed gave an old one. Nothing of this attempt is visible: run"
-                " the query again.",
+                hint="A coordinator that was deposed gave an old one, or the marker's group was deleted."
+                " Nothing of this attempt is visible: run the query again.",
             )
 
     def confirm(self) -> None:
@@ -143,6 +175,25 @@ class QueryMarker:
             store_intent(self._marked.folder, expectation.new_intent(self._cell.topic, confirmed=True))
         except Exception as e:
             _log.warning("Could not store that the query's first batch is committed: %s", e)
+
+    def settling(self) -> tuple[Settling, ...]:
+        """See :class:`.marker.Intent`."""
+        intent = stored_intent(self._marked.folder)
+        return () if intent is None else intent.settling
+
+    def note_settling(self, settling: Collection[Settling], cluster_id: str | None) -> None:
+        """Store what is being settled: whoever comes next must not abort it.
+
+        :raises TransactionError: if it can't be written.
+        """
+        marked = self._marked
+        intent = stored_intent(marked.folder)
+        if intent is None:
+            assert marked.batch.batch_id is not None, "only numbered batches have a marker"
+            topic = next(iter(marked.topics), "")
+            since_ms = time.time_ns() // 1_000_000
+            intent = Intent(marked.batch.query_id, cluster_id, topic, marked.batch.batch_id, since_ms)
+        store_intent(marked.folder, replace(intent, settling=tuple(settling)))
 
     def _known(self) -> Expectation:
         assert self._expectation is not None, "read() comes first"

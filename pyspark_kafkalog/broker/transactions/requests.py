@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
+from kafka.protocol.admin import DescribeTransactionsRequest
 from kafka.protocol.metadata import CoordinatorType
 from kafka.protocol.producer import (
     AddOffsetsToTxnRequest,
@@ -32,7 +33,7 @@ from pyspark_kafkalog.broker.groups.offset_fetch import (
 )
 from pyspark_kafkalog.broker.groups.protocol import group_error
 from pyspark_kafkalog.broker.produce.ids import ProducerId
-from pyspark_kafkalog.broker.transactions.commit import PendingOffsetError
+from pyspark_kafkalog.broker.transactions.commit import EndedTransactionError, Outcome, PendingOffsetError
 from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.broker.wire.error_codes import (
     CONCURRENT_TRANSACTIONS,
@@ -74,15 +75,36 @@ _TOPIC_AUTHORIZATION_FAILED = 29
 _INVALID_TXN_STATE = 48
 _INVALID_PRODUCER_ID_MAPPING = 49
 _INVALID_TRANSACTION_TIMEOUT = 50
+_TRANSACTIONAL_ID_NOT_FOUND = 105
 _OPERATION_NOT_ATTEMPTED = 55
 """The code of a request's other partitions, if one is refused."""
-_HINTS = {
-    _INVALID_TXN_STATE: "The transaction was ended meanwhile, perhaps by an operator. Run the query again.",
+_ENDED = {
+    _INVALID_TXN_STATE: "The transaction was ended meanwhile, by a coordinator that was paused or by an"
+    " operator. Run the query again.",
     _INVALID_PRODUCER_ID_MAPPING: "The cluster has forgotten the transactional id"
     " (transactional.id.expiration.ms). Run the query again.",
+}
+_HINTS = {
     _INVALID_TRANSACTION_TIMEOUT: "Lower kafka.transaction.timeout.ms, or raise the brokers'"
     " transaction.max.timeout.ms.",
 }
+_OUTCOMES = {
+    "Ongoing": Outcome.OPEN,
+    "PrepareCommit": Outcome.ENDING,
+    "PrepareAbort": Outcome.ENDING,
+    "PrepareEpochFence": Outcome.ENDING,
+    "CompleteCommit": Outcome.COMMITTED,
+    "CompleteAbort": Outcome.ABORTED,
+}
+"""By the names of Kafka's TransactionState; Empty and Dead say nothing about earlier transactions."""
+
+
+class Described(NamedTuple):
+    """What a coordinator says of a transactional id: of its newest transaction, and the newest epoch."""
+
+    outcome: Outcome
+    producer_id: int = -1
+    epoch: int = -1
 
 
 class Requests:
@@ -93,20 +115,23 @@ class Requests:
         self.transactional_id = transactional_id
 
     def init_producer_id(
-        self, timeout_ms: int, *, deadline: Deadline, current: ProducerId | None = None
+        self, timeout_ms: int, *, deadline: Deadline, current: ProducerId | None = None, wait: bool = True
     ) -> tuple[int, int]:
         """The producer id with a new epoch, once an open transaction of an older epoch is over.
+
+        :param wait: for that; otherwise the answer counts only if none is open.
 
         :param current: only if this is still the newest epoch, else a FencedError (KIP-360). Not repeated
             while the open transaction is ended: a newer one may be open by then, which it would end, too.
         """
+        wait = wait and current is None
         producer = {"producer_id": current.id, "producer_epoch": current.epoch} if current else {}
         request = InitProducerIdRequest(
             transactional_id=self.transactional_id, transaction_timeout_ms=timeout_ms, **producer
         )
 
         def read(response: Any) -> tuple[int, int] | Refused:
-            if response.error_code and not (current and response.error_code == CONCURRENT_TRANSACTIONS):
+            if response.error_code and (wait or response.error_code != CONCURRENT_TRANSACTIONS):
                 return Refused(response.error_code)
             return response.producer_id, response.producer_epoch
 
@@ -118,6 +143,26 @@ class Requests:
             min_version=_KIP_360 if current else 0,
             max_version=4,
         )
+        return answer
+
+    def describe(self, *, deadline: Deadline) -> Described:
+        """What was decided about the newest transaction (DescribeTransactions)."""
+
+        def read(response: Any) -> Described | Refused:
+            (state,) = response.transaction_states
+            if state.error_code == _TRANSACTIONAL_ID_NOT_FOUND:
+                return Described(Outcome.NOT_KNOWN)
+            if state.error_code:
+                return Refused(state.error_code)
+            outcome = _OUTCOMES.get(state.transaction_state, Outcome.NOT_KNOWN)
+            return Described(outcome, state.producer_id, state.producer_epoch)
+
+        doing = f"Looking up the newest transaction of {self.transactional_id}"
+        request = DescribeTransactionsRequest(transactional_ids=[self.transactional_id])
+        try:
+            answer: Described = self._ask(request, read, doing, deadline, max_version=0)
+        except UnsupportedVersionError:
+            return Described(Outcome.NOT_TOLD)
         return answer
 
     def add_partitions(
@@ -219,32 +264,41 @@ class Requests:
         :raises PendingOffsetError: if a transaction that commits one of them stays open.
         :raises UnsupportedVersionError: before Kafka 2.5.
         """
-        doing = f"Reading the marker of group {group}"
         backoff = self._cluster.new_backoff(deadline)
-        pending = PendingOffsetError(
-            f"{doing}: another transaction that commits it stays open",
-            hint="See kafka-transactions.sh find-hanging, which also ends such a transaction.",
-        )
+        while True:
+            found = self.committed_now(group, partitions, deadline=deadline, require_stable=require_stable)
+            if found is not None:
+                return found
+            backoff.pause(pending_error(group))
+
+    def committed_now(
+        self,
+        group: str,
+        partitions: Collection[TopicPartition] | None,
+        *,
+        deadline: Deadline,
+        require_stable: bool = True,
+    ) -> dict[TopicPartition, CommittedOffset] | None:
+        """Like :meth:`committed`, but None if a transaction that commits one of them is not over."""
+        doing = f"Reading the marker of group {group}"
 
         def read(response: Any) -> dict[TopicPartition, Any] | Refused | None:
             found = read_offset_fetch(response)
             # An answer rather than an error to repeat: if it lasts, that is an error of its own.
             return None if found == Refused(UNSTABLE_OFFSET_COMMIT) else found
 
-        answer: Any = None
-        while answer is None:
-            answer = self._ask(
-                offset_fetch_request(group, partitions, require_stable=require_stable),
-                read,
-                doing,
-                deadline,
-                group=group,
-                kind=CoordinatorType.GROUP,
-                min_version=_FIRST_WITH_STABLE,
-                max_version=BEFORE_TOPIC_IDS,
-            )
-            if answer is None:
-                backoff.pause(pending)
+        answer: dict[TopicPartition, Any] | None = self._ask(
+            offset_fetch_request(group, partitions, require_stable=require_stable),
+            read,
+            doing,
+            deadline,
+            group=group,
+            kind=CoordinatorType.GROUP,
+            min_version=_FIRST_WITH_STABLE,
+            max_version=BEFORE_TOPIC_IDS,
+        )
+        if answer is None:
+            return None
         if partitions is not None and not set(partitions) <= answer.keys():
             raise BrokerError(f"{doing}: the answer lacks a partition of the request")
         for partition, offset in answer.items():
@@ -308,6 +362,8 @@ class Requests:
         message = f"{doing}: {name_of(code)}"
         if code in (INVALID_PRODUCER_EPOCH, PRODUCER_FENCED):
             return FencedError(message, hint=FENCED_HINT)
+        if code in _ENDED:
+            return EndedTransactionError(message, hint=_ENDED[code])
         if code in _HINTS:
             return TransactionError(message, hint=_HINTS[code])
         if code == TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
@@ -323,6 +379,18 @@ class Requests:
         else:
             return error_of(code, doing)
         return AuthorizationError(message, hint=f"Grant the principal {right} in the cluster's ACLs.")
+
+
+def pending_error(group: str) -> PendingOffsetError:
+    """That a commit of the marker stays pending, and nothing says how it was decided."""
+    return PendingOffsetError(
+        f"A commit of the marker of group {group} stays pending, and the cluster does not tell whether its"
+        " rows were committed",
+        hint="Brokers before Kafka 3.0 can't tell, and later ones not if a transaction of another"
+        " transactional id holds it: kafka-transactions.sh find-hanging shows that one. Otherwise"
+        " failOnMissingMarker=false, for one run, takes the rows for aborted and writes the batch: look first"
+        " whether read_committed readers see some of them.",
+    )
 
 
 def _is_done(response: Any) -> bool | Refused:

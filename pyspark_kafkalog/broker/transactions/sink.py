@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from pyspark_kafkalog.broker.transactions.folders import Folders
 from pyspark_kafkalog.errors import OptionError, TransactionError
-from pyspark_kafkalog.filesystem.machine import host_id
+from pyspark_kafkalog.filesystem.machine import Mark
 from pyspark_kafkalog.garbage import loading
 from pyspark_kafkalog.model import EncodeSettings, Plan, QueryBatch, TaskAttempt
 from pyspark_kafkalog.options.brokers import ConnectionOptions, ProduceOptions, TransactionOptions
@@ -33,7 +33,7 @@ _log = logging.getLogger("pyspark_kafkalog")
 class TransactionalSink:
     """Shows the rows of a batch all at once to read_committed readers, and those of a micro-batch only once.
 
-    :param driver: the driver's host.
+    :param driver: what the driver has left in the folder for staged rows.
     """
 
     needs_commit = True
@@ -43,7 +43,7 @@ class TransactionalSink:
     encode: EncodeSettings
     transactions: TransactionOptions
     folders: Folders
-    driver: str
+    driver: Mark | None
 
     @classmethod
     def on_driver(
@@ -59,10 +59,10 @@ class TransactionalSink:
         """
         folders = Folders.of(transactions)
         try:
-            folders.mark()
+            mark = folders.mark()
         except OSError as e:
             raise TransactionError(f"Could not stage rows: {e}", hint=_TO_SHARE) from None
-        return cls(connection, produce, encode, transactions, folders, host_id())
+        return cls(connection, produce, encode, transactions, folders, mark)
 
     def open(self, batch: QueryBatch, attempt: TaskAttempt) -> Staging:
         """See :meth:`pyspark_kafkalog.model.Sink.open`.

@@ -30,6 +30,7 @@ from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
 from pyspark_kafkalog import __version__
 from pyspark_kafkalog.broker.wire import broken, frames, sockets
 from pyspark_kafkalog.broker.wire.answers import UNREADABLE, read_body, read_header
+from pyspark_kafkalog.broker.wire.apis import way_out
 from pyspark_kafkalog.broker.wire.deadline import SHORTEST_WAIT, Deadline
 from pyspark_kafkalog.broker.wire.error_codes import UNSUPPORTED_VERSION, error_of
 from pyspark_kafkalog.broker.wire.frames import Pace
@@ -188,7 +189,7 @@ class Connection:
             raise UnsupportedVersionError(
                 f"Expected {api.name} in one of versions {min_version} to {ours}, the broker has {supported}",
                 broker=str(self.address),
-                hint="Kafka 1.0 and newer are supported.",
+                hint=way_out(api.API_KEY, highest),
             )
         return min(ours, highest)
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from pyspark_kafkalog.codec.walk import walk
 from pyspark_kafkalog.filesystem.durable import naming, write_all
+from pyspark_kafkalog.filesystem.sharing import open_new
 from pyspark_kafkalog.log.care.replacing import FILES
 from pyspark_kafkalog.log.index import TXN_ENTRY
 from pyspark_kafkalog.log.layout import (
@@ -83,7 +84,7 @@ class CleanedSegment:
         with naming(path):
             if suffix not in self._files:
                 flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-                self._files[suffix] = os.open(path, flags, 0o666)
+                self._files[suffix] = open_new(path, flags)
             write_all(self._files[suffix], data, self._sizes[suffix])
         self._sizes[suffix] += len(data)
 

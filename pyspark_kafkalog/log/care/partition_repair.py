@@ -19,6 +19,7 @@ from itertools import zip_longest
 
 import numpy as np
 
+from pyspark_kafkalog.codec.abort_marker import MARKER_SIZE
 from pyspark_kafkalog.errors import LogDirectoryError
 from pyspark_kafkalog.filesystem.durable import cut, sync_file, sync_folder, write_new
 from pyspark_kafkalog.filesystem.folder import Folder
@@ -114,6 +115,10 @@ class PartitionRepair:
         self._epochs: list[tuple[int, int]] = []
         self._stored_bytes = 0
         self._removed: set[Segment] = set()
+        self._inserted: dict[tuple[str, int], int] = {}
+        """By segment and position, how many bytes of markers stand in place of what is cut."""
+        self._snapshots_end = MAX_OFFSET
+        """Snapshots behind it are gone, or would be."""
 
     def run(self) -> RepairedPartition:
         """Look at all, and mend it if that is wanted.
@@ -189,7 +194,7 @@ class PartitionRepair:
             )
             self._progress(scan.size - end)
             is_cut_only = salvaged.ranges == ([(0, end)] if end else []) and (end > 0 or following is None)
-            if not is_cut_only:
+            if not is_cut_only or salvaged.markers:
                 self._producers = producers
                 self._replace(segment, salvaged, scan.size, fault, is_last=following is None)
                 return True
@@ -260,15 +265,24 @@ class PartitionRepair:
     def _replace(self, segment: Segment, salvaged: Salvaged, size: int, why: str, *, is_last: bool) -> None:
         """Put what was salvaged of a segment in its place."""
         begin, offset, cuts = 0, segment.base_offset, []
+        if salvaged.markers:
+            self._forget_snapshots(segment.base_offset)
         for start, end, next_offset in [*salvaged.pieces(), (size, size, 0)]:
             if start > begin:
                 cuts.append(self._step("cut", segment.name, why, begin, start - begin, offset))
+                if markers := salvaged.markers.get(start):
+                    self._stored_bytes += len(markers)
+                    self._inserted[segment.name, begin] = len(markers)
+                    why = (
+                        f"{len(markers) // MARKER_SIZE} transactions are open here, whose markers may be lost"
+                    )
+                    self._step("abort", segment.name, why)
                 why = "no valid record batch begins here"
             self._stored_bytes += end - start
             begin, offset = end, next_offset
         self._take(salvaged.rebuilt)
         self._put_aside(cuts)
-        if not salvaged.ranges and not is_last:
+        if not salvaged.ranges and not salvaged.markers and not is_last:
             self._remove(segment)
         elif self._mode.execute:
             put_in_place(self._folder.path, segment, salvaged)
@@ -288,6 +302,7 @@ class PartitionRepair:
                     step.size,
                     offset=step.offset,
                     why=step.why,
+                    inserted=self._inserted.get((os.path.basename(step.file), step.position), 0),
                 )
 
     def _remove(self, segment: Segment) -> None:
@@ -313,10 +328,22 @@ class PartitionRepair:
 
     # What a broker keeps beside the segments
 
+    def _forget_snapshots(self, offset: int) -> None:
+        """Remove those behind an offset, which know nothing of the transactions that end there."""
+        for name in sorted(self._folder.names()):
+            found = parse_segment_file(name)
+            if found is not None and found[1] == SNAPSHOT_SUFFIX and offset < found[0] <= self._snapshots_end:
+                self._step("remove", name, "it does not know that transactions were aborted before")
+                if self._mode.execute:
+                    os.unlink(self._path(name))
+        if self._mode.execute:
+            sync_folder(self._folder.path)
+        self._snapshots_end = min(self._snapshots_end, offset)
+
     def _load_snapshot(self, offset: int) -> bool:
         """Go on with the producers of the snapshot at an offset, if there is one; replace a broken one."""
         name = segment_file(offset, SNAPSHOT_SUFFIX)
-        data = self._folder.read(name)
+        data = self._folder.read(name) if offset <= self._snapshots_end else None
         entries = None if data is None else parse_snapshot(data)
         if entries is not None:
             self._producers = ProducerState(entries)
@@ -331,7 +358,11 @@ class PartitionRepair:
         """Remove snapshots beyond the end of the log, and leave one at its end."""
         for name in sorted(self._folder.names()):
             found = parse_segment_file(name)
-            if found is None or found[1] != SNAPSHOT_SUFFIX or found[0] <= self._end:
+            if (
+                found is None
+                or found[1] != SNAPSHOT_SUFFIX
+                or not self._end < found[0] <= self._snapshots_end
+            ):
                 continue
             self._step("remove", name, "it is beyond the end of the log")
             if self._mode.execute:

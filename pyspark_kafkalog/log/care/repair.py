@@ -127,6 +127,7 @@ class _Repair:
         self._mode = mode
         self._progress = progress
         self._steps: list[RepairStep] = []
+        self._has_lost_starts = False
 
     def run(self, partitions: Collection[TopicPartition] | None) -> RepairedDirectory:
         self._undo_publish()
@@ -143,6 +144,7 @@ class _Repair:
         is_clean = self._mode.execute and all(partition.is_sound for partition in repaired)
         if self._mode.execute:
             self._write_recovery_points(checkpoints[RECOVERY_POINT_CHECKPOINT], repaired)
+            self._write_starts(starts, repaired)
         is_clean = is_clean and (partitions is None or before is not None)
         if is_clean:
             # The broker's epoch in it says that the broker has lost nothing.
@@ -193,6 +195,7 @@ class _Repair:
             return parse_offset_checkpoint(self._folder.read(name) or b"", path)
         except LogDirectoryError as e:
             self._steps.append(RepairStep("rebuild", path, e.message))
+            self._has_lost_starts |= name == LOG_START_OFFSET_CHECKPOINT
             if self._mode.execute:
                 self._replace(name, format_offset_checkpoint({}))
             return {}
@@ -207,6 +210,15 @@ class _Repair:
         }
         if {**before, **ends} != before:
             self._replace(RECOVERY_POINT_CHECKPOINT, format_offset_checkpoint({**before, **ends}))
+
+    def _write_starts(
+        self, before: Mapping[TopicPartition, int], repaired: Collection[RepairedPartition]
+    ) -> None:
+        """A backup knows where its partitions begin; if that was lost, they begin with their segments."""
+        begun = {TopicPartition(row.topic, row.partition): row.log_start_offset for row in repaired}
+        lost = {p: start for p, start in begun.items() if start and self._root.knows_start_of(p)}
+        if self._has_lost_starts and lost:
+            self._replace(LOG_START_OFFSET_CHECKPOINT, format_offset_checkpoint({**before, **lost}))
 
     def _replace(self, name: str, data: bytes) -> None:
         path = self._folder.label(name)

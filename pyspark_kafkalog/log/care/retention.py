@@ -219,7 +219,8 @@ def delete(root: LogRoot, deletions: Iterable[Deletion], progress: Callable[[], 
             _cut_epochs(deletion)
             _delete_files(deletion)
             progress()
-        _set_starts(folder, {d.partition: 0 for d in wanted if d.new_start == d.first_base})
+        shown = [d.partition for d in wanted if d.new_start == d.first_base]
+        _set_starts(folder, {partition: 0 for partition in shown if not root.knows_start_of(partition)})
 
 
 def _keep_producers(deletion: Deletion, progress: Callable[[], None]) -> None:

@@ -12,9 +12,10 @@ from contextlib import suppress
 import numpy as np
 
 from pyspark_kafkalog.codec.buffers import as_array
-from pyspark_kafkalog.codec.walk import Batches, batches_of, right_checksums
-from pyspark_kafkalog.errors import DataLossError
-from pyspark_kafkalog.filesystem.durable import naming, sync_folder
+from pyspark_kafkalog.codec.walk import Batches, batches_of, right_checksums, walk
+from pyspark_kafkalog.errors import DataLossError, LogDirectoryError
+from pyspark_kafkalog.filesystem.durable import naming, sync_folder, write_all
+from pyspark_kafkalog.filesystem.sharing import open_new
 from pyspark_kafkalog.log.layout import CLEANED_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, segment_file
 from pyspark_kafkalog.log.read.partition import Partition
 from pyspark_kafkalog.log.read.segment import Segment
@@ -27,20 +28,36 @@ _SLICE = 8 << 20
 
 
 class Salvaged:
-    """The valid batches of a segment: where they are in the file, and what follows from them."""
+    """The valid batches of a segment: where they are in the file, and what follows from them.
 
-    def __init__(self, rebuilt: Rebuilt) -> None:
-        self.rebuilt = rebuilt
+    :param producers: their state at the segment's start; has that after the batches.
+    """
+
+    def __init__(self, base_offset: int, producers: ProducerState, index_interval_bytes: int) -> None:
+        self.rebuilt = Rebuilt(base_offset, producers, index_interval_bytes)
         self.ranges: list[tuple[int, int]] = []
         """Begin and end of each stretch of valid batches."""
+        self.markers: dict[int, bytes] = {}
+        """What is put in before the bytes at a position: it aborts what was open when damage began."""
+        self._producers = producers
         self._next_offsets: list[int] = []
+        self._base_offset = base_offset
 
     def add(self, origin: int, data: np.ndarray, batches: Batches) -> None:
         """Take in those of ``batches`` that are valid; ``data`` begins at ``origin`` of the file."""
         rows = np.flatnonzero(right_checksums(data, batches))
         while rows.size:
-            taken, fault = self.rebuilt.add(data, batches.take(rows))
-            for row in rows[:taken].tolist():
+            first = int(rows[0])
+            is_v2 = batches.magic[first] == 2
+            offset = int(batches.base_offset[first] if is_v2 else batches.last_offset[first])
+            if not self.end_transactions(origin + int(batches.position[first]), offset):
+                rows = rows[1:]  # a marker needs its offset
+                continue
+            begins, ends = batches.position[rows], batches.position[rows] + batches.size[rows]
+            damage = np.flatnonzero(begins[1:] != ends[:-1])
+            stretch = rows[: int(damage[0]) + 1] if damage.size else rows
+            taken, fault = self.rebuilt.add(data, batches.take(stretch))
+            for row in stretch[:taken].tolist():
                 begin = origin + int(batches.position[row])
                 end = begin + int(batches.size[row])
                 next_offset = int(batches.last_offset[row]) + 1
@@ -50,7 +67,28 @@ class Salvaged:
                 else:
                     self.ranges.append((begin, end))
                     self._next_offsets.append(next_offset)
-            rows = rows[taken + 1 :] if fault is not None else rows[:0]
+            rows = rows[taken + (fault is not None) :]
+
+    def end_transactions(self, position: int, offset: int) -> bool:
+        """Abort what is open if offsets before ``offset`` are lost in damage that ends at ``position``.
+
+        The marker of a transaction may be among them, and a later one of its producer must not commit it.
+
+        :return: False if the damage has fewer offsets than there are transactions.
+        """
+        end, next_offset = 0, self._base_offset
+        if self.ranges:
+            end, next_offset = self.ranges[-1][1], self._next_offsets[-1]
+        count = len(self._producers.open)
+        if position == end or offset <= next_offset or not count:
+            return True
+        if count > offset - next_offset:
+            return False
+        epoch = self.rebuilt.epochs[-1][0] if self.rebuilt.epochs else -1
+        markers = self._producers.abort_markers(offset - count, epoch)
+        self.rebuilt.add(markers, walk(markers))
+        self.markers[position] = markers.tobytes()
+        return True
 
     def pieces(self) -> Iterator[tuple[int, int, int]]:
         """Begin and end of each stretch, and the offset after it."""
@@ -70,14 +108,24 @@ def salvage_segment(
 
     :param following: the next segment; None if there is none.
     :param producers: their state at the segment's start; has that after the batches.
+    :raises LogDirectoryError: if too few offsets are free to end all transactions that are open.
     """
-    salvaged = Salvaged(Rebuilt(segment.base_offset, producers, index_interval_bytes))
-    source = Partition(partition, segment.folder, lambda _: 0)
+    salvaged = Salvaged(segment.base_offset, producers, index_interval_bytes)
+    source = Partition(partition, segment.folder, lambda _, first: first)
     end = source.log_end_offset(segments) if following is None else following.base_offset
     offsets = OffsetRange(segment.base_offset, end)
     with suppress(DataLossError):  # where the end can't be reached from here, readers stop, too
         for piece in source.read(offsets, on_corrupt=lambda error: None, max_bytes=_SLICE):
             salvaged.add(piece.origin.position, as_array(piece.buffer), batches_of(piece))
+    # What is open at the end of a log may be ended yet, as in a broker.
+    if following is not None and not salvaged.end_transactions(segment.size, following.base_offset):
+        raise LogDirectoryError(
+            f"The damage at the end has fewer offsets than the {len(producers.open)} transactions that are"
+            " open there, whose markers may be in it",
+            topic_partition=partition,
+            file=os.path.join(segment.folder.label(), segment.name),
+            hint="Repair it without salvage: the log then ends before the damage.",
+        )
     return salvaged
 
 
@@ -90,13 +138,15 @@ def put_in_place(folder: str, segment: Segment, salvaged: Salvaged) -> None:
     path = os.path.join(folder, segment.name)
     source = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
     try:
-        target = os.open(path + CLEANED_SUFFIX, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o666)
+        target = open_new(path + CLEANED_SUFFIX, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW)
         try:
             with naming(path + CLEANED_SUFFIX):
                 size = 0
-                for begin, end in salvaged.ranges:
-                    copy_range(source, begin, end - begin, target, size)
-                    size += end - begin
+                for begin, end in [*salvaged.ranges, (segment.size, segment.size)]:
+                    markers = salvaged.markers.get(begin, b"")
+                    write_all(target, markers, size)
+                    copy_range(source, begin, end - begin, target, size + len(markers))
+                    size += len(markers) + end - begin
                 os.fsync(target)
         finally:
             os.close(target)

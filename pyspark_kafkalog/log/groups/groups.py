@@ -174,7 +174,9 @@ class DirectoryGroups:
                 found[group] = e
         return found
 
-    def commit(self, group: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+    def commit(
+        self, group: str, offsets: Mapping[TopicPartition, CommittedOffset], *, as_they_are: bool = False
+    ) -> None:
         """See :meth:`pyspark_kafkalog.groups.GroupOffsets.commit`: all or nothing.
 
         A commit timestamp of -1 means now. A failure to compact a stale log is only logged.
@@ -191,9 +193,11 @@ class DirectoryGroups:
             records: list[_Record] = []
             for partition, committed in offsets.items():
                 epoch, timestamp = committed.leader_epoch, committed.commit_timestamp
+                if epoch < 0 and not as_they_are:
+                    epoch = self._leader_epoch(partition, committed.offset)
                 stored = replace(
                     committed,
-                    leader_epoch=self._leader_epoch(partition, committed.offset) if epoch < 0 else epoch,
+                    leader_epoch=epoch,
                     commit_timestamp=now_ms if timestamp < 0 else timestamp,
                 )
                 records.append((encode_offset_key(group, partition), encode_offset(stored)))

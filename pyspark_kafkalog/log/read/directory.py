@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from typing import TypeVar
 
@@ -59,6 +59,8 @@ class LogDirectory:
         self._slice_bytes = slice_bytes
         self._partitions: dict[TopicPartition, Partition] = {}
         self._stable: dict[TopicPartition, StableOffset] = {}
+        self._seen_ends: dict[TopicPartition, int] = {}
+        """Where plans have seen logs end."""
 
     @classmethod
     def open(
@@ -165,7 +167,12 @@ class LogDirectory:
         }
 
     def expect(self, partition: TopicPartition, seen: Seen) -> None:
-        """See :meth:`pyspark_kafkalog.model.Place.expect`: the directory itself is all the evidence."""
+        """See :meth:`pyspark_kafkalog.model.Place.expect`.
+
+        A mount may show an older state: a log that seems to end sooner is listed anew, once. The directory
+        itself is all the evidence.
+        """
+        self._seen_ends[partition] = seen.end
 
     def offsets_for_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         """The offset of the first record with timestamp >= the given ms, or None.
@@ -275,6 +282,8 @@ class LogDirectory:
 
     def _bounds(self, partition: Partition, read_committed: bool) -> Watermarks:
         segments = partition.segments()
+        if partition.log_end_offset(segments) < self._seen_ends.get(partition.topic_partition, 0):
+            segments = partition.segments(fresh=True)
         log_start_offset = partition.log_start_offset(segments)
         high_watermark = max(partition.log_end_offset(segments), log_start_offset)
         last_stable_offset = high_watermark
@@ -304,9 +313,12 @@ class LogDirectory:
     ) -> dict[TopicPartition, _Answer]:
         """The answers of those partitions that exist."""
         answers = {}
-        for partition in partitions:
-            with suppress(UnknownTopicOrPartitionError):
-                answers[partition] = self._ask(partition, question)
+        with ExitStack() as looks:
+            for root in self._roots:
+                looks.enter_context(root.one_look())
+            for partition in partitions:
+                with suppress(UnknownTopicOrPartitionError):
+                    answers[partition] = self._ask(partition, question)
         return answers
 
     def _ask(self, topic_partition: TopicPartition, question: Callable[[Partition], _Answer]) -> _Answer:
@@ -336,7 +348,7 @@ class LogDirectory:
                 if holder is not None:
                     raise _in_two_roots(topic_partition, holder, root)
                 holder = root
-                known = Partition(topic_partition, folder, root.log_start_offset)
+                known = Partition(topic_partition, folder, root.log_start_offset, root.listings)
         if known is not None:
             self._partitions[topic_partition] = known
         elif not self._checked:

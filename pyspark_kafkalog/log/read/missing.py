@@ -3,7 +3,8 @@
 A ``.log`` that a user or a check of the file system has removed leaves its indexes. Kafka renames and
 removes the ``.log`` first, too, but what it has been renamed to stays until the indexes are renamed. So
 a base offset with an index, and with neither a ``.log`` nor a file that comes or goes, is proof if it is
-still so a moment later. It is none before the first segment, where a crash during a deletion leaves the same.
+still so a moment later. It is none before the first segment, where a crash during a deletion leaves the same:
+only a backup, which deletes nothing by itself, knows where its first segment begins.
 
 Without an index, a gap of offsets between two segments is all there is. Compaction leaves gaps, too,
 but also within segments, and a broker's cleaner keeps a checkpoint.
@@ -27,9 +28,18 @@ from pyspark_kafkalog.log.layout import (
     parse_segment_file,
 )
 from pyspark_kafkalog.log.read.segment import Segment, Window
+from pyspark_kafkalog.model import OffsetRange
+
+GIVE_UP = "Bring its files back, or give these offsets up by kafkalog delete-records."
+"""What to do about a first segment that a backup lacks."""
 
 _NEW = (CLEANED_SUFFIX, SWAP_SUFFIX)
 _IN_TRANSIT = (DELETED_SUFFIX, *_NEW)
+
+
+def first_is_missing(offsets: OffsetRange) -> str:
+    """What is wrong with a backup that begins with these offsets, which no segment has."""
+    return f"Offsets {offsets.start} to {offsets.end - 1} are gone: the backup's first segment is missing"
 
 
 def bases_without_log(names: Iterable[str]) -> set[int]:

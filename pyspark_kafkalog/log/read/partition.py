@@ -7,9 +7,7 @@ import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
-from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -26,8 +24,10 @@ from pyspark_kafkalog.log.layout import (
     segment_file,
 )
 from pyspark_kafkalog.log.read.index_check import IndexCheck
+from pyspark_kafkalog.log.read.listings import Listings, is_settled
 from pyspark_kafkalog.log.read.loading import LogEnd, find_end, live_segments
-from pyspark_kafkalog.log.read.missing import Gap, GapSearch, bases_without_log
+from pyspark_kafkalog.log.read.missing import GIVE_UP, Gap, GapSearch, bases_without_log, first_is_missing
+from pyspark_kafkalog.log.read.neighbours import Neighbours
 from pyspark_kafkalog.log.read.segment import GONE, MAX_OFFSET, FramingError, OpenSegment, Segment
 from pyspark_kafkalog.model import OffsetRange, OnCorrupt, Origin, Slice, StoredSize, TopicPartition
 
@@ -36,38 +36,37 @@ if TYPE_CHECKING:
 
 _WRITING = 0.1
 """Seconds in which a writer finishes a batch that it has begun."""
-_RENAMING = 0.1
-"""Seconds in which a broker renames the indexes of a segment that it deletes, after its ``.log``."""
-_SETTLED_NS = 2_000_000_000
-"""From this age on a folder's time of change shows every later change, on all file systems."""
-_LISTING_SHARE = 0.02
-"""Share of the time that may go into listing a folder that seems unchanged."""
-_KEPT = 0.1
-"""Seconds for which such a listing is kept in any case."""
 
 
 class _Listing(NamedTuple):
-    """The live segments of a folder, and until when they are believed if nothing seems to have changed."""
+    """The live segments of a folder that was at rest."""
 
     segments: list[Segment]
     changed: tuple[int, ...]
-    until: float
+    at: float
+    """Seconds of the monotonic clock."""
 
 
 class Partition:
     """A partition's folder, read as a broker would after loading it, without changing a file.
 
-    :param checkpoint: gives the partition's entry in ``log-start-offset-checkpoint``, 0 without one.
+    :param start: gives the log start offset, for the base offset of the first segment.
+    :param listings: those of its directory; None if it is read alone.
     """
 
     def __init__(
-        self, topic_partition: TopicPartition, folder: Folder, checkpoint: Callable[[TopicPartition], int]
+        self,
+        topic_partition: TopicPartition,
+        folder: Folder,
+        start: Callable[[TopicPartition, int], int],
+        listings: Listings | None = None,
     ) -> None:
         self.topic_partition = topic_partition
         self.folder = folder
-        self._checkpoint = checkpoint
+        self._start = start
         self._end: LogEnd | None = None
         self._listing: _Listing | None = None
+        self._listings = listings or Listings()
         self.largest_timestamps: dict[Segment, int] = {}
         """Largest timestamps of closed segments (ms), kept by :mod:`.times`."""
 
@@ -82,19 +81,20 @@ class Partition:
         """
         changed = self.folder.changed()
         known = None if fresh else self._listing
-        if known is not None and known.changed == changed and time.monotonic() < known.until:
+        if known is not None and known.changed == changed and self._listings.is_believed(known.at):
             segments = known.segments
             active = segments[-1].now()
-            return segments if active == segments[-1] else [*segments[:-1], active]
+            return segments if active is segments[-1] else [*segments[:-1], active]
         self._listing = None
         begun, begun_ns = time.monotonic(), time.time_ns()
         segments = live_segments(self.folder)
         now = time.monotonic()
-        is_settled = changed is not None and begun_ns - changed[-1] > _SETTLED_NS
+        self._listings.made(self.topic_partition, now - begun)
         if len(self.largest_timestamps) > 2 * len(segments):
             self.largest_timestamps.clear()
-        if segments and changed is not None and is_settled and min(s.size for s in segments) > GONE:
-            self._listing = _Listing(segments, changed, now + max(_KEPT, (now - begun) / _LISTING_SHARE))
+        at_rest = is_settled(changed, begun_ns)
+        if segments and changed is not None and at_rest and min(s.size for s in segments) > GONE:
+            self._listing = _Listing(segments, changed, now)
         return segments
 
     def topic_id(self) -> str:
@@ -130,8 +130,11 @@ class Partition:
         return _total_size(segments) / offsets if offsets > 0 else None
 
     def log_start_offset(self, segments: list[Segment]) -> int:
-        """The first offset that exists: DeleteRecords may have moved it into the first segment."""
-        return max(segments[0].base_offset if segments else 0, self._checkpoint(self.topic_partition))
+        """The first offset that exists: DeleteRecords may have moved it into the first segment.
+
+        That of a backup may be missing.
+        """
+        return self._start(self.topic_partition, segments[0].base_offset if segments else 0)
 
     def log_end_offset(self, segments: list[Segment]) -> int:
         """The offset after the last record batch; cheap to ask again while the log only grows."""
@@ -176,7 +179,8 @@ class Partition:
             faults += [
                 self._gap(gap) for gap in search.gaps if gap.last >= start and not gap.holds(without_log)
             ]
-        faults += [self._missing_end(base) for base in sorted(without_log) if base > segments[-1].base_offset]
+        last = segments[-1].base_offset if segments else -1
+        faults += [self._missing_end(base) for base in sorted(without_log) if base > last]
         now = self.segments(fresh=bool(faults))
         if faults and now[: len(segments) - 1] != segments[:-1]:
             raise FileNotFoundError(self.folder.label())
@@ -212,7 +216,7 @@ class Partition:
         position, attempt = offsets.start, 0
         while position < offsets.end:
             begun_at = position
-            neighbours = _Neighbours(self)
+            neighbours = Neighbours(self.folder, partial(self.segments, fresh=True))
             try:
                 segments = self.segments(fresh=attempt > 0)
                 if not segments or position < self.log_start_offset(segments):
@@ -224,6 +228,13 @@ class Partition:
                             f"the log now starts at offset {log_start_offset}",
                             next_offset=log_start_offset,
                         )
+                if segments and position < segments[0].base_offset:
+                    missing = OffsetRange(position, min(segments[0].base_offset, offsets.end))
+                    if on_corrupt is None:
+                        raise self._missing_start(missing)
+                    on_corrupt(self._missing_start(missing))
+                    position = missing.end
+                    continue
                 pairs = segments_from(segments, position)
                 for opened, segment, following in _opened(pairs, offsets.end):
                     wanted = OffsetRange(position, offsets.end)
@@ -282,7 +293,7 @@ class Partition:
         opened: OpenSegment,
         offsets: OffsetRange,
         following: Segment | None,
-        neighbours: _Neighbours,
+        neighbours: Neighbours,
         on_corrupt: OnCorrupt | None,
         max_bytes: int,
     ) -> Iterator[tuple[Slice, int]]:
@@ -339,7 +350,7 @@ class Partition:
         segment: Segment,
         following: Segment,
         offsets: OffsetRange,
-        neighbours: _Neighbours,
+        neighbours: Neighbours,
         on_corrupt: OnCorrupt | None,
     ) -> None:
         """:raises DataLossError: if some of ``offsets``, which neither segment has, were in a missing one."""
@@ -369,6 +380,16 @@ class Partition:
             hint="Set failOnDataLoss=false to continue without them.",
         )
 
+    def _missing_start(self, offsets: OffsetRange) -> DataLossError:
+        return DataLossError(
+            first_is_missing(offsets),
+            topic_partition=self.topic_partition,
+            offset=offsets.start,
+            file=self.folder.label(),
+            next_offset=offsets.end,
+            hint=GIVE_UP,
+        )
+
     def _gap(self, gap: Gap) -> DataLossError:
         return DataLossError(
             f"Offsets {gap.first} to {gap.last} are in no segment: one is missing between {gap.before.name} "
@@ -386,52 +407,6 @@ class Partition:
             offset=base_offset,
             file=self.folder.label(name),
         )
-
-
-class _Neighbours:
-    """Which segments follow one another, according to a listing younger than their own."""
-
-    def __init__(self, partition: Partition) -> None:
-        self._partition = partition
-        self._confirmed: set[tuple[Segment, tuple[int, str] | None]] = set()
-        self._without_log: set[int] = set()
-
-    def check(self, segment: Segment, following: Segment | None) -> None:
-        """FileNotFoundError unless ``following`` (None for nothing) still follows ``segment``."""
-        pair = _identity(segment), None if following is None else (following.base_offset, following.suffix)
-        if pair in self._confirmed:
-            return
-        segments = self._partition.segments(fresh=True)
-        self._without_log = bases_without_log(self._partition.folder.names())
-        self._confirmed = {
-            (first, (second.base_offset, second.suffix)) for first, second in pairwise(segments)
-        } | {(_identity(segment), None) for segment in segments[-1:]}
-        if pair not in self._confirmed:
-            raise FileNotFoundError(errno.ENOENT, "The segments have changed", segment.file)
-
-    def missing(self, segment: Segment, following: Segment) -> int | None:
-        """The base offset of the first segment that is missing between two; None without proof of one.
-
-        :raises FileNotFoundError: if ``following`` does not follow ``segment`` any more.
-        """
-        seen = self._between(segment, following)
-        if not seen:
-            return None
-        time.sleep(_RENAMING)
-        self._confirmed.clear()
-        self.check(segment, following)
-        seen &= self._between(segment, following)
-        with segment.open() as opened:  # what reaches beyond a base offset has replaced it
-            end = find_end(opened, None).log_end_offset
-        return min((base for base in seen if base >= end), default=None)
-
-    def _between(self, segment: Segment, following: Segment) -> set[int]:
-        return {base for base in self._without_log if segment.base_offset < base < following.base_offset}
-
-
-def _identity(segment: Segment) -> Segment:
-    """The part of a segment that stays the same: an active one grows."""
-    return replace(segment, size=0, mtime_ns=0) if segment.is_active else segment
 
 
 def segments_from(segments: list[Segment], offset: int) -> Iterator[tuple[Segment, Segment | None]]:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+import time
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
 
 from pyarrow import fs
 
+from pyspark_kafkalog.codec.offsets_topic import OFFSETS_TOPIC
 from pyspark_kafkalog.errors import LogDirectoryError
 from pyspark_kafkalog.filesystem.folder import Entry, Folder
 from pyspark_kafkalog.filesystem.locate import no_such_directory, open_folder
+from pyspark_kafkalog.log.backup_file import read_backup_file
 from pyspark_kafkalog.log.layout import (
     JOURNAL_FILE,
     JOURNAL_SEPARATOR,
@@ -17,15 +22,29 @@ from pyspark_kafkalog.log.layout import (
     LOG_START_OFFSET_CHECKPOINT,
     LOG_SUFFIX,
     META_PROPERTIES_FILE,
+    OF_FILE_SYSTEMS,
     PARTITION_METADATA_FILE,
-    ROOT_FILES,
-    is_unused_folder,
+    is_beside_partitions,
     parse_offset_checkpoint,
     parse_partition_folder,
     parse_segment_file,
     partition_of,
 )
+from pyspark_kafkalog.log.read.listings import Listings, is_settled
 from pyspark_kafkalog.model import TopicPartition
+
+_LOOKED_INTO = 50
+"""In how many folders of one that is no root partitions are looked for."""
+_NAMED = 3
+
+
+class _Held(NamedTuple):
+    """The partitions of a root that was at rest."""
+
+    partitions: set[TopicPartition]
+    changed: tuple[int, ...] | None
+    at: float
+    """Seconds of the monotonic clock."""
 
 
 class LogRoot:
@@ -39,6 +58,11 @@ class LogRoot:
         self.folder = folder
         self._only = only
         self._starts: tuple[Entry, dict[TopicPartition, int]] | None = None
+        self._has_starts: bool | None = None
+        self._looked: Entry | None = None
+        self._held: _Held | None = None
+        self.listings = Listings()
+        """Those of the root and of its partitions' folders."""
 
     def check(self) -> None:
         """See that this is a log root; an empty folder is one with no partition yet.
@@ -48,21 +72,45 @@ class LogRoot:
         if self._only is not None:
             return
         try:
-            names = self.folder.list()
+            entries = self.folder.list()
         except FileNotFoundError:
             raise no_such_directory(self.folder) from None
-        if _is_partition(names):
+        if _is_partition(entries):
             raise LogDirectoryError(
-                "The folder holds segments but is not named after a partition",
+                "The folder holds segments but is not named after a partition"
+                if parse_partition_folder(self.folder.name) is None
+                else "The folder is a partition's, not a log directory",
                 file=self.folder.label(),
-                hint="Rename it to <topic>-<partition>, such as orders-0.",
+                hint="Rename it to <topic>-<partition>, such as orders-0; to write, give the folder above.",
             )
-        if names and not any(_belongs_in_root(name) for name in names):
+        if entries.keys() <= OF_FILE_SYSTEMS or any(map(is_beside_partitions, entries)):
+            return
+        folders = [name for name, entry in entries.items() if entry.type == fs.FileType.Directory]
+        if not any(parse_partition_folder(name) and self._may_be_partition(name) for name in folders):
+            below = [name for name in sorted(folders)[:_LOOKED_INTO] if self._has_partitions(name)]
             raise LogDirectoryError(
                 "The folder holds no partitions",
                 file=self.folder.label(),
-                hint="Give a folder of Kafka's log.dirs, with <topic>-<partition> folders, or one of these.",
+                hint=f"Partitions are below it: give {' or '.join(map(self.folder.label, below[:_NAMED]))}."
+                if below
+                else "Give a folder of Kafka's log.dirs, with <topic>-<partition> folders, or one of these;"
+                " to write, an empty folder does, too.",
             )
+
+    def _may_be_partition(self, name: str) -> bool:
+        """Whether the folder ``name``, which is named like a partition, holds nothing else."""
+        names = self._names_in(name)
+        return not names or _is_partition(names) or any(map(parse_segment_file, names))
+
+    def _has_partitions(self, name: str) -> bool:
+        return any(parse_partition_folder(below) is not None for below in self._names_in(name))
+
+    def _names_in(self, name: str) -> Collection[str]:
+        """The names in a folder of this one; none if it can't be read."""
+        try:
+            return [*self.folder.child(name).names()]
+        except (OSError, LogDirectoryError):
+            return []
 
     def partitions(self) -> set[TopicPartition]:
         """The partitions whose live data is here.
@@ -71,13 +119,21 @@ class LogRoot:
         """
         if self._only is not None:
             return {self._only[0]}
+        changed = self.changed()
+        held = self._held
+        if held is not None and held.changed == changed and self.listings.is_believed(held.at):
+            return set(held.partitions)
+        begun, begun_ns = time.monotonic(), time.time_ns()
         found = set()
         for name, entry in self.folder.list(parse_partition_folder).items():
             partition = parse_partition_folder(name)
             if partition is not None and entry.type == fs.FileType.Directory:
                 self.folder.check_inside(name)
                 found.add(partition)
-        return found
+        now = time.monotonic()
+        self.listings.made(None, now - begun)
+        self._held = _Held(found, changed, now) if is_settled(changed, begun_ns) else None
+        return set(found)
 
     def find(self, partition: TopicPartition) -> Folder | None:
         """The folder with the partition's live data, if it is here.
@@ -98,14 +154,39 @@ class LogRoot:
         self.folder.check_inside(name)
         return self.folder.child(name)
 
-    def log_start_offset(self, partition: TopicPartition) -> int:
+    def log_start_offset(self, partition: TopicPartition, first: int = 0) -> int:
+        """Where a partition begins whose first segment has the base offset ``first``: there, or later.
+
+        A backup knows where it began: if that is before ``first``, its first segment is missing.
+        """
+        start = self._start_in_checkpoint(partition)
+        return start if start >= first or self.knows_start_of(partition) else first
+
+    def knows_start_of(self, partition: TopicPartition) -> bool:
+        """Whether the checkpoint says where the partition begins, as in a backup where no broker works."""
+        if self._has_starts is None:
+            file = read_backup_file(self.folder)
+            is_brokers = self.folder.look(META_PROPERTIES_FILE).type == fs.FileType.File
+            self._has_starts = file is not None and file.has_starts and not is_brokers
+        return self._has_starts and partition.topic != OFFSETS_TOPIC
+
+    def _start_in_checkpoint(self, partition: TopicPartition) -> int:
         """What ``log-start-offset-checkpoint`` says now; 0 without an entry."""
-        entry = self.folder.look(LOG_START_OFFSET_CHECKPOINT)
+        entry = self._looked or self.folder.look(LOG_START_OFFSET_CHECKPOINT)
         if self._starts is None or self._starts[0] != entry:
             data = self.folder.read(LOG_START_OFFSET_CHECKPOINT) or b""
             starts = parse_offset_checkpoint(data, self.folder.label(LOG_START_OFFSET_CHECKPOINT))
             self._starts = entry, starts
         return self._starts[1].get(partition, 0)
+
+    @contextmanager
+    def one_look(self) -> Iterator[None]:
+        """Within it, the log start offsets are those of its beginning: one look serves all partitions."""
+        self._looked = self.folder.look(LOG_START_OFFSET_CHECKPOINT)
+        try:
+            yield
+        finally:
+            self._looked = None
 
     def cluster_id(self) -> str | None:
         """The cluster's id in ``meta.properties``; None without one."""
@@ -168,15 +249,6 @@ def _is_partition(names: Collection[str]) -> bool:
 def _is_log(name: str) -> bool:
     parsed = parse_segment_file(name)
     return parsed is not None and parsed[1] == LOG_SUFFIX
-
-
-def _belongs_in_root(name: str) -> bool:
-    return (
-        name.startswith(".")
-        or name in ROOT_FILES
-        or parse_partition_folder(name) is not None
-        or is_unused_folder(name)
-    )
 
 
 def _offset(value: object) -> int:

@@ -49,6 +49,7 @@ from pyspark_kafkalog.log.layout import (
     segment_file,
 )
 from pyspark_kafkalog.log.lock import directory_lock
+from pyspark_kafkalog.log.read.missing import GIVE_UP, first_is_missing
 from pyspark_kafkalog.log.read.root import LogRoot
 from pyspark_kafkalog.log.write import journal
 from pyspark_kafkalog.log.write.deletion import deleted_name
@@ -56,7 +57,7 @@ from pyspark_kafkalog.log.write.follower import producers_at
 from pyspark_kafkalog.log.write.follower_directory import check_follower, follower_directory
 from pyspark_kafkalog.log.write.producers import ProducerState
 from pyspark_kafkalog.log.write.recovery import Scan, begin_segment, offsets_of
-from pyspark_kafkalog.model import AbortedTransaction, TopicPartition
+from pyspark_kafkalog.model import AbortedTransaction, OffsetRange, TopicPartition
 from pyspark_kafkalog.topics import INTERNAL_TOPICS
 
 _CHECKPOINTS = (RECOVERY_POINT_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT)
@@ -140,13 +141,16 @@ def _plan(backup: str, log_dir: str, topics: Collection[str]) -> list[AdoptedPar
     chosen = [p for p in partitions if (p.topic in topics if topics else p.topic not in INTERNAL_TOPICS)]
     found = []
     for p in sorted(chosen):
-        problem, end = _problem(log_dir, p), ends.get(p, 0)
+        bases = offsets_of(os.path.join(backup, str(p)), LOG_SUFFIX)
+        problem, start, end = _problem(log_dir, p), starts.get(p, 0), ends.get(p, 0)
+        if problem is None and bases and bases[0] > start:
+            problem = f"{first_is_missing(OffsetRange(start, bases[0]))}. {GIVE_UP}"
         still_open = _producers(os.path.join(backup, str(p))).open if problem is None else []
         aborted = [
             AbortedTransaction(entry.producer_id, entry.first_offset, at)
             for at, entry in enumerate(still_open, end)
         ]
-        found.append(AdoptedPartition(*p, starts.get(p, 0), end, tuple(aborted), problem))
+        found.append(AdoptedPartition(*p, start, end, tuple(aborted), problem))
     return found
 
 

@@ -27,6 +27,7 @@ from pyspark_kafkalog.codec.walk import Batches, walk
 from pyspark_kafkalog.codec.write_kernels import put_ints
 from pyspark_kafkalog.errors import LogDirectoryError
 from pyspark_kafkalog.filesystem.durable import naming, sync_folder, write_all, write_new
+from pyspark_kafkalog.filesystem.sharing import new_folder, open_new
 from pyspark_kafkalog.log.checkpoints import read_epochs, write_epochs
 from pyspark_kafkalog.log.layout import (
     LEADER_EPOCH_CHECKPOINT,
@@ -196,7 +197,7 @@ def new_partition(folder: str, topic_id: str) -> PartitionLog:
 def create_folder(log: PartitionLog) -> None:
     """Create the folder of a new partition like a broker: an empty segment, its topic's id, epoch 0."""
     assert log.topic_id is not None, "A new partition needs the id of its topic"
-    os.mkdir(log.folder)
+    new_folder(log.folder)
     metadata = {PARTITION_METADATA_FILE: format_partition_metadata(log.topic_id)}
     files = {
         **(metadata if log.topic_id else {}),  # a topic from before Kafka 2.8 has none
@@ -274,7 +275,7 @@ def _extend(
 ) -> None:
     """Append to a file of ``size`` bytes, which is created if that is 0, and flush it."""
     new = os.O_CREAT | os.O_TRUNC if size == 0 else 0
-    descriptor = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | new, 0o666)
+    descriptor = open_new(path, os.O_WRONLY | os.O_NOFOLLOW | new)
     try:
         with naming(path):
             frame, start = b"", size

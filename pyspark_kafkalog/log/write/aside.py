@@ -7,7 +7,8 @@ then the bytes::
 
 A piece was in its segment at ``position``. Those that are cut at once are written from the last to the first.
 So pieces give the old files if they are put in again in reverse, the last one of the file first, whichever
-repair has cut it. Indexes follow from the segments, and are not kept.
+repair has cut it. Indexes follow from the segments, and are not kept. With ``inserted``, so many bytes of
+markers stand in the place of the piece.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from pyspark_kafkalog.filesystem.durable import naming, sync_folder, write_all
+from pyspark_kafkalog.filesystem.sharing import open_new
 from pyspark_kafkalog.log.write.recovery import read_at
 
 ASIDE_FILE = ".kafkalog-cut"
@@ -26,16 +28,26 @@ _CHUNK = 8 << 20
 _MAX_LINE = 64 << 10
 
 
-def put_aside(folder: str, segment: str, position: int, length: int, *, offset: int, why: str) -> None:
+def put_aside(
+    folder: str, segment: str, position: int, length: int, *, offset: int, why: str, inserted: int = 0
+) -> None:
     """Append a piece of a segment to the partition's file, and flush it, unless it is there already.
 
     A repair that was killed between this and the cut comes here again.
     """
     path = os.path.join(folder, ASIDE_FILE)
-    header = {"segment": segment, "position": position, "length": length, "offset": offset, "why": why}
+    header: dict[str, int | str] = {
+        "segment": segment,
+        "position": position,
+        "length": length,
+        "offset": offset,
+        "why": why,
+    }
+    if inserted:
+        header["inserted"] = inserted
     source = os.open(os.path.join(folder, segment), os.O_RDONLY | os.O_NOFOLLOW)
     try:
-        target = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        target = open_new(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         try:
             with naming(path):
                 pieces = list(_pieces(target))

@@ -14,7 +14,11 @@ import numpy as np
 
 from pyspark_kafkalog.codec.buffers import as_array
 from pyspark_kafkalog.codec.walk import Batches, batches_of, first_bad_checksum, walk
-from pyspark_kafkalog.errors import CorruptRecordError, DataLossError, OverlapError
+from pyspark_kafkalog.errors import (
+    CorruptRecordError,
+    DataLossError,
+    OverlapError,
+)
 from pyspark_kafkalog.filesystem.durable import (
     begin_flush,
     naming,
@@ -24,6 +28,7 @@ from pyspark_kafkalog.filesystem.durable import (
     write_new,
 )
 from pyspark_kafkalog.filesystem.locate import open_folder
+from pyspark_kafkalog.filesystem.sharing import new_folder, open_new
 from pyspark_kafkalog.log.checkpoints import read_epochs, write_epochs
 from pyspark_kafkalog.log.layout import (
     INDEX_SUFFIX,
@@ -103,7 +108,8 @@ class FollowerLog:
         topic_id: str = "",
     ) -> FollowerLog:
         """A new partition that begins with ``next_offset``; with the id of its topic, if that is known."""
-        os.makedirs(folder, exist_ok=True)  # whoever made it may have been killed right after
+        with suppress(FileExistsError):  # whoever made it may have been killed right after
+            new_folder(folder)
         if topic_id:
             path = os.path.join(folder, PARTITION_METADATA_FILE)
             replace(path, format_partition_metadata(topic_id), path + ".tmp")
@@ -206,7 +212,7 @@ class FollowerLog:
 
     def read(self, offsets: OffsetRange) -> Iterator[Slice]:
         """The batches of ``offsets`` that the log has, or the next one."""
-        partition = Partition(self.partition, open_folder(self.folder), lambda _: 0)
+        partition = Partition(self.partition, open_folder(self.folder), lambda _, first: first)
         with suppress(DataLossError):  # it begins later, or has ended
             yield from partition.read(offsets, on_corrupt=None, max_bytes=_SLICE_BYTES)
 
@@ -299,7 +305,7 @@ class FollowerLog:
         self._unflushed.add(suffix)
         with naming(path):
             if suffix not in self._files:
-                self._files[suffix] = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+                self._files[suffix] = open_new(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW)
             write_all(self._files[suffix], data, position)
 
     def flush(self) -> int:

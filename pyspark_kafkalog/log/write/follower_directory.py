@@ -7,17 +7,19 @@ partition hinders none of the others.
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import os
+import shutil
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
+from typing import Any
 
 from pyspark_kafkalog.errors import KafkaLogError, LogDirectoryError
 from pyspark_kafkalog.filesystem.durable import disk_errors, replace, sync_folder
-from pyspark_kafkalog.filesystem.folder import Folder
 from pyspark_kafkalog.filesystem.locate import open_folder
-from pyspark_kafkalog.log.backup_file import BackupFile, read_backup_file, write_backup_file
+from pyspark_kafkalog.log.backup_file import BackupFile, Complete, read_backup_file, write_backup_file
 from pyspark_kafkalog.log.checkpoints import read_offsets, write_offsets
 from pyspark_kafkalog.log.layout import (
     CLEAN_SHUTDOWN,
@@ -26,10 +28,8 @@ from pyspark_kafkalog.log.layout import (
     LOG_START_OFFSET_CHECKPOINT,
     LOG_SUFFIX,
     META_PROPERTIES_FILE,
-    PARTITION_METADATA_FILE,
     RECOVERY_POINT_CHECKPOINT,
     parse_partition_folder,
-    parse_partition_metadata,
 )
 from pyspark_kafkalog.log.lock import (
     directory_lock,
@@ -42,7 +42,9 @@ from pyspark_kafkalog.log.topic_configs import read_topic_configs, write_topic_c
 from pyspark_kafkalog.log.write import journal
 from pyspark_kafkalog.log.write.follower import FollowerLog, has_batches
 from pyspark_kafkalog.log.write.leftovers import settle
+from pyspark_kafkalog.log.write.opening import lost_start, open_log, topic_id_in
 from pyspark_kafkalog.log.write.recovery import offsets_of
+from pyspark_kafkalog.log.write.renewal import exchange, new_folder, remove_leftovers
 from pyspark_kafkalog.log.write.truncation import cut_unflushed, truncate
 from pyspark_kafkalog.model import LogSettings, OffsetRange, TopicPartition
 
@@ -75,6 +77,9 @@ class FollowerDirectory:
         self._recovery_points = read_offsets(root, RECOVERY_POINT_CHECKPOINT)
         self._starts = read_offsets(root, LOG_START_OFFSET_CHECKPOINT)
         self._file = read_backup_file(self._folder)
+        if self._file is not None and not self._file.has_starts:
+            self._know_starts()
+            self._change_file(has_starts=True)
 
     # What is here
 
@@ -90,9 +95,16 @@ class FollowerDirectory:
 
     def set_cluster_id(self, cluster_id: str | None) -> None:
         """Note of which cluster this is the backup."""
-        file = BackupFile(cluster_id, {} if self._file is None else self._file.gaps)
-        write_backup_file(self.root, file)
-        self._file = file
+        if self._file is None:
+            self._know_starts()
+        with self._guard:
+            self._change_file(cluster_id=cluster_id, has_starts=self._file is None or self._file.has_starts)
+
+    def _know_starts(self) -> None:
+        """Write down where those partitions begin that were here before the backup had to know."""
+        for partition in self.partitions():
+            bases = offsets_of(os.path.join(self.root, str(partition)), LOG_SUFFIX)
+            self.set_log_start_offset(partition, max(self.log_start_offset(partition), *bases[:1], 0))
 
     def gaps(self, partition: TopicPartition) -> tuple[OffsetRange, ...]:
         """The ranges of offsets that were gone before they could be copied, in order."""
@@ -128,10 +140,27 @@ class FollowerDirectory:
 
     def _set_gaps(self, partition: TopicPartition, gaps: list[OffsetRange]) -> None:
         """Replace a partition's gaps, on disk first: what is not there is not acted upon."""
-        file = self._file or BackupFile()
-        file = BackupFile(file.cluster_id, {**file.gaps, partition: gaps})
+        self._change_file(gaps={**self._known.gaps, partition: gaps})
+
+    @property
+    def _known(self) -> BackupFile:
+        return self._file or BackupFile()
+
+    def _change_file(self, **fields: Any) -> None:
+        file = dataclasses.replace(self._known, **fields)
         write_backup_file(self.root, file)
         self._file = file
+
+    def complete(self, partition: TopicPartition) -> Complete | None:
+        """When the partition's copy was last complete, and up to where; None if that was never noted."""
+        return self._known.complete.get(partition)
+
+    def set_complete(self, found: Mapping[TopicPartition, tuple[int, int]]) -> None:
+        """Note when copies were complete (ms), and up to where."""
+        noted = {partition: Complete(*entry) for partition, entry in found.items()}
+        with self._guard:
+            if noted.items() - self._known.complete.items():
+                self._change_file(complete={**self._known.complete, **noted})
 
     def partitions(self) -> set[TopicPartition]:
         """All partitions that are here, also those that nothing was appended to."""
@@ -178,6 +207,7 @@ class FollowerDirectory:
         log = self._logs.get(partition)
         if log is None or (log.is_empty and log.next_offset != start):
             if self.is_empty(partition):
+                self._check_nothing_is_lost(partition)
                 self.set_log_start_offset(partition, start)
             with self._cutting_unflushed(partition):
                 log = open_log(
@@ -194,6 +224,13 @@ class FollowerDirectory:
                 self._logs[partition] = log
         return log
 
+    def _check_nothing_is_lost(self, partition: TopicPartition) -> None:
+        """See that a partition without records never had any, or knows that they are gone."""
+        folder, known = os.path.join(self.root, str(partition)), self.log_start_offset(partition)
+        known = max([known, *(gap.end for gap in self.gaps(partition))])
+        if os.path.lexists(folder) and known < self.log_end_offset(partition):
+            raise lost_start(folder, partition, OffsetRange(known, self.log_end_offset(partition)))
+
     def set_log_start_offset(self, partition: TopicPartition, offset: int) -> None:
         """Where a partition begins; it is on disk before records are.
 
@@ -201,6 +238,8 @@ class FollowerDirectory:
         """
         if not os.path.lexists(os.path.join(self.root, str(partition))):
             self._forget_gaps(partition, 0)
+            self._forget_end(partition)
+        elif offset < self.log_start_offset(partition):  # or records would seem to be missing there
             self._forget_end(partition)
         with self._guard:
             if self._starts.get(partition, 0) != offset:
@@ -226,9 +265,53 @@ class FollowerDirectory:
             truncate(os.path.join(self.root, str(partition)), offset, why="the source no longer has it")
         self.set_log_start_offset(partition, min(self.log_start_offset(partition), offset))
         self._forget_gaps(partition, offset)
+        if (known := self.complete(partition)) is not None and known.offset > offset:
+            self.set_complete({partition: (known.time, offset)})
         log = self.open(partition, settings, start=offset, topic_id="")
         self.flushed(partition, log.next_offset)
         return log
+
+    def begin_anew(
+        self, partition: TopicPartition, settings: LogSettings, *, start: int, topic_id: str
+    ) -> FollowerLog:
+        """The log of a new copy, which :meth:`exchange` puts in the place of the old one."""
+        remove_leftovers(self.root, partition)
+        return FollowerLog.create(new_folder(self.root, partition), partition, settings, start, topic_id)
+
+    def exchange(self, partition: TopicPartition, log: FollowerLog, start: int, time: int) -> None:
+        """Replace a partition's copy by the new one, which begins at ``start``; begun at ``time`` (ms)."""
+        log.close()
+        with self._guard:
+            self._change_file(
+                gaps={**self._known.gaps, partition: []},
+                complete={**self._known.complete, partition: Complete(time, start)},
+                renewed={**self._known.renewed, partition: start},
+            )
+        self.discard(partition)
+        self._finish_exchange(partition)
+        self.flushed(partition, log.next_offset)
+
+    def finish_renewals(self) -> None:
+        """Finish what was noted, and remove what was not."""
+        for partition in sorted(self._known.renewed):
+            self._finish_exchange(partition)
+        for partition in self.partitions():
+            remove_leftovers(self.root, partition)
+
+    def _finish_exchange(self, partition: TopicPartition) -> None:
+        exchange(self.root, partition)
+        self.set_log_start_offset(partition, self._known.renewed[partition])
+        self._forget_end(partition)
+        with self._guard:
+            renewed = {other: start for other, start in self._known.renewed.items() if other != partition}
+            self._change_file(renewed=renewed)
+        remove_leftovers(self.root, partition)
+
+    def remove_empty(self, partition: TopicPartition) -> None:
+        """Remove a log without records."""
+        self._logs.pop(partition, None)
+        self._unclean.discard(partition)
+        shutil.rmtree(os.path.join(self.root, str(partition)))
 
     def discard(self, partition: TopicPartition) -> None:
         """Forget a log whose state is not certain: the next :meth:`open` recovers it.
@@ -366,6 +449,7 @@ def follower_directory(root: str) -> Iterator[FollowerDirectory]:
             path = os.path.join(root, CLEAN_SHUTDOWN_FILE)
             was_clean = os.path.exists(path)
             directory = FollowerDirectory(root, progress, was_clean=was_clean)
+            directory.finish_renewals()
             for partition in directory.partitions():
                 try:
                     with directory.disk_errors(partition):
@@ -389,87 +473,7 @@ def follower_directory(root: str) -> Iterator[FollowerDirectory]:
                 directory.abandon()
 
 
-def open_log(
-    root: str,
-    partition: TopicPartition,
-    settings: LogSettings,
-    *,
-    start: int,
-    topic_id: str,
-    recovery_point: int,
-    was_clean: bool = False,
-) -> FollowerLog:
-    """The log of a partition in a root that this process, or the driver of its job, holds.
-
-    :param start: the log start offset, as checkpointed; a log without records begins there.
-    :param topic_id: its topic's id, which a log without records gets if it has none; empty if not known.
-    :param recovery_point: the offset below which all is on disk, as checkpointed.
-    :raises LogDirectoryError: if it is damaged, or if it has records but no topic id, although that is known.
-    """
-    folder = os.path.join(root, str(partition))
-    open_folder(root).check_inside(str(partition))
-    bases = offsets_of(folder, LOG_SUFFIX) if os.path.lexists(folder) else []
-    lacks_id = bool(topic_id) and not topic_id_in(open_folder(root), partition)
-    if not has_batches(folder):
-        if bases != [start] or lacks_id:
-            if bases:
-                truncate(folder, 0)  # segments without batches, where the log no longer begins
-            return FollowerLog.create(folder, partition, settings, start, topic_id)
-    elif lacks_id:
-        raise LogDirectoryError(
-            f"Expected the topic id {topic_id}, got records without one",
-            file=os.path.join(folder, PARTITION_METADATA_FILE),
-            hint="If the source had no topic ids when they were copied, and the topic was not made anew since"
-            f" then, write the lines 'version: 0' and 'topic_id: {topic_id}' into the file. Otherwise, move"
-            " the folder away.",
-        )
-    return FollowerLog.open(
-        folder, partition, settings, start, recovery_point=recovery_point, was_clean=was_clean
-    )
-
-
-@contextmanager
-def task_log(
-    root: str, partition: TopicPartition, settings: LogSettings, *, start: int, topic_id: str, was_clean: bool
-) -> Iterator[FollowerLog]:
-    """The log of a partition for a task of a job whose driver holds the root; a clean end closes it cleanly.
-
-    Another attempt at the same task may still run: this waits for its end. If a write or a flush fails, what
-    was not flushed is cut off.
-    """
-    with (
-        disk_errors("Could not write the backup", root),
-        partition_lock(root, str(partition), _LOCK_TIMEOUT),
-    ):
-        recovery_point = read_offsets(root, RECOVERY_POINT_CHECKPOINT).get(partition, 0)
-        log = None
-        try:
-            with open_log(
-                root,
-                partition,
-                settings,
-                start=start,
-                topic_id=topic_id,
-                recovery_point=recovery_point,
-                was_clean=was_clean,
-            ) as log:
-                yield log
-        except OSError as e:
-            if e.errno == errno.EIO if log is None else log.has_failed:
-                cut_unflushed(os.path.join(root, str(partition)), recovery_point)
-            raise
-
-
 def _task_locks(root: str) -> set[TopicPartition]:
     """The partitions with a lock file of a task, whether it is held or not."""
     found = map(parse_partition_folder, locked_partitions(root))
     return {partition for partition in found if partition is not None}
-
-
-def topic_id_in(root: Folder, partition: TopicPartition) -> str | None:
-    """The id of the partition's topic, empty if it has none; None if the partition is not in the root."""
-    folder = LogRoot(root).find(partition)
-    if folder is None:
-        return None
-    data = folder.read(PARTITION_METADATA_FILE)
-    return "" if data is None else parse_partition_metadata(data, folder.label(PARTITION_METADATA_FILE))

@@ -41,6 +41,7 @@ from pyspark_kafkalog.codec.walk import Batches, walk
 from pyspark_kafkalog.errors import LogDirectoryError
 from pyspark_kafkalog.filesystem.durable import disk_errors, naming, replace, write_all
 from pyspark_kafkalog.filesystem.machine import machine_id
+from pyspark_kafkalog.filesystem.sharing import open_new
 from pyspark_kafkalog.log.write.active_segment import map_file
 from pyspark_kafkalog.model import Encoded, EncodeSettings, TopicPartition
 
@@ -140,7 +141,7 @@ class Staging:
         if self._descriptor is None:
             with self._errors():
                 os.makedirs(self._root, exist_ok=True)
-                self._descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+                self._descriptor = open_new(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with self._errors():
             write_all(self._descriptor, encoded.data, self._size)
         section = Section(*partition, self._size, encoded.data.size, encoded.records, crc32c(encoded.data))

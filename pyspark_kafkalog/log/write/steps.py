@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Action = Literal["cut", "remove", "rename", "rebuild", "undo", "skip", "leave"]
-"""``cut`` takes bytes out of a segment. ``skip`` is for what is in order and no concern of a repair.
-``leave`` is for what it can't mend."""
+Action = Literal["cut", "remove", "rename", "rebuild", "undo", "abort", "skip", "leave"]
+"""``cut`` takes bytes out of a segment, ``abort`` puts markers in that end transactions. ``skip`` is for what
+is in order and no concern of a repair, ``leave`` for what it can't mend."""
 
 
 @dataclass(frozen=True, slots=True)

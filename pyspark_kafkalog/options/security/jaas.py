@@ -1,8 +1,9 @@
 """The text of ``sasl.jaas.config``: one login module and its options (Kafka's JaasConfig).
 
 ``package.LoginModule required name="value" other='value';`` with Java's comments
-and escapes. Errors give a position in the text but show none of it, since badly
-quoted text may be a password.
+and escapes. As for Java's StreamTokenizer, what begins like a number must be quoted.
+Errors give a position in the text but show none of it, since badly quoted text may be
+a password.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _PACKAGES = (
 _CONTROL_FLAGS = ("required", "requisite", "sufficient", "optional")
 _TOKEN = re.compile(
     r"""(?P<space>(?:[\x00-\x20]+|//[^\r\n]*|/\*.*?\*/)+)
-    |(?P<word>[A-Za-z0-9_.$\xa0-\uffff-]+)
+    |(?P<word>[A-Za-z_$\xa0-\uffff][A-Za-z0-9_.$\xa0-\uffff-]*)
     |"(?P<double>(?:[^"\\\r\n]|\\[^\r\n])*)"
     |'(?P<single>(?:[^'\\\r\n]|\\[^\r\n])*)'
     |(?P<sign>[=;])""",
@@ -91,7 +92,8 @@ def _tokens(option: str, text: str) -> list[_Token]:
         match = _TOKEN.match(text, position)
         if match is None:
             raise OptionError(
-                f"Option {option!r}: open quote or unquoted special character at character {position + 1}",
+                f"Option {option!r}: open quote, unquoted number or unquoted special character at character"
+                f" {position + 1}",
                 hint=_HINT,
             )
         kind = match.lastgroup or ""

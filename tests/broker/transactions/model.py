@@ -4,22 +4,28 @@ What it keeps of Kafka (TransactionCoordinator, ProducerStateManager, GroupMetad
 InitProducerId and timeouts raise; EndTxn that can be repeated for the same epoch; a partition that refuses
 older epochs and repeated sequence numbers, but not, as before KIP-890, rows that belong to no transaction:
 the next marker decides about these. Requests may be lost before or after their effect, or come much later.
+And a coordinator that was killed may complete a transaction without writing its markers, or some of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from pyspark_kafkalog.broker.transactions.marker import Expectation, Intent, Marker
+from pyspark_kafkalog.broker.produce.ids import ProducerId
+from pyspark_kafkalog.broker.transactions.commit import Outcome, PendingOffsetError, UnknownResultError
+from pyspark_kafkalog.broker.transactions.marker import Expectation, Intent, Marker, Settling
+from pyspark_kafkalog.broker.transactions.requests import Described
+from pyspark_kafkalog.broker.transactions.settling import Decided, decided, decided_by, still_settling
+from pyspark_kafkalog.errors import FencedError, TransactionError
+from pyspark_kafkalog.model import TopicPartition
+
+PARTITION = TopicPartition("t", 0)
+REFUSED = "what a broker says to an old epoch, or to what does not fit its state"
 
 
-class FencedError(Exception):
-    """The broker refuses an old epoch, or what does not fit its state."""
-
-
-class UnknownError(Exception):
+class UnknownError(TransactionError):
     """No answer came, for longer than the client asks."""
 
 
@@ -42,11 +48,16 @@ class Kafka:
 
     epoch: int = -1
     open: Open | None = None
+    outcome: Outcome = Outcome.NOT_KNOWN
+    """Of the newest transaction, as DescribeTransactions tells; ``ended`` has its epoch and result."""
     ended: tuple[int, bool] | None = None
-    """Epoch and result of the last transaction, for a repeated EndTxn."""
+    forgets: Callable[[], tuple[bool, bool]] = lambda: (False, False)
+    """Whether the markers for the partition and for the group are left out."""
     partition_epoch: int = -1
     sequence: int = -1
     undecided: list[str] = field(default_factory=list)
+    """Rows of an open transaction on the partition, with its epoch there."""
+    open_epoch: int | None = None
     visible: list[str] = field(default_factory=list)
     pending: Marker | None = None
     marker: Marker | None = None
@@ -54,12 +65,20 @@ class Kafka:
     """The marker before that, which a deposed coordinator still has in memory."""
 
     def init(self, expected: int | None = None) -> int:
-        """InitProducerId. Like Kafka it aborts what is open before it compares epochs."""
+        """InitProducerId, once it is not asked to wait. It aborts what is open before it compares epochs."""
         self._abort_open()
         if expected is not None and expected != self.epoch - 1 and expected != self.epoch:
-            raise FencedError
+            raise FencedError(REFUSED)
         self.epoch += 1
+        self.outcome = Outcome.NOT_KNOWN
         return self.epoch
+
+    def abort_open(self) -> None:
+        """InitProducerId without waiting."""
+        if self.open is None:
+            self.init()
+        else:
+            self._abort_open()
 
     def expire(self) -> None:
         """The transaction was open for too long."""
@@ -70,35 +89,45 @@ class Kafka:
             self.epoch += 1  # fences what is still under way
             self._decide(commit=False)
 
+    def describe(self) -> Described:
+        """DescribeTransactions."""
+        return Described(self.outcome, 0, self.epoch)
+
+    def held(self) -> dict[TopicPartition, int]:
+        """DescribeProducers."""
+        return {} if self.open_epoch is None else {PARTITION: self.open_epoch}
+
     def _check(self, epoch: int) -> None:
         if epoch != self.epoch:
-            raise FencedError
+            raise FencedError(REFUSED)
 
     def add(self, epoch: int, *, partition: bool = False, group: bool = False) -> None:
         """AddPartitionsToTxn or AddOffsetsToTxn."""
         self._check(epoch)
         self.open = self.open or Open(epoch)
+        self.outcome = Outcome.OPEN
         self.open.has_partition |= partition
         self.open.has_group |= group
 
     def produce(self, epoch: int, sequence: int, rows: str) -> None:
         """Produce one record batch."""
         if epoch < self.partition_epoch:
-            raise FencedError
+            raise FencedError(REFUSED)
         if epoch > self.partition_epoch:
             self.partition_epoch, self.sequence = epoch, -1
         if sequence <= self.sequence:
             return  # a duplicate
         if sequence != self.sequence + 1:
-            raise FencedError
+            raise FencedError(REFUSED)
         self.sequence = sequence
         self.undecided.append(rows)
+        self.open_epoch = epoch
 
     def mark(self, epoch: int, marker: Marker) -> None:
         """TxnOffsetCommit."""
         self._check(epoch)
         if self.open is None or not self.open.has_group:
-            raise FencedError
+            raise FencedError(REFUSED)
         self.pending = marker
 
     def end(self, epoch: int, *, commit: bool) -> None:
@@ -107,21 +136,24 @@ class Kafka:
         if self.open is not None:
             self._decide(commit=commit)
         elif self.ended != (epoch, commit):
-            raise FencedError
+            raise FencedError(REFUSED)
 
     def _decide(self, *, commit: bool) -> None:
         assert self.open is not None
-        if self.open.has_partition:
+        forgets_rows, forgets_offsets = self.forgets()
+        if self.open.has_partition and not forgets_rows:
             if self.epoch > self.partition_epoch:
                 self.partition_epoch, self.sequence = self.epoch, -1
             if commit:
                 self.visible += self.undecided
             self.undecided.clear()
-        if self.open.has_group:
+            self.open_epoch = None
+        if self.open.has_group and not forgets_offsets:
             if commit and self.pending is not None:
                 self.before, self.marker = self.marker, self.pending
             self.pending = None
         self.ended = (self.open.epoch, commit)
+        self.outcome = Outcome.COMMITTED if commit else Outcome.ABORTED
         self.open = None
 
 
@@ -138,7 +170,12 @@ class World:
     fate: Callable[[str], str] = lambda request: "answered"
     deposed: Callable[[], bool] = lambda: False
     """Whether a look at the marker is answered by a coordinator that does not know what came last."""
-    required: bool = True
+    is_calm: bool = False
+
+    def calm_down(self) -> None:
+        """From now on all goes well."""
+        self.fate, self.deposed, self.is_calm = (lambda request: "answered"), (lambda: False), True
+        self.kafka.forgets = lambda: (False, False)
 
 
 class ModelSteps:
@@ -151,8 +188,10 @@ class ModelSteps:
         self.batch = batch
         self.epoch = -1
         self.dead = False
-        self.expectation = Expectation("query", None, batch, "", world.intent, required=world.required)
+        self.expectation = Expectation("query", None, batch, "", world.intent)
         self.seen: Marker | None = None
+        self.decided: Decided | None = None
+        self.patience = 9
 
     def ask(self, name: str, request: Callable[[], object]) -> object:
         """Ask the cluster, and once more if no answer comes, as :class:`.requests.Requests` does."""
@@ -167,7 +206,7 @@ class ModelSteps:
                 if fate == "late":
                     self.world.late.append(request)
                 if attempt:
-                    raise UnknownError
+                    raise UnknownError("no answer")
                 continue
             result = request()
             if fate == "killed after":
@@ -175,28 +214,88 @@ class ModelSteps:
                 continue
             if fate == "answer lost":
                 if attempt:
-                    raise UnknownError
+                    raise UnknownError("no answer")
                 continue
             return result
         raise KilledError
+
+    def is_pending(self) -> bool:
+        found: list[Marker | None] = []
+        self.ask("look", lambda: found.append(self.world.kafka.pending))
+        return found[-1] is not None or bool(self.settling)
+
+    @property
+    def settling(self) -> tuple[Settling, ...]:
+        return () if self.world.intent is None else self.world.intent.settling
+
+    def outcome(self) -> Outcome:
+        found: list[Described] = []
+        self.ask("describe", lambda: found.append(self.world.kafka.describe()))
+        known = decided(found[-1], self.settling, required=True, cluster_id=None)
+        if known.settling.by not in [each.by for each in self.settling]:
+            self.settle(still_settling(self.settling, known.producer))
+        self.decided = known
+        return known.outcome
+
+    def settle(self, settling: Sequence[Settling]) -> None:
+        intent = self.world.intent or self.expectation.new_intent("t")
+        self.world.intent = replace(intent, settling=tuple(settling))
+
+    def abort_open(self) -> None:
+        self.ask("init", self.world.kafka.abort_open)
+
+    def carry_out(self, outcome: Outcome) -> None:
+        known, kafka, found = self.decided, self.world.kafka, []
+        assert known is not None
+        epoch, is_commit = known.producer.epoch, outcome is Outcome.COMMITTED
+        self.ask("held", lambda: found.append(kafka.held()))
+        if is_commit:
+            self.settle([*self.settling, known.settling])
+        self.ask("add", lambda: kafka.add(epoch, group=True))
+        if self.epoch == epoch and not is_commit:
+            self.mark()
+        if found[-1].get(PARTITION) in known.of:
+            self.ask("add", lambda: kafka.add(epoch, partition=True))
+        self.ask("end", lambda: kafka.end(epoch, commit=is_commit))
+        if is_commit:
+            self.settle(still_settling(self.settling, known.producer))
+
+    def held(self, marker: Marker | None) -> Outcome | None:
+        found: list[dict[TopicPartition, int]] = []
+        self.ask("held", lambda: found.append(self.world.kafka.held()))
+        if not found[-1]:
+            return None
+        self.decided = decided_by(marker, found[-1], ProducerId(0, self.epoch, None))
+        return self.decided.outcome
+
+    def wait(self) -> None:
+        self.patience -= 1
+        if self.patience == 0:
+            raise PendingOffsetError("pending")
+
+    def calm_down(self, error: Exception) -> None:
+        """All comes later here anyway."""
 
     def fence(self) -> None:
         self.epoch = int(str(self.ask("init", self.world.kafka.init)))
 
     def read_marker(self) -> Marker | None:
-        found: list[Marker | None] = []
-        self.ask("look", lambda: found.append(self.world.kafka.marker))
-        self.seen = self.world.kafka.before if self.world.deposed() else found[-1]
+        found: list[tuple[Marker | None, Marker | None]] = []
+        self.ask("look", lambda: found.append((self.world.kafka.marker, self.world.kafka.pending)))
+        if found[-1][1] is not None:
+            raise PendingOffsetError("pending")
+        self.seen = self.world.kafka.before if self.world.deposed() else found[-1][0]
         return self.seen
-
-    def clear_marker(self) -> None:
-        raise AssertionError("nothing else commits the marker here")
 
     def is_committed(self, marker: Marker | None) -> bool:
         if self.expectation.is_met_by(marker):
             return True
         self.world.intent = self.world.intent or self.expectation.new_intent("t")
         return False
+
+    @property
+    def marker(self) -> Marker:
+        return Marker("query", None, self.batch, "", self.rows, 0, self.epoch)
 
     def begin(self) -> None:
         kafka = self.world.kafka
@@ -212,15 +311,17 @@ class ModelSteps:
         self.ask("produce", lambda: kafka.produce(self.epoch, sequence, rows))
 
     def mark(self) -> None:
-        marker = Marker("query", None, self.batch, "", self.rows)
-        self.ask("mark", lambda: self.world.kafka.mark(self.epoch, marker))
+        self.ask("mark", lambda: self.world.kafka.mark(self.epoch, self.marker))
         found: list[Marker | None] = []
         self.ask("look", lambda: found.append(self.world.kafka.marker))
         if found[-1] != self.seen:
-            raise FencedError
+            raise TransactionError("an old marker was read")
 
     def end(self) -> None:
-        self.ask("end", lambda: self.world.kafka.end(self.epoch, commit=True))
+        try:
+            self.ask("end", lambda: self.world.kafka.end(self.epoch, commit=True))
+        except (FencedError, UnknownError) as e:
+            raise UnknownResultError("no answer") from e
 
     def give_up(self) -> None:
         kafka = self.world.kafka
@@ -230,4 +331,4 @@ class ModelSteps:
 
     def confirm(self) -> None:
         """What follows the protocol."""
-        self.world.intent = self.expectation.new_intent("t", confirmed=True)
+        self.world.intent = replace(self.world.intent or self.expectation.new_intent("t"), confirmed=True)

@@ -15,7 +15,7 @@ import pytest
 
 from pyspark_kafkalog.broker.transactions import committing, stops
 from pyspark_kafkalog.broker.transactions.marker import transactional_id
-from pyspark_kafkalog.errors import FencedError, KafkaLogError
+from pyspark_kafkalog.errors import KafkaLogError
 from tests.broker.producing import digits, unused_topic
 from tests.broker.transactions.writing import Query, is_stable, shown, transaction_state, values
 from tests.kafka import Broker
@@ -205,8 +205,7 @@ def test_a_driver_that_is_paused_for_longer_than_its_transaction(
     Query(broker.bootstrap, topic, tmp_path / "checkpoint", query_id=topic).write([values(10)], 0)
     paused.send_signal(signal.SIGCONT)
     _, errors = paused.communicate(timeout=60)
-    assert paused.returncode
-    assert FencedError.__name__ in errors
+    assert paused.returncode == 0, errors  # it is refused, looks again, and finds the batch written
     assert sorted(shown(broker.bootstrap, topic)) == digits(10)
     time.sleep(0.2)
     assert is_stable(broker.bootstrap, topic)

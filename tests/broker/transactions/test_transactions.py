@@ -27,6 +27,7 @@ from pyspark_kafkalog.broker.transactions.marker import Intent, transactional_id
 from pyspark_kafkalog.broker.transactions.requests import Requests
 from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.errors import FencedError, OptionError, TransactionError, UnknownTopicOrPartitionError
+from pyspark_kafkalog.filesystem.machine import Mark
 from pyspark_kafkalog.filesystem.private import NewFile
 from pyspark_kafkalog.model import CommittedOffset, Plan, QueryBatch, TaskAttempt, TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions
@@ -159,11 +160,8 @@ class TestTwoDrivers:
                     by.write([values(4, 10 * batch), values(6, 10 * batch + 4)], batch)
 
             monkeypatch.setattr(committing, "stop_at", take_over)
-            if step in ("fenced", "ended"):
-                zombie.commit(staged, batch)
-            else:
-                with pytest.raises((FencedError, TransactionError)):
-                    zombie.commit(staged, batch)
+            # Once it is fenced it looks again, and finds that the batch is written.
+            zombie.commit(staged, batch)
             monkeypatch.setattr(committing, "stop_at", lambda _: None)
             batch += 1
             assert sorted(shown(broker.bootstrap, topic)) == digits(10 * batch), step
@@ -374,7 +372,7 @@ class TestMarker:
             return {cell: replace(offset, offset=offset.offset - 1) for cell, offset in found.items()}
 
         monkeypatch.setattr(Requests, "committed", deposed)
-        with pytest.raises(TransactionError, match="A coordinator that was deposed gave an old one"):
+        with pytest.raises(TransactionError, match=r"A coordinator that was deposed .* group was deleted"):
             driver().write([values(5, 5)], 1)
         monkeypatch.undo()
         driver().write([values(5, 5)], 1)
@@ -428,7 +426,7 @@ class TestMarker:
         stray.add_offsets(producer, group, deadline=Deadline.after(30))
         stray.commit_offsets(producer, group, {cell: CommittedOffset(9)}, deadline=Deadline.after(30))
         short = driver(kafka__delivery__timeout__ms=2000, kafka__request__timeout__ms=2000)
-        with pytest.raises(TransactionError, match=r"stays open.*find-hanging"):
+        with pytest.raises(TransactionError, match=r"stays pending.*find-hanging"):
             short.write([values(5, 5)], 1)
         stray.end(producer, commit=False, deadline=Deadline.after(30))
         driver().write([values(5, 5)], 1)
@@ -594,7 +592,7 @@ class TestRefusals:
         assert sorted(shown(broker.bootstrap, topic)) == digits(5)
 
     def test_tasks_that_do_not_share_a_folder_with_the_driver(self, topic: str, driver: Drivers) -> None:
-        sink = replace(driver().sink, driver="another host")
+        sink = replace(driver().sink, driver=Mark("another host", 0))
         with pytest.raises(OptionError, match=r"does not share the folder.*Set stagingLocation"):
             sink.open(QueryBatch(topic, 0), TaskAttempt(0, 0, 0))
 

@@ -56,6 +56,9 @@ def test_escapes_are_javas() -> None:
         (f'{PLAIN} required a="b;', "open quote"),
         (f'{PLAIN} required a="b\n";', "open quote"),
         (f"{PLAIN} required a=b@c;", "unquoted special character"),
+        (f"{PLAIN} required a=12;", "unquoted number"),
+        (f"{PLAIN} required a=-1x;", "unquoted number"),
+        (f"{PLAIN} required a=.5;", "unquoted number"),
         (f"{PLAIN} required a=b; {PLAIN} required;", "expected one login module, got more"),
     ],
 )

@@ -1,0 +1,185 @@
+"""What was decided about an earlier transaction, and is written where the coordinator has not written it.
+
+A coordinator that is killed right after it answered EndTxn completes the transaction when it starts again;
+but as long as its broker does not know of the partitions, it takes them for deleted and leaves their markers
+out (TransactionMarkerChannelManager). So a transaction may be committed, and its rows and offsets stay open
+for ever: the next marker of the same producer would decide about them. They are ended as was decided, by a
+transaction of the same producer without rows, which needs no right that writing does not need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kafka.protocol.admin import DescribeProducersRequest
+
+from pyspark_kafkalog.broker.cluster.cluster import Cluster
+from pyspark_kafkalog.broker.cluster.leaders import call_leaders
+from pyspark_kafkalog.broker.fetch.list_offsets import bounds_requests, read_bounds
+from pyspark_kafkalog.broker.groups.offset_fetch import by_topic
+from pyspark_kafkalog.broker.produce.ids import ProducerId
+from pyspark_kafkalog.broker.transactions.commit import Outcome
+from pyspark_kafkalog.broker.transactions.marker import Marker, Settling
+from pyspark_kafkalog.broker.transactions.requests import Described
+from pyspark_kafkalog.broker.wire.error_codes import Refused
+from pyspark_kafkalog.errors import (
+    AuthorizationError,
+    KafkaLogError,
+    TransactionError,
+    UnknownTopicOrPartitionError,
+    UnsupportedVersionError,
+    listed,
+)
+from pyspark_kafkalog.model import TopicPartition
+
+_INTERNAL = ("__consumer_offsets", "__transaction_state")
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """A transaction of ``producer``, of one of the epochs ``of``: the producer's own epoch is to end it."""
+
+    producer: ProducerId
+    of: Collection[int]
+    outcome: Outcome
+
+    @property
+    def settling(self) -> Settling:
+        """As the intent has it."""
+        return Settling(self.producer.id, max(self.of), self.producer.epoch)
+
+
+def decided(
+    found: Described, settling: Collection[Settling], *, required: bool, cluster_id: str | None
+) -> Decided:
+    """What was decided about the transaction that commits a pending marker.
+
+    :param settling: what the intent says of it.
+    :param required: whether what nobody knows may not be taken for aborted.
+    """
+    outcome, epochs = found.outcome, [found.epoch]
+    settled = [each for each in settling if (each.producer_id, each.by) == (found.producer_id, found.epoch)]
+    if settled:
+        if outcome is not Outcome.ENDING:
+            outcome, epochs = Outcome.COMMITTED, [settled[0].epoch]
+    elif outcome is Outcome.ABORTED:
+        epochs = [found.epoch - 1, found.epoch]  # a fence aborts by the epoch after that of the rows
+    elif outcome is Outcome.NOT_KNOWN and found.epoch >= 0 and not required:
+        outcome, epochs = Outcome.ABORTED, list(range(found.epoch + 1))
+    return Decided(ProducerId(found.producer_id, found.epoch, cluster_id), epochs, outcome)
+
+
+def still_settling(settling: Collection[Settling], producer: ProducerId) -> list[Settling]:
+    """Those that are not over once ``producer`` has the newest epoch."""
+    return [each for each in settling if each.producer_id == producer.id and each.by > producer.epoch]
+
+
+def open_rows(
+    cluster: Cluster,
+    partitions: Collection[TopicPartition],
+    producer_id: int,
+    *,
+    elsewhere: Collection[TopicPartition] = (),
+) -> dict[TopicPartition, int]:
+    """The partitions on which a producer has a transaction open, and its epoch there (DescribeProducers).
+
+    :param elsewhere: others, of which those count that tell.
+    :raises TransactionError: if one of ``partitions`` has an open transaction, and does not tell whose.
+    """
+    failures: dict[TopicPartition, KafkaLogError] = {}
+    try:
+        answers = call_leaders(
+            cluster,
+            {*partitions, *elsewhere},
+            lambda epochs: [_request(epochs)],
+            lambda responses: _read(responses[0], producer_id),
+            doing="Looking up open transactions",
+            max_version=0,
+            failures=failures,
+        )
+    except UnsupportedVersionError:  # before Kafka 2.8
+        answers, untold = {}, set(partitions)
+    else:
+        untold = {p for p in partitions if isinstance(failures.get(p), AuthorizationError)}
+        for partition in {*partitions} & (failures.keys() - untold):
+            if not isinstance(failures[partition], UnknownTopicOrPartitionError):  # where nothing is open
+                raise failures[partition]
+    if held := _held(cluster, untold):
+        raise TransactionError(
+            f"A transaction is open on {listed(held, 5)}, and the brokers do not tell whose it is",
+            hint="If it is an earlier one of this query, a new one would decide about its rows. Wait until it"
+            " is over, or let the brokers (Kafka 2.8 or newer) tell: grant the principal Read on the topic.",
+        )
+    return {partition: epoch for partition, epoch in answers.items() if epoch is not None}
+
+
+def _request(epochs: Mapping[TopicPartition, int]) -> Any:
+    kind = DescribeProducersRequest.TopicRequest
+    topics = [kind(name=topic, partition_indexes=numbers) for topic, numbers in by_topic(epochs).items()]
+    return DescribeProducersRequest(topics=topics)
+
+
+def _read(response: Any, producer_id: int) -> dict[TopicPartition, int | Refused | None]:
+    found: dict[TopicPartition, int | Refused | None] = {}
+    for topic in response.topics:
+        for answer in topic.partitions:
+            partition = TopicPartition(topic.name, answer.partition_index)
+            if answer.error_code:
+                found[partition] = Refused(answer.error_code)
+                continue
+            found[partition] = next(
+                (
+                    producer.producer_epoch
+                    for producer in answer.active_producers
+                    if producer.producer_id == producer_id and producer.current_txn_start_offset >= 0
+                ),
+                None,
+            )
+    return found
+
+
+def _held(cluster: Cluster, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
+    """Those on which any transaction is open."""
+    bounds = call_leaders(
+        cluster,
+        partitions,
+        lambda epochs: bounds_requests(epochs, read_committed=True),
+        read_bounds,
+        doing="Looking up the last stable offset",
+        min_version=2,
+        max_version=9,
+    )
+    return [
+        partition for partition, found in bounds.items() if found.last_stable_offset < found.high_watermark
+    ]
+
+
+def everywhere(cluster: Cluster) -> list[TopicPartition]:
+    """All partitions of the cluster that may have rows of a producer."""
+    return [
+        TopicPartition(topic, number)
+        for topic, numbers in cluster.topics().items()
+        if topic not in _INTERNAL
+        for number in numbers
+    ]
+
+
+def decided_by(marker: Marker | None, held: Mapping[TopicPartition, int], current: ProducerId) -> Decided:
+    """What was decided about rows that are ``held`` open: the marker is committed with its own rows alone.
+
+    :raises TransactionError: if some are of neither the marker's transaction nor a later one.
+    """
+    known = -1 if marker is None or marker.producer_id != current.id else marker.epoch
+    if marker is None or known >= 0:
+        epochs = set(held.values())
+        if known in epochs:
+            return Decided(current, {known}, Outcome.COMMITTED)
+        if min(epochs) > known:  # had it been committed, the marker would be its
+            return Decided(current, epochs, Outcome.ABORTED)
+    raise TransactionError(
+        f"Rows of an earlier batch are open on {listed(held, 5)}, and nothing tells whether they count",
+        hint="Look whether they are needed: read_uncommitted readers see them, kafka-transactions.sh abort"
+        " ends them. To begin anew, use a new checkpoint.",
+    )

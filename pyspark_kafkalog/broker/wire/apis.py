@@ -1,0 +1,43 @@
+"""APIs that an endpoint may lack, as some that speak Kafka's protocol do, and what to do without them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+_WITHOUT = {
+    10: ("FindCoordinator", 0, "Consumer groups and exactly-once need it: leave out kafka.group.id."),
+    19: (
+        "CreateTopics",
+        4,
+        "Numbers are left to brokers since Kafka 2.4: give --partitions and --replication-factor.",
+    ),
+    22: (
+        "InitProducerId",
+        0,
+        "Set kafka.enable.idempotence to false: then a retry may write records twice.",
+    ),
+    24: ("AddPartitionsToTxn", 0, "Exactly-once needs it: leave out delivery.guarantee."),
+    32: (
+        "DescribeConfigs",
+        0,
+        "Records are read and written without it; configurations of topics are not known.",
+    ),
+}
+"""By API key, which :mod:`kafka.protocol` has, too: its name, the lowest version to want, and a way out."""
+
+
+def way_out(api_key: int, highest: int) -> str:
+    """What to do where a broker has no version of an API above ``highest``, which is -1 if it has none."""
+    if api_key in _WITHOUT and highest < _WITHOUT[api_key][1]:
+        return _WITHOUT[api_key][2]
+    return "Kafka 1.0 and newer have what is needed; other software may lack it."
+
+
+def lacking(versions: Mapping[int, tuple[int, int]]) -> list[tuple[str, str]]:
+    """APIs that a broker lacks or has in too old versions, and a way out for each."""
+    found = []
+    for api_key, (name, needed, instead) in _WITHOUT.items():
+        highest = versions.get(api_key, (0, -1))[1]
+        if highest < needed:
+            found.append((f"{name} v{needed}" if highest >= 0 else name, instead))
+    return found

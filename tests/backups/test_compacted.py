@@ -1,0 +1,204 @@
+"""Tombstones that compaction took before they were copied: they are missed, told, and the copy is renewed."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from kafka import KafkaProducer
+
+from pyspark_kafkalog.admin import BackupRules, backup
+from pyspark_kafkalog.log.topic_configs import write_topic_configs
+from pyspark_kafkalog.log.write import renewal
+from pyspark_kafkalog.log.write.follower_directory import follower_directory
+from tests.backups.histories import SMALL, T0, content
+from tests.backups.test_history import NO_GROUPS, check_sound, run
+from tests.backups.test_shared_end import batches, make
+from tests.broker.producing import unused_topic
+from tests.kafka import Broker
+
+RENEW = BackupRules(groups=(), renew_compacted=True, threads=1)
+MISSED = "Keys that the source has deleted may live on in the copy"
+GONE_AT_ONCE = {"cleanup.policy": "compact", "delete.retention.ms": "0"}
+DAY = 24 * 3600 * 1000
+
+
+def make_compacted(root: Path, configs: Mapping[str, str] = GONE_AT_ONCE) -> None:
+    """What a cleaner left: tombstones at 50 to 59, and what they have deleted, are gone."""
+    make(root, [*batches(20, 50), *batches(60, 100)])
+    write_topic_configs(str(root), {"t": configs})
+
+
+def backed_up(tmp_path: Path, configs: Mapping[str, str] = GONE_AT_ONCE) -> tuple[Path, Path]:
+    """A compacted source that was backed up before a cleaner came."""
+    source, target = tmp_path / "source", tmp_path / "target"
+    make(source, batches(0, 50))
+    write_topic_configs(str(source), {"t": configs})
+    assert run(source, target).problem is None
+    make_compacted(source, configs)
+    return source, target
+
+
+def complete(target: Path) -> list[int]:
+    found: list[int] = json.loads((target / ".kafkalog-backup").read_text())["complete"]["t-0"]
+    return found
+
+
+def complete_at(target: Path, ago: int) -> None:
+    """As if so much time (ms) had passed since the last run."""
+    path = target / ".kafkalog-backup"
+    found = json.loads(path.read_text())
+    found["complete"]["t-0"][0] -= ago
+    path.write_text(json.dumps(found))
+
+
+def test_what_the_source_has_deleted_is_told_until_the_copy_is_renewed(tmp_path: Path) -> None:
+    source, target = backed_up(tmp_path)
+    noted = complete(target)
+    for _ in range(2):
+        problem = run(source, target).problem or ""
+        assert MISSED in problem
+        assert "--renew-compacted" in problem
+        assert complete(target) == noted
+    assert content(target) == b"".join([*batches(0, 50), *batches(60, 100)]), (
+        "what came is copied all the same"
+    )
+    check_sound(target)
+    row = run(source, target, RENEW)
+    assert (row.renewed, row.log_end_offset) == (True, 100)
+    assert content(target) == content(source)
+    check_sound(target)
+
+
+@pytest.mark.parametrize(("ago", "is_missed"), [(0, False), (DAY + 1000, True), (-DAY, True)])
+def test_time_decides_whether_tombstones_may_have_gone(ago: int, is_missed: bool, tmp_path: Path) -> None:
+    """A clock that went back proves nothing."""
+    source, target = backed_up(tmp_path, {"cleanup.policy": "compact"})
+    complete_at(target, ago)
+    assert (MISSED in (run(source, target).problem or "")) == is_missed
+
+
+def test_renewed_once_it_is_sound(tmp_path: Path) -> None:
+    source, target = backed_up(tmp_path, {"cleanup.policy": "compact,delete"})
+    complete_at(target, 2 * DAY)
+    row = run(source, target, RENEW)
+    assert (row.problem, row.renewed) == (None, True)
+    assert time.time() * 1000 - complete(target)[0] < 60_000
+    for rules in NO_GROUPS, RENEW:
+        row = run(source, target, rules)
+        assert (row.problem, row.renewed, row.copied_bytes) == (None, False, 0)
+
+
+@pytest.mark.parametrize(
+    "configs", [{"cleanup.policy": "delete"}, GONE_AT_ONCE], ids=["deleted", "compacted"]
+)
+def test_without_compaction_nothing_is_missed(configs: dict[str, str], tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    make(source, batches(0, 50))
+    run(source, target)
+    make(source, [*batches(0, 100), *(batches(110, 120) if configs is not GONE_AT_ONCE else [])])
+    write_topic_configs(str(source), {"t": configs})
+    complete_at(target, 30 * DAY)
+    assert run(source, target).problem is None
+
+
+def test_a_backup_of_an_earlier_version_says_nothing_of_its_time(tmp_path: Path) -> None:
+    source, target = backed_up(tmp_path, {"cleanup.policy": "compact"})
+    path = target / ".kafkalog-backup"
+    found = json.loads(path.read_text())
+    del found["complete"], found["renewed"]
+    path.write_text(json.dumps(found))
+    assert "an unknown time after the copy was last complete" in (run(source, target).problem or "")
+    assert run(source, target, RENEW).problem is None
+
+
+def test_a_copy_that_was_killed_has_been_at_it_since_its_first_run(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    make_compacted(source, {"cleanup.policy": "compact"})
+    run(source, target)
+    noted = complete(target)
+    complete_at(target, 2 * DAY)
+    with follower_directory(str(target)) as directory:
+        directory.truncate(T0, SMALL, 45)
+    assert complete(target) == [noted[0] - 2 * DAY, 45]
+    assert MISSED in (run(source, target).problem or "")
+
+
+@pytest.mark.parametrize("step", range(6))
+def test_a_renewal_that_ends_anywhere_leaves_one_of_the_copies(
+    step: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, target = backed_up(tmp_path)
+    run(source, target)
+    old, calls = content(target), []
+
+    def dying(name: str, module: object) -> None:
+        real = getattr(module, name)
+
+        def call(*args: object, **how: object) -> object:
+            if any(str(target) in str(arg) for arg in args):
+                calls.append(name)
+                if len(calls) > step:
+                    raise KeyboardInterrupt
+            return real(*args, **how)
+
+        monkeypatch.setattr(module, name, call)
+
+    dying("rename", os)
+    dying("rmtree", shutil)
+    dying("sync_folder", renewal)
+    with pytest.raises(KeyboardInterrupt):
+        run(source, target, RENEW)
+    monkeypatch.undo()
+    with follower_directory(str(target)) as directory:
+        assert directory.partitions() == {T0}
+    assert content(target) in (old, content(source))
+    check_sound(target)
+    assert not [*target.glob("*-delete")]
+    assert run(source, target, RENEW).log_end_offset == 100
+    assert content(target) == content(source)
+    check_sound(target)
+
+
+@pytest.mark.broker
+@pytest.mark.slow
+def test_a_cleaner_of_a_real_broker(broker: Broker, tmp_path: Path) -> None:
+    topic = unused_topic()
+    options, rules = {"kafka.bootstrap.servers": broker.bootstrap}, BackupRules((topic,), groups=())
+    configs = {
+        "cleanup.policy": "compact",
+        "segment.ms": 100,
+        "min.cleanable.dirty.ratio": 0.01,
+        "delete.retention.ms": 0,
+    }
+    broker.make_topic(topic, 1, configs)
+    producer = KafkaProducer(bootstrap_servers=broker.bootstrap)
+
+    def write(key: bytes, value: bytes | None) -> None:
+        producer.send(topic, value, key, partition=0).get(30)
+
+    def is_cleaned() -> bool:
+        write(b"other", b"value")
+        time.sleep(0.2)
+        files = sorted(broker.partition_folder(topic, 0).glob("*.log"))
+        return not any(b"user-1" in file.read_bytes() for file in files)
+
+    write(b"user-1", b"name and address")
+    (row,) = backup(options, str(tmp_path), rules)
+    assert row.problem is None
+    write(b"user-1", None)
+    broker.wait_until(is_cleaned, "the cleaner has not come", 90)
+    producer.close()
+    (row,) = backup(options, str(tmp_path), rules)
+    assert MISSED in (row.problem or "")
+    (row,) = backup(options, str(tmp_path), replace(rules, renew_compacted=True))
+    assert row.renewed
+    kept = b"".join(file.read_bytes() for file in (tmp_path / f"{topic}-0").glob("*.log"))
+    assert b"user-1" not in kept
+    assert b"other" in kept

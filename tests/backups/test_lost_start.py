@@ -1,0 +1,160 @@
+"""A backup that has lost its first segment: it knows where it began, unlike a broker's log."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pyspark_kafkalog.admin import (
+    BackedUpPartition,
+    BackupRules,
+    adopt,
+    copy,
+    delete_records,
+    repair,
+    retain,
+    verify,
+)
+from pyspark_kafkalog.errors import DataLossError
+from pyspark_kafkalog.log.read.directory import LogDirectory
+from pyspark_kafkalog.log.topic_configs import write_topic_configs
+from pyspark_kafkalog.model import OffsetRange, TopicPartition
+from tests.backups.histories import T0, make_log, set_log_start
+from tests.backups.test_history import check_sound
+from tests.log.partitions import offsets_read
+
+NO_GROUPS = BackupRules(groups=())
+WHAT = "Offsets 3 to {} are gone: the backup's first segment is missing"
+
+
+def run(source: Path, target: Path) -> BackedUpPartition:
+    (row,) = copy(str(source), str(target), NO_GROUPS)
+    return row
+
+
+def backed_up(tmp_path: Path) -> tuple[Path, Path, list[Path]]:
+    """Source, copy, and the logs of its segments; the copy begins with offset 3."""
+    source, target = tmp_path / "source", tmp_path / "target"
+    make_log(source, [(0, 160)])
+    set_log_start(source, 3)
+    write_topic_configs(str(source), {"t": {"segment.bytes": "1000"}})
+    assert run(source, target).problem is None
+    logs = sorted((target / "t-0").glob("*.log"))
+    assert len(logs) > 2
+    return source, target, logs
+
+
+def damages(root: Path) -> list[str]:
+    return [found.message for row in verify(LogDirectory.open(str(root)), [T0]) for found in row.damages]
+
+
+@pytest.mark.parametrize("with_indexes", [False, True])
+@pytest.mark.parametrize("lost", [1, 2])
+@pytest.mark.parametrize("was_clean", [False, True])
+def test_it_is_told_until_it_is_given_up(
+    lost: int, with_indexes: bool, was_clean: bool, tmp_path: Path
+) -> None:
+    source, target, logs = backed_up(tmp_path)
+    first = int(logs[lost].stem)
+    for log in logs[:lost]:
+        for file in log.parent.glob(f"{log.stem}*" if with_indexes else log.name):
+            file.unlink()
+    if not was_clean:
+        (target / ".kafka_cleanshutdown").unlink()
+    what = WHAT.format(first - 1)
+    assert damages(target) == [what]
+    row = run(source, target)
+    assert what in (row.problem or "")
+    assert "kafkalog delete-records" in (row.problem or "")
+    assert not (target / ".kafka_cleanshutdown").exists()
+    place = LogDirectory.open(str(target))
+    assert place.watermarks([T0], read_committed=False)[T0].log_start_offset == 3
+    with pytest.raises(DataLossError, match=what) as e:
+        offsets_read(place, T0, OffsetRange(3, 160))
+    assert e.value.next_offset == first
+    assert offsets_read(place, T0, OffsetRange(3, 160), on_corrupt=lambda _: None) == list(range(first, 160))
+    assert offsets_read(place, T0, OffsetRange(first, 160)) == list(range(first, 160))
+    delete_records({"path": str(target)}, {T0: first}, execute=True)
+    assert run(source, target).problem is None
+    assert run(source, target).log_start_offset == first
+    check_sound(target)
+
+
+def test_nothing_of_it_is_adopted(tmp_path: Path) -> None:
+    _, target, logs = backed_up(tmp_path)
+    logs[0].unlink()
+    log_dir = tmp_path / "broker"
+    make_log(log_dir, [])
+    (log_dir / "meta.properties").write_text("version=1\n")
+    (row,) = adopt(str(target), str(log_dir), groups=False)
+    assert WHAT.format(int(logs[1].stem) - 1) in (row.problem or "")
+
+
+def test_a_backup_that_has_lost_all_segments_does_not_begin_anew(tmp_path: Path) -> None:
+    source, target, logs = backed_up(tmp_path)
+    for log in logs:
+        log.unlink()
+    assert damages(target) == [
+        f"The segment {log.name} is missing, with all from offset {int(log.stem)} on" for log in logs
+    ]
+    for _ in range(2):
+        assert WHAT.format(159) in (run(source, target).problem or "")
+    assert not [*(target / "t-0").glob("*.log")]
+
+
+def test_what_was_there_before_the_backup_begins_with_its_segments(tmp_path: Path) -> None:
+    """A broker writes down no start that a segment shows."""
+    source, target = tmp_path / "source", tmp_path / "target"
+    other = TopicPartition("other", 0)
+    make_log(source, [(0, 160)], start=20)
+    make_log(target, [(0, 140)], start=20)
+    make_log(target, [(0, 140)], start=20, partition=other)
+    rows = copy(str(source), str(target), NO_GROUPS)
+    assert [(row.topic, row.problem, row.log_start_offset) for row in rows] == [
+        ("other", None, 20),
+        ("t", None, 20),
+    ]
+    check_sound(target)
+    # As long as a broker works there, it deletes what it likes.
+    (target / "meta.properties").write_text("version=1\n")
+    sorted((target / "t-0").glob("*.log"))[0].unlink()
+    assert damages(target) == []
+
+
+def test_a_backup_of_an_earlier_version_that_retention_has_cut_goes_on(tmp_path: Path) -> None:
+    """Like a broker, that version wrote down no start that a segment shows."""
+    source, target, logs = backed_up(tmp_path)
+    logs[0].unlink()
+    (target / "log-start-offset-checkpoint").write_text("0\n0\n")
+    file = target / ".kafkalog-backup"
+    file.write_text(json.dumps({"version": 1, "cluster_id": None, "gaps": {}}))
+    assert damages(target) == []
+    row = run(source, target)
+    assert (row.problem, row.log_start_offset) == (None, int(logs[1].stem))
+    check_sound(target)
+    logs[1].unlink()
+    assert "first segment is missing" in damages(target)[0]
+
+
+def test_retention_is_no_loss(tmp_path: Path) -> None:
+    source, target, logs = backed_up(tmp_path)
+    (row,) = retain({"path": str(target)}, configs={"retention.bytes": "1500"}, execute=True)
+    start = row.new_log_start_offset
+    assert start == int(logs[row.segments or 0].stem) > 0
+    check_sound(target)
+    found = run(source, target)
+    assert (found.problem, found.log_start_offset, found.log_end_offset) == (None, start, 160)
+    check_sound(target)
+
+
+def test_a_repair_of_the_checkpoint_is_no_loss(tmp_path: Path) -> None:
+    source, target, _ = backed_up(tmp_path)
+    make_log(source, [(0, 180)], start=40, partition=TopicPartition("other", 0))
+    copy(str(source), str(target), NO_GROUPS)
+    (target / "log-start-offset-checkpoint").write_text("0\n2\nt 0 3\vother 0 40\n")
+    assert repair(str(target), execute=True).clean_shutdown
+    check_sound(target)
+    rows = copy(str(source), str(target), NO_GROUPS)
+    assert [(row.problem, row.log_start_offset) for row in rows] == [(None, 40), (None, 0)]

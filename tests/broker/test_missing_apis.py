@@ -1,0 +1,51 @@
+"""Endpoints that speak Kafka's protocol and lack some of its APIs: what is only advice may be missing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from pyspark_kafkalog import admin
+from pyspark_kafkalog.broker.cluster.cluster import cluster_of
+from pyspark_kafkalog.errors import UnsupportedVersionError
+from pyspark_kafkalog.options.settings import place_options
+from tests.broker.fake_broker import VERSIONS
+from tests.broker.scripted_cluster import Belief, ScriptedCluster, playing
+from tests.cli.running import run
+
+CREATE_TOPICS, INIT_PRODUCER_ID = 19, 22
+
+
+@pytest.fixture
+def endpoint() -> Iterator[dict[str, str]]:
+    """It has no DescribeConfigs and InitProducerId, and CreateTopics of Kafka 2.3."""
+    versions = {**VERSIONS, CREATE_TOPICS: (0, 3)}
+    with playing(ScriptedCluster({1: Belief(1, 0), 2: Belief(1, 0)}, versions)) as cluster:
+        yield {"kafka.bootstrap.servers": cluster.bootstrap}
+
+
+def test_configurations_are_not_known(endpoint: dict[str, str]) -> None:
+    assert admin.place_of(endpoint).topic_config("t") == {}
+    topics: Any = admin.topics_of(endpoint)
+    assert topics.config_names() == ()
+
+
+def test_the_way_out_is_named(endpoint: dict[str, str]) -> None:
+    brokers = place_options(endpoint).brokers
+    assert brokers is not None
+    with pytest.raises(UnsupportedVersionError, match=r"InitProducerId.*kafka\.enable\.idempotence to false"):
+        cluster_of(brokers).producer_id()
+
+
+def test_the_doctor_names_what_is_missing(endpoint: dict[str, str]) -> None:
+    done = run("doctor", endpoint["kafka.bootstrap.servers"])
+    assert done.code == 0, done.out
+    for name, remedy in (
+        ("InitProducerId", "Set kafka.enable.idempotence to false"),
+        ("DescribeConfigs", "Records are read and written without it"),
+        ("CreateTopics v4", "give --partitions and --replication-factor"),
+    ):
+        assert re.search(f"it lacks {name}\n.*{remedy}", done.out), done.out

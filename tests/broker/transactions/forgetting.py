@@ -1,0 +1,66 @@
+"""A broker that has completed a transaction without writing its markers, as after a kill right after EndTxn.
+
+Where it happens depends on milliseconds, so it is made: the broker is stopped while the transaction is open,
+and gets the record that its coordinator writes at the end.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
+
+from pyspark_kafkalog.codec.transaction_topic import (
+    TRANSACTIONS_TOPIC,
+    decode_transaction,
+    decode_transactional_id,
+)
+
+_STATE = 16
+"""Where the state is in the value: after version, producer id and epoch, and timeout."""
+
+
+def complete_without_markers(log_dir: Path, transactional_id: str, *, commit: bool) -> None:
+    """Append what says CompleteCommit, or CompleteAbort, to the log directory of a broker that is stopped."""
+    for folder in log_dir.glob(f"{TRANSACTIONS_TOPIC}-*"):
+        file = max(folder.glob("*.log"))
+        found = [
+            (record.key, record.value, batch)
+            for batch in _batches(file.read_bytes())
+            for record in DefaultRecordBatch(batch)
+            if record.value is not None and decode_transactional_id(record.key) == transactional_id
+        ]
+        if not found:
+            continue
+        *_, last = _batches(file.read_bytes())
+        key, value, _ = found[-1]
+        state = decode_transaction(value)
+        is_flexible = struct.unpack_from(">h", value)[0] >= 1
+        completed = b"".join(
+            [
+                value[:_STATE],
+                bytes([4 if commit else 5]),
+                b"\x01" if is_flexible else struct.pack(">i", 0),  # no partitions
+                struct.pack(">qq", state.last_update_timestamp, state.start_timestamp),
+                b"\x00" if is_flexible else b"",
+            ]
+        )
+        builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, 1 << 20)
+        builder.append(0, state.last_update_timestamp, key, completed, [])
+        batch = builder.build()
+        next_offset = struct.unpack_from(">q", last)[0] + struct.unpack_from(">i", last, 23)[0] + 1
+        struct.pack_into(">q", batch, 0, next_offset)
+        batch[12:16] = last[12:16]  # the leader's epoch
+        with file.open("ab") as log:
+            log.write(batch)
+        return
+    raise AssertionError(f"no state of {transactional_id}")
+
+
+def _batches(data: bytes) -> Iterator[bytes]:
+    while data:
+        size = 12 + struct.unpack_from(">i", data, 8)[0]
+        yield data[:size]
+        data = data[size:]
