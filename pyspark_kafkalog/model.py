@@ -7,10 +7,9 @@ Timestamps are milliseconds since the epoch, as in Kafka.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from pyspark_kafkalog.errors import CorruptRecordError, DataLossError, OptionError
 
@@ -341,51 +340,6 @@ class Place(Protocol):
         """
 
 
-class TaskSink(Protocol):
-    """Takes the encoded record batches of one task. If left without :meth:`finish`, it drops what it can."""
-
-    def partition_count(self, topic: str) -> int:
-        """How many partitions a topic has; the same at each call, so that equal keys meet.
-
-        :raises UnknownTopicOrPartitionError: if the topic does not exist and is not created by the write.
-        """
-
-    def has_partition(self, partition: TopicPartition) -> bool:
-        """Whether a partition beyond that count has been added since; rows may name it."""
-
-    def settings(self, partition: TopicPartition) -> EncodeSettings:
-        """How to encode the next record batches for ``partition``."""
-
-    def append(self, partition: TopicPartition, encoded: Encoded) -> None:
-        """Take record batches; those of a ``partition`` keep the order of the calls."""
-
-    def advance(self, *, flush: bool = False) -> None:
-        """Do what can be done without waiting, with ``flush`` even for a few rows; called between rows."""
-
-    def visible_records(self) -> int:
-        """How many of the appended records readers can see by now, whatever becomes of the others."""
-
-    def finish(self) -> Any:
-        """Wait until everything appended is safe, and return what :meth:`Sink.commit` needs."""
-
-
-class Sink(Protocol):
-    """Writes rows to a place. Made on the driver and pickled to the tasks, so it holds little."""
-
-    @property
-    def needs_commit(self) -> bool:
-        """Whether :meth:`commit` makes rows visible; if not, they are visible once they are written."""
-
-    def open(self, batch: QueryBatch, attempt: TaskAttempt) -> AbstractContextManager[TaskSink]:
-        """The sink of one task of ``batch``."""
-
-    def commit(self, batch: QueryBatch, finished: Sequence[Any], plan: Plan) -> None:
-        """Complete a batch, which is planned so, with what :meth:`TaskSink.finish` gave. Can be repeated."""
-
-    def abort(self, batch: QueryBatch) -> None:
-        """Take back what the tasks of ``batch`` have written, as far as possible; never raises."""
-
-
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
     """A consumer group's commit for one partition: ``offset`` is the next one that it will read.
@@ -430,11 +384,18 @@ class Group:
 
 
 class Plan(NamedTuple):
-    """What a checkpoint says of a micro-batch: a digest, and what a ``group`` commits with its rows."""
+    """What a checkpoint says of a micro-batch, and what a ``group`` commits with its rows.
 
-    digest: str = ""
+    ``digest`` is one of Spark's plan of it: None if nobody can tell, empty for a query that can't be resumed
+    and for a job that names its batches. ``before`` is that of the micro-batch before, empty if unknown;
+    ``planned_ms`` when Spark planned it, by the driver's clock.
+    """
+
+    digest: str | None = ""
     group: str | None = None
     offsets: Mapping[TopicPartition, CommittedOffset] = {}
+    before: str = ""
+    planned_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,9 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from pyspark_kafkalog.groups import GroupOffsets
-from pyspark_kafkalog.model import LogSettings, Sink, TopicPartition
+from pyspark_kafkalog.model import LogSettings, TopicPartition
 from pyspark_kafkalog.options.settings import PlaceOptions, WriteOptions
+from pyspark_kafkalog.sinks import Sink
 from pyspark_kafkalog.topics import ClusterTopics, Topics
 
 if TYPE_CHECKING:
@@ -144,6 +145,8 @@ def open_sink(options: WriteOptions) -> Sink:
         options.encode_settings,
         options.log_settings,
         options.topic_configs,
+        is_job=options.batch is not None,
+        required=options.fail_on_missing_marker,
     )
 
 

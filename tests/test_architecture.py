@@ -13,7 +13,18 @@ ROOT = Path(pyspark_kafkalog.__file__).parent
 NAME = ROOT.name
 MODULES = sorted(ROOT.rglob("*.py"))
 
-_PLACES = {"errors", "model", "groups", "topics", "garbage", "codec", "options", "largemessage", "places"}
+_PLACES = {
+    "errors",
+    "model",
+    "groups",
+    "topics",
+    "sinks",
+    "garbage",
+    "codec",
+    "options",
+    "largemessage",
+    "places",
+}
 _BETWEEN = {"reading", "writing", "streams", "audit"}
 ROOMS = {
     "errors": set(),
@@ -23,17 +34,18 @@ ROOMS = {
     "saying": set(),
     "groups": {"errors", "model"},
     "topics": {"errors", "model"},
+    "sinks": {"errors", "model"},
     "options": {"errors", "model", "topics"},
     "codec": {"errors", "model", "garbage"},
     "largemessage": {"errors", "model", "codec"},
-    "log": {"errors", "model", "topics", "codec", "filesystem", "garbage"},
-    "broker": {"errors", "model", "topics", "codec", "options", "filesystem", "garbage"},
-    "places": {"model", "groups", "topics", "options", "log", "broker"},
+    "log": {"errors", "model", "sinks", "topics", "codec", "filesystem", "garbage"},
+    "broker": {"errors", "model", "sinks", "topics", "codec", "options", "filesystem", "garbage"},
+    "places": {"model", "groups", "sinks", "topics", "options", "log", "broker"},
     "make_library": {"codec"},
     "build": {"make_library"},
     "reading": {"errors", "model", "groups", "topics", "codec", "options", "largemessage"},
     "audit": {"errors", "codec", "options", "filesystem", "largemessage"},
-    "writing": {"errors", "model", "topics", "codec", "options", "largemessage", "audit"},
+    "writing": {"errors", "model", "sinks", "topics", "codec", "options", "largemessage", "audit"},
     "streams": {"errors", "model", "groups", "options", "filesystem", "largemessage", "reading"},
     "backups": _PLACES | _BETWEEN | {"filesystem"},
     "admin": _PLACES | _BETWEEN | {"filesystem", "backups", "log"},
@@ -88,7 +100,7 @@ IMPORTERS = {
 """The rooms that may import a library."""
 
 HEAVY = {"pyarrow", "numpy", "numba", "pyspark", "kafka"}
-LIGHT = {"errors", "model", "groups", "topics", "options", "places"}
+LIGHT = {"errors", "model", "groups", "sinks", "topics", "options", "places"}
 LIGHT_MODULES = {
     "reading.commits",
     "reading.offsets",

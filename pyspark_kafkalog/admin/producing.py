@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import pyarrow as pa
 
@@ -34,6 +35,7 @@ def produce(options: Mapping[str, str], arrow_batches: Iterable[pa.RecordBatch])
         raise OptionError("Only Spark's queries are audited", hint="Leave out the options of the audit.")
     sink, batch = open_sink(settings), settings.batch or QueryBatch(uuid.uuid4().hex)
     splitter, written = make_splitter(settings.splitter), 0
+    messages: list[Any] = []
     try:
         with sink.open(batch, TaskAttempt(stage=0, task=0, attempt=0)) as task:
             router = Router.to_sink(task, settings)
@@ -42,12 +44,12 @@ def produce(options: Mapping[str, str], arrow_batches: Iterable[pa.RecordBatch])
                     write_rows([rows], router, task, splitter=splitter)
                     task.advance(flush=True)
                     written += rows.num_rows
-                finished = task.finish()
+                messages.append(task.finish())
             except KafkaLogError as e:
                 raise _with_count(e, task.visible_records()) from e
-        sink.commit(batch, [finished], Plan())
+        sink.commit(batch, messages, Plan())
     except BaseException:
-        sink.abort(batch)
+        sink.abort(batch, messages)
         raise
     return written
 

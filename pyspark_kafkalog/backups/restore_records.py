@@ -24,12 +24,12 @@ from pyspark_kafkalog.model import (
     AbortedTransaction,
     OffsetRange,
     Place,
-    TaskSink,
     TopicPartition,
     Watermarks,
 )
 from pyspark_kafkalog.options.settings import WriteOptions
 from pyspark_kafkalog.places import open_producer
+from pyspark_kafkalog.sinks import TaskSink
 
 _log = logging.getLogger(__name__)
 Progress = Callable[..., None]

@@ -1,6 +1,6 @@
 """A log directory as a sink: tasks stage, and the driver's commit publishes.
 
-See :class:`pyspark_kafkalog.model.Sink`. Imports happen on first use, as many short-lived
+See :class:`pyspark_kafkalog.sinks.Sink`. Imports happen on first use, as many short-lived
 processes make one.
 """
 
@@ -32,6 +32,8 @@ class DirectorySink:
     :param num_partitions: the partitions of a topic that does not exist yet.
     :param driver: what the driver has left in the root.
     :param configs: of the topics, for retention; they take precedence over what the directory says.
+    :param is_job: whether a job numbers the batches, rather than Spark.
+    :param required: whether a micro-batch needs proof of what was published before it.
     """
 
     needs_commit = True
@@ -42,6 +44,8 @@ class DirectorySink:
     log: LogSettings
     driver: Mark
     configs: Mapping[str, str] = field(default_factory=dict)
+    is_job: bool = False
+    required: bool = True
 
     @classmethod
     def on_driver(
@@ -51,6 +55,9 @@ class DirectorySink:
         encode: EncodeSettings,
         log: LogSettings,
         configs: Mapping[str, str],
+        *,
+        is_job: bool,
+        required: bool,
     ) -> DirectorySink:
         """The sink of this driver. The root is made if it does not exist.
 
@@ -61,10 +68,10 @@ class DirectorySink:
         with disk_errors("Could not write to the log directory", root):
             os.makedirs(root, exist_ok=True)
             mark = leave_mark(root)
-        return cls(root, num_partitions, encode, log, mark, configs)
+        return cls(root, num_partitions, encode, log, mark, configs, is_job, required)
 
     def open(self, batch: QueryBatch, attempt: TaskAttempt) -> Staging:
-        """See :meth:`pyspark_kafkalog.model.Sink.open`.
+        """See :meth:`pyspark_kafkalog.sinks.Sink.open`.
 
         :raises OptionError: if this task and the driver share no folder; nothing is made in this one.
         """
@@ -89,10 +96,14 @@ class DirectorySink:
     def commit(self, batch: QueryBatch, finished: Sequence[StagedFile | None], plan: Plan) -> None:
         """Publish what all tasks have staged, unless the batch was published before; apply retention."""
         with loading():
+            from pyspark_kafkalog.log.write.ledger import History
             from pyspark_kafkalog.log.write.publish import publish
 
         staged = [file for file in finished if file is not None]
-        published = publish(self.root, staged, batch, self.log, num_partitions=self.num_partitions)
+        history = History(plan, self.is_job, self.required)
+        published = publish(
+            self.root, staged, batch, self.log, num_partitions=self.num_partitions, history=history
+        )
         if self.configs or os.path.exists(os.path.join(self.root, TOPIC_CONFIGS_FILE)):
             with loading():
                 from pyspark_kafkalog.log.care.deleting import retain_after_commit
@@ -100,11 +111,11 @@ class DirectorySink:
             topics = {partition.topic for partition in published.offsets}
             retain_after_commit(self.root, topics, self.configs, rolled=published.rolled)
 
-    def abort(self, batch: QueryBatch) -> None:
+    def abort(self, batch: QueryBatch, finished: Sequence[StagedFile | None]) -> None:
         """Remove the staged files. Failed tasks have removed their own."""
         from pyspark_kafkalog.log.write.staging import abort
 
-        abort(self.root, batch.job)
+        abort(self.root, batch, [file for file in finished if file is not None])
 
 
 @lru_cache(maxsize=1)

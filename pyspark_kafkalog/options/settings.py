@@ -13,7 +13,7 @@ import logging
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import unquote
 
 from pyspark_kafkalog.errors import OptionError
@@ -45,21 +45,11 @@ from pyspark_kafkalog.options.largemessages import (
     splitter_settings,
 )
 from pyspark_kafkalog.options.offsets_json import Offsets
+from pyspark_kafkalog.options.partitioner import Distribution, distribution
 from pyspark_kafkalog.options.table import RETENTION_CONFIGS, SERVERS, Use, Where, from_option
 from pyspark_kafkalog.options.times import Moment, at
 from pyspark_kafkalog.options.user_options import UserOptions, log_once
 from pyspark_kafkalog.options.values import COUNTING, group_id, paths
-
-_PRODUCER_PACKAGE = "org.apache.kafka.clients.producer."
-
-Distribution = Literal["key", "sticky", "round-robin"]
-"""``key``: by hash, null keys in batches; ``sticky``: all in batches; ``round-robin``: row by row."""
-
-_JAVA_PARTITIONERS: Mapping[str, Distribution] = {
-    "internals.DefaultPartitioner": "key",
-    "UniformStickyPartitioner": "sticky",
-    "RoundRobinPartitioner": "round-robin",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +189,9 @@ class WriteOptions:
     """Only for directories: what was given of :data:`.table.RETENTION_CONFIGS`."""
     batch: QueryBatch | None = None
     """The batch as ``txnAppId`` and ``txnVersion`` name it."""
+    checkpoint_location: str | None = field(default=None, repr=False)
+    """Of the query whose rows are written; not shown, because a URI may hold a secret."""
+    fail_on_missing_marker: bool = from_option("failOnMissingMarker")
     splitter: SplitterSettings | None = None
     audit: AuditOptions | None = None
 
@@ -440,7 +433,8 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
         transactions=None if produce is None else transaction_options(user, produce),
         topic_configs=user.given(*RETENTION_CONFIGS),
         batch=_named_batch(user),
-        distribution=_distribution(user),
+        checkpoint_location=user.value("checkpointLocation"),
+        distribution=distribution(user),
         audit=audit_options(user),
     )
     splitter = splitter_settings(
@@ -466,22 +460,6 @@ def _named_batch(user: UserOptions) -> QueryBatch | None:
     # A job may write the same version to several topics. No query has such a name: Spark's ids are UUIDs.
     name = json.dumps([app, user.value("topic")])
     return QueryBatch(f"app-{hashlib.sha256(name.encode()).hexdigest()[:32]}", version)
-
-
-def _distribution(user: UserOptions) -> Distribution:
-    name = user.value("kafka.partitioner.class")
-    ignores_keys = user.value("kafka.partitioner.ignore.keys")
-    if name is None:
-        return "sticky" if ignores_keys else "key"
-    if "partitioner" in user:
-        raise _only_one(["partitioner", "kafka.partitioner.class"])
-    known = _JAVA_PARTITIONERS.get(name.removeprefix("kafkashaded.").removeprefix(_PRODUCER_PACKAGE))
-    if known is None:
-        raise OptionError(
-            "Option 'kafka.partitioner.class' names a Java class, which cannot be run here",
-            hint="Give a Python callable as the option 'partitioner', such as package.module:callable.",
-        )
-    return known
 
 
 def _local_root(found: tuple[str, ...]) -> str:

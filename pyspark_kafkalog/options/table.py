@@ -294,8 +294,9 @@ SECTIONS = (
         _brokers("stagingLocation", _WRITE, not_blank(location), None,
                  "Folder (path or URI) for rows on their way, that the driver and all workers see. Default:"
                  " the checkpoint, or on a single machine its folder for temporary files."),
-        _brokers("failOnMissingMarker", _WRITE, boolean, "true",
-                 "`false`: write a batch although the cluster has lost what would tell if it was written."),
+        Option("failOnMissingMarker", _WRITE, boolean, "true",
+               "`false`: write a batch although nothing tells if it was written: the cluster or the directory"
+               " has lost that, or is older than the checkpoint, or the checkpoint can't be read."),
         _brokers("commitSourceOffsets", _WRITE, one_of("false", "transaction"), "false",
                  "`transaction`: commit the offsets that the micro-batch has read to `kafka.group.id`, in the"
                  " transaction of its rows."),

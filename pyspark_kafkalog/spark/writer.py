@@ -19,6 +19,7 @@ from pyspark_kafkalog.options.columns import check_written_columns
 from pyspark_kafkalog.options.settings import WriteOptions, write_options
 from pyspark_kafkalog.places import open_sink
 from pyspark_kafkalog.spark.features import StreamArrowWriter
+from pyspark_kafkalog.spark.running_query import RunningQuery
 from pyspark_kafkalog.spark.short_errors import with_short_errors
 
 if TYPE_CHECKING:
@@ -75,10 +76,11 @@ def _checked(options: Mapping[str, str], schema: StructType) -> WriteOptions:
 
 @dataclass(frozen=True)
 class Written(WriterCommitMessage):
-    """The message of a task to the driver: its batch, and what the sink needs to commit its rows."""
+    """The message of a task to the driver: its batch, what the sink needs to commit its rows, its query."""
 
     batch: QueryBatch
     finished: Any
+    query: RunningQuery | None = None
 
 
 class _Writer:
@@ -103,7 +105,7 @@ class _Writer:
                 write_rows(rows, router, sink, splitter=splitter, audit=audit)
                 finished = sink.finish()
         freeze_modules()
-        return Written(batch, finished)
+        return Written(batch, finished, RunningQuery.of(context))
 
     def _commit(
         self,
@@ -112,7 +114,7 @@ class _Writer:
         plan: Plan,
     ) -> None:
         """Commit what all tasks have written."""
-        written = [message for message in messages if isinstance(message, Written)]
+        written = _written(messages)
         missing = len(messages) - len(written)
         if missing and self._sink.needs_commit:
             raise KafkaLogError(
@@ -163,11 +165,27 @@ class LogBatchWriter(_Writer, DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Commit what all tasks have written."""
-        self._commit(self._batch, messages, Plan())
+        self._commit(self._batch, messages, self._plan(messages))
+
+    def _plan(self, messages: list[WriterCommitMessage | None]) -> Plan:
+        """What the checkpoint says of the micro-batch that is written by ``foreachBatch``, if it is known."""
+        query = next((message.query for message in _written(messages)), None)
+        if query is None or self._batch.batch_id != query.batch_id:
+            return Plan()  # a number that the job has given
+        given = self._options.checkpoint_location
+        location = given or query.default_checkpoint
+        if location is None:
+            return Plan()
+        try:
+            return _plan(location, query)
+        except KafkaLogError:
+            if given is not None:
+                raise
+            return Plan()  # the query names its checkpoint itself, and only Spark knows it
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Undo what was written, as far as possible; never raises, as that would hide the cause."""
-        self._sink.abort(self._batch)
+        self._sink.abort(self._batch, [message.finished for message in _written(messages)])
 
 
 @with_short_errors
@@ -180,31 +198,39 @@ class LogStreamWriter(_Writer, StreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Write the rows of one task of a micro-batch."""
-        context = _task()
-        query_id = context.getLocalProperty("sql.streaming.queryId")
-        batch_id = context.getLocalProperty("streaming.sql.batchId")
-        assert query_id is not None, "Spark sets the query id in a streaming task"
-        assert batch_id is not None, "Spark sets the batch id in a streaming task"
-        return self._write(QueryBatch(query_id, int(batch_id)), iterator)
+        query = RunningQuery.of(_task())
+        assert query is not None, "Spark sets the query's id and the batch's in a streaming task"
+        return self._write(QueryBatch(query.query_id, query.batch_id), iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Commit what all tasks of the micro-batch have written."""
         queries = _queries(messages)
         if len(queries) != 1:
             raise KafkaLogError(f"Expected commit messages of one query, got {len(queries)}")
-        self._commit(QueryBatch(queries.pop(), batchId), messages, self._plan(batchId))
+        batch = QueryBatch(queries.pop(), batchId)
+        self._commit(batch, messages, self._plan(batch, _written(messages)[0].query))
 
-    def _plan(self, batch_id: int) -> Plan:
-        """What the checkpoint says of the micro-batch, for a sink that needs it."""
-        transactions = self._options.transactions
-        if transactions is None or transactions.checkpoint_location is None:
+    def _plan(self, batch: QueryBatch, query: RunningQuery | None) -> Plan:
+        """What the checkpoint says of the micro-batch, for a sink that shows each once.
+
+        :raises KafkaLogError: if that can't be known, unless the user lets it pass.
+        """
+        if not self._sink.needs_commit:
             return Plan()
-        from pyspark_kafkalog.streams.checkpoint import QueryLog
-        from pyspark_kafkalog.streams.committing import as_they_are
-
-        log, group = QueryLog(transactions.checkpoint_location), transactions.source_group
-        read = {} if group is None else as_they_are(log.ends_of(batch_id))
-        return Plan(log.digest_of(batch_id), group, read)
+        assert query is not None, "Spark names the query in a streaming task"
+        given, transactions = self._options.checkpoint_location, self._options.transactions
+        if given is None and query.is_never_resumed:
+            return Plan()
+        group = None if transactions is None else transactions.source_group
+        try:
+            return _plan(
+                given or query.default_checkpoint, query, group=group, keeps=transactions is not None
+            )
+        except KafkaLogError as e:
+            if self._options.fail_on_missing_marker or group is not None:
+                raise
+            _log.warning("%s: whether it was written before can't be known: %s", batch, e)
+            return Plan(None)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Undo what was written, as far as possible; never raises, as that would hide the cause.
@@ -212,7 +238,8 @@ class LogStreamWriter(_Writer, StreamArrowWriter):
         Killed tasks send no message; what they left is removed when the batch is committed.
         """
         for query_id in _queries(messages):
-            self._sink.abort(QueryBatch(query_id, batchId))
+            batch = QueryBatch(query_id, batchId)
+            self._sink.abort(batch, [each.finished for each in _written(messages) if each.batch == batch])
 
 
 def _task() -> TaskContext:
@@ -222,4 +249,33 @@ def _task() -> TaskContext:
 
 
 def _queries(messages: list[WriterCommitMessage | None]) -> set[str]:
-    return {message.batch.query_id for message in messages if isinstance(message, Written)}
+    return {message.batch.query_id for message in _written(messages)}
+
+
+def _written(messages: list[WriterCommitMessage | None]) -> list[Written]:
+    return [message for message in messages if isinstance(message, Written)]
+
+
+def _plan(
+    location: str | None, query: RunningQuery, *, group: str | None = None, keeps: bool = False
+) -> Plan:
+    """What a checkpoint says of a micro-batch, flushed, so that Spark never plans it anew once it is visible.
+
+    :param group: that gets the offsets of the micro-batch's source.
+    :param keeps: whether the sink keeps files of its own there, for which tasks have looked already.
+    :raises KafkaLogError: if the checkpoint is not the query's, or is not known.
+    """
+    from pyspark_kafkalog.streams.checkpoint import QueryLog, check_untold
+    from pyspark_kafkalog.streams.committing import as_they_are
+
+    if location is None:
+        raise KafkaLogError(
+            "Nothing tells where the query's checkpoint is",
+            hint="Give it as the option checkpointLocation of writeStream.",
+        )
+    if keeps:
+        check_untold(location, query.default_fs)
+    log, number = QueryLog(location, query.default_fs), query.batch_id
+    plan = log.plan_of(QueryBatch(query.query_id, number))
+    log.flush(number)
+    return plan if group is None else plan._replace(group=group, offsets=as_they_are(log.ends_of(number)))

@@ -15,25 +15,34 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import NamedTuple
 
 from pyspark_kafkalog.errors import KafkaLogError, OptionError
+from pyspark_kafkalog.filesystem.durable import disk_errors, sync_file, sync_folder, sync_parents
 from pyspark_kafkalog.filesystem.folder import Folder
-from pyspark_kafkalog.filesystem.locate import locate
+from pyspark_kafkalog.filesystem.hadoop import locate_as_hadoop, qualified
+from pyspark_kafkalog.filesystem.locate import without_secrets
+from pyspark_kafkalog.model import Plan, QueryBatch
 from pyspark_kafkalog.options.offsets_json import Offsets, parse_offsets, to_json, to_text
+
+_METADATA = "metadata"
+"""Spark's file with the query's id (its StreamMetadata)."""
 
 
 class QueryLog:
     """Spark's logs in the checkpoint of a query (its OffsetSeqLog and CommitLog).
 
     :param checkpoint_location: path or URI, as the query has it.
+    :param default_fs: Hadoop's default file system None if Spark's configuration does not say.
     """
 
-    def __init__(self, checkpoint_location: str) -> None:
-        checkpoint = locate(checkpoint_location)
-        self._planned: Folder = checkpoint.child("offsets")
-        self._complete: Folder = checkpoint.child("commits")
+    def __init__(self, checkpoint_location: str, default_fs: str | None = None) -> None:
+        self._checkpoint = locate_as_hadoop(checkpoint_location, default_fs)
+        self._planned: Folder = self._checkpoint.child("offsets")
+        self._complete: Folder = self._checkpoint.child("commits")
 
     def batch_to(self, end: Offsets) -> int | None:
         """The newest planned micro-batch, if it ends at ``end``; None if this is another query's log."""
@@ -44,8 +53,7 @@ class QueryLog:
             return None
         if logged is None:
             return None
-        ends = [_parsed(line) for line in logged.splitlines()]
-        return max(batches) if to_json(end) in ends else None
+        return max(batches) if to_json(end) in map(_parsed, _ends(logged)) else None
 
     def ends_of(self, batch: int) -> Offsets:
         """Where the query's source of this package ends in a planned micro-batch.
@@ -55,8 +63,7 @@ class QueryLog:
         :raises KafkaLogError: if there is no such source, or more than one.
         """
         logged = self._planned.read(str(batch)) or b""
-        # A version and a line of metadata come first.
-        found = [ends for line in logged.splitlines()[2:] if (ends := _offsets(line)) is not None]
+        found = [ends for end in _ends(logged) if (ends := _offsets(end)) is not None]
         if len(found) != 1:
             raise KafkaLogError(
                 f"Expected the offsets of one source of topics, got {len(found)}",
@@ -66,14 +73,99 @@ class QueryLog:
             )
         return found[0]
 
-    def digest_of(self, batch: int) -> str:
-        """A digest of a planned micro-batch, which stays the same however often it runs; empty if unknown."""
-        logged = self._planned.read(str(batch))
-        return "" if logged is None else hashlib.sha256(logged).hexdigest()
+    def plan_of(self, batch: QueryBatch) -> Plan:
+        """What tells a planned micro-batch, and the one before, from others, however often it runs.
+
+        :raises KafkaLogError: if the checkpoint is not that query's, or has no plan of the micro-batch.
+        """
+        self.check_query(batch.query_id)
+        number = batch.batch_id
+        assert number is not None, "Spark numbers what it plans"
+        logged = self._planned.read(str(number))
+        if not logged:
+            raise _not_the_querys(
+                self._planned.label(str(number)), "Spark's plan of the micro-batch is missing"
+            )
+        before = self._planned.read(str(number - 1)) if number else None
+        return Plan(_digest(logged), before=_digest(before) if before else "", planned_ms=_planned_ms(logged))
+
+    def check_query(self, query_id: str | None = None) -> None:
+        """See that the folder is a checkpoint, and that of ``query_id`` if it is known.
+
+        :raises KafkaLogError: if it is not.
+        """
+        metadata = _parsed(self._checkpoint.read(_METADATA) or b"")
+        found = metadata.get("id") if isinstance(metadata, dict) else None
+        file = self._checkpoint.label(_METADATA)
+        if found is None:
+            raise _not_the_querys(file, "Spark's file with the query's id is missing")
+        if query_id is not None and found != query_id:
+            raise _not_the_querys(file, f"expected query id {query_id}, got {found}")
+
+    def flush(self, batch: int) -> None:
+        """Flush a plan, so that a loss of power does not let Spark plan the micro-batch anew; Spark does not.
+
+        Only on file systems of this machine: others flush what is written to them.
+
+        :raises KafkaLogError: if that fails.
+        """
+        if not self._checkpoint.is_local:
+            return
+        with disk_errors("Could not flush the query's checkpoint", self._planned.path):
+            _flush(self._planned.path, str(batch))
+            if batch == 0:  # nor lets it begin as a new query
+                _flush(self._checkpoint.path, _METADATA)
+                sync_parents(self._checkpoint.path)
 
     def is_complete(self, batch: int) -> bool:
         """Whether Spark has logged the micro-batch, and so its sink's commit, as complete."""
         return self._complete.look(str(batch)).size > 0
+
+
+def check_untold(checkpoint_location: str, default_fs: str | None) -> None:
+    """See that the checkpoint is where it is without ``default_fs``, which Spark tells only to tasks.
+
+    :raises KafkaLogError: if it is elsewhere.
+    """
+    found = qualified(checkpoint_location, default_fs)
+    if found != qualified(checkpoint_location):
+        raise KafkaLogError(
+            "Hadoop's fs.defaultFS says where the checkpoint is, and Spark tells that only to tasks",
+            hint=f"Give checkpointLocation as a URI: {without_secrets(found)}",
+        )
+
+
+def _not_the_querys(file: str, what: str) -> KafkaLogError:
+    return KafkaLogError(
+        f"This is not the checkpoint of the query: {what}",
+        file=file,
+        hint="Give checkpointLocation as the query has it. Without a scheme Spark looks for it in Hadoop's"
+        " fs.defaultFS: give a URI then, such as hdfs://host:8020/path, that Python can read, too.",
+    )
+
+
+def _flush(folder: str, name: str) -> None:
+    """Flush a file with Hadoop's checksums of it, and its name."""
+    sync_file(os.path.join(folder, name))
+    with suppress(FileNotFoundError):
+        sync_file(os.path.join(folder, f".{name}.crc"))
+    sync_folder(folder)
+
+
+def _digest(logged: bytes) -> str:
+    return hashlib.sha256(logged).hexdigest()
+
+
+def _planned_ms(logged: bytes) -> int | None:
+    metadata = _parsed(b"".join(logged.splitlines()[1:2]))
+    found = metadata.get("batchTimestampMs") if isinstance(metadata, dict) else None
+    return found if isinstance(found, int) else None
+
+
+def _ends(logged: bytes) -> list[bytes]:
+    """The end of each source. A version and a line of metadata come first; in v2 a name before each."""
+    lines = logged.splitlines()
+    return [line.partition(b":")[2] if lines[0] == b"v2" else line for line in lines[2:]]
 
 
 def _offsets(line: bytes) -> Offsets | None:
@@ -86,7 +178,7 @@ def _offsets(line: bytes) -> Offsets | None:
 def _parsed(line: bytes) -> object:
     try:
         return json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 
@@ -97,10 +189,11 @@ def kept_start_offsets(
 
     :param checkpoint_location: path or URI; None stores nothing.
     :param source: its repr distinguishes the sources of a query.
-    :raises KafkaLogError: if the stored file can't be parsed.
+    :raises KafkaLogError: if the location is no checkpoint, or the stored file can't be parsed.
     """
     if checkpoint_location is None:
         return choose()
+    QueryLog(checkpoint_location).check_query()
     file = _File.of(checkpoint_location, "kafkalog-start-offsets", source)
     text = file.read()
     if text is None:
@@ -120,10 +213,11 @@ def kept_start_offsets(
 def kept_topic_ids(checkpoint_location: str | None, source: object) -> dict[str, str]:
     """The ids of the topics that a query has read, as :func:`keep_topic_ids` stored them.
 
-    :raises KafkaLogError: if the stored file can't be parsed.
+    :raises KafkaLogError: if the location is no checkpoint, or the stored file can't be parsed.
     """
     if checkpoint_location is None:
         return {}
+    QueryLog(checkpoint_location).check_query()
     file = _File.of(checkpoint_location, "kafkalog-topic-ids", source)
     try:
         ids = json.loads(file.read() or "{}")
@@ -152,7 +246,7 @@ class _File(NamedTuple):
     @classmethod
     def of(cls, checkpoint_location: str, kind: str, source: object) -> _File:
         digest = hashlib.sha256(repr(source).encode()).hexdigest()
-        return cls(locate(checkpoint_location).child(kind), f"{digest[:32]}.json")
+        return cls(locate_as_hadoop(checkpoint_location).child(kind), f"{digest[:32]}.json")
 
     @property
     def path(self) -> str:

@@ -23,8 +23,9 @@ from pyspark_kafkalog.topics import check_writable
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from pyspark_kafkalog.model import TaskSink
-    from pyspark_kafkalog.options.settings import Distribution, WriteOptions
+    from pyspark_kafkalog.options.partitioner import Distribution
+    from pyspark_kafkalog.options.settings import WriteOptions
+    from pyspark_kafkalog.sinks import TaskSink
 
     _Rows: TypeAlias = NDArray[np.int64] | None
     """Indices of some rows; None for all of them."""

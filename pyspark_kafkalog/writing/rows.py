@@ -13,7 +13,8 @@ import pyarrow as pa
 from pyspark_kafkalog.codec.encode import encode
 from pyspark_kafkalog.errors import RecordTooLargeError
 from pyspark_kafkalog.largemessage.splitter import SplitRecords, Splitter
-from pyspark_kafkalog.model import SplitterSettings, TaskSink, TopicPartition
+from pyspark_kafkalog.model import SplitterSettings, TopicPartition
+from pyspark_kafkalog.sinks import TaskSink
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.audit.counting import WriteAudit

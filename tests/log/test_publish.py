@@ -90,7 +90,7 @@ def test_several_sections_of_one_partition(tmp_path):
 
 
 def test_nothing_staged(tmp_path):
-    assert publish_staged(tmp_path / "absent", [], "job").offsets == {}
+    assert publish_staged(tmp_path / "absent", [], QueryBatch("job")).offsets == {}
     assert not (tmp_path / "absent").exists()
 
 
@@ -111,12 +111,6 @@ def test_replayed_batch_is_skipped(tmp_path):
     assert published.offsets == {}
     assert snapshot(tmp_path) == before
     assert files_beside_partitions(tmp_path) == {LEDGER}
-
-
-def test_batch_numbers_may_have_gaps(tmp_path):
-    for i in (0, 5, 7):
-        assert not write_batch(tmp_path, i, {T0: values(1)}).skipped
-    assert len(read(tmp_path)[T0]) == 3
 
 
 def test_queries_do_not_share_a_ledger(tmp_path):

@@ -91,12 +91,26 @@ def test_abort_removes_the_jobs_files_only(tmp_path):
     mine = stage(tmp_path, "job-1", {T0: values(1)}) + stage(tmp_path, "job-1", {T0: values(1)})
     (other,) = stage(tmp_path, "job-10", {T0: values(1)})
     assert len(mine) == 2
-    abort(str(tmp_path), "job-1")
+    abort(str(tmp_path), QueryBatch("job-1"), [])
     assert files_beside_partitions(tmp_path) == {other.name}
 
 
+def test_abort_leaves_what_another_driver_of_the_micro_batch_has_staged(tmp_path):
+    mine, theirs = (stage(tmp_path, "query-1", {T0: values(1)}) for _ in range(2))
+    abort(str(tmp_path), QueryBatch("query", 1), mine)
+    assert files_beside_partitions(tmp_path) == {theirs[0].name}
+    publish_staged(tmp_path, theirs, QueryBatch("query", 1))
+    assert read(tmp_path)[T0] == values(1)
+
+
+def test_abort_removes_staged_files_only(tmp_path):
+    (tmp_path / "t-0").touch()
+    abort(str(tmp_path), QueryBatch("query", 1), [StagedFile("t-0", ()), StagedFile("../t-0", ())])
+    assert (tmp_path / "t-0").exists()
+
+
 def test_abort_never_raises(tmp_path, caplog):
-    abort(str(tmp_path / "absent"), "job")
+    abort(str(tmp_path / "absent"), QueryBatch("job"), [])
     assert "job" in caplog.text
 
 

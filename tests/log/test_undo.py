@@ -24,7 +24,8 @@ from pyspark_kafkalog.log.read.segment import Segment
 from pyspark_kafkalog.log.write import journal
 from pyspark_kafkalog.log.write import publish as publish_module
 from pyspark_kafkalog.log.write.journal import ledger_file
-from pyspark_kafkalog.model import TopicPartition
+from pyspark_kafkalog.log.write.ledger import History
+from pyspark_kafkalog.model import Plan, TopicPartition
 from tests.log.writing import T0, T1, files_beside_partitions, read, values, write, write_batch
 
 NEW = TopicPartition("new", 0)
@@ -245,7 +246,7 @@ def as_version_1(path: Path) -> None:
     """Turn a journal or ledger into version 1 of the format."""
     entries = json.loads(path.read_text().partition(JOURNAL_SEPARATOR)[0])
     entries["version"] = 1
-    del entries["append_time"]
+    del entries["append_time"], entries["plan"]
     for name, end in entries["partitions"].items():
         entries["partitions"][name] = {
             field: end[field] for field in ("log_end_offset", "created", "segment", "sizes")
@@ -283,7 +284,8 @@ def test_journal_of_version_1_with_nothing_behind_it(tmp_path, monkeypatch):
 def test_ledger_of_version_1(tmp_path):
     write_batch(tmp_path, 4, {T0: values(3)})
     as_version_1(tmp_path / ledger_file("query"))
-    assert write_batch(tmp_path, 4, {T0: values(3)}).skipped
+    history = History(Plan("five", planned_ms=0))
+    assert write_batch(tmp_path, 4, {T0: values(3)}, history=history).skipped
     assert not write_batch(tmp_path, 5, {T0: values(3, start=3)}).skipped
     assert read(tmp_path)[T0] == values(6)
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 from pyspark_kafkalog.codec.decode import decode
 from pyspark_kafkalog.codec.encode import encode
 from pyspark_kafkalog.log.read.directory import LogDirectory
+from pyspark_kafkalog.log.write.ledger import History
 from pyspark_kafkalog.log.write.publish import Published, publish
 from pyspark_kafkalog.log.write.staging import StagedFile, Staging
 from pyspark_kafkalog.model import EncodeSettings, LogSettings, OffsetRange, QueryBatch, TopicPartition
@@ -20,6 +21,8 @@ from tests.codec.strategies import Row, arrow_batch
 
 Values = Mapping[TopicPartition, Sequence[bytes]]
 
+ANY = History(required=False)
+"""For a batch whose number does not matter."""
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 _SCHEMA = pa.schema(
     [("offset", pa.int64()), ("value", pa.binary()), ("timestamp", pa.timestamp("us", "UTC"))]
@@ -53,6 +56,7 @@ def publish_staged(
     *,
     num_partitions: int = 2,
     lock_timeout: float = 10,
+    history: History = ANY,
     **settings: Any,
 ) -> Published:
     return publish(
@@ -61,6 +65,7 @@ def publish_staged(
         batch,
         LogSettings(**settings),
         num_partitions=num_partitions,
+        history=history,
         lock_timeout=lock_timeout,
     )
 

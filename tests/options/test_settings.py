@@ -543,6 +543,7 @@ class TestWriting:
             segment_bytes=14,
             segment_ms=1,
             index_interval_bytes=0,
+            checkpoint_location="/checkpoint",
         )
 
     @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from pyspark_kafkalog.audit import counting as auditing
 from pyspark_kafkalog.errors import LogDirectoryError
 from pyspark_kafkalog.model import QueryBatch
 from pyspark_kafkalog.spark import writer as writer_module
+from pyspark_kafkalog.spark.running_query import RunningQuery
 from pyspark_kafkalog.spark.writer import Written, batch_writer, stream_writer
 from tests.log.writing import T0, read, stage, values
 
@@ -43,8 +44,9 @@ def test_audit_that_cannot_be_completed(
     assert "was written, but its audit is incomplete" in caplog.text
     query = stream_writer(options, SCHEMA)
     (file,) = stage(tmp_path / "log", "query-0", {T0: values(3, start=3)})
-    query.commit([Written(QueryBatch("query", 0), file)], 0)
-    query.commit([Written(QueryBatch("query", 0), file)], 0)
+    message = Written(QueryBatch("query", 0), file, RunningQuery("query", 0, name=""))
+    query.commit([message], 0)
+    query.commit([message], 0)
     assert read(tmp_path / "log")[T0] == values(6)
 
 

@@ -2,38 +2,62 @@
 
 from __future__ import annotations
 
+import json
+import random
 from pathlib import Path
 
 import pytest
 
 from pyspark_kafkalog.errors import KafkaLogError
-from pyspark_kafkalog.model import TopicPartition
+from pyspark_kafkalog.model import QueryBatch, TopicPartition
 from pyspark_kafkalog.streams.checkpoint import QueryLog, keep_topic_ids, kept_start_offsets, kept_topic_ids
+from tests.faults.disk import Disk, File, recorded
+from tests.faults.disk import Folder as DiskFolder
 
 T0 = TopicPartition("t", 0)
 
 
+QUERY = "6b8f53e2-1d0d-4f8e-8f4e-000000000000"
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    """A checkpoint as Spark begins it."""
+    (tmp_path / "c" / "offsets").mkdir(parents=True)
+    (tmp_path / "c" / "metadata").write_text(json.dumps({"id": QUERY}))
+    return tmp_path / "c"
+
+
 def only_file(checkpoint: Path) -> Path:
-    (file,) = (path for path in checkpoint.rglob("*") if path.is_file())
+    (file,) = (path for path in checkpoint.rglob("*.json") if path.is_file())
     return file
 
 
-def test_start_offsets_are_chosen_once(tmp_path: Path) -> None:
-    location = f"file://{tmp_path}/c"
+def test_start_offsets_are_chosen_once(checkpoint: Path) -> None:
+    location = f"file://{checkpoint}"
     assert kept_start_offsets(location, "one", lambda: {T0: 5}) == {T0: 5}
     assert kept_start_offsets(location, "one", lambda: {T0: 7}) == {T0: 5}
     assert kept_start_offsets(location, "other", lambda: {T0: 7}) == {T0: 7}
     assert kept_start_offsets(None, "one", lambda: {T0: 7}) == {T0: 7}
 
 
-def test_topic_ids_are_kept_as_they_were_last(tmp_path: Path) -> None:
-    location = str(tmp_path / "c")
+def test_topic_ids_are_kept_as_they_were_last(checkpoint: Path) -> None:
+    location = str(checkpoint)
     assert kept_topic_ids(location, "one") == {}
     for topic_ids in ({"t": "A", "u": "B"}, {"t": "C"}):
         keep_topic_ids(location, "one", topic_ids)
         assert kept_topic_ids(location, "one") == topic_ids
     assert kept_topic_ids(location, "other") == {}
-    only_file(tmp_path / "c")
+    only_file(checkpoint)
+
+
+def test_what_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
+    """As where Spark looks for the path in another file system."""
+    location = str(tmp_path / "elsewhere")
+    with pytest.raises(KafkaLogError, match=r"not the checkpoint of the query.*elsewhere/metadata.*URI"):
+        kept_start_offsets(location, "one", dict)
+    with pytest.raises(KafkaLogError, match="not the checkpoint of the query"):
+        kept_topic_ids(location, "one")
 
 
 def test_without_a_location_nothing_is_kept(tmp_path: Path) -> None:
@@ -42,41 +66,111 @@ def test_without_a_location_nothing_is_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"{", b'{"t":5}', b"[]", b"\xff"])
-def test_a_broken_file_is_named(tmp_path: Path, content: bytes) -> None:
-    location = str(tmp_path / "c")
+def test_a_broken_file_is_named(checkpoint: Path, content: bytes) -> None:
+    location = str(checkpoint)
     keep_topic_ids(location, "one", {"t": "A"})
-    file = only_file(tmp_path / "c")
+    file = only_file(checkpoint)
     file.write_bytes(content)
     with pytest.raises(KafkaLogError, match=rf"corrupt.*{file}.*Delete the file"):
         kept_topic_ids(location, "one")
     file.unlink()
     kept_start_offsets(location, "one", lambda: {T0: 5})
-    file = only_file(tmp_path / "c")
+    file = only_file(checkpoint)
     file.write_bytes(content)
     with pytest.raises(KafkaLogError, match=rf"corrupt.*{file}.*Delete the file"):
         kept_start_offsets(location, "one", dict)
 
 
-def planned(tmp_path: Path, *sources: str) -> QueryLog:
-    (tmp_path / "offsets").mkdir(exist_ok=True)
-    (tmp_path / "offsets" / "3").write_text("\n".join(["v1", '{"batchWatermarkMs":0}', *sources]))
-    return QueryLog(str(tmp_path))
+def planned(checkpoint: Path, *sources: str, number: int = 3, version: str = "v1") -> QueryLog:
+    lines = [version, '{"batchWatermarkMs":0,"batchTimestampMs":1700000000000}', *sources]
+    (checkpoint / "offsets" / str(number)).write_text("\n".join(lines))
+    return QueryLog(str(checkpoint))
 
 
-def test_the_ends_of_a_planned_batch(tmp_path: Path) -> None:
-    log = planned(tmp_path, "5", '{"t":{"0":5,"1":7}}', '{"logOffset":1}')
-    assert log.ends_of(3) == {T0: 5, TopicPartition("t", 1): 7}
-    assert len(log.digest_of(3)) == 64
-    assert log.digest_of(4) == ""
-    assert log.digest_of(3) == planned(tmp_path, "5", '{"t":{"0":5,"1":7}}', '{"logOffset":1}').digest_of(3)
-    assert log.digest_of(3) != planned(tmp_path, '{"t":{"0":6}}').digest_of(3)
+ENDS = {T0: 5, TopicPartition("t", 1): 7}
+
+
+@pytest.mark.parametrize(
+    ("version", "sources"),
+    [
+        ("v1", ("5", '{"t":{"0":5,"1":7}}', '{"logOffset":1}', "-")),
+        ("v2", ("rate:5", 'orders:{"t":{"0":5,"1":7}}', "2:-", 'file:{"logOffset":1}')),
+    ],
+)
+def test_the_ends_of_a_planned_batch(checkpoint: Path, version: str, sources: tuple[str, ...]) -> None:
+    log = planned(checkpoint, *sources, version=version)
+    assert log.ends_of(3) == ENDS
+    assert log.batch_to(ENDS) == 3
+    assert log.batch_to({T0: 5}) is None
+
+
+def test_what_tells_a_plan_from_others(checkpoint: Path) -> None:
+    planned(checkpoint, '{"t":{"0":4}}', number=2)
+    log = planned(checkpoint, '{"t":{"0":5}}')
+    first, second = log.plan_of(QueryBatch(QUERY, 2)), log.plan_of(QueryBatch(QUERY, 3))
+    assert (first.before, second.before) == ("", first.digest)
+    assert len(second.digest or "") == 64
+    assert second.planned_ms == 1_700_000_000_000
+    assert planned(checkpoint, '{"t":{"0":5}}').plan_of(QueryBatch(QUERY, 3)) == second
+    assert planned(checkpoint, '{"t":{"0":6}}').plan_of(QueryBatch(QUERY, 3)).digest != second.digest
+
+
+def test_a_plan_that_is_not_there(checkpoint: Path) -> None:
+    for content in (None, b""):
+        if content is not None:
+            (checkpoint / "offsets" / "4").write_bytes(content)
+        with pytest.raises(
+            KafkaLogError, match=r"not the checkpoint .*plan .*is missing.*offsets/4.*checkpoin"
+        ):
+            planned(checkpoint).plan_of(QueryBatch(QUERY, 4))
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"{}", b"5", b'{"id":"another"}', b"[" * 100_000])
+def test_the_checkpoint_of_another_query(checkpoint: Path, content: bytes) -> None:
+    log = planned(checkpoint)
+    (checkpoint / "metadata").write_bytes(content)
+    with pytest.raises(KafkaLogError, match=r"not the checkpoint of the query.*/metadata"):
+        log.plan_of(QueryBatch(QUERY, 3))
+
+
+@pytest.mark.parametrize("text", ["", "v1", "v1\n", "v1\n5", 'v1\n{"batchTimestampMs":"5"}', "v1\n["])
+def test_a_plan_without_a_time(checkpoint: Path, text: str) -> None:
+    log = planned(checkpoint, number=0)
+    (checkpoint / "offsets" / "1").write_text(text or "v")
+    assert log.plan_of(QueryBatch(QUERY, 1)).planned_ms is None
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_flushed_plan_outlasts_a_loss_of_power(tmp_path: Path, chance: random.Random, number: int) -> None:
+    """Spark flushes none of these files."""
+    top = tmp_path / "top"
+    names = ["metadata", ".metadata.crc", f"offsets/{number}", f"offsets/.{number}.crc"]
+    (top / "checkpoint" / "offsets").mkdir(parents=True)
+    disk, offsets, root = Disk(top), DiskFolder(), DiskFolder()
+    disk.root = DiskFolder(entries={"checkpoint": root})
+    root.entries["offsets"] = offsets
+    for name in names:
+        (top / "checkpoint" / name).write_text(name)
+        folder = offsets if "/" in name else root
+        folder.entries[name.rpartition("/")[2]] = File(changes=[(0, name.encode())])
+    if number:  # the first micro-batch has flushed them
+        disk.root.flushed, root.flushed = dict(disk.root.entries), dict(root.entries)
+        names = names[2:]
+    with recorded() as calls:
+        QueryLog(str(top / "checkpoint")).flush(number)
+    for call in calls:
+        disk.replay(*call)
+    for lost in range(20):
+        disk.after_power_loss(tmp_path / str(lost), chance)
+        for name in names:
+            assert (tmp_path / str(lost) / "checkpoint" / name).read_text() == name
 
 
 @pytest.mark.parametrize(
     "sources", [(), ("7",), ('{"t":{"0":5}}', '{"u":{"0":5}}')], ids=["none", "other", "two"]
 )
-def test_the_ends_of_a_batch_without_one_source(tmp_path: Path, sources: tuple[str, ...]) -> None:
+def test_the_ends_of_a_batch_without_one_source(checkpoint: Path, sources: tuple[str, ...]) -> None:
     with pytest.raises(KafkaLogError, match=r"one source of topics, got [02] "):
-        planned(tmp_path, *sources).ends_of(3)
+        planned(checkpoint, *sources).ends_of(3)
     with pytest.raises(KafkaLogError, match="got 0"):
-        planned(tmp_path, *sources).ends_of(4)
+        planned(checkpoint, *sources).ends_of(4)

@@ -195,7 +195,7 @@ class Producer:
                 self._pump(wait=False)
 
     def visible_records(self) -> int:
-        """See :meth:`pyspark_kafkalog.model.TaskSink.visible_records`: those that brokers acknowledge.
+        """See :meth:`pyspark_kafkalog.sinks.TaskSink.visible_records`: those that brokers acknowledge.
 
         Waits for what is on its way, unless that fails.
         """

@@ -1,6 +1,6 @@
 """Brokers as a sink: tasks produce, at least once like Spark's own sink, and the commit reports.
 
-See :class:`pyspark_kafkalog.model.Sink`. It imports late, as it is created in many short-lived processes.
+See :class:`pyspark_kafkalog.sinks.Sink`. It imports late, as it is created in many short-lived processes.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark_kafkalog.garbage import loading
 from pyspark_kafkalog.model import (
@@ -39,7 +39,7 @@ class BrokerSink:
     encode: EncodeSettings
 
     def open(self, batch: QueryBatch, attempt: TaskAttempt) -> Producer:
-        """See :meth:`pyspark_kafkalog.model.Sink.open`."""
+        """See :meth:`pyspark_kafkalog.sinks.Sink.open`."""
         with loading():
             from pyspark_kafkalog.broker.cluster.cluster import cluster_of
             from pyspark_kafkalog.broker.cluster.pool import note_reached
@@ -70,5 +70,5 @@ class BrokerSink:
                 topic,
             )
 
-    def abort(self, batch: QueryBatch) -> None:
+    def abort(self, batch: QueryBatch, finished: Sequence[Any]) -> None:
         """Do nothing: produced records cannot be withdrawn."""

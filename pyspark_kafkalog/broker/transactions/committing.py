@@ -422,7 +422,7 @@ def _marked(transactions: TransactionOptions, work: Work) -> MarkedBatch:
     return MarkedBatch(
         work.batch,
         [*written, *read],
-        work.plan.digest,
+        work.plan,
         folder,
         transactions.is_job,
         transactions.fail_on_missing_marker,

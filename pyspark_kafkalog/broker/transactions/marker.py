@@ -18,7 +18,8 @@ from typing import NamedTuple
 from pyspark_kafkalog.codec.marker import PREFIX, MarkerDetails, marker_details, marker_metadata
 from pyspark_kafkalog.errors import TransactionError
 from pyspark_kafkalog.filesystem.folder import Folder
-from pyspark_kafkalog.model import CommittedOffset
+from pyspark_kafkalog.model import CommittedOffset, Plan
+from pyspark_kafkalog.sinks import LastBatch, Standing, standing
 
 _INTENT = "intent.json"
 _LONGEST_ATTEMPT_MS = 24 * 3600 * 1000
@@ -158,7 +159,7 @@ class Expectation:
     """What a run of a batch expects of the marker.
 
     :param is_job: a job that names its batches, rather than a streaming query, whose first batch is 0.
-    :param plan: as in the marker.
+    :param plan: as in the marker, None if nobody can tell; ``before`` is that of the batch before.
     :param intent: stored before; None for a query that has written nothing here yet.
     :param required: whether a missing marker is an error, unless it can't be there yet.
     """
@@ -166,10 +167,11 @@ class Expectation:
     query_id: str
     cluster_id: str | None
     batch_id: int
-    plan: str
+    plan: str | None
     intent: Intent | None
     is_job: bool = False
     required: bool = True
+    before: str = ""
 
     def is_met_by(self, marker: Marker | None) -> bool:
         """Whether the batch was committed before; if not, it may be written now.
@@ -189,21 +191,36 @@ class Expectation:
                 hint="Give each query its own checkpoint, and each job its own txnAppId.",
             )
         self._check_cluster(marker.cluster_id)
-        if marker.batch_id > self.batch_id:
+        last, plan = LastBatch(marker.batch_id, marker.plan), Plan(self.plan, before=self.before)
+        found = standing(self.batch_id, plan, last, is_job=self.is_job)
+        if found is Standing.AHEAD:
             raise TransactionError(
                 f"The cluster has batch {marker.batch_id} of this query already, but batch {self.batch_id}"
                 " is to be written",
                 hint="Another run of the query is ahead of this one, or the checkpoint was set back: then"
                 " rows would be lost or doubled. Use a new checkpoint.",
             )
-        if marker.batch_id == self.batch_id and marker.plan and self.plan and marker.plan != self.plan:
+        if found is Standing.OTHER:
             raise TransactionError(
-                f"The cluster has batch {self.batch_id} of this query already, but with other offsets of its"
-                " sources than the checkpoint has",
+                f"The cluster has batch {marker.batch_id} of this query already, but with other offsets of"
+                " its sources than the checkpoint has",
                 hint="The checkpoint was set back or copied, and the batch planned anew: then rows would be"
                 " lost or doubled. Use a new checkpoint.",
             )
-        return marker.batch_id == self.batch_id
+        if found is Standing.BEHIND and self.required:
+            raise TransactionError(
+                f"The cluster has no later batch of this query than {marker.batch_id}, but batch"
+                f" {self.batch_id} is to be written",
+                hint="The cluster, or its __consumer_offsets, was set back, or batches between were written"
+                f" at least once. {WRITE_IT}",
+            )
+        if found is Standing.UNKNOWN and self.required:
+            raise TransactionError(
+                f"The cluster has batch {self.batch_id} of this query, and nothing tells whether it was"
+                " planned as the checkpoint has it",
+                hint=f"If it is the same, its rows are there already. {WRITE_IT}",
+            )
+        return found is Standing.SAME
 
     def _check_cluster(self, known: str | None) -> None:
         if known != self.cluster_id:

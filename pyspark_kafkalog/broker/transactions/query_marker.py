@@ -21,7 +21,7 @@ from pyspark_kafkalog.broker.transactions.requests import Requests
 from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.errors import TransactionError, UnknownTopicOrPartitionError
 from pyspark_kafkalog.filesystem.folder import Folder
-from pyspark_kafkalog.model import QueryBatch, TopicPartition
+from pyspark_kafkalog.model import Plan, QueryBatch, TopicPartition
 
 _log = logging.getLogger("pyspark_kafkalog")
 
@@ -31,14 +31,14 @@ class MarkedBatch:
     """What is known of a batch that its query's marker will name.
 
     :param topics: that may have the marker, the best first; empty if no row has one.
-    :param plan: a digest of what the checkpoint says of it, empty if that is not known.
+    :param plan: what the checkpoint says of it.
     :param folder: of the query's intent.
     :param is_job: see :class:`.marker.Expectation`, as ``required``.
     """
 
     batch: QueryBatch
     topics: Collection[str]
-    plan: str
+    plan: Plan
     folder: Folder
     is_job: bool
     required: bool
@@ -75,10 +75,11 @@ class QueryMarker:
             marked.batch.query_id,
             cluster_id,
             batch_id,
-            marked.plan,
+            marked.plan.digest,
             intent,
             marked.is_job,
             marked.required,
+            marked.plan.before,
         )
         places = self._places(intent, deadline, require_stable=True)
         return max(
@@ -143,7 +144,7 @@ class QueryMarker:
             expectation.query_id,
             expectation.cluster_id,
             expectation.batch_id,
-            expectation.plan,
+            expectation.plan or "",
             records,
             producer.id,
             producer.epoch,

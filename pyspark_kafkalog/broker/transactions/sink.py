@@ -1,6 +1,6 @@
 """Brokers as a sink that writes each batch exactly once: tasks stage, the driver commits one transaction.
 
-See :class:`pyspark_kafkalog.model.Sink`. Imports happen on first use, as many short-lived processes make one.
+See :class:`pyspark_kafkalog.sinks.Sink`. Imports happen on first use, as many short-lived processes make one.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class TransactionalSink:
         return cls(connection, produce, encode, transactions, folders, mark)
 
     def open(self, batch: QueryBatch, attempt: TaskAttempt) -> Staging:
-        """See :meth:`pyspark_kafkalog.model.Sink.open`.
+        """See :meth:`pyspark_kafkalog.sinks.Sink.open`.
 
         :raises OptionError: if this task and the driver share no folder.
         """
@@ -99,13 +99,24 @@ class TransactionalSink:
         commit_work(cluster_of(self.connection), self.produce, self.transactions, work)
         self._sweep(batch)
 
-    def abort(self, batch: QueryBatch) -> None:
-        """Remove the staged rows of a job.
+    def abort(self, batch: QueryBatch, finished: Sequence[Staged]) -> None:
+        """Remove the staged rows. Failed tasks have removed their own.
 
-        Those of a micro-batch go with its next commit, as another driver may be running the same one.
+        What killed tasks left of a numbered batch goes with its next commit: it may be another driver's.
         """
         if batch.batch_id is None:
             self._sweep(batch)
+            return
+        from pyspark_kafkalog.broker.transactions.marker import transactional_id
+        from pyspark_kafkalog.filesystem.private import remove_file
+
+        try:
+            folder = self.folders.of_rows(transactional_id(batch.query_id), batch)
+            for staged in finished:
+                if staged.name is not None:
+                    remove_file(folder, staged.name)
+        except Exception as e:
+            _log.warning("Could not remove the staged rows of %s: %s", batch.job, e)
 
     def _sweep(self, batch: QueryBatch) -> None:
         """Remove staged rows. Never raises: a batch that is committed must not fail."""

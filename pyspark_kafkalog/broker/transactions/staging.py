@@ -45,7 +45,7 @@ class Staged:
 
 
 class Staging:
-    """Stages the record batches of one task attempt: see :class:`pyspark_kafkalog.model.TaskSink`.
+    """Stages the record batches of one task attempt: see :class:`pyspark_kafkalog.sinks.TaskSink`.
 
     :param folder: of the batch; made when the first file needs it.
     """
@@ -64,11 +64,11 @@ class Staging:
         return self
 
     def partition_count(self, topic: str) -> int:
-        """See :meth:`pyspark_kafkalog.model.TaskSink.partition_count`."""
+        """See :meth:`pyspark_kafkalog.sinks.TaskSink.partition_count`."""
         return self._topics.partition_count(topic)
 
     def has_partition(self, partition: TopicPartition) -> bool:
-        """See :meth:`pyspark_kafkalog.model.TaskSink.has_partition`."""
+        """See :meth:`pyspark_kafkalog.sinks.TaskSink.has_partition`."""
         return self._topics.has_partition(partition)
 
     def settings(self, partition: TopicPartition) -> EncodeSettings:
@@ -107,7 +107,7 @@ class Staging:
         """Nothing to do: :meth:`append` has stored everything."""
 
     def visible_records(self) -> int:
-        """None: see :meth:`pyspark_kafkalog.model.TaskSink.visible_records`."""
+        """None: see :meth:`pyspark_kafkalog.sinks.TaskSink.visible_records`."""
         return 0
 
     def finish(self) -> Staged:

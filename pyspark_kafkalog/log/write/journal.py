@@ -7,8 +7,9 @@ Both are JSON files in the log root, which brokers ignore:
     has the end of each partition: readers show nothing beyond, and the next writer
     that opens the directory puts the partitions back there.
 ``.kafkalog-sink-<hash of a query's id>``, the ledger of a streaming query
-    holds the number of the last micro-batch that was published. It *is* that
+    holds the number and the plan of the last micro-batch that was published. It *is* that
     batch's journal, renamed: one rename makes the records visible, and the batch done.
+    See :mod:`.ledger`.
 
 The journal lists each record batch to append, so that an undo removes those and
 nothing else; see :mod:`.undo`. The list is a second document after an empty line. That
@@ -59,7 +60,7 @@ from pyspark_kafkalog.model import QueryBatch, TopicPartition
 
 LEDGER_PREFIX = ".kafkalog-sink-"
 _TEMPORARY_FILE = ".kafkalog-publish.tmp"
-_VERSION = 2
+VERSION = 2
 
 _log = logging.getLogger("pyspark_kafkalog")
 
@@ -71,17 +72,20 @@ def begin(
     batch: QueryBatch,
     append_time: int | None = None,
     configured: Collection[str] = (),
+    plan: str = "",
 ) -> dict[str, Any]:
     """Write the journal, and return it. Only then may partitions be appended to.
 
     :param batches: the record batches to append, of dtype :data:`.undo.BATCH`.
     :param append_time: the timestamp, in ms, that they will get; None to keep theirs.
     :param configured: new topics whose configurations go with an undo.
+    :param plan: a digest of the plan of a micro-batch, for the ledger; empty if that is not known.
     """
     journal = {
-        "version": _VERSION,
+        "version": VERSION,
         "query_id": None if batch.batch_id is None else batch.query_id,
         "batch_id": batch.batch_id,
+        "plan": plan,
         "append_time": append_time,
         "topics": sorted(configured),
         "partitions": {str(partition): asdict(end) for partition, end in ends.items()},
@@ -113,7 +117,7 @@ def commit(root: str, journal: dict[str, Any]) -> None:
     try:
         sync_folder(root)
         if journal["clean_shutdown"] is not None:
-            _replace(root, CLEAN_SHUTDOWN_FILE, journal["clean_shutdown"])
+            put(root, CLEAN_SHUTDOWN_FILE, journal["clean_shutdown"])
     except Exception as e:
         # The records are visible: an error now would say that they are not.
         _log.warning("Published, but could not flush %s: %s", root, e)
@@ -126,13 +130,13 @@ def recover(root: str) -> None:
     """
     with contextlib.suppress(FileNotFoundError):
         os.unlink(os.path.join(root, _TEMPORARY_FILE))
-    journal = _read(root, JOURNAL_FILE)
+    journal = read(root, JOURNAL_FILE)
     if journal is None:
         return
     path = os.path.join(root, JOURNAL_FILE)
     if journal["version"] == deletion.VERSION:
         if not deletion.is_sound(journal):
-            raise _unusable(path)
+            raise unusable(path)
         tombstones = _read_tombstones(root)
         # Then a deletion changes checkpoints itself.
         if not deletion.has_renamed_all(root, journal):
@@ -148,7 +152,7 @@ def recover(root: str) -> None:
     ]
     append_time, configured = journal.get("append_time"), journal.get("topics", [])
     if not isinstance(append_time, int | None) or not is_list_of(configured, str):
-        raise _unusable(path)
+        raise unusable(path)
     try:
         plans = [plan_undo(os.path.join(root, name), end, rows, append_time) for name, end, rows in entries]
     except ForeignError as e:
@@ -187,7 +191,7 @@ def _write(root: str, journal: Mapping[str, Any], batches: Mapping[TopicPartitio
     listed = {
         str(partition): base64.b64encode(data.tobytes()).decode() for partition, data in batches.items()
     }
-    _replace(root, JOURNAL_FILE, json.dumps(journal, indent=1) + JOURNAL_SEPARATOR + json.dumps(listed))
+    put(root, JOURNAL_FILE, json.dumps(journal, indent=1) + JOURNAL_SEPARATOR + json.dumps(listed))
 
 
 def _finish_deletion(
@@ -205,15 +209,15 @@ def _entry(path: str, name: str, entry: object, listed: Any) -> tuple[str, Parti
         batches = np.frombuffer(base64.b64decode(listed, validate=True), BATCH)
         end = PartitionEnd(**fields)
     except (ValueError, TypeError) as e:
-        raise _unusable(path) from e
+        raise unusable(path) from e
     if parse_partition_folder(name) is None or not end.is_sound():
-        raise _unusable(path)
+        raise unusable(path)
     return name, end, batches
 
 
 def _mapping(path: str, value: object) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise _unusable(path)
+        raise unusable(path)
     return value
 
 
@@ -253,31 +257,7 @@ def unclean(root: str) -> Iterator[None]:
         sync_folder(root)
     yield
     if clean_shutdown is not None:
-        _replace(root, CLEAN_SHUTDOWN_FILE, clean_shutdown)
-
-
-def is_published(root: str, batch: QueryBatch) -> bool:
-    """Whether the ledger of its query ends with ``batch``; a batch job has no ledger.
-
-    :raises LogDirectoryError: if the ledger has a later micro-batch.
-    """
-    if batch.batch_id is None:
-        return False
-    name = ledger_file(batch.query_id)
-    ledger = _read(root, name)
-    if ledger is None:
-        return False
-    last = ledger.get("batch_id")
-    if not isinstance(last, int):
-        raise _unusable(os.path.join(root, name))
-    if last > batch.batch_id:
-        raise LogDirectoryError(
-            f"Expected micro-batch {last} or later of query {batch.query_id}, got {batch.batch_id}",
-            file=os.path.join(root, name),
-            hint="The query's checkpoint is older than the log directory: restored from a backup, or copied. "
-            "Give the query a new checkpoint, or delete this file; either publishes its records again.",
-        )
-    return last == batch.batch_id
+        put(root, CLEAN_SHUTDOWN_FILE, clean_shutdown)
 
 
 def ledger_file(query_id: str) -> str:
@@ -285,7 +265,8 @@ def ledger_file(query_id: str) -> str:
     return LEDGER_PREFIX + hashlib.sha256(query_id.encode()).hexdigest()[:32]
 
 
-def _replace(root: str, name: str, text: str) -> None:
+def put(root: str, name: str, text: str) -> None:
+    """Put a file into the root, or in place of the old one, and flush it."""
     replace(os.path.join(root, name), text.encode("latin-1"), os.path.join(root, _TEMPORARY_FILE))
 
 
@@ -295,14 +276,14 @@ def _checkpoints(root: str) -> str:
     return hashlib.sha256(repr(texts).encode()).hexdigest()
 
 
-def _read(root: str, name: str) -> dict[str, Any] | None:
+def read(root: str, name: str) -> dict[str, Any] | None:
     """The journal or a ledger, of any version that can be read."""
     text = _text(root, name)
     if text is None:
         return None
     content = _parsed(text.partition(JOURNAL_SEPARATOR)[0])
-    if not isinstance(content, dict) or content.get("version") not in (1, _VERSION, deletion.VERSION):
-        raise _unusable(os.path.join(root, name))
+    if not isinstance(content, dict) or content.get("version") not in (1, VERSION, deletion.VERSION):
+        raise unusable(os.path.join(root, name))
     return content
 
 
@@ -320,9 +301,9 @@ def _read_tombstones(root: str) -> dict[TopicPartition, np.ndarray]:
             for name, listed in _read_batches(root).items()
         }
     except (ValueError, TypeError) as e:
-        raise _unusable(os.path.join(root, JOURNAL_FILE)) from e
+        raise unusable(os.path.join(root, JOURNAL_FILE)) from e
     if any(walk(data).end < max(data.size, 1) for data in tombstones.values()):
-        raise _unusable(os.path.join(root, JOURNAL_FILE))
+        raise unusable(os.path.join(root, JOURNAL_FILE))
     return tombstones
 
 
@@ -334,7 +315,8 @@ def _parsed(text: str) -> object:
         return None
 
 
-def _unusable(path: str) -> LogDirectoryError:
+def unusable(path: str) -> LogDirectoryError:
+    """The error for a journal or ledger that can't be read."""
     return LogDirectoryError(
         "Cannot read the file, which another version may have written",
         file=path,

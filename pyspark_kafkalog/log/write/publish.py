@@ -1,7 +1,7 @@
 """Publish what the tasks of a job have staged: all at once, or nothing.
 
 Under the lock of the log directory: undo what an earlier publish left unfinished;
-skip a micro-batch that the ledger has; check the staged files; write the journal;
+skip a micro-batch that the ledger has, as :mod:`.ledger` tells; check the staged files; write the journal;
 append and flush; commit by one rename. :mod:`.journal` says what this means for
 readers and brokers, and after a crash.
 """
@@ -41,12 +41,14 @@ from pyspark_kafkalog.log.write.appender import (
     open_partition,
     pending_batches,
 )
+from pyspark_kafkalog.log.write.ledger import History, is_published, note
 from pyspark_kafkalog.log.write.staging import StagedFile, StagedFiles, sweep
 from pyspark_kafkalog.model import LogSettings, OffsetRange, QueryBatch, TopicPartition, check_topic
 
 _log = logging.getLogger("pyspark_kafkalog")
 _ONE_BATCH = QueryBatch("append")
 """Stands for a batch that is appended alone: no ledger knows it."""
+_NO_HISTORY = History()
 _THREADS = 4
 """Partitions appended to at the same time: one is copied while others are flushed."""
 
@@ -70,6 +72,7 @@ def publish(
     settings: LogSettings,
     *,
     num_partitions: int,
+    history: History = _NO_HISTORY,
     lock_timeout: float = 10,
 ) -> Published:
     """Append all records of the staged files to their partitions, visible at once; then remove the files.
@@ -81,26 +84,34 @@ def publish(
     :param batch: the batch that they belong to; a micro-batch that the ledger has is skipped. All its
         staged files go afterwards, also those of other attempts.
     :param num_partitions: the partitions of a topic that does not exist yet.
+    :param history: what its query knows of the batch, and of the one before.
     :param lock_timeout: seconds to wait for a broker; the wait for a writer lasts while it makes progress.
     :raises LogDirectoryLockedError: if a broker, or a writer that hangs, holds the directory.
-    :raises LogDirectoryError: if staged files are gone or have changed, the disk is full, the checkpoint is
-        older than the directory, or the directory is not in order.
+    :raises LogDirectoryError: if staged files are gone or have changed, the disk is full, the directory and
+        the checkpoint are not of one history, or the directory is not in order.
     :raises UnknownTopicOrPartitionError: for a partition that an existing topic does not have.
     :raises CorruptRecordError: if a partition is damaged before its end.
     """
-    if not staged:
+    if not staged and batch.batch_id is None:
         return Published()
+    if not staged:
+        os.makedirs(root, exist_ok=True)
     with (
         disk_errors("Could not publish", root),
         directory_lock(root, lock_timeout, patience=PATIENCE_SECONDS) as progress,
     ):
         journal.recover(root)
-        if journal.is_published(root, batch):
+        if is_published(root, batch, history):
             published = Published(skipped=True)
+        elif not staged:
+            note(root, batch, history)
+            return Published()
         else:
             with StagedFiles(root, staged) as files:
                 pending = _read_all(files, settings, progress)
-                published = _append_at_once(root, pending, settings, num_partitions, batch, progress)
+                published = _append_at_once(
+                    root, pending, settings, num_partitions, batch, history.plan.digest or "", progress
+                )
         # The records are visible: nothing may raise from here on.
         sweep(root, batch.job)
         return published
@@ -135,6 +146,7 @@ def _append_at_once(
     settings: LogSettings,
     num_partitions: int,
     batch: QueryBatch,
+    plan: str = "",
     progress: Callable[[], None] = lambda: None,
 ) -> Published:
     """Create new partitions, append to all, and make it visible at once; or do nothing at all."""
@@ -148,6 +160,7 @@ def _append_at_once(
                 {partition: batches.listed() for partition, batches in pending.items()},
                 batch,
                 append_time,
+                plan=plan,
             )
             offsets = _append_all(root, logs, pending, settings, append_time, progress)
             journal.commit(root, entries)

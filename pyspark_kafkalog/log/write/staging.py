@@ -43,7 +43,7 @@ from pyspark_kafkalog.filesystem.durable import disk_errors, naming, replace, wr
 from pyspark_kafkalog.filesystem.machine import machine_id
 from pyspark_kafkalog.filesystem.sharing import open_new
 from pyspark_kafkalog.log.write.active_segment import map_file
-from pyspark_kafkalog.model import Encoded, EncodeSettings, TopicPartition
+from pyspark_kafkalog.model import Encoded, EncodeSettings, QueryBatch, TopicPartition
 
 STAGED_PREFIX = ".kafkalog-staged-"
 _MAX_MAPS = 128
@@ -120,11 +120,11 @@ class Staging:
         return self
 
     def partition_count(self, topic: str) -> int:
-        """See :meth:`pyspark_kafkalog.model.TaskSink.partition_count`."""
+        """See :meth:`pyspark_kafkalog.sinks.TaskSink.partition_count`."""
         return len(self._existing.get(topic, ())) or self._num_partitions
 
     def has_partition(self, partition: TopicPartition) -> bool:
-        """See :meth:`pyspark_kafkalog.model.TaskSink.has_partition`: no writer adds any to a topic."""
+        """See :meth:`pyspark_kafkalog.sinks.TaskSink.has_partition`: no writer adds any to a topic."""
         return False
 
     def settings(self, partition: TopicPartition) -> EncodeSettings:
@@ -152,7 +152,7 @@ class Staging:
         """Nothing to do: :meth:`append` has written everything."""
 
     def visible_records(self) -> int:
-        """None: see :meth:`pyspark_kafkalog.model.TaskSink.visible_records`."""
+        """None: see :meth:`pyspark_kafkalog.sinks.TaskSink.visible_records`."""
         return 0
 
     def finish(self) -> StagedFile | None:
@@ -287,12 +287,19 @@ def _changed(path: str) -> LogDirectoryError:
     )
 
 
-def abort(root: str, job: str) -> None:
-    """Remove all that ``job`` has staged. Never raises, as that would hide why the job failed."""
+def abort(root: str, batch: QueryBatch, staged: Sequence[StagedFile]) -> None:
+    """Remove the files that tasks of a batch have staged. Never raises, as that would hide why it failed.
+
+    What is not in ``staged`` may be of another driver, which is at the same micro-batch. That goes when the
+    batch is published, or a day later. A batch without a number has a name of its own: all of its files go.
+    """
     try:
-        _remove(entry for staged_job, entry in _staged(root) if staged_job == field_of_name(job))
+        if batch.batch_id is None:
+            _remove(entry.path for job, entry in _staged(root) if job == field_of_name(batch.job))
+        else:
+            _remove(os.path.join(root, file.name) for file in staged if STAGED_NAME.match(file.name))
     except Exception as e:
-        _log.warning("Could not remove the staged files of job %s in %s: %s", job, root, e)
+        _log.warning("Could not remove the staged files of job %s in %s: %s", batch.job, root, e)
 
 
 def sweep(root: str, job: str) -> None:
@@ -307,7 +314,7 @@ def sweep(root: str, job: str) -> None:
         over = []
         for staged_job, entry in _staged(root):
             if _is_over(staged_job, field_of_name(job)):
-                over.append(entry)
+                over.append(entry.path)
             else:
                 others[staged_job].append(entry)
         _remove(over)
@@ -332,10 +339,10 @@ def _staged(root: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
                 yield match["job"], entry
 
 
-def _remove(entries: Iterable[os.DirEntry[str]]) -> None:
-    for entry in entries:
+def _remove(paths: Iterable[str]) -> None:
+    for path in paths:
         try:
-            os.unlink(entry.path)
+            os.unlink(path)
         except FileNotFoundError:  # another process has just removed it
             pass
         except OSError as e:
@@ -357,7 +364,7 @@ def _remove_abandoned(root: str, jobs: dict[str, list[os.DirEntry[str]]]) -> Non
         since = seen.get(machine)
         if since is not None and uptime - since >= _ABANDONED_SECONDS:
             _log.info("Removing staged files of job %s in %s, unchanged for a day", job, root)
-            _remove(entries)
+            _remove(entry.path for entry in entries)
             continue
         if since is None or since > uptime:
             seen.pop(machine, None)

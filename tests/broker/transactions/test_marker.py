@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from pyspark_kafkalog.filesystem.folder import Folder
 from pyspark_kafkalog.filesystem.locate import locate
 
 INTENT = Intent("query", "cluster", "topic", 3, 1_700_000_000_000)
+INTENT_OF_QUERY = replace(INTENT, confirmed=True)
 
 
 @pytest.fixture
@@ -102,3 +104,32 @@ def test_a_job_may_begin_with_any_batch(is_job: bool) -> None:
 def test_a_clock_that_goes_back_only_prolongs_the_first_attempt() -> None:
     intent = Intent("query", "cluster", "topic", 0, 2**50)
     assert not Expectation("query", "cluster", 0, "", intent).is_met_by(None)
+
+
+@pytest.mark.parametrize(
+    ("batch", "plan", "before", "text"),
+    [
+        (3, "other", "two", "other offsets"),
+        (4, "four", "of a copy", "other offsets"),
+        (5, "five", "four", "no later batch of this query than 3"),
+        (3, None, "", "nothing tells"),
+        (2, "two", "one", "has batch 3 of this query already"),
+    ],
+)
+def test_a_marker_of_another_history(batch: int, plan: str | None, before: str, text: str) -> None:
+    marker = Marker("query", "cluster", 3, "three")
+    expected = Expectation("query", "cluster", batch, plan, INTENT_OF_QUERY, before=before)
+    with pytest.raises(TransactionError, match=text):
+        expected.is_met_by(marker)
+    lenient = replace(expected, required=False)
+    if "no later" in text or "nothing tells" in text:
+        assert not lenient.is_met_by(marker)
+    else:
+        with pytest.raises(TransactionError, match=text):
+            lenient.is_met_by(marker)
+
+
+def test_a_marker_of_the_same_history() -> None:
+    marker = Marker("query", "cluster", 3, "three")
+    assert Expectation("query", "cluster", 3, "three", INTENT_OF_QUERY, before="two").is_met_by(marker)
+    assert not Expectation("query", "cluster", 4, "four", INTENT_OF_QUERY, before="three").is_met_by(marker)

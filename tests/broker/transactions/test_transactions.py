@@ -385,7 +385,7 @@ class TestMarker:
         query.commit(query.stage([values(5)], 0), 0, Plan("one", None, {}))
         with pytest.raises(TransactionError, match="other offsets of its sources than the checkpoint has"):
             query.commit(query.stage([values(9)], 0), 0, Plan("other", None, {}))
-        query.commit(query.stage([values(5, 5)], 1), 1, Plan("other", None, {}))
+        query.commit(query.stage([values(5, 5)], 1), 1, Plan("two", None, {}, before="one"))
         assert sorted(shown(broker.bootstrap, topic)) == digits(10)
 
     def test_that_it_exists_cannot_be_stored(
@@ -450,7 +450,7 @@ class TestBatchJobs:
         with pytest.raises(RuntimeError):
             query.commit(staged, None)
         monkeypatch.undo()
-        query.sink.abort(QueryBatch(topic, None))
+        query.sink.abort(QueryBatch(topic, None), [])
         assert not [*(tmp_path / "checkpoint").glob("*/*/*")]
         assert is_stable(broker.bootstrap, topic)
         assert shown(broker.bootstrap, topic) == []

@@ -1,0 +1,66 @@
+"""Where Spark looks for a path: one without a scheme belongs to Hadoop's ``fs.defaultFS``.
+
+As in Hadoop's Path and FileSystem. It is ``spark.hadoop.fs.defaultFS`` of Spark's configuration, or what the
+first file ``core-site.xml`` on the class path says.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from xml.etree import ElementTree
+
+from pyspark_kafkalog.errors import LogDirectoryError
+from pyspark_kafkalog.filesystem.folder import Folder
+from pyspark_kafkalog.filesystem.locate import locate, without_secrets
+
+_SCHEME = re.compile(r"(?P<scheme>[^/:]+):(?P<rest>.*)\Z", re.DOTALL)
+_CONF_DIRS = ("SPARK_CONF_DIR", "HADOOP_CONF_DIR", "YARN_CONF_DIR")
+_LOCAL = "file:///"
+
+
+def locate_as_hadoop(location: str, default: str | None = None) -> Folder:
+    """The folder that Hadoop finds at a path or URI.
+
+    :param default: Hadoop's default file system, as Spark's configuration has it; None if that says nothing.
+    :raises LogDirectoryError: if there is no access to its file system, or the path is relative to its folder
+        of the user.
+    """
+    return locate(qualified(location, default))
+
+
+def qualified(location: str, default: str | None = None) -> str:
+    """A path or URI with the file system that Hadoop finds it in; a local path as it is."""
+    default = default or _configured()
+    given, base = _SCHEME.match(location), _SCHEME.match(default)
+    scheme = "file" if base is None else base["scheme"].lower()
+    if given is not None:
+        if given["scheme"].lower() != scheme or scheme == "file" or re.match(r"//[^/]", given["rest"]):
+            return location
+        location = "/" + given["rest"].lstrip("/")
+    if scheme == "file":
+        return location
+    if not location.startswith("/"):
+        raise LogDirectoryError(
+            f"A relative path belongs to the user's folder in {without_secrets(default)}",
+            file=location,
+            hint="Give an absolute path, or a URI.",
+        )
+    return default.rstrip("/") + location
+
+
+def _configured() -> str:
+    for name in _CONF_DIRS:
+        file = Path(os.environ.get(name) or "/nowhere", "core-site.xml")
+        if file.is_file():
+            return _property(file, "fs.defaultFS") or _property(file, "fs.default.name") or _LOCAL
+    return _LOCAL
+
+
+def _property(file: Path, name: str) -> str | None:
+    try:
+        properties = ElementTree.parse(file).getroot().iter("property")
+        return next((found.findtext("value") for found in properties if found.findtext("name") == name), None)
+    except (OSError, ElementTree.ParseError):
+        return None  # without it, Spark would not run either

@@ -1,0 +1,123 @@
+"""The ledger of a streaming query: the last of its micro-batches in the directory, and how it was planned.
+
+It is made of a :mod:`.journal`. A micro-batch without rows is noted as well: so a ledger that lacks some is
+older than the checkpoint, and one that is missing was lost.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+
+from pyspark_kafkalog.errors import LogDirectoryError
+from pyspark_kafkalog.log.write import journal
+from pyspark_kafkalog.model import Plan, QueryBatch
+from pyspark_kafkalog.sinks import LastBatch, Standing, standing
+
+_GO_ON = "To go on nevertheless, set failOnMissingMarker to false for one run"
+_NO_PLAN = Plan()
+_UNPROVEN = (Standing.BEHIND, Standing.UNKNOWN)
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What a query knows of the batch to publish, and of the one before.
+
+    :param is_job: whether a job has numbered the batch, rather than Spark.
+    :param required: whether a ledger that is missing or older, or can't tell, is an error.
+    """
+
+    plan: Plan = _NO_PLAN
+    is_job: bool = False
+    required: bool = True
+
+
+def is_published(root: str, batch: QueryBatch, history: History) -> bool:
+    """Whether the ledger of its query ends with ``batch``; a batch without a number has no ledger.
+
+    :raises LogDirectoryError: if the ledger is another history's, or can't tell.
+    """
+    if batch.batch_id is None:
+        return False
+    name = journal.ledger_file(batch.query_id)
+    path = os.path.join(root, name)
+    ledger = journal.read(root, name)
+    if ledger is None:
+        if batch.batch_id and history.required and not history.is_job:
+            raise _missing(path, batch)
+        return False
+    number, plan = ledger.get("batch_id"), ledger.get("plan")
+    if ledger.get("query_id") != batch.query_id:
+        raise journal.unusable(path)
+    if not isinstance(number, int) or not isinstance(plan, str | None):
+        raise journal.unusable(path)
+    last = LastBatch(number, plan or "")
+    found = standing(batch.batch_id, history.plan, last, is_job=history.is_job)
+    if found is Standing.UNKNOWN and _was_planned_before(path, history.plan):
+        return True
+    if found is Standing.BEHIND and plan is None:
+        return False  # an earlier version noted no micro-batches without rows
+    if found in (Standing.AHEAD, Standing.OTHER) or (history.required and found in _UNPROVEN):
+        raise _refused(found, path, batch, last)
+    return found is Standing.SAME
+
+
+def _missing(path: str, batch: QueryBatch) -> LogDirectoryError:
+    return LogDirectoryError(
+        f"Micro-batch {batch.batch_id} of query {batch.query_id} is to be written, but the directory has"
+        " none of the earlier ones",
+        file=path,
+        hint="The directory, or this file, is gone or was restored from a copy: what earlier ones wrote may"
+        f" be missing. Restore it, or give the query a new checkpoint. {_GO_ON}, also if the query has"
+        " written elsewhere so far.",
+    )
+
+
+def _refused(found: Standing, path: str, batch: QueryBatch, last: LastBatch) -> LogDirectoryError:
+    query, number = batch.query_id, last.batch_id
+    message, hint = {
+        Standing.AHEAD: (
+            f"Expected micro-batch {number} or later of query {query}, got {batch.batch_id}",
+            "The query's checkpoint is older than the log directory: restored from a backup, or copied."
+            " Give the query a new checkpoint, or delete this file; either publishes its records again.",
+        ),
+        Standing.OTHER: (
+            f"The directory has micro-batch {number} of query {query}, but with other offsets of its"
+            " sources than the checkpoint has",
+            "The checkpoint was set back or copied, and the micro-batch planned anew: then rows would be"
+            " lost or doubled. Give the query a new checkpoint, which publishes its records again.",
+        ),
+        Standing.BEHIND: (
+            f"Expected micro-batch {number + 1} of query {query}, got {batch.batch_id}",
+            "The log directory is older than the query's checkpoint, restored from a copy: what the"
+            f" micro-batches between wrote is missing. Restore a newer one. {_GO_ON}.",
+        ),
+        Standing.UNKNOWN: (
+            f"The directory has micro-batch {number} of query {query}, and nothing tells whether it was"
+            " planned as the checkpoint has it",
+            "If it is the same, its rows are there already. To write it whether they are or not, set"
+            " failOnMissingMarker to false for one run; or give the query a new checkpoint.",
+        ),
+    }[found]
+    return LogDirectoryError(message, file=path, hint=hint)
+
+
+def note(root: str, batch: QueryBatch, history: History) -> None:
+    """Note in the ledger a batch that has no rows."""
+    if batch.batch_id is not None:
+        ledger = {
+            "version": journal.VERSION,
+            "query_id": batch.query_id,
+            "batch_id": batch.batch_id,
+            "plan": history.plan.digest or "",
+        }
+        journal.put(root, journal.ledger_file(batch.query_id), json.dumps(ledger))
+
+
+def _was_planned_before(path: str, plan: Plan) -> bool:
+    """Whether a plan is older than a ledger, which has none: then no other can have been published.
+
+    Ledgers of earlier versions have none. Spark's clock and the directory's are one machine's, or nearly so.
+    """
+    return plan.planned_ms is not None and plan.planned_ms * 1_000_000 <= os.stat(path).st_mtime_ns

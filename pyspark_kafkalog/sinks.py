@@ -1,0 +1,104 @@
+"""What a sink is, and how a batch stands to the last one that a sink has of its query.
+
+A number that fits proves nothing: checkpoints and sinks go back. So the plans are compared, too, by digests.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple, Protocol
+
+from pyspark_kafkalog.model import Encoded, EncodeSettings, Plan, QueryBatch, TaskAttempt, TopicPartition
+
+
+class TaskSink(Protocol):
+    """Takes the encoded record batches of one task. If left without :meth:`finish`, it drops what it can."""
+
+    def partition_count(self, topic: str) -> int:
+        """How many partitions a topic has; the same at each call, so that equal keys meet.
+
+        :raises UnknownTopicOrPartitionError: if the topic does not exist and is not created by the write.
+        """
+
+    def has_partition(self, partition: TopicPartition) -> bool:
+        """Whether a partition beyond that count has been added since; rows may name it."""
+
+    def settings(self, partition: TopicPartition) -> EncodeSettings:
+        """How to encode the next record batches for ``partition``."""
+
+    def append(self, partition: TopicPartition, encoded: Encoded) -> None:
+        """Take record batches; those of a ``partition`` keep the order of the calls."""
+
+    def advance(self, *, flush: bool = False) -> None:
+        """Do what can be done without waiting, with ``flush`` even for a few rows; called between rows."""
+
+    def visible_records(self) -> int:
+        """How many of the appended records readers can see by now, whatever becomes of the others."""
+
+    def finish(self) -> Any:
+        """Wait until everything appended is safe, and return what :meth:`Sink.commit` needs."""
+
+
+class Sink(Protocol):
+    """Writes rows to a place. Made on the driver and pickled to the tasks, so it holds little."""
+
+    @property
+    def needs_commit(self) -> bool:
+        """Whether :meth:`commit` makes rows visible; if not, they are visible once they are written."""
+
+    def open(self, batch: QueryBatch, attempt: TaskAttempt) -> AbstractContextManager[TaskSink]:
+        """The sink of one task of ``batch``."""
+
+    def commit(self, batch: QueryBatch, finished: Sequence[Any], plan: Plan) -> None:
+        """Complete a batch, which is planned so, with what :meth:`TaskSink.finish` gave. Can be repeated."""
+
+    def abort(self, batch: QueryBatch, finished: Sequence[Any]) -> None:
+        """Take back what the tasks of ``batch`` have written, as far as possible; never raises.
+
+        Another driver may be at the same micro-batch. So what a message does not name stays, unless the batch
+        has a name that no other can have.
+        """
+
+
+class LastBatch(NamedTuple):
+    """The batch of a query that a sink has shown last. ``plan`` is its digest, empty if that is not known."""
+
+    batch_id: int
+    plan: str
+
+
+class Standing(enum.Enum):
+    """How a batch stands to the last one."""
+
+    SAME = enum.auto()
+    """It is that one."""
+    NEXT = enum.auto()
+    """It follows."""
+    AHEAD = enum.auto()
+    """The sink has a later one."""
+    BEHIND = enum.auto()
+    """The sink lacks some that were written before it."""
+    OTHER = enum.auto()
+    """It is that one, or follows it, but that one was planned otherwise: by another history."""
+    UNKNOWN = enum.auto()
+    """It has its number, and nobody can tell whether it is that one."""
+
+
+def standing(batch_id: int, plan: Plan, last: LastBatch, *, is_job: bool = False) -> Standing:
+    """How a micro-batch stands to the last one, or, with ``is_job``, one that its job has numbered.
+
+    The number is a job's promise, and it may leave some out; a plan is compared where it is known.
+    """
+    if last.batch_id > batch_id:
+        return Standing.AHEAD
+    if last.batch_id < batch_id:
+        if is_job:
+            return Standing.NEXT
+        if last.batch_id < batch_id - 1:
+            return Standing.BEHIND
+        return Standing.OTHER if last.plan and plan.digest and plan.before != last.plan else Standing.NEXT
+    if plan.digest and last.plan:
+        return Standing.SAME if plan.digest == last.plan else Standing.OTHER
+    return Standing.SAME if is_job or plan.digest == last.plan else Standing.UNKNOWN

@@ -1,0 +1,162 @@
+"""A directory continues a query's history only where it is proven that both share it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from pyspark_kafkalog.errors import LogDirectoryError
+from pyspark_kafkalog.log.write.journal import ledger_file
+from pyspark_kafkalog.log.write.ledger import History
+from pyspark_kafkalog.log.write.publish import Published
+from pyspark_kafkalog.model import Plan, QueryBatch
+from tests.log.writing import T0, files_beside_partitions, publish_staged, read, stage, values, write_batch
+
+LEDGER = ledger_file("query")
+PLANNED_MS = 1_600_000_000_000
+
+
+def plan(number: int, history: str = "") -> Plan:
+    """That of a micro-batch, in one of several histories that part at micro-batch 1."""
+    parted = [history if each else "" for each in (number, number - 1)]
+    return Plan(f"{number}{parted[0]}", before=f"{number - 1}{parted[1]}", planned_ms=PLANNED_MS)
+
+
+def run(root: Path, number: int, history: str = "", rows: int = 1, *, required: bool = True) -> Published:
+    """Write a micro-batch of so many rows; each is of its batch."""
+    records = {T0: [b"%d" % number] * rows} if rows else {}
+    return write_batch(root, number, records, history=History(plan(number, history), required=required))
+
+
+def test_a_micro_batch_that_runs_again_is_skipped(tmp_path: Path) -> None:
+    for number in range(3):
+        assert not run(tmp_path, number).skipped
+    assert run(tmp_path, 2, rows=7).skipped
+    assert read(tmp_path)[T0] == [b"0", b"1", b"2"]
+
+
+def test_a_micro_batch_that_was_planned_anew_is_refused(tmp_path: Path) -> None:
+    run(tmp_path, 0)
+    run(tmp_path, 1)
+    for required in (True, False):
+        with pytest.raises(
+            LogDirectoryError, match=rf"has micro-batch 1 .*other offsets.*{LEDGER}.*new chec"
+        ):
+            run(tmp_path, 1, "anew", required=required)
+    assert read(tmp_path)[T0] == [b"0", b"1"]
+
+
+def test_a_micro_batch_that_follows_another_history_is_refused(tmp_path: Path) -> None:
+    run(tmp_path, 0)
+    run(tmp_path, 1)
+    with pytest.raises(LogDirectoryError, match=r"has micro-batch 1 .*other offsets"):
+        run(tmp_path, 2, "of a copy")
+    assert read(tmp_path)[T0] == [b"0", b"1"]
+
+
+@pytest.mark.parametrize("rows", [0, 1])
+def test_a_directory_that_is_older_than_the_checkpoint_is_refused(tmp_path: Path, rows: int) -> None:
+    root, copy = tmp_path / "log", tmp_path / "copy"
+    run(root, 0)
+    shutil.copytree(root, copy)
+    run(root, 1, rows=rows)
+    run(root, 2, rows=rows)
+    with pytest.raises(
+        LogDirectoryError, match=rf"Expected micro-batch 1 of .*, got 3.*{LEDGER}.*failOnMiss"
+    ):
+        run(copy, 3, rows=rows)
+    assert read(copy)[T0] == [b"0"]
+    run(copy, 3, required=False)
+    run(copy, 4)
+    assert read(copy)[T0] == [b"0", b"3", b"4"]
+    run(root, 3)
+
+
+@pytest.mark.parametrize("rows", [0, 1])
+def test_a_directory_that_is_gone_is_refused(tmp_path: Path, rows: int) -> None:
+    root = tmp_path / "log"
+    with pytest.raises(
+        LogDirectoryError, match=rf"Micro-batch 7 .*none of the earlier.*{LEDGER}.*failOnMiss"
+    ):
+        run(root, 7, rows=rows)
+    assert not root.exists() or not read(root)
+    run(root, 7, rows=rows, required=False)
+    run(root, 8)
+    assert read(root)[T0] == [b"7"] * rows + [b"8"]
+
+
+def test_micro_batches_without_rows_are_noted(tmp_path: Path) -> None:
+    root = tmp_path / "new" / "log"
+    for number in range(3):
+        assert run(root, number, rows=0) == Published()
+        assert files_beside_partitions(root) == {LEDGER}
+    assert run(root, 2, rows=0).skipped
+    with pytest.raises(LogDirectoryError, match="Expected micro-batch 2 or later"):
+        run(root, 1, rows=0)
+    with pytest.raises(LogDirectoryError, match="other offsets"):
+        run(root, 2, "anew", rows=0)
+    run(root, 3)
+    assert read(root)[T0] == [b"3"]
+
+
+def without_plan(root: Path) -> Path:
+    """Make the ledger one of a version that knew no plans."""
+    path = root / LEDGER
+    head, separator, listed = path.read_text().partition("\n\n")
+    ledger = json.loads(head)
+    del ledger["plan"]
+    path.write_text(json.dumps(ledger) + separator + listed)
+    return path
+
+
+def test_a_ledger_of_an_earlier_version(tmp_path: Path) -> None:
+    """It knew no micro-batches without rows, either. The time tells whether one was planned anew."""
+    run(tmp_path, 0)
+    ledger = without_plan(tmp_path)
+    assert run(tmp_path, 0).skipped
+    os.utime(ledger, (0, PLANNED_MS / 1000 - 1))
+    with pytest.raises(LogDirectoryError, match=r"has micro-batch 0 .*nothing tells.*failOnMissingMarker"):
+        run(tmp_path, 0)
+    assert not run(tmp_path, 5).skipped
+    assert read(tmp_path)[T0] == [b"0", b"5"]
+    with pytest.raises(LogDirectoryError, match=r"Expected micro-batch 6 of .*, got 7"):
+        run(tmp_path, 7)
+
+
+def test_without_knowing_the_checkpoint(tmp_path: Path) -> None:
+    """A query that may go on nevertheless writes a micro-batch again."""
+    run(tmp_path, 0)
+    with pytest.raises(LogDirectoryError, match="nothing tells"):
+        write_batch(tmp_path, 0, {T0: values(1)}, history=History(Plan(None)))
+    assert not write_batch(tmp_path, 0, {T0: [b"0"]}, history=History(Plan(None), required=False)).skipped
+    assert read(tmp_path)[T0] == [b"0", b"0"]
+
+
+def test_a_job_numbers_its_batches(tmp_path: Path) -> None:
+    def job(number: int, digest: str = "") -> Published:
+        return write_batch(
+            tmp_path, number, {T0: [b"%d" % number]}, history=History(Plan(digest), is_job=True)
+        )
+
+    for number in (3, 3, 7):
+        job(number)
+    assert read(tmp_path)[T0] == [b"3", b"7"]
+    with pytest.raises(LogDirectoryError, match="Expected micro-batch 7 or later"):
+        job(5)
+    job(8, "plan")
+    assert job(8, "plan").skipped
+    assert job(8).skipped
+    with pytest.raises(LogDirectoryError, match="other offsets"):
+        job(8, "anew")
+
+
+def test_a_ledger_of_another_query(tmp_path: Path) -> None:
+    run(tmp_path, 0)
+    (tmp_path / LEDGER).rename(tmp_path / ledger_file("other"))
+    (file,) = stage(tmp_path, "other-1", {T0: values(1)})
+    with pytest.raises(LogDirectoryError, match="Cannot read the file"):
+        publish_staged(tmp_path, [file], QueryBatch("other", 1))
