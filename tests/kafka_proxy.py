@@ -16,7 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 
-PRODUCE, FETCH, LIST_OFFSETS, METADATA, API_VERSIONS, INIT_PRODUCER_ID = 0, 1, 2, 3, 18, 22
+PRODUCE, FETCH, LIST_OFFSETS, METADATA, API_VERSIONS, INIT_PRODUCER_ID, END_TXN = 0, 1, 2, 3, 18, 22, 26
 """API keys; all are in https://kafka.apache.org/protocol#protocol_api_keys."""
 
 _REQUEST = struct.Struct(">ihhi")

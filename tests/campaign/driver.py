@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,8 @@ _ANSWER = 400
 _KNOWN_RACE = "Illegal size of collection"
 """Queries that start at one moment in one session may end so in Spark: see the README."""
 _KILLED_WORKER = "Python worker exited unexpectedly"
+_REFUSES = "checkpoint"
+"""An error that refuses to continue another history says what is to be done with the checkpoint."""
 _TOO_BUSY = "Python worker failed to connect back"
 """Spark gives a Python worker ten seconds to start, which a busy machine may not do."""
 _OUR_ERROR = re.compile(rb"^pyspark_kafkalog\.errors\.(.+)", re.MULTILINE)
@@ -30,7 +34,7 @@ class Stream:
     """A query of a round, which copies topics into a topic or into a log directory."""
 
     name: str
-    folder: Path
+    checkpoint: Path
     topics: tuple[str, ...]
     source: dict[str, str]
     sink: dict[str, str]
@@ -38,11 +42,17 @@ class Stream:
     """It fails on data loss, and reads topics that are deleted on purpose."""
     over: bool = False
     """It died, and was allowed to."""
+    is_set_back: bool = False
+    """A store that it continues was replaced by an older copy: it may refuse to go on."""
+    refused: str | None = None
+    """With which words it did."""
+    has_gone_back: bool = False
+    """It finished more once than its checkpoint knows, and its group may still show that."""
     deaths: list[str] = field(default_factory=list)
 
     @property
     def exactly_once(self) -> bool:
-        return "path" in self.sink
+        return "path" in self.sink or "delivery.guarantee" in self.sink
 
     @property
     def group(self) -> str:
@@ -54,7 +64,7 @@ class Stream:
             "name": self.name,
             "source": self.source,
             "sink": self.sink,
-            "checkpoint": str(self.folder / "checkpoint"),
+            "checkpoint": str(self.checkpoint),
             "value": ROW,
         }
 
@@ -67,13 +77,14 @@ class Stream:
         return self._end_of_last("offsets")
 
     def _end_of_last(self, log: str) -> dict[tuple[str, int], int]:
-        batches = [
-            int(file.name) for file in (self.folder / "checkpoint" / log).glob("*") if file.name.isdecimal()
-        ]
+        batches = [int(file.name) for file in (self.checkpoint / log).glob("*") if file.name.isdecimal()]
         if not batches:
             return {}
-        lines = (self.folder / "checkpoint" / "offsets" / str(max(batches))).read_text().splitlines()
-        parsed = parse_offsets(lines[2], option="the offset log")
+        try:
+            lines = (self.checkpoint / "offsets" / str(max(batches))).read_text().splitlines()
+            parsed = parse_offsets(lines[2], option="the offset log")
+        except (OSError, IndexError):
+            return {}  # a fault takes the store back at this moment
         return {(partition.topic, partition.partition): offset for partition, offset in parsed.items()}
 
 
@@ -108,7 +119,10 @@ class Driver:
             needless = []
             for name, why in deaths.items():
                 stream = self.streams[name]
-                if stream.over:
+                if stream.over or stream.refused:
+                    continue
+                if stream.is_set_back and _REFUSES in why and not self._excused(stream, why):
+                    stream.refused = why
                     continue
                 stream.deaths.append(why)
                 if stream.may_die and ("DataLossError" in why or "PARTITION_OFFSET_CHANGED" in why):
@@ -131,19 +145,22 @@ class Driver:
 
     def close(self) -> None:
         """End the application."""
-        self._application.kill()
-        self._application.close()
+        self._end()
 
     def restart(self) -> None:
         """Kill -9 the application, and start another without streams."""
         with self._lock:
             self.streams, self._batches = {}, ([], "")
-            self._relaunch()
+            self._end()
+            self._application = self._launch()
 
-    def kill(self) -> None:
-        """Kill -9 the application, all of its processes, and start another with the same streams."""
+    @contextlib.contextmanager
+    def killed(self) -> Iterator[None]:
+        """The application is killed -9 whole; at the end another one goes on with the same streams."""
         with self._lock:
-            self._relaunch()
+            self._end()
+            yield
+            self._application = self._launch()
             self._start()
 
     def kill_planner(self, choice: float) -> bool:
@@ -187,10 +204,9 @@ class Driver:
             return True
         return False
 
-    def _relaunch(self) -> None:
+    def _end(self) -> None:
         self._application.kill()
         self._application.close()
-        self._application = self._launch()
 
     def _launch(self) -> Application:
         self._launched += 1

@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.errors import KafkaError
+from kafka.structs import OffsetAndMetadata
 
-from tests.campaign.driver import Driver
+from tests.campaign.backups import Backups
+from tests.campaign.disks import Disk
+from tests.campaign.driver import Driver, Stream
 from tests.campaign.schedule import Step
+from tests.campaign.stores import Stores
 from tests.campaign.workload import Topics, Workload, end_offsets
 from tests.kafka_cluster import Cluster
 from tests.kafka_proxy import (
     API_VERSIONS,
+    END_TXN,
     FETCH,
     LIST_OFFSETS,
     METADATA,
     PRODUCE,
     WITHOUT_TOPIC_IDS,
+    Link,
     Proxy,
     delay,
     swallow,
@@ -30,6 +38,10 @@ from tests.kafka_proxy import (
 FOR_EVER = 1_000_000
 SESSION = 6
 """Seconds after which a broker that is not heard of leads no more."""
+REFUSAL = 90
+"""Seconds in which a query must refuse another history, or go on."""
+SPARKS_LOGS = ("offsets", "commits")
+"""Of a checkpoint."""
 COORDINATING = "__consumer_offsets"
 _T = TypeVar("_T")
 
@@ -42,9 +54,21 @@ class Faults:
     """A method for each fault; it returns when the fault is over, with what it hit."""
 
     def __init__(
-        self, cluster: Cluster, driver: Driver, workload: Workload, topics: Topics, *, topic_ids: bool
+        self,
+        cluster: Cluster,
+        driver: Driver,
+        workload: Workload,
+        topics: Topics,
+        stores: Stores,
+        disks: Sequence[Disk],
+        backups: Backups,
+        *,
+        topic_ids: bool,
     ) -> None:
         self._topic_ids = topic_ids
+        self._stores = stores
+        self._disks = disks
+        self._backups = backups
         self._cluster = cluster
         self._driver = driver
         self._workload = workload
@@ -98,9 +122,46 @@ class Faults:
         """A broker dies, and is back a while later."""
         node = self._node(step)
         self._cluster.kill(node)
+        self._stores.keep(self._cluster.brokers[node].log_dir)
         time.sleep(step.seconds)
         self._cluster.restart(node)
         return f"broker {node} for {step.seconds} s"
+
+    def kill_at_end(self, step: Step) -> str:
+        """A broker dies at once when it has answered that a transaction is committed."""
+        killed: list[int] = []
+
+        def kill(node: int, link: Link, frame: bytes) -> None:
+            link.to_client(frame)
+            if not killed:
+                killed.append(node)
+                self._cluster.kill(node)
+
+        for node, proxy in self._cluster.proxies.items():
+            proxy.strike(END_TXN, functools.partial(kill, node), times=FOR_EVER)
+        try:
+            self._attempt(lambda: self._cluster.wait_until(lambda: bool(killed), "Nothing was committed"))
+            time.sleep(step.seconds)
+        finally:
+            for proxy in self._cluster.proxies.values():
+                proxy.strike(END_TXN, Link.to_client)
+        self._cluster.restart(killed[0])
+        return f"broker {killed[0]} for {step.seconds} s"
+
+    def set_back_broker(self, step: Step) -> str:
+        """A broker comes back with its disk as it was when it died earlier, and follows the others."""
+        nodes = [node for node, broker in self._cluster.brokers.items() if self._stores.has(broker.log_dir)]
+        if not nodes:
+            raise NotDone("no older copy")
+        node = _choose(nodes, step)
+        disk = self._cluster.brokers[node].log_dir
+        self._cluster.kill(node)
+        # Nobody waits for it any more, so all that is acknowledged is elsewhere.
+        time.sleep(SESSION + step.seconds)
+        self._stores.set_back(disk, step.choice)
+        self._stores.forget(disk)
+        self._cluster.restart(node)
+        return f"broker {node}"
 
     def restart(self, step: Step) -> str:
         """A broker is shut down cleanly, and started."""
@@ -206,7 +267,8 @@ class Faults:
 
     def kill_driver(self, step: Step) -> str:
         """Kill -9 Spark's driver with all of its processes; another one goes on."""
-        self._driver.kill()
+        with self._driver.killed():
+            self._keep()
         return "and all below it"
 
     def kill_planner(self, step: Step) -> str:
@@ -220,6 +282,109 @@ class Faults:
         if not self._driver.kill_workers():
             raise NotDone("none runs")
         return "of all tasks"
+
+    def set_back_checkpoint(self, step: Step) -> str:
+        """A query's checkpoint is restored from an older copy; the newer one comes back if it is refused."""
+        stream = self._whole(step)
+        return self._set_back(stream.checkpoint, stream, step)
+
+    def set_back_directory(self, step: Step) -> str:
+        """A query's directory is restored from an older copy; the newer one comes back if it is refused."""
+        stream = self._whole(step, of_a_directory=True)
+        return self._set_back(Path(stream.sink["path"]), stream, step)
+
+    def lose_power(self, step: Step) -> str:
+        """Disks lose what was not flushed; an operator removes the files of checkpoints that are empty."""
+        if not all(disk.mounted for disk in self._disks):
+            raise NotDone("no file system can be mounted")
+        for disk in self._disks:
+            # A system does so by itself, but only every half minute.
+            disk.flush()
+        time.sleep(step.seconds)
+        with self._driver.killed():
+            self._keep()
+            snapshots = [disk.snapshot() for disk in self._disks]
+            for stream in self._driver.streams.values():
+                stream.has_gone_back = True
+            if self._topics.expiring in self._workload.shrunk:
+                self._workload.lossy.add(self._topics.expiring)
+            for disk, snapshot in zip(self._disks, snapshots, strict=True):
+                disk.lose_power(snapshot)
+            logs = [
+                stream.checkpoint / log for stream in self._driver.streams.values() for log in SPARKS_LOGS
+            ]
+            empty = [file for log in logs for file in log.glob("*") if not file.stat().st_size]
+            for file in empty:
+                file.unlink()
+        return f"of all disks; {len(empty)} files of checkpoints were empty"
+
+    def set_back_group(self, step: Step) -> str:
+        """What a group has committed is what it had committed earlier."""
+        stream = _choose(list(self._driver.streams.values()), step)
+        with self._driver.killed():
+            self._keep()
+            committed = self._admin(lambda admin: admin.list_group_offsets({stream.group: None}))[
+                stream.group
+            ]
+            earlier = {
+                place: OffsetAndMetadata(int(at.offset * step.choice), "", -1)
+                for place, at in committed.items()
+            }
+            self._admin(lambda admin: admin.alter_group_offsets(stream.group, earlier))
+        return f"of {stream.name}"
+
+    def kill_backup(self, step: Step) -> str:
+        """Kill -9 a run of the backup, which the next one goes on with."""
+        if not self._backups.kill():
+            raise NotDone("none runs")
+        return "on its way"
+
+    def set_back_backup(self, step: Step) -> str:
+        """The backup is restored from an older copy of itself, and goes on."""
+        if not self._backups.set_back(step.choice):
+            raise NotDone("no older copy")
+        return "to an older one"
+
+    def _whole(self, step: Step, *, of_a_directory: bool = False) -> Stream:
+        """A query that writes exactly once, and of which nothing is lost on purpose."""
+        return _choose(
+            [
+                stream
+                for stream in self._driver.streams.values()
+                if stream.exactly_once
+                and not {*stream.topics} & {*self._topics.side}
+                and ("path" in stream.sink or not of_a_directory)
+            ],
+            step,
+        )
+
+    def _set_back(self, store: Path, stream: Stream, step: Step) -> str:
+        if not self._stores.has(store):
+            raise NotDone("no older copy")
+        with self._driver.killed():
+            self._stores.set_back(store, step.choice)
+            stream.is_set_back = stream.has_gone_back = True
+            before = stream.finished()
+        deadline = time.monotonic() + REFUSAL
+        while not stream.refused and stream.finished() == before and time.monotonic() < deadline:
+            time.sleep(0.5)
+        if not stream.refused:
+            stream.is_set_back = False
+            self._stores.forget(store)
+            return f"of {stream.name}, which goes on"
+        why = stream.refused
+        with self._driver.killed():
+            self._stores.put_forward(store)
+            stream.is_set_back, stream.refused = False, None
+            self._keep()
+        return f"of {stream.name}, which refused: {why[:200]}"
+
+    def _keep(self) -> None:
+        """Copy the stores of all queries, which are dead."""
+        for stream in self._driver.streams.values():
+            self._stores.keep(stream.checkpoint)
+            if "path" in stream.sink:
+                self._stores.keep(Path(stream.sink["path"]))
 
     def _delete(self, before: Callable[[tuple[str, int]], int]) -> str:
         topic = self._topics.expiring

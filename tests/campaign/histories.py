@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -124,6 +124,27 @@ def check_committed(committed: Offsets, finished: Offsets) -> Verdict:
         if offset > finished.get((topic, partition), -1)
     )
     verdict.find("partitions were committed ahead", ahead)
+    return verdict
+
+
+def check_copy(
+    original: Mapping[int, Sequence[int]],
+    copy: Mapping[int, Sequence[int]],
+    committed: Collection[int],
+    aborted: Collection[int],
+) -> Verdict:
+    """Judge a copy of a topic: the numbers of each partition, in the order in which its log has them."""
+    verdict = Verdict()
+    counts = Counter(number for numbers in copy.values() for number in numbers)
+    verdict.find("acknowledged numbers are not in the copy", set(committed) - set(counts))
+    verdict.find("numbers are in the copy twice", (number for number, count in counts.items() if count > 1))
+    verdict.find("aborted numbers are visible in the copy", set(aborted) & set(counts))
+    wrong = (
+        number
+        for number in original.keys() | copy
+        if list(original.get(number, ())) != list(copy.get(number, ()))
+    )
+    verdict.find("partitions of the copy differ", wrong)
     return verdict
 
 

@@ -15,10 +15,13 @@ from typing import Any
 from kafka.errors import KafkaError
 from kafka.record import MemoryRecords
 
+from tests.campaign.backups import Backups
+from tests.campaign.disks import Disk
 from tests.campaign.driver import ROW, Driver, Stream
 from tests.campaign.faults import Faults, NotDone
 from tests.campaign.histories import Record, check, check_batch, check_committed, check_premise
 from tests.campaign.schedule import BROKER_FAULTS, Round, Step
+from tests.campaign.stores import Stores
 from tests.campaign.workload import Topics, Workload, end_offsets, stored_values
 from tests.kafka_cluster import Cluster
 
@@ -49,7 +52,19 @@ class Running:
         self._folder = folder
         self._topics = Topics(planned.number)
         self._workload = Workload(cluster, self._topics)
-        self._faults = Faults(cluster, driver, self._workload, self._topics, topic_ids=planned.topic_ids)
+        stores = Stores(folder / "stores")
+        self._backups = Backups(cluster, self._topics, stores, folder)
+        self._checkpoints, self._logs = Disk(folder / "checkpoints"), Disk(folder / "logs")
+        self._faults = Faults(
+            cluster,
+            driver,
+            self._workload,
+            self._topics,
+            stores,
+            (self._checkpoints, self._logs),
+            self._backups,
+            topic_ids=planned.topic_ids,
+        )
         self._streams = self._make_streams()
         self._committed: dict[str, dict[tuple[str, int], int]] = {}
         """What was committed when it was looked at last, by stream."""
@@ -59,6 +74,13 @@ class Running:
 
     def run(self) -> Report:
         """All of it."""
+        try:
+            return self._run()
+        finally:
+            for disk in (self._checkpoints, self._logs):
+                disk.unmount()
+
+    def _run(self) -> Report:
         topics = self._topics
         for topic, partitions in topics.partitions.items():
             self._cluster.make_topic(topic, partitions, topics.configs.get(topic), replication_factor=3)
@@ -66,6 +88,7 @@ class Running:
         self._faults.set_up()
         self._driver.run(self._streams, self._batches(), self._folder / "batches")
         self._workload.start()
+        self._backups.start()
         lanes = [threading.Thread(target=self._do, args=(lane,), daemon=True) for lane in self._round.lanes]
         for lane in lanes:
             lane.start()
@@ -78,6 +101,7 @@ class Running:
             self._cluster.heal()
             self._faults.set_up()
             self._workload.stop()
+            self._backups.stop()
         self._end()
         self._judge()
         with contextlib.suppress(KafkaError), self._cluster.admin() as admin:
@@ -89,8 +113,11 @@ class Running:
         strict, tolerant = {"failOnDataLoss": "true"}, {"failOnDataLoss": "false"}
         main = strict if self._round.fail_on_data_loss else tolerant
         copies = {"topic": self._topics.copies, **self._brokers()}
+        once = {**copies, "topic": self._topics.copies_once, "delivery.guarantee": "exactly-once"}
+        committed = {**main, "kafka.isolation.level": "read_committed"}
         return [
             self._make_stream("to-topic", safe, main, copies),
+            self._make_stream("once", (*safe, self._topics.transacted), committed, once),
             self._make_stream("to-directory", safe, main),
             self._make_stream("tolerant", side, tolerant),
             self._make_stream("strict", side, strict, may_die=True),
@@ -105,25 +132,26 @@ class Running:
         *,
         may_die: bool = False,
     ) -> Stream:
-        folder = self._folder / name
+        checkpoint = self._checkpoints.folder / name
+        isolation = "read_committed" if self._round.read_committed else "read_uncommitted"
         source = {
             **self._brokers(),
+            "kafka.isolation.level": isolation,
             **options,
             "subscribe": ",".join(topics),
             "startingOffsets": "earliest",
             "kafka.group.id": f"{name}-{self._round.number}",
-            "checkpointLocation": str(folder / "checkpoint"),
-            "kafka.isolation.level": "read_committed" if self._round.read_committed else "read_uncommitted",
+            "checkpointLocation": str(checkpoint),
         }
-        directory = {"path": str(folder / "log"), "topic": "copies", "numPartitions": "8"}
-        return Stream(name, folder, topics, source, sink or directory, may_die)
+        directory = {"path": str(self._logs.folder / name), "topic": "copies", "numPartitions": "8"}
+        return Stream(name, checkpoint, topics, source, sink or directory, may_die)
 
     def _brokers(self) -> dict[str, str]:
         return {"kafka.bootstrap.servers": self._cluster.proxied_bootstrap, **CLIENT}
 
     def _batches(self) -> list[dict[str, object]]:
         topics = {**self._brokers(), "subscribe": ",".join(self._topics.safe)}
-        directory = {"path": self._streams[1].sink["path"]}
+        directory = {"path": str(self._logs.folder / "to-directory")}
         return [
             {"name": "topics", "source": topics, "value": ROW},
             {"name": "directory", "source": directory, "value": "value"},
@@ -173,13 +201,18 @@ class Running:
             # The new topic begins at 0, and what was committed in the old one stands until it is passed.
             committed = {place: at for place, at in committed.items() if place[0] != self._topics.remade}
         verdict = check_committed(committed, stream.finished())
+        if stream.has_gone_back:
+            # Its group may be ahead until it has caught up.
+            stream.has_gone_back = bool(verdict.findings) or stream.is_set_back
+            return
         self.report.counts["committed <= finished"] += 1
         self._find(*verdict.findings, of=stream.name)
         self._committed[stream.name] = committed
 
     def _end(self) -> None:
         """Let all streams come to the end by themselves, and once more as they are stopped and run on."""
-        ends = end_offsets(self._cluster.bootstrap, [*self._topics.safe, *self._topics.side])
+        topics = [*self._topics.safe, *self._topics.side, self._topics.transacted]
+        ends = end_offsets(self._cluster.bootstrap, topics)
         deadline = time.monotonic() + DRAIN
 
         def behind() -> list[str]:
@@ -216,6 +249,10 @@ class Running:
                     )
 
     def _judge(self) -> None:
+        numbers, groups = self._workload.numbers(), [stream.group for stream in self._streams]
+        self._backups.check(numbers, self._workload.aborted, groups)
+        self._find(*self._backups.findings, of="backups")
+        self.report.counts += self._backups.counts
         known = self._workload.known()
         self._find(*check_premise(known).findings, of="the cluster")
         self.report.counts["records acknowledged"] += self._workload.acknowledged
@@ -259,10 +296,12 @@ class Running:
 
     def _history(self, stream: Stream) -> dict[int, list[Record]]:
         history: dict[int, list[Record]] = defaultdict(list)
-        if stream.exactly_once:
+        if "path" in stream.sink:
             values = _directory_values(Path(stream.sink["path"]))
         else:
-            values = stored_values(self._cluster.bootstrap, stream.sink["topic"])
+            values = stored_values(
+                self._cluster.bootstrap, stream.sink["topic"], read_committed=stream.exactly_once
+            )
         for partition, _, value in values:
             topic, *numbers = value.decode().split()
             source, offset, number = map(int, numbers)

@@ -6,7 +6,14 @@ import random
 from collections.abc import Collection
 from typing import NamedTuple
 
-BROKER_FAULTS = {"pause": 2, "pause_until_planned": 2, "kill": 2, "restart": 1}
+BROKER_FAULTS = {
+    "pause": 2,
+    "pause_until_planned": 2,
+    "kill": 2,
+    "restart": 1,
+    "kill_at_end": 2,
+    "set_back_broker": 1,
+}
 """What befalls one broker at a time, as any two are needed to acknowledge, and how often."""
 OTHER_FAULTS = (
     "move_leaders",
@@ -24,6 +31,12 @@ OTHER_FAULTS = (
     "kill_driver",
     "kill_planner",
     "kill_workers",
+    "set_back_checkpoint",
+    "set_back_directory",
+    "lose_power",
+    "set_back_group",
+    "kill_backup",
+    "set_back_backup",
 )
 """What may happen meanwhile, one after the other."""
 FAULTS = (*BROKER_FAULTS, *OTHER_FAULTS)
@@ -33,6 +46,8 @@ _BROKER_SECONDS = {
     "pause_until_planned": (10.0, 15.0),
     "kill": (8.0, 15.0),
     "restart": (8.0, 8.0),
+    "kill_at_end": (8.0, 12.0),
+    "set_back_broker": (8.0, 12.0),
 }
 """How long a broker stands still or is away: longer than its session of 6 s.
 

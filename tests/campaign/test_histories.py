@@ -10,6 +10,7 @@ from tests.campaign.histories import (
     check,
     check_batch,
     check_committed,
+    check_copy,
     check_premise,
 )
 
@@ -94,6 +95,19 @@ def test_a_group_ahead_of_its_query_is_found() -> None:
         "1 partitions were committed ahead: a-0 at 6, finished 5"
     ]
     assert check_committed({("a", 0): 0}, {}).findings
+
+
+def test_a_copy_that_lost_doubled_or_mixed_anything_is_found() -> None:
+    original = {0: [1, 3, 5], 1: [2, 4]}
+
+    def found(copy: dict[int, list[int]]) -> list[str]:
+        return check_copy(original, copy, {1, 2, 3, 4, 5}, {6}).findings
+
+    assert not found(original)
+    assert "1 acknowledged numbers are not in the copy: 5" in found(original | {0: [1, 3]})
+    assert "1 numbers are in the copy twice: 3" in found(original | {0: [1, 3, 3, 5]})
+    assert "1 aborted numbers are visible in the copy: 6" in found(original | {1: [2, 4, 6]})
+    assert found(original | {1: [4, 2]}) == ["1 partitions of the copy differ: 1"]
 
 
 def test_a_batch_with_gaps_duplicates_or_too_little_is_found() -> None:

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
+from confluent_kafka import KafkaException, Producer
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import KafkaError
 
@@ -18,6 +19,7 @@ from tests.kafka_cluster import Cluster
 
 KEYS = 10
 """Of a topic that is compacted."""
+IN_A_TRANSACTION = 5
 
 
 class Topics:
@@ -29,7 +31,10 @@ class Topics:
         self.expiring = f"expiring-{number}"
         self.compacted = f"compacted-{number}"
         self.remade = f"remade-{number}"
+        self.transacted = f"transacted-{number}"
+        """Written in transactions, of which every third is aborted."""
         self.copies = f"copies-{number}"
+        self.copies_once = f"copies-once-{number}"
         self.safe = (self.kept, self.growing)
         """They lose nothing."""
         self.side = (self.expiring, self.compacted, self.remade)
@@ -39,7 +44,9 @@ class Topics:
             self.expiring: 2,
             self.compacted: 1,
             self.remade: 1,
+            self.transacted: 2,
             self.copies: 8,
+            self.copies_once: 8,
         }
         self.configs: dict[str, dict[str, object]] = {
             # A segment ends every 2 s, as only what is in closed ones expires or is compacted.
@@ -64,12 +71,14 @@ class Workload:
         self._acknowledged: dict[str, dict[int, tuple[int, int, float]]] = defaultdict(dict)
         """By topic and number: partition, offset, and when."""
         self._numbers = dict.fromkeys(topics.share, 0)
-        self._made = {topic: [0] for topic in topics.share}
+        self._made = {topic: [0] for topic in (*topics.share, topics.transacted)}
         """The first number of each making of a topic."""
         self._over = threading.Event()
         self._producing = threading.Lock()
         self._producer: Any = None
-        self._thread = threading.Thread(target=self._run, daemon=True)
+        self.aborted: set[int] = set()
+        """Numbers of the transacted topic of which the coordinator said so."""
+        self._threads = [threading.Thread(target=run, daemon=True) for run in (self._run, self._transact)]
 
     @property
     def acknowledged(self) -> int:
@@ -77,12 +86,14 @@ class Workload:
         return sum(map(len, self._acknowledged.values()))
 
     def start(self) -> None:
-        self._thread.start()
+        for thread in self._threads:
+            thread.start()
 
     def stop(self) -> None:
         """Stop, when what was sent is acknowledged or has failed."""
         self._over.set()
-        self._thread.join()
+        for thread in self._threads:
+            thread.join()
         self._close(30)
 
     @contextlib.contextmanager
@@ -115,12 +126,13 @@ class Workload:
         """All topics as histories know them, with what their logs have now."""
         numbers: dict[str, set[int]] = defaultdict(set)
         stored: dict[str, set[Record]] = defaultdict(set)
-        for topic in self._topics.share:
+        for topic in self._made:
             for making in self._made[topic]:
                 numbers[self.label(topic, making)] = set()
             for number in self._acknowledged[topic]:
                 numbers[self.label(topic, number)].add(number)
-            for record in stored_records(self._cluster.bootstrap, topic):
+            committed = topic == self._topics.transacted
+            for record in stored_records(self._cluster.bootstrap, topic, read_committed=committed):
                 label = self.label(topic, record.number)
                 stored[label].add(record._replace(topic=label))
         lossy = self.lossy | {self._topics.compacted}
@@ -145,6 +157,54 @@ class Workload:
                 except KafkaError:
                     # It cannot go on: what is under way may be there or not, and is not acknowledged.
                     self._close(0)
+
+    def numbers(self) -> dict[str, set[int]]:
+        """The numbers of each topic that were acknowledged, or committed."""
+        return {topic: set(known) for topic, known in self._acknowledged.items()}
+
+    def _transact(self) -> None:
+        """One transaction after the other, by one transactional id."""
+        producer, number = None, 0
+        while not self._over.wait(0.5):
+            numbers = range(number, number + IN_A_TRANSACTION)
+            number += IN_A_TRANSACTION
+            self.sent += IN_A_TRANSACTION
+            try:
+                if producer is None:
+                    producer = self._transactional()
+                self._transact_once(producer, numbers)
+            except KafkaException:
+                # What the coordinator made of it nobody knows; the next producer ends it.
+                producer = None
+        with contextlib.suppress(KafkaException):
+            # Nothing stays open.
+            self._transactional()
+
+    def _transactional(self) -> Any:
+        topic = self._topics.transacted
+        settings = {"bootstrap.servers": self._cluster.bootstrap, "transactional.id": topic, "log_level": 0}
+        producer = Producer({**settings, "transaction.timeout.ms": 10_000, "message.timeout.ms": 9_000})
+        producer.init_transactions(30)
+        return producer
+
+    def _transact_once(self, producer: Any, numbers: range) -> None:
+        topic = self._topics.transacted
+        places: dict[int, tuple[int, int, float]] = {}
+
+        def acknowledge(error: Any, message: Any) -> None:
+            if error is None:
+                places[int(message.value())] = message.partition(), message.offset(), time.time()
+
+        producer.begin_transaction()
+        for number in numbers:
+            producer.produce(topic, b"%d" % number, partition=number % 2, on_delivery=acknowledge)
+        producer.flush(20)
+        if numbers.start // IN_A_TRANSACTION % 3 == 2 or len(places) < len(numbers):
+            producer.abort_transaction(20)
+            self.aborted.update(numbers)
+        else:
+            producer.commit_transaction(20)
+            self._acknowledged[topic].update(places)
 
     def _send(self, topic: str) -> None:
         if self._producer is None:
@@ -172,15 +232,18 @@ class Workload:
                 producer.close(timeout=seconds)
 
 
-def stored_records(bootstrap: str, topic: str) -> Iterator[Record]:
+def stored_records(bootstrap: str, topic: str, *, read_committed: bool = False) -> Iterator[Record]:
     """What a topic's log has, numbers as values, as kafka-python's consumer reads it."""
-    for partition, offset, value in stored_values(bootstrap, topic):
+    for partition, offset, value in stored_values(bootstrap, topic, read_committed=read_committed):
         yield Record(topic, partition, offset, int(value))
 
 
-def stored_values(bootstrap: str, topic: str) -> Iterator[tuple[int, int, bytes]]:
+def stored_values(
+    bootstrap: str, topic: str, *, read_committed: bool = False
+) -> Iterator[tuple[int, int, bytes]]:
     """Partition, offset and value of each record of a topic, partitions in order."""
-    consumer = KafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False)
+    isolation = "read_committed" if read_committed else "read_uncommitted"
+    consumer = KafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False, isolation_level=isolation)
     try:
         for number in sorted(consumer.partitions_for_topic(topic) or ()):
             partition = TopicPartition(topic, number)
