@@ -71,6 +71,25 @@ def decided(
     return Decided(ProducerId(found.producer_id, found.epoch, cluster_id), epochs, outcome)
 
 
+class CutShortError(TransactionError):
+    """A committed transaction was being carried out, and something ended that."""
+
+
+def check_not_cut_short(settling: Collection[Settling], newest: ProducerId) -> None:
+    """See that nothing but its own driver has ended what was being settled: a time-out or a fence aborts it.
+
+    :param newest: the epoch that the coordinator knows.
+    :raises CutShortError: if it has a newer epoch, or another producer id, or does not tell.
+    """
+    if any((each.producer_id, each.by) != (newest.id, newest.epoch) for each in settling):
+        raise CutShortError(
+            "A driver was stopped while it made rows visible that were committed, and the coordinator aborted"
+            " them, perhaps some only",
+            hint="Look which rows of the query's last batch are there. To go on, set failOnMissingMarker to"
+            " false for one run, which writes the batch unless its marker is there; or use a new checkpoint.",
+        )
+
+
 def still_settling(settling: Collection[Settling], producer: ProducerId) -> list[Settling]:
     """Those that are not over once ``producer`` has the newest epoch."""
     return [each for each in settling if each.producer_id == producer.id and each.by > producer.epoch]
