@@ -68,6 +68,15 @@ class Folders:
         name = "job" if batch.batch_id is None else str(batch.batch_id)
         return _child(self.staging, transactional_id).child(name)
 
+    def make(self, transactional_id: str, batch: QueryBatch) -> None:
+        """Make the folder where the tasks of a batch stage its rows.
+
+        :raises OSError: if it can't be made.
+        """
+        from pyspark_kafkalog.filesystem.private import make_folder
+
+        make_folder(self.of_rows(transactional_id, batch))
+
     def of_intent(self, transactional_id: str) -> Folder:
         """Where the query's intent is."""
         return _child(self.kept, transactional_id)

@@ -31,6 +31,8 @@ from pyspark_kafkalog.filesystem.machine import Mark
 from pyspark_kafkalog.filesystem.private import NewFile
 from pyspark_kafkalog.model import CommittedOffset, Plan, QueryBatch, TaskAttempt, TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions
+from pyspark_kafkalog.writing.routing import Router
+from pyspark_kafkalog.writing.rows import make_splitter, write_rows
 from tests.broker.producing import consume, digits, unused_topic
 from tests.broker.transactions.writing import (
     Query,
@@ -457,6 +459,20 @@ class TestBatchJobs:
         query.write([values(10)], None)
         assert sorted(shown(broker.bootstrap, topic)) == digits(10)
         assert groups(broker).committed(transactional_id(topic)) == {}
+
+    def test_a_task_that_is_too_late_leaves_nothing(
+        self, broker: Broker, topic: str, driver: Drivers, tmp_path: Path
+    ) -> None:
+        """As one that speculation took for a slow one, and that wakes up when the job is over."""
+        job = QueryBatch(topic, None)
+        query, large = driver(job=job), values(2000, size=100)
+        with query.sink.open(job, TaskAttempt(0, 0, 0)) as late:
+            query.write([large], None)
+            router = Router.to_sink(late, query.options)
+            with pytest.raises(TransactionError, match=r"is gone.*kafkalog-\w{26}/job.*came too late"):
+                write_rows([large], router, late, splitter=make_splitter(query.options.splitter))
+        assert not [*(tmp_path / "checkpoint").glob("*/*/*")]
+        assert len(shown(broker.bootstrap, topic)) == 2000
 
     def test_a_job_without_rows(self, broker: Broker, topic: str, driver: Drivers) -> None:
         driver().write([values(0)], None)
