@@ -164,7 +164,11 @@ class Committing:
         assert marker is not None, "without a marker nothing is settled"
         producer = known.producer
         held = open_rows(
-            self._cluster, self._work.partitions, producer.id, elsewhere=everywhere(self._cluster)
+            self._cluster,
+            self._work.partitions,
+            producer.id,
+            deadline=self._patience(),
+            elsewhere=everywhere(self._cluster),
         )
         chosen = [partition for partition, epoch in held.items() if epoch in known.of]
         is_commit = outcome is Outcome.COMMITTED
@@ -229,7 +233,7 @@ class Committing:
         if self._marker is None or not self._work.partitions:
             return None
         producer = self._current()
-        held = open_rows(self._cluster, self._work.partitions, producer.id)
+        held = open_rows(self._cluster, self._work.partitions, producer.id, deadline=self._patience())
         if not held:
             return None
         self._decided = decided_by(marker, held, producer)
