@@ -224,7 +224,10 @@ class LogStreamWriter(_Writer, StreamArrowWriter):
         group = None if transactions is None else transactions.source_group
         try:
             return _plan(
-                given or query.default_checkpoint, query, group=group, keeps=transactions is not None
+                given or query.default_checkpoint,
+                query,
+                group=group,
+                keeps=transactions is not None and given is not None,
             )
         except KafkaLogError as e:
             if self._options.fail_on_missing_marker or group is not None:
