@@ -57,10 +57,11 @@ class Folders:
         """
         if _URI.match(self.staging):
             return None
-        mark = leave_mark(self._local())
         if self.staging == _temporary():
+            with suppress(FileExistsError):
+                os.mkdir(self.staging, 0o700)  # shared with nobody, wherever it is
             _check_own(self.staging)
-        return mark
+        return leave_mark(self._local())
 
     def are_shared_with(self, mark: Mark | None) -> bool:
         """Whether staged rows of this host are seen by the one that has left ``mark``."""
