@@ -26,12 +26,15 @@ from tests.broker.producing import connected, numbered, produce, unused_topic
 from tests.kafka_old import OldBroker
 
 
-def batch_of(base_offset: int, count: int, mark: str) -> bytes:
+PLAIN = EncodeSettings()
+
+
+def batch_of(base_offset: int, count: int, mark: str, settings: EncodeSettings = PLAIN) -> bytes:
     """A batch of so many records."""
     values = [f"1 {offset} {mark}".encode() for offset in range(base_offset, base_offset + count)]
     times = pa.array(range(1000, 1000 + count))
     rows = pa.RecordBatch.from_pydict({"value": pa.array(values, pa.binary()), "timestamp": times})
-    data = bytearray(encode(rows, None, EncodeSettings(), topic_partition=T0).data)
+    data = bytearray(encode(rows, None, settings, topic_partition=T0).data)
     data[:8], data[12:16] = struct.pack(">q", base_offset), struct.pack(">i", 1)
     return bytes(data)
 
@@ -170,6 +173,19 @@ def test_what_a_cleaner_has_left_of_another_history_is_not_the_same(
     make(source, [*left_of_it, *batches(60, 100)])
     assert "are not those of the source" in (run(source, target).problem or "")
     assert content(target) == held
+
+
+@pytest.mark.parametrize("compression", ["gzip", "snappy", "lz4", "zstd"])
+def test_a_header_that_a_cleaner_has_left_is_compressed_no_more(compression: str, tmp_path: Path) -> None:
+    """Kafka's DefaultRecordBatch.writeEmptyHeader, for the last batch of each idempotent producer."""
+    source, target = tmp_path / "source", tmp_path / "target"
+    of_producer = EncodeSettings(compression, producer_id=7, producer_epoch=0, base_sequence=0)
+    last = batch_of(45, 5, "", of_producer)
+    make(source, before := [*batches(0, 45), last])
+    run(source, target)
+    make(source, [*batches(0, 45), left(last), *batches(60, 100)])
+    assert run(source, target).problem is None
+    assert content(target) == b"".join([*before, *batches(60, 100)])
 
 
 def test_where_a_cleaner_has_left_nothing_the_topic_id_decides(tmp_path: Path) -> None:
