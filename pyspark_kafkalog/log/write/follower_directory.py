@@ -220,6 +220,9 @@ class FollowerDirectory:
                     was_clean=self.was_clean and partition not in self._unclean,
                 )
             self._pass_gaps(log)
+            known = self.complete(partition)
+            if known is not None and known.offset > log.next_offset:  # what was there may be compacted by now
+                self.set_complete({partition: (0, log.next_offset)})
             with self._guard:
                 self._logs[partition] = log
         return log
@@ -260,14 +263,15 @@ class FollowerDirectory:
         other records there now.
         """
         offset = next((gap.start for gap in self.gaps(partition) if gap.start < offset < gap.end), offset)
+        known = self.complete(partition)
         self.discard(partition)
         with self._cutting_unflushed(partition):
             truncate(os.path.join(self.root, str(partition)), offset, why="the source no longer has it")
         self.set_log_start_offset(partition, min(self.log_start_offset(partition), offset))
         self._forget_gaps(partition, offset)
-        if (known := self.complete(partition)) is not None and known.offset > offset:
-            self.set_complete({partition: (known.time, offset)})
         log = self.open(partition, settings, start=offset, topic_id="")
+        if known is not None and known.offset > log.next_offset:  # the source's other records are newer
+            self.set_complete({partition: (known.time, log.next_offset)})
         self.flushed(partition, log.next_offset)
         return log
 
