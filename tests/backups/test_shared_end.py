@@ -25,7 +25,6 @@ from tests.backups.test_history import ALLOW_GAPS, NO_GROUPS, TRUNCATE, check_so
 from tests.broker.producing import connected, numbered, produce, unused_topic
 from tests.kafka_old import OldBroker
 
-
 PLAIN = EncodeSettings()
 
 
