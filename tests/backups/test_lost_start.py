@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from pyspark_kafkalog.admin import (
     verify,
 )
 from pyspark_kafkalog.errors import DataLossError
+from pyspark_kafkalog.log.care.partition_repair import PartitionRepair
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.log.topic_configs import write_topic_configs
 from pyspark_kafkalog.model import OffsetRange, TopicPartition
@@ -149,12 +151,22 @@ def test_retention_is_no_loss(tmp_path: Path) -> None:
     check_sound(target)
 
 
-def test_a_repair_of_the_checkpoint_is_no_loss(tmp_path: Path) -> None:
+@pytest.mark.parametrize("only", [None, [T0]], ids=["all", "one partition"])
+def test_a_repair_of_the_checkpoint_is_no_loss(
+    only: list[TopicPartition] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if it is killed while it reads the segments, and if it is not about all partitions."""
     source, target, _ = backed_up(tmp_path)
     make_log(source, [(0, 180)], start=40, partition=TopicPartition("other", 0))
     copy(str(source), str(target), NO_GROUPS)
     (target / "log-start-offset-checkpoint").write_text("0\n2\nt 0 3\vother 0 40\n")
-    assert repair(str(target), execute=True).clean_shutdown
-    check_sound(target)
+    with monkeypatch.context() as patch:
+        patch.setattr(PartitionRepair, "run", lambda _: sys.exit("killed"))
+        with pytest.raises(SystemExit):
+            repair(str(target), execute=True)
+    repair(str(target), only, execute=True)
+    if only is None:
+        check_sound(target)
     rows = copy(str(source), str(target), NO_GROUPS)
     assert [(row.problem, row.log_start_offset) for row in rows] == [(None, 40), (None, 0)]
+    check_sound(target)
