@@ -49,6 +49,7 @@ from pyspark_kafkalog.log.write.truncation import cut_unflushed, truncate
 from pyspark_kafkalog.model import LogSettings, OffsetRange, TopicPartition
 
 _LOCK_TIMEOUT = 10.0
+_BEGIN_ANEW = "Bring its files back, or begin the copy anew: move the partition's folder away."
 
 
 class FollowerDirectory:
@@ -232,7 +233,8 @@ class FollowerDirectory:
         folder, known = os.path.join(self.root, str(partition)), self.log_start_offset(partition)
         known = max([known, *(gap.end for gap in self.gaps(partition))])
         if os.path.lexists(folder) and known < self.log_end_offset(partition):
-            raise lost_start(folder, partition, OffsetRange(known, self.log_end_offset(partition)))
+            offsets = OffsetRange(known, self.log_end_offset(partition))
+            raise lost_start(folder, partition, offsets, _BEGIN_ANEW)
 
     def set_log_start_offset(self, partition: TopicPartition, offset: int) -> None:
         """Where a partition begins; it is on disk before records are.
@@ -265,6 +267,8 @@ class FollowerDirectory:
         offset = next((gap.start for gap in self.gaps(partition) if gap.start < offset < gap.end), offset)
         known = self.complete(partition)
         self.discard(partition)
+        self._recovery_points[partition] = min(self.log_end_offset(partition), offset)
+        self.checkpoint()  # or the end would seem to be lost
         with self._cutting_unflushed(partition):
             truncate(os.path.join(self.root, str(partition)), offset, why="the source no longer has it")
         self.set_log_start_offset(partition, min(self.log_start_offset(partition), offset))
@@ -303,9 +307,9 @@ class FollowerDirectory:
             remove_leftovers(self.root, partition)
 
     def _finish_exchange(self, partition: TopicPartition) -> None:
+        self._forget_end(partition)
         exchange(self.root, partition)
         self.set_log_start_offset(partition, self._known.renewed[partition])
-        self._forget_end(partition)
         with self._guard:
             renewed = {other: start for other, start in self._known.renewed.items() if other != partition}
             self._change_file(renewed=renewed)
