@@ -12,12 +12,13 @@ import pyarrow as pa
 import pytest
 from kafka.errors import TopicAlreadyExistsError
 
-from pyspark_kafkalog.admin import BackupRules, backup, groups_of
+from pyspark_kafkalog.admin import BackupRules, backup, groups_of, verify
 from pyspark_kafkalog.codec.encode import encode
 from pyspark_kafkalog.codec.filtering import BatchRules, filter_batches
 from pyspark_kafkalog.codec.read_kernels import OFFSET
 from pyspark_kafkalog.codec.walk import walk
 from pyspark_kafkalog.errors import OverlapError
+from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.log.write.follower import FollowerLog
 from pyspark_kafkalog.model import CommittedOffset, EncodeSettings, OffsetRange, TopicPartition
 from tests.backups.histories import RECORDS, SMALL, T0, TOPIC_ID, batch, content, piece
@@ -108,6 +109,22 @@ def test_a_log_refuses_a_batch_that_begins_before_its_end(tmp_path: Path) -> Non
         log.append(piece(batch(5, 1) + batch(10, 1)))
         assert log.next_offset == 15
     assert content(tmp_path) == batch(5, 1) + batch(10, 1)
+
+
+def test_a_log_that_was_closed_without_records_may_begin_before_its_start(tmp_path: Path) -> None:
+    """As where the source's log start offset lies in a batch, and the first run was stopped before it."""
+    with FollowerLog.create(str(tmp_path / "t-0"), T0, SMALL, 7):
+        pass
+    for was_clean in True, False:
+        with FollowerLog.open(str(tmp_path / "t-0"), T0, SMALL, 7, was_clean=was_clean) as log:
+            assert log.is_empty
+    with FollowerLog.open(str(tmp_path / "t-0"), T0, SMALL, 7, was_clean=True) as log:
+        log.append(piece(batch(5, 1) + batch(10, 1)))
+    assert [file.name for file in (tmp_path / "t-0").glob("*.log")] == [f"{5:020}.log"]
+    assert content(tmp_path) == batch(5, 1) + batch(10, 1)
+    assert not [
+        damage for found in verify(LogDirectory.open(str(tmp_path)), [T0]) for damage in found.damages
+    ]
 
 
 def test_a_topic_made_anew_without_topic_ids_is_refused(tmp_path: Path) -> None:
