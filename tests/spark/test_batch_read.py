@@ -4,6 +4,7 @@ import datetime
 import json
 import shutil
 import time
+from pathlib import Path
 
 import pytest
 from pyspark.errors import PySparkException
@@ -87,7 +88,8 @@ def test_a_schema_with_other_columns_is_refused(spark, write, schema):
 def test_internal_topics_are_chosen_by_name_alone(write, read):
     path = write(numbered(2), topic="orders", numPartitions=2)
     write(numbered(2, 10), topic="orders-old")
-    write(numbered(2, 20), topic="__consumer_offsets")
+    write(numbered(2, 20), topic="internal", numPartitions=1)
+    (Path(path) / "internal-0").rename(Path(path) / "__consumer_offsets-0")
     assert {row.topic for row in read(path).collect()} == {"orders", "orders-old"}
     assert values(read(path, subscribe="__consumer_offsets")) == ["20", "21"]
     assert {row.topic for row in read(path, subscribePattern="old$|_offsets").collect()} == {"orders-old"}
