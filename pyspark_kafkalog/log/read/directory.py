@@ -286,10 +286,12 @@ class LogDirectory:
 
     def _bounds(self, partition: Partition, read_committed: bool) -> Watermarks:
         segments = partition.segments()
-        if partition.log_end_offset(segments) < self._seen_ends.get(partition.topic_partition, 0):
+        log_end_offset = partition.log_end_offset(segments)
+        if log_end_offset < self._seen_ends.get(partition.topic_partition, 0):
             segments = partition.segments(fresh=True)
+            log_end_offset = partition.log_end_offset(segments)
         log_start_offset = partition.log_start_offset(segments)
-        high_watermark = max(partition.log_end_offset(segments), log_start_offset)
+        high_watermark = max(log_end_offset, log_start_offset)
         last_stable_offset = high_watermark
         if read_committed:
             stable = self._stable.setdefault(partition.topic_partition, StableOffset(partition))
