@@ -36,9 +36,9 @@ class Tombstones:
         self._configs: dict[str, Mapping[str, str]] = {}
 
     def begin(self, planned: Plan, looked_at: int) -> None:
-        """Before anything is copied, note where the copies begin for which nothing was noted."""
+        """Before anything is copied, note where the copies begin for which nothing is known."""
         target, here = self._target, self._target.partitions()
-        unknown = {p for p in planned.bounds if p not in here or target.complete(p) is None}
+        unknown = {p for p in planned.bounds if p not in here or not self._is_known(p)}
         target.set_complete(
             {
                 p: (looked_at, planned.bounds[p].first)
@@ -66,6 +66,12 @@ class Tombstones:
             f" {known.offset} on, {since} after the copy was last complete, and maybe tombstones with"
             " them. Copy the partition anew with --renew-compacted, and back up more often than that"
         )
+
+    def _is_known(self, partition: TopicPartition) -> bool:
+        """Whether the log still has all that it had when it was complete: a repair may have cut it since."""
+        known, target = self._target.complete(partition), self._target
+        ends = target.log_start_offset(partition), target.log_end_offset(partition)
+        return known is not None and known.offset <= max(ends)
 
     def _retention_ms(self, source: Source, topic: str) -> int | None:
         """How long tombstones stay; None if the topic is not compacted. Unknown ones may be."""

@@ -59,22 +59,20 @@ class SavedGroups:
         """Read what groups have committed: before the ends of logs, so that none is ahead of the backup."""
         self._commits, self._problems, self._gone = {}, {}, []
         try:
-            for group in self._groups.group_ids() if self._names is None else self._names:
-                self._read(group)
+            names = self._groups.group_ids() if self._names is None else self._names
+            answers = self._groups.committed_by(names)
             known = set(self._saved.group_ids())
         except KafkaLogError as e:
             self._problems[""] = f"The offsets of groups could not be read: {e}"
             return
+        for group, answer in answers.items():
+            if isinstance(answer, KafkaLogError):
+                self._problems[group] = f"The offsets of group {group!r} could not be read: {answer}"
+            elif answer:
+                self._commits[group] = answer
         shown = self._commits.keys() | self._problems.keys()
         wanted = known if self._names is None else known & set(self._names)
         self._gone = sorted(wanted - shown)
-
-    def _read(self, group: str) -> None:
-        try:
-            if found := self._groups.committed(group):
-                self._commits[group] = found
-        except KafkaLogError as e:
-            self._problems[group] = f"The offsets of group {group!r} could not be read: {e}"
 
     def save(self, rows: Iterable[BackedUpPartition]) -> None:
         """Save those that have changed, and delete any beyond the end of a partition's backup.

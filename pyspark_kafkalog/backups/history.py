@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from pyspark_kafkalog.backups.ends import Follower, Source
 from pyspark_kafkalog.codec.decode import decode_slice
-from pyspark_kafkalog.codec.format import DELETE_HORIZON_BIT
+from pyspark_kafkalog.codec.format import COMPRESSION_MASK, DELETE_HORIZON_BIT
 from pyspark_kafkalog.codec.rows import ROW_TYPES
 from pyspark_kafkalog.codec.walk import Batches, batches_of
 from pyspark_kafkalog.errors import KafkaLogError
@@ -233,12 +233,12 @@ def _header(batch: _Batch) -> list[int]:
 
 
 def _uncleaned(batch: _Batch) -> list[int]:
-    """What of the header no cleaner changes; it writes message sets anew."""
+    """What of the header no cleaner changes; it writes message sets anew, and a header alone uncompressed."""
     header = batch.header
     if header.magic[0] != 2:
         return [int(header.magic[0])]
     values = [int(getattr(header, name)[0]) for name in _UNCLEANED]
-    return [*values, int(header.attributes[0]) & ~DELETE_HORIZON_BIT]
+    return [*values, int(header.attributes[0]) & ~(COMPRESSION_MASK | DELETE_HORIZON_BIT)]
 
 
 def _records(batch: _Batch) -> dict[int, tuple[bytes | None, bytes | None]]:

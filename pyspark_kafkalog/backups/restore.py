@@ -247,6 +247,9 @@ class Restore:
             raise OptionError("Two topics would get the same name", hint="Rename one of them.")
         ids = self._source.topic_ids(topics)
         bounds = self._source.watermarks(found, read_committed=settings.read_committed)
+        if not self._source_is_cluster:
+            for error in self._source.try_watermarks(found)[1].values():
+                raise error
         late = {} if settings.until is None else offsets_at(self._source, bounds, settings.until)
         planned = []
         for partition, watermarks in sorted(bounds.items()):

@@ -14,9 +14,11 @@ import pytest
 from kafka import KafkaProducer
 
 from pyspark_kafkalog.admin import BackupRules, backup
+from pyspark_kafkalog.log.checkpoints import write_offsets
 from pyspark_kafkalog.log.topic_configs import write_topic_configs
 from pyspark_kafkalog.log.write import renewal
 from pyspark_kafkalog.log.write.follower_directory import follower_directory
+from pyspark_kafkalog.log.write.truncation import truncate
 from tests.backups.histories import SMALL, T0, content
 from tests.backups.test_history import NO_GROUPS, check_sound, run
 from tests.backups.test_shared_end import batches, make
@@ -128,6 +130,36 @@ def test_a_copy_that_was_killed_has_been_at_it_since_its_first_run(tmp_path: Pat
         directory.truncate(T0, SMALL, 45)
     assert complete(target) == [noted[0] - 2 * DAY, 45]
     assert MISSED in (run(source, target).problem or "")
+
+
+def test_what_a_copy_has_lost_may_be_compacted_when_it_is_copied_again(tmp_path: Path) -> None:
+    """Cut by a repair, or set back to an older copy: the last complete run says nothing of it any more."""
+    source, target = tmp_path / "source", tmp_path / "target"
+    for end in 0, 60:
+        make(source, batches(0, 100))
+        write_topic_configs(str(source), {"t": {"cleanup.policy": "compact"}})
+        assert run(source, target).problem is None
+        truncate(str(target / "t-0"), 60)
+        if end:
+            write_offsets(str(target), "recovery-point-offset-checkpoint", {T0: end})
+        make(source, [*batches(0, 70), *batches(90, 100)])
+        write_topic_configs(str(source), {"t": {"cleanup.policy": "compact"}})
+        assert MISSED in (run(source, target).problem or "")
+        shutil.rmtree(target)
+
+
+def test_a_first_copy_that_was_killed_early_knows_when_it_began(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    make(source, [*batches(50, 70), *batches(90, 100)], start=50)
+    write_topic_configs(str(source), {"t": {"cleanup.policy": "compact"}})
+    run(source, target)
+    noted = json.loads((target / ".kafkalog-backup").read_text())
+    noted["complete"]["t-0"][1] = 50
+    (target / ".kafkalog-backup").write_text(json.dumps(noted))
+    for name in ".kafka_cleanshutdown", "recovery-point-offset-checkpoint":
+        (target / name).unlink()
+    truncate(str(target / "t-0"), 60)
+    assert run(source, target).problem is None
 
 
 @pytest.mark.parametrize("step", range(6))

@@ -32,6 +32,20 @@ def test_a_commit_without_a_leader_epoch_stays_so(tmp_path: Path) -> None:
     }
 
 
+def test_all_groups_are_read_at_once_and_one_that_fails_is_a_row(tmp_path: Path) -> None:
+    """Else a coordinator that does not answer is waited for again with each of its groups."""
+    make_log(tmp_path, [(3, 20)])
+    saved = admin.groups_of({"path": str(tmp_path)})
+    row = BackedUpPartition(*T0, log_end_offset=20, high_watermark=20)
+    commits = {group: {T0: CommittedOffset(7)} for group in ("a", "b")}
+    groups = SavedGroups(FakeGroups(commits, failures={"a": GroupError("no answer")}), saved, None)
+    groups.read()
+    groups.save([row])
+    assert saved.group_ids() == ("b",)
+    (problem,) = groups.rows()
+    assert problem.problem == "The offsets of group 'a' could not be read: no answer"
+
+
 def test_one_group_does_not_keep_others_from_their_offsets() -> None:
     planned = PlannedPartition(*T0, 0, 20, "new")
     commits = {group: {T0: CommittedOffset(7)} for group in ("a", "b")}

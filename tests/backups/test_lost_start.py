@@ -1,31 +1,40 @@
-"""A backup that has lost its first segment: it knows where it began, unlike a broker's log."""
+"""A backup that has lost its first or last segments: unlike a broker's log it knows where they were."""
 
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pyspark_kafkalog.admin import (
     BackedUpPartition,
     BackupRules,
+    RestoreSettings,
     adopt,
     copy,
     delete_records,
     repair,
+    restore,
     retain,
     verify,
 )
 from pyspark_kafkalog.errors import DataLossError
+from pyspark_kafkalog.log.care.partition_repair import PartitionRepair
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.log.topic_configs import write_topic_configs
+from pyspark_kafkalog.log.write import follower_directory
 from pyspark_kafkalog.model import OffsetRange, TopicPartition
 from tests.backups.histories import T0, make_log, set_log_start
 from tests.backups.test_history import check_sound
+from tests.broker.producing import unused_topic
+from tests.kafka import Broker
 from tests.log.partitions import offsets_read
 
 NO_GROUPS = BackupRules(groups=())
+LAST = "the backup's last segments are missing"
 WHAT = "Offsets 3 to {} are gone: the backup's first segment is missing"
 
 
@@ -104,6 +113,59 @@ def test_a_backup_that_has_lost_all_segments_does_not_begin_anew(tmp_path: Path)
     assert not [*(target / "t-0").glob("*.log")]
 
 
+@pytest.mark.parametrize("lost", [slice(-1, None), slice(None)], ids=["the last segment", "all segments"])
+def test_a_lost_end_is_told_until_it_is_given_up(lost: slice, tmp_path: Path) -> None:
+    """Though nothing of it is left, and nothing else in the directory is wrong."""
+    source, target, logs = backed_up(tmp_path)
+    assert LogDirectory.open(str(target)).try_watermarks([T0])[1] == {}
+    for log in logs[lost]:
+        for file in log.parent.glob(f"{log.stem}*"):
+            file.unlink()
+    (target / "t-0" / "00000000000000000160.snapshot").unlink(missing_ok=True)
+    (what,) = damages(target)
+    assert what == f"Offsets {155 if len(logs[lost]) == 1 else 3} to 159 are gone: {LAST}"
+    log_dir = tmp_path / "broker"
+    make_log(log_dir, [])
+    (log_dir / "meta.properties").write_text("version=1\n")
+    for execute in False, True:
+        (adopted,) = adopt(str(target), str(log_dir), groups=False, execute=execute)
+        assert what in (adopted.problem or "")
+    assert what in (run(target, tmp_path / "again").problem or "")
+    repair(str(target), execute=True)
+    check_sound(target)
+    assert run(source, target).problem is None
+    check_sound(target)
+
+
+def test_a_copy_that_is_killed_when_it_was_cut_has_lost_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, target, _ = backed_up(tmp_path)
+    make_log(source, [(0, 100), (3, 140)])
+    real = follower_directory.truncate
+
+    def killed(*args: Any, **how: Any) -> None:
+        real(*args, **how)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(follower_directory, "truncate", killed)
+        patch.setattr(follower_directory.FollowerDirectory, "close", lambda _: {})
+        with pytest.raises(KeyboardInterrupt):
+            copy(str(source), str(target), BackupRules(groups=(), truncate=True))
+    assert damages(target) == []
+
+
+@pytest.mark.broker
+def test_a_lost_end_is_not_restored(broker: Broker, tmp_path: Path) -> None:
+    _, target, logs = backed_up(tmp_path)
+    for file in logs[-1].parent.glob(f"{logs[-1].stem}*"):
+        file.unlink()
+    options = {"kafka.bootstrap.servers": broker.bootstrap}
+    with pytest.raises(DataLossError, match="Offsets 155 to 159 are gone"):
+        restore({"path": str(target)}, options, RestoreSettings(["t"], {"t": unused_topic()}))
+
+
 def test_what_was_there_before_the_backup_begins_with_its_segments(tmp_path: Path) -> None:
     """A broker writes down no start that a segment shows."""
     source, target = tmp_path / "source", tmp_path / "target"
@@ -149,12 +211,22 @@ def test_retention_is_no_loss(tmp_path: Path) -> None:
     check_sound(target)
 
 
-def test_a_repair_of_the_checkpoint_is_no_loss(tmp_path: Path) -> None:
+@pytest.mark.parametrize("only", [None, [T0]], ids=["all", "one partition"])
+def test_a_repair_of_the_checkpoint_is_no_loss(
+    only: list[TopicPartition] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if it is killed while it reads the segments, and if it is not about all partitions."""
     source, target, _ = backed_up(tmp_path)
     make_log(source, [(0, 180)], start=40, partition=TopicPartition("other", 0))
     copy(str(source), str(target), NO_GROUPS)
     (target / "log-start-offset-checkpoint").write_text("0\n2\nt 0 3\vother 0 40\n")
-    assert repair(str(target), execute=True).clean_shutdown
-    check_sound(target)
+    with monkeypatch.context() as patch:
+        patch.setattr(PartitionRepair, "run", lambda _: sys.exit("killed"))
+        with pytest.raises(SystemExit):
+            repair(str(target), execute=True)
+    repair(str(target), only, execute=True)
+    if only is None:
+        check_sound(target)
     rows = copy(str(source), str(target), NO_GROUPS)
     assert [(row.problem, row.log_start_offset) for row in rows] == [(None, 40), (None, 0)]
+    check_sound(target)

@@ -12,12 +12,13 @@ import pyarrow as pa
 import pytest
 from kafka.errors import TopicAlreadyExistsError
 
-from pyspark_kafkalog.admin import BackupRules, backup, groups_of
+from pyspark_kafkalog.admin import BackupRules, backup, groups_of, verify
 from pyspark_kafkalog.codec.encode import encode
 from pyspark_kafkalog.codec.filtering import BatchRules, filter_batches
 from pyspark_kafkalog.codec.read_kernels import OFFSET
 from pyspark_kafkalog.codec.walk import walk
 from pyspark_kafkalog.errors import OverlapError
+from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.log.write.follower import FollowerLog
 from pyspark_kafkalog.model import CommittedOffset, EncodeSettings, OffsetRange, TopicPartition
 from tests.backups.histories import RECORDS, SMALL, T0, TOPIC_ID, batch, content, piece
@@ -25,13 +26,15 @@ from tests.backups.test_history import ALLOW_GAPS, NO_GROUPS, TRUNCATE, check_so
 from tests.broker.producing import connected, numbered, produce, unused_topic
 from tests.kafka_old import OldBroker
 
+PLAIN = EncodeSettings()
 
-def batch_of(base_offset: int, count: int, mark: str) -> bytes:
+
+def batch_of(base_offset: int, count: int, mark: str, settings: EncodeSettings = PLAIN) -> bytes:
     """A batch of so many records."""
     values = [f"1 {offset} {mark}".encode() for offset in range(base_offset, base_offset + count)]
     times = pa.array(range(1000, 1000 + count))
     rows = pa.RecordBatch.from_pydict({"value": pa.array(values, pa.binary()), "timestamp": times})
-    data = bytearray(encode(rows, None, EncodeSettings(), topic_partition=T0).data)
+    data = bytearray(encode(rows, None, settings, topic_partition=T0).data)
     data[:8], data[12:16] = struct.pack(">q", base_offset), struct.pack(">i", 1)
     return bytes(data)
 
@@ -108,6 +111,22 @@ def test_a_log_refuses_a_batch_that_begins_before_its_end(tmp_path: Path) -> Non
     assert content(tmp_path) == batch(5, 1) + batch(10, 1)
 
 
+def test_a_log_that_was_closed_without_records_may_begin_before_its_start(tmp_path: Path) -> None:
+    """As where the source's log start offset lies in a batch, and the first run was stopped before it."""
+    with FollowerLog.create(str(tmp_path / "t-0"), T0, SMALL, 7):
+        pass
+    for was_clean in True, False:
+        with FollowerLog.open(str(tmp_path / "t-0"), T0, SMALL, 7, was_clean=was_clean) as log:
+            assert log.is_empty
+    with FollowerLog.open(str(tmp_path / "t-0"), T0, SMALL, 7, was_clean=True) as log:
+        log.append(piece(batch(5, 1) + batch(10, 1)))
+    assert [file.name for file in (tmp_path / "t-0").glob("*.log")] == [f"{5:020}.log"]
+    assert content(tmp_path) == batch(5, 1) + batch(10, 1)
+    assert not [
+        damage for found in verify(LogDirectory.open(str(tmp_path)), [T0]) for damage in found.damages
+    ]
+
+
 def test_a_topic_made_anew_without_topic_ids_is_refused(tmp_path: Path) -> None:
     """Neither is its copy ever cut to nothing."""
     source, target = tmp_path / "source", tmp_path / "target"
@@ -170,6 +189,19 @@ def test_what_a_cleaner_has_left_of_another_history_is_not_the_same(
     make(source, [*left_of_it, *batches(60, 100)])
     assert "are not those of the source" in (run(source, target).problem or "")
     assert content(target) == held
+
+
+@pytest.mark.parametrize("compression", ["gzip", "snappy", "lz4", "zstd"])
+def test_a_header_that_a_cleaner_has_left_is_compressed_no_more(compression: str, tmp_path: Path) -> None:
+    """Kafka's DefaultRecordBatch.writeEmptyHeader, for the last batch of each idempotent producer."""
+    source, target = tmp_path / "source", tmp_path / "target"
+    of_producer = EncodeSettings(compression, producer_id=7, producer_epoch=0, base_sequence=0)
+    last = batch_of(45, 5, "", of_producer)
+    make(source, before := [*batches(0, 45), last])
+    run(source, target)
+    make(source, [*batches(0, 45), left(last), *batches(60, 100)])
+    assert run(source, target).problem is None
+    assert content(target) == b"".join([*before, *batches(60, 100)])
 
 
 def test_where_a_cleaner_has_left_nothing_the_topic_id_decides(tmp_path: Path) -> None:

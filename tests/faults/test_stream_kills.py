@@ -100,7 +100,9 @@ def check_whole_batches(folder: Path, counts: set[int], killed: str) -> None:
 def check_completed(folder: Path, count: int, killed: str) -> None:
     check_whole_batches(folder, {count}, f"restart after {killed}")
     ours = {path.name.split("-")[1] for path in (folder / "log").glob(".kafkalog-*")}
-    assert ours == {"sink", "lock", "seen"}, f"restart after {killed}: staged files or a journal were left behind"
+    assert ours == {"sink", "lock", "seen"}, (
+        f"restart after {killed}: staged files or a journal were left behind"
+    )
 
 
 def test_killed_at_steps_of_the_first_commit(application: Numbers, tmp_path: Path, soak: bool) -> None:

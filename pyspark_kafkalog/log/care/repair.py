@@ -28,6 +28,7 @@ from pyspark_kafkalog.log.layout import (
     CLEAN_SHUTDOWN_FILE,
     JOURNAL_FILE,
     LOG_START_OFFSET_CHECKPOINT,
+    LOG_SUFFIX,
     OFFSET_CHECKPOINTS,
     RECOVERY_POINT_CHECKPOINT,
     format_offset_checkpoint,
@@ -38,6 +39,7 @@ from pyspark_kafkalog.log.lock import CHECK_SECONDS, directory_lock
 from pyspark_kafkalog.log.read.root import LogRoot, open_root
 from pyspark_kafkalog.log.topic_configs import read_topic_configs
 from pyspark_kafkalog.log.write import journal
+from pyspark_kafkalog.log.write.recovery import offsets_of
 from pyspark_kafkalog.log.write.steps import RepairStep
 from pyspark_kafkalog.model import LogSettings, TopicPartition
 
@@ -127,7 +129,6 @@ class _Repair:
         self._mode = mode
         self._progress = progress
         self._steps: list[RepairStep] = []
-        self._has_lost_starts = False
 
     def run(self, partitions: Collection[TopicPartition] | None) -> RepairedDirectory:
         self._undo_publish()
@@ -144,7 +145,6 @@ class _Repair:
         is_clean = self._mode.execute and all(partition.is_sound for partition in repaired)
         if self._mode.execute:
             self._write_recovery_points(checkpoints[RECOVERY_POINT_CHECKPOINT], repaired)
-            self._write_starts(starts, repaired)
         is_clean = is_clean and (partitions is None or before is not None)
         if is_clean:
             # The broker's epoch in it says that the broker has lost nothing.
@@ -189,16 +189,22 @@ class _Repair:
                 )
 
     def _checkpoint(self, name: str) -> dict[TopicPartition, int]:
-        """A checkpoint of the root; one that is malformed is emptied, as brokers do or else fail."""
+        """A checkpoint of the root; for one that is malformed a broker begins with an empty one, or fails."""
         path = self._folder.label(name)
         try:
             return parse_offset_checkpoint(self._folder.read(name) or b"", path)
         except LogDirectoryError as e:
             self._steps.append(RepairStep("rebuild", path, e.message))
-            self._has_lost_starts |= name == LOG_START_OFFSET_CHECKPOINT
+            found = self._known_starts() if name == LOG_START_OFFSET_CHECKPOINT else {}
             if self._mode.execute:
-                self._replace(name, format_offset_checkpoint({}))
-            return {}
+                self._replace(name, format_offset_checkpoint(found))
+            return found
+
+    def _known_starts(self) -> dict[TopicPartition, int]:
+        """A backup has to know where its partitions begin: if that was lost, with their segments."""
+        partitions = sorted(filter(self._root.knows_start_of, self._root.partitions()))
+        bases = {p: offsets_of(self._folder.label(str(p)), LOG_SUFFIX) for p in partitions}
+        return {partition: found[0] for partition, found in bases.items() if found and found[0]}
 
     def _write_recovery_points(
         self, before: Mapping[TopicPartition, int], repaired: Collection[RepairedPartition]
@@ -210,15 +216,6 @@ class _Repair:
         }
         if {**before, **ends} != before:
             self._replace(RECOVERY_POINT_CHECKPOINT, format_offset_checkpoint({**before, **ends}))
-
-    def _write_starts(
-        self, before: Mapping[TopicPartition, int], repaired: Collection[RepairedPartition]
-    ) -> None:
-        """A backup knows where its partitions begin; if that was lost, they begin with their segments."""
-        begun = {TopicPartition(row.topic, row.partition): row.log_start_offset for row in repaired}
-        lost = {p: start for p, start in begun.items() if start and self._root.knows_start_of(p)}
-        if self._has_lost_starts and lost:
-            self._replace(LOG_START_OFFSET_CHECKPOINT, format_offset_checkpoint({**before, **lost}))
 
     def _replace(self, name: str, data: bytes) -> None:
         path = self._folder.label(name)

@@ -18,6 +18,7 @@ from pyspark_kafkalog.errors import (
 )
 from pyspark_kafkalog.filesystem.folder import wait
 from pyspark_kafkalog.log.layout import CLEANER_CHECKPOINT, parse_offset_checkpoint
+from pyspark_kafkalog.log.read.missing import REPAIR, last_are_missing
 from pyspark_kafkalog.log.read.partition import Partition
 from pyspark_kafkalog.log.read.root import LogRoot, open_root
 from pyspark_kafkalog.log.read.times import first_at, newest_timestamp, stored_segments
@@ -131,19 +132,31 @@ class LogDirectory:
     def try_watermarks(
         self, partitions: Collection[TopicPartition]
     ) -> tuple[dict[TopicPartition, Watermarks], dict[TopicPartition, KafkaLogError]]:
-        """Bounds of those partitions that exist, and the error of each whose files give none."""
-        try:
-            return self.watermarks(partitions, read_committed=False), {}
-        except KafkaLogError:
-            pass
+        """Bounds of those partitions that exist, and the error of each whose files give none, or too few: a
+        backup knows how far it was on disk.
+        """
         bounds: dict[TopicPartition, Watermarks] = {}
         failures: dict[TopicPartition, KafkaLogError] = {}
-        for partition in partitions:
-            try:
-                bounds |= self.watermarks([partition], read_committed=False)
-            except KafkaLogError as e:
-                failures[partition] = e
-        return bounds, failures
+        try:
+            bounds = self.watermarks(partitions, read_committed=False)
+        except KafkaLogError:
+            for partition in partitions:
+                try:
+                    bounds |= self.watermarks([partition], read_committed=False)
+                except KafkaLogError as e:
+                    failures[partition] = e
+        lost = {partition: error for partition in bounds if (error := self._lost_end(partition)) is not None}
+        return {p: found for p, found in bounds.items() if p not in lost}, failures | lost
+
+    def _lost_end(self, partition: TopicPartition) -> DataLossError | None:
+        """The error of a backup that lacks the last segments of a partition."""
+        root = next((r for r in self._roots if r.knows_start_of(partition) and r.find(partition)), None)
+        if root is None or (lost := self._ask(partition, lambda p: root.lost_end(partition, p.end))) is None:
+            return None
+        file = self._existing(partition).folder.label()
+        return DataLossError(
+            last_are_missing(lost), topic_partition=partition, offset=lost.start, file=file, hint=REPAIR
+        )
 
     def end_offsets(
         self, partitions: Collection[TopicPartition], *, read_committed: bool
@@ -226,7 +239,9 @@ class LogDirectory:
 
     def file_faults(self, partition: TopicPartition) -> list[CorruptRecordError | DataLossError]:
         """See :meth:`pyspark_kafkalog.model.Place.file_faults`: in indexes, a torn tail, missing segments."""
-        return self._ask(partition, lambda p: p.file_faults(partial(self._is_compacted, p)))
+        faults = self._ask(partition, lambda p: p.file_faults(partial(self._is_compacted, p)))
+        lost = None if faults else self._lost_end(partition)
+        return faults if lost is None else [lost]
 
     def _is_compacted(self, partition: Partition) -> bool:
         """Whether the topic is compacted by its configuration, or a cleaner has been at the partition."""

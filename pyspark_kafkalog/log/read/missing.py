@@ -4,7 +4,8 @@ A ``.log`` that a user or a check of the file system has removed leaves its inde
 removes the ``.log`` first, too, but what it has been renamed to stays until the indexes are renamed. So
 a base offset with an index, and with neither a ``.log`` nor a file that comes or goes, is proof if it is
 still so a moment later. It is none before the first segment, where a crash during a deletion leaves the same:
-only a backup, which deletes nothing by itself, knows where its first segment begins.
+only a backup, which deletes nothing by itself, knows where its first segment begins, and how far its last one
+reached when it was flushed.
 
 Without an index, a gap of offsets between two segments is all there is. Compaction leaves gaps, too,
 but also within segments, and a broker's cleaner keeps a checkpoint.
@@ -30,6 +31,8 @@ from pyspark_kafkalog.log.layout import (
 from pyspark_kafkalog.log.read.segment import Segment, Window
 from pyspark_kafkalog.model import OffsetRange
 
+REPAIR = "Bring its files back, back it up again, or go on without these offsets by kafkalog repair."
+"""What to do about last segments that a backup lacks."""
 GIVE_UP = "Bring its files back, or give these offsets up by kafkalog delete-records."
 """What to do about a first segment that a backup lacks."""
 
@@ -40,6 +43,11 @@ _IN_TRANSIT = (DELETED_SUFFIX, *_NEW)
 def first_is_missing(offsets: OffsetRange) -> str:
     """What is wrong with a backup that begins with these offsets, which no segment has."""
     return f"Offsets {offsets.start} to {offsets.end - 1} are gone: the backup's first segment is missing"
+
+
+def last_are_missing(offsets: OffsetRange) -> str:
+    """What is wrong with a backup that ended with these offsets, which no segment has."""
+    return f"Offsets {offsets.start} to {offsets.end - 1} are gone: the backup's last segments are missing"
 
 
 def bases_without_log(names: Iterable[str]) -> set[int]:

@@ -145,6 +145,11 @@ class Partition:
                 self._end = find_end(opened, self._end)
         return self._end.log_end_offset
 
+    def end(self) -> int:
+        """Where the log ends; one without segments ends where it began."""
+        segments = self.segments()
+        return max(self.log_end_offset(segments), self.log_start_offset(segments))
+
     @property
     def torn_tail(self) -> tuple[str, int] | None:
         """File and position where the log ended before the file did, at the last look."""

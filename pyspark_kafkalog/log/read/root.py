@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -24,6 +24,7 @@ from pyspark_kafkalog.log.layout import (
     META_PROPERTIES_FILE,
     OF_FILE_SYSTEMS,
     PARTITION_METADATA_FILE,
+    RECOVERY_POINT_CHECKPOINT,
     is_beside_partitions,
     parse_offset_checkpoint,
     parse_partition_folder,
@@ -31,7 +32,7 @@ from pyspark_kafkalog.log.layout import (
     partition_of,
 )
 from pyspark_kafkalog.log.read.listings import Listings, is_settled
-from pyspark_kafkalog.model import TopicPartition
+from pyspark_kafkalog.model import OffsetRange, TopicPartition
 
 _LOOKED_INTO = 50
 """In how many folders of one that is no root partitions are looked for."""
@@ -57,7 +58,7 @@ class LogRoot:
     def __init__(self, folder: Folder, only: tuple[TopicPartition, Folder] | None = None) -> None:
         self.folder = folder
         self._only = only
-        self._starts: tuple[Entry, dict[TopicPartition, int]] | None = None
+        self._checkpoints: dict[str, tuple[Entry, dict[TopicPartition, int]]] = {}
         self._has_starts: bool | None = None
         self._looked: Entry | None = None
         self._held: _Held | None = None
@@ -172,12 +173,27 @@ class LogRoot:
 
     def _start_in_checkpoint(self, partition: TopicPartition) -> int:
         """What ``log-start-offset-checkpoint`` says now; 0 without an entry."""
-        entry = self._looked or self.folder.look(LOG_START_OFFSET_CHECKPOINT)
-        if self._starts is None or self._starts[0] != entry:
-            data = self.folder.read(LOG_START_OFFSET_CHECKPOINT) or b""
-            starts = parse_offset_checkpoint(data, self.folder.label(LOG_START_OFFSET_CHECKPOINT))
-            self._starts = entry, starts
-        return self._starts[1].get(partition, 0)
+        return self._checkpoint(LOG_START_OFFSET_CHECKPOINT, self._looked).get(partition, 0)
+
+    def lost_end(self, partition: TopicPartition, end: Callable[[], int]) -> OffsetRange | None:
+        """What a backup has had on disk behind the ``end`` of a partition's log, and has no more."""
+        if not self.knows_start_of(partition):
+            return None
+        known = self._checkpoint(RECOVERY_POINT_CHECKPOINT).get(partition, 0)  # first: the log may grow
+        found = end()
+        file = read_backup_file(self.folder) if found < known else None
+        for gap in () if file is None else sorted(file.gaps.get(partition, ())):
+            if gap.start <= found < gap.end:
+                found = gap.end
+        return OffsetRange(found, known) if found < known else None
+
+    def _checkpoint(self, name: str, entry: Entry | None = None) -> dict[TopicPartition, int]:
+        entry = entry or self.folder.look(name)
+        held = self._checkpoints.get(name)
+        if held is None or held[0] != entry:
+            found = parse_offset_checkpoint(self.folder.read(name) or b"", self.folder.label(name))
+            self._checkpoints[name] = held = entry, found
+        return held[1]
 
     @contextmanager
     def one_look(self) -> Iterator[None]:

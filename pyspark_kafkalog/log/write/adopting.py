@@ -49,6 +49,7 @@ from pyspark_kafkalog.log.layout import (
     segment_file,
 )
 from pyspark_kafkalog.log.lock import directory_lock
+from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.log.read.missing import GIVE_UP, first_is_missing
 from pyspark_kafkalog.log.read.root import LogRoot
 from pyspark_kafkalog.log.write import journal
@@ -131,7 +132,8 @@ def adopt(
 
 
 def _plan(backup: str, log_dir: str, topics: Collection[str]) -> list[AdoptedPartition]:
-    partitions = LogRoot(open_folder(backup)).partitions()
+    root = LogRoot(open_folder(backup))
+    partitions = root.partitions()
     missing = set(topics) - {partition.topic for partition in partitions}
     if missing:
         raise LogDirectoryError(f"The backup has no topic {min(missing)}", file=backup)
@@ -145,6 +147,8 @@ def _plan(backup: str, log_dir: str, topics: Collection[str]) -> list[AdoptedPar
         problem, start, end = _problem(log_dir, p), starts.get(p, 0), ends.get(p, 0)
         if problem is None and bases and bases[0] > start:
             problem = f"{first_is_missing(OffsetRange(start, bases[0]))}. {GIVE_UP}"
+        if problem is None and p in (failures := LogDirectory([root]).try_watermarks([p])[1]):
+            problem = str(failures[p])
         still_open = _producers(os.path.join(backup, str(p))).open if problem is None else []
         aborted = [
             AbortedTransaction(entry.producer_id, entry.first_offset, at)

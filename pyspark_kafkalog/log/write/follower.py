@@ -44,7 +44,7 @@ from pyspark_kafkalog.log.read.partition import Partition
 from pyspark_kafkalog.log.snapshot import ProducerEntry, parse_snapshot
 from pyspark_kafkalog.log.write.active_segment import ActiveSegment, SegmentLimits, open_active_segment
 from pyspark_kafkalog.log.write.producers import ProducerState
-from pyspark_kafkalog.log.write.recovery import Scan, new_epochs, offsets_of, recover_segment
+from pyspark_kafkalog.log.write.recovery import Scan, new_epochs, offsets_of, recover_segment, remove_segment
 from pyspark_kafkalog.model import LogSettings, OffsetRange, Slice, TopicPartition
 
 _INDEXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX)
@@ -247,6 +247,10 @@ class FollowerLog:
 
     def _append(self, data: np.ndarray, batches: Batches) -> None:
         first, self._is_clean = 0, False
+        if len(batches) and self._segment is not None and self.is_empty:
+            self.close(cleanly=False)  # its first batch may begin before the segment does
+            remove_segment(self.folder, self._segment.base_offset)
+            self._segment = None
         while first < len(batches):
             segment = self._segment or self._begin_segment(batches, first)
             before = segment.sizes()

@@ -49,6 +49,7 @@ from pyspark_kafkalog.log.write.truncation import cut_unflushed, truncate
 from pyspark_kafkalog.model import LogSettings, OffsetRange, TopicPartition
 
 _LOCK_TIMEOUT = 10.0
+_BEGIN_ANEW = "Bring its files back, or begin the copy anew: move the partition's folder away."
 
 
 class FollowerDirectory:
@@ -220,6 +221,9 @@ class FollowerDirectory:
                     was_clean=self.was_clean and partition not in self._unclean,
                 )
             self._pass_gaps(log)
+            known = self.complete(partition)
+            if known is not None and known.offset > log.next_offset:  # what was there may be compacted by now
+                self.set_complete({partition: (0, log.next_offset)})
             with self._guard:
                 self._logs[partition] = log
         return log
@@ -229,7 +233,8 @@ class FollowerDirectory:
         folder, known = os.path.join(self.root, str(partition)), self.log_start_offset(partition)
         known = max([known, *(gap.end for gap in self.gaps(partition))])
         if os.path.lexists(folder) and known < self.log_end_offset(partition):
-            raise lost_start(folder, partition, OffsetRange(known, self.log_end_offset(partition)))
+            offsets = OffsetRange(known, self.log_end_offset(partition))
+            raise lost_start(folder, partition, offsets, _BEGIN_ANEW)
 
     def set_log_start_offset(self, partition: TopicPartition, offset: int) -> None:
         """Where a partition begins; it is on disk before records are.
@@ -260,14 +265,17 @@ class FollowerDirectory:
         other records there now.
         """
         offset = next((gap.start for gap in self.gaps(partition) if gap.start < offset < gap.end), offset)
+        known = self.complete(partition)
         self.discard(partition)
+        self._recovery_points[partition] = min(self.log_end_offset(partition), offset)
+        self.checkpoint()  # or the end would seem to be lost
         with self._cutting_unflushed(partition):
             truncate(os.path.join(self.root, str(partition)), offset, why="the source no longer has it")
         self.set_log_start_offset(partition, min(self.log_start_offset(partition), offset))
         self._forget_gaps(partition, offset)
-        if (known := self.complete(partition)) is not None and known.offset > offset:
-            self.set_complete({partition: (known.time, offset)})
         log = self.open(partition, settings, start=offset, topic_id="")
+        if known is not None and known.offset > log.next_offset:  # the source's other records are newer
+            self.set_complete({partition: (known.time, log.next_offset)})
         self.flushed(partition, log.next_offset)
         return log
 
@@ -299,9 +307,9 @@ class FollowerDirectory:
             remove_leftovers(self.root, partition)
 
     def _finish_exchange(self, partition: TopicPartition) -> None:
+        self._forget_end(partition)
         exchange(self.root, partition)
         self.set_log_start_offset(partition, self._known.renewed[partition])
-        self._forget_end(partition)
         with self._guard:
             renewed = {other: start for other, start in self._known.renewed.items() if other != partition}
             self._change_file(renewed=renewed)

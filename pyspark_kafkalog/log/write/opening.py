@@ -103,14 +103,16 @@ def task_log(
             raise
 
 
-def lost_start(folder: str, partition: TopicPartition, offsets: OffsetRange) -> LogDirectoryError:
+def lost_start(
+    folder: str, partition: TopicPartition, offsets: OffsetRange, hint: str = GIVE_UP
+) -> LogDirectoryError:
     """The error of a partition that begins with these offsets, which none of its segments has."""
     return LogDirectoryError(
         first_is_missing(offsets),
         topic_partition=partition,
         offset=offsets.start,
         file=folder,
-        hint=GIVE_UP,
+        hint=hint,
     )
 
 
