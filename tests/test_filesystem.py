@@ -125,8 +125,8 @@ def test_a_kill_leaves_the_old_or_the_new(new_names: str, earlier: int) -> None:
 
 
 def test_topic_ids_outlive_a_kill_at_each_step(new_names: str) -> None:
-    locate(new_names).replace("metadata", b'{"id": "query"}')  # as Spark does
     old, new = {"t": "A"}, {"t": "B"}
+    locate(new_names).replace("metadata", b'{"id":"query"}')
     for step in count():
         keep_topic_ids(new_names, "source", old)
         killed = run_and_kill(lambda: keep_topic_ids(new_names, "source", new), step)
