@@ -25,6 +25,8 @@ from tests.kafka_service import KafkaService, running
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.soak]
 
 MANY = 30
+RENEWED = admin.BackupRules(renew_compacted=True)
+"""Tombstones of the compacted topic go within a second, and so between any two runs."""
 SEGMENT_BYTES = "internal.segment.bytes"
 COMPACTED = "compacted"
 Records = dict[str, dict[int, dict[int, Record]]]
@@ -57,8 +59,8 @@ def test_a_destroyed_cluster_comes_back(
         with producers(cluster, many=MANY):
             for _ in range(3):
                 time.sleep(2)
-                admin.backup(options(cluster), str(backup))
-        rows = admin.backup(options(cluster), str(backup))
+                admin.backup(options(cluster), str(backup), RENEWED)
+        rows = admin.backup(options(cluster), str(backup), RENEWED)
         assert not [row for row in rows if row.problem]
         assert all(row.log_end_offset == row.high_watermark for row in rows)
         partitions = {

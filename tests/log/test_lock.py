@@ -277,7 +277,9 @@ def test_a_folder_with_other_things_in_it_is_never_locked_nor_written_to(tmp_pat
     (tmp_path / ".part-0.parquet.crc").touch()
     for use in (
         lambda: check_unlocked(str(tmp_path)),
-        lambda: DirectorySink.on_driver(str(tmp_path), 1, EncodeSettings(), LogSettings(), {}),
+        lambda: DirectorySink.on_driver(
+            str(tmp_path), 1, EncodeSettings(), LogSettings(), {}, is_job=False, required=True
+        ),
         lambda: directory_lock(str(tmp_path), 1).__enter__(),
     ):
         with pytest.raises(
