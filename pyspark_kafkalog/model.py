@@ -334,9 +334,11 @@ class Place(Protocol):
     def file_faults(self, partition: TopicPartition) -> list[CorruptRecordError | DataLossError]:
         """Faults of a partition's files besides its record batches; brokers don't show any."""
 
-    def offset_after_bytes(self, partition: TopicPartition, offsets: OffsetRange, max_bytes: int) -> int:
-        """A new end in (start, end], so that the batches before it, at least one, take about ``max_bytes``
-        at most.
+    def offsets_after_bytes(
+        self, ranges: Mapping[TopicPartition, OffsetRange], max_bytes: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        """For each of ``ranges`` a new end in (start, end], so that the batches before it, at least one, take
+        about as many bytes as ``max_bytes`` says at most. Partitions that do not exist are left out.
         """
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from pyspark_kafkalog.broker.cluster import metadata
 from pyspark_kafkalog.broker.cluster.cluster import Cluster, cluster_of
@@ -38,6 +38,9 @@ from pyspark_kafkalog.model import (
     Watermarks,
 )
 from pyspark_kafkalog.options.brokers import ConnectionOptions, FetchOptions
+
+if TYPE_CHECKING:
+    from pyspark_kafkalog.broker.fetch.sampling import ByteReach
 
 Answer = TypeVar("Answer")
 
@@ -316,11 +319,17 @@ class Brokers:
             confirm=confirm,
         )
 
-    def offset_after_bytes(self, partition: TopicPartition, offsets: OffsetRange, max_bytes: int) -> int:
-        """See :meth:`pyspark_kafkalog.model.Place.offset_after_bytes`: an estimate from a few samples."""
-        from pyspark_kafkalog.broker.fetch.fetcher import offset_after_bytes
+    def offsets_after_bytes(
+        self, ranges: Mapping[TopicPartition, OffsetRange], max_bytes: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        """See :meth:`pyspark_kafkalog.model.Place.offsets_after_bytes`: estimates from a few samples."""
+        return self._with_retries(lambda: self._byte_reach.offsets_after(ranges, max_bytes))
 
-        return offset_after_bytes(self._cluster, self._options, partition, offsets, max_bytes)
+    @cached_property
+    def _byte_reach(self) -> ByteReach:
+        from pyspark_kafkalog.broker.fetch.sampling import ByteReach
+
+        return ByteReach(self._cluster, self._options)
 
     def _list_offsets(
         self,

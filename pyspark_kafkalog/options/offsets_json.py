@@ -103,11 +103,6 @@ def to_json(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
     return topics
 
 
-def to_text(offsets: Mapping[TopicPartition, int]) -> str:
-    """``offsets`` as Spark's Kafka source writes them, ``{"topicA":{"0":23}}``, in canonical order."""
-    return json.dumps(to_json(offsets), separators=(",", ":"))
-
-
 def _object(text: str, option: str, example: str) -> dict[str, Any]:
     try:
         value = json.loads(text, object_pairs_hook=_without_repeats)

@@ -38,21 +38,31 @@ _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 
 @dataclass(frozen=True)
 class LogInputPartition(InputPartition):
-    """One split, as it is sent to its task."""
+    """One split, as it is sent to its task.
+
+    ``query_id`` is that of the checkpoint that the user names to the reader of a stream; empty without.
+    """
 
     split: Split
+    query_id: str = ""
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Plain values plan a topic of 2,000 partitions a quarter faster.
         split = self.split
-        return _input_partition, (*split.partition, *split.offsets, *split.within, *split.seen)
+        return _input_partition, (
+            self.query_id,
+            *split.partition,
+            *split.offsets,
+            *split.within,
+            *split.seen,
+        )
 
 
 def _input_partition(
-    topic: str, partition: int, start: int, end: int, first: int, last: int, *seen: Any
+    query_id: str, topic: str, partition: int, start: int, end: int, first: int, last: int, *seen: Any
 ) -> LogInputPartition:
     offsets, within = OffsetRange(start, end), OffsetRange(first, last)
-    return LogInputPartition(Split(TopicPartition(topic, partition), offsets, within, Seen(*seen)))
+    return LogInputPartition(Split(TopicPartition(topic, partition), offsets, within, Seen(*seen)), query_id)
 
 
 @with_short_errors

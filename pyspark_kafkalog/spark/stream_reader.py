@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
+from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from pyspark_kafkalog.errors import KafkaLogError
@@ -24,8 +25,15 @@ from pyspark_kafkalog.spark.features import (
     SupportsTriggerAvailableNow,
 )
 from pyspark_kafkalog.spark.reader import LogInputPartition, LogReader
+from pyspark_kafkalog.spark.running_query import RunningQuery
 from pyspark_kafkalog.spark.short_errors import with_short_errors
-from pyspark_kafkalog.streams.checkpoint import QueryLog, keep_topic_ids, kept_start_offsets, kept_topic_ids
+from pyspark_kafkalog.streams.checkpoint import (
+    QueryLog,
+    check_same_query,
+    keep_topic_ids,
+    kept_start_offsets,
+    kept_topic_ids,
+)
 from pyspark_kafkalog.streams.committing import TIMEOUT, CompletionWatch, OffsetCommitter
 from pyspark_kafkalog.streams.planner import StreamPlanner
 
@@ -84,6 +92,12 @@ class LogStreamReader(LogReader, DataSourceStreamReader, SupportsTriggerAvailabl
             groups=self._open_committed,
             topics_max_age=0 if brokers is None else min(_TOPICS_SECONDS, brokers.metadata_max_age_ms / 1000),
         )
+
+    @cached_property
+    def _query_id(self) -> str:
+        """That of the query whose checkpoint the user names; empty without one."""
+        location = self._options.checkpoint_location
+        return "" if location is None else QueryLog(location).query_id()
 
     @cached_property
     def _initial(self) -> Offsets:
@@ -224,7 +238,19 @@ class LogStreamReader(LogReader, DataSourceStreamReader, SupportsTriggerAvailabl
         splits = self._planner.plan(begin, stop)
         if self._watch is not None:
             self._watch.begin(stop)
-        return [LogInputPartition(split) for split in splits]
+        return [LogInputPartition(split, self._query_id) for split in splits]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """The rows of one split. Only here does Spark tell which query it is.
+
+        :raises KafkaLogError: if the checkpoint that the reader was given is another query's.
+        """
+        context = TaskContext.get()
+        if isinstance(partition, LogInputPartition) and partition.query_id and context is not None:
+            query = RunningQuery.of(context)
+            if query is not None:
+                check_same_query(partition.query_id, query.query_id)
+        yield from super().read(partition)
 
 
 @with_short_errors

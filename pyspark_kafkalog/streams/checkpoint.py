@@ -8,7 +8,9 @@ After a crash in the first micro-batch Spark asks a Python source for its initia
 offsets again (its own Kafka source writes them to ``sources/0/0`` of the checkpoint).
 And offsets alone do not show that a topic was deleted and recreated. Spark does not
 tell the source where the checkpoint is, so the user may give the reader the option
-``checkpointLocation``, too.
+``checkpointLocation``, too. What is kept there notes the query, and the micro-batch
+that was planned last: so it is not taken for another query's, nor for that of a log
+that was set back. That the checkpoint is the query's own, only its tasks can tell.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 from pyspark_kafkalog.errors import KafkaLogError, OptionError
 from pyspark_kafkalog.filesystem.durable import disk_errors, sync_file, sync_folder, sync_parents
@@ -26,10 +29,21 @@ from pyspark_kafkalog.filesystem.folder import Folder
 from pyspark_kafkalog.filesystem.hadoop import locate_as_hadoop, qualified
 from pyspark_kafkalog.filesystem.locate import without_secrets
 from pyspark_kafkalog.model import Plan, QueryBatch
-from pyspark_kafkalog.options.offsets_json import Offsets, parse_offsets, to_json, to_text
+from pyspark_kafkalog.options.offsets_json import Offsets, parse_offsets, to_json
+
+_Content = TypeVar("_Content")
 
 _METADATA = "metadata"
 """Spark's file with the query's id (its StreamMetadata)."""
+_VERSION = 2
+"""Of the files of this package."""
+
+
+class NotedPlan(NamedTuple):
+    """Number and digest of a planned micro-batch."""
+
+    batch: int
+    digest: str
 
 
 class QueryLog:
@@ -46,14 +60,28 @@ class QueryLog:
 
     def batch_to(self, end: Offsets) -> int | None:
         """The newest planned micro-batch, if it ends at ``end``; None if this is another query's log."""
+        batch = self._newest()
+        logged = None if batch is None else self._planned.read(str(batch))
+        return batch if logged and to_json(end) in map(_parsed, _ends(logged)) else None
+
+    def newest_plan(self) -> NotedPlan | None:
+        """The newest planned micro-batch."""
+        batch = self._newest()
+        return None if batch is None else NotedPlan(batch, _digest(self._planned.read(str(batch)) or b""))
+
+    def goes_on_from(self, noted: NotedPlan) -> bool:
+        """Whether what was planned once still is, and as it was, if Spark still has that plan."""
+        newest = self._newest()
+        if newest is None or newest < noted.batch:
+            return False
+        logged = self._planned.read(str(noted.batch))
+        return logged is None or _digest(logged) == noted.digest
+
+    def _newest(self) -> int | None:
         try:
-            batches = [int(name) for name in self._planned.list() if name.isdecimal()]
-            logged = self._planned.read(str(max(batches))) if batches else None
+            return max((int(name) for name in self._planned.list() if name.isdecimal()), default=None)
         except FileNotFoundError:
             return None
-        if logged is None:
-            return None
-        return max(batches) if to_json(end) in map(_parsed, _ends(logged)) else None
 
     def ends_of(self, batch: int) -> Offsets:
         """Where the query's source of this package ends in a planned micro-batch.
@@ -89,18 +117,29 @@ class QueryLog:
         before = self._planned.read(str(number - 1)) if number else None
         return Plan(_digest(logged), before=_digest(before) if before else "", planned_ms=_planned_ms(logged))
 
-    def check_query(self, query_id: str | None = None) -> None:
-        """See that the folder is a checkpoint, and that of ``query_id`` if it is known.
+    def check_query(self, query_id: str) -> None:
+        """See that the folder is the checkpoint of a query.
 
         :raises KafkaLogError: if it is not.
         """
+        found = self.query_id()
+        if found != query_id:
+            raise _not_the_querys(
+                self._checkpoint.label(_METADATA), f"expected query id {query_id}, got {found}"
+            )
+
+    def query_id(self) -> str:
+        """The id of the query that has this checkpoint. Spark makes it before it asks a source anything.
+
+        :raises KafkaLogError: if the folder is no checkpoint.
+        """
         metadata = _parsed(self._checkpoint.read(_METADATA) or b"")
         found = metadata.get("id") if isinstance(metadata, dict) else None
-        file = self._checkpoint.label(_METADATA)
-        if found is None:
-            raise _not_the_querys(file, "Spark's file with the query's id is missing")
-        if query_id is not None and found != query_id:
-            raise _not_the_querys(file, f"expected query id {query_id}, got {found}")
+        if not isinstance(found, str):
+            raise _not_the_querys(
+                self._checkpoint.label(_METADATA), "Spark's file with the query's id is missing"
+            )
+        return found
 
     def flush(self, batch: int) -> None:
         """Flush a plan, so that a loss of power does not let Spark plan the micro-batch anew; Spark does not.
@@ -182,6 +221,23 @@ def _parsed(line: bytes) -> object:
         return None
 
 
+class _Kind(NamedTuple):
+    folder: str
+    what: str
+    without: str
+    """What happens without the file."""
+
+
+_START_OFFSETS = _Kind(
+    "kafkalog-start-offsets",
+    "start offsets",
+    "If the first micro-batch is not complete, they are chosen again.",
+)
+_TOPIC_IDS = _Kind(
+    "kafkalog-topic-ids", "topic ids", "Topics recreated since the last run then go unnoticed."
+)
+
+
 def kept_start_offsets(
     checkpoint_location: str | None, source: object, choose: Callable[[], Offsets]
 ) -> Offsets:
@@ -189,74 +245,117 @@ def kept_start_offsets(
 
     :param checkpoint_location: path or URI; None stores nothing.
     :param source: its repr distinguishes the sources of a query.
-    :raises KafkaLogError: if the location is no checkpoint, or the stored file can't be parsed.
+    :raises KafkaLogError: if it is no checkpoint, or what is stored is corrupt or of another history.
     """
     if checkpoint_location is None:
         return choose()
-    QueryLog(checkpoint_location).check_query()
-    file = _File.of(checkpoint_location, "kafkalog-start-offsets", source)
-    text = file.read()
-    if text is None:
-        chosen = choose()
-        file.write(to_text(chosen))
-        return chosen
-    try:
-        return parse_offsets(text, option="stored start offsets")
-    except OptionError as e:
-        raise KafkaLogError(
-            f"The stored start offsets are corrupt: {e}",
-            file=file.path,
-            hint="Delete the file to choose them again.",
-        ) from e
+    file = _File.of(checkpoint_location, _START_OFFSETS, source)
+    stored = file.read(partial(parse_offsets, option="stored start offsets"))
+    if stored is None:
+        stored = choose()
+        file.write(to_json(stored))
+    return stored
 
 
 def kept_topic_ids(checkpoint_location: str | None, source: object) -> dict[str, str]:
     """The ids of the topics that a query has read, as :func:`keep_topic_ids` stored them.
 
-    :raises KafkaLogError: if the location is no checkpoint, or the stored file can't be parsed.
+    :raises KafkaLogError: as :func:`kept_start_offsets`.
     """
     if checkpoint_location is None:
         return {}
-    QueryLog(checkpoint_location).check_query()
-    file = _File.of(checkpoint_location, "kafkalog-topic-ids", source)
-    try:
-        ids = json.loads(file.read() or "{}")
-        if isinstance(ids, dict) and all(isinstance(topic_id, str) for topic_id in ids.values()):
-            return ids
-    except (ValueError, RecursionError):
-        pass
-    raise KafkaLogError(
-        "The stored topic ids are corrupt",
-        file=file.path,
-        hint="Delete the file. Topics recreated since the last run then go unnoticed.",
-    )
+    return _File.of(checkpoint_location, _TOPIC_IDS, source).read(_texts) or {}
 
 
 def keep_topic_ids(checkpoint_location: str | None, source: object, topic_ids: Mapping[str, str]) -> None:
     """Store the ids of the topics whose records a query has processed, for its next run."""
     if checkpoint_location is not None:
-        file = _File.of(checkpoint_location, "kafkalog-topic-ids", source)
-        file.write(json.dumps(dict(sorted(topic_ids.items()))))
+        _File.of(checkpoint_location, _TOPIC_IDS, source).write(dict(sorted(topic_ids.items())))
+
+
+def check_same_query(query_id: str, running: str) -> None:
+    """See that the checkpoint that the user named to a reader, that of ``query_id``, is its query's own.
+
+    :raises KafkaLogError: if it is not.
+    """
+    if query_id != running:
+        raise KafkaLogError(
+            f"The reader's checkpointLocation is that of query {query_id}, and it reads for query {running}",
+            hint="Give the reader the checkpointLocation that its query has. If the query is new, begin with"
+            " a new checkpoint: this one may have begun where the other query did.",
+        )
+
+
+def _texts(content: dict[str, Any]) -> dict[str, str]:
+    if not all(isinstance(value, str) for value in content.values()):
+        raise ValueError("expected texts")
+    return content
 
 
 class _File(NamedTuple):
+    """A file of this package in a checkpoint: its content, the query's id, and the newest plan when it was
+    written. Files of version 1 are the content alone, whose values are never whole numbers.
+    """
+
     folder: Folder
     name: str
+    kind: _Kind
+    log: QueryLog
+    query_id: str
 
     @classmethod
-    def of(cls, checkpoint_location: str, kind: str, source: object) -> _File:
+    def of(cls, checkpoint_location: str, kind: _Kind, source: object) -> _File:
+        """The file of a source.
+
+        :raises KafkaLogError: if the location is no checkpoint.
+        """
         digest = hashlib.sha256(repr(source).encode()).hexdigest()
-        return cls(locate_as_hadoop(checkpoint_location).child(kind), f"{digest[:32]}.json")
+        folder = locate_as_hadoop(checkpoint_location).child(kind.folder)
+        log = QueryLog(checkpoint_location)
+        return cls(folder, f"{digest[:32]}.json", kind, log, log.query_id())
 
-    @property
-    def path(self) -> str:
-        return self.folder.label(self.name)
+    def read(self, parse: Callable[[dict[str, Any]], _Content]) -> _Content | None:
+        """What is stored for the query; None if nothing is.
 
-    def read(self) -> str | None:
-        """The stored text; None if there is no file."""
+        A file of version 1 is taken for the query's, and becomes one of this version. One that belongs to
+        another query is emptied if this query has planned nothing so far, so that it is new.
+
+        :raises KafkaLogError: if it is corrupt, or belongs to another history of the checkpoint.
+        """
         data = self.folder.read_replaced(self.name)
-        return None if data is None else data.decode(errors="replace")
+        if data is None:
+            return None
+        try:
+            stored = json.loads(data)
+            is_first = not isinstance(stored.get("version"), int)
+            content = stored if is_first else stored["content"]
+            parsed = None if content is None else parse(content)
+            query_id, plan = (self.query_id, None) if is_first else (stored["query"], stored["plan"])
+            noted = None if plan is None else NotedPlan(*plan)
+            if not isinstance(query_id, str) or not (noted is None or isinstance(noted.batch, int)):
+                raise ValueError("expected a query and a plan")
+        except (OptionError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as e:
+            raise self._error("are corrupt") from e
+        if is_first:
+            self.write(content)
+        elif query_id != self.query_id:
+            if self.log.newest_plan() is not None:
+                raise self._error(f"are of query {query_id}, the checkpoint is of query {self.query_id}")
+            self.write(None)
+            return None
+        elif noted is not None and not self.log.goes_on_from(noted):
+            raise self._error(f"are newer than Spark's log, which lacks micro-batch {noted.batch} as it was")
+        return parsed
 
-    def write(self, text: str) -> None:
+    def write(self, content: Mapping[str, object] | None) -> None:
         """Replace the file atomically."""
-        self.folder.replace(self.name, text.encode(), flush=True)
+        plan = self.log.newest_plan()
+        stored = {"version": _VERSION, "query": self.query_id, "plan": plan, "content": content}
+        self.folder.replace(self.name, json.dumps(stored).encode(), flush=True)
+
+    def _error(self, what: str) -> KafkaLogError:
+        return KafkaLogError(
+            f"The stored {self.kind.what} {what}",
+            file=self.folder.label(self.name),
+            hint=f"Restore the whole checkpoint from one moment, or delete the file. {self.kind.without}",
+        )

@@ -343,14 +343,12 @@ class StreamPlanner:
         limits = self._options.limits
         sizes = {partition: end - begin for partition, (begin, end) in unread.items()}
         offsets, size_in_bytes = _shares(limits.max_offsets, sizes), _shares(limits.max_bytes, sizes)
-        ends = {}
-        for partition, (begin, end) in unread.items():
-            end = min(end, begin + offsets.get(partition, MAX_LONG))
-            if partition in size_in_bytes:
-                within = OffsetRange(begin, end)
-                end = self._place.offset_after_bytes(partition, within, size_in_bytes[partition])
-            ends[partition] = end
-        return ends
+        within = {
+            partition: OffsetRange(begin, min(end, begin + offsets.get(partition, MAX_LONG)))
+            for partition, (begin, end) in unread.items()
+        }
+        ends = {partition: offsets.end for partition, offsets in within.items()}
+        return ends | self._place.offsets_after_bytes(within, size_in_bytes) if size_in_bytes else ends
 
 
 def _topics(partitions: Iterable[TopicPartition]) -> set[str]:

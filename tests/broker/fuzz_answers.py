@@ -56,7 +56,7 @@ from pyspark_kafkalog.options.brokers import ConnectionOptions, FetchOptions, Pr
 from pyspark_kafkalog.options.security.protocol import SecurityOptions
 from pyspark_kafkalog.topics import NewTopic
 from tests.broker.producing import numbered, router_to
-from tests.log.partitions import batch
+from tests.log.partitions import batch, offset_after_bytes
 
 LONGEST = 5.0
 """Seconds that one input may take: several times the longest timeout, as machines are busy."""
@@ -563,7 +563,7 @@ CALLS: list[tuple[tuple[int, ...], Callable[[ConnectionOptions], None]]] = [
     ((2,), _place(lambda place: place.oldest_timestamps(P2))),
     ((35, 2), _place(lambda place: place.mean_record_bytes(P2))),
     ((1, 1, 3), _place(_read)),
-    ((1,), _place(lambda place: place.offset_after_bytes(PARTITION, OffsetRange(0, 30), 300))),
+    ((1,), _place(lambda place: offset_after_bytes(place, PARTITION, OffsetRange(0, 30), 300))),
     ((10, 9), _groups(lambda groups: groups.committed("g"))),
     ((9,), _groups(lambda groups: groups.committed("g", P2))),
     ((9,), _groups(lambda groups: groups.committed_by(["g"]))),

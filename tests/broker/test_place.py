@@ -20,6 +20,7 @@ from tests.kafka_cluster import Cluster
 from tests.kafka_old import OldBroker
 from tests.kafka_proxy import LIST_OFFSETS, METADATA
 from tests.kafka_service import KafkaService
+from tests.log.partitions import offset_after_bytes
 
 pytestmark = pytest.mark.broker
 
@@ -142,11 +143,11 @@ def test_how_far_bytes_reach(broker: Broker, brokers: Brokers, topic: str) -> No
         offsets = OffsetRange(start, 30_000)
         for share in (0.1, 0.5, 0.9):
             max_bytes = int((30_000 - start) / 30_000 * size * share)
-            found = brokers.offset_after_bytes(partition, offsets, max_bytes)
+            found = offset_after_bytes(brokers, partition, offsets, max_bytes)
             assert (found - start) / (30_000 - start) == pytest.approx(share, abs=0.05)
-        assert brokers.offset_after_bytes(partition, offsets, 2 * size) == 30_000
-        assert start < brokers.offset_after_bytes(partition, offsets, 1) < start + 1_000
-    assert brokers.offset_after_bytes(partition, OffsetRange(5, 8), 1 << 30) == 8
+        assert offset_after_bytes(brokers, partition, offsets, 2 * size) == 30_000
+        assert start < offset_after_bytes(brokers, partition, offsets, 1) < start + 1_000
+    assert offset_after_bytes(brokers, partition, OffsetRange(5, 8), 1 << 30) == 8
 
 
 @pytest.mark.parametrize("partitions", [3, 200])

@@ -17,7 +17,7 @@ from pyspark_kafkalog.codec.decode import decode
 from pyspark_kafkalog.codec.encode import encode
 from pyspark_kafkalog.codec.isolation import Visibility
 from pyspark_kafkalog.log.read.directory import LogDirectory
-from pyspark_kafkalog.model import EncodeSettings, OffsetRange, OnCorrupt, Slice, TopicPartition
+from pyspark_kafkalog.model import EncodeSettings, OffsetRange, OnCorrupt, Place, Slice, TopicPartition
 from tests.codec.decoding import ALL_COLUMNS
 from tests.codec.strategies import Row, arrow_batch
 from tests.fixtures_dir import Case
@@ -159,3 +159,8 @@ def offsets_read(
 ) -> list[int]:
     """The offsets of the rows."""
     return [row["offset"] for row in rows(place, partition, offsets, schema=_OFFSETS, **how)]
+
+
+def offset_after_bytes(place: Place, partition: TopicPartition, offsets: OffsetRange, max_bytes: int) -> int:
+    """How far bytes reach in one partition."""
+    return place.offsets_after_bytes({partition: offsets}, {partition: max_bytes})[partition]

@@ -23,6 +23,7 @@ from tests.log.partitions import (
     batch,
     control_batch,
     data_batch,
+    offset_after_bytes,
     offsets_read,
     write_index,
     write_segment,
@@ -99,7 +100,7 @@ def test_a_thousand_offsets_of_a_gigabyte_cost_little(partition: tuple[Path, int
     wanted = OffsetRange(start, start + 1000)
     assert offsets_read(place, T0, wanted) == list(range(start, start + 1000))
     assert sum(sizes) < 500_000
-    place.offset_after_bytes(T0, OffsetRange(start, end), 10_000_000)
+    offset_after_bytes(place, T0, OffsetRange(start, end), 10_000_000)
     assert sum(sizes) < 1_000_000
 
 

@@ -38,6 +38,7 @@ from tests.log.partitions import (
     copy,
     data_batch,
     fetched,
+    offset_after_bytes,
     offsets_read,
     write_index,
     write_segment,
@@ -716,7 +717,7 @@ def test_offset_after_bytes(root: Path, indexed: bool) -> None:
             for end in (start + 1, 23, 30):
                 if end > start:
                     expected = min(end, first + 5 * max(1, max_bytes // size))
-                    found = place.offset_after_bytes(T0, OffsetRange(start, end), max_bytes)
+                    found = offset_after_bytes(place, T0, OffsetRange(start, end), max_bytes)
                     assert found == expected, (start, end, max_bytes)
 
 
@@ -730,15 +731,15 @@ def test_offset_after_bytes_of_large_batches(tmp_path: Path) -> None:
     for start in range(4):
         for max_bytes in (1, 1000, 4 << 20, 9 << 20):
             fitting = [i for i in range(start, 4) if sum(map(len, batches[start : i + 1])) <= max_bytes]
-            found = place.offset_after_bytes(T0, OffsetRange(start, 4), max_bytes)
+            found = offset_after_bytes(place, T0, OffsetRange(start, 4), max_bytes)
             assert found == (fitting[-1] if fitting else start) + 1
 
 
 def test_offset_after_bytes_moves_on_over_damage(root: Path) -> None:
     segment(root, 0).write_bytes(os.urandom(500))
     place = LogDirectory.open(str(root))
-    assert place.offset_after_bytes(T0, OffsetRange(0, 30), 1) == 15
-    assert place.offset_after_bytes(T0, OffsetRange(0, 10), 1) == 10
+    assert offset_after_bytes(place, T0, OffsetRange(0, 30), 1) == 15
+    assert offset_after_bytes(place, T0, OffsetRange(0, 10), 1) == 10
 
 
 def test_a_transaction_may_span_segments_and_be_decided_late(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from pyspark_kafkalog.errors import CorruptRecordError, DataLossError, KafkaLogE
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.model import OffsetRange, TopicPartition
 from tests.fixtures_dir import CASES, Case
-from tests.log.partitions import copy, offsets_read
+from tests.log.partitions import copy, offset_after_bytes, offsets_read
 
 _ROUNDS = 25
 _NAMES = [
@@ -79,7 +79,7 @@ def read_all(root: Path, fixture: Case, *, slice_bytes: int) -> int:
                 offsets = OffsetRange(bounds.log_start_offset, bounds.end(read_committed=read_committed))
                 place.offsets_for_times({partition: 1_703_000_000_000})
                 if offsets.start < offsets.end:
-                    end = place.offset_after_bytes(partition, offsets, 3000)
+                    end = offset_after_bytes(place, partition, offsets, 3000)
                     assert offsets.start < end <= offsets.end
                 found = offsets_read(
                     place, partition, offsets, read_committed=read_committed, on_corrupt=errors.append

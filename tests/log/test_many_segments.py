@@ -17,6 +17,7 @@ from tests.log.partitions import (
     T0,
     batch,
     fetched,
+    offset_after_bytes,
     offsets_read,
     write_index,
     write_segment,
@@ -56,7 +57,7 @@ QUESTIONS: dict[str, tuple[Callable[[LogDirectory], object], object]] = {
     ),
     "newest_timestamps": (lambda place: place.newest_timestamps([T0]), {T0: FIRST_TIMESTAMP + COUNT - 1}),
     "offset_after_bytes": (
-        lambda place: place.offset_after_bytes(T0, OffsetRange(3, COUNT), 10 * len(batch(0, 1))),
+        lambda place: offset_after_bytes(place, T0, OffsetRange(3, COUNT), 10 * len(batch(0, 1))),
         13,
     ),
     "stored_sizes": (

@@ -113,6 +113,11 @@ class FakePlace:
     def file_faults(self, partition: TopicPartition) -> list[CorruptRecordError | DataLossError]:
         return []
 
-    def offset_after_bytes(self, partition: TopicPartition, offsets: OffsetRange, max_bytes: int) -> int:
-        batches = max(max_bytes // (self.bytes_per_record[partition] * self.records_per_batch), 1)
-        return min(offsets.start + batches * self.records_per_batch, offsets.end)
+    def offsets_after_bytes(
+        self, ranges: Mapping[TopicPartition, OffsetRange], max_bytes: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        ends = {}
+        for partition, (start, end) in ranges.items():
+            size = self.bytes_per_record[partition] * self.records_per_batch
+            ends[partition] = min(start + max(max_bytes[partition] // size, 1) * self.records_per_batch, end)
+        return ends

@@ -15,7 +15,7 @@ from pyspark.sql.streaming import DataStreamWriter
 from tests.broker.producing import unused_topic
 from tests.broker.transactions.writing import shown
 from tests.kafka import Broker
-from tests.log.writing import read
+from tests.log.writing import T0, read, write
 
 CHECKPOINTS = "spark.sql.streaming.checkpointLocation"
 DEFAULT_FS = "spark.hadoop.fs.defaultFS"
@@ -26,7 +26,7 @@ Run = Callable[..., None]
 @pytest.fixture
 def default(spark: SparkSession, tmp_path: Path) -> Iterator[Path]:
     """The folder of all checkpoints that no query names."""
-    spark.conf.set(CHECKPOINTS, str(tmp_path / "checkpoints"))
+    spark.conf.set(CHECKPOINTS, f"file:{tmp_path}/checkpoints")
     yield tmp_path / "checkpoints"
     spark.conf.unset(CHECKPOINTS)
 
@@ -71,8 +71,9 @@ def forget(checkpoint: Path, number: int, *logs: str) -> None:
 @pytest.mark.parametrize("by", ["an option", "default"])
 def test_a_micro_batch_that_is_planned_anew(run: Run, tmp_path: Path, default: Path, by: str) -> None:
     """As after a loss of power that took the plan, or with a checkpoint that is one micro-batch old."""
-    options = {"name": "query"} if by == "default" else {"checkpointLocation": f"file:{tmp_path}/option"}
-    checkpoint = default / "query" if by == "default" else tmp_path / "option"
+    name = "my query, älter"  # which no URI may have in it, but a path of Hadoop
+    options = {"name": name} if by == "default" else {"checkpointLocation": f"file:{tmp_path}/{name}"}
+    checkpoint = (default if by == "default" else tmp_path) / name
     run(**options)
     run(**options)
     forget(checkpoint, 1, "commits")
@@ -107,6 +108,34 @@ def test_a_directory_that_is_older_or_gone(run: Run, tmp_path: Path) -> None:
     run(**checkpoint, failOnMissingMarker="false")
     run(**checkpoint)
     assert values(log) == [*range(10), *range(20, 50)]
+
+
+def test_a_reader_that_is_given_another_checkpoint(spark: SparkSession, tmp_path: Path) -> None:
+    """What it keeps there is for the query whose checkpoint it is, and no row is read by it for another."""
+    root = tmp_path / "log"
+    write(root, {T0: [b"a", b"b"]}, num_partitions=1)
+
+    def run(checkpoint: str, given: str) -> None:
+        options = {"startingOffsets": "earliest", "checkpointLocation": f"{tmp_path}/{given}"}
+        source = spark.readStream.format("kafkalog").options(**options)
+        writer = source.load(str(root)).selectExpr("CAST(value AS STRING) AS value").writeStream
+        writer = writer.format("text").option("path", str(tmp_path / f"out-{checkpoint}"))
+        finish(writer, checkpointLocation=f"{tmp_path}/{checkpoint}")
+
+    run("first", "first")
+    kept = {path: path.read_bytes() for path in (tmp_path / "first").rglob("kafkalog-*/*")}
+    assert len(kept) == 2
+    with pytest.raises(StreamingQueryException, match="The reader's checkpointLocation is that of query"):
+        run("second", "first")
+    assert not [*(tmp_path / "out-second").glob("*.txt")]
+    assert {path: path.read_bytes() for path in (tmp_path / "first").rglob("kafkalog-*/*")} == kept
+    write(root, {T0: [b"c"]}, num_partitions=1)
+    run("first", "first")
+    assert sorted(row.value for row in spark.read.text(str(tmp_path / "out-first")).collect()) == [
+        "a",
+        "b",
+        "c",
+    ]
 
 
 def test_micro_batches_without_rows(spark: SparkSession, run: Run, tmp_path: Path) -> None:
@@ -197,7 +226,7 @@ class TestBrokers:
         try:
             with pytest.raises(StreamingQueryException, match=f"as a URI: viewfs://c{tmp_path}/checkpoint"):
                 write(checkpointLocation=str(tmp_path / "checkpoint"))
-            write(checkpointLocation=f"file:{tmp_path}/other")
+            write(checkpointLocation=f"file:{tmp_path}/an other")
         finally:
             spark.conf.unset(DEFAULT_FS)
         assert write.values() == [*range(10)]  # type: ignore[attr-defined]

@@ -10,7 +10,13 @@ import pytest
 
 from pyspark_kafkalog.errors import KafkaLogError
 from pyspark_kafkalog.model import QueryBatch, TopicPartition
-from pyspark_kafkalog.streams.checkpoint import QueryLog, keep_topic_ids, kept_start_offsets, kept_topic_ids
+from pyspark_kafkalog.streams.checkpoint import (
+    QueryLog,
+    check_same_query,
+    keep_topic_ids,
+    kept_start_offsets,
+    kept_topic_ids,
+)
 from tests.faults.disk import Disk, File, recorded
 from tests.faults.disk import Folder as DiskFolder
 
@@ -65,20 +71,111 @@ def test_without_a_location_nothing_is_kept(tmp_path: Path) -> None:
     assert kept_topic_ids(None, "one") == {}
 
 
-@pytest.mark.parametrize("content", [b"{", b'{"t":5}', b"[]", b"\xff"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(b"{", b'{"t":5}', b"[]", b"\xff", b'{"version":2}', b"[" * 100_000),
+        *(
+            b'{"version":2,"query":5,"plan":null,"content":{}}',
+            b'{"version":2,"query":"q","plan":null,"content":5}',
+        ),
+        *(
+            b'{"version":2,"query":"q","plan":%s,"content":{}}' % plan
+            for plan in (b"5", b"[1]", b'["a","b"]')
+        ),
+    ],
+)
 def test_a_broken_file_is_named(checkpoint: Path, content: bytes) -> None:
     location = str(checkpoint)
     keep_topic_ids(location, "one", {"t": "A"})
     file = only_file(checkpoint)
     file.write_bytes(content)
-    with pytest.raises(KafkaLogError, match=rf"corrupt.*{file}.*Delete the file"):
+    with pytest.raises(KafkaLogError, match=rf"corrupt.*{file}.*delete the file"):
         kept_topic_ids(location, "one")
     file.unlink()
     kept_start_offsets(location, "one", lambda: {T0: 5})
     file = only_file(checkpoint)
     file.write_bytes(content)
-    with pytest.raises(KafkaLogError, match=rf"corrupt.*{file}.*Delete the file"):
+    with pytest.raises(KafkaLogError, match=rf"corrupt.*{file}.*delete the file"):
         kept_start_offsets(location, "one", dict)
+
+
+def begin_anew(checkpoint: Path, query: str = "another") -> None:
+    """As Spark does where its own files were deleted."""
+    for plan in (checkpoint / "offsets").iterdir():
+        plan.unlink()
+    (checkpoint / "metadata").write_text(json.dumps({"id": query}))
+
+
+def test_a_query_that_begins_anew_takes_nothing_over(checkpoint: Path) -> None:
+    location = str(checkpoint)
+    planned(checkpoint)
+    kept_start_offsets(location, "one", lambda: {T0: 5})
+    keep_topic_ids(location, "one", {"t": "A"})
+    begin_anew(checkpoint)
+    assert kept_topic_ids(location, "one") == {}
+    assert kept_start_offsets(location, "one", lambda: {T0: 7}) == {T0: 7}
+    planned(checkpoint)
+    assert kept_topic_ids(location, "one") == {}, "although it has none to store"
+    assert kept_start_offsets(location, "one", dict) == {T0: 7}
+
+
+def test_files_of_another_query_than_the_plans(checkpoint: Path) -> None:
+    location = str(checkpoint)
+    kept_start_offsets(location, "one", lambda: {T0: 5})
+    keep_topic_ids(location, "one", {"t": "A"})
+    begin_anew(checkpoint)
+    planned(checkpoint)
+    before = {path: path.read_bytes() for path in checkpoint.rglob("*.json")}
+    with pytest.raises(KafkaLogError, match=rf"topic ids are of query {QUERY}, .* another .*delete the file"):
+        kept_topic_ids(location, "one")
+    with pytest.raises(KafkaLogError, match=rf"start offsets are of query {QUERY}, .* query another"):
+        kept_start_offsets(location, "one", dict)
+    assert {path: path.read_bytes() for path in checkpoint.rglob("*.json")} == before
+
+
+def test_topic_ids_that_are_newer_than_the_plans(checkpoint: Path) -> None:
+    """Spark's log was set back, alone: its offsets may be those of topics that are gone."""
+    location = str(checkpoint)
+    for number in (2, 3):
+        planned(checkpoint, str(number), number=number)
+    keep_topic_ids(location, "one", {"t": "A"})
+    (checkpoint / "offsets" / "2").unlink()
+    planned(checkpoint, number=4)
+    assert kept_topic_ids(location, "one") == {"t": "A"}
+    planned(checkpoint, "other", number=3)
+    with pytest.raises(KafkaLogError, match="newer than Spark's log, which lacks micro-batch 3 as it was"):
+        kept_topic_ids(location, "one")
+    for number in (3, 4):
+        (checkpoint / "offsets" / str(number)).unlink()
+    with pytest.raises(KafkaLogError, match="newer than Spark's log"):
+        kept_topic_ids(location, "one")
+    planned(checkpoint, number=100)
+    assert kept_topic_ids(location, "one") == {"t": "A"}, "Spark deletes plans after a while"
+
+
+@pytest.mark.parametrize("topic", ["t", "version", "query"])
+def test_files_of_version_1_are_taken_once(checkpoint: Path, topic: str) -> None:
+    location = str(checkpoint)
+    contents = ({topic: "A"}, {topic: {"0": 5}})
+    keep_topic_ids(location, "one", {})
+    only_file(checkpoint).write_text(json.dumps(contents[0]))
+    kept_start_offsets(location, "one", dict)
+    (file,) = (checkpoint / "kafkalog-start-offsets").iterdir()
+    file.write_text(json.dumps(contents[1]))
+    planned(checkpoint)
+    for _ in range(2):
+        assert kept_topic_ids(location, "one") == contents[0]
+        assert kept_start_offsets(location, "one", dict) == {TopicPartition(topic, 0): 5}
+    begin_anew(checkpoint)
+    assert kept_topic_ids(location, "one") == {}
+    assert kept_start_offsets(location, "one", dict) == {}
+
+
+def test_a_reader_with_the_checkpoint_of_another_query() -> None:
+    check_same_query(QUERY, QUERY)
+    with pytest.raises(KafkaLogError, match=rf"that of query {QUERY}, and it reads for query another"):
+        check_same_query(QUERY, "another")
 
 
 def planned(checkpoint: Path, *sources: str, number: int = 3, version: str = "v1") -> QueryLog:

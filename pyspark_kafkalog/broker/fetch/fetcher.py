@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -78,26 +77,6 @@ def fetch(
         if confirm:
             fetcher.confirm()
         yield from fetcher.slices()
-    finally:
-        fetcher.release()
-
-
-def headers_at(
-    cluster: Cluster,
-    options: FetchOptions,
-    partition: TopicPartition,
-    offsets: OffsetRange,
-    max_bytes: int,
-) -> Batches | None:
-    """The headers of the first record batches of ``offsets``; None if there are none.
-
-    The batches take at most ``max_bytes``, or there is only one.
-    """
-    sample = replace(options, max_partition_fetch_bytes=max_bytes)
-    fetcher = _PartitionFetcher(cluster, sample, partition, offsets, False, None)
-    try:
-        fetched = fetcher.records()
-        return None if fetched is None else walk(fetched[0])
     finally:
         fetcher.release()
 
@@ -374,46 +353,3 @@ class _PartitionFetcher:
             broker=self._link.broker,
             hint="Set failOnDataLoss=false to continue without them.",
         )
-
-
-_SAMPLES = 4
-_SAMPLE_BYTES = 256 << 10
-
-
-def offset_after_bytes(
-    cluster: Cluster,
-    options: FetchOptions,
-    partition: TopicPartition,
-    offsets: OffsetRange,
-    max_bytes: int,
-) -> int:
-    """An end in (start, end], from the headers of sampled batches; exact for few bytes.
-
-    Each sample stands for an equal share of the bytes that the samples before it have left.
-    """
-    position, bytes_left = offsets.start, max_bytes
-    for shares in range(_SAMPLES, 0, -1):
-        rest = OffsetRange(position, offsets.end)
-        try:
-            batches = headers_at(cluster, options, partition, rest, min(max(bytes_left, 1), _SAMPLE_BYTES))
-        except CorruptRecordError:  # the reader will handle it
-            return offsets.end
-        if batches is None or not len(batches):
-            return offsets.end
-        taken = np.cumsum(batches.size)
-        fitting = int(np.searchsorted(taken, bytes_left, side="right"))
-        if fitting < len(batches):
-            if position == offsets.start:
-                fitting = max(fitting, 1)
-            if fitting:
-                position = int(batches.last_offset[fitting - 1]) + 1
-            break
-        next_offset = int(batches.last_offset[-1]) + 1
-        bytes_left -= int(taken[-1])
-        bytes_per_offset = int(taken[-1]) / (next_offset - min(position, int(batches.base_offset[0])))
-        jump = int(bytes_left / shares / bytes_per_offset)
-        position = next_offset + jump
-        bytes_left -= int(jump * bytes_per_offset)
-        if bytes_left <= 0 or position >= offsets.end:
-            break
-    return min(position, offsets.end)

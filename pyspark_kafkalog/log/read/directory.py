@@ -283,12 +283,16 @@ class LogDirectory:
         slices = source.read(offsets, on_corrupt=on_corrupt, max_bytes=self._slice_bytes, topic_id=own_id)
         return with_aborted(slices, source) if read_committed else slices
 
-    def offset_after_bytes(self, partition: TopicPartition, offsets: OffsetRange, max_bytes: int) -> int:
-        """See :meth:`pyspark_kafkalog.model.Place.offset_after_bytes`.
+    def offsets_after_bytes(
+        self, ranges: Mapping[TopicPartition, OffsetRange], max_bytes: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        """See :meth:`pyspark_kafkalog.model.Place.offsets_after_bytes`."""
 
-        :raises UnknownTopicOrPartitionError: if the partition does not exist.
-        """
-        return self._ask(partition, lambda p: p.offset_after_bytes(offsets, max_bytes))
+        def end_of(partition: Partition) -> int:
+            wanted = partition.topic_partition
+            return partition.offset_after_bytes(ranges[wanted], max_bytes[wanted])
+
+        return self._ask_each(ranges, end_of)
 
     def _is_published(self, partition: TopicPartition, end: int) -> bool:
         """Whether no unfinished publish has made the partition, or appended to it below ``end``."""

@@ -273,7 +273,7 @@ class Partition:
                 wait(attempt, self.folder.label(), e)
 
     def offset_after_bytes(self, offsets: OffsetRange, max_bytes: int) -> int:
-        """See :meth:`pyspark_kafkalog.model.Place.offset_after_bytes`."""
+        """See :meth:`pyspark_kafkalog.model.Place.offsets_after_bytes`."""
         left, is_first = max_bytes, True
         for segment, following in segments_from(self.segments(), offsets.start):
             is_last = following is None or following.base_offset >= offsets.end
