@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from pyspark_kafkalog.groups import GroupOffsets
-from pyspark_kafkalog.model import LogSettings, TopicPartition
+from pyspark_kafkalog.model import LogSettings, QueryBatch, TopicPartition
 from pyspark_kafkalog.options.settings import PlaceOptions, WriteOptions
 from pyspark_kafkalog.sinks import Sink
 from pyspark_kafkalog.topics import ClusterTopics, Topics
@@ -120,9 +120,10 @@ def open_producer(options: WriteOptions, producer_id: tuple[int, int, str]) -> P
     return open_producer(options.brokers, options.produce, options.encode_settings, producer_id)
 
 
-def open_sink(options: WriteOptions) -> Sink:
+def open_sink(options: WriteOptions, batch: QueryBatch | None = None) -> Sink:
     """The sink of the place that the options name.
 
+    :param batch: of a job, which begins now; None for a query.
     :raises LogDirectoryLockedError: if a broker runs on the directory.
     :raises LogDirectoryError: if it can't be written to.
     """
@@ -132,7 +133,7 @@ def open_sink(options: WriteOptions) -> Sink:
             from pyspark_kafkalog.broker.transactions.sink import TransactionalSink
 
             return TransactionalSink.on_driver(
-                options.brokers, options.produce, options.encode_settings, options.transactions
+                options.brokers, options.produce, options.encode_settings, options.transactions, batch
             )
         from pyspark_kafkalog.broker.produce.sink import BrokerSink
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import shutil
@@ -16,6 +17,7 @@ import pytest
 
 from pyspark_kafkalog.audit.files import put_audit, read_audits
 from pyspark_kafkalog.errors import LogDirectoryError
+from pyspark_kafkalog.filesystem.durable import sync_folder
 from pyspark_kafkalog.filesystem.locate import locate, without_secrets
 from pyspark_kafkalog.filesystem.machine import Mark, host_id, is_marked_by, leave_mark
 from pyspark_kafkalog.filesystem.private import NewFile, make_folder, remove_file, remove_folder
@@ -264,3 +266,16 @@ def test_a_store_that_refuses_a_login_is_told_by_its_code_and_without_the_login(
     assert "Cannot open the folder: OSError, ACCESS_DENIED" in error or "HTTP status 403" in error
     assert "secret" not in error
     assert "an-id" not in error
+
+
+@pytest.mark.parametrize("error", [errno.EINVAL, errno.ENOTSUP, errno.EIO])
+def test_a_mount_that_flushes_no_folders(tmp_path: Path, error: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fsync(descriptor: int) -> None:
+        raise OSError(error, os.strerror(error))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    if error != errno.EIO:
+        sync_folder(str(tmp_path))
+        return
+    with pytest.raises(OSError, match=str(tmp_path)):
+        sync_folder(str(tmp_path))

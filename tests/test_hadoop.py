@@ -64,6 +64,12 @@ def test_hadoops_configuration(name: str, tmp_path: Path, monkeypatch: pytest.Mo
     assert qualified("/a", "viewfs://c") == "viewfs://c/a"
 
 
+@pytest.mark.parametrize("name", ["a b", "ä", "a%20b", "a?b#c", "a+b"])
+def test_names_are_as_they_are(tmp_path: Path, name: str) -> None:
+    for prefix in ("", "file:", "file://", "file://localhost"):
+        assert locate_as_hadoop(f"{prefix}{tmp_path}/{name}").path == f"{tmp_path}/{name}"
+
+
 def test_a_local_path_is_opened(tmp_path: Path) -> None:
     assert locate_as_hadoop(str(tmp_path)).path == str(tmp_path)
     assert locate_as_hadoop(f"file:{tmp_path}", "hdfs://h:1").path == str(tmp_path)

@@ -33,7 +33,8 @@ def produce(options: Mapping[str, str], arrow_batches: Iterable[pa.RecordBatch])
         raise OptionError("Option 'topic' must be given")
     if settings.audit is not None:
         raise OptionError("Only Spark's queries are audited", hint="Leave out the options of the audit.")
-    sink, batch = open_sink(settings), settings.batch or QueryBatch(uuid.uuid4().hex)
+    batch = settings.batch or QueryBatch(uuid.uuid4().hex)
+    sink = open_sink(settings, batch)
     splitter, written = make_splitter(settings.splitter), 0
     messages: list[Any] = []
     try:

@@ -16,6 +16,7 @@ from pyspark_kafkalog.filesystem.sharing import open_new
 
 _WRITTEN_AT_ONCE = 1 << 20
 """Bytes; for a larger write Linux may look for larger pages, which takes long where memory is fragmented."""
+_CANNOT_FLUSH = (errno.EINVAL, errno.EBADF, errno.ENOTSUP, errno.ENOSYS)
 
 
 def write_all(descriptor: int, data: Any, position: int) -> None:
@@ -72,11 +73,17 @@ def replace(path: str, data: bytes, temporary: str) -> None:
 
 
 def sync_folder(folder: str) -> None:
-    """Flush the folder, so that creations, renames and removals in it last."""
+    """Flush the folder, so that creations, renames and removals in it last.
+
+    Some mounts of file servers and object stores flush no folders, and see to that themselves.
+    """
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         with naming(folder):
             os.fsync(descriptor)
+    except OSError as e:
+        if e.errno not in _CANNOT_FLUSH:
+            raise
     finally:
         os.close(descriptor)
 

@@ -27,7 +27,19 @@ def locate_as_hadoop(location: str, default: str | None = None) -> Folder:
     :raises LogDirectoryError: if there is no access to its file system, or the path is relative to its folder
         of the user.
     """
-    return locate(qualified(location, default))
+    return locate(openable(location, default))
+
+
+def openable(location: str, default: str | None = None) -> str:
+    """What :func:`.locate.locate` opens for a path or URI, in which Hadoop takes ``%20`` for no blank.
+
+    :raises LogDirectoryError: if the path is relative to its folder of the user.
+    """
+    found = qualified(location, default)
+    match = _SCHEME.match(found)
+    if match is None or match["scheme"].lower() != "file":
+        return found
+    return re.sub(r"\A//[^/]*", "", match["rest"])
 
 
 def qualified(location: str, default: str | None = None) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from urllib.parse import quote
 
 from pyarrow import fs
 
@@ -16,6 +17,8 @@ _CODE = re.compile(r"(?:AWS Error |Status\()([A-Z][A-Z_]+(?: \(HTTP status [0-9]
 """The code in an error of pyarrow's clients for stores: a word of theirs."""
 _REFUSED = re.compile(r"ACCESS|DENIED|SIGNATURE|CREDENTIAL|TOKEN|UNAUTH|HTTP status 40[13]")
 _GLOB = re.compile(r"[*?]|\[.+\]|\{.+\}")
+_OF_URIS = "%:/?#[]@!$&'()*+,;="
+"""What has a meaning in a URI."""
 _ALIASES = {"s3a": "s3", "s3n": "s3"}
 """Hadoop's names for file systems of pyarrow."""
 
@@ -49,8 +52,9 @@ def no_such_directory(folder: Folder) -> LogDirectoryError:
 def locate(location: str) -> Folder:
     """The folder at a local path or URI, whether it exists or not.
 
-    ``file:``, ``s3:``, ``gs:``, ``hdfs:``, ``abfs:`` are pyarrow's; other schemes
-    and chains of them (``zip://*::file:/x.zip``) are fsspec's, if it is installed.
+    ``file:``, ``s3:``, ``gs:``, ``hdfs:``, ``abfs:`` are pyarrow's, and may have blanks and letters of all
+    languages as they are; other schemes and chains of them (``zip://*::file:/x.zip``) are fsspec's, if it is
+    installed.
 
     :raises LogDirectoryError: if there is no access to its file system.
     """
@@ -94,7 +98,7 @@ def _local(path: str) -> Folder:
 def _remote(location: str, scheme: str, rest: str) -> Folder:
     scheme = _ALIASES.get(scheme, scheme)
     if scheme in _ARROW_SCHEMES and "::" not in location:
-        filesystem, path = fs.FileSystem.from_uri(scheme + rest)
+        filesystem, path = fs.FileSystem.from_uri(quote(scheme + rest, safe=_OF_URIS))
         if scheme == "file":
             return _local(path)
         prefix = f"{scheme}://"

@@ -86,9 +86,9 @@ class Written(WriterCommitMessage):
 class _Writer:
     """What both writers share. Created on the driver and pickled to the tasks, so it holds little."""
 
-    def __init__(self, options: WriteOptions) -> None:
+    def __init__(self, options: WriteOptions, batch: QueryBatch | None = None) -> None:
         self._options = options
-        self._sink = open_sink(options)
+        self._sink = open_sink(options, batch)
 
     def _write(self, batch: QueryBatch, rows: Iterator[pa.RecordBatch]) -> Written:
         """Write all rows of a task to the sink and finish it, counting them for the audit."""
@@ -156,8 +156,8 @@ class LogBatchWriter(_Writer, DataSourceArrowWriter):
     """``df.write``."""
 
     def __init__(self, options: WriteOptions) -> None:
-        super().__init__(options)
         self._batch = options.batch or QueryBatch(uuid.uuid4().hex)
+        super().__init__(options, self._batch)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Write the rows of one task."""
@@ -224,7 +224,10 @@ class LogStreamWriter(_Writer, StreamArrowWriter):
         group = None if transactions is None else transactions.source_group
         try:
             return _plan(
-                given or query.default_checkpoint, query, group=group, keeps=transactions is not None
+                given or query.default_checkpoint,
+                query,
+                group=group,
+                keeps=transactions is not None and given is not None,
             )
         except KafkaLogError as e:
             if self._options.fail_on_missing_marker or group is not None:

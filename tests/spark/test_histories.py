@@ -26,7 +26,7 @@ Run = Callable[..., None]
 @pytest.fixture
 def default(spark: SparkSession, tmp_path: Path) -> Iterator[Path]:
     """The folder of all checkpoints that no query names."""
-    spark.conf.set(CHECKPOINTS, str(tmp_path / "checkpoints"))
+    spark.conf.set(CHECKPOINTS, f"file:{tmp_path}/checkpoints")
     yield tmp_path / "checkpoints"
     spark.conf.unset(CHECKPOINTS)
 
@@ -71,8 +71,9 @@ def forget(checkpoint: Path, number: int, *logs: str) -> None:
 @pytest.mark.parametrize("by", ["an option", "default"])
 def test_a_micro_batch_that_is_planned_anew(run: Run, tmp_path: Path, default: Path, by: str) -> None:
     """As after a loss of power that took the plan, or with a checkpoint that is one micro-batch old."""
-    options = {"name": "query"} if by == "default" else {"checkpointLocation": f"file:{tmp_path}/option"}
-    checkpoint = default / "query" if by == "default" else tmp_path / "option"
+    name = "my query, älter"  # which no URI may have in it, but a path of Hadoop
+    options = {"name": name} if by == "default" else {"checkpointLocation": f"file:{tmp_path}/{name}"}
+    checkpoint = (default if by == "default" else tmp_path) / name
     run(**options)
     run(**options)
     forget(checkpoint, 1, "commits")
@@ -225,7 +226,7 @@ class TestBrokers:
         try:
             with pytest.raises(StreamingQueryException, match=f"as a URI: viewfs://c{tmp_path}/checkpoint"):
                 write(checkpointLocation=str(tmp_path / "checkpoint"))
-            write(checkpointLocation=f"file:{tmp_path}/other")
+            write(checkpointLocation=f"file:{tmp_path}/an other")
         finally:
             spark.conf.unset(DEFAULT_FS)
         assert write.values() == [*range(10)]  # type: ignore[attr-defined]

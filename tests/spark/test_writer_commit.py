@@ -50,6 +50,23 @@ def test_audit_that_cannot_be_completed(
     assert read(tmp_path / "log")[T0] == values(6)
 
 
+def test_the_default_checkpoint_beside_a_staging_location(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sink keeps nothing there, so only Spark has to know which file system it is in."""
+    (tmp_path / "core-site.xml").write_text(
+        "<configuration><property><name>fs.defaultFS</name><value>hdfs://h:1</value></property></configuration>"
+    )
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    (tmp_path / "query" / "offsets").mkdir(parents=True)
+    (tmp_path / "query" / "metadata").write_text('{"id": "id"}')
+    (tmp_path / "query" / "offsets" / "0").write_text("v1\n{}\n{}")
+    options = {"kafka.bootstrap.servers": "h:1", "topic": "t", "delivery.guarantee": "exactly-once"}
+    writer = stream_writer({**options, "stagingLocation": str(tmp_path / "staging")}, SCHEMA)
+    query = RunningQuery("id", 0, "query", checkpoints=str(tmp_path), default_fs="file:///")
+    assert writer._plan(QueryBatch("id", 0), query).digest
+
+
 def test_commit_that_fails_before_says_so(
     tmp_path: Path, options: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -27,7 +27,9 @@ from pyspark_kafkalog.broker.transactions.marker import Marker, transactional_id
 from pyspark_kafkalog.broker.transactions.query_marker import MarkedBatch, QueryMarker
 from pyspark_kafkalog.broker.transactions.requests import FENCED_HINT, Requests, pending_error
 from pyspark_kafkalog.broker.transactions.settling import (
+    CutShortError,
     Decided,
+    check_not_cut_short,
     decided,
     decided_by,
     everywhere,
@@ -135,11 +137,21 @@ class Committing:
         assert self._marker is not None, "only a marker is pending"
         cluster_id = self._cluster.identity([], deadline=self._patience()).cluster_id
         found, settling = self._requests.describe(deadline=self._patience()), self._marker.settling()
-        known = decided(found, settling, required=self._marker.is_required, cluster_id=cluster_id)
-        self._decided = known
-        if settling and known.settling.by not in [each.by for each in settling]:
-            self._marker.note_settling(still_settling(settling, known.producer), cluster_id)
-        return known.outcome
+        self._decided = decided(found, settling, required=self._marker.is_required, cluster_id=cluster_id)
+        self._check_not_cut_short(self._decided.producer)
+        return self._decided.outcome
+
+    def _check_not_cut_short(self, newest: ProducerId) -> None:
+        marker = self._marker
+        if marker is None:
+            return
+        settling = marker.settling()
+        try:
+            check_not_cut_short(settling, newest)
+        except CutShortError:
+            if marker.is_required:
+                raise
+            marker.note_settling([], newest.cluster_id)
 
     def abort_open(self) -> None:
         """See :meth:`.commit.Steps.abort_open`."""
@@ -152,7 +164,11 @@ class Committing:
         assert marker is not None, "without a marker nothing is settled"
         producer = known.producer
         held = open_rows(
-            self._cluster, self._work.partitions, producer.id, elsewhere=everywhere(self._cluster)
+            self._cluster,
+            self._work.partitions,
+            producer.id,
+            deadline=self._patience(),
+            elsewhere=everywhere(self._cluster),
         )
         chosen = [partition for partition, epoch in held.items() if epoch in known.of]
         is_commit = outcome is Outcome.COMMITTED
@@ -194,6 +210,7 @@ class Committing:
         self._identity = self._cluster.identity(self._topics(), deadline=self._patience())
         found = self._requests.init_producer_id(self._timeout_ms, deadline=self._patience())
         self._producer = ProducerId(*found, self._identity.cluster_id)
+        self._check_not_cut_short(self._producer)
         stop_at("fenced")
 
     def _topics(self) -> set[str]:
@@ -216,7 +233,7 @@ class Committing:
         if self._marker is None or not self._work.partitions:
             return None
         producer = self._current()
-        held = open_rows(self._cluster, self._work.partitions, producer.id)
+        held = open_rows(self._cluster, self._work.partitions, producer.id, deadline=self._patience())
         if not held:
             return None
         self._decided = decided_by(marker, held, producer)

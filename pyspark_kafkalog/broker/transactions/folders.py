@@ -12,6 +12,7 @@ import tempfile
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from pyspark_kafkalog.errors import TransactionError
 from pyspark_kafkalog.filesystem.machine import Mark, is_marked_by, leave_mark
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 _NAME = "kafkalog-transactions"
 """The folder of this package in a checkpoint, or in a staging location."""
 _URI = re.compile(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]+:")
-_LOCAL_URI = re.compile(r"file:(//(localhost)?(?=/))?")
+_LOCAL_URI = re.compile(r"\Afile:(//(localhost)?(?=/))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +41,13 @@ class Folders:
     @classmethod
     def of(cls, options: TransactionOptions) -> Folders:
         """Those that the options name, or else one of this user for temporary files."""
-        staging = options.staging_location or options.checkpoint_location or _temporary()
-        return cls(staging, options.checkpoint_location or staging)
+        checkpoint = options.checkpoint_location
+        if checkpoint is not None:
+            from pyspark_kafkalog.filesystem.hadoop import openable
+
+            checkpoint = openable(checkpoint)
+        staging = options.staging_location or checkpoint or _temporary()
+        return cls(staging, checkpoint or staging)
 
     def mark(self) -> Mark | None:
         """Mark a local folder for staged rows as one that this host sees; None if it is no local one.
@@ -51,22 +57,33 @@ class Folders:
         """
         if _URI.match(self.staging):
             return None
-        mark = leave_mark(self._local())
         if self.staging == _temporary():
+            with suppress(FileExistsError):
+                os.mkdir(self.staging, 0o700)  # shared with nobody, wherever it is
             _check_own(self.staging)
-        return mark
+        return leave_mark(self._local())
 
     def are_shared_with(self, mark: Mark | None) -> bool:
         """Whether staged rows of this host are seen by the one that has left ``mark``."""
         return mark is None or is_marked_by(self._local(), mark)
 
     def _local(self) -> str:
-        return os.path.join(_LOCAL_URI.sub("", self.staging, count=1), _NAME)
+        path, is_uri = _LOCAL_URI.subn("", self.staging)
+        return os.path.join(unquote(path) if is_uri else path, _NAME)
 
     def of_rows(self, transactional_id: str, batch: QueryBatch) -> Folder:
         """Where the tasks of a batch stage its rows."""
         name = "job" if batch.batch_id is None else str(batch.batch_id)
         return _child(self.staging, transactional_id).child(name)
+
+    def make(self, transactional_id: str, batch: QueryBatch) -> None:
+        """Make the folder where the tasks of a batch stage its rows.
+
+        :raises OSError: if it can't be made.
+        """
+        from pyspark_kafkalog.filesystem.private import make_folder
+
+        make_folder(self.of_rows(transactional_id, batch))
 
     def of_intent(self, transactional_id: str) -> Folder:
         """Where the query's intent is."""

@@ -23,6 +23,7 @@ from pyspark_kafkalog.broker.produce.ids import ProducerId
 from pyspark_kafkalog.broker.transactions.commit import Outcome
 from pyspark_kafkalog.broker.transactions.marker import Marker, Settling
 from pyspark_kafkalog.broker.transactions.requests import Described
+from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.broker.wire.error_codes import Refused
 from pyspark_kafkalog.errors import (
     AuthorizationError,
@@ -32,7 +33,7 @@ from pyspark_kafkalog.errors import (
     UnsupportedVersionError,
     listed,
 )
-from pyspark_kafkalog.model import TopicPartition
+from pyspark_kafkalog.model import TopicPartition, Watermarks
 
 _INTERNAL = ("__consumer_offsets", "__transaction_state")
 
@@ -71,6 +72,25 @@ def decided(
     return Decided(ProducerId(found.producer_id, found.epoch, cluster_id), epochs, outcome)
 
 
+class CutShortError(TransactionError):
+    """A committed transaction was being carried out, and something ended that."""
+
+
+def check_not_cut_short(settling: Collection[Settling], newest: ProducerId) -> None:
+    """See that nothing but its own driver has ended what was being settled: a time-out or a fence aborts it.
+
+    :param newest: the epoch that the coordinator knows.
+    :raises CutShortError: if it has a newer epoch, or another producer id, or does not tell.
+    """
+    if any((each.producer_id, each.by) != (newest.id, newest.epoch) for each in settling):
+        raise CutShortError(
+            "A driver was stopped while it made rows visible that were committed, and the coordinator aborted"
+            " them, perhaps some only",
+            hint="Look which rows of the query's last batch are there. To go on, set failOnMissingMarker to"
+            " false for one run, which writes the batch unless its marker is there; or use a new checkpoint.",
+        )
+
+
 def still_settling(settling: Collection[Settling], producer: ProducerId) -> list[Settling]:
     """Those that are not over once ``producer`` has the newest epoch."""
     return [each for each in settling if each.producer_id == producer.id and each.by > producer.epoch]
@@ -81,12 +101,14 @@ def open_rows(
     partitions: Collection[TopicPartition],
     producer_id: int,
     *,
+    deadline: Deadline,
     elsewhere: Collection[TopicPartition] = (),
 ) -> dict[TopicPartition, int]:
     """The partitions on which a producer has a transaction open, and its epoch there (DescribeProducers).
 
+    :param deadline: until when to wait for open transactions of which brokers don't tell whose they are.
     :param elsewhere: others, of which those count that tell.
-    :raises TransactionError: if one of ``partitions`` has an open transaction, and does not tell whose.
+    :raises TransactionError: if one of these stays open on one of ``partitions``.
     """
     failures: dict[TopicPartition, KafkaLogError] = {}
     try:
@@ -106,12 +128,7 @@ def open_rows(
         for partition in {*partitions} & (failures.keys() - untold):
             if not isinstance(failures[partition], UnknownTopicOrPartitionError):  # where nothing is open
                 raise failures[partition]
-    if held := _held(cluster, untold):
-        raise TransactionError(
-            f"A transaction is open on {listed(held, 5)}, and the brokers do not tell whose it is",
-            hint="If it is an earlier one of this query, a new one would decide about its rows. Wait until it"
-            " is over, or let the brokers (Kafka 2.8 or newer) tell: grant the principal Read on the topic.",
-        )
+    _wait_for_untold(cluster, untold, deadline)
     return {partition: epoch for partition, epoch in answers.items() if epoch is not None}
 
 
@@ -140,9 +157,27 @@ def _read(response: Any, producer_id: int) -> dict[TopicPartition, int | Refused
     return found
 
 
-def _held(cluster: Cluster, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
-    """Those on which any transaction is open."""
-    bounds = call_leaders(
+def _wait_for_untold(cluster: Cluster, partitions: Collection[TopicPartition], deadline: Deadline) -> None:
+    """Wait until all transactions are over that are open now, whoever has begun them."""
+    backoff = cluster.new_backoff(deadline)
+    until: dict[TopicPartition, int] = {}
+    while partitions:
+        bounds = _bounds(cluster, partitions)
+        for partition, found in bounds.items():
+            until.setdefault(partition, found.high_watermark)
+        partitions = [p for p, found in bounds.items() if found.last_stable_offset < until[p]]
+        if partitions:
+            error = TransactionError(
+                f"A transaction is open on {listed(partitions, 5)}, and the brokers do not tell whose it is",
+                hint="If it is an earlier one of this query, a new one would decide about its rows. Wait"
+                " until it is over, or let the brokers (Kafka 2.8 or newer) tell: grant the principal Read on"
+                " the topic.",
+            )
+            backoff.pause(error)
+
+
+def _bounds(cluster: Cluster, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Watermarks]:
+    found: dict[TopicPartition, Watermarks] = call_leaders(
         cluster,
         partitions,
         lambda epochs: bounds_requests(epochs, read_committed=True),
@@ -151,9 +186,7 @@ def _held(cluster: Cluster, partitions: Collection[TopicPartition]) -> list[Topi
         min_version=2,
         max_version=9,
     )
-    return [
-        partition for partition, found in bounds.items() if found.last_stable_offset < found.high_watermark
-    ]
+    return found
 
 
 def everywhere(cluster: Cluster) -> list[TopicPartition]:

@@ -34,6 +34,8 @@ class TransactionalSink:
     """Shows the rows of a batch all at once to read_committed readers, and those of a micro-batch only once.
 
     :param driver: what the driver has left in the folder for staged rows.
+    :param is_open: whether the driver has made the folder of the only batch, a job's, so that tasks that are
+        too late find it gone. Of a query's micro-batches each is made by its tasks.
     """
 
     needs_commit = True
@@ -44,6 +46,7 @@ class TransactionalSink:
     transactions: TransactionOptions
     folders: Folders
     driver: Mark | None
+    is_open: bool = False
 
     @classmethod
     def on_driver(
@@ -52,17 +55,23 @@ class TransactionalSink:
         produce: ProduceOptions,
         encode: EncodeSettings,
         transactions: TransactionOptions,
+        batch: QueryBatch | None,
     ) -> TransactionalSink:
         """The sink of this driver.
 
+        :param batch: of a job, which begins now.
         :raises TransactionError: if it can't write to the folder for staged rows.
         """
+        from pyspark_kafkalog.broker.transactions.marker import transactional_id
+
         folders = Folders.of(transactions)
         try:
             mark = folders.mark()
+            if batch is not None:
+                folders.make(transactional_id(batch.query_id), batch)
         except OSError as e:
             raise TransactionError(f"Could not stage rows: {e}", hint=_TO_SHARE) from None
-        return cls(connection, produce, encode, transactions, folders, mark)
+        return cls(connection, produce, encode, transactions, folders, mark, is_open=batch is not None)
 
     def open(self, batch: QueryBatch, attempt: TaskAttempt) -> Staging:
         """See :meth:`pyspark_kafkalog.sinks.Sink.open`.
@@ -85,7 +94,8 @@ class TransactionalSink:
         if batch.batch_id:  # earlier micro-batches were written
             note_reached(self.connection)
         topics = Topics(cluster_of(self.connection), self.produce, self.encode)
-        return Staging(topics, self.folders.of_rows(transactional_id(batch.query_id), batch))
+        folder = self.folders.of_rows(transactional_id(batch.query_id), batch)
+        return Staging(topics, folder, makes_folder=not self.is_open)
 
     def commit(self, batch: QueryBatch, finished: Sequence[Staged], plan: Plan) -> None:
         """Commit one transaction, unless the micro-batch was committed before, and remove what was staged."""

@@ -47,12 +47,14 @@ class Staged:
 class Staging:
     """Stages the record batches of one task attempt: see :class:`pyspark_kafkalog.sinks.TaskSink`.
 
-    :param folder: of the batch; made when the first file needs it.
+    :param folder: of the batch.
+    :param makes_folder: when the first file needs it; else it is there until the batch is over.
     """
 
-    def __init__(self, topics: Topics, folder: Folder) -> None:
+    def __init__(self, topics: Topics, folder: Folder, *, makes_folder: bool = True) -> None:
         self._topics = topics
         self._folder = folder
+        self._makes_folder = makes_folder
         self._name = uuid.uuid4().hex
         self._file: NewFile | None = None
         self._held = bytearray()
@@ -97,11 +99,23 @@ class Staging:
         with self._errors():
             if self._file is None:
                 stop_at("staging")
-                make_folder(self._folder)
-                self._file = NewFile(self._folder, self._name)
+                if self._makes_folder:
+                    make_folder(self._folder)
+                self._file = self._new_file()
                 self._file.write(self._held)
                 self._held.clear()
             self._file.write(data)
+
+    def _new_file(self) -> NewFile:
+        try:
+            return NewFile(self._folder, self._name)
+        except FileNotFoundError:
+            raise TransactionError(
+                "The folder for the staged rows of the batch is gone",
+                file=self._folder.label(),
+                hint="The batch is over, and this task came too late for it. Otherwise something has removed"
+                " the folder: run the batch again.",
+            ) from None
 
     def advance(self, *, flush: bool = False) -> None:
         """Nothing to do: :meth:`append` has stored everything."""

@@ -17,7 +17,13 @@ from pyspark_kafkalog.broker.produce.ids import ProducerId
 from pyspark_kafkalog.broker.transactions.commit import Outcome, PendingOffsetError, UnknownResultError
 from pyspark_kafkalog.broker.transactions.marker import Expectation, Intent, Marker, Settling
 from pyspark_kafkalog.broker.transactions.requests import Described
-from pyspark_kafkalog.broker.transactions.settling import Decided, decided, decided_by, still_settling
+from pyspark_kafkalog.broker.transactions.settling import (
+    Decided,
+    check_not_cut_short,
+    decided,
+    decided_by,
+    still_settling,
+)
 from pyspark_kafkalog.errors import FencedError, TransactionError
 from pyspark_kafkalog.model import TopicPartition
 
@@ -232,8 +238,7 @@ class ModelSteps:
         found: list[Described] = []
         self.ask("describe", lambda: found.append(self.world.kafka.describe()))
         known = decided(found[-1], self.settling, required=True, cluster_id=None)
-        if known.settling.by not in [each.by for each in self.settling]:
-            self.settle(still_settling(self.settling, known.producer))
+        check_not_cut_short(self.settling, known.producer)
         self.decided = known
         return known.outcome
 
@@ -278,6 +283,7 @@ class ModelSteps:
 
     def fence(self) -> None:
         self.epoch = int(str(self.ask("init", self.world.kafka.init)))
+        check_not_cut_short(self.settling, ProducerId(0, self.epoch, None))
 
     def read_marker(self) -> Marker | None:
         found: list[tuple[Marker | None, Marker | None]] = []

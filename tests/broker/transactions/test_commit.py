@@ -21,6 +21,7 @@ from pyspark_kafkalog.broker.transactions.commit import (
     commit_once,
 )
 from pyspark_kafkalog.broker.transactions.marker import Marker, Settling
+from pyspark_kafkalog.broker.transactions.settling import CutShortError
 from pyspark_kafkalog.errors import FencedError, TransactionError
 from tests.broker.transactions.model import Kafka, KilledError, ModelSteps, UnknownError, World
 
@@ -49,8 +50,7 @@ def run(data: st.DataObject, commit: Commit, make: type[ModelSteps] = ModelSteps
         nonlocal depth
         drawn = data.draw(fates, label=name)
         if drawn == "timeout":
-            if world.intent is None or not world.intent.settling:  # a limit: see docs/exactly-once.md
-                world.kafka.expire()
+            world.kafka.expire()
         elif drawn == "deliver":
             deliver(world)
         elif drawn == "another driver" and depth == 0:
@@ -77,6 +77,10 @@ def run(data: st.DataObject, commit: Commit, make: type[ModelSteps] = ModelSteps
         steps = make(world, batch)
         try:
             commit(steps)
+        except CutShortError:
+            nonlocal is_cut_short
+            is_cut_short = True
+            return False
         except PendingOffsetError:
             nonlocal refused
             refused = world.is_calm
@@ -88,13 +92,15 @@ def run(data: st.DataObject, commit: Commit, make: type[ModelSteps] = ModelSteps
         steps.confirm()
         return True
 
-    refused = False
+    refused = is_cut_short = False
     for batch in range(batches):
         world.fate, world.deposed, world.kafka.forgets = fate, deposed, forgets
         world.is_calm = False
         tries = 0
         while not attempt(batch):
             tries += 1
+            if is_cut_short:  # the coordinator has aborted what was committed, and the query says so
+                return None
             if tries == 3:
                 world.calm_down()
             if refused:  # nobody can know: the query fails, as it should
@@ -105,6 +111,8 @@ def run(data: st.DataObject, commit: Commit, make: type[ModelSteps] = ModelSteps
     world.calm_down()
     deliver(world)
     attempt(batches - 1)
+    if is_cut_short:
+        return None
     check(world, batches - 1)
     if world.kafka.undecided:
         raise BrokenError("rows of no transaction, which block readers")
@@ -407,6 +415,27 @@ def test_a_batch_begins_once_no_rows_of_an_earlier_one_are_open() -> None:
     assert commit_once(steps)
     looks = ["fence", "read"]
     assert steps.done == [*looks, "carry out COMMITTED", *looks, "carry out ABORTED", *STEPS]
+
+
+@pytest.mark.parametrize("ended_by", ["a time-out", "a fence"])
+def test_rows_that_were_committed_and_then_aborted(ended_by: str) -> None:
+    """A coordinator forgot their markers, and the driver that wrote these was killed."""
+    world = World()
+    world.kafka.forgets = lambda: (True, False)
+    steps = ModelSteps(world, 0)
+    assert commit_once(steps)
+    steps.confirm()
+    world.fate = lambda name: "killed before" if name == "end" else "answered"
+    with pytest.raises(KilledError):
+        commit_once(ModelSteps(world, 1))
+    world.calm_down()
+    if ended_by == "a time-out":
+        world.kafka.expire()
+    else:
+        world.kafka.init()  # of a driver that looked before
+    with pytest.raises(CutShortError, match=r"coordinator aborted.*failOnMissingMarker"):
+        commit_once(ModelSteps(world, 1))
+    assert world.kafka.visible == []
 
 
 def test_the_model_aborts_what_is_open_before_it_compares_epochs() -> None:

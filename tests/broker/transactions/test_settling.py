@@ -8,13 +8,17 @@ from pathlib import Path
 import pytest
 
 from pyspark_kafkalog.broker.produce.ids import ProducerId
-from pyspark_kafkalog.broker.transactions import committing
+from pyspark_kafkalog.broker.transactions import committing, settling
 from pyspark_kafkalog.broker.transactions.commit import Outcome
 from pyspark_kafkalog.broker.transactions.marker import Marker, Settling, transactional_id
 from pyspark_kafkalog.broker.transactions.requests import Described
 from pyspark_kafkalog.broker.transactions.settling import decided, decided_by, still_settling
-from pyspark_kafkalog.errors import TransactionError, UnknownTopicOrPartitionError
-from pyspark_kafkalog.model import TopicPartition
+from pyspark_kafkalog.errors import (
+    TransactionError,
+    UnknownTopicOrPartitionError,
+    UnsupportedVersionError,
+)
+from pyspark_kafkalog.model import TopicPartition, Watermarks
 from tests.broker.producing import digits, unused_topic
 from tests.broker.transactions.forgetting import complete_without_markers
 from tests.broker.transactions.writing import Query, is_stable, shown, values
@@ -114,6 +118,28 @@ def test_what_is_being_settled_is_no_open_transaction() -> None:
     assert outcome(Described(Outcome.NOT_KNOWN, 7, 2), required=False) == (Outcome.ABORTED, [0, 1, 2])
     assert still_settling(settling, ProducerId(7, 5, None)) == [settling[1]]
     assert still_settling(settling, ProducerId(8, 0, None)) == []
+
+
+def test_open_transactions_of_which_brokers_do_not_tell(
+    broker: Broker, topic: str, driver: Callable[..., Query], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others are waited for, also if the next ones have begun by then; one that stays is an error."""
+    looks: list[int] = []
+    stable = [5, 9, 10]  # the first transaction that was open is over, and then the other
+
+    def call(*args: object, doing: str, **more: object) -> dict[TopicPartition, Watermarks]:
+        if doing == "Looking up open transactions":
+            raise UnsupportedVersionError("before Kafka 2.8")
+        looks.append(stable[min(len(looks), len(stable) - 1)])
+        return {TopicPartition(topic, 0): Watermarks(0, 9 + len(looks), looks[-1])}
+
+    monkeypatch.setattr(settling, "call_leaders", call)
+    driver().write([values(10)], 0)
+    assert looks == [5, 9, 10]
+    stable[:] = [5]
+    with pytest.raises(TransactionError, match=r"open on .*-0, and the brokers do not tell.*grant .* Read"):
+        driver(kafka__request__timeout__ms=1000, kafka__delivery__timeout__ms=2000).write([values(10)], 1)
+    assert sorted(shown(broker.bootstrap, topic)) == digits(10)
 
 
 def test_rows_that_are_open_beside_a_marker_that_is_not(

@@ -31,6 +31,8 @@ from pyspark_kafkalog.filesystem.machine import Mark
 from pyspark_kafkalog.filesystem.private import NewFile
 from pyspark_kafkalog.model import CommittedOffset, Plan, QueryBatch, TaskAttempt, TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions
+from pyspark_kafkalog.writing.routing import Router
+from pyspark_kafkalog.writing.rows import make_splitter, write_rows
 from tests.broker.producing import consume, digits, unused_topic
 from tests.broker.transactions.writing import (
     Query,
@@ -106,7 +108,7 @@ def test_a_batch_without_rows_is_marked(broker: Broker, topic: str, driver: Driv
     query = driver()
     query.write([values(5)], 0)
     query.write([values(0), values(0)], 1)
-    (marker,) = groups(broker).committed(transactional_id(topic)).values()
+    (marker,) = groups(broker).committed(transactional_id(topic), settled=True).values()
     assert marker.offset == 2
     assert json.loads(marker.metadata)["records"] == 0
     query.write([values(5, 5)], 2)
@@ -433,6 +435,20 @@ class TestMarker:
         assert sorted(shown(broker.bootstrap, topic)) == digits(10)
 
 
+def test_an_abort_takes_its_own_staged_rows_alone(
+    broker: Broker, topic: str, driver: Drivers, tmp_path: Path
+) -> None:
+    """So staged rows do not pile up while a query fails, and another driver keeps its own."""
+    batch = QueryBatch(topic, 0)
+    staged, others = (driver().stage([values(2000, size=100)]) for _ in range(2))
+    driver().sink.abort(batch, staged)
+    rows = tmp_path / "checkpoint" / "kafkalog-transactions" / transactional_id(topic) / "0"
+    assert [path.name for path in rows.iterdir()] == [others[0].name]
+    driver().commit(others)
+    assert not rows.exists()
+    assert len(shown(broker.bootstrap, topic)) == 2000
+
+
 class TestBatchJobs:
     """``df.write``: one transaction, which ``txnAppId`` and ``txnVersion`` make idempotent."""
 
@@ -457,6 +473,20 @@ class TestBatchJobs:
         query.write([values(10)], None)
         assert sorted(shown(broker.bootstrap, topic)) == digits(10)
         assert groups(broker).committed(transactional_id(topic)) == {}
+
+    def test_a_task_that_is_too_late_leaves_nothing(
+        self, broker: Broker, topic: str, driver: Drivers, tmp_path: Path
+    ) -> None:
+        """As one that speculation took for a slow one, and that wakes up when the job is over."""
+        job = QueryBatch(topic, None)
+        query, large = driver(job=job), values(2000, size=100)
+        with query.sink.open(job, TaskAttempt(0, 0, 0)) as late:
+            query.write([large], None)
+            router = Router.to_sink(late, query.options)
+            with pytest.raises(TransactionError, match=r"is gone.*kafkalog-\w{26}/job.*came too late"):
+                write_rows([large], router, late, splitter=make_splitter(query.options.splitter))
+        assert not [*(tmp_path / "checkpoint").glob("*/*/*")]
+        assert len(shown(broker.bootstrap, topic)) == 2000
 
     def test_a_job_without_rows(self, broker: Broker, topic: str, driver: Drivers) -> None:
         driver().write([values(0)], None)
@@ -527,7 +557,7 @@ def test_offsets_of_the_sources_are_part_of_the_transaction(
     assert groups(broker).committed(group) == {}
     staged = driver().stage([values(5)], 0)
     driver().commit(staged, 0, Plan("", group, read))
-    committed = groups(broker).committed(group, read)
+    committed = groups(broker).committed(group, read, settled=True)
     assert {partition: offset.offset for partition, offset in committed.items()} == {
         partition: offset.offset for partition, offset in read.items()
     }

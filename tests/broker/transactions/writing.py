@@ -26,7 +26,14 @@ class Query:
     """A query that writes to ``topic``, with its checkpoint in ``folder``, as one of its drivers sees it."""
 
     def __init__(
-        self, bootstrap: str, topic: str, folder: Path, *, query_id: str = "query", **options: object
+        self,
+        bootstrap: str,
+        topic: str,
+        folder: Path,
+        *,
+        query_id: str = "query",
+        job: QueryBatch | None = None,
+        **options: object,
     ) -> None:
         named = {name.replace("__", "."): str(value) for name, value in options.items()}
         self.options = write_options(
@@ -38,7 +45,7 @@ class Query:
                 **named,
             }
         )
-        sink = open_sink(self.options)
+        sink = open_sink(self.options, job)
         assert isinstance(sink, TransactionalSink)
         self.sink = sink
         self.query_id = query_id
