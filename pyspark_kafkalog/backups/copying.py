@@ -10,6 +10,7 @@ import numpy as np
 
 from pyspark_kafkalog.backups.ends import Bounds, Follower, Source
 from pyspark_kafkalog.backups.history import DivergedError, SharedEnd, check_epochs
+from pyspark_kafkalog.backups.plan import whole_batch
 from pyspark_kafkalog.codec.walk import batches_of
 from pyspark_kafkalog.errors import OverlapError
 from pyspark_kafkalog.model import OffsetRange, Slice, TopicPartition
@@ -46,7 +47,7 @@ class Hooks:
 def bring_up_to_date(source: Source, log: Follower, bounds: Bounds, topic_id: str, hooks: Hooks) -> None:
     """Copy what the log lacks, if the source has all of it, and the same history.
 
-    :raises GapError: if the source no longer has a range behind the end of the log.
+    :raises GapError: if the source no longer has a range behind the end of the log, up to a whole batch.
     :raises DivergedError: if the log has records that the source does not have, or no longer; nothing of a
         new history is appended then.
     :raises UnprovenError: if nothing tells whether the histories are the same.
@@ -54,11 +55,13 @@ def bring_up_to_date(source: Source, log: Follower, bounds: Bounds, topic_id: st
     :raises CorruptRecordError: if a batch can't be read; the log is to be opened anew then.
     """
     check_epochs(source, log, bounds.high_watermark)
-    gap = OffsetRange(log.next_offset, bounds.log_start_offset)
-    if gap.start < gap.end:
-        raise GapError(gap)
-    shared = SharedEnd(source, log, bounds.log_start_offset, topic_id)
-    wanted = OffsetRange(shared.first, max(bounds.end, log.next_offset))
+    start = bounds.log_start_offset
+    if log.next_offset < start:
+        begin = whole_batch(source, log.partition, start) if start < bounds.high_watermark else start
+        if log.next_offset < begin or not topic_id:
+            raise GapError(OffsetRange(log.next_offset, max(begin, log.next_offset + 1)))
+    shared = SharedEnd(source, log, start, topic_id)
+    wanted = OffsetRange(max(shared.first, start), max(bounds.end, log.next_offset))
     if wanted.end > bounds.high_watermark:  # a new leader does not know yet how far it may be read
         return
     pieces = iter(source.fetch(log.partition, wanted, read_committed=False, topic_id=topic_id))

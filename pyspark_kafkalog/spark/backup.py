@@ -122,7 +122,10 @@ def backup(
                 target.discard(partition)
             if found["problem"] and partition not in here and target.is_empty(partition):
                 target.remove_empty(partition)
-            found["problem"] = found["problem"] or tombstones.problem(source, partition)
+            try:
+                found["problem"] = found["problem"] or tombstones.problem(source, partition)
+            except KafkaLogError as e:
+                found["problem"] = str(e)
             if found["problem"] is None:
                 complete[partition] = looked_at, found["log_end_offset"]
             rows.append(BackedUpPartition(**found))

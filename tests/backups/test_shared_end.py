@@ -16,12 +16,13 @@ from pyspark_kafkalog.admin import BackupRules, backup, groups_of, verify
 from pyspark_kafkalog.codec.encode import encode
 from pyspark_kafkalog.codec.filtering import BatchRules, filter_batches
 from pyspark_kafkalog.codec.read_kernels import OFFSET
+from pyspark_kafkalog.codec.stamp import stamp
 from pyspark_kafkalog.codec.walk import walk
 from pyspark_kafkalog.errors import OverlapError
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.log.write.follower import FollowerLog
 from pyspark_kafkalog.model import CommittedOffset, EncodeSettings, OffsetRange, TopicPartition
-from tests.backups.histories import RECORDS, SMALL, T0, TOPIC_ID, batch, content, piece
+from tests.backups.histories import RECORDS, SMALL, T0, TOPIC_ID, batch, content, piece, set_log_start
 from tests.backups.test_history import ALLOW_GAPS, NO_GROUPS, TRUNCATE, check_sound, run
 from tests.broker.producing import connected, numbered, produce, unused_topic
 from tests.kafka_old import OldBroker
@@ -109,6 +110,28 @@ def test_a_log_refuses_a_batch_that_begins_before_its_end(tmp_path: Path) -> Non
         log.append(piece(batch(5, 1) + batch(10, 1)))
         assert log.next_offset == 15
     assert content(tmp_path) == batch(5, 1) + batch(10, 1)
+
+
+@pytest.mark.parametrize(("begin", "gaps"), [(20, [OffsetRange(10, 20)]), (10, [])])
+def test_a_gap_ends_where_the_batch_begins_in_which_the_source_does(
+    begin: int, gaps: list[OffsetRange], tmp_path: Path
+) -> None:
+    """The marker that aborts what is open before the gap stands before that batch."""
+    source, target = tmp_path / "source", tmp_path / "target"
+    in_transaction = np.frombuffer(batch(5, 1), np.uint8).copy()
+    stamp(in_transaction, producer_id=9, producer_epoch=0, base_sequence=0)
+    before = [batch(0, 1), in_transaction.tobytes()]
+    make(source, before)
+    run(source, target)
+    after = [batch_of(begin, 20, ""), batch(begin + 20, 1)]
+    make(source, [*before, *([batch_of(10, 10, "")] if begin == 20 else []), *after])
+    set_log_start(source, begin + 10)
+    assert ("are gone from the source" in (run(source, target).problem or "")) == bool(gaps)
+    for _ in range(2):
+        row = run(source, target, ALLOW_GAPS)
+        assert (row.problem, row.gaps, row.log_end_offset) == (None, gaps, begin + 25)
+    assert content(target).endswith(b"".join(after))
+    check_sound(target)
 
 
 def test_a_log_that_was_closed_without_records_may_begin_before_its_start(tmp_path: Path) -> None:
