@@ -63,7 +63,8 @@ def test_a_topic_made_anew_ends_with_1(broker: Broker, topic: str, tmp_path: Pat
 def test_records_deleted_before_they_were_copied(broker: Broker, topic: str, tmp_path: Path) -> None:
     words = ("backup", broker.bootstrap, tmp_path, "--topic", topic, "--no-groups")
     assert run(*words).code == 0
-    produce(connected(broker.bootstrap), topic, [numbered(500)])
+    for count in (200, 300):  # a batch each
+        produce(connected(broker.bootstrap), topic, [numbered(count)])
     broker.delete_records(topic, 1200)
     done = run(*words)
     assert done.code == 1

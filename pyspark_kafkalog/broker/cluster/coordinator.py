@@ -125,10 +125,12 @@ def ask_coordinators(
                     _forget(cluster, kind, [name])
         remaining = [name for name in remaining if name not in answers]
         if remaining and errors:
+            last = [*errors.values()][-1]
             try:
-                backoff.pause([*errors.values()][-1])
+                backoff.pause(last)
             except KafkaLogError as e:
-                failures.update({name: errors.get(name, e) for name in remaining})
+                lasted = {name: errors.get(name, last) for name in remaining}
+                failures.update({name: e if error is last else error for name, error in lasted.items()})
                 break
     return answers
 
