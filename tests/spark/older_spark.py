@@ -166,8 +166,13 @@ def check_writer(root: Path, release: str) -> None:
     def rows() -> Iterator[pa.RecordBatch]:
         yield pa.record_batch({"value": ["a", "b"]})
 
+    checkpoint = root.parent / "checkpoint"
+    (checkpoint / "offsets").mkdir(parents=True)
+    (checkpoint / "metadata").write_text('{"id":"q"}')
+    (checkpoint / "offsets" / "0").write_text('v1\n{"batchTimestampMs":1}\n{}')
+    options = {"path": str(root), "topic": "w", "checkpointLocation": str(checkpoint)}
     for _ in range(2):
-        writer = DefaultSource({"path": str(root), "topic": "w"}).streamWriter(schema, overwrite=False)
+        writer = DefaultSource(options).streamWriter(schema, overwrite=False)
         assert isinstance(writer, datasource.DataSourceStreamWriter)
         assert isinstance(writer, datasource.DataSourceArrowWriter) == (release == "4.0")
         writer.commit([writer.write(rows())], 0)  # type: ignore[arg-type]
