@@ -483,7 +483,9 @@ def of_newest_versions() -> None:
 def new_request() -> Any:
     """A request that names something, so that its response contains something."""
     partition = SimpleNamespace(partition=0, partition_index=0, index=0, timestamp=-1, fetch_offset=0)
-    topic = SimpleNamespace(name="t", topic="t", partitions=[partition], partition_data=[partition])
+    topic = SimpleNamespace(
+        name="t", topic="t", partitions=[partition], partition_data=[partition], partition_indexes=[0]
+    )
     return SimpleNamespace(
         topics=[topic],
         topic_data=[topic],

@@ -165,6 +165,7 @@ def calls(rng: random.Random) -> list[tuple[Kernel, tuple[Any, ...]]]:
             (
                 *(int64s(*(rng.randrange(1, 2**12) for _ in range(rows))) for _ in range(3)),
                 0,
+                rng.randrange(2),
                 int64s(3000, 4000, 500, 9, 9),
                 int64s(0, rng.choice((0, 900)), 5, 0, -1, -1, 0, 0, -1),
                 np.zeros((2, rows), np.int64),

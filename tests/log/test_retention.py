@@ -373,7 +373,9 @@ class Writer:
         self.batch = 0
         texts = {name.replace("_", "."): str(value) for name, value in configs.items()}
         settings = LogSettings(segment_bytes=SEGMENT, segment_ms=1 << 60)
-        self.sink = DirectorySink.on_driver(str(root), 1, EncodeSettings(), settings, texts)
+        self.sink = DirectorySink.on_driver(
+            str(root), 1, EncodeSettings(), settings, texts, is_job=False, required=True
+        )
 
     def commit(self, topic: str = "t") -> None:
         batch = QueryBatch("query", self.batch)

@@ -29,7 +29,9 @@ BATCH, ATTEMPT = QueryBatch("query", 1), TaskAttempt(0, 0, 0)
 
 
 def sink_on(root: Path) -> DirectorySink:
-    return DirectorySink.on_driver(str(root), 1, EncodeSettings(), LogSettings(), {})
+    return DirectorySink.on_driver(
+        str(root), 1, EncodeSettings(), LogSettings(), {}, is_job=False, required=True
+    )
 
 
 def run_task(sink: DirectorySink, batch: QueryBatch = BATCH) -> StagedFile | None:

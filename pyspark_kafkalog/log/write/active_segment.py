@@ -87,9 +87,13 @@ class ActiveSegment:
         last_offsets: np.ndarray,
         max_timestamps: np.ndarray,
         first: int = 0,
+        *,
+        closing: bool = True,
     ) -> tuple[int, bytes, bytes]:
         """Account for batches, from number ``first`` on, up to the one that needs the next segment.
 
+        :param closing: end ``.timeindex`` as that of a closed segment. What is appended later goes on after
+            that entry, which an index that is built in one go would not have.
         :return: the number of that batch, the bytes to add to ``.index`` and to ``.timeindex``.
         """
         count = sizes.size - first
@@ -99,6 +103,7 @@ class ActiveSegment:
             last_offsets,
             max_timestamps,
             first,
+            int(closing),
             np.array(limits),
             self.fields,
             offset_table,

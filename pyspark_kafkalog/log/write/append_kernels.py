@@ -44,12 +44,13 @@ def _index_time(segment: np.ndarray, time_entries: np.ndarray, times: Integer) -
     return times
 
 
-@kernel(INT64S, INT64S, INT64S, INT64, INT64S, OUT_INT64, OUT_TABLE, OUT_TABLE, results=3)
+@kernel(INT64S, INT64S, INT64S, INT64, INT64, INT64S, OUT_INT64, OUT_TABLE, OUT_TABLE, results=3)
 def append_batches(
     sizes: np.ndarray,
     last_offsets: np.ndarray,
     max_timestamps: np.ndarray,
     first: int,
+    closing: int,
     limits: np.ndarray,
     segment: np.ndarray,
     offset_entries: np.ndarray,
@@ -58,8 +59,9 @@ def append_batches(
     """Append batches, from number ``first`` on, to ``segment`` until one needs the next segment.
 
     Fills ``offset_entries`` (relative offset; position) and ``time_entries``
-    (timestamp; relative offset), the last of which ends a closed segment. The
-    second table needs one column more than there are batches.
+    (timestamp; relative offset), with that which ends a closed segment if
+    ``closing`` is not 0. The second table needs one column more than there
+    are batches.
 
     :return: number of the first batch that was not appended, offset entries, time entries.
     """
@@ -94,4 +96,6 @@ def append_batches(
         segment[UNINDEXED_BYTES] += sizes[batch]
         segment[SIZE] += sizes[batch]
         batch += 1
-    return batch, offsets, _index_time(segment, time_entries, times)
+    if closing != 0:
+        times = _index_time(segment, time_entries, times)
+    return batch, offsets, times

@@ -35,6 +35,7 @@ from pyspark_kafkalog.log.write.producers import ProducerState
 TOO_FAR = "its offset is more than 2^31 above the segment's"
 """What is wrong with a batch that no index of its segment can hold. Nothing is wrong with its records."""
 _WINDOW = 8 << 20
+_NONE = np.empty(0, np.int64)
 
 
 class Piece(NamedTuple):
@@ -139,7 +140,7 @@ class Rebuilt:
             batches = batches.take(np.arange(broken))
             aborted = self._producers.add(data, batches)
         _, offset_index, time_index = self.segment.append(
-            self._limits, batches.size, batches.last_offset, batches.max_timestamp
+            self._limits, batches.size, batches.last_offset, batches.max_timestamp, closing=False
         )
         for suffix, entries in zip(
             INDEX_SUFFIXES, (offset_index, time_index, aborted.tobytes()), strict=True
@@ -149,7 +150,9 @@ class Rebuilt:
         return len(batches), fault
 
     def indexes(self) -> dict[str, bytes]:
-        """The contents of the indexes, by suffix."""
+        """The contents of the indexes, by suffix; takes in nothing after that."""
+        _, _, closing = self.segment.append(self._limits, _NONE, _NONE, _NONE)
+        self._indexes[TIME_INDEX_SUFFIX].append(closing)
         return {suffix: b"".join(parts) for suffix, parts in self._indexes.items()}
 
 

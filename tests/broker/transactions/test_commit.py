@@ -27,8 +27,11 @@ from tests.broker.transactions.model import Kafka, KilledError, ModelSteps, Unkn
 
 FAULTS = ["lost", "answer lost", "late", "killed before", "killed after"]
 FAULTS += ["another driver", "timeout", "deliver"]
-WORLDS = tuple(st.sampled_from(["answered"] * calm + FAULTS) for calm in (8, 24))
-"""Some orders break where much goes wrong at once, others where nearly all goes well."""
+WORLDS = tuple(
+    st.sampled_from(["answered"] * calm + faults)
+    for calm, faults in ((8, FAULTS), (24, FAULTS), (4, ["late", "deliver"]))
+)
+"""Some orders break where much goes wrong at once, others where nearly all goes well, or only comes late."""
 Commit = Callable[[ModelSteps], bool]
 
 
@@ -254,9 +257,9 @@ class CountsOnAtARetry(ModelSteps):
 @pytest.mark.parametrize(
     ("commit", "make"),
     [
-        (looks_before_it_fences, LooksOnce),
+        pytest.param(looks_before_it_fences, LooksOnce, marks=pytest.mark.soak),
         (commit_once, FencesOnce),
-        (commit_once, AbortsByEndTxn),
+        pytest.param(commit_once, AbortsByEndTxn, marks=pytest.mark.soak),
         (commit_once, MarksOutsideOfTheTransaction),
         pytest.param(commit_once, TrustsTheFirstLook, marks=pytest.mark.soak),
         (commit_once, CountsOnAtARetry),
