@@ -170,7 +170,7 @@ class Running:
             except Exception as error:
                 outcome = f"{step.fault} failed: {error!r}"
                 self._find(f"the campaign itself: {outcome}")
-            self._print(outcome)
+            self._note(outcome)
             if step.fault in BROKER_FAULTS:
                 # One at a time: any two acknowledge only if both are in sync.
                 with contextlib.suppress(KafkaError, OSError, TimeoutError):
@@ -311,10 +311,10 @@ class Running:
     def _find(self, *findings: str, of: str = "") -> None:
         for finding in findings:
             text = f"{of}: {finding}" if of else finding
-            self._print(f"FOUND {text}")
+            self._note(f"FOUND {text}")
             self.report.findings.append(text)
 
-    def _print(self, what: str) -> None:
+    def _note(self, what: str) -> None:
         self.report.done.append(f"{time.monotonic() - self._began:6.1f} s  {what}")
 
 
