@@ -90,15 +90,26 @@ class Watermarks:
 
     ``log_start_offset`` is the first that exists, ``high_watermark`` the first that does not exist yet,
     ``last_stable_offset`` the first of an open transaction (``high_watermark`` if none is open).
+    ``elsewhere`` are the offsets before the first that the log has as well, but not this place: those that a
+    broker with tiered storage has moved out of its directory. None if there are none.
     """
 
     log_start_offset: int
     high_watermark: int
     last_stable_offset: int
+    elsewhere: OffsetRange | None = None
 
     def end(self, *, read_committed: bool) -> int:
         """The first offset that a reader of the given isolation level may not see."""
         return self.last_stable_offset if read_committed else self.high_watermark
+
+
+def not_here(offsets: OffsetRange) -> str:
+    """What to say of offsets that are elsewhere."""
+    return (
+        f"Offsets {offsets.start} to {offsets.end - 1} are not in this directory: its broker keeps them"
+        " elsewhere, such as in remote storage"
+    )
 
 
 class Seen(NamedTuple):

@@ -22,7 +22,7 @@ from pyspark_kafkalog.errors import (
     LogDirectoryError,
     UnknownTopicOrPartitionError,
 )
-from pyspark_kafkalog.model import OffsetRange, Place, TopicPartition
+from pyspark_kafkalog.model import OffsetRange, Place, TopicPartition, not_here
 
 _OFFSETS = pa.schema([("offset", ROW_TYPES["offset"])])
 
@@ -41,7 +41,10 @@ class Damage:
 
 @dataclass(frozen=True, slots=True)
 class VerifiedPartition:
-    """What was read of one partition, and the damage found in it."""
+    """What was read of one partition, and the damage found in it.
+
+    ``note`` says what is not there and yet no damage: the beginning of a log that its broker keeps elsewhere.
+    """
 
     topic: str
     partition: int
@@ -49,6 +52,7 @@ class VerifiedPartition:
     records: int
     stored_bytes: int
     damages: tuple[Damage, ...]
+    note: str | None = None
 
 
 def verify(
@@ -78,6 +82,7 @@ class _Verification:
         self._progress = progress
         self._batches = self._records = self._size = 0
         self._damages: list[KafkaLogError] = []
+        self._note: str | None = None
 
     def run(self) -> None:
         try:
@@ -107,10 +112,11 @@ class _Verification:
             Damage(topic, number, damage.message, damage.offset, damage.file, damage.position)
             for damage in self._damages
         )
-        return VerifiedPartition(topic, number, self._batches, self._records, self._size, damages)
+        return VerifiedPartition(topic, number, self._batches, self._records, self._size, damages, self._note)
 
     def _bounds(self) -> OffsetRange:
         bounds = bounds_of(self._place, [self._partition])[self._partition]
+        self._note = None if bounds.elsewhere is None else not_here(bounds.elsewhere)
         return OffsetRange(bounds.log_start_offset, bounds.high_watermark)
 
     def _read(self, offsets: OffsetRange) -> Iterator[int]:

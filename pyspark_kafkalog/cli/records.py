@@ -94,9 +94,10 @@ def verify(ctx: click.Context, target: Target, topics: tuple[str, ...], as_json:
     """Read everything and report damage.
 
     Checks the checksum, framing, offsets and content of every record batch, internal topics included,
-    and the indexes of a directory. Exits with 1 if it finds damage.
+    and the indexes of a directory. Exits with 1 if it finds damage. What a broker with tiered storage has
+    moved out of its directory is no damage, and noted.
     """
-    with _without_warnings():  # a torn tail is reported below
+    with _without_warnings():  # what they say is reported below
         with said("Looking up partitions"):
             partitions = admin.partitions_of(target.place, selection(topics), internal=True)
             sizes = target.place.stored_sizes(partitions)
@@ -125,6 +126,9 @@ def verify(ctx: click.Context, target: Target, topics: tuple[str, ...], as_json:
             named = {"offset": damage.offset, "file": damage.file, "byte": damage.position}
             where = ", ".join(f"{name} {value}" for name, value in named.items() if value is not None)
             click.echo(one_line(f"{damage.topic}-{damage.partition}: {damage.message} ({where})"))
+        for partition in found:
+            if partition.note is not None:
+                click.echo(one_line(f"{partition.topic}-{partition.partition}: {partition.note}"))
     if damages:
         ctx.exit(1)
 

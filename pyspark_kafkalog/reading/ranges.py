@@ -16,7 +16,16 @@ from pyspark_kafkalog.errors import (
     UnconfirmedError,
     UnknownTopicOrPartitionError,
 )
-from pyspark_kafkalog.model import EARLIEST, LATEST, OffsetRange, OnCorrupt, Place, TopicPartition, Watermarks
+from pyspark_kafkalog.model import (
+    EARLIEST,
+    LATEST,
+    OffsetRange,
+    OnCorrupt,
+    Place,
+    TopicPartition,
+    Watermarks,
+    not_here,
+)
 from pyspark_kafkalog.reading.splits import Split
 
 if TYPE_CHECKING:
@@ -241,13 +250,15 @@ def _checked(
     start, end = offsets.start, max(offsets)
     lowest, highest = bounds.log_start_offset, bounds.high_watermark
     if start < lowest:
-        _lost(
-            rules,
-            f"COULD_NOT_READ_OFFSET_RANGE: offsets {start} to {min(end, lowest) - 1}"
-            f" are below the log start offset {lowest}",
-            partition,
-            start,
+        below = OffsetRange(start, min(end, lowest))
+        what = (
+            f"COULD_NOT_READ_OFFSET_RANGE: offsets {below.start} to {below.end - 1}"
+            f" are below the log start offset {lowest}"
         )
+        elsewhere = bounds.elsewhere and below.within(bounds.elsewhere)
+        if elsewhere and elsewhere.start < elsewhere.end:
+            what += f". {not_here(elsewhere)}"
+        _lost(rules, what, partition, start)
     if max(end, split.seen.end if split.offsets.end == LATEST else 0) > highest:
         what = f"COULD_NOT_READ_OFFSET_RANGE: the log ends at {highest}, before offset "
         if highest < split.seen.end:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
@@ -33,6 +34,7 @@ from pyspark_kafkalog.model import (
     StoredSize,
     TopicPartition,
     Watermarks,
+    not_here,
 )
 
 _Answer = TypeVar("_Answer")
@@ -43,6 +45,8 @@ _ATTEMPTS = 5
 _log = logging.getLogger("pyspark_kafkalog")
 _warned_of: dict[str, int] = {}
 """The position of each reported torn tail, by file."""
+_begin_elsewhere: set[str] = set()
+"""The folders of partitions of which it was reported that they lack the beginning of the log."""
 
 
 class LogDirectory:
@@ -117,6 +121,8 @@ class LogDirectory:
         )
         result = {}
         for partition, bounds in found.items():
+            if bounds.elsewhere is not None:
+                self._warn_of_elsewhere(partition, bounds.elsewhere)
             if partition not in unpublished:
                 self._warn_if_torn(partition)
                 result[partition] = bounds
@@ -124,8 +130,9 @@ class LogDirectory:
             end = unpublished[partition]
             if end is not None:
                 high_watermark = min(bounds.high_watermark, end)
-                result[partition] = Watermarks(
-                    bounds.log_start_offset, high_watermark, min(bounds.last_stable_offset, high_watermark)
+                last_stable_offset = min(bounds.last_stable_offset, high_watermark)
+                result[partition] = replace(
+                    bounds, high_watermark=high_watermark, last_stable_offset=last_stable_offset
                 )
         return result
 
@@ -311,7 +318,8 @@ class LogDirectory:
         if read_committed:
             stable = self._stable.setdefault(partition.topic_partition, StableOffset(partition))
             last_stable_offset = stable.last_stable_offset(OffsetRange(log_start_offset, high_watermark))
-        return Watermarks(log_start_offset, high_watermark, last_stable_offset)
+        elsewhere = partition.elsewhere(segments)
+        return Watermarks(log_start_offset, high_watermark, last_stable_offset, elsewhere)
 
     def _first_records(
         self, times: Mapping[TopicPartition, int]
@@ -369,7 +377,9 @@ class LogDirectory:
                 if holder is not None:
                     raise _in_two_roots(topic_partition, holder, root)
                 holder = root
-                known = Partition(topic_partition, folder, root.log_start_offset, root.listings)
+                known = Partition(
+                    topic_partition, folder, root.log_start_offset, root.listings, root.start_in_checkpoint
+                )
         if known is not None:
             self._partitions[topic_partition] = known
         elif not self._checked:
@@ -428,6 +438,12 @@ class LogDirectory:
             _log.warning(
                 "%s: no whole record batch in %s from byte %d on; the log ends there", topic_partition, *torn
             )
+
+    def _warn_of_elsewhere(self, topic_partition: TopicPartition, offsets: OffsetRange) -> None:
+        folder = self._partitions[topic_partition].folder.label()
+        if folder not in _begin_elsewhere:
+            _begin_elsewhere.add(folder)
+            _log.warning("%s: %s", topic_partition, not_here(offsets))
 
 
 def _in_two_roots(partition: TopicPartition, first: LogRoot, second: LogRoot) -> LogDirectoryError:

@@ -9,6 +9,9 @@ reached when it was flushed.
 
 Without an index, a gap of offsets between two segments is all there is. Compaction leaves gaps, too,
 but also within segments, and a broker's cleaner keeps a checkpoint.
+
+What a broker with tiered storage has moved elsewhere is not missing: its directory is sound, and begins
+later.
 """
 
 from __future__ import annotations
@@ -20,12 +23,16 @@ import numpy as np
 
 from pyspark_kafkalog.codec.buffers import as_array
 from pyspark_kafkalog.codec.walk import first_bad_checksum
+from pyspark_kafkalog.errors import LogDirectoryError
+from pyspark_kafkalog.filesystem.folder import Folder
 from pyspark_kafkalog.log.layout import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
     INDEX_SUFFIXES,
+    LEADER_EPOCH_CHECKPOINT,
     LOG_SUFFIX,
     SWAP_SUFFIX,
+    parse_leader_epoch_checkpoint,
     parse_segment_file,
 )
 from pyspark_kafkalog.log.read.segment import Segment, Window
@@ -48,6 +55,26 @@ def first_is_missing(offsets: OffsetRange) -> str:
 def last_are_missing(offsets: OffsetRange) -> str:
     """What is wrong with a backup that ended with these offsets, which no segment has."""
     return f"Offsets {offsets.start} to {offsets.end - 1} are gone: the backup's last segments are missing"
+
+
+def elsewhere(folder: Folder, start: int, first: int) -> OffsetRange | None:
+    """The offsets that a broker with tiered storage has moved out of a partition's folder; None without any.
+
+    Then checkpoint and leader epochs begin before the first segment. Where offsets are deleted, a broker cuts
+    the epochs at once, and the checkpoint up to a minute later (``UnifiedLog.maybeIncrementLogStartOffset``,
+    ``LogManager.checkpointLogStartOffsets``): so that alone may be out of date.
+
+    :param start: the log start offset in the checkpoint.
+    :param first: the base offset of the first segment.
+    """
+    if start >= first:
+        return None
+    try:
+        data = folder.read(LEADER_EPOCH_CHECKPOINT) or b""
+        epochs = parse_leader_epoch_checkpoint(data, folder.label(LEADER_EPOCH_CHECKPOINT))
+    except LogDirectoryError:
+        return None
+    return OffsetRange(start, first) if epochs and epochs[0][1] < first else None
 
 
 def bases_without_log(names: Iterable[str]) -> set[int]:

@@ -26,10 +26,17 @@ from pyspark_kafkalog.log.layout import (
 from pyspark_kafkalog.log.read.index_check import IndexCheck
 from pyspark_kafkalog.log.read.listings import Listings, is_settled
 from pyspark_kafkalog.log.read.loading import LogEnd, find_end, live_segments
-from pyspark_kafkalog.log.read.missing import GIVE_UP, Gap, GapSearch, bases_without_log, first_is_missing
+from pyspark_kafkalog.log.read.missing import (
+    GIVE_UP,
+    Gap,
+    GapSearch,
+    bases_without_log,
+    elsewhere,
+    first_is_missing,
+)
 from pyspark_kafkalog.log.read.neighbours import Neighbours
 from pyspark_kafkalog.log.read.segment import GONE, MAX_OFFSET, FramingError, OpenSegment, Segment
-from pyspark_kafkalog.model import OffsetRange, OnCorrupt, Origin, Slice, StoredSize, TopicPartition
+from pyspark_kafkalog.model import OffsetRange, OnCorrupt, Origin, Slice, StoredSize, TopicPartition, not_here
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -52,6 +59,7 @@ class Partition:
 
     :param start: gives the log start offset, for the base offset of the first segment.
     :param listings: those of its directory; None if it is read alone.
+    :param checkpointed: gives the log start offset of the root's checkpoint, None without an entry.
     """
 
     def __init__(
@@ -60,10 +68,12 @@ class Partition:
         folder: Folder,
         start: Callable[[TopicPartition, int], int],
         listings: Listings | None = None,
+        checkpointed: Callable[[TopicPartition], int | None] = lambda _: None,
     ) -> None:
         self.topic_partition = topic_partition
         self.folder = folder
         self._start = start
+        self._checkpointed = checkpointed
         self._end: LogEnd | None = None
         self._listing: _Listing | None = None
         self._listings = listings or Listings()
@@ -135,6 +145,11 @@ class Partition:
         That of a backup may be missing.
         """
         return self._start(self.topic_partition, segments[0].base_offset if segments else 0)
+
+    def elsewhere(self, segments: list[Segment]) -> OffsetRange | None:
+        """The offsets before the first segment that the log has elsewhere; see :func:`.missing.elsewhere`."""
+        start = self._checkpointed(self.topic_partition)
+        return None if start is None else elsewhere(self.folder, start, self.log_start_offset(segments))
 
     def log_end_offset(self, segments: list[Segment]) -> int:
         """The offset after the last record batch; cheap to ask again while the log only grows."""
@@ -226,13 +241,8 @@ class Partition:
                 segments = self.segments(fresh=attempt > 0)
                 if not segments or position < self.log_start_offset(segments):
                     segments = self.segments(fresh=True)
-                    log_start_offset = self.log_start_offset(segments)
-                    if position < log_start_offset:
-                        raise self._lost(
-                            OffsetRange(position, min(log_start_offset, offsets.end)),
-                            f"the log now starts at offset {log_start_offset}",
-                            next_offset=log_start_offset,
-                        )
+                    if position < self.log_start_offset(segments):
+                        raise self._before_start(OffsetRange(position, offsets.end), segments)
                 if segments and position < segments[0].base_offset:
                     missing = OffsetRange(position, min(segments[0].base_offset, offsets.end))
                     if on_corrupt is None:
@@ -383,6 +393,22 @@ class Partition:
             file=file,
             next_offset=next_offset,
             hint="Set failOnDataLoss=false to continue without them.",
+        )
+
+    def _before_start(self, offsets: OffsetRange, segments: list[Segment]) -> DataLossError:
+        """What to say of offsets that begin before the log start offset."""
+        kept = self.elsewhere(segments)
+        if kept is None or offsets.start < kept.start:
+            start = self.log_start_offset(segments) if kept is None else kept.start
+            lost = OffsetRange(offsets.start, min(start, offsets.end))
+            return self._lost(lost, f"the log now starts at offset {start}", next_offset=start)
+        return DataLossError(
+            not_here(offsets.within(kept)),
+            topic_partition=self.topic_partition,
+            offset=offsets.start,
+            file=self.folder.label(),
+            next_offset=kept.end,
+            hint="Read them from the brokers, or set failOnDataLoss=false to continue without them.",
         )
 
     def _missing_start(self, offsets: OffsetRange) -> DataLossError:

@@ -160,7 +160,7 @@ class LogRoot:
 
         A backup knows where it began: if that is before ``first``, its first segment is missing.
         """
-        start = self._start_in_checkpoint(partition)
+        start = self.start_in_checkpoint(partition) or 0
         return start if start >= first or self.knows_start_of(partition) else first
 
     def knows_start_of(self, partition: TopicPartition) -> bool:
@@ -171,9 +171,9 @@ class LogRoot:
             self._has_starts = file is not None and file.has_starts and not is_brokers
         return self._has_starts and partition.topic != OFFSETS_TOPIC
 
-    def _start_in_checkpoint(self, partition: TopicPartition) -> int:
-        """What ``log-start-offset-checkpoint`` says now; 0 without an entry."""
-        return self._checkpoint(LOG_START_OFFSET_CHECKPOINT, self._looked).get(partition, 0)
+    def start_in_checkpoint(self, partition: TopicPartition) -> int | None:
+        """What ``log-start-offset-checkpoint`` says now; None without an entry."""
+        return self._checkpoint(LOG_START_OFFSET_CHECKPOINT, self._looked).get(partition)
 
     def lost_end(self, partition: TopicPartition, end: Callable[[], int]) -> OffsetRange | None:
         """What a backup has had on disk behind the ``end`` of a partition's log, and has no more."""
