@@ -8,6 +8,7 @@ with the same compression:
   clients), or with a delete horizon (KIP-534) in place of their base timestamp;
 - batches with LogAppendTime, as their records' own timestamps are not those that readers see;
 - batches of which only some records are wanted;
+- batches larger than a segment of the target may be (``segment.bytes``);
 - small batches that follow one another, which become larger ones: a request carries one batch per partition,
   and thousands of them would take all the time.
 
@@ -45,7 +46,7 @@ _SMALL_BYTES = 16 << 10
 """Bytes of a batch that is joined with its neighbours; the default of batch.size in Kafka's producer."""
 _BATCH_BYTES = 256 << 10
 """Bytes before compression of a batch that is encoded anew, unless it holds a single record."""
-_ANY_SIZE = (1 << 31) - 1
+ANY_SIZE = (1 << 31) - 1
 _LIMITS = DecodeLimits()
 _LEFT_OUT, _AS_IT_IS = -2, -1
 _SMALL = len(COMPRESSION_NAMES) + 3
@@ -67,16 +68,21 @@ class RestorableBatches:
 
 
 def restorable(
-    piece: Slice, partition: TopicPartition, offsets: OffsetRange, visible: Visibility | None
+    piece: Slice,
+    partition: TopicPartition,
+    offsets: OffsetRange,
+    visible: Visibility | None,
+    largest: int = ANY_SIZE,
 ) -> Iterator[RestorableBatches]:
     """The records of a slice within ``offsets``, in order.
 
     :param visible: hides the transactions that are left out; None hides nothing. The same for all slices of
         a partition.
+    :param largest: bytes that a batch may have in the target, unless it holds a single record.
     :raises CorruptRecordError: at the first batch that is damaged.
     """
     data, batches = as_array(piece.buffer), batches_of(piece)
-    kinds = _kinds(batches, offsets, visible)
+    kinds = _kinds(batches, offsets, visible, largest)
     shares = (batches.position + batches.size) // _AT_ONCE_BYTES
     cuts = np.flatnonzero((np.diff(kinds) != 0) | (np.diff(shares) != 0)) + 1
     for first, stop in zip([0, *cuts.tolist()], [*cuts.tolist(), len(kinds)], strict=True):
@@ -89,7 +95,9 @@ def restorable(
             continue
         begin, end = int(run.position[0]), int(run.position[-1] + run.size[-1])
         origin = Origin(piece.origin.file, piece.origin.position + begin)
-        settings = EncodeSettings(_compression_name(kind % _SMALL), _BATCH_BYTES, _ANY_SIZE)
+        # Half leaves room for the header, and for what compression makes larger.
+        batch_bytes = min(_BATCH_BYTES, largest // 2)
+        settings = EncodeSettings(_compression_name(kind % _SMALL), batch_bytes, ANY_SIZE)
         anew = _encoded_anew(data[begin:end], partition, offsets, origin, settings)
         if not is_small:
             yield from anew
@@ -101,13 +109,14 @@ def restorable(
         yield from joined
 
 
-def _kinds(batches: Batches, offsets: OffsetRange, visible: Visibility | None) -> np.ndarray:
+def _kinds(batches: Batches, offsets: OffsetRange, visible: Visibility | None, largest: int) -> np.ndarray:
     is_whole = (
         (batches.magic == 2)
         & (batches.count == batches.last_offset - batches.base_offset + 1)
         & (batches.attributes & (LOG_APPEND_TIME_BIT | DELETE_HORIZON_BIT) == 0)
         & (batches.base_offset >= offsets.start)
         & (batches.last_offset < offsets.end)
+        & (batches.size <= largest)
     )
     left_out = (
         batches.is_control

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pyspark_kafkalog.backups.rate import RateLimit
-from pyspark_kafkalog.backups.restore_batches import RestorableBatches, restorable
+from pyspark_kafkalog.backups.restore_batches import ANY_SIZE, RestorableBatches, restorable
 from pyspark_kafkalog.backups.restore_shared import check_shared
 from pyspark_kafkalog.backups.restore_state import OffsetMap, PlannedPartition, RestorePlan, RestoreState
 from pyspark_kafkalog.codec.isolation import TransactionScan, Visibility
@@ -90,11 +90,14 @@ class SourceRecords:
         self.check_topics([planned])
         check_shared(self._place, target, planned, known, written)
 
-    def unread(self, planned: PlannedPartition, known: OffsetMap) -> Iterator[RestorableBatches]:
+    def unread(
+        self, planned: PlannedPartition, known: OffsetMap, largest: int = ANY_SIZE
+    ) -> Iterator[RestorableBatches]:
         """The record batches of a partition behind those that the map knows, to the planned end.
 
         No run has sent any of them: those that the source has deleted since are left out, with a warning.
 
+        :param largest: see :meth:`batches`.
         :raises DataLossError: as :meth:`batches`.
         """
         start = known.read_to
@@ -105,11 +108,12 @@ class SourceRecords:
             _log.warning(
                 "%s: offsets %d to %d were deleted before they were restored", planned.source, start, left - 1
             )
-        return self.batches(planned, left)
+        return self.batches(planned, left, largest)
 
-    def batches(self, planned: PlannedPartition, start: int) -> Iterator[RestorableBatches]:
+    def batches(self, planned: PlannedPartition, start: int, largest: int) -> Iterator[RestorableBatches]:
         """The record batches of a partition from an offset on, to its planned end.
 
+        :param largest: see :func:`.restore_batches.restorable`.
         :raises DataLossError: if the topic is another one by now, or has lost these offsets.
         """
         offsets = OffsetRange(start, planned.end)
@@ -125,7 +129,7 @@ class SourceRecords:
             ):
                 if visible is not None:
                     visible.expect(piece.aborted)
-                yield from restorable(piece, planned.source, offsets, visible)
+                yield from restorable(piece, planned.source, offsets, visible, largest)
         except DataLossError as e:
             raise e.with_hint(
                 "Run the restore again. If it ends so again, delete the topic"
@@ -207,12 +211,16 @@ class TargetRecords:
             if written and state.maps[planned.source].source_of(written) < planned.end:
                 source.check_shared(self._place, planned, state.maps[planned.source], written)
         progress(0, source.stored_bytes({p: state.maps[p.source].source_of(n) for p, n in begun.items()}))
+        largest = self._largest()
         limit, most = RateLimit(self._rate), min(_AHEAD_BYTES, self._rate or _AHEAD_BYTES)
         producer_id = plan.producer_id, plan.producer_epoch, plan.cluster_id
         with open_producer(self._options, producer_id) as sink:
             waiting: list[_Numbered] = []
             size = 0
-            readers = [self._read(source, planned, begun[planned], progress) for planned in plan.partitions]
+            readers = [
+                self._read(source, planned, begun[planned], largest[planned.target], progress)
+                for planned in plan.partitions
+            ]
             for found in _in_turn(readers):
                 waiting.append(found)
                 size += found.batches.data.size
@@ -254,15 +262,28 @@ class TargetRecords:
             if not is_ours or int(batches.base_sequence[-1]) != number:
                 raise _foreign(planned, "its last record batch is not one of this restore")
 
+    def _largest(self) -> dict[str, int]:
+        """Bytes that a record batch may have in each topic: a segment has no more."""
+        configs = {
+            topic: self._place.topic_config(topic) for topic in {p.target for p in self._plan.partitions}
+        }
+        found = {topic: values.get("segment.bytes", "") for topic, values in configs.items()}
+        return {topic: int(size) if size.isdecimal() else ANY_SIZE for topic, size in found.items()}
+
     def _read(
-        self, source: SourceRecords, planned: PlannedPartition, written: int, progress: Progress
+        self,
+        source: SourceRecords,
+        planned: PlannedPartition,
+        written: int,
+        largest: int,
+        progress: Progress,
     ) -> Iterator[_Numbered]:
         """The records after the first ``written``, which are in the map, but not yet on disk there."""
         offsets, number = self._state.maps[planned.source], written
         unread = (
-            source.unread(planned, offsets)
+            source.unread(planned, offsets, largest)
             if written == offsets.count
-            else source.batches(planned, offsets.source_of(written))
+            else source.batches(planned, offsets.source_of(written), largest)
         )
         for found in unread:
             try:

@@ -9,9 +9,13 @@ from typing import Any
 import pytest
 
 from pyspark_kafkalog import admin
+from pyspark_kafkalog.errors import RecordTooLargeError
 from tests.backups.consuming import Record, consume
+from tests.broker.producing import unused_topic
 from tests.fixtures_dir import CASES, Case, same_bytes
 from tests.kafka import Broker
+from tests.kafka_old import OldBroker
+from tests.log.partitions import batch, write_segment
 
 pytestmark = pytest.mark.broker
 
@@ -103,3 +107,30 @@ def test_all_records_are_restored(case: Case, broker: Broker, tmp_path: Path) ->
             assert is_same(old, record), (old, record)
             assert not row.keeps_offsets or offset == old["offset"]
         assert row.keeps_offsets == (list(found) == [old["offset"] for old in expected])
+
+
+@pytest.mark.slow
+def test_a_topic_with_segments_smaller_than_batches(old_broker: OldBroker, tmp_path: Path) -> None:
+    """Small batches that are joined, one that is too large as it is, and a record alone in its batch."""
+    topic, source = unused_topic(), tmp_path / "source"
+    small = [batch(10 * number, 10, size=100) for number in range(200)]
+    write_segment(source / "t-0", [*small, batch(2000, 1000, size=100), batch(3000, 1, size=15_000)])
+    settings = admin.RestoreSettings(("t",), {"t": topic}, configs={"segment.bytes": "20000"}, groups=())
+    target = {"kafka.bootstrap.servers": old_broker.bootstrap}
+    (row,) = admin.restore({"path": str(source)}, target, settings, execute=True).partitions
+    assert (row.records, row.keeps_offsets) == (3001, True)
+    found = consume(old_broker.bootstrap, topic, [0])[0]
+    assert [record.value for record in found.values()] == [
+        *(b"%0100d" % number for _ in range(200) for number in range(10)),
+        *(b"%0100d" % number for number in range(1000)),
+        b"%015000d" % 0,
+    ]
+    refused = admin.RestoreSettings(
+        ("t",),
+        {"t": unused_topic()},
+        configs={"segment.bytes": "10000"},
+        groups=(),
+        state=str(tmp_path / "2"),
+    )
+    with pytest.raises(RecordTooLargeError, match=r"LIST_TOO_LARGE.*Raise the topic's segment\.bytes"):
+        admin.restore({"path": str(source)}, target, refused, execute=True)

@@ -49,6 +49,7 @@ class Cluster:
         self.batches: list[bytes] = []
         self.end = 0
         self.most = END
+        self.configs: dict[str, str] = {}
         self.on_append: Callable[[int], None] = lambda end: None
         monkeypatch.setattr(restore_records, "open_producer", self._open_producer)
 
@@ -74,6 +75,9 @@ class Cluster:
 
     def watermarks(self, partitions: Sequence[TopicPartition], **_: bool) -> dict[TopicPartition, Watermarks]:
         return {partition: Watermarks(0, self.end, self.end) for partition in partitions}
+
+    def topic_config(self, topic: str) -> dict[str, str]:
+        return self.configs
 
     def fetch(self, partition: TopicPartition, offsets: OffsetRange, **_: Any) -> Iterator[Slice]:
         data = np.frombuffer(self.batches[-1], np.uint8).copy()
@@ -180,6 +184,27 @@ def test_progress_is_of_what_is_left(cluster: Cluster, tmp_path: Path) -> None:
     totals: list[int] = []
     restore(source, cluster, path, progress=lambda done, total=None: total and totals.append(total))
     assert totals == [pytest.approx(stored * (END - written) / (2 * END), abs=1)]
+
+
+@pytest.mark.parametrize(("segment_bytes", "most"), [("400", 400), ("300", 300), ("", 2000)])
+def test_no_batch_is_larger_than_a_segment(
+    segment_bytes: str, most: int, cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither one that is joined of small ones nor one that could go as it is."""
+    monkeypatch.setattr(restore_batches, "_SMALL_BYTES", 320)
+    source = tmp_path / "source"
+    source.mkdir()
+    with FollowerLog.create(str(source / str(T0)), T0, SMALL, 0, TOPIC_ID) as log:
+        for base_offset in range(0, END, RECORDS):
+            is_large = base_offset % (2 * RECORDS) == 0
+            log.append(piece(batch(base_offset, 0, "m" * (60 if is_large else 1))))
+    cluster.configs = {"segment.bytes": segment_bytes}
+    restore(source, cluster, tmp_path / "state")
+    assert [int(value.split()[1]) for value in cluster.values] == list(range(END))
+    largest = max(int(size) for data in cluster.batches for size in walk(np.frombuffer(data, np.uint8)).size)
+    print(largest)
+    assert largest <= most
+    assert segment_bytes or largest > 400
 
 
 def test_records_that_are_sent_may_be_compacted(cluster: Cluster, tmp_path: Path) -> None:

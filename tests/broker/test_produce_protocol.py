@@ -8,6 +8,7 @@ from kafka.protocol.producer import ProduceRequest
 from pyspark_kafkalog.broker.produce.protocol import (
     MAX_VERSION,
     MIN_VERSION,
+    hint_for,
     produce_request,
 )
 from pyspark_kafkalog.model import TopicPartition
@@ -73,3 +74,9 @@ def test_record_batches_are_pieces_of_their_own(version: int) -> None:
         version, 0, 1, [(TopicPartition("t", i), data) for i, data in enumerate(records)]
     )
     assert [id(piece) for piece in pieces if isinstance(piece, memoryview)] == [id(data) for data in records]
+
+
+@pytest.mark.parametrize(("code", "limit"), [(10, "max.message.bytes"), (18, "segment.bytes")])
+def test_hints_name_the_limit_that_was_exceeded(code: int, limit: str) -> None:
+    assert f"Raise the topic's {limit}" in (hint_for(code, 1) or "")
+    assert f"below the topic's {limit}" in (hint_for(code, 2) or "")

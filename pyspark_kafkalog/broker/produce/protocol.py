@@ -121,7 +121,7 @@ _HINTS = {
     -1: "See the broker's own log.",
     _MESSAGE_TOO_LARGE: "Lower kafka.batch.size below the topic's max.message.bytes, or raise the latter.",
     17: "Internal topics cannot be written to.",
-    _RECORD_LIST_TOO_LARGE: "Lower kafka.batch.size.",
+    _RECORD_LIST_TOO_LARGE: "Lower kafka.batch.size below the topic's segment.bytes, or raise the latter.",
     _TOPIC_AUTHORIZATION_FAILED: "Grant the principal Write on the topic in the cluster's ACLs.",
     _CLUSTER_AUTHORIZATION_FAILED: "Brokers before Kafka 2.8 require IdempotentWrite on the cluster: grant"
     " it, or set kafka.enable.idempotence to false.",
@@ -152,8 +152,9 @@ def reaction_to(code: int) -> Reaction:
 def hint_for(code: int, records: int) -> str | None:
     """What a user can do about a code that ends a write; ``records`` is the size of the record batch."""
     if code in TOO_LARGE and records == 1:
+        limit = "segment.bytes" if code == _RECORD_LIST_TOO_LARGE else "max.message.bytes"
         return (
-            "Raise the topic's max.message.bytes, set kafka.compression.type, or split values: set"
+            f"Raise the topic's {limit}, set kafka.compression.type, or split values: set"
             " large.message.enabled, and max.message.segment.bytes well below it."
         )
     return _HINTS.get(code)
