@@ -22,6 +22,7 @@ Sources: Kafka's ``LocalLog``, ``LogFileUtils``, ``LogManager``, ``CheckpointFil
 from __future__ import annotations
 
 import base64
+import hashlib
 import re
 from collections.abc import Iterable, Mapping
 
@@ -81,6 +82,7 @@ BACKUP_FILE = ".kafkalog-backup"
 METADATA_TOPIC = "__cluster_metadata"
 """KRaft's own log, which Kafka's LogManager does not count among the partitions."""
 
+_MAX_SET_ASIDE = 200
 _MAX_INT32, _MAX_INT64 = 2**31 - 1, 2**63 - 1
 _FIELD = r"(?:0|[1-9][0-9]*)"
 _PARTITION_FOLDER = re.compile(rf"(?P<topic>.+)-(?P<partition>{_FIELD})\Z", re.DOTALL)
@@ -105,6 +107,17 @@ def parse_partition_folder(name: str) -> TopicPartition | None:
         return TopicPartition(check_topic(match["topic"]), int(match["partition"]))
     except OptionError:
         return None
+
+
+def set_aside(partition: TopicPartition, what: str) -> str:
+    """A name for another folder of a partition, as brokers give to what they delete: readers ignore it."""
+    digest = hashlib.sha256(f"{what} {partition}".encode()).hexdigest()[:32]
+    return f"{partition.topic[:_MAX_SET_ASIDE]}-{partition.partition}.{digest}-delete"
+
+
+def new_copy(partition: TopicPartition) -> str:
+    """The folder where a new copy of a backup's partition grows."""
+    return set_aside(partition, "new")
 
 
 def partition_of(name: str) -> TopicPartition:

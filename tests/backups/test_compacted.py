@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -13,14 +15,16 @@ from pathlib import Path
 import pytest
 from kafka import KafkaProducer
 
-from pyspark_kafkalog.admin import BackupRules, backup
+from pyspark_kafkalog.admin import BackupRules, adopt, backup
 from pyspark_kafkalog.log.checkpoints import write_offsets
+from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.log.topic_configs import write_topic_configs
 from pyspark_kafkalog.log.write import renewal
 from pyspark_kafkalog.log.write.follower_directory import follower_directory
 from pyspark_kafkalog.log.write.truncation import truncate
-from tests.backups.histories import SMALL, T0, content
+from tests.backups.histories import SMALL, T0, content, set_log_start, visible
 from tests.backups.test_history import NO_GROUPS, check_sound, run
+from tests.backups.test_lost_start import damages
 from tests.backups.test_shared_end import batches, make
 from tests.broker.producing import unused_topic
 from tests.kafka import Broker
@@ -188,6 +192,8 @@ def test_a_renewal_that_ends_anywhere_leaves_one_of_the_copies(
     with pytest.raises(KeyboardInterrupt):
         run(source, target, RENEW)
     monkeypatch.undo()
+    assert visible(target) in (list(range(50)), visible(source)), "readers miss neither"
+    assert damages(target) == []
     with follower_directory(str(target)) as directory:
         assert directory.partitions() == {T0}
     assert content(target) in (old, content(source))
@@ -195,6 +201,33 @@ def test_a_renewal_that_ends_anywhere_leaves_one_of_the_copies(
     assert not [*target.glob("*-delete")]
     assert run(source, target, RENEW).log_end_offset == 100
     assert content(target) == content(source)
+    check_sound(target)
+
+
+def test_between_the_folders_the_new_copy_counts(tmp_path: Path) -> None:
+    """A run that was killed when it had renamed the old folder, and not yet the new one."""
+    source, target = backed_up(tmp_path)
+    run(source, target)
+    set_log_start(source, 25)
+    script = (
+        "import os, sys\n"
+        "from pyspark_kafkalog.admin import BackupRules, copy\n"
+        "from pyspark_kafkalog.log.write import renewal\n"
+        "renewal.sync_folder = lambda folder: os._exit(9)\n"
+        "copy(sys.argv[1], sys.argv[2], BackupRules(groups=(), renew_compacted=True))\n"
+    )
+    killed = subprocess.run([sys.executable, "-c", script, str(source), str(target)], check=False)
+    assert (killed.returncode, (target / "t-0").exists()) == (9, False)
+    assert LogDirectory.open(str(target)).topics() == {"t": (0,)}
+    assert visible(target) == visible(source)
+    assert damages(target) == []
+    log_dir = tmp_path / "broker"
+    make(log_dir, [])
+    (log_dir / "meta.properties").write_text("version=1\n")
+    (adopted,) = adopt(str(target), str(log_dir), groups=False)
+    assert "run the backup again" in (adopted.problem or "")
+    run(source, target, RENEW)
+    assert visible(target) == visible(source)
     check_sound(target)
 
 

@@ -157,7 +157,7 @@ class LogDirectory:
 
     def _lost_end(self, partition: TopicPartition) -> DataLossError | None:
         """The error of a backup that lacks the last segments of a partition."""
-        root = next((r for r in self._roots if r.knows_start_of(partition) and r.find(partition)), None)
+        root = next((r for r in self._roots if r.knows_start_of(partition) and r.find_live(partition)), None)
         if root is None or (lost := self._ask(partition, lambda p: root.lost_end(partition, p.end))) is None:
             return None
         file = self._existing(partition).folder.label()
@@ -372,7 +372,7 @@ class LogDirectory:
         known = None
         holder: LogRoot | None = None
         for root in self._roots:
-            folder = root.find(topic_partition)
+            folder = root.find_live(topic_partition)
             if folder is not None:
                 if holder is not None:
                     raise _in_two_roots(topic_partition, holder, root)
@@ -402,7 +402,7 @@ class LogDirectory:
         """The partitions that have a folder."""
         holders: dict[TopicPartition, LogRoot] = {}
         for root in self._roots:
-            for partition in root.partitions():
+            for partition in root.live_partitions():
                 if partition in holders:
                     raise _in_two_roots(partition, holders[partition], root)
                 holders[partition] = root

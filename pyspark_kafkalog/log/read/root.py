@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -16,6 +16,7 @@ from pyspark_kafkalog.filesystem.folder import Entry, Folder
 from pyspark_kafkalog.filesystem.locate import no_such_directory, open_folder
 from pyspark_kafkalog.log.backup_file import read_backup_file
 from pyspark_kafkalog.log.layout import (
+    BACKUP_FILE,
     JOURNAL_FILE,
     JOURNAL_SEPARATOR,
     LEADER_EPOCH_CHECKPOINT,
@@ -26,6 +27,7 @@ from pyspark_kafkalog.log.layout import (
     PARTITION_METADATA_FILE,
     RECOVERY_POINT_CHECKPOINT,
     is_beside_partitions,
+    new_copy,
     parse_offset_checkpoint,
     parse_partition_folder,
     parse_segment_file,
@@ -60,7 +62,9 @@ class LogRoot:
         self._only = only
         self._checkpoints: dict[str, tuple[Entry, dict[TopicPartition, int]]] = {}
         self._has_starts: bool | None = None
+        self._noted: tuple[Entry, Mapping[TopicPartition, int]] | None = None
         self._looked: Entry | None = None
+        self._looked_at_backup: Entry | None = None
         self._held: _Held | None = None
         self.listings = Listings()
         """Those of the root and of its partitions' folders."""
@@ -155,21 +159,49 @@ class LogRoot:
         self.folder.check_inside(name)
         return self.folder.child(name)
 
+    def live_partitions(self) -> set[TopicPartition]:
+        """As :meth:`partitions`, with those whose new copies are not in their places yet."""
+        return self.partitions() | {partition for partition in self.renewed() if self._copy(partition)}
+
+    def find_live(self, partition: TopicPartition) -> Folder | None:
+        """As :meth:`find`; the new copy that a backup has noted, if that is not in its place yet."""
+        copy = self._copy(partition) if partition in self.renewed() else None
+        return copy or self.find(partition)
+
+    def _copy(self, partition: TopicPartition) -> Folder | None:
+        name = new_copy(partition)
+        is_there = self.folder.look(name).type == fs.FileType.Directory
+        return self.folder.child(name) if is_there else None
+
+    def renewed(self) -> Mapping[TopicPartition, int]:
+        """Where those partitions of a backup begin whose new copies count by now; see :mod:`.backup_file`."""
+        if self._only is not None or not self._is_backup():
+            return {}
+        entry = self._looked_at_backup or self.folder.look(BACKUP_FILE)
+        if self._noted is None or self._noted[0] != entry:
+            file = read_backup_file(self.folder)
+            self._noted = entry, {} if file is None else file.renewed
+        return self._noted[1]
+
     def log_start_offset(self, partition: TopicPartition, first: int = 0) -> int:
         """Where a partition begins whose first segment has the base offset ``first``: there, or later.
 
         A backup knows where it began: if that is before ``first``, its first segment is missing.
         """
-        start = self.start_in_checkpoint(partition) or 0
+        noted = self.renewed().get(partition)
+        start = noted if noted is not None else self.start_in_checkpoint(partition) or 0
         return start if start >= first or self.knows_start_of(partition) else first
 
     def knows_start_of(self, partition: TopicPartition) -> bool:
         """Whether the checkpoint says where the partition begins, as in a backup where no broker works."""
+        return self._is_backup() and partition.topic != OFFSETS_TOPIC
+
+    def _is_backup(self) -> bool:
         if self._has_starts is None:
             file = read_backup_file(self.folder)
             is_brokers = self.folder.look(META_PROPERTIES_FILE).type == fs.FileType.File
             self._has_starts = file is not None and file.has_starts and not is_brokers
-        return self._has_starts and partition.topic != OFFSETS_TOPIC
+        return self._has_starts
 
     def start_in_checkpoint(self, partition: TopicPartition) -> int | None:
         """What ``log-start-offset-checkpoint`` says now; None without an entry."""
@@ -199,10 +231,11 @@ class LogRoot:
     def one_look(self) -> Iterator[None]:
         """Within it, the log start offsets are those of its beginning: one look serves all partitions."""
         self._looked = self.folder.look(LOG_START_OFFSET_CHECKPOINT)
+        self._looked_at_backup = self.folder.look(BACKUP_FILE) if self._is_backup() else None
         try:
             yield
         finally:
-            self._looked = None
+            self._looked = self._looked_at_backup = None
 
     def cluster_id(self) -> str | None:
         """The cluster's id in ``meta.properties``; None without one."""

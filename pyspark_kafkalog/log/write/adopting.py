@@ -133,7 +133,7 @@ def adopt(
 
 def _plan(backup: str, log_dir: str, topics: Collection[str]) -> list[AdoptedPartition]:
     root = LogRoot(open_folder(backup))
-    partitions = root.partitions()
+    partitions = root.live_partitions()
     missing = set(topics) - {partition.topic for partition in partitions}
     if missing:
         raise LogDirectoryError(f"The backup has no topic {min(missing)}", file=backup)
@@ -143,9 +143,11 @@ def _plan(backup: str, log_dir: str, topics: Collection[str]) -> list[AdoptedPar
     chosen = [p for p in partitions if (p.topic in topics if topics else p.topic not in INTERNAL_TOPICS)]
     found = []
     for p in sorted(chosen):
-        bases = offsets_of(os.path.join(backup, str(p)), LOG_SUFFIX)
         problem, start, end = _problem(log_dir, p), starts.get(p, 0), ends.get(p, 0)
-        if problem is None and bases and bases[0] > start:
+        if problem is None and p in root.renewed():
+            problem = "Its new copy is not in its place yet: run the backup again, which was interrupted"
+        bases = offsets_of(os.path.join(backup, str(p)), LOG_SUFFIX) if problem is None else []
+        if bases and bases[0] > start:
             problem = f"{first_is_missing(OffsetRange(start, bases[0]))}. {GIVE_UP}"
         if problem is None and p in (failures := LogDirectory([root]).try_watermarks([p])[1]):
             problem = str(failures[p])

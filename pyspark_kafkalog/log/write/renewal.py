@@ -1,8 +1,9 @@
 """Put a new copy of a partition in the place of an old one, so that a crash leaves the one or the other.
 
 1. The new copy grows in a folder with a name that brokers give to what they delete, and readers ignore.
-2. When all of it is on disk, ``.kafkalog-backup`` notes that it replaces the old one.
-3. The old folder gets such a name, too, and the new one takes its place. Readers miss the partition between.
+2. When all of it is on disk, ``.kafkalog-backup`` notes that it replaces the old one. Readers take it for the
+   partition from then on.
+3. The old folder gets such a name, too, and the new one takes its place.
 4. The note goes, and the old folder with it.
 
 Whoever opens the directory after a crash does what is left of 3 and 4, or removes what was not noted.
@@ -10,19 +11,17 @@ Whoever opens the directory after a crash does what is left of 3 and 4, or remov
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 
 from pyspark_kafkalog.filesystem.durable import sync_folder
+from pyspark_kafkalog.log.layout import new_copy, set_aside
 from pyspark_kafkalog.model import TopicPartition
-
-_MAX_TOPIC = 200
 
 
 def new_folder(root: str, partition: TopicPartition) -> str:
     """Where the new copy of a partition grows."""
-    return _unused(root, partition, "new")
+    return os.path.join(root, new_copy(partition))
 
 
 def exchange(root: str, partition: TopicPartition) -> None:
@@ -45,9 +44,4 @@ def remove_leftovers(root: str, partition: TopicPartition) -> None:
 
 
 def _old(root: str, partition: TopicPartition) -> str:
-    return _unused(root, partition, "old")
-
-
-def _unused(root: str, partition: TopicPartition, what: str) -> str:
-    digest = hashlib.sha256(f"{what} {partition}".encode()).hexdigest()[:32]
-    return os.path.join(root, f"{partition.topic[:_MAX_TOPIC]}-{partition.partition}.{digest}-delete")
+    return os.path.join(root, set_aside(partition, "old"))
