@@ -182,6 +182,27 @@ class Slice:
     aborted: tuple[AbortedTransaction, ...] = ()
 
 
+class BatchHeader(NamedTuple):
+    """What copies of a record batch share of its header, in the terms of :class:`.codec.walk.Batches`.
+
+    The base offset of a message set (v0, v1) is -1; ``records`` are those that the header claims.
+    """
+
+    magic: int
+    base_offset: int
+    last_offset: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    leader_epoch: int
+    crc: int
+    base_timestamp: int
+    max_timestamp: int
+    size: int
+    attributes: int
+    records: int
+
+
 class QueryBatch(NamedTuple):
     """A micro-batch of a streaming query, or a batch job, as the writer of records.
 

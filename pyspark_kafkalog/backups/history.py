@@ -13,8 +13,8 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from pyspark_kafkalog.backups.ends import Follower, Source
+from pyspark_kafkalog.codec.batch_identity import header_of, uncleaned
 from pyspark_kafkalog.codec.decode import decode_slice
-from pyspark_kafkalog.codec.format import COMPRESSION_MASK, DELETE_HORIZON_BIT
 from pyspark_kafkalog.codec.rows import ROW_TYPES
 from pyspark_kafkalog.codec.walk import Batches, batches_of
 from pyspark_kafkalog.errors import KafkaLogError
@@ -22,18 +22,6 @@ from pyspark_kafkalog.model import ALL_OFFSETS, OffsetRange, Slice, TopicPartiti
 
 _RECORDS = pa.schema({name: ROW_TYPES[name] for name in ("offset", "key", "value")})
 _ANY = TopicPartition("", 0)
-_UNCLEANED = (
-    "magic",
-    "base_offset",
-    "last_offset",
-    "producer_id",
-    "producer_epoch",
-    "base_sequence",
-    "leader_epoch",
-)
-"""What no cleaner changes in a header."""
-_COPIED = (*_UNCLEANED, "crc", "base_timestamp", "max_timestamp", "size", "attributes", "count")
-"""What copies share."""
 
 
 class DivergedError(Exception):
@@ -203,9 +191,10 @@ class SharedEnd:
         ours = None if piece is None else next(_batches(piece))
         if ours is None or _first_offset(ours) > last:
             return None
-        if _header(ours) == _header(theirs):
+        our_header, their_header = header_of(ours.header), header_of(theirs.header)
+        if our_header == their_header:
             return True
-        if _uncleaned(ours) != _uncleaned(theirs):
+        if uncleaned(our_header) != uncleaned(their_header):
             return False
         own, other = _records(ours), _records(theirs)
         both = own.keys() & other.keys()
@@ -221,24 +210,6 @@ def _batches(piece: Slice) -> Iterator[_Batch]:
         headers = batches.headers_of(row, row)
         part = Slice(piece.buffer.slice(begin, size), headers, piece.origin)
         yield _Batch(part, batches_of(part))
-
-
-def _header(batch: _Batch) -> list[int]:
-    """All of the header that copies share."""
-    return [
-        int(getattr(batch.header, name)[0])
-        for name in _COPIED
-        if name != "base_offset" or batch.header.magic[0] == 2  # else it is only a bound
-    ]
-
-
-def _uncleaned(batch: _Batch) -> list[int]:
-    """What of the header no cleaner changes; it writes message sets anew, and a header alone uncompressed."""
-    header = batch.header
-    if header.magic[0] != 2:
-        return [int(header.magic[0])]
-    values = [int(getattr(header, name)[0]) for name in _UNCLEANED]
-    return [*values, int(header.attributes[0]) & ~(COMPRESSION_MASK | DELETE_HORIZON_BIT)]
 
 
 def _records(batch: _Batch) -> dict[int, tuple[bytes | None, bytes | None]]:

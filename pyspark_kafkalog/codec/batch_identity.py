@@ -1,0 +1,37 @@
+"""What tells a record batch from another one at its offsets, also after a cleaner has been at it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark_kafkalog.codec.format import COMPRESSION_MASK, DELETE_HORIZON_BIT
+from pyspark_kafkalog.model import BatchHeader
+
+if TYPE_CHECKING:
+    from pyspark_kafkalog.codec.walk import Batches
+
+_COLUMNS = (*BatchHeader._fields[:-1], "count")
+_UNCLEANED = (
+    "magic",
+    "base_offset",
+    "last_offset",
+    "producer_id",
+    "producer_epoch",
+    "base_sequence",
+    "leader_epoch",
+)
+"""What no cleaner changes in a header."""
+
+
+def header_of(batches: Batches, row: int = 0) -> BatchHeader:
+    """The header of one of the batches."""
+    header = BatchHeader(*(int(getattr(batches, name)[row]) for name in _COLUMNS))
+    return header if header.magic == 2 else header._replace(base_offset=-1)  # else it is only a bound
+
+
+def uncleaned(header: BatchHeader) -> list[int]:
+    """What of the header no cleaner changes; it writes message sets anew, and a header alone uncompressed."""
+    if header.magic != 2:
+        return [header.magic]
+    values = [getattr(header, name) for name in _UNCLEANED]
+    return [*values, header.attributes & ~(COMPRESSION_MASK | DELETE_HORIZON_BIT)]
