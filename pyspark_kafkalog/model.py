@@ -311,6 +311,12 @@ class Place(Protocol):
         Of a cluster both are -1 if the leader has never had such an epoch.
         """
 
+    def batches_at(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, BatchHeader]:
+        """The record batch that holds the given offset of each partition; left out where there is none.
+
+        Brokers leave all out, as each would cost a fetch.
+        """
+
     def expect(self, partition: TopicPartition, seen: Seen) -> None:
         """Treat answers that contradict what a plan has seen as out of date.
 

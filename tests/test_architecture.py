@@ -46,7 +46,7 @@ ROOMS = {
     "reading": {"errors", "model", "groups", "topics", "codec", "options", "largemessage"},
     "audit": {"errors", "codec", "options", "filesystem", "largemessage"},
     "writing": {"errors", "model", "sinks", "topics", "codec", "options", "largemessage", "audit"},
-    "streams": {"errors", "model", "groups", "options", "filesystem", "largemessage", "reading"},
+    "streams": {"errors", "model", "groups", "codec", "options", "filesystem", "largemessage", "reading"},
     "backups": _PLACES | _BETWEEN | {"filesystem"},
     "admin": _PLACES | _BETWEEN | {"filesystem", "backups", "log"},
     "cli": {"errors", "model", "groups", "topics", "options", "saying", "admin"},

@@ -28,6 +28,7 @@ from pyspark_kafkalog.errors import (
     UnsupportedVersionError,
 )
 from pyspark_kafkalog.model import (
+    BatchHeader,
     OffsetRange,
     OnCorrupt,
     Seen,
@@ -197,6 +198,10 @@ class Brokers:
         the offset after its last record; both -1 if there is none. Empty before Kafka 2.3.
         """
         return self._with_retries(lambda: leader_epochs.epoch_ends(self._cluster, epochs))
+
+    def batches_at(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, BatchHeader]:
+        """See :meth:`pyspark_kafkalog.model.Place.batches_at`: none."""
+        return {}
 
     def expect(self, partition: TopicPartition, seen: Seen) -> None:
         """See :meth:`pyspark_kafkalog.model.Place.expect`."""

@@ -35,3 +35,23 @@ def uncleaned(header: BatchHeader) -> list[int]:
         return [header.magic]
     values = [getattr(header, name) for name in _UNCLEANED]
     return [*values, header.attributes & ~(COMPRESSION_MASK | DELETE_HORIZON_BIT)]
+
+
+def is_same(noted: BatchHeader, found: BatchHeader) -> bool | None:
+    """Whether a batch is the one that was noted before; None if a cleaner may have made the difference.
+
+    What a cleaner writes anew has records left out, or a delete horizon (``MemoryRecords.filterTo``); of
+    message sets nothing in the header stays.
+    """
+    if found == noted:
+        return True
+    if noted.magic != 2 or found.magic != 2:
+        return None
+    return (
+        None if uncleaned(found) == uncleaned(noted) and (_is_cleaned(noted) or _is_cleaned(found)) else False
+    )
+
+
+def _is_cleaned(header: BatchHeader) -> bool:
+    is_whole = header.records == header.last_offset - header.base_offset + 1
+    return not is_whole or header.attributes & DELETE_HORIZON_BIT != 0

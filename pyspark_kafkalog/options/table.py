@@ -210,8 +210,9 @@ SECTIONS = (
                " (see [Spark versions](spark-versions.md)). Not with `Trigger.AvailableNow` or `Once`, which"
                " would end before everything is read. Without effect on other Sparks."),
         Option("checkpointLocation", _STREAM | _WRITE, location, None,
-               "The query's checkpoint. If the reader gets it as well, it keeps its start offsets and the"
-               " ids of its topics there, and commits to its group as soon as a micro-batch is complete."),
+               "The query's checkpoint. If the reader gets it as well, it keeps its start offsets, the ids of"
+               " its topics, and how far it has read their logs there, and commits to its group as soon as a"
+               " micro-batch is complete."),
     ),
     Section(
         "Consumer groups",

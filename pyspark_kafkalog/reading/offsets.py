@@ -425,6 +425,16 @@ def find_data_loss(
             )
 
 
+def log_went_back(partition: TopicPartition, offset: int, why: str) -> DataLossError:
+    """The error of a stream whose log has other records below ``offset`` than it has read."""
+    return _lost(
+        f"LOG_WENT_BACK: records below offset {offset} are not those that were read, as {why}; the log was"
+        " cut, as by a disk or directory that was set back, and has grown again",
+        partition,
+        hint="Set failOnDataLoss=false to go on at this offset, without the new records below it.",
+    )
+
+
 def check_nothing_lost_while_available_now(end: Offsets, latest: Offsets, recreated: Collection[str]) -> None:
     """Check that everything up to the frozen ends of ``Trigger.AvailableNow`` can still be read.
 

@@ -30,7 +30,9 @@ from pyspark_kafkalog.spark.short_errors import with_short_errors
 from pyspark_kafkalog.streams.checkpoint import (
     QueryLog,
     check_same_query,
+    keep_shared,
     keep_topic_ids,
+    kept_shared,
     kept_start_offsets,
     kept_topic_ids,
 )
@@ -89,6 +91,8 @@ class LogStreamReader(LogReader, DataSourceStreamReader, SupportsTriggerAvailabl
             self._options,
             topic_ids=kept_topic_ids(checkpoint, source),
             keep_topic_ids=partial(keep_topic_ids, checkpoint, source),
+            shared=kept_shared(checkpoint, source),
+            keep_shared=partial(keep_shared, checkpoint, source),
             groups=self._open_committed,
             topics_max_age=0 if brokers is None else min(_TOPICS_SECONDS, brokers.metadata_max_age_ms / 1000),
         )

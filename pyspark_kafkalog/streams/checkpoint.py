@@ -28,8 +28,9 @@ from pyspark_kafkalog.filesystem.durable import disk_errors, sync_file, sync_fol
 from pyspark_kafkalog.filesystem.folder import Folder
 from pyspark_kafkalog.filesystem.hadoop import locate_as_hadoop, qualified
 from pyspark_kafkalog.filesystem.locate import without_secrets
-from pyspark_kafkalog.model import Plan, QueryBatch
+from pyspark_kafkalog.model import BatchHeader, Plan, QueryBatch, TopicPartition
 from pyspark_kafkalog.options.offsets_json import Offsets, parse_offsets, to_json
+from pyspark_kafkalog.streams.history import LastShared
 
 _Content = TypeVar("_Content")
 
@@ -237,6 +238,8 @@ _TOPIC_IDS = _Kind(
     "kafkalog-topic-ids", "topic ids", "Topics recreated since the last run then go unnoticed."
 )
 
+_SHARED = _Kind("kafkalog-shared", "history", "")
+
 
 def kept_start_offsets(
     checkpoint_location: str | None, source: object, choose: Callable[[], Offsets]
@@ -271,6 +274,51 @@ def keep_topic_ids(checkpoint_location: str | None, source: object, topic_ids: M
     """Store the ids of the topics whose records a query has processed, for its next run."""
     if checkpoint_location is not None:
         _File.of(checkpoint_location, _TOPIC_IDS, source).write(dict(sorted(topic_ids.items())))
+
+
+def kept_shared(checkpoint_location: str | None, source: object) -> dict[TopicPartition, LastShared]:
+    """What a query and its logs shared last, as :func:`keep_shared` stored it.
+
+    What another query stored, or a loss of power left, is not used: then nothing can be compared.
+
+    :raises KafkaLogError: if it is no checkpoint.
+    """
+    if checkpoint_location is None:
+        return {}
+    file = _File.of(checkpoint_location, _SHARED, source)
+    data = file.folder.read_replaced(file.name)
+    stored = _parsed(data or b"")
+    if not isinstance(stored, dict) or stored.get("query") != file.query_id:
+        return {}
+    try:
+        return {
+            TopicPartition(topic, int(number)): _last_shared(*last)
+            for topic, partitions in stored["content"].items()
+            for number, last in partitions.items()
+        }
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return {}
+
+
+def keep_shared(
+    checkpoint_location: str | None, source: object, shared: Mapping[TopicPartition, LastShared]
+) -> None:
+    """Store what a query and its logs share. It is not flushed, as it is often replaced."""
+    if checkpoint_location is None:
+        return
+    file = _File.of(checkpoint_location, _SHARED, source)
+    content: dict[str, dict[str, LastShared]] = {}
+    for (topic, number), last in sorted(shared.items()):
+        content.setdefault(topic, {})[str(number)] = last
+    stored = {"version": _VERSION, "query": file.query_id, "content": content}
+    file.folder.replace(file.name, json.dumps(stored).encode())
+
+
+def _last_shared(topic_id: object, offset: object, epoch: object, batch: Any) -> LastShared:
+    header = None if batch is None else BatchHeader(*batch)
+    if not isinstance(topic_id, str) or not all(isinstance(n, int) for n in (offset, epoch, *(header or ()))):
+        raise ValueError("expected a text and whole numbers")
+    return LastShared(topic_id, offset, epoch, header)  # type: ignore[arg-type]
 
 
 def check_same_query(query_id: str, running: str) -> None:

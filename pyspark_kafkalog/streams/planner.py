@@ -19,11 +19,13 @@ from pyspark_kafkalog.reading.offsets import (
     find_recreated,
     initial_offsets,
     log_start_offsets,
+    log_went_back,
     look_up_partitions,
     start_from_group,
     with_topic_ids,
 )
 from pyspark_kafkalog.reading.splits import Split, split_ranges
+from pyspark_kafkalog.streams.history import Read, Shared, SharedHistory
 
 _log = logging.getLogger("pyspark_kafkalog")
 
@@ -78,6 +80,8 @@ class _Ends(NamedTuple):
 
     offsets: Offsets
     topic_ids: Mapping[str, str]
+    epochs: Mapping[TopicPartition, int] = {}
+    """The leader epochs in which the offsets were looked up, or newer ones; of what is planned."""
 
 
 class StreamPlanner:
@@ -89,6 +93,8 @@ class StreamPlanner:
     :param topic_ids: the ids of the topics whose offsets an earlier run left, if known.
     :param keep_topic_ids: called with these ids when they change, once everything read
         before has been processed.
+    :param shared: what an earlier run left of :class:`.history.SharedHistory`.
+    :param keep_shared: called with what the next run needs of it.
     :param groups: the consumer groups of the place; opened only to start from one.
     :param topics_max_age: seconds after which topics are listed again.
     :param clock: a monotonic clock, in seconds.
@@ -101,6 +107,8 @@ class StreamPlanner:
         *,
         topic_ids: Mapping[str, str] | None = None,
         keep_topic_ids: Callable[[Mapping[str, str]], None] = lambda ids: None,
+        shared: Shared | None = None,
+        keep_shared: Callable[[Shared], None] = lambda shared: None,
         groups: Callable[[], CommittedOffsets],
         topics_max_age: float = 0,
         clock: Callable[[], float] = time.monotonic,
@@ -120,6 +128,7 @@ class StreamPlanner:
         self._proven = set(self._topic_ids)
         """The topics whose offsets certainly belong to these ids: this run or an earlier one saw both."""
         self._keep_topic_ids = keep_topic_ids
+        self._history = SharedHistory(place, shared or {}, keep_shared, clock)
         self._groups = groups
         self._data_loss = partial(find_data_loss, selection=options.selection)
         self._offered = self._planned = _Ends({}, {})
@@ -148,10 +157,12 @@ class StreamPlanner:
         """
         self._expect(start)
         ends = self._look_up_ends(start)
-        if (start, ends) == self._at_rest:
+        if (start, ends) == self._at_rest and not self._history.is_waiting():
             return start
+        ends = ends._replace(epochs=self._place.leader_epochs(ends.offsets))
         if start == self._planned.offsets:
             self._remember({**self._topic_ids, **self._planned.topic_ids}, start)
+            self._history.advance(Read(*self._planned))
         self.latest = ends.offsets
         if not self.latest:
             # Empty offsets would forget what was read so far (SPARK-41375).
@@ -162,6 +173,12 @@ class StreamPlanner:
         if self._options.fail_on_data_loss:
             for loss in self._data_loss(begins, self.latest, added, recreated):
                 raise loss
+        self._history.check(
+            Read(begins, ends.topic_ids, ends.epochs),
+            self.latest,
+            self._lost,
+            is_last=self._available_now and start == self.latest,
+        )
         unread = {
             partition: OffsetRange(begin, end)
             for partition, end in self.latest.items()
@@ -180,9 +197,9 @@ class StreamPlanner:
             # For Spark equal offsets mean no micro-batch, so the last record waits for the next.
             last = max(unread)
             offered = {**offered, last: offered[last] - 1}
-        self._offered = _Ends(offered, ends.topic_ids)
+        self._offered = ends._replace(offsets=offered)
         if offered == start:
-            self._at_rest = start, ends
+            self._at_rest = start, ends._replace(epochs={})
             return start
         return offered
 
@@ -198,10 +215,10 @@ class StreamPlanner:
             start = {partition: offset for partition, offset in start.items() if partition in end}
         is_replay = end != self._offered.offsets  # Spark logged the end before this run.
         if not is_replay:
-            topic_ids = self._offered.topic_ids
+            _, topic_ids, epochs = self._offered
             self._proven |= {topic for topic, topic_id in topic_ids.items() if topic_id}
         else:
-            topic_ids = self._subscription.assignment().topic_ids
+            topic_ids, epochs = self._subscription.assignment().topic_ids, self._place.leader_epochs(end)
         if self._frozen is not None:
             for partition, offset in end.items():
                 self._place.expect(partition, Seen(topic_ids.get(partition.topic, ""), end=offset))
@@ -217,14 +234,15 @@ class StreamPlanner:
             if self._options.fail_on_data_loss:
                 raise loss
             _log.warning("Continuing, because failOnDataLoss=false: %s", loss)
+        if is_replay:
+            self._history.check(Read(begins, topic_ids, epochs), end, self._lost)
         begins = {**begins, **added}
         if is_replay and recreated and (ended := self._ended_before(end, recreated)):
             begins = {
                 partition: offset for partition, offset in begins.items() if partition.topic not in ended
             }
             topic_ids = {**topic_ids, **{topic: self._topic_ids[topic] for topic in ended}}
-        self._planned = _Ends(end, topic_ids)
-        epochs = self._place.leader_epochs(end)
+        self._planned = _Ends(end, topic_ids, epochs)
         return split_ranges(
             [
                 Split(
@@ -238,6 +256,12 @@ class StreamPlanner:
             min_partitions=self._options.min_partitions,
             max_records_per_partition=self._options.max_records_per_partition,
         )
+
+    def _lost(self, partition: TopicPartition, offset: int, why: str) -> None:
+        loss = log_went_back(partition, offset, why)
+        if self._options.fail_on_data_loss:
+            raise loss
+        _log.warning("Continuing, because failOnDataLoss=false: %s", loss)
 
     def _look_up_ends(self, start: Offsets) -> _Ends:
         if self._frozen is not None:

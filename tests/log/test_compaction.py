@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from pyspark_kafkalog.codec.batch_identity import is_same
 from pyspark_kafkalog.codec.walk import walk
 from pyspark_kafkalog.errors import CorruptRecordError, LogDirectoryLockedError
 from pyspark_kafkalog.log.care.compacting import compact_partition
@@ -22,7 +23,7 @@ from pyspark_kafkalog.log.care.history import StoredBatches, in_groups
 from pyspark_kafkalog.log.layout import CLEAN_SHUTDOWN_FILE, CLEANER_CHECKPOINT
 from pyspark_kafkalog.log.lock import directory_lock
 from pyspark_kafkalog.log.read.directory import LogDirectory
-from pyspark_kafkalog.model import OffsetRange, TopicPartition
+from pyspark_kafkalog.model import BatchHeader, OffsetRange, TopicPartition
 from tests.codec import raw
 from tests.fixtures_dir import CASES, Case
 from tests.log.partitions import control_batch, copy, data_batch, rows
@@ -53,6 +54,13 @@ def records(root: Path, partition: TopicPartition = T0, *, read_committed: bool 
     return rows(place, partition, offsets, read_committed=read_committed)
 
 
+def headers(root: Path) -> dict[int, BatchHeader]:
+    """The headers of all record batches, by their last offsets."""
+    place = LogDirectory.open(str(root))
+    found = (place.batches_at({T0: row["offset"]}).get(T0) for row in records(root))
+    return {header.last_offset: header for header in found if header is not None}
+
+
 def segments(root: Path, partition: TopicPartition = T0) -> list[Path]:
     return sorted((root / str(partition)).glob("*.log"))
 
@@ -80,7 +88,7 @@ def run(root: Path, settings: CompactionSettings = ALL_OF_IT, *, execute: bool =
 def test_the_last_record_of_each_key_stays(number: int, seed: int, tmp_path: Path) -> None:
     rng = random.Random(f"{seed} {number}")
     make(tmp_path, rng)
-    before, end = records(tmp_path), cleanable_end(tmp_path)
+    before, end, noted = records(tmp_path), cleanable_end(tmp_path), headers(tmp_path)
     wanted = [
         row for row in expected(tmp_path, before, end) if row["key"] is not None or row["offset"] >= end
     ]
@@ -101,6 +109,10 @@ def test_the_last_record_of_each_key_stays(number: int, seed: int, tmp_path: Pat
     again = run(tmp_path, replace(ALL_OF_IT, dedupe_buffer_size=memory))
     assert records(tmp_path) == wanted
     assert not again.removed_records
+    left = headers(tmp_path)
+    assert not [
+        header for offset, header in noted.items() if is_same(header, left.get(offset, header)) is False
+    ]
 
 
 def test_tombstones_and_markers_go_after_the_delete_retention(tmp_path: Path) -> None:

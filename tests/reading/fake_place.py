@@ -6,7 +6,16 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from pyspark_kafkalog.errors import CorruptRecordError, DataLossError
-from pyspark_kafkalog.model import OffsetRange, OnCorrupt, Seen, Slice, StoredSize, TopicPartition, Watermarks
+from pyspark_kafkalog.model import (
+    BatchHeader,
+    OffsetRange,
+    OnCorrupt,
+    Seen,
+    Slice,
+    StoredSize,
+    TopicPartition,
+    Watermarks,
+)
 
 
 @dataclass
@@ -25,6 +34,8 @@ class FakePlace:
     epochs: dict[TopicPartition, int] = field(default_factory=dict)
     ended: dict[TopicPartition, tuple[int, int]] = field(default_factory=dict)
     """What it says of the end of any leader epoch."""
+    batches: dict[TopicPartition, BatchHeader] = field(default_factory=dict)
+    """The one batch of a partition that it shows, if it holds the offset."""
     configs: dict[str, dict[str, str]] = field(default_factory=dict)
     expected: dict[TopicPartition, Seen] = field(default_factory=dict)
     """What the planner expects of the place."""
@@ -50,6 +61,13 @@ class FakePlace:
 
     def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[int, int]]:
         return {partition: self.ended[partition] for partition in epochs if partition in self.ended}
+
+    def batches_at(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, BatchHeader]:
+        return {
+            partition: batch
+            for partition, batch in self.batches.items()
+            if partition in offsets and batch.base_offset <= offsets[partition] <= batch.last_offset
+        }
 
     def expect(self, partition: TopicPartition, seen: Seen) -> None:
         self.expected[partition] = seen

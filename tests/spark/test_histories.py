@@ -16,6 +16,7 @@ from tests.broker.producing import unused_topic
 from tests.broker.transactions.writing import shown
 from tests.kafka import Broker
 from tests.log.writing import T0, read, write
+from tests.log.writing import values as values_to_write
 
 CHECKPOINTS = "spark.sql.streaming.checkpointLocation"
 DEFAULT_FS = "spark.hadoop.fs.defaultFS"
@@ -124,7 +125,7 @@ def test_a_reader_that_is_given_another_checkpoint(spark: SparkSession, tmp_path
 
     run("first", "first")
     kept = {path: path.read_bytes() for path in (tmp_path / "first").rglob("kafkalog-*/*")}
-    assert len(kept) == 2
+    assert len(kept) == 3
     with pytest.raises(StreamingQueryException, match="The reader's checkpointLocation is that of query"):
         run("second", "first")
     assert not [*(tmp_path / "out-second").glob("*.txt")]
@@ -136,6 +137,31 @@ def test_a_reader_that_is_given_another_checkpoint(spark: SparkSession, tmp_path
         "b",
         "c",
     ]
+
+
+def test_a_source_directory_that_went_back_and_has_grown_again(spark: SparkSession, tmp_path: Path) -> None:
+    root, older, checkpoint = tmp_path / "log", tmp_path / "older", str(tmp_path / "checkpoint")
+    write(root, {T0: values_to_write(10)}, num_partitions=1)
+
+    def run(**options: str) -> int:
+        options |= {"startingOffsets": "earliest", "checkpointLocation": checkpoint}
+        source = spark.readStream.format("kafkalog").options(**options)
+        writer = source.load(str(root)).selectExpr("CAST(value AS STRING) AS value").writeStream
+        finish(writer.format("text").option("path", str(tmp_path / "out")), checkpointLocation=checkpoint)
+        return spark.read.text(str(tmp_path / "out")).count()
+
+    assert run() == 10
+    shutil.copytree(root, older)
+    write(root, {T0: values_to_write(20)}, num_partitions=1)
+    assert run(failOnDataLoss="true") == 30
+    shutil.rmtree(root)
+    older.rename(root)
+    write(root, {T0: values_to_write(50, start=500)}, num_partitions=1)
+    with pytest.raises(StreamingQueryException, match=r"LOG_WENT_BACK.*below offset 30 .*t-0"):
+        run()
+    assert run(failOnDataLoss="false") == 60, "what is there from offset 30 on"
+    write(root, {T0: values_to_write(5)}, num_partitions=1)
+    assert run() == 65
 
 
 def test_micro_batches_without_rows(spark: SparkSession, run: Run, tmp_path: Path) -> None:

@@ -9,14 +9,17 @@ from pathlib import Path
 import pytest
 
 from pyspark_kafkalog.errors import KafkaLogError
-from pyspark_kafkalog.model import QueryBatch, TopicPartition
+from pyspark_kafkalog.model import BatchHeader, QueryBatch, TopicPartition
 from pyspark_kafkalog.streams.checkpoint import (
     QueryLog,
     check_same_query,
+    keep_shared,
     keep_topic_ids,
+    kept_shared,
     kept_start_offsets,
     kept_topic_ids,
 )
+from pyspark_kafkalog.streams.history import LastShared
 from tests.faults.disk import Disk, File, recorded
 from tests.faults.disk import Folder as DiskFolder
 
@@ -55,6 +58,47 @@ def test_topic_ids_are_kept_as_they_were_last(checkpoint: Path) -> None:
         assert kept_topic_ids(location, "one") == topic_ids
     assert kept_topic_ids(location, "other") == {}
     only_file(checkpoint)
+
+
+SHARED = {T0: LastShared("A", 5, 3), TopicPartition("t", 1): LastShared("", 7, -1, BatchHeader(*range(13)))}
+
+
+def test_what_logs_shared_is_kept_as_it_was_last(checkpoint: Path) -> None:
+    location = str(checkpoint)
+    assert kept_shared(location, "one") == {}
+    for shared in (SHARED, {T0: LastShared("A", 9)}, SHARED):
+        keep_shared(location, "one", shared)
+        assert kept_shared(location, "one") == shared
+    assert kept_shared(location, "other") == {}
+    only_file(checkpoint)
+    keep_shared(None, "one", SHARED)
+    assert kept_shared(None, "one") == {}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(b"", b"\0\0\0", b"{", b"[]", b'{"version":2}', b"[" * 100_000),
+        *(
+            b'{"query":"%s","content":%s}' % (QUERY.encode(), content)
+            for content in (
+                *(b"5", b'{"t":5}', b'{"t":{"x":["A",5,3,null]}}', b'{"t":{"0":["A",5,3]}}'),
+                *(
+                    b'{"t":{"0":[1,5,3,null]}}',
+                    b'{"t":{"0":["A",5,"3",null]}}',
+                    b'{"t":{"0":["A",5,3,[1,2]]}}',
+                ),
+            )
+        ),
+        b'{"query":"another","content":{"t":{"0":["A",5,3,null]}}}',
+    ],
+)
+def test_what_says_nothing_of_the_logs_of_this_query_is_not_used(checkpoint: Path, content: bytes) -> None:
+    """A loss of power may leave anything, as it is not flushed."""
+    location = str(checkpoint)
+    keep_shared(location, "one", SHARED)
+    only_file(checkpoint).write_bytes(content)
+    assert kept_shared(location, "one") == {}
 
 
 def test_what_is_no_checkpoint_is_refused(tmp_path: Path) -> None:

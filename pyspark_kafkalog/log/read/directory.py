@@ -9,6 +9,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
+from pyspark_kafkalog.codec.batch_identity import header_of
+from pyspark_kafkalog.codec.walk import batches_of
 from pyspark_kafkalog.errors import (
     CorruptRecordError,
     DataLossError,
@@ -26,6 +28,7 @@ from pyspark_kafkalog.log.read.times import first_at, newest_timestamp, stored_s
 from pyspark_kafkalog.log.read.transactions import StableOffset, with_aborted
 from pyspark_kafkalog.log.topic_configs import read_topic_configs
 from pyspark_kafkalog.model import (
+    BatchHeader,
     OffsetRange,
     OnCorrupt,
     Seen,
@@ -185,6 +188,19 @@ class LogDirectory:
             for partition, epoch in epochs.items()
             if (end := self._ask(partition, partial(Partition.epoch_end, epoch=epoch))) is not None
         }
+
+    def batches_at(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, BatchHeader]:
+        """See :meth:`pyspark_kafkalog.model.Place.batches_at`."""
+        found = {}
+        for partition, offset in offsets.items():
+            with suppress(UnknownTopicOrPartitionError, DataLossError, CorruptRecordError):
+                wanted = OffsetRange(offset, offset + 1)
+                for piece in self.fetch(partition, wanted, read_committed=False):
+                    header = header_of(batches_of(piece))
+                    if header.base_offset <= offset:
+                        found[partition] = header
+                    break
+        return found
 
     def expect(self, partition: TopicPartition, seen: Seen) -> None:
         """See :meth:`pyspark_kafkalog.model.Place.expect`.

@@ -1,0 +1,202 @@
+"""Whether the logs of a stream are still those that it has read.
+
+A disk or a directory that went back may have grown again past the stream's offsets, with the same topic id. A
+cluster shows that by the end of a leader epoch (KIP-320), a directory by the last record batch that was read.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping
+from itertools import islice
+from typing import NamedTuple
+
+from pyspark_kafkalog.codec.batch_identity import is_same
+from pyspark_kafkalog.model import BatchHeader, Place, TopicPartition
+from pyspark_kafkalog.options.offsets_json import Offsets
+
+_LOOKS = 3
+_LOOK_PAUSE = 0.5
+"""Seconds between looks: a mount may show an older state."""
+_PAUSE = 5.0
+"""Seconds between notes of what was read, at least."""
+_PAUSE_PER_SECOND = 50
+"""Seconds between notes for each second that a note took."""
+_AT_ONCE = 100
+"""The most record batches that are looked up for a note, each in half a millisecond, in a store in more."""
+_SECONDS = 0.1
+"""How long a note may hold up a micro-batch."""
+
+
+class LastShared(NamedTuple):
+    """What a stream and a partition's log shared last.
+
+    The records below ``offset`` were there, and none had a newer leader epoch than ``leader_epoch``, -1 if
+    unknown. ``batch`` was the last before ``offset``, or before an earlier one.
+    """
+
+    topic_id: str
+    offset: int
+    leader_epoch: int = -1
+    batch: BatchHeader | None = None
+
+
+Shared = Mapping[TopicPartition, LastShared]
+
+
+class Read(NamedTuple):
+    """Offsets up to which logs were read, the ids of their topics, and their leader epochs then."""
+
+    offsets: Offsets
+    topic_ids: Mapping[str, str]
+    epochs: Mapping[TopicPartition, int]
+
+
+class SharedHistory:
+    """Compares logs with those that a stream has read, seldom enough to cost next to nothing.
+
+    Leader epochs are compared when they change, record batches where an earlier run has noted them, and each
+    time before newer ones are noted.
+
+    :param kept: what an earlier run has kept.
+    :param keep: called with what the next run will need, at most every few seconds.
+    :param clock: a monotonic clock, in seconds.
+    """
+
+    def __init__(
+        self, place: Place, kept: Shared, keep: Callable[[Shared], None], clock: Callable[[], float]
+    ) -> None:
+        self._place = place
+        self._shared = dict(kept)
+        self._kept = kept
+        self._keep = keep
+        self._clock = clock
+        self._read: Read | None = None
+        """What is newer than ``_shared``."""
+        self._compared: Mapping[TopicPartition, int] | None = None
+        """The leader epochs at the last comparison."""
+        self._unnoted: dict[TopicPartition, None] | None = None
+        """Partitions that were read since their last record batch was noted; None before any was."""
+        self._next = 0.0
+        self._at_once = 10
+
+    def advance(self, read: Read) -> None:
+        """Take in what has been read since the last call."""
+        offsets = read.offsets
+        if self._unnoted is None:
+            noted = {p: shared.batch.last_offset + 1 for p, shared in self._shared.items() if shared.batch}
+            self._unnoted = dict.fromkeys(p for p, offset in offsets.items() if noted.get(p) != offset)
+        elif self._read is not None and self._read.offsets is not offsets:
+            before = self._read.offsets
+            self._unnoted |= dict.fromkeys(p for p, offset in offsets.items() if before.get(p) != offset)
+        self._read = read
+
+    def is_waiting(self) -> bool:
+        """Whether something that was read is to be noted, and it is time."""
+        return bool(self._unnoted) and self._clock() >= self._next
+
+    def check(
+        self,
+        now: Read,
+        ends: Offsets,
+        lost: Callable[[TopicPartition, int, str], None],
+        *,
+        is_last: bool = False,
+    ) -> None:
+        """Compare the logs with what was read of them, as far as it is time, and note what they share now.
+
+        :param now: where the stream goes on, and the topics and leader epochs of now.
+        :param ends: of the logs.
+        :param lost: called with each partition whose log has other records below an offset than were read,
+            and why; nothing is noted if it raises.
+        :param is_last: whether nothing follows in this run.
+        """
+        is_first, is_moved = self._compared is None, self._compared != now.epochs
+        is_time = self.is_waiting() or (is_last and bool(self._unnoted))
+        if not (is_moved or is_time):
+            return
+        began = self._clock()
+        self._fold()
+        begins = {p: offset for p, offset in now.offsets.items() if offset <= ends.get(p, -1)}
+        due = list(islice(self._unnoted or (), None if is_last else self._at_once)) if is_time else []
+        known = {
+            p: shared
+            for p, shared in self._shared.items()
+            if shared.offset <= begins.get(p, -1) and shared.topic_id == now.topic_ids.get(p.topic, "")
+        }
+        if is_first:  # a checkpoint that was set back has not read what was noted after it
+            self._shared = dict(known)
+        found = self._differences(known, now.epochs, known if is_first else due)
+        for partition, why in sorted(found.items()):
+            lost(partition, begins[partition], why)
+            self._shared[partition] = self._shared[partition]._replace(batch=None)
+        self._compared = now.epochs
+        self._read = now._replace(offsets=begins)
+        if is_time:
+            self._note(due)
+            took = self._clock() - began
+            self._next = self._clock() + max(_PAUSE, _PAUSE_PER_SECOND * took)
+            self._at_once = max(1, min(_AT_ONCE, int(len(due) * _SECONDS / max(took, 1e-6))))
+
+    def _fold(self) -> None:
+        """Bring offsets and leader epochs of what is shared up to date."""
+        if self._read is None:
+            return
+        for partition, offset in self._read.offsets.items():
+            topic_id = self._read.topic_ids.get(partition.topic, "")
+            before = self._shared.get(partition)
+            batch = before.batch if before is not None and before.topic_id == topic_id else None
+            epoch = self._read.epochs.get(partition, -1)
+            self._shared[partition] = LastShared(topic_id, offset, epoch, batch)
+
+    def _note(self, due: list[TopicPartition]) -> None:
+        """Note the last record batches of partitions, and keep everything for the next run."""
+        assert self._read is not None
+        self._fold()
+        offsets = self._read.offsets
+        self._shared = {p: shared for p, shared in self._shared.items() if p in offsets}
+        batches = self._place.batches_at({p: offsets[p] - 1 for p in due if offsets.get(p, 0) > 0})
+        for partition, batch in batches.items():
+            self._shared[partition] = self._shared[partition]._replace(batch=batch)
+        for partition in due:
+            (self._unnoted or {}).pop(partition, None)
+        if self._shared != self._kept:
+            self._kept = dict(self._shared)
+            self._keep(self._kept)
+
+    def _differences(
+        self,
+        known: Shared,
+        epochs: Mapping[TopicPartition, int],
+        due: Collection[TopicPartition],
+    ) -> dict[TopicPartition, str]:
+        """Why logs are not those that were read, if several looks agree."""
+        epoch_of = {p: s.leader_epoch for p, s in known.items() if 0 <= s.leader_epoch != epochs.get(p)}
+        batch_of = {p: shared.batch for p in due if (shared := known.get(p)) and shared.batch}
+        found: dict[TopicPartition, str] = {}
+        for look in range(_LOOKS):
+            if look:
+                time.sleep(_LOOK_PAUSE)
+            found = self._cut(known, epoch_of) | self._replaced(batch_of)
+            if not found:
+                break
+            epoch_of = {p: epoch for p, epoch in epoch_of.items() if p in found}
+            batch_of = {p: batch for p, batch in batch_of.items() if p in found}
+        return found
+
+    def _cut(self, known: Shared, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, str]:
+        """Those of the partitions whose leader epochs end before what was read in them, or before."""
+        return {
+            p: f"it was read up to {known[p].offset} in leader epoch {epochs[p]}, which now ends at {end}"
+            for p, (epoch, end) in (self._place.epoch_ends(epochs) if epochs else {}).items()
+            if epoch >= 0 and end < known[p].offset
+        }
+
+    def _replaced(self, batches: Mapping[TopicPartition, BatchHeader]) -> dict[TopicPartition, str]:
+        """Those of the partitions that have another record batch where one was read."""
+        offsets = {p: batch.last_offset for p, batch in batches.items()}
+        return {
+            p: f"the record batch at offset {offsets[p]} is not the one that was read there"
+            for p, batch in self._place.batches_at(offsets).items()
+            if is_same(batches[p], batch) is False
+        }
