@@ -150,6 +150,26 @@ def test_readers_lose_it_for_that_reason(root: Path, caplog: pytest.LogCaptureFi
     assert reader_of(root, OffsetRange(EARLIEST, LATEST), fail_on_data_loss=True) == kept
 
 
+def test_only_its_broker_deletes_records(root: Path) -> None:
+    def all_files() -> dict[Path, bytes]:
+        return {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+    before = all_files()
+    for words in (
+        ("retain", root, "t", "--retention-bytes", "1"),
+        ("delete-records", root, "t:0=31"),
+        ("delete-records", root, "t:0=25"),
+    ):
+        for execute in ([], ["--execute"]):
+            done = run(*words, *execute)
+            assert done.code != 0, words
+            assert f"{TOLD.format(5, 19)}. Only the broker can delete records of such a log" in done.err
+    assert {path: content for path, content in all_files().items() if path in before} == before
+    assert run("retain", root, "t", "--execute").code == 0, "nothing is due"
+    write_starts(root, 20)
+    assert run("delete-records", root, "t:0=31", "--execute").code == 0
+
+
 @pytest.mark.broker
 @pytest.mark.skipif(shutil.which("javac") is None, reason="needs the compiler of a JDK")
 def test_the_directory_of_a_real_broker(new_broker: Callable[..., Broker], tmp_path: Path) -> None:

@@ -218,7 +218,7 @@ def _partition(root: LogRoot, partition: TopicPartition) -> Partition:
     folder = root.find(partition)
     if folder is None:
         raise UnknownTopicOrPartitionError("The partition does not exist", topic_partition=partition)
-    return Partition(partition, folder, root.log_start_offset)
+    return Partition(partition, folder, root.log_start_offset, checkpointed=root.start_in_checkpoint)
 
 
 def _settled(root: LogRoot, partition: TopicPartition) -> Partition:

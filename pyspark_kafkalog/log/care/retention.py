@@ -35,7 +35,7 @@ from pyspark_kafkalog.log.topic_configs import cleanup_policies
 from pyspark_kafkalog.log.write import journal
 from pyspark_kafkalog.log.write.follower import producers_at, read_snapshot
 from pyspark_kafkalog.log.write.recovery import begin_segment, offsets_of
-from pyspark_kafkalog.model import TopicPartition
+from pyspark_kafkalog.model import TopicPartition, not_here
 from pyspark_kafkalog.topics import INTERNAL_TOPICS
 
 _log = logging.getLogger("pyspark_kafkalog")
@@ -124,6 +124,8 @@ def plan_deletion(
     To carry it out, the partition must be in order (:func:`.leftovers.settle`).
 
     :param below: raise the log start offset to this, if it is lower.
+    :raises LogDirectoryError: if something would go of a log whose beginning is elsewhere. The broker finds
+        that by the leader epochs that a deletion cuts, and may not have moved yet what would be deleted.
     :raises FileNotFoundError: if files vanish meanwhile.
     """
     segments = partition.segments(fresh=True)
@@ -135,7 +137,7 @@ def plan_deletion(
     count, reasons = _deletable(partition, segments, end, new_start, rules, now_ms)
     at_end = count == len(segments)
     first_base = end if at_end else segments[count].base_offset
-    return Deletion(
+    deletion = Deletion(
         partition.topic_partition,
         partition.folder.label(),
         start,
@@ -147,6 +149,15 @@ def plan_deletion(
         first_base,
         at_end,
     )
+    kept = None if deletion.is_empty else partition.elsewhere(segments)
+    if kept is not None:
+        raise LogDirectoryError(
+            f"{not_here(kept)}. Only the broker can delete records of such a log",
+            topic_partition=partition.topic_partition,
+            file=partition.folder.label(),
+            hint="Start the broker, and delete them there, or leave the topic out.",
+        )
+    return deletion
 
 
 def _deletable(
