@@ -6,6 +6,7 @@ cluster shows that by the end of a leader epoch (KIP-320), a directory by the la
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Collection, Mapping
 from itertools import islice
@@ -14,6 +15,8 @@ from typing import NamedTuple
 from pyspark_kafkalog.codec.batch_identity import is_same
 from pyspark_kafkalog.model import BatchHeader, Place, TopicPartition
 from pyspark_kafkalog.options.offsets_json import Offsets
+
+_log = logging.getLogger("pyspark_kafkalog")
 
 _LOOKS = 3
 _LOOK_PAUSE = 0.5
@@ -25,7 +28,7 @@ _PAUSE_PER_SECOND = 50
 _AT_ONCE = 100
 """The most record batches that are looked up for a note, each in half a millisecond, in a store in more."""
 _SECONDS = 0.1
-"""How long a note may hold up a micro-batch."""
+"""How long the looks for a note may hold up a micro-batch."""
 
 
 class LastShared(NamedTuple):
@@ -59,7 +62,7 @@ class SharedHistory:
     time before newer ones are noted.
 
     :param kept: what an earlier run has kept.
-    :param keep: called with what the next run will need, at most every few seconds.
+    :param keep: called with what the next run will need, at most every few seconds; after an OSError again.
     :param clock: a monotonic clock, in seconds.
     """
 
@@ -133,10 +136,11 @@ class SharedHistory:
         self._compared = now.epochs
         self._read = now._replace(offsets=begins)
         if is_time:
+            self._look(due)
+            looked = self._clock() - began  # fewer looks make no slow checkpoint faster
+            self._at_once = max(1, min(_AT_ONCE, int(len(due) * _SECONDS / max(looked, 1e-6))))
             self._note(due)
-            took = self._clock() - began
-            self._next = self._clock() + max(_PAUSE, _PAUSE_PER_SECOND * took)
-            self._at_once = max(1, min(_AT_ONCE, int(len(due) * _SECONDS / max(took, 1e-6))))
+            self._next = self._clock() + max(_PAUSE, _PAUSE_PER_SECOND * (self._clock() - began))
 
     def _fold(self) -> None:
         """Bring offsets and leader epochs of what is shared up to date."""
@@ -149,8 +153,8 @@ class SharedHistory:
             epoch = self._read.epochs.get(partition, -1)
             self._shared[partition] = LastShared(topic_id, offset, epoch, batch)
 
-    def _note(self, due: list[TopicPartition]) -> None:
-        """Note the last record batches of partitions, and keep everything for the next run."""
+    def _look(self, due: list[TopicPartition]) -> None:
+        """Look up the last record batches of partitions."""
         assert self._read is not None
         self._fold()
         offsets = self._read.offsets
@@ -158,11 +162,19 @@ class SharedHistory:
         batches = self._place.batches_at({p: offsets[p] - 1 for p in due if offsets.get(p, 0) > 0})
         for partition, batch in batches.items():
             self._shared[partition] = self._shared[partition]._replace(batch=batch)
+
+    def _note(self, due: list[TopicPartition]) -> None:
+        """Keep everything for the next run. A query does not end because that fails: it reads on as well."""
+        if self._shared != self._kept:
+            shared = dict(self._shared)
+            try:
+                self._keep(shared)
+            except OSError as e:
+                _log.warning("Could not note in the checkpoint what was read last; trying again: %s", e)
+                return
+            self._kept = shared
         for partition in due:
             (self._unnoted or {}).pop(partition, None)
-        if self._shared != self._kept:
-            self._kept = dict(self._shared)
-            self._keep(self._kept)
 
     def _differences(
         self,

@@ -41,6 +41,9 @@ class Query:
     shared: Shared = field(default_factory=dict)
     kept: int = 0
     clock: Clock = field(default_factory=Clock)
+    note_takes: float = 0
+    """Seconds."""
+    note_fails: bool = False
 
     def run(self, **options: str) -> StreamPlanner:
         return StreamPlanner(
@@ -55,6 +58,9 @@ class Query:
         )
 
     def _keep(self, shared: Shared) -> None:
+        self.clock.now += self.note_takes
+        if self.note_fails:
+            raise OSError("disk full")
         self.shared, self.kept = shared, self.kept + 1
 
 
@@ -382,3 +388,27 @@ def test_many_partitions_are_noted_a_few_at_a_time(monkeypatch: pytest.MonkeyPat
         query.clock.now += 10
         assert stream.next_offsets(offsets) == offsets
     assert counts == [10, 20, 25, 25, 25], "however fast the first ones were"
+
+
+def test_a_slow_checkpoint_leaves_no_partition_for_later() -> None:
+    partitions = [TopicPartition("a", number) for number in range(50)]
+    place = FakePlace(dict.fromkeys(partitions, (0, 100)), batches=dict.fromkeys(partitions, LAST))
+    query = Query(place, note_takes=0.2)
+    stream = query.run()
+    offsets = go_on(stream, dict.fromkeys(partitions, 0))
+    query.clock.now += 11
+    assert stream.next_offsets(offsets) == offsets
+    assert all(shared.batch is not None for shared in query.shared.values())
+
+
+def test_a_note_that_fails_ends_no_query_and_is_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+    query = Query(batched(), note_fails=True)
+    stream = query.run()
+    assert go_on(stream, {A0: 0}) == {A0: 100}
+    assert "trying again: disk full" in caplog.text
+    query.note_fails = False
+    assert stream.next_offsets({A0: 100}) == {A0: 100}
+    assert query.kept == 0, "not at once"
+    query.clock.now += 10
+    assert stream.next_offsets({A0: 100}) == {A0: 100}
+    assert query.shared == {A0: LastShared(OLD, 100, -1, LAST)}
