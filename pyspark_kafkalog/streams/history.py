@@ -133,6 +133,8 @@ class SharedHistory:
         for partition, why in sorted(found.items()):
             lost(partition, begins[partition], why)
             self._shared[partition] = self._shared[partition]._replace(batch=None)
+        if found and not is_time:  # else the next run would tell of it again, maybe as an error
+            is_time, due = True, list(found)
         self._compared = now.epochs
         self._read = now._replace(offsets=begins)
         if is_time:

@@ -113,6 +113,19 @@ def test_without_fail_on_data_loss_it_is_told_once_and_read_on(caplog: pytest.Lo
     assert query.run().next_offsets({A0: 120}) == {A0: 120}
 
 
+@pytest.mark.parametrize("is_broker", [True, False])
+def test_a_loss_that_was_accepted_is_told_no_more_although_nothing_was_read(is_broker: bool) -> None:
+    query = has_read(led() if is_broker else batched())
+    if is_broker:
+        next_leader(query, {A0: (3, 60)}, end=100)
+    else:
+        query.place = batched(OTHER)
+    with pytest.raises(DataLossError, match="LOG_WENT_BACK"):
+        query.run().next_offsets({A0: 100})
+    for fail_on_data_loss in ("false", "true"):
+        assert query.run(failOnDataLoss=fail_on_data_loss).next_offsets({A0: 100}) == {A0: 100}
+
+
 def test_a_running_stream_asks_when_the_leader_has_changed() -> None:
     query = Query(led())
     stream = query.run()
