@@ -37,6 +37,7 @@ def call_leaders(
     max_version: int | None = None,
     default: Answer | Refused = _MISSING,
     failures: dict[TopicPartition, KafkaLogError] | None = None,
+    deadline: Deadline | None = None,
 ) -> dict[TopicPartition, Answer]:
     """Ask the leaders of partitions, in one round per broker; all are asked before any response is awaited.
 
@@ -48,11 +49,13 @@ def call_leaders(
     :param min_version: of the requests, as ``max_version``.
     :param default: the answer for a partition that the responses leave out.
     :param failures: takes the error of each partition that no retry cures, instead of raising it.
+    :param deadline: for all attempts; by default request.timeout.ms, which a broker that does not answer
+        takes for the first.
     :returns: the answers, without partitions that do not exist.
     :raises UnsupportedVersionError: if a broker has the requests in none of these versions.
-    :raises KafkaLogError: for an error that no retry cures within request.timeout.ms.
+    :raises KafkaLogError: for an error that no retry cures until then.
     """
-    backoff = cluster.new_backoff()
+    backoff = cluster.new_backoff(deadline)
     answers: dict[TopicPartition, Answer] = {}
     remaining = sorted(set(partitions))
     for partition in remaining:

@@ -260,7 +260,8 @@ class Committing:
     def _check_members(self, group: str) -> None:
         """Refuse a group with live members, for which brokers let a transaction commit (KIP-447)."""
         try:
-            found = BrokerGroups(self._cluster.options).describe([group]).get(group)
+            groups = BrokerGroups(self._cluster.options, timeout=self._options.delivery_timeout_ms / 1000)
+            found = groups.describe([group]).get(group)
         except AuthorizationError:
             return  # the next request needs the same right, and says which
         if found is not None and found.members:

@@ -106,21 +106,26 @@ def open_rows(
 ) -> dict[TopicPartition, int]:
     """The partitions on which a producer has a transaction open, and its epoch there (DescribeProducers).
 
-    :param deadline: until when to wait for open transactions of which brokers don't tell whose they are.
-    :param elsewhere: others, of which those count that tell.
+    :param deadline: for all attempts, and for open transactions of which brokers don't tell whose they are.
+    :param elsewhere: others, of which those count that tell within request.timeout.ms.
     :raises TransactionError: if one of these stays open on one of ``partitions``.
     """
     failures: dict[TopicPartition, KafkaLogError] = {}
-    try:
-        answers = call_leaders(
+
+    def ask(of: Collection[TopicPartition], until: Deadline | None) -> dict[TopicPartition, int | None]:
+        return call_leaders(
             cluster,
-            {*partitions, *elsewhere},
+            of,
             lambda epochs: [_request(epochs)],
             lambda responses: _read(responses[0], producer_id),
             doing="Looking up open transactions",
             max_version=0,
             failures=failures,
+            deadline=until,
         )
+
+    try:
+        answers = ask(partitions, deadline) | ask({*elsewhere} - {*partitions}, None)
     except UnsupportedVersionError:  # before Kafka 2.8
         answers, untold = {}, set(partitions)
     else:
@@ -162,7 +167,7 @@ def _wait_for_untold(cluster: Cluster, partitions: Collection[TopicPartition], d
     backoff = cluster.new_backoff(deadline)
     until: dict[TopicPartition, int] = {}
     while partitions:
-        bounds = _bounds(cluster, partitions)
+        bounds = _bounds(cluster, partitions, deadline)
         for partition, found in bounds.items():
             until.setdefault(partition, found.high_watermark)
         partitions = [p for p, found in bounds.items() if found.last_stable_offset < until[p]]
@@ -176,7 +181,9 @@ def _wait_for_untold(cluster: Cluster, partitions: Collection[TopicPartition], d
             backoff.pause(error)
 
 
-def _bounds(cluster: Cluster, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Watermarks]:
+def _bounds(
+    cluster: Cluster, partitions: Collection[TopicPartition], deadline: Deadline
+) -> dict[TopicPartition, Watermarks]:
     found: dict[TopicPartition, Watermarks] = call_leaders(
         cluster,
         partitions,
@@ -185,6 +192,7 @@ def _bounds(cluster: Cluster, partitions: Collection[TopicPartition]) -> dict[To
         doing="Looking up the last stable offset",
         min_version=2,
         max_version=9,
+        deadline=deadline,
     )
     return found
 
