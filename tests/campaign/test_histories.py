@@ -13,6 +13,7 @@ from tests.campaign.histories import (
     check_copy,
     check_premise,
 )
+from tests.campaign.workload import KEYS, last_of_each_key
 
 RECORDS = [Record("a", n % 2, n // 2, n) for n in range(20)]
 """Ten in each of two partitions."""
@@ -36,6 +37,11 @@ def test_a_lost_record_is_found(at: int) -> None:
     assert "1 records of a are in the log and did not come" in findings(lost)
     assert f"1 acknowledged numbers of a did not come: {2 * at}" in findings(lost)
     assert not findings(lost, complete=False)
+
+
+def test_a_replica_may_keep_older_records_of_a_key() -> None:
+    first, last = ([Record("c", 0, n, n) for n in range(start, start + KEYS)] for start in (20, 70))
+    assert last_of_each_key([*first, *last]) == last_of_each_key([*last, *first]) == set(last)
 
 
 def test_a_duplicate_is_found() -> None:

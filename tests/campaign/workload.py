@@ -7,7 +7,7 @@ import contextlib
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from confluent_kafka import KafkaException, Producer
@@ -55,6 +55,11 @@ class Topics:
         }
         self.share = {self.kept: 8, self.growing: 4, self.expiring: 3, self.compacted: 3, self.remade: 2}
         """How many records each gets, ten times a second."""
+
+
+def last_of_each_key(records: Iterable[Record]) -> set[Record]:
+    """What every replica of the compacted topic has: each compacts in its own time, and may keep more."""
+    return set({record.number % KEYS: record for record in sorted(records)}.values())
 
 
 class Workload:
@@ -132,7 +137,8 @@ class Workload:
             for number in self._acknowledged[topic]:
                 numbers[self.label(topic, number)].add(number)
             committed = topic == self._topics.transacted
-            for record in stored_records(self._cluster.bootstrap, topic, read_committed=committed):
+            records = stored_records(self._cluster.bootstrap, topic, read_committed=committed)
+            for record in last_of_each_key(records) if topic == self._topics.compacted else records:
                 label = self.label(topic, record.number)
                 stored[label].add(record._replace(topic=label))
         lossy = self.lossy | {self._topics.compacted}
