@@ -23,9 +23,9 @@ _UNCLEANED = (
 """What no cleaner changes in a header."""
 
 
-def header_of(batches: Batches, row: int = 0) -> BatchHeader:
-    """The header of one of the batches."""
-    header = BatchHeader(*(int(getattr(batches, name)[row]) for name in _COLUMNS))
+def header_of(batches: Batches) -> BatchHeader:
+    """The header of the first of the batches."""
+    header = BatchHeader(*(int(getattr(batches, name)[0]) for name in _COLUMNS))
     return header if header.magic == 2 else header._replace(base_offset=-1)  # else it is only a bound
 
 

@@ -202,7 +202,6 @@ def test_no_batch_is_larger_than_a_segment(
     restore(source, cluster, tmp_path / "state")
     assert [int(value.split()[1]) for value in cluster.values] == list(range(END))
     largest = max(int(size) for data in cluster.batches for size in walk(np.frombuffer(data, np.uint8)).size)
-    print(largest)
     assert largest <= most
     assert segment_bytes or largest > 400
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
+from kafka.protocol.admin import DescribeProducersResponse
 from kafka.protocol.consumer import FetchResponse, ListOffsetsResponse
 from kafka.protocol.metadata import ApiVersionsResponse, MetadataResponse
 
@@ -104,6 +105,23 @@ def topic_metadata(
         for number, (node_id, epoch) in leaders.items()
     ]
     return kind(error_code=error_code, name=name, topic_id=topic_id, is_internal=False, partitions=partitions)
+
+
+def producers_response(topic: str, partition: int = 0, *, epoch: int = 0) -> Any:
+    """DescribeProducers' answer for one partition: producer 9 has a transaction open there, of this epoch."""
+    kind = DescribeProducersResponse.TopicResponse
+    state = kind.PartitionResponse.ProducerState(
+        producer_id=9,
+        producer_epoch=epoch,
+        last_sequence=0,
+        last_timestamp=0,
+        coordinator_epoch=0,
+        current_txn_start_offset=5,
+    )
+    described = kind.PartitionResponse(
+        partition_index=partition, error_code=0, error_message=None, active_producers=[state]
+    )
+    return DescribeProducersResponse(throttle_time_ms=0, topics=[kind(name=topic, partitions=[described])])
 
 
 def offset_response(offset: int, *, error_code: int = 0, epoch: int = -1) -> Any:

@@ -55,6 +55,7 @@ from pyspark_kafkalog.model import CommittedOffset, EncodeSettings, OffsetRange,
 from pyspark_kafkalog.options.brokers import ConnectionOptions, FetchOptions, ProduceOptions
 from pyspark_kafkalog.options.security.protocol import SecurityOptions
 from pyspark_kafkalog.topics import NewTopic
+from tests.broker.fake_broker import producers_response
 from tests.broker.producing import numbered, router_to
 from tests.log.partitions import batch, offset_after_bytes
 
@@ -210,25 +211,8 @@ def _offset_fetch(request: Any, version: int) -> Any:
 
 
 def _producers(request: Any, version: int) -> Any:
-    topic = admin.DescribeProducersResponse.TopicResponse
-    state = topic.PartitionResponse.ProducerState(
-        producer_id=9,
-        producer_epoch=0,
-        last_sequence=0,
-        last_timestamp=0,
-        coordinator_epoch=0,
-        current_txn_start_offset=5,
-    )
-    partition = topic.PartitionResponse(
-        partition_index=request.topics[0].partition_indexes[0],
-        error_code=0,
-        error_message=None,
-        active_producers=[state],
-    )
-    name = request.topics[0].name
-    return admin.DescribeProducersResponse(
-        throttle_time_ms=0, topics=[topic(name=name, partitions=[partition])]
-    )
+    (topic,) = request.topics
+    return producers_response(topic.name, topic.partition_indexes[0])
 
 
 def _transactions(request: Any, version: int) -> Any:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kafka.protocol.admin import DescribeProducersResponse
-
 from pyspark_kafkalog.broker.cluster.cluster import Cluster
 from pyspark_kafkalog.broker.transactions.settling import open_rows
 from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions
-from tests.broker.fake_broker import VERSIONS, Received, encoded
+from tests.broker.fake_broker import VERSIONS, Received, encoded, producers_response
 from tests.broker.scripted_cluster import Belief, ScriptedCluster, playing
 
 DESCRIBE_PRODUCERS = 61
@@ -28,21 +26,7 @@ class Paused(ScriptedCluster):
         if node == 1:
             self.beliefs = dict.fromkeys((1, 2), Belief(leader=2, epoch=8))
             return b""
-        topic = DescribeProducersResponse.TopicResponse
-        kind = topic.PartitionResponse
-        state = kind.ProducerState(
-            producer_id=9,
-            producer_epoch=4,
-            last_sequence=0,
-            last_timestamp=0,
-            coordinator_epoch=0,
-            current_txn_start_offset=5,
-        )
-        partition = kind(partition_index=0, error_code=0, error_message=None, active_producers=[state])
-        response = DescribeProducersResponse(
-            throttle_time_ms=0, topics=[topic(name="t", partitions=[partition])]
-        )
-        return encoded(received, response)
+        return encoded(received, producers_response("t", epoch=4))
 
 
 def test_the_next_leader_is_asked() -> None:
