@@ -1,7 +1,8 @@
 """Whether the logs of a stream are still those that it has read.
 
 A disk or a directory that went back may have grown again past the stream's offsets, with the same topic id. A
-cluster shows that by the end of a leader epoch (KIP-320), a directory by the last record batch that was read.
+cluster shows that by the end of a leader epoch (KIP-320), or by an epoch older than the last if its metadata
+went back, too; a directory shows it by the last record batch that was read.
 """
 
 from __future__ import annotations
@@ -82,6 +83,11 @@ class SharedHistory:
         """Partitions that were read since their last record batch was noted; None before any was."""
         self._next = 0.0
         self._at_once = 10
+
+    def leader_epoch(self, partition: TopicPartition) -> int:
+        """The newest leader epoch in which a partition was read; -1 if unknown."""
+        shared = self._shared.get(partition)
+        return -1 if shared is None else shared.leader_epoch
 
     def advance(self, read: Read) -> None:
         """Take in what has been read since the last call."""
@@ -185,8 +191,14 @@ class SharedHistory:
         due: Collection[TopicPartition],
     ) -> dict[TopicPartition, str]:
         """Why logs are not those that were read, if several looks agree."""
-        epoch_of = {p: s.leader_epoch for p, s in known.items() if 0 <= s.leader_epoch != epochs.get(p)}
-        batch_of = {p: shared.batch for p in due if (shared := known.get(p)) and shared.batch}
+        back = {
+            p: f"it was read in leader epoch {shared.leader_epoch}, and the cluster is back at {epochs[p]}"
+            for p, shared in known.items()
+            if 0 <= epochs.get(p, -1) < shared.leader_epoch
+        }
+        others = {p: shared for p, shared in known.items() if p not in back}
+        epoch_of = {p: s.leader_epoch for p, s in others.items() if 0 <= s.leader_epoch != epochs.get(p)}
+        batch_of = {p: shared.batch for p in due if (shared := others.get(p)) and shared.batch}
         found: dict[TopicPartition, str] = {}
         for look in range(_LOOKS):
             if look:
@@ -196,7 +208,7 @@ class SharedHistory:
                 break
             epoch_of = {p: epoch for p, epoch in epoch_of.items() if p in found}
             batch_of = {p: batch for p, batch in batch_of.items() if p in found}
-        return found
+        return found | back
 
     def _cut(self, known: Shared, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, str]:
         """Those of the partitions whose leader epochs end before what was read in them, or before."""

@@ -298,7 +298,8 @@ class StreamPlanner:
         if not self._is_expected:
             self._is_expected = True
             for partition in start:
-                self._place.expect(partition, Seen(self._topic_ids.get(partition.topic, "")))
+                topic_id = self._topic_ids.get(partition.topic, "")
+                self._place.expect(partition, Seen(topic_id, self._history.leader_epoch(partition)))
 
     def _ended_before(self, end: Offsets, recreated: Collection[str]) -> set[str]:
         """The recreated topics that are too short for ``end``, which is thus the old topic's."""

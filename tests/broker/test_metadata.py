@@ -120,6 +120,47 @@ def test_without_topic_ids_an_older_epoch_is_a_topic_made_anew_or_a_deposed_lead
     assert metadata.leader(T0) == Leader(1, 0)
 
 
+class TestAClusterThatWentBack:
+    """Its metadata with it: the topic's id is the same, and leader epochs are older."""
+
+    BACK = response({0: (1, 4), 1: (1, 9)})
+
+    def test_is_believed_of_two_brokers_after_some_seconds(self) -> None:
+        metadata = knowing({0: (2, 6), 1: (2, 8)})
+        for node, now in ((1, 1.0), (2, 2.0), (3, 5.9)):
+            metadata.learn(self.BACK, ["t"], node_id=node, now=now)
+            assert metadata.leader(T0) == Leader(2, 6)
+            assert metadata.leader(T1) == Leader(1, 9), "what is newer counts at once"
+            assert not metadata.in_doubt(["t"]), "the topic is the same"
+        metadata.learn(self.BACK, ["t"], node_id=1, now=6.0)
+        assert (metadata.leader(T0), metadata.leader(T1)) == (Leader(1, 4), Leader(1, 9))
+        assert not metadata.is_gone(T0)
+        assert metadata.contradicting_brokers(["t"]) == set()
+
+    def test_is_not_believed_of_one_broker_of_several(self) -> None:
+        metadata = knowing({0: (2, 6)})
+        for now in range(1, 100):
+            metadata.learn(response({0: (1, 4)}), ["t"], node_id=1, now=now)
+        assert metadata.leader(T0) == Leader(2, 6)
+
+    def test_is_not_believed_of_brokers_that_are_behind_by_turns(self) -> None:
+        """Leaders move, and each time another broker learns it a little late."""
+        metadata = knowing({0: (2, 6)})
+        metadata.learn(response({0: (1, 5)}), ["t"], node_id=1, now=1)
+        metadata.expect(T0, leader_epoch=7)
+        metadata.learn(response({0: (2, 6)}), ["t"], node_id=2, now=7)
+        assert metadata.leader(T0) == Leader(NO_LEADER, 7)
+
+    def test_of_which_a_plan_has_seen_more(self) -> None:
+        metadata = Metadata()
+        metadata.expect(T0, "AAAAAAAAAAAAAAAAAAAAAQ", 6)
+        for node, now in ((1, 1.0), (2, 5.0)):
+            metadata.learn(response({0: (1, 4)}), ["t"], node_id=node, now=now)
+            assert metadata.leader(T0) == Leader(NO_LEADER, 6)
+        metadata.learn(response({0: (1, 4)}), ["t"], node_id=1, now=6.0)
+        assert metadata.leader(T0) == Leader(1, 4)
+
+
 @pytest.mark.parametrize("code", [LEADER_NOT_AVAILABLE, UNKNOWN])
 def test_a_topic_that_a_broker_cannot_tell_of_stays_known(code: int) -> None:
     metadata = knowing({0: (2, 6)})

@@ -11,7 +11,7 @@ import pytest
 
 from pyspark_kafkalog.errors import DataLossError
 from pyspark_kafkalog.log.read.directory import LogDirectory
-from pyspark_kafkalog.model import BatchHeader, TopicPartition
+from pyspark_kafkalog.model import BatchHeader, Seen, TopicPartition
 from pyspark_kafkalog.options.settings import read_options
 from pyspark_kafkalog.streams import history
 from pyspark_kafkalog.streams.history import LastShared, Shared
@@ -103,6 +103,28 @@ def test_an_epoch_that_ends_below_what_was_read_is_data_loss(ended: tuple[int, i
         ):
             ask()
     assert query.kept == 1
+
+
+@pytest.mark.parametrize("end", [100, 120])
+def test_a_leader_epoch_before_the_last_is_data_loss(end: int) -> None:
+    """The metadata went back, too, so the leader knows nothing of the last epoch."""
+    query = has_read(led(epoch=3))
+    query.place = led(end, epoch=2)
+    with pytest.raises(
+        DataLossError,
+        match=r"LOG_WENT_BACK.*was read in leader epoch 3, and the cluster is back at 2;.*a-0",
+    ):
+        query.run().next_offsets({A0: 100})
+    assert query.place.expected[A0] == Seen(OLD, 3), "so the place wants it proven"
+    assert go_on(query.run(failOnDataLoss="false"), {A0: 100}) == {A0: end}
+    assert go_on(query.run(), {A0: end}) == {A0: end}, "it is told once"
+
+
+def test_an_older_leader_epoch_of_another_topic_is_none() -> None:
+    query = has_read(led(epoch=3))
+    query.place = FakePlace({A0: (0, 120)}, ids={"a": NEW}, epochs={A0: 0})
+    assert go_on(query.run(failOnDataLoss="false"), {A0: 100}) == {A0: 120}
+    assert query.shared == {A0: LastShared(NEW, 120, 0)}
 
 
 def test_without_fail_on_data_loss_it_is_told_once_and_read_on(caplog: pytest.LogCaptureFixture) -> None:

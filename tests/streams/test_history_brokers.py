@@ -82,6 +82,40 @@ def test_a_disk_that_went_back_and_has_grown_again(
     broker.stop()
 
 
+@pytest.mark.parametrize("is_running", [False, True])
+def test_a_cluster_that_went_back_with_its_metadata(
+    new_broker: Callable[..., Broker], tmp_path: Path, is_running: bool
+) -> None:
+    """Topic id and offsets fit, only the leader epoch is older."""
+    broker, topic, older = new_broker(), unused_topic(), tmp_path / "older"
+    t0 = TopicPartition(topic, 0)
+    broker.start()
+    broker.create_topic(topic)
+    add(broker.bootstrap, topic, 10)
+    broker.stop()
+    shutil.copytree(broker.log_dir, older)
+    for _ in range(3):  # each start begins a leader epoch
+        broker.start()
+        add(broker.bootstrap, topic, 10)
+        broker.stop()
+    broker.start()
+    query = query_of(broker.bootstrap)
+    stream = query.run(subscribe=topic)
+    assert go_on(stream, {t0: 0}) == {t0: 40}
+    query.clock.now += 10
+    assert stream.next_offsets({t0: 40}) == {t0: 40}
+    broker.stop()
+    set_back(Path(broker.log_dir), older)
+    broker.start()
+    add(broker.bootstrap, topic, 50)
+    if not is_running:
+        query = query_of(broker.bootstrap, query)
+        stream = query.run(subscribe=topic)
+    with pytest.raises(DataLossError, match=rf"LOG_WENT_BACK.*leader epoch .*cluster is back at .*{t0}"):
+        stream.next_offsets({t0: 40})
+    broker.stop()
+
+
 def test_leaders_that_change(cluster: Cluster) -> None:
     topic, shared = unused_topic(), list[Shared]()
     partitions = [TopicPartition(topic, number) for number in range(3)]

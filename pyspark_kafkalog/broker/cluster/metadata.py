@@ -61,9 +61,24 @@ class _Seen:
     """The newest leader epoch of each partition, -1 if unknown."""
 
 
+class _Missing(NamedTuple):
+    """The claim that these partitions of a topic do not exist."""
+
+    partitions: frozenset[int]
+
+
+class _Older(NamedTuple):
+    """The claim that the leader epochs of partitions are these, which are older than the known ones.
+
+    A deposed leader makes it, a broker that is cut off, and a whole cluster that went back.
+    """
+
+    epochs: frozenset[tuple[int, int]]
+
+
 @dataclass(frozen=True, slots=True)
 class _Doubt:
-    """A claim of brokers that contradicts what is known: that a topic does not exist, or was recreated."""
+    """A claim of brokers that contradicts what is known."""
 
     claim: object
     since: float
@@ -77,8 +92,8 @@ class _Doubt:
 class Metadata:
     """What is known about a cluster.
 
-    It never goes back. A broker that was paused, cut off or has just started answers with old
-    metadata. So leader epochs only rise (KIP-320), and a topic counts as deleted or recreated only
+    A broker that was paused, cut off or has just started answers with old metadata. So leader epochs
+    only rise (KIP-320), and a topic counts as deleted or recreated, or a cluster as set back, only
     after brokers have said nothing else for some seconds, two brokers if there are two. Until then
     the known state stands.
     """
@@ -143,8 +158,12 @@ class Metadata:
         return known is not None and _differ(topic_id, known.topic_id)
 
     def in_doubt(self, topics: Collection[str]) -> set[str]:
-        """Those of these topics about which brokers contradict the known state."""
-        return self._doubts.keys() & set(topics)
+        """Those of these topics that brokers claim to be gone or another topic, against the known state."""
+        return {
+            name
+            for name in self._doubts.keys() & set(topics)
+            if not (isinstance(self._doubts[name].claim, _Older) and self._seen[name].topic_id)
+        }
 
     def contradicting_brokers(self, topics: Collection[str] | None) -> set[int | None]:
         """The brokers that contradict the known state of these topics, or of any topic."""
@@ -193,8 +212,8 @@ class Metadata:
         claim = self._contradiction(name, topic)
         if claim is not None:
             if not self._is_proven(name, claim, node_id, now):
-                if topic is not None and isinstance(claim, frozenset) and name not in self.topics:
-                    self.topics[name] = self._newest(name, topic, node_id)  # the other partitions exist
+                if topic is not None and self._is_of_some_partitions(name, claim):
+                    self.topics[name] = self._newest(name, topic, node_id)  # the others are as described
                 return
             self._drop(name, claim, now)
         self._doubts.pop(name, None)
@@ -203,10 +222,20 @@ class Metadata:
         else:
             self.topics[name] = self._newest(name, topic, node_id)
 
+    def _is_of_some_partitions(self, name: str, claim: object) -> bool:
+        """Whether a claim that is not believed leaves the topic's other partitions as described."""
+        if isinstance(claim, _Older):
+            return bool(self._seen[name].topic_id)  # without, it may be another topic
+        return isinstance(claim, _Missing) and name not in self.topics
+
     def _drop(self, name: str, claim: object, now: float) -> None:
-        """Forget the partitions that a proven claim denies."""
+        """Forget what a proven claim denies."""
         epochs = self._seen[name].epochs
-        denied = set(claim) if isinstance(claim, frozenset) else epochs.keys()
+        if isinstance(claim, _Older):
+            epochs.update(claim.epochs)
+            self._behind -= self._doubts[name].nodes  # they were right
+            return
+        denied = claim.partitions if isinstance(claim, _Missing) else epochs.keys()
         self._gone = {p: since for p, since in self._gone.items() if now - since <= _FORGOTTEN_AFTER}
         self._gone.update((TopicPartition(name, number), now) for number in denied)
         remaining = {number: epoch for number, epoch in epochs.items() if number not in denied}
@@ -226,13 +255,13 @@ class Metadata:
             return topic.topic_id
         missing = seen.epochs.keys() - topic.leaders.keys()
         if missing:
-            return frozenset(missing)
-        newest = seen.epochs
-        if not seen.topic_id and any(
-            -1 < leader.epoch < newest.get(p, -1) for p, leader in topic.leaders.items()
-        ):
-            return "older"  # or recreated: only topic ids could tell
-        return None
+            return _Missing(frozenset(missing))
+        older = frozenset(
+            (number, leader.epoch)
+            for number, leader in topic.leaders.items()
+            if -1 < leader.epoch < seen.epochs.get(number, -1)
+        )
+        return _Older(older) if older else None
 
     def _is_proven(self, name: str, claim: object, node_id: int | None, now: float) -> bool:
         doubt = self._doubts.get(name)
