@@ -67,7 +67,7 @@ class Backups:
             if found:
                 self._stores.set_back(self._log, choice)
                 self._stores.forget(self._log)
-            self._stores.keep(self._log)
+                self._stores.keep(self._log)
             return found
 
     def check(self, committed: Mapping[str, set[int]], aborted: set[int], groups: Iterable[str]) -> None:
@@ -121,6 +121,8 @@ class Backups:
                 self._process = run
                 said = run.communicate()[0]
             self._process = None
+            if not self._stores.has(self._log):
+                self._stores.keep(self._log)
         return run.returncode, said
 
     def _restore(self, renamed: Mapping[str, str]) -> None:

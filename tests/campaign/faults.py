@@ -151,10 +151,12 @@ class Faults:
     def set_back_broker(self, step: Step) -> str:
         """A broker comes back with its disk as it was when it died earlier, and follows the others."""
         nodes = [node for node, broker in self._cluster.brokers.items() if self._stores.has(broker.log_dir)]
-        if not nodes:
-            raise NotDone("no older copy")
-        node = _choose(nodes, step)
+        node = _choose(nodes, step) if nodes else self._node(step)
         disk = self._cluster.brokers[node].log_dir
+        if not nodes:
+            self.kill(step)
+            self._attempt(self._cluster.wait_until_in_sync)
+            time.sleep(step.seconds)
         self._cluster.kill(node)
         # Nobody waits for it any more, so all that is acknowledged is elsewhere.
         time.sleep(SESSION + step.seconds)
@@ -342,7 +344,7 @@ class Faults:
     def set_back_backup(self, step: Step) -> str:
         """The backup is restored from an older copy of itself, and goes on."""
         if not self._backups.set_back(step.choice):
-            raise NotDone("no older copy")
+            raise NotDone("no run was over")
         return "to an older one"
 
     def _whole(self, step: Step, *, of_a_directory: bool = False) -> Stream:
@@ -360,7 +362,10 @@ class Faults:
 
     def _set_back(self, store: Path, stream: Stream, step: Step) -> str:
         if not self._stores.has(store):
-            raise NotDone("no older copy")
+            self.kill_driver(step)
+            time.sleep(step.seconds)
+        if not self._stores.has(store):
+            raise NotDone("nothing had been written")
         with self._driver.killed():
             self._stores.set_back(store, step.choice)
             stream.is_set_back = stream.has_gone_back = True
