@@ -14,7 +14,7 @@ from pyspark_kafkalog.model import TopicPartition
 from tests.backups.consuming import consume
 from tests.kafka import Broker
 
-pytestmark = [pytest.mark.broker, pytest.mark.slow]
+pytestmark = [pytest.mark.broker, pytest.mark.soak]
 
 TOPICS = ("open", "plain")
 

@@ -23,7 +23,7 @@ from tests.broker.producing import connected, consume, numbered, produce
 from tests.cli.running import command
 from tests.kafka import Broker, dump_log_segments, run_kafka_class
 
-pytestmark = [pytest.mark.broker, pytest.mark.slow]
+pytestmark = [pytest.mark.broker, pytest.mark.soak]
 
 
 RENEWED = BackupRules(renew_compacted=True)
@@ -107,14 +107,14 @@ def check(rows: Iterable[BackedUpPartition], broker: Broker, directory: Path) ->
 
 
 def test_backup_and_adoption(
-    new_broker: Callable[..., Broker], tmp_path: Path, soak: bool, chance: random.Random
+    new_broker: Callable[..., Broker], tmp_path: Path, chance: random.Random
 ) -> None:
     broker, directory = new_broker(BROKER_SETTINGS), tmp_path / "backup"
     broker.start()
     topics = make_topics(broker)
     fill(broker, chance)
     with producers(broker):
-        for _ in range(30 if soak else 3):
+        for _ in range(30):
             kill_while_it_copies(broker, directory, chance.random())
         rows = backup(options(broker), str(directory), RENEWED)
         assert not [row.problem for row in rows if row.problem]

