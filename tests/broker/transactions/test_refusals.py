@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -39,6 +40,23 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     }
     with running(Broker(tmp_path_factory.mktemp("guarded"), settings)) as broker:
         yield broker
+
+
+@contextlib.contextmanager
+def in_force(broker: Broker, rule: ACL) -> Iterator[None]:
+    """The broker hears from its controller of what is made and deleted, a moment later."""
+    with broker.admin() as admin:
+
+        def is_known() -> bool:
+            return rule in admin.describe_acls(rule)[0]
+
+        admin.create_acls([rule])
+        broker.wait_until(is_known, f"{rule} is not in force")
+        try:
+            yield
+        finally:
+            admin.delete_acls([rule])
+            broker.wait_until(lambda: not is_known(), f"{rule} stays in force")
 
 
 @pytest.mark.parametrize(
@@ -83,14 +101,11 @@ def test_a_right_is_missing(
         permission_type=ACLPermissionType.DENY,
         resource_pattern=ResourcePattern(kind, prefix, ACLResourcePatternType.PREFIXED),
     )
-    with guarded.admin() as admin:
-        admin.create_acls([rule])
-    try:
-        with pytest.raises(AuthorizationError, match=match.replace("{topic}", topic)):
-            query.commit(staged, 0, sources)
-    finally:
-        with guarded.admin() as admin:
-            admin.delete_acls([rule])
+    with (
+        in_force(guarded, rule),
+        pytest.raises(AuthorizationError, match=match.replace("{topic}", topic)),
+    ):
+        query.commit(staged, 0, sources)
     query.commit(staged, 0, sources)
     assert sorted(shown(guarded.bootstrap, topic)) == digits(5)
 
