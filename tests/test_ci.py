@@ -6,6 +6,7 @@ import configparser
 import importlib.metadata
 import os
 import re
+import runpy
 import sysconfig
 from pathlib import Path
 
@@ -71,3 +72,14 @@ def test_every_module_that_a_document_names_is_there(document: str) -> None:
     modules += ["/" + path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").glob("*.py")]
     named = set(re.findall(r"(?<![\w/.])(?:[a-z_]+/)*[a-z_0-9]+\.py\b", text)) - OF_PYSPARK
     assert not {name for name in named if not any(path.endswith(f"/{name}") for path in modules)}
+
+
+def test_every_mutant_can_be_seeded() -> None:
+    mutants = runpy.run_path(str(ROOT / "ci" / "mutants"))["MUTANTS"]
+    assert len({mutant.name for mutant in mutants}) == len(mutants) > 100
+    for mutant in mutants:
+        code = (ROOT / "pyspark_kafkalog" / mutant.file).read_text(encoding="utf-8")
+        assert code.count(mutant.old) == 1, mutant.name
+        assert mutant.old != mutant.new, mutant.name
+        for file in mutant.tests.split():
+            assert (ROOT / "tests" / file).is_file(), mutant.name

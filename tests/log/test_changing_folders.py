@@ -202,6 +202,14 @@ def test_a_replacement_that_hides_a_segment_from_two_listings_is_noticed(tmp_pat
         )
 
 
+@pytest.mark.parametrize("hides", [*itertools.product((True, False), repeat=3)][1:])
+def test_a_segment_that_one_of_three_listings_shows_is_listed(tmp_path: Path, hides: Sequence[bool]) -> None:
+    folder = fresh(tmp_path, []) / "t-0"
+    handler = Hiding({10} if hidden else set() for hidden in hides)
+    listed = Folder(fs.PyFileSystem(handler), str(folder), str(folder)).list()
+    assert Path(base_offset_name(folder, 10, "")).name in listed
+
+
 def test_a_store_that_hides_a_segment_for_long_hides_no_records(tmp_path: Path) -> None:
     """As in an eventually consistent store: a gap is believed when a later listing has it, too."""
     fresh(tmp_path, [])
