@@ -9,9 +9,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from kafka.protocol.metadata import CoordinatorType
 
 from pyspark_kafkalog.broker.cluster.cluster import Cluster
-from pyspark_kafkalog.broker.cluster.metadata import Identity
+from pyspark_kafkalog.broker.cluster.metadata import PROVEN_AFTER, Identity
 from pyspark_kafkalog.broker.groups.groups import BrokerGroups
 from pyspark_kafkalog.broker.groups.protocol import NON_EMPTY_GROUP, group_error
 from pyspark_kafkalog.broker.produce.ids import ProducerId
@@ -23,7 +24,7 @@ from pyspark_kafkalog.broker.transactions.commit import (
     commit_once,
 )
 from pyspark_kafkalog.broker.transactions.folders import Folders
-from pyspark_kafkalog.broker.transactions.marker import Marker, transactional_id
+from pyspark_kafkalog.broker.transactions.marker import Marker, OldMarkerError, transactional_id
 from pyspark_kafkalog.broker.transactions.query_marker import MarkedBatch, QueryMarker
 from pyspark_kafkalog.broker.transactions.requests import FENCED_HINT, Requests, pending_error
 from pyspark_kafkalog.broker.transactions.settling import (
@@ -199,6 +200,9 @@ class Committing:
     def calm_down(self, error: TransactionError | FencedError) -> None:
         """See :meth:`.commit.Steps.calm_down`: of two drivers that fence each other one comes through."""
         _log.warning("Running the commit of %s again: %s", self._work.batch, error)
+        if isinstance(error, OldMarkerError):
+            self._cluster.coordinators.pop((CoordinatorType.GROUP, self._requests.transactional_id), None)
+            time.sleep(PROVEN_AFTER)  # a broker that goes on after a pause has new metadata by then
         time.sleep(random.uniform(*_CALM_SECONDS))
         self._backoff = self._cluster.new_backoff(self._patience())
 

@@ -30,6 +30,10 @@ WRITE_IT = (
 _UNREADABLE = (ValueError, TypeError, KeyError, RecursionError, OverflowError, AttributeError)
 
 
+class OldMarkerError(TransactionError):
+    """The marker lacks a batch that was committed: it is lost, or a coordinator that was deposed gave it."""
+
+
 def transactional_id(query_id: str) -> str:
     """The transactional id of a query, and the name of its marker's group: the same for all of its runs."""
     digest = hashlib.sha256(query_id.encode()).digest()
@@ -208,7 +212,7 @@ class Expectation:
                 " lost or doubled. Use a new checkpoint.",
             )
         if found is Standing.BEHIND and self.required:
-            raise TransactionError(
+            raise OldMarkerError(
                 f"The cluster has no later batch of this query than {marker.batch_id}, but batch"
                 f" {self.batch_id} is to be written",
                 hint="The cluster, or its __consumer_offsets, was set back, or batches between were written"
@@ -244,7 +248,7 @@ class Expectation:
         if not intent.topic:
             return  # nothing has been written yet
         if intent.confirmed or (intent.batch != self.batch_id and not self.is_job):
-            raise TransactionError(
+            raise OldMarkerError(
                 f"The marker of this query is missing, so batch {self.batch_id} may have been written or not",
                 hint="The cluster has lost it (offsets.retention.minutes without a batch, the deletion of"
                 f" topic {intent.topic} or of the marker's group). {WRITE_IT}",

@@ -13,6 +13,7 @@ from pyspark_kafkalog.broker.transactions.marker import (
     Expectation,
     Intent,
     Marker,
+    OldMarkerError,
     Settling,
     store_intent,
     stored_intent,
@@ -136,7 +137,7 @@ class QueryMarker:
 
         A coordinator that was deposed may answer reads from its memory, but can commit nothing.
 
-        :raises TransactionError: if another one has been committed since then.
+        :raises OldMarkerError: if another one has been committed since then.
         """
         expectation, cell = self._known(), self._cell
         assert cell is not None, "nothing is committed without a cell"
@@ -158,7 +159,7 @@ class QueryMarker:
             ) from None
         now = self._look(deadline, require_stable=False)
         if now != self._seen:
-            raise TransactionError(
+            raise OldMarkerError(
                 "The marker of this query is not the one that was read before the batch was produced",
                 hint="A coordinator that was deposed gave an old one, or the marker's group was deleted."
                 " Nothing of this attempt is visible: run the query again.",

@@ -20,7 +20,7 @@ from pyspark_kafkalog.broker.transactions.commit import (
     UnknownResultError,
     commit_once,
 )
-from pyspark_kafkalog.broker.transactions.marker import Marker, Settling
+from pyspark_kafkalog.broker.transactions.marker import Marker, OldMarkerError, Settling
 from pyspark_kafkalog.broker.transactions.settling import CutShortError
 from pyspark_kafkalog.errors import FencedError, TransactionError
 from tests.broker.transactions.model import Kafka, KilledError, ModelSteps, UnknownError, World
@@ -373,7 +373,9 @@ def test_a_step_that_fails(step: str) -> None:
 
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize(
-    "error", [FencedError("late"), EndedTransactionError("ended"), UnknownResultError("?")], ids=repr
+    "error",
+    [FencedError("late"), EndedTransactionError("ended"), UnknownResultError("?"), OldMarkerError("old")],
+    ids=repr,
 )
 def test_what_a_late_or_lost_request_breaks_is_run_again_once(step: str, error: Exception) -> None:
     steps = Noted((step, error))

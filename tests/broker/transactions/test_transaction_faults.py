@@ -14,7 +14,9 @@ from pathlib import Path
 import pytest
 
 from pyspark_kafkalog.broker.transactions import committing, stops
-from pyspark_kafkalog.broker.transactions.marker import transactional_id
+from pyspark_kafkalog.broker.transactions.marker import Marker, transactional_id
+from pyspark_kafkalog.broker.transactions.query_marker import QueryMarker
+from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.errors import KafkaLogError
 from tests.broker.producing import digits, unused_topic
 from tests.broker.transactions.writing import Query, is_stable, shown, transaction_state, values
@@ -174,6 +176,34 @@ def test_a_coordinator_that_is_paused_until_another_has_taken_over(
     until_done(lambda: driver().write([values(10, 20)], 2))
     assert sorted(shown(cluster.bootstrap, topic)) == digits(30)
     assert is_stable(cluster.bootstrap, topic)
+
+
+@pytest.mark.parametrize("batch", [2, 1], ids=["the next batch", "a replay"])
+def test_a_coordinator_that_was_deposed_gives_an_old_marker(
+    cluster: Cluster,
+    topic: str,
+    driver: Callable[..., Query],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    batch: int,
+) -> None:
+    """As a broker does that goes on after a pause, until it has heard of the next coordinator."""
+    seen: list[Marker | None] = []
+    look = QueryMarker._look
+
+    def deposed(self: QueryMarker, deadline: Deadline, *, require_stable: bool) -> Marker | None:
+        found = look(self, deadline, require_stable=require_stable)
+        if require_stable:
+            seen.append(found)
+        return seen[1] if require_stable and len(seen) == 3 else found
+
+    monkeypatch.setattr(QueryMarker, "_look", deposed)
+    monkeypatch.setattr(committing, "PROVEN_AFTER", 0.1)
+    for number in (0, 1, batch):
+        driver().write([values(10, 10 * number)], number)
+    assert [marker and marker.batch_id for marker in seen] == [None, 0, 1, 1]
+    assert sorted(shown(cluster.bootstrap, topic)) == digits(10 * (batch + 1))
+    assert caplog.text.count("Running the commit") == 1
 
 
 @pytest.mark.parametrize("step", [pytest.param("begun", marks=pytest.mark.soak), "marked"])
