@@ -196,9 +196,12 @@ class SharedHistory:
             for p, shared in known.items()
             if 0 <= epochs.get(p, -1) < shared.leader_epoch
         }
-        others = {p: shared for p, shared in known.items() if p not in back}
-        epoch_of = {p: s.leader_epoch for p, s in others.items() if 0 <= s.leader_epoch != epochs.get(p)}
-        batch_of = {p: shared.batch for p in due if (shared := others.get(p)) and shared.batch}
+        epoch_of = {
+            p: shared.leader_epoch
+            for p, shared in known.items()
+            if p not in back and 0 <= shared.leader_epoch != epochs.get(p)
+        }
+        batch_of = {p: shared.batch for p in due if (shared := known.get(p)) and shared.batch}
         found: dict[TopicPartition, str] = {}
         for look in range(_LOOKS):
             if look:

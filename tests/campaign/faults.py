@@ -151,12 +151,13 @@ class Faults:
     def set_back_broker(self, step: Step) -> str:
         """A broker comes back with its disk as it was when it died earlier, and follows the others."""
         nodes = [node for node, broker in self._cluster.brokers.items() if self._stores.has(broker.log_dir)]
-        node = _choose(nodes, step) if nodes else self._node(step)
-        disk = self._cluster.brokers[node].log_dir
         if not nodes:
             self.kill(step)
             self._attempt(self._cluster.wait_until_in_sync)
             time.sleep(step.seconds)
+            nodes = [self._node(step)]
+        node = _choose(nodes, step)
+        disk = self._cluster.brokers[node].log_dir
         self._cluster.kill(node)
         # Nobody waits for it any more, so all that is acknowledged is elsewhere.
         time.sleep(SESSION + step.seconds)

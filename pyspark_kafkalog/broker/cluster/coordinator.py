@@ -113,7 +113,7 @@ def ask_coordinators(
                 found = _call(cluster, coordinator, coordinated, make_request, read, deadline, versions)
             except BrokerConnectionError as e:
                 errors.update(dict.fromkeys(coordinated, e))
-                _forget(cluster, kind, coordinated)
+                forget(cluster, kind, coordinated)
                 continue
             for name in coordinated:
                 answer = found.get(name, Refused(-1))
@@ -122,7 +122,7 @@ def ask_coordinators(
                     continue
                 errors[name] = error_of(answer.error_code, doing, broker=str(coordinator.address))
                 if answer.error_code in (NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE):
-                    _forget(cluster, kind, [name])
+                    forget(cluster, kind, [name])
         remaining = [name for name in remaining if name not in answers]
         if remaining and errors:
             last = [*errors.values()][-1]
@@ -135,7 +135,8 @@ def ask_coordinators(
     return answers
 
 
-def _forget(cluster: Cluster, kind: CoordinatorType, names: Iterable[str]) -> None:
+def forget(cluster: Cluster, kind: CoordinatorType, names: Iterable[str]) -> None:
+    """Have the coordinators of these groups or transactional ids looked up before the next call."""
     for name in names:
         cluster.coordinators.pop((kind, name), None)
 
