@@ -161,6 +161,11 @@ class QueryLog:
         """Whether Spark has logged the micro-batch, and so its sink's commit, as complete."""
         return self._complete.look(str(batch)).size > 0
 
+    def is_past(self, batch: int) -> bool:
+        """Whether the micro-batch is complete, even if Spark has deleted its logs since."""
+        newest = self._newest()
+        return self.is_complete(batch) or (newest is not None and newest > batch)
+
 
 def check_untold(checkpoint_location: str, default_fs: str | None) -> None:
     """See that the checkpoint is where it is without ``default_fs``, which Spark tells only to tasks.
@@ -270,10 +275,18 @@ def kept_topic_ids(checkpoint_location: str | None, source: object) -> dict[str,
     return _File.of(checkpoint_location, _TOPIC_IDS, source).read(_texts) or {}
 
 
-def keep_topic_ids(checkpoint_location: str | None, source: object, topic_ids: Mapping[str, str]) -> None:
-    """Store the ids of the topics whose records a query has processed, for its next run."""
+def keep_topic_ids(
+    checkpoint_location: str | None,
+    source: object,
+    topic_ids: Mapping[str, str],
+    before: Mapping[str, str] | None = None,
+) -> None:
+    """Store the ids of the topics whose records a query has processed, for its next run.
+
+    :param before: given while a micro-batch runs that changes them: those that count until it is complete.
+    """
     if checkpoint_location is not None:
-        _File.of(checkpoint_location, _TOPIC_IDS, source).write(dict(sorted(topic_ids.items())))
+        _File.of(checkpoint_location, _TOPIC_IDS, source).write(topic_ids, before)
 
 
 def kept_shared(checkpoint_location: str | None, source: object) -> dict[TopicPartition, LastShared]:
@@ -376,10 +389,12 @@ class _File(NamedTuple):
         try:
             stored = json.loads(data)
             is_first = not isinstance(stored.get("version"), int)
-            content = stored if is_first else stored["content"]
-            parsed = None if content is None else parse(content)
             query_id, plan = (self.query_id, None) if is_first else (stored["query"], stored["plan"])
             noted = None if plan is None else NotedPlan(*plan)
+            content = stored if is_first else stored["content"]
+            if not is_first and "before" in stored and noted and not self.log.is_past(noted.batch):
+                content = stored["before"]
+            parsed = None if content is None else parse(content)
             if not isinstance(query_id, str) or not (noted is None or isinstance(noted.batch, int)):
                 raise ValueError("expected a query and a plan")
         except (OptionError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as e:
@@ -395,11 +410,17 @@ class _File(NamedTuple):
             raise self._error(f"are newer than Spark's log, which lacks micro-batch {noted.batch} as it was")
         return parsed
 
-    def write(self, content: Mapping[str, object] | None) -> None:
-        """Replace the file atomically."""
+    def write(self, content: Mapping[str, object] | None, before: Mapping[str, object] | None = None) -> None:
+        """Replace the file atomically.
+
+        :param before: what counts until the newest plan, which runs now, is complete.
+        """
         plan = self.log.newest_plan()
         stored = {"version": _VERSION, "query": self.query_id, "plan": plan, "content": content}
-        self.folder.replace(self.name, json.dumps(stored).encode(), flush=True)
+        if before is not None and plan is not None:
+            stored["before"] = before
+            self.log.flush(plan.batch)
+        self.folder.replace(self.name, json.dumps(stored, sort_keys=True).encode(), flush=True)
 
     def _error(self, what: str) -> KafkaLogError:
         return KafkaLogError(

@@ -91,8 +91,9 @@ class StreamPlanner:
     from the offsets of the old one.
 
     :param topic_ids: the ids of the topics whose offsets an earlier run left, if known.
-    :param keep_topic_ids: called with these ids when they change, once everything read
-        before has been processed.
+    :param keep_topic_ids: called with these ids when they change: when everything read before has been
+        processed, with None; and before that, when a micro-batch is planned, with those that count until
+        it is complete.
     :param shared: what an earlier run left of :class:`.history.SharedHistory`.
     :param keep_shared: called with what the next run needs of it.
     :param groups: the consumer groups of the place; opened only to start from one.
@@ -106,7 +107,9 @@ class StreamPlanner:
         options: ReadOptions,
         *,
         topic_ids: Mapping[str, str] | None = None,
-        keep_topic_ids: Callable[[Mapping[str, str]], None] = lambda ids: None,
+        keep_topic_ids: Callable[[Mapping[str, str], Mapping[str, str] | None], None] = lambda ids, before: (
+            None
+        ),
         shared: Shared | None = None,
         keep_shared: Callable[[Shared], None] = lambda shared: None,
         groups: Callable[[], CommittedOffsets],
@@ -243,6 +246,7 @@ class StreamPlanner:
             }
             topic_ids = {**topic_ids, **{topic: self._topic_ids[topic] for topic in ended}}
         self._planned = _Ends(end, topic_ids, epochs)
+        self._announce(topic_ids, end)
         return split_ranges(
             [
                 Split(
@@ -349,7 +353,17 @@ class StreamPlanner:
         known_ids = {topic: topic_id for topic, topic_id in topic_ids.items() if topic_id and topic in topics}
         if known_ids != self._topic_ids:
             self._topic_ids = known_ids
-            self._keep_topic_ids(known_ids)
+            self._keep_topic_ids(known_ids, None)
+
+    def _announce(self, topic_ids: Mapping[str, str], end: Offsets) -> None:
+        """Have the ids kept that count once the planned micro-batch is complete.
+
+        The run may end before it hears of that, and then the next one continues from ``end``.
+        """
+        topics = _topics(end)
+        planned = {topic: topic_id for topic, topic_id in topic_ids.items() if topic_id and topic in topics}
+        if not planned.items() <= self._topic_ids.items():
+            self._keep_topic_ids({**self._topic_ids, **planned}, self._topic_ids)
 
     def _is_too_early(self, unread: int) -> bool:
         """Whether minOffsetsPerTrigger still delays the trigger; the first one with records always runs."""

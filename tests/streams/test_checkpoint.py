@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import random
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from pyspark_kafkalog.errors import KafkaLogError
-from pyspark_kafkalog.model import BatchHeader, QueryBatch, TopicPartition
+from pyspark_kafkalog.model import BatchHeader, OffsetRange, QueryBatch, TopicPartition
+from pyspark_kafkalog.options.settings import read_options
 from pyspark_kafkalog.streams.checkpoint import (
     QueryLog,
     check_same_query,
@@ -20,8 +22,11 @@ from pyspark_kafkalog.streams.checkpoint import (
     kept_topic_ids,
 )
 from pyspark_kafkalog.streams.history import LastShared
+from pyspark_kafkalog.streams.planner import StreamPlanner
 from tests.faults.disk import Disk, File, recorded
 from tests.faults.disk import Folder as DiskFolder
+from tests.reading.fake_groups import FakeGroups
+from tests.reading.fake_place import FakePlace
 
 T0 = TopicPartition("t", 0)
 
@@ -315,3 +320,47 @@ def test_the_ends_of_a_batch_without_one_source(checkpoint: Path, sources: tuple
         planned(checkpoint, *sources).ends_of(3)
     with pytest.raises(KafkaLogError, match="got 0"):
         planned(checkpoint, *sources).ends_of(4)
+
+
+@pytest.mark.parametrize("is_replayed", [False, True])
+def test_a_run_that_is_killed_before_it_hears_that_a_recreated_topic_was_read(
+    checkpoint: Path, is_replayed: bool
+) -> None:
+    """What counts for the next run is whether Spark has logged the micro-batch as complete."""
+    (checkpoint / "commits").mkdir()
+    location = str(checkpoint)
+    place = FakePlace({T0: (0, 5)}, ids={"t": "A"})
+    settings = read_options({"path": "/log", "failOnDataLoss": "false"}, batch=False)
+
+    def run() -> StreamPlanner:
+        return StreamPlanner(
+            place,
+            settings,
+            topic_ids=kept_topic_ids(location, "one"),
+            keep_topic_ids=partial(keep_topic_ids, location, "one"),
+            groups=FakeGroups(),
+        )
+
+    def plan(stream: StreamPlanner, number: int, start: int, end: int) -> list[OffsetRange]:
+        planned(checkpoint, json.dumps({"t": {"0": end}}), number=number)
+        return [split.offsets for split in stream.plan({T0: start}, {T0: end})]
+
+    first = run()
+    assert first.next_offsets({T0: 0}) == {T0: 5}
+    assert plan(first, 0, 0, 5) == [(0, 5)]
+    (checkpoint / "commits" / "0").write_text("v1")
+    place.ids["t"], place.bounds[T0] = "B", (0, 9)
+    assert first.next_offsets({T0: 5}) == {T0: 9}
+    assert plan(first, 1, 5, 9) == [(0, 9)]
+    for _ in range(2):
+        if is_replayed:
+            assert plan(run(), 1, 5, 9) == [(0, 9)]
+    (checkpoint / "commits" / "1").write_text("v1")
+    place.bounds[T0] = 0, 12
+    for _ in range(2):
+        stream = run()
+        assert stream.next_offsets({T0: 9}) == {T0: 12}
+        assert plan(stream, 2, 9, 12) == [(9, 12)]
+    for folder in "commits", "offsets":
+        (checkpoint / folder / "1").unlink()
+    assert run().next_offsets({T0: 12}) == {T0: 12}, "Spark deletes its logs after a while"

@@ -50,7 +50,7 @@ class Query:
             self.place,
             read_options({"path": "/log", **options}, batch=False),
             topic_ids=self.topic_ids,
-            keep_topic_ids=lambda ids: self.topic_ids.update(ids),
+            keep_topic_ids=lambda ids, before: self.topic_ids.update(ids if before is None else before),
             shared=self.shared,
             keep_shared=self._keep,
             groups=FakeGroups(),
