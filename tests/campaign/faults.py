@@ -16,7 +16,7 @@ from kafka.structs import OffsetAndMetadata
 from tests.campaign.backups import Backups
 from tests.campaign.disks import Disk
 from tests.campaign.driver import Driver, Stream
-from tests.campaign.schedule import Step
+from tests.campaign.schedule import NotDone, Step
 from tests.campaign.stores import Stores
 from tests.campaign.workload import Topics, Workload, end_offsets
 from tests.kafka_cluster import Cluster
@@ -44,10 +44,6 @@ SPARKS_LOGS = ("offsets", "commits")
 """Of a checkpoint."""
 COORDINATING = "__consumer_offsets"
 _T = TypeVar("_T")
-
-
-class NotDone(Exception):  # noqa: N818 - a fault that was not possible then
-    """There was nothing to hit, or the cluster could not do it because of other faults."""
 
 
 class Faults:

@@ -18,9 +18,9 @@ from kafka.record import MemoryRecords
 from tests.campaign.backups import Backups
 from tests.campaign.disks import Disk
 from tests.campaign.driver import ROW, Driver, Stream
-from tests.campaign.faults import Faults, NotDone
+from tests.campaign.faults import Faults
 from tests.campaign.histories import Record, check, check_batch, check_committed, check_premise
-from tests.campaign.schedule import BROKER_FAULTS, Round, Step
+from tests.campaign.schedule import BROKER_FAULTS, NotDone, Round, Step
 from tests.campaign.stores import Stores
 from tests.campaign.workload import Topics, Workload, end_offsets, stored_values
 from tests.kafka_cluster import Cluster

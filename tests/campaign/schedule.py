@@ -57,6 +57,10 @@ _OTHER_SECONDS = (2.0, 8.0)
 _WAIT = (1.0, 6.0)
 
 
+class NotDone(Exception):  # noqa: N818 - a fault that was not possible then
+    """There was nothing to hit, or the cluster could not do it because of other faults."""
+
+
 class Step(NamedTuple):
     """A fault, ``wait`` seconds after the one before it in its lane, that lasts ``seconds``."""
 

@@ -6,7 +6,7 @@ import bisect
 import contextlib
 import threading
 import time
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -15,11 +15,14 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import KafkaError
 
 from tests.campaign.histories import Record, Topic
+from tests.campaign.schedule import NotDone
 from tests.kafka_cluster import Cluster
 
 KEYS = 10
 """Of a topic that is compacted."""
 IN_A_TRANSACTION = 5
+LATEST = 6000
+"""Records of half a minute: longer ago no broker has any that it has not answered."""
 
 
 class Topics:
@@ -81,6 +84,8 @@ class Workload:
         self._over = threading.Event()
         self._producing = threading.Lock()
         self._producer: Any = None
+        self._latest: deque[Any] = deque(maxlen=LATEST)
+        """What became of the last records."""
         self.aborted: set[int] = set()
         """Numbers of the transacted topic of which the coordinator said so."""
         self._threads = [threading.Thread(target=run, daemon=True) for run in (self._run, self._transact)]
@@ -103,9 +108,18 @@ class Workload:
 
     @contextlib.contextmanager
     def making_anew(self, topic: str) -> Iterator[None]:
-        """Nothing is sent within; what is sent afterwards belongs to another topic of the name."""
+        """Nothing is sent within; what is sent afterwards belongs to another topic of the name.
+
+        :raises NotDone: if something is still on its way, which might reach the next one.
+        """
         with self._producing:
-            # What it has not sent yet must not reach the next one.
+            if self._producer is not None:
+                try:
+                    self._producer.flush(5)
+                except KafkaError as e:
+                    raise NotDone("records are on their way") from e
+            if any(future.failed() for future in self._latest):
+                raise NotDone("a broker may still have records that failed")
             self._close(5)
             self.lossy.add(topic)
             try:
@@ -225,7 +239,8 @@ class Workload:
         number = self._numbers[topic]
         self._numbers[topic] += 1
         key = b"%d" % (number % KEYS) if topic == self._topics.compacted else None
-        self._producer.send(topic, b"%d" % number, key).add_callback(self._acknowledge, topic, number)
+        sent = self._producer.send(topic, b"%d" % number, key)
+        self._latest.append(sent.add_callback(self._acknowledge, topic, number))
         self.sent += 1
 
     def _acknowledge(self, topic: str, number: int, metadata: Any) -> None:
@@ -236,6 +251,9 @@ class Workload:
         if producer is not None:
             with contextlib.suppress(KafkaError):
                 producer.close(timeout=seconds)
+            # That leaves it running if its records are not sent by then.
+            producer._sender.force_close()
+            producer._sender.join(seconds)
 
 
 def stored_records(bootstrap: str, topic: str, *, read_committed: bool = False) -> Iterator[Record]:
