@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 import random
 import struct
 import time
 import uuid
+from collections.abc import Iterator
 from typing import Any
 
+import kafka.protocol
 import pytest
 from kafka.protocol.admin import DescribeGroupsResponse
 from kafka.protocol.api_header import ResponseClassRegistry
+from kafka.protocol.api_message import ApiMessage
 from kafka.protocol.consumer import ListOffsetsResponse, OffsetFetchResponse
 from kafka.protocol.metadata import ApiVersionsResponse, MetadataResponse
 
+from pyspark_kafkalog.broker.groups.protocol import ConsumerGroupDescribeRequest
+from pyspark_kafkalog.broker.wire import connection
 from pyspark_kafkalog.broker.wire.answers import UNREADABLE, read_body, read_header, read_varint
 from tests.broker import fuzz_answers
 
@@ -151,3 +158,22 @@ def test_members_of_groups() -> None:
     data = bytes(fuzz_answers.SOUND[15][1](fuzz_answers.new_request(), 5).encode(version=5))
     (group,) = read_body(DescribeGroupsResponse, 5, data, 0).groups
     assert isinstance(group.members[0].member_assignment, bytes)
+
+
+def test_the_response_of_every_request_is_found_beside_it() -> None:
+    """As kafka-python's registry has it, as long as that lives."""
+    for module in pkgutil.walk_packages(kafka.protocol.__path__, "kafka.protocol."):
+        importlib.import_module(module.name)
+    requests = {
+        kind for kind in _subclasses(ApiMessage) if kind.type == "request" and kind._class_version is None
+    }
+    assert ConsumerGroupDescribeRequest in requests
+    for request in requests:
+        registered = ResponseClassRegistry._response_class_registry[request.API_KEY]
+        assert connection._response_of(request)[0].__name__ == registered[0].__name__
+
+
+def _subclasses(kind: type) -> Iterator[Any]:
+    for each in kind.__subclasses__():
+        yield each
+        yield from _subclasses(each)

@@ -90,7 +90,9 @@ _RESPONSE = _schema(
 def _message(schema: dict[str, Any]) -> Any:
     # kafka-python first loads a schema by the class's name, so the class needs a name that it knows.
     patch = classmethod(lambda cls, json: schema)
-    return type(ApiMessage)(DescribeGroupsRequest.__name__, (ApiMessage,), {"json_patch": patch})
+    message = type(ApiMessage)(DescribeGroupsRequest.__name__, (ApiMessage,), {"json_patch": patch})
+    message.__name__, message.__module__ = schema["name"], __name__
+    return message
 
 
 ConsumerGroupDescribeRequest = _message(_REQUEST)
