@@ -364,8 +364,8 @@ class Faults:
         if not self._stores.has(store):
             raise NotDone("nothing had been written")
         with self._driver.killed():
-            self._stores.set_back(store, step.choice)
             stream.is_set_back = stream.has_gone_back = True
+            self._stores.set_back(store, step.choice)
             before = stream.finished()
         deadline = time.monotonic() + REFUSAL
         while not stream.refused and stream.finished() == before and time.monotonic() < deadline:

@@ -100,8 +100,13 @@ class Application:
         ]
 
     def kill(self) -> None:
-        """Kill -9 all of its processes."""
+        """Kill -9 all of its processes, also those of PySpark's daemon, which has a group of its own."""
+        below = psutil.Process(self._process.pid).children(recursive=True)
         os.killpg(self._process.pid, signal.SIGKILL)
+        for process in below:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        psutil.wait_procs(below, 60)
         self._process.wait(60)
 
     def close(self) -> None:
