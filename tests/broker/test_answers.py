@@ -20,8 +20,7 @@ from kafka.protocol.consumer import ListOffsetsResponse, OffsetFetchResponse
 from kafka.protocol.metadata import ApiVersionsResponse, MetadataResponse
 
 from pyspark_kafkalog.broker.groups.protocol import ConsumerGroupDescribeRequest
-from pyspark_kafkalog.broker.wire import connection
-from pyspark_kafkalog.broker.wire.answers import UNREADABLE, read_body, read_header, read_varint
+from pyspark_kafkalog.broker.wire.answers import UNREADABLE, read_body, read_header, read_varint, response_of
 from tests.broker import fuzz_answers
 
 CALLED = {18: 3, 3: 12, 2: 9, 1: 13, 0: 12, 8: 9, 9: 9}
@@ -170,7 +169,7 @@ def test_the_response_of_every_request_is_found_beside_it() -> None:
     assert ConsumerGroupDescribeRequest in requests
     for request in requests:
         registered = ResponseClassRegistry._response_class_registry[request.API_KEY]
-        assert connection._response_of(request)[0].__name__ == registered[0].__name__
+        assert response_of(request)[0].__name__ == registered[0].__name__
 
 
 def _subclasses(kind: type) -> Iterator[Any]:

@@ -14,6 +14,7 @@ tagged fields (KIP-482), but never in ApiVersions (KIP-511).
 from __future__ import annotations
 
 import struct
+import sys
 import uuid
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -48,6 +49,14 @@ class Field(Protocol):
     def for_version_q(self, version: int) -> bool: ...
     def tagged_field_q(self, version: int) -> bool: ...
     def nullable_for_version_q(self, version: int) -> bool: ...
+
+
+def response_of(api: Any) -> Any:
+    """The class of the response to a request of class ``api``: its neighbour in kafka-python's module.
+
+    kafka-python's own registry holds it by a weak reference, which can be dead where threads import.
+    """
+    return getattr(sys.modules[api.__module__], api.__name__.replace("Request", "Response"))
 
 
 def read_header(response: Any, version: int, frame: Frame) -> tuple[int, int]:

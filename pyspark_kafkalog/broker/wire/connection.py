@@ -17,7 +17,6 @@ import select
 import socket
 import ssl
 import struct
-import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -30,7 +29,7 @@ from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
 
 from pyspark_kafkalog import __version__
 from pyspark_kafkalog.broker.wire import broken, frames, sockets
-from pyspark_kafkalog.broker.wire.answers import UNREADABLE, read_body, read_header
+from pyspark_kafkalog.broker.wire.answers import UNREADABLE, read_body, read_header, response_of
 from pyspark_kafkalog.broker.wire.apis import way_out
 from pyspark_kafkalog.broker.wire.deadline import SHORTEST_WAIT, Deadline
 from pyspark_kafkalog.broker.wire.error_codes import UNSUPPORTED_VERSION, error_of
@@ -245,7 +244,7 @@ class Connection:
         size = len(encoded) + sum(len(piece) for piece in body)
         self._write([struct.pack(">i", size) + encoded, *body])
         if expect_response:
-            self._expected.append(_Expected(correlation_id, _response_of(api)[version], version))
+            self._expected.append(_Expected(correlation_id, response_of(api)[version], version))
 
     def receive(self, *, deadline: Deadline | None = None, stall: float | None = None) -> Any:
         """The response to the oldest request in flight; see :func:`.answers.read_body`.
@@ -375,7 +374,7 @@ class Connection:
         correlation_id = self._next_correlation_id()
         request.with_header(correlation_id=correlation_id, client_id=self._options.client_id)
         self._write([request.encode(framed=True, header=True)])
-        self._expected.append(_Expected(correlation_id, _response_of(type(request))[version], version))
+        self._expected.append(_Expected(correlation_id, response_of(type(request))[version], version))
 
     def _write(self, pieces: list[bytes | memoryview]) -> None:
         pace = self._pace()
@@ -485,14 +484,6 @@ class Connection:
     def _broken(self, message: str) -> BrokerConnectionError:
         self.close()
         return BrokerConnectionError(message, broker=str(self.address))
-
-
-def _response_of(api: Any) -> Any:
-    """The class of the response to a request of class ``api``: its neighbour in kafka-python's module.
-
-    kafka-python's own registry holds it by a weak reference, which can be dead where threads import.
-    """
-    return getattr(sys.modules[api.__module__], api.__name__.replace("Request", "Response"))
 
 
 def readable(connections: Iterable[Connection], timeout: float | None) -> list[Connection]:
