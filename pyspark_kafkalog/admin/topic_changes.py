@@ -8,11 +8,18 @@ from dataclasses import dataclass
 from pyspark_kafkalog.errors import OptionError, TopicExistsError, UnknownTopicOrPartitionError
 from pyspark_kafkalog.model import Place, TopicPartition, check_topic
 from pyspark_kafkalog.options.topic_configs import check_topic_configs
-from pyspark_kafkalog.topics import NewTopic, Topics
+from pyspark_kafkalog.topics import INTERNAL_TOPICS, NewTopic, Topics
 
 PARTITIONS = "partitions"
 """Stands for the number of partitions among the changes of a topic."""
 _MOST_PARTITIONS = 100_000
+_HELD_BY_INTERNAL_TOPICS: Mapping[str, str] = {
+    "__consumer_offsets": "the offsets of all consumer groups, and all markers of exactly-once writes",
+    "__transaction_state": "the state of all transactions, so that those under way may never end",
+    "__share_group_state": "the state of all share groups",
+    "__remote_log_metadata": "the knowledge of what is in tiered storage",
+}
+"""What goes with each internal topic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +70,8 @@ def create_topics(
     :param if_not_exists: leave topics that exist as they are.
     :param validate_only: check the request, and create nothing.
     :raises TopicExistsError: if one exists, unless ``if_not_exists``.
-    :raises OptionError: for illegal names, numbers and configurations; then nothing is created.
+    :raises OptionError: for illegal names, those of internal topics, numbers and configurations; then
+        nothing is created.
     """
     _check_new(topics, new)
     existing = place.topics([topic.topic for topic in new])
@@ -85,7 +93,11 @@ def create_topics(
 
 def _check_new(topics: Topics, new: Sequence[NewTopic]) -> None:
     for topic in new:
-        check_topic(topic.topic)
+        if check_topic(topic.topic) in INTERNAL_TOPICS:
+            raise OptionError(
+                f"{topic.topic} is an internal topic, which brokers alone create",
+                hint="Name another topic. Brokers create this one when they first need it.",
+            )
         if topic.partitions is not None and not 1 <= topic.partitions <= _MOST_PARTITIONS:
             raise OptionError(
                 f"Topic {topic.topic}: expected 1 to {_MOST_PARTITIONS} partitions, got {topic.partitions}"
@@ -107,8 +119,16 @@ def plan_deletion(place: Place, names: Collection[str], *, if_exists: bool = Fal
     """What :func:`delete_topics` would delete; nothing is changed.
 
     :param if_exists: leave out topics that don't exist.
+    :raises OptionError: for an internal topic.
     :raises UnknownTopicOrPartitionError: if one does not exist, unless ``if_exists``.
     """
+    if internal := INTERNAL_TOPICS.intersection(names):
+        topic = min(internal)
+        raise OptionError(
+            f"{topic} is an internal topic. With it would go {_HELD_BY_INTERNAL_TOPICS[topic]}",
+            hint="Leave it out. kafkalog offsets delete removes single groups; the whole topic, only Kafka's"
+            " own kafka-topics.",
+        )
     found = place.topics(list(names))
     _check_exist(names, found, if_exists=if_exists)
     partitions = [TopicPartition(topic, number) for topic in found for number in found[topic]]

@@ -161,7 +161,7 @@ def create(
 def delete(target: Target, names: tuple[str, ...], if_exists: bool, execute: bool, as_json: bool) -> None:
     """Delete topics with all their records, and what groups have committed for them.
 
-    In a log directory all of them disappear at once. No broker may run on it.
+    In a log directory all of them disappear at once. No broker may run on it. Internal topics are refused.
     """
     with said("Looking up topics"):
         rows = admin.plan_deletion(target.place, names, if_exists=if_exists)

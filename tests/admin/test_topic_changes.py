@@ -139,6 +139,29 @@ def test_wrong_requests_change_nothing(at: Place) -> None:
     assert at.place.topics([name]) == {name: (0, 1, 2)}
 
 
+def test_internal_topics_are_neither_deleted_nor_created(at: Place, options: dict[str, str]) -> None:
+    name = new_name()
+    at.create(name)
+    partition = TopicPartition(name, 0)
+    at.groups.commit(name, {partition: CommittedOffset(0)})
+    before = at.place.topics(["__consumer_offsets"])
+    assert before
+    for topic, lost in (
+        ("__consumer_offsets", "offsets of all consumer groups, and all markers of exactly-once writes"),
+        ("__transaction_state", "state of all transactions"),
+        ("__share_group_state", "share groups"),
+        ("__remote_log_metadata", "tiered storage"),
+    ):
+        for names in [topic], [name, topic]:
+            with pytest.raises(OptionError, match=rf"{topic} is an internal topic.*{lost}"):
+                admin.plan_deletion(at.place, names, if_exists=True)
+        with pytest.raises(OptionError, match=f"{topic} is an internal topic, which brokers alone create"):
+            at.create(topic, if_not_exists=True)
+    assert at.place.topics(["__consumer_offsets"]) == before
+    assert name in at.place.topics()
+    assert set(Place(options).groups.committed(name)) == {partition}
+
+
 def test_only_a_single_local_directory_can_be_changed(tmp_path: Path) -> None:
     for name in "ab":
         (tmp_path / name).mkdir()
