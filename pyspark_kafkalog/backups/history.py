@@ -83,7 +83,9 @@ def check_epochs(source: Source, log: Follower, high_watermark: int) -> None:
 def diverged_at(source: Source, log: Follower, high_watermark: int) -> int:
     """The first offset from which on the source has other leader epochs than the log; the log's end if none.
 
-    As a follower finds it (KIP-101, KIP-279): by the ends of leader epochs in the source.
+    As a follower finds it (KIP-101, KIP-279): by the ends of leader epochs in the source. A broker has no
+    answer for an epoch above its newest one. Then the next lower epoch of the log is asked for: nothing is
+    shared only if the source has none of them.
 
     :param high_watermark: the source's, which decides where there are no leader epochs.
     """
@@ -94,13 +96,18 @@ def diverged_at(source: Source, log: Follower, high_watermark: int) -> int:
         if known is None:
             break
         their_epoch, their_end = known
+        if their_epoch < 0:  # no such epoch, as in a cluster that went back: perhaps it has one before
+            number -= 1
+            continue
         while number >= 0 and log.epochs[number][0] > their_epoch:
             number -= 1
         if number < 0:
-            return log.epochs[0][1]
+            break
         own_end = log.epochs[number + 1][1] if number + 1 < len(log.epochs) else log.next_offset
         if log.epochs[number][0] == their_epoch:
             return min(their_end, own_end)
+    if log.epochs and number < 0:
+        return log.epochs[0][1]
     return log.next_offset if log.is_empty else min(high_watermark, log.next_offset)
 
 

@@ -102,6 +102,54 @@ def test_what_a_leader_has_truncated_is_never_mixed(
     assert run(source, target).problem is None
 
 
+class AnswersLikeBrokers:
+    """A directory that has no answer for leader epochs above its newest one."""
+
+    def __init__(self, source: Path, newest: int) -> None:
+        self._place, self._newest = LogDirectory.open(str(source)), newest
+
+    def epoch_ends(self, asked: dict[TopicPartition, int]) -> dict[TopicPartition, tuple[int, int]]:
+        known = self._place.epoch_ends(asked)
+        return {p: (-1, -1) if asked[p] > self._newest else end for p, end in known.items()}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._place, name)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "kept"),
+    [
+        ([(0, 50), (2, 80), (4, 100)], [(0, 50), (2, 80)], 80),
+        ([(0, 50), (2, 80), (4, 100)], [(0, 50), (2, 90)], 80),
+        ([(0, 50), (2, 80), (4, 100)], [(0, 50), (2, 60)], 60),
+        ([(0, 50), (2, 80), (4, 100)], [(0, 70)], 50),
+        ([(0, 50), (2, 80), (4, 100)], [(0, 40), (1, 90)], 40),
+        ([(2, 80), (4, 100)], [(1, 90)], 0),
+    ],
+    ids=str,
+)
+def test_a_cluster_that_went_back_to_older_epochs_shares_what_it_had(
+    before: list[tuple[int, int]], after: list[tuple[int, int]], kept: int, tmp_path: Path
+) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    make_log(source, before)
+    run(source, target)
+    held = content(target)
+    shutil.rmtree(source)
+    make_log(source, after, mark="other", marked_from=kept)
+    went_back = cast(Source, AnswersLikeBrokers(source, after[-1][0]))
+    for rules in NO_GROUPS, TRUNCATE:
+        with follower_directory(str(target)) as directory:
+            (row,) = Backup(lambda: went_back, directory, rules).once()
+        if kept == 0 or rules is NO_GROUPS:
+            assert f"Offsets {kept} to 99 are not those of the source" in (row.problem or "")
+            assert content(target) == held
+    if kept:
+        assert (row.problem, row.truncated) == (None, [OffsetRange(kept, 100)])
+        assert content(target) == content(source)
+    check_sound(target)
+
+
 def _epoch(history: list[tuple[int, int]], offset: int) -> int:
     return next(epoch for epoch, end in history if offset < end)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shutil
 import struct
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,7 @@ from pyspark_kafkalog.model import CommittedOffset, EncodeSettings, OffsetRange,
 from tests.backups.histories import RECORDS, SMALL, T0, TOPIC_ID, batch, content, piece, set_log_start
 from tests.backups.test_history import ALLOW_GAPS, NO_GROUPS, TRUNCATE, check_sound, run
 from tests.broker.producing import connected, numbered, produce, unused_topic
+from tests.kafka import Broker
 from tests.kafka_old import OldBroker
 
 PLAIN = EncodeSettings()
@@ -277,3 +279,46 @@ def test_a_topic_made_anew_in_brokers_without_topic_ids(old_broker: OldBroker, t
     assert content(tmp_path, partition) == held
     saved = groups_of({"path": str(tmp_path)}).committed("g")
     assert saved[partition].offset == 7, "that of the topic of old"
+
+
+@pytest.mark.broker
+def test_a_broker_whose_disk_was_set_back_by_several_leader_epochs(
+    new_broker: Callable[[], Broker], tmp_path: Path
+) -> None:
+    """It has no answer for the copy's newest leader epochs, but for the one that both have."""
+    broker, older = new_broker(), tmp_path / "older"
+    broker.start()
+    topic = unused_topic()
+    partition = TopicPartition(topic, 0)
+    broker.create_topic(topic, 1)
+    options = {"kafka.bootstrap.servers": broker.bootstrap}
+
+    def go_on(count: int, first: int = 0) -> None:
+        produce(connected(broker.bootstrap), topic, [numbered(count, first)], enable_idempotence=False)
+
+    go_on(40)
+    broker.stop()
+    shutil.copytree(broker.log_dir, older)
+    for _ in range(2):  # each start begins a leader epoch
+        broker.start()
+        go_on(10)
+        broker.stop()
+    broker.start()
+    rules = BackupRules((topic,), groups=())
+    (row,) = backup(options, str(tmp_path / "target"), rules)
+    assert (row.problem, row.log_end_offset) == (None, 60)
+    broker.stop()
+    shutil.rmtree(broker.log_dir)
+    shutil.copytree(older, broker.log_dir)
+    broker.start()
+    go_on(10, 100)  # in the leader epoch that the copy has for other records of these offsets
+    held = content(tmp_path / "target", partition)
+    (row,) = backup(options, str(tmp_path / "target"), rules)
+    assert "Offsets 50 to 59 are not those of the source" in (row.problem or "")
+    assert content(tmp_path / "target", partition) == held
+    (row,) = backup(options, str(tmp_path / "target"), replace(rules, truncate=True))
+    assert (row.problem, row.log_end_offset) == (None, 50)
+    assert row.truncated == [OffsetRange(50, 60), OffsetRange(40, 50)]
+    broker.stop()
+    assert content(tmp_path / "target", partition) == content(Path(broker.log_dir), partition)
+    check_sound(tmp_path / "target")
