@@ -155,7 +155,8 @@ def _as_they_are(
             offset=int(batches.base_offset[bad]),
             file=origin.file,
             position=origin.position + int(batches.position[bad]),
-            hint="Mend the source by kafkalog repair, or restore up to this offset.",
+            hint="kafkalog repair --salvage mends the source and keeps what is valid behind the damage, which"
+            " repair alone cuts off. Or restore up to this offset.",
         )
     begin, end = int(batches.position[0]), int(batches.position[-1] + batches.size[-1])
     return RestorableBatches(

@@ -20,7 +20,7 @@ from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.saying import said
 
 if TYPE_CHECKING:
-    from pyspark_kafkalog.admin.repairing import RepairedDirectory, RepairStep
+    from pyspark_kafkalog.admin.repairing import RepairedDirectory, RepairedPartition, RepairStep
 
 
 @click.command()
@@ -46,6 +46,7 @@ def repair(
 
     Does what a broker does when it starts after a crash, for all segments: finishes or undoes what was
     interrupted, ends each log before its first broken record batch, and rebuilds indexes and checkpoints.
+    Valid records behind it go, too, unless --salvage is given: a line says how many.
     What is cut out is kept in .kafkalog-cut in the partition's folder. PARTITION is, for example, orders-0.
 
     Without --execute, exits with 1 if there is something to mend; with it, if something can't be mended.
@@ -55,7 +56,7 @@ def repair(
         found = admin.repair(
             directory, chosen, execute=execute, salvage=salvage, discard=discard, progress=done
         )
-    _show(found, as_json=as_json)
+    _show(found, execute=execute, discard=discard, as_json=as_json)
     say_if_dry(execute)
     steps = [*found.steps, *(step for partition in found.partitions for step in partition.steps)]
     if any(step.action == "leave" or (not execute and step.action != "skip") for step in steps):
@@ -71,7 +72,7 @@ def _size(directory: str, partitions: list[TopicPartition] | None) -> int | None
     return None
 
 
-def _show(found: RepairedDirectory, *, as_json: bool) -> None:
+def _show(found: RepairedDirectory, *, execute: bool, discard: bool, as_json: bool) -> None:
     if as_json:
         show_json(plain(found))
         return
@@ -92,8 +93,28 @@ def _show(found: RepairedDirectory, *, as_json: bool) -> None:
     )
     for step in (*found.steps, *(step for partition in found.partitions for step in partition.steps)):
         click.echo(one_line(_sentence(step, found.path)))
+    for partition in found.partitions:
+        for sentence in _about_cuts(partition, execute=execute, discard=discard):
+            click.echo(sentence)
     if found.clean_shutdown:
         click.echo("A broker starts on it without recovery.")
+
+
+def _about_cuts(partition: RepairedPartition, *, execute: bool, discard: bool) -> list[str]:
+    """What goes with what is cut, and where that is kept."""
+    name = str(TopicPartition(partition.topic, partition.partition))
+    found = []
+    if partition.dropped is not None:
+        start, end = partition.dropped
+        found.append(
+            f"{name}: {'dropped' if execute else 'drops'} offsets {start} to {end - 1},"
+            f" with {partition.dropped_records} valid records behind the damage"
+            f"{'.' if execute else '; --salvage keeps them.'}"
+        )
+    if partition.cut_bytes:
+        kept = "is not kept (--discard)" if discard else f"is kept in {name}/.kafkalog-cut"
+        found.append(f"{name}: what is cut {kept}.")
+    return found
 
 
 def _sentence(step: RepairStep, path: str) -> str:

@@ -27,7 +27,7 @@ from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.log.topic_configs import write_topic_configs
 from pyspark_kafkalog.log.write import follower_directory
 from pyspark_kafkalog.model import OffsetRange, TopicPartition
-from tests.backups.histories import T0, make_log, set_log_start
+from tests.backups.histories import RECORDS, T0, make_log, set_log_start
 from tests.backups.test_history import check_sound
 from tests.broker.producing import unused_topic
 from tests.kafka import Broker
@@ -131,8 +131,34 @@ def test_a_lost_end_is_told_until_it_is_given_up(lost: slice, tmp_path: Path) ->
         (adopted,) = adopt(str(target), str(log_dir), groups=False, execute=execute)
         assert what in (adopted.problem or "")
     assert what in (run(target, tmp_path / "again").problem or "")
-    repair(str(target), execute=True)
+    first = 155 if len(logs[lost]) == 1 else 3
+    for execute in False, True:
+        (repaired,) = repair(str(target), execute=execute).partitions
+        (step,) = (step for step in repaired.steps if step.action == "forget")
+        assert step.why.startswith(
+            f"offsets {first} to 159 ({160 - first} of them) were on disk in this backup"
+        )
     check_sound(target)
+    (repaired,) = repair(str(target)).partitions
+    assert repaired.steps == ()
+    assert run(source, target).problem is None
+    check_sound(target)
+
+
+def test_what_a_repair_cuts_and_what_is_gone_is_told_apart(tmp_path: Path) -> None:
+    source, target, logs = backed_up(tmp_path)
+    damaged, lost = logs[-3], logs[-1]
+    for file in lost.parent.glob(f"{lost.stem}*"):
+        file.unlink()
+    content = bytearray(damaged.read_bytes())
+    content[80] ^= 1
+    damaged.write_bytes(content)
+    (repaired,) = repair(str(target)).partitions
+    assert repaired.dropped == OffsetRange(int(damaged.stem), int(lost.stem))
+    assert repaired.dropped_records == int(lost.stem) - int(damaged.stem) - RECORDS
+    (step,) = (step for step in repaired.steps if step.action == "forget")
+    assert step.why.startswith(f"offsets {lost.stem.lstrip('0')} to 159 ")
+    repair(str(target), execute=True)
     assert run(source, target).problem is None
     check_sound(target)
 

@@ -17,10 +17,21 @@ def test_dry_run_then_execute_then_nothing_left(tmp_path: Path) -> None:
     planned = run("repair", root)
     assert planned.code == 1
     assert cut in planned.out.splitlines()
+    dropped = (
+        "bad-flipped-byte-0: drops offsets 2 to 57, with 52 valid records behind the damage;"
+        " --salvage keeps them."
+    )
+    assert dropped in planned.out.splitlines()
+    kept = "bad-flipped-byte-0: what is cut is kept in bad-flipped-byte-0/.kafkalog-cut."
+    assert kept in planned.out.splitlines()
     assert "Dry run: nothing was changed. Add --execute to apply it." in planned.err
+    salvaged = run("repair", root, "--salvage", "--discard")
+    assert "drops offsets" not in salvaged.out
+    assert "bad-flipped-byte-0: what is cut is not kept (--discard)." in salvaged.out.splitlines()
     done = run("repair", root, "--execute")
     assert done.code == 0, done.err
-    assert cut in done.out.splitlines()
+    assert {cut, kept} <= set(done.out.splitlines())
+    assert "dropped offsets 2 to 57, with 52 valid records behind the damage." in done.out
     assert "A broker starts on it without recovery." in done.out
     assert (root / "bad-flipped-byte-0" / ".kafkalog-cut").stat().st_size > 5153
     assert run("repair", root).code == 0

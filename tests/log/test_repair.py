@@ -243,7 +243,9 @@ def test_what_follows_damage_goes_or_stays(tmp_path: Path) -> None:
         (f"{30:020d}.log", 0, 30),
         (f"{40:020d}.log", 0, 40),
     ]
+    assert (done.dropped, done.dropped_records) == (OffsetRange(24, 50), 24)
     (done,) = admin.repair(str(several(tmp_path / "kept")), execute=True, salvage=True).partitions
+    assert (done.dropped, done.dropped_records) == (None, 0)
     assert offsets(tmp_path / "kept") == [*range(24), *range(26, 50)]
     assert done.cut_bytes == len(batch(0, 2))
     several(tmp_path / "gone")

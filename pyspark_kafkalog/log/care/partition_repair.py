@@ -23,7 +23,7 @@ from pyspark_kafkalog.codec.abort_marker import MARKER_SIZE
 from pyspark_kafkalog.errors import LogDirectoryError
 from pyspark_kafkalog.filesystem.durable import cut, sync_file, sync_folder, write_new
 from pyspark_kafkalog.filesystem.folder import Folder
-from pyspark_kafkalog.log.care.salvage import Salvaged, put_in_place, salvage_segment
+from pyspark_kafkalog.log.care.salvage import Salvaged, count_valid, put_in_place, salvage_segment
 from pyspark_kafkalog.log.checkpoints import write_epochs
 from pyspark_kafkalog.log.index import TXN_ENTRY
 from pyspark_kafkalog.log.layout import (
@@ -49,7 +49,7 @@ from pyspark_kafkalog.log.write.leftovers import plan_leftovers
 from pyspark_kafkalog.log.write.producers import ProducerState
 from pyspark_kafkalog.log.write.recovery import TOO_FAR, Rebuilt, Scan, remove_segment, write_indexes
 from pyspark_kafkalog.log.write.steps import Action, RepairStep
-from pyspark_kafkalog.model import TopicPartition
+from pyspark_kafkalog.model import OffsetRange, TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,8 @@ class RepairMode:
 class RepairedPartition:
     """One partition after its repair, or as it would be; ``steps`` are those that it takes.
 
-    ``cut_bytes`` were taken out of its segments.
+    ``cut_bytes`` were taken out of its segments. With them go the offsets ``dropped``, and in these
+    ``dropped_records`` of valid batches behind the damage, which a salvage keeps.
     """
 
     topic: str
@@ -79,6 +80,8 @@ class RepairedPartition:
     stored_bytes: int
     cut_bytes: int
     steps: tuple[RepairStep, ...]
+    dropped: OffsetRange | None = None
+    dropped_records: int = 0
 
     @property
     def is_sound(self) -> bool:
@@ -114,6 +117,8 @@ class PartitionRepair:
         """The offset after the last batch so far."""
         self._epochs: list[tuple[int, int]] = []
         self._stored_bytes = 0
+        self._dropped: OffsetRange | None = None
+        self._dropped_records = 0
         self._removed: set[Segment] = set()
         self._inserted: dict[tuple[str, int], int] = {}
         """By segment and position, how many bytes of markers stand in place of what is cut."""
@@ -161,6 +166,8 @@ class PartitionRepair:
             stored_bytes=self._stored_bytes,
             cut_bytes=sum(step.size or 0 for step in self._steps),
             steps=tuple(self._steps),
+            dropped=self._dropped,
+            dropped_records=self._dropped_records,
         )
 
     def _repair_segment(
@@ -246,6 +253,10 @@ class PartitionRepair:
         later: list[Segment],
     ) -> None:
         """End the log at ``end`` of a segment."""
+        if not self._mode.salvage:
+            records, after = count_valid(self._partition, [segment, *later], self._end, self._progress)
+            if records:
+                self._dropped, self._dropped_records = OffsetRange(self._end, after), records
         cuts = [self._step("cut", segment.name, why, end, size - end, self._end)]
         for following in later:
             why = "it follows the end of the log"

@@ -13,6 +13,7 @@ import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from dataclasses import replace as replace_fields
 
 from pyspark_kafkalog.errors import (
     KafkaLogError,
@@ -157,12 +158,27 @@ class _Repair:
         bytes_between = int(interval) if interval.isdecimal() else LogSettings().index_interval_bytes
         try:
             with disk_errors("Could not repair the partition", folder.path):
-                return PartitionRepair(
+                found = PartitionRepair(
                     folder, partition, log_start_offset, self._mode, bytes_between, self._progress
                 ).run()
+                return self._without_lost_end(partition, found)
         except KafkaLogError as e:
             step = RepairStep("leave", e.file or folder.path, str(e))
             return RepairedPartition(*partition, log_start_offset, log_start_offset, 0, 0, (step,))
+
+    def _without_lost_end(self, partition: TopicPartition, found: RepairedPartition) -> RepairedPartition:
+        """With a step that says which offsets of a backup are given up, as no segment has them any more."""
+        behind = found.log_end_offset if found.dropped is None else found.dropped.end
+        lost = self._root.lost_end(partition, lambda: behind)
+        if lost is None:
+            return found
+        count = lost.end - lost.start
+        why = (
+            f"offsets {lost.start} to {lost.end - 1} ({count} of them) were on disk in this backup,"
+            " and are gone. The next backup copies again what its source still has of them"
+        )
+        step = RepairStep("forget", self._folder.label(str(partition)), why, offset=lost.start)
+        return replace_fields(found, steps=(*found.steps, step))
 
     def _undo_publish(self) -> None:
         path = self._folder.label(JOURNAL_FILE)

@@ -6,7 +6,7 @@ What is valid is what a reader with ``failOnDataLoss=false`` delivers, and its o
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 import numpy as np
@@ -127,6 +127,32 @@ def salvage_segment(
             hint="Repair it without salvage: the log then ends before the damage.",
         )
     return salvaged
+
+
+def count_valid(
+    partition: TopicPartition,
+    segments: list[Segment],
+    start: int,
+    progress: Callable[[int], None] = lambda size: None,
+) -> tuple[int, int]:
+    """How many records salvage would find from offset ``start`` on, behind damage, and the offset after them.
+
+    As far as it can be read: what can't is not counted. Markers are no records.
+
+    :param segments: of the log, until its end.
+    :param progress: called now and then, with 0.
+    """
+    records, end = 0, start
+    source = Partition(partition, segments[0].folder, lambda _, first: first)
+    with suppress(DataLossError, LogDirectoryError, OSError):
+        offsets = OffsetRange(start, source.log_end_offset(segments))
+        for piece in source.read(offsets, on_corrupt=lambda error: None, max_bytes=_SLICE):
+            progress(0)
+            batches = batches_of(piece)
+            valid = right_checksums(as_array(piece.buffer), batches) & (batches.last_offset >= start)
+            records += int(batches.count[valid & ~batches.is_control].sum())
+            end = max(end, int(batches.last_offset[valid].max(initial=-1)) + 1)
+    return records, end
 
 
 def put_in_place(folder: str, segment: Segment, salvaged: Salvaged) -> None:

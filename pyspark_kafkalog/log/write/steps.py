@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Action = Literal["cut", "remove", "rename", "rebuild", "undo", "abort", "skip", "leave"]
-"""``cut`` takes bytes out of a segment, ``abort`` puts markers in that end transactions. ``skip`` is for what
-is in order and no concern of a repair, ``leave`` for what it can't mend."""
+Action = Literal["cut", "remove", "rename", "rebuild", "undo", "abort", "forget", "skip", "leave"]
+"""``cut`` takes bytes out of a segment, ``abort`` puts markers in that end transactions. ``forget`` gives up
+offsets that a backup knows it had, and has no more. ``skip`` is for what is in order and no concern of a
+repair, ``leave`` for what it can't mend."""
 
 
 @dataclass(frozen=True, slots=True)
