@@ -107,7 +107,8 @@ class CorruptRecordError(KafkaLogError):
 class DataLossError(KafkaLogError):
     """Records that the query should read are gone; see the option ``failOnDataLoss``.
 
-    :param next_offset: the first later offset that exists; None if all the rest is gone.
+    :param next_offset: the first later offset that exists; None if all the rest is gone. That of the error
+        itself, if nothing is gone, but the log is no longer the one that was planned.
     """
 
     def __init__(self, message: str, *, next_offset: int | None = None, **place: Any) -> None:

@@ -112,6 +112,14 @@ def not_here(offsets: OffsetRange) -> str:
     )
 
 
+def went_back(seen: int, now: int) -> str:
+    """What to say of a log of which a plan has seen a newer leader epoch than it has now."""
+    return (
+        f"LOG_WENT_BACK: the records are not those that were planned, as the log was in leader epoch {seen},"
+        f" and the cluster is back at {now}; it was set back to an older copy"
+    )
+
+
 class Seen(NamedTuple):
     """What a plan saw of a partition; those who carry it out rely on it.
 

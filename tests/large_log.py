@@ -75,6 +75,9 @@ class Log:
     def expect(self, partition: TopicPartition, seen: Seen) -> None:
         """Nothing contradicts it."""
 
+    def leader_epochs(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        return {}
+
     def watermarks(
         self, partitions: Collection[TopicPartition], *, read_committed: bool
     ) -> dict[TopicPartition, Watermarks]:

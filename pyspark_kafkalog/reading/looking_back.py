@@ -21,7 +21,7 @@ from pyspark_kafkalog.largemessage.format import INT64_MAX
 from pyspark_kafkalog.largemessage.reassembler import arrivals_in
 from pyspark_kafkalog.model import ALL_OFFSETS, AssemblerSettings, OffsetRange, Place, TopicPartition
 from pyspark_kafkalog.options.offsets_json import Offsets
-from pyspark_kafkalog.reading.ranges import ReadRules, rows_despite_losses
+from pyspark_kafkalog.reading.ranges import ReadRules, is_another_log, rows_despite_losses
 
 _FIRST_STRIDE = 8
 _MOST_WINDOWS = 8
@@ -72,7 +72,12 @@ class PartitionRecords:
         )
 
     def _existing_after(self, error: KafkaLogError, rest: OffsetRange) -> OffsetRange | None:
-        """Those of ``rest`` that are left, if the log starts later by now, or a segment is missing."""
+        """Those of ``rest`` that are left, if the log starts later by now, or a segment is missing.
+
+        :raises DataLossError: if the log is no longer the one that was planned.
+        """
+        if self.rules.fail_on_data_loss and is_another_log(error, rest):
+            raise error
         bounds = self.place.watermarks([self.partition], read_committed=False).get(self.partition)
         if bounds is None:
             return None

@@ -25,6 +25,7 @@ from pyspark_kafkalog.model import (
     TopicPartition,
     Watermarks,
     not_here,
+    went_back,
 )
 from pyspark_kafkalog.reading.splits import Split
 
@@ -105,6 +106,7 @@ def rows_of(place: Place, split: Split, wanted: OffsetRange, rules: ReadRules) -
     something, topic and bounds are looked up, and they decide. Without a topic id they can't, as
     they may be those of another topic by now: then the fetch has the last word.
     """
+    _check_epoch(place, split, rules)
     left_out = None if rules.fail_on_data_loss else _LeftOut()
     topic_id = split.seen.topic_id
     looked_up_at: int | None = None
@@ -112,7 +114,7 @@ def rows_of(place: Place, split: Split, wanted: OffsetRange, rules: ReadRules) -
     def after(error: KafkaLogError, rest: OffsetRange) -> OffsetRange | None:
         nonlocal looked_up_at
         following = error.next_offset if isinstance(error, DataLossError) else None
-        if topic_id and rest.start != looked_up_at:
+        if topic_id and not is_another_log(error, rest) and rest.start != looked_up_at:
             # A fetch that misses all the rest has waited for it.
             is_waited_for = isinstance(error, DataLossError) and following is None
             place.expect(split.partition, split.seen._replace(end=0 if is_waited_for else rest.end))
@@ -129,6 +131,11 @@ def rows_of(place: Place, split: Split, wanted: OffsetRange, rules: ReadRules) -
         _log.warning(
             "%s: skipped %d corrupt stretches in offsets %s", split.partition, left_out.count, wanted
         )
+
+
+def is_another_log(error: KafkaLogError, rest: OffsetRange) -> bool:
+    """Whether a fetch has lost nothing, but found another log than was planned, to go on in with ``rest``."""
+    return isinstance(error, DataLossError) and error.next_offset == rest.start
 
 
 def rows_despite_losses(
@@ -213,7 +220,21 @@ def _remaining(place: Place, split: Split, offsets: OffsetRange, rules: ReadRule
     """Those of ``offsets`` that exist in the planned topic; None if it no longer exists."""
     if _is_recreated(place, split, rules):
         return None
-    return _checked(split, *_look_up(place, split.partition, offsets, rules), rules)[0]
+    found, bounds = _look_up(place, split.partition, offsets, rules)
+    _check_epoch(place, split, rules)
+    return _checked(split, found, bounds, rules)[0]
+
+
+def _check_epoch(place: Place, split: Split, rules: ReadRules) -> None:
+    """See that no look-up has proved the partition to be back at an older leader epoch than was planned for.
+
+    Its log may be as long as before, or longer, with other records.
+    """
+    now = place.leader_epochs([split.partition]).get(split.partition, -1)
+    if 0 <= now < split.seen.leader_epoch:
+        what = went_back(split.seen.leader_epoch, now)
+        hint = "Set failOnDataLoss=false to read what is there now."
+        _lost(rules, what, split.partition, split.offsets.start, hint)
 
 
 def _is_recreated(place: Place, split: Split, rules: ReadRules) -> bool:
@@ -282,12 +303,18 @@ class _LeftOut:
         _log.warning("Skipped, because failOnDataLoss=false: %s", error)
 
 
-def _lost(rules: ReadRules, what: str, partition: TopicPartition, offset: int) -> None:
+def _lost(
+    rules: ReadRules,
+    what: str,
+    partition: TopicPartition,
+    offset: int,
+    hint: str = "Set failOnDataLoss=false to continue without them.",
+) -> None:
     error = DataLossError(
         what,
         topic_partition=partition,
         offset=offset,
-        hint="Set failOnDataLoss=false to continue without them." if rules.fail_on_data_loss else None,
+        hint=hint if rules.fail_on_data_loss else None,
     )
     if rules.fail_on_data_loss:
         raise error

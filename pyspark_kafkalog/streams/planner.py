@@ -237,15 +237,17 @@ class StreamPlanner:
             if self._options.fail_on_data_loss:
                 raise loss
             _log.warning("Continuing, because failOnDataLoss=false: %s", loss)
-        if is_replay:
-            self._history.check(Read(begins, topic_ids, epochs), end, self._lost)
+        # Frozen ends asked no broker, but the look above did.
+        leader_epochs = self._place.leader_epochs(end) if self._frozen is not None else epochs
+        if is_replay or leader_epochs != epochs:
+            self._history.check(Read(begins, topic_ids, leader_epochs), end, self._lost)
         begins = {**begins, **added}
         if is_replay and recreated and (ended := self._ended_before(end, recreated)):
             begins = {
                 partition: offset for partition, offset in begins.items() if partition.topic not in ended
             }
             topic_ids = {**topic_ids, **{topic: self._topic_ids[topic] for topic in ended}}
-        self._planned = _Ends(end, topic_ids, epochs)
+        self._planned = _Ends(end, topic_ids, leader_epochs)
         self._announce(topic_ids, end)
         return split_ranges(
             [

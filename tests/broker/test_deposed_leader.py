@@ -14,7 +14,7 @@ from pyspark_kafkalog.broker.cluster import metadata
 from pyspark_kafkalog.broker.place import Brokers
 from pyspark_kafkalog.codec.decode import DecodeLimits
 from pyspark_kafkalog.errors import DataLossError
-from pyspark_kafkalog.model import OffsetRange, Seen, TopicPartition
+from pyspark_kafkalog.model import EARLIEST, LATEST, OffsetRange, Seen, TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions, FetchOptions
 from pyspark_kafkalog.reading.ranges import ReadRules, RecordReader
 from pyspark_kafkalog.reading.splits import Split
@@ -178,3 +178,69 @@ def test_a_topic_made_anew_is_told_by_two_brokers(monkeypatch: pytest.MonkeyPatc
         with pytest.raises(DataLossError, match="TOPIC_RECREATED"):
             count(brokers(cluster), OffsetRange(0, 100), Seen("AAAAAAAAAAAAAAAAAAAACQ", 6, 100))
         assert {node for node, _ in cluster.requests} == {1, 2}
+
+
+BACK = {1: Belief(leader=1, epoch=3, end=150), 2: Belief(leader=1, epoch=3, end=150)}
+"""Two brokers of a cluster that was set back and has grown again."""
+
+
+@pytest.mark.parametrize("fail_on_data_loss", [True, False])
+@pytest.mark.parametrize(
+    "offsets", [OffsetRange(0, 100), OffsetRange(EARLIEST, LATEST), OffsetRange(40, LATEST)]
+)
+@pytest.mark.parametrize("topic_id", [AN_ID, ""])
+def test_a_cluster_that_went_back_since_the_plan(
+    topic_id: str,
+    offsets: OffsetRange,
+    fail_on_data_loss: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It has the offsets that were planned, of the same topic, with other records."""
+    monkeypatch.setattr(metadata, "PROVEN_AFTER", 0.3)
+    seen = Seen(topic_id, leader_epoch=6, end=100)
+    beliefs = copy.deepcopy(BACK)
+    if not topic_id:
+        beliefs = {node: replace(belief, topic_id=None) for node, belief in BACK.items()}
+    with playing(ScriptedCluster(beliefs, WITH_EPOCH_ENDS if topic_id else NO_TOPIC_IDS)) as cluster:
+        place = brokers(cluster)
+        if fail_on_data_loss:
+            with pytest.raises(DataLossError, match=r"LOG_WENT_BACK.*leader epoch 6.*back at 3.*t-0"):
+                count(place, offsets, seen)
+        else:
+            count(place, offsets, seen, fail_on_data_loss=False)
+            assert caplog.text.count("LOG_WENT_BACK") == 1
+
+
+def test_a_cluster_that_goes_back_while_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To an epoch that is newer than the plan's, but not than that of the records that came."""
+    monkeypatch.setattr(metadata, "PROVEN_AFTER", 0.3)
+    before = Belief(leader=1, epoch=6, end=150, most=1)
+    with playing(ScriptedCluster({1: before, 2: before}, WITH_EPOCH_ENDS)) as cluster:
+        pieces = brokers(cluster).fetch(PARTITION, OffsetRange(0, 100), read_committed=False)
+        next(pieces)
+        cluster.beliefs = copy.deepcopy(BACK)
+        with pytest.raises(DataLossError, match=r"LOG_WENT_BACK.*leader epoch 6.*back at 3.*t-0") as error:
+            list(pieces)
+        assert error.value.offset == error.value.next_offset, "nothing is gone"
+
+
+def test_a_cluster_that_goes_back_while_rows_are_read(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(metadata, "PROVEN_AFTER", 0.3)
+    before = Belief(leader=1, epoch=6, end=150, most=1)
+    for fail_on_data_loss in (True, False):
+        with playing(ScriptedCluster({1: before, 2: before}, WITH_EPOCH_ENDS)) as cluster:
+            place = brokers(cluster)
+            rules = ReadRules(SCHEMA, False, fail_on_data_loss, DecodeLimits())
+            split = Split(PARTITION, OffsetRange(0, 100), seen=Seen(AN_ID, leader_epoch=2, end=100))
+            rows = RecordReader(place, rules).read(split)
+            found = next(rows).num_rows
+            cluster.beliefs = copy.deepcopy(BACK)
+            if fail_on_data_loss:
+                with pytest.raises(DataLossError, match=r"LOG_WENT_BACK.*leader epoch 6.*back at 3"):
+                    list(rows)
+            else:
+                assert found + sum(batch.num_rows for batch in rows) == 100
+                assert caplog.text.count("LOG_WENT_BACK") == 1

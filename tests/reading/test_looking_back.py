@@ -14,7 +14,14 @@ from hypothesis import strategies as st
 
 from pyspark_kafkalog.codec.decode import DecodeLimits
 from pyspark_kafkalog.errors import CorruptRecordError, DataLossError
-from pyspark_kafkalog.model import ALL_OFFSETS, DROPPED_FIELD, AssemblerSettings, OffsetRange, Slice
+from pyspark_kafkalog.model import (
+    ALL_OFFSETS,
+    DROPPED_FIELD,
+    AssemblerSettings,
+    OffsetRange,
+    Slice,
+    TopicPartition,
+)
 from pyspark_kafkalog.options.largemessages import LargeMessageOptions
 from pyspark_kafkalog.reading.ranges import ReadRules
 from pyspark_kafkalog.reading.splits import Split
@@ -143,6 +150,25 @@ def test_what_is_broken_before_the_range_is_an_error_or_not_there(fail: bool) ->
             read(log, 2, 5, 1000)
     else:
         assert rows_of(read(log, 2, 5, 1000, fail=False)) == [(4, b"x")]
+
+
+@pytest.mark.parametrize("fail", [True, False])
+def test_a_log_that_is_another_one_by_then_completes_no_message(fail: bool) -> None:
+    class SetBack(Log):
+        is_told = False
+
+        def fetch(self, partition: TopicPartition, offsets: OffsetRange, **how: Any) -> Iterator[Slice]:
+            if offsets.start < 2 and not self.is_told:
+                self.is_told = True
+                raise DataLossError("LOG_WENT_BACK", offset=offsets.start, next_offset=offsets.start)
+            return super().fetch(partition, offsets, **how)
+
+    log = SetBack(FOUR)
+    if fail:
+        with pytest.raises(DataLossError, match="LOG_WENT_BACK"):
+            read(log, 2, 4, 1000)
+    else:
+        assert rows_of(read(log, 2, 4, 1000, fail=False)) == [(3, LARGE.value)]
 
 
 def test_offsets_that_nobody_wants_are_looked_into_for_message_segments() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -155,6 +155,39 @@ def test_a_running_stream_asks_when_the_leader_has_changed() -> None:
     next_leader(query, {A0: (3, 99)})
     with pytest.raises(DataLossError, match="LOG_WENT_BACK"):
         stream.next_offsets({A0: 100})
+
+
+@pytest.mark.parametrize("fail_on_data_loss", ["true", "false"])
+def test_ends_that_are_frozen_notice_a_cluster_that_went_back(
+    fail_on_data_loss: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They ask no broker; the plan does."""
+
+    class Asked(FakePlace):
+        known: Mapping[TopicPartition, int]
+
+        def end_offsets(
+            self, partitions: Collection[TopicPartition], *, read_committed: bool
+        ) -> dict[TopicPartition, int]:
+            self.known = dict(self.epochs)
+            return super().end_offsets(partitions, read_committed=read_committed)
+
+        def leader_epochs(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+            return dict(self.known)
+
+    place = Asked({A0: (0, 100)}, ids={"a": OLD}, epochs={A0: 3})
+    stream = Query(place).run(maxOffsetsPerTrigger="50", failOnDataLoss=fail_on_data_loss)
+    stream.prepare_for_available_now()
+    assert go_on(stream, {A0: 0}) == {A0: 50}
+    place.epochs[A0], place.bounds = 2, {A0: (0, 120)}
+    assert stream.next_offsets({A0: 50}) == {A0: 100}
+    if fail_on_data_loss == "true":
+        with pytest.raises(DataLossError, match=r"LOG_WENT_BACK.*leader epoch 3.*back at 2.*a-0"):
+            stream.plan({A0: 50}, {A0: 100})
+    else:
+        stream.plan({A0: 50}, {A0: 100})
+        assert stream.next_offsets({A0: 100}) == {A0: 100}
+        assert caplog.text.count("LOG_WENT_BACK") == 1
 
 
 def test_it_knows_the_epoch_of_what_it_has_planned_last() -> None:

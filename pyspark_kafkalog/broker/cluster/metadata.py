@@ -118,7 +118,7 @@ class Metadata:
         """
         topic = self.topics.get(partition.topic)
         leader = None if topic is None else topic.leaders.get(partition.partition)
-        seen = self._newest_epoch(partition)
+        seen = self.newest_epoch(partition)
         return (
             leader if leader is None or leader.epoch < 0 or leader.epoch >= seen else Leader(NO_LEADER, seen)
         )
@@ -289,7 +289,8 @@ class Metadata:
             leaders[number] = leader
         return replace(topic, leaders=leaders)
 
-    def _newest_epoch(self, partition: TopicPartition) -> int:
+    def newest_epoch(self, partition: TopicPartition) -> int:
+        """The newest leader epoch of a partition that is not disproved; -1 if none is known."""
         seen = self._seen.get(partition.topic)
         return -1 if seen is None else seen.epochs.get(partition.partition, -1)
 

@@ -21,6 +21,7 @@ from pyspark_kafkalog.broker.fetch.link import (
     MAX_FETCH_BYTES,
     FetchLink,
     FetchParams,
+    LogWentBack,
     PartitionGone,
     RetryFetch,
 )
@@ -125,7 +126,7 @@ class _PartitionFetcher:
                 found = None if fetched.error_code else fetched.partition
                 if found is not None and not found.error_code and found.high_watermark >= self._end:
                     return
-        except (RetryFetch, PartitionGone, BrokerConnectionError) as e:
+        except (RetryFetch, PartitionGone, LogWentBack, BrokerConnectionError) as e:
             error = e
         raise UnconfirmedError(
             "The leader does not confirm that its log is as planned",
@@ -155,6 +156,15 @@ class _PartitionFetcher:
                 self._pause(e)
             except PartitionGone as e:
                 raise self._data_loss(str(e)) from None
+            except LogWentBack as e:
+                raise DataLossError(
+                    str(e),
+                    topic_partition=self._partition,
+                    offset=self._position,
+                    next_offset=self._position,
+                    broker=self._link.broker,
+                    hint="Set failOnDataLoss=false to read what is there now.",
+                ) from None
             else:
                 if found is not None:
                     return frame.slice(found.position, found.size), found

@@ -30,7 +30,7 @@ from pyspark_kafkalog.broker.wire.error_codes import (
     is_retriable,
 )
 from pyspark_kafkalog.errors import BrokerConnectionError, KafkaLogError
-from pyspark_kafkalog.model import TopicPartition
+from pyspark_kafkalog.model import TopicPartition, went_back
 from pyspark_kafkalog.options.brokers import FetchOptions
 
 _log = logging.getLogger("pyspark_kafkalog")
@@ -70,6 +70,10 @@ class FetchParams:
     """How long the broker may wait for records if it has none."""
 
 
+class LogWentBack(Exception):  # noqa: N818
+    """The leader epoch is older than one that was known; the text says so."""
+
+
 class FetchLink:
     """Fetches one partition's records, one request at a time, without retries.
 
@@ -91,6 +95,8 @@ class FetchLink:
         self._replica_until = 0.0
         self._largest = 0
         cluster.metadata.expect_unless_gone(partition)
+        self._epoch = cluster.metadata.newest_epoch(partition)
+        """The newest leader epoch that was known, -1 for none."""
         self.max_bytes = options.max_partition_fetch_bytes
         """How many bytes to request at most, adapted to how long responses take."""
 
@@ -124,6 +130,7 @@ class FetchLink:
 
         :raises RetryFetch: if no broker can be asked now.
         :raises PartitionGone: if the partition no longer exists.
+        :raises LogWentBack: if its cluster proves to be back at an older leader epoch.
         :raises BrokerConnectionError: if no response came.
         """
         connection = self._connected()
@@ -217,6 +224,9 @@ class FetchLink:
         if self._cluster.metadata.is_recreated(self._partition.topic, self._topic_id):
             raise PartitionGone("the topic was deleted and recreated")
         self._topic_id = self._topic_id or topic.topic_id
+        if -1 < leader.epoch < self._epoch:
+            raise LogWentBack(went_back(self._epoch, leader.epoch))
+        self._epoch = max(self._epoch, leader.epoch)
         return leader
 
     def _send(self, connection: Connection, params: FetchParams) -> None:
