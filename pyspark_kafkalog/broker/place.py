@@ -53,6 +53,8 @@ class _Proof(NamedTuple):
     since: float
     nodes: frozenset[int]
     """The brokers that say that this is the leader."""
+    needed: int = 1
+    """How many have to, at least: one that is cut off lists itself only."""
 
 
 class Brokers:
@@ -141,6 +143,7 @@ class Brokers:
         for partition, (_, log_end) in (self.epoch_ends(epochs) if epochs else {}).items():
             leader = self._cluster.metadata.leader(partition)
             proof = proofs.get(partition)
+            needed = 1 if proof is None else proof.needed
             if leader is None or not 0 <= log_end < self._expected[partition].end:
                 proofs.pop(partition, None)
                 continue
@@ -150,14 +153,15 @@ class Brokers:
             node = self._cluster.answered_by
             if node is not None and node not in others:
                 proof = proof._replace(nodes=proof.nodes | {node})
+            needed = max(needed, self._cluster.metadata.needed(time.monotonic()))
+            proof = proof._replace(needed=needed)
             proofs[partition] = proof
 
     def _is_certain(self, proof: _Proof | None) -> bool:
         """Whether the brokers have agreed for long enough, two of them if there are two."""
-        brokers = min(len(self._cluster.metadata.brokers), 2)
         return (
             proof is not None
-            and len(proof.nodes) >= brokers
+            and len(proof.nodes) >= proof.needed
             and time.monotonic() - proof.since >= metadata.PROVEN_AFTER
         )
 

@@ -122,6 +122,21 @@ def test_but_not_if_the_other_one_knows_an_older_leader(monkeypatch: pytest.Monk
         assert waited(cluster, 2_000) > 1.9
 
 
+def test_nor_if_the_leader_no_longer_knows_the_other_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be cut off."""
+    monkeypatch.setattr(metadata, "PROVEN_AFTER", 0.05)
+    with playing(ScriptedCluster({2: LEADER}, WITH_EPOCH_ENDS, dead={3: "127.0.0.1:1"})) as cluster:
+        place = brokers(cluster, poll_timeout_ms=2_000)
+        place.watermarks([PARTITION], read_committed=False)
+        cluster.dead.clear()
+        cluster.beliefs[2] = replace(LEADER, end=50)
+        place._cluster.refresh(["t"])
+        begun = time.monotonic()
+        with pytest.raises(DataLossError, match="the log ends at 50, before offset 100"):
+            count(place, OffsetRange(0, 100), Seen(AN_ID, 6, 100))
+        assert time.monotonic() - begun > 1.9
+
+
 def test_nor_by_the_high_watermark_of_a_new_leader(monkeypatch: pytest.MonkeyPatch) -> None:
     """It rises when followers report, and one of them may just have died."""
     monkeypatch.setattr(metadata, "PROVEN_AFTER", 0.05)

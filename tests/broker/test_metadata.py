@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import uuid
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import pytest
@@ -18,16 +19,20 @@ UNKNOWN, LEADER_NOT_AVAILABLE, NOT_AUTHORIZED = 3, 5, 29
 
 
 def response(
-    leaders: Mapping[int, tuple[int, int]] | None, topic_id: uuid.UUID | None = AN_ID, *, code: int = 0
+    leaders: Mapping[int, tuple[int, int]] | None,
+    topic_id: uuid.UUID | None = AN_ID,
+    *,
+    code: int = 0,
+    brokers: Collection[int] = (1, 2, 3),
 ) -> Any:
-    """A response of a cluster of brokers 1, 2 and 3; without leaders the topic does not exist."""
+    """A response of a cluster of these brokers; without leaders the topic does not exist."""
     topic = topic_metadata(
         "t",
         leaders or {},
         topic_id=topic_id if leaders is not None else None,
         error_code=UNKNOWN if leaders is None else code,
     )
-    return metadata_response({node: f"h:{node}" for node in (1, 2, 3)}, [topic])
+    return metadata_response({node: f"h:{node}" for node in brokers}, [topic])
 
 
 def knowing(leaders: Mapping[int, tuple[int, int]], topic_id: uuid.UUID | None = AN_ID) -> Metadata:
@@ -118,6 +123,50 @@ def test_without_topic_ids_an_older_epoch_is_a_topic_made_anew_or_a_deposed_lead
     assert metadata.leader(T0) == Leader(2, 6)
     metadata.learn(response({0: (1, 0)}, None), ["t"], node_id=3, now=7)
     assert metadata.leader(T0) == Leader(1, 0)
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [
+        response(None, brokers=[1]),
+        response({0: (1, 0)}, ANOTHER_ID, brokers=[1]),
+        response({1: (1, 9)}, brokers=[1]),
+        response({0: (1, 4)}, brokers=[1]),
+    ],
+    ids=["gone", "made anew", "the partition is gone", "an older epoch"],
+)
+class TestABrokerThatListsItselfOnly:
+    """It is cut off from the others, or was paused when it was the only one, and they are out of reach."""
+
+    def test_is_not_believed(self, claim: Any) -> None:
+        metadata = knowing({0: (2, 6)})
+        for now in range(1, 100):
+            metadata.learn(claim, ["t"], node_id=1, now=now)
+        assert metadata.leader(T0) == Leader(2, 6)
+        assert sorted(metadata.brokers) == [1, 2, 3], "the others are asked, too"
+
+    def test_is_not_believed_where_it_has_contradicted_nothing_before(self, claim: Any) -> None:
+        metadata = knowing({0: (2, 6)})
+        metadata.learn(response({0: (2, 6)}, brokers=[1]), ["t"], node_id=1, now=1)
+        assert sorted(metadata.brokers) == [1]
+        for now in range(2, 100):
+            metadata.learn(claim, ["t"], node_id=1, now=now)
+        assert metadata.leader(T0) == Leader(2, 6)
+
+    def test_is_believed_if_it_has_long_been_the_only_one(self, claim: Any) -> None:
+        metadata = knowing({0: (2, 6)})
+        metadata.learn(response({0: (2, 6)}, brokers=[1]), ["t"], node_id=1, now=1)
+        for now in (50, 55):
+            metadata.learn(claim, ["t"], node_id=1, now=now)
+        assert metadata.leader(T0) != Leader(2, 6)
+        assert sorted(metadata.brokers) == [1]
+
+    def test_adds_brokers(self, claim: Any) -> None:
+        metadata = knowing({0: (2, 6)})
+        listing_another = copy.copy(claim)
+        listing_another.brokers = metadata_response({4: "h:4"}).brokers
+        metadata.learn(listing_another, ["t"], node_id=4, now=1)
+        assert sorted(metadata.brokers) == [1, 2, 3, 4]
 
 
 class TestAClusterThatWentBack:

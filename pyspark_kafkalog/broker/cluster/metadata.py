@@ -86,6 +86,8 @@ class _Doubt:
     """When the claim was last made."""
     nodes: frozenset[int | None]
     """The brokers that have made the claim."""
+    needed: int
+    """How many have to make it, at least."""
 
 
 @dataclass(slots=True)
@@ -95,10 +97,12 @@ class Metadata:
     A broker that was paused, cut off or has just started answers with old metadata. So leader epochs
     only rise (KIP-320), and a topic counts as deleted or recreated, or a cluster as set back, only
     after brokers have said nothing else for some seconds, two brokers if there are two. Until then
-    the known state stands.
+    the known state stands. A broker that is cut off lists itself only: whoever was known before
+    still counts.
     """
 
     brokers: dict[int, Address] = field(default_factory=dict)
+    """As listed last; while something is in doubt, none is removed."""
     topics: dict[str, Topic] = field(default_factory=dict)
     _seen: dict[str, _Seen] = field(default_factory=dict)
     _doubts: dict[str, _Doubt] = field(default_factory=dict)
@@ -106,6 +110,8 @@ class Metadata:
     """Partitions that have proved not to exist of late, and when."""
     _behind: set[int | None] = field(default_factory=set)
     """The brokers whose last response had a leader epoch older than the known one."""
+    _unlisted: dict[int, float] = field(default_factory=dict)
+    """The brokers that are no longer listed, and since when."""
     generation: int = 0
     """Rises with each response that changes the known state."""
     _last: tuple[Any, Collection[str] | None] = (None, None)
@@ -187,8 +193,9 @@ class Metadata:
         if response is self._last[0] and requested == self._last[1]:
             return
         before = dict(self.topics), self.brokers
-        if response.brokers:  # a broker that has just started may know none (Java ignores that, too)
-            self.brokers = {broker.node_id: Address(broker.host, broker.port) for broker in response.brokers}
+        # A broker that has just started may know none (Java ignores that, too).
+        listed = {broker.node_id: Address(broker.host, broker.port) for broker in response.brokers}
+        self.brokers = {**self.brokers, **listed}
         self._behind.discard(node_id)
         described = {topic.name: _topic(topic) for topic in response.topics if topic.name}
         known = self._seen.keys() | self.topics.keys()
@@ -197,10 +204,22 @@ class Metadata:
             if topic is not None and topic.error_code == UNKNOWN_TOPIC_OR_PARTITION:
                 topic = None
             self._learn(name, topic, node_id, now)
+        if listed and not any(now - doubt.last <= _FORGOTTEN_AFTER for doubt in self._doubts.values()):
+            self._unlisted |= dict.fromkeys(self.brokers.keys() - listed.keys(), now)
+            self.brokers = listed
         is_news = before != (self.topics, self.brokers)
         self.generation += is_news
         is_settled = not (is_news or self._doubts or node_id in self._behind)
         self._last = (response, requested) if is_settled else (None, None)
+
+    def needed(self, now: float) -> int:
+        """How many brokers have to agree, at ``now``, against what is known."""
+        self._unlisted = {
+            node: since
+            for node, since in self._unlisted.items()
+            if now - since <= _FORGOTTEN_AFTER and node not in self.brokers
+        }
+        return min(len(self.brokers) + len(self._unlisted), 2)
 
     def _learn(self, name: str, topic: Topic | None, node_id: int | None, now: float) -> None:
         if topic is not None and topic.error_code and not topic.leaders:
@@ -265,12 +284,15 @@ class Metadata:
 
     def _is_proven(self, name: str, claim: object, node_id: int | None, now: float) -> bool:
         doubt = self._doubts.get(name)
+        needed = self.needed(now)
+        if doubt is not None and now - doubt.last <= _FORGOTTEN_AFTER:
+            needed = max(needed, doubt.needed)
         if doubt is None or doubt.claim != claim or now - doubt.last > _FORGOTTEN_AFTER:
-            doubt = _Doubt(claim, now, now, frozenset())
-        doubt = self._doubts[name] = _Doubt(claim, doubt.since, now, doubt.nodes | {node_id})
+            doubt = _Doubt(claim, now, now, frozenset(), needed)
+        doubt = self._doubts[name] = _Doubt(claim, doubt.since, now, doubt.nodes | {node_id}, needed)
         # A broker known only by its bootstrap address may be one of the others.
         brokers = max(len(doubt.nodes - {None}), 1)
-        return now - doubt.since >= PROVEN_AFTER and brokers >= min(len(self.brokers), 2)
+        return now - doubt.since >= PROVEN_AFTER and brokers >= needed
 
     def _newest(self, name: str, topic: Topic, node_id: int | None) -> Topic:
         """The topic, with the known leader in place of any older one, partition by partition."""
