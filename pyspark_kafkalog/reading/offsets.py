@@ -40,6 +40,7 @@ from pyspark_kafkalog.topics import INTERNAL_TOPICS
 _log = logging.getLogger("pyspark_kafkalog")
 
 _EVERY_TOPIC = Selection()
+_NEWER_COPY = "If an older copy was put in place, bring the newer one back, or begin with a new checkpoint."
 _ATTEMPTS = 3
 _LOOK_PAUSE = 0.1
 
@@ -392,7 +393,9 @@ def find_data_loss(
     for topic in sorted(recreated):
         yield _lost(
             f"TOPIC_RECREATED: topic {topic} was deleted and recreated, and its unread records are gone",
-            hint="Set failOnDataLoss=false to read the new topic from its start.",
+            hint="Set failOnDataLoss=false to read the new topic from its start. If its cluster has adopted a"
+            " backup of the old one, that reads records twice: give the query a new checkpoint and"
+            " startingOffsets=committed.",
         )
     deleted = start.keys() - end.keys()
     if others := not_selected(deleted, selection):
@@ -422,6 +425,8 @@ def find_data_loss(
                 f"PARTITION_OFFSET_CHANGED: the end went back from {start[partition]} to {end[partition]}; "
                 "the topic may have been recreated, or a new query starts too high",
                 partition,
+                hint=f"{_NEWER_COPY} Set failOnDataLoss=false to go on without the new records below"
+                f" offset {start[partition]}.",
             )
 
 
@@ -431,7 +436,8 @@ def log_went_back(partition: TopicPartition, offset: int, why: str) -> DataLossE
         f"LOG_WENT_BACK: records below offset {offset} are not those that were read, as {why}; the log was"
         " cut, as by a disk or directory that was set back, and has grown again",
         partition,
-        hint="Set failOnDataLoss=false to go on at this offset, without the new records below it.",
+        hint=f"{_NEWER_COPY} Set failOnDataLoss=false to go on at this offset, without the new records below"
+        " it.",
     )
 
 

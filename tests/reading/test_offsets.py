@@ -24,6 +24,7 @@ from pyspark_kafkalog.reading import offsets
 from pyspark_kafkalog.reading.offsets import (
     find_data_loss,
     initial_offsets,
+    log_went_back,
     plan_batch,
     select_partitions,
     start_from_group,
@@ -335,6 +336,19 @@ class TestDataLoss:
         for loss, message in zip(losses, messages, strict=True):
             with pytest.raises(type(loss), match=message):
                 raise loss
+
+    def test_where_a_log_went_back_its_new_records_are_what_is_lost(self) -> None:
+        (loss,) = find_data_loss({A0: 5}, {A0: 2}, {})
+        went_back = log_went_back(A0, 5, "it differs")
+        assert "without the new records below offset 5" in (loss.hint or "")
+        assert "at this offset, without the new records below it" in (went_back.hint or "")
+        for error in loss, went_back:
+            assert "bring the newer one back, or begin with a new checkpoint" in (error.hint or "")
+            assert "the lost records" not in str(error)
+
+    def test_a_topic_that_was_adopted_is_not_read_from_its_start(self) -> None:
+        (loss,) = find_data_loss({}, {}, {}, ["a"])
+        assert "a new checkpoint and startingOffsets=committed" in (loss.hint or "")
 
     def test_long_lists_are_cut(self) -> None:
         (loss,) = find_data_loss({TopicPartition("t", n): 0 for n in range(1000)}, {}, {})
