@@ -182,17 +182,33 @@ def total_lag(of_groups: Iterable[GroupLag]) -> int:
 def delete_offsets(place_groups: GroupOffsets, group: str, partitions: Collection[TopicPartition]) -> None:
     """Delete what ``group`` has committed for ``partitions``.
 
-    :raises GroupError: if a live member is subscribed to their topics.
+    :raises GroupError: if a live member is subscribed to their topics, or it is an exactly-once marker.
     """
+    check_no_marker(place_groups, group, "gone")
     place_groups.delete_offsets(group, partitions)
 
 
 def delete_group(place_groups: GroupOffsets, group: str) -> None:
     """Delete ``group`` and all its offsets.
 
-    :raises GroupError: if it has live members or does not exist.
+    :raises GroupError: if it has live members, does not exist, or holds an exactly-once marker.
     """
+    check_no_marker(place_groups, group, "gone")
     place_groups.delete_group(group)
+
+
+def check_no_marker(place_groups: GroupOffsets, group: str, changed: str) -> None:
+    """Check that a group holds no marker of an exactly-once query, which is ``changed``, such as "moved".
+
+    :raises GroupError: if it does.
+    """
+    query = marked_query(group, place_groups.committed(group).values()) if may_have_marker(group) else None
+    if query is not None:
+        raise GroupError(
+            f"Group {group!r} holds the marker of exactly-once query {query}: {changed}, rows would be"
+            " lost or doubled",
+            hint="Leave it to the query. To let one write its batch again, see failOnMissingMarker.",
+        )
 
 
 def _check_all_found(names: Iterable[str], found: Mapping[str, Group]) -> None:

@@ -12,8 +12,8 @@ import enum
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
+from pyspark_kafkalog.admin.consumer_groups import check_no_marker
 from pyspark_kafkalog.admin.partitions import bounds_of, existing
-from pyspark_kafkalog.codec.marker import marked_query, may_have_marker
 from pyspark_kafkalog.errors import GroupError, OptionError
 from pyspark_kafkalog.groups import GroupOffsets
 from pyspark_kafkalog.model import AssemblerSettings, CommittedOffset, Place, TopicPartition, Watermarks
@@ -188,13 +188,7 @@ def _check_inactive(groups: GroupOffsets, group: str) -> None:
             f"Offsets of group {group!r} can be changed only while it is inactive, but {state}",
             hint="Stop its consumers first.",
         )
-    query = marked_query(group, groups.committed(group).values()) if may_have_marker(group) else None
-    if query is not None:
-        raise GroupError(
-            f"Group {group!r} holds the marker of exactly-once query {query}: moved, rows would be lost or"
-            " doubled",
-            hint="Leave it to the query. To let one write its batch again, see failOnMissingMarker.",
-        )
+    check_no_marker(groups, group, "moved")
 
 
 def _clamped(offset: int, bounds: Watermarks) -> _Goal:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 
 from pyspark_kafkalog.backups.plan import BackedUpPartition, Plan
@@ -28,6 +28,25 @@ def offsets_partitions(place: Place) -> int:
         return 0
 
 
+def check_groups_exist(
+    groups: GroupOffsets, names: Collection[str], also: Callable[[], Collection[str]] = tuple
+) -> None:
+    """Check the groups that a user has named. One that can't be looked up is believed: reading it will tell.
+
+    :param also: gives names that count, too.
+    :raises GroupError: if one does not exist.
+    """
+    for group in names:
+        try:
+            is_known = group in groups.describe([group]) or groups.committed(group)
+        except KafkaLogError:
+            continue
+        if not is_known and group not in also():
+            raise GroupError(
+                f"No such group: {group!r}", hint="See kafkalog lag for those that have committed offsets."
+            )
+
+
 class SavedGroups:
     """What a backup saves of consumer groups. What is wrong with them never ends a backup of records.
 
@@ -44,16 +63,7 @@ class SavedGroups:
 
     def check_names(self) -> None:
         """:raises GroupError: if a named group exists neither in the source nor in the directory."""
-        for group in self._names or ():
-            try:
-                is_known = group in self._groups.describe([group]) or self._groups.committed(group)
-            except KafkaLogError:  # that will be its row
-                continue
-            if not is_known and group not in self._saved.group_ids():
-                raise GroupError(
-                    f"No such group: {group!r}",
-                    hint="See kafkalog lag for those that have committed offsets.",
-                )
+        check_groups_exist(self._groups, self._names or (), also=self._saved.group_ids)
 
     def read(self) -> None:
         """Read what groups have committed: before the ends of logs, so that none is ahead of the backup."""

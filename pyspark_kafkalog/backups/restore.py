@@ -34,6 +34,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 
 from pyspark_kafkalog.backups.ends import Source
+from pyspark_kafkalog.backups.groups import check_groups_exist
 from pyspark_kafkalog.backups.restore_groups import RestoredOffset, restore_groups
 from pyspark_kafkalog.backups.restore_records import Progress, SourceRecords, TargetRecords
 from pyspark_kafkalog.backups.restore_state import (
@@ -170,6 +171,7 @@ class Restore:
         """Restore; or without ``execute`` read the source, and say what would be restored.
 
         :raises OptionError: for settings that don't fit each other, the source, the target or the first run.
+        :raises GroupError: if the source has no group of a name that was given.
         :raises KafkaLogError: if another restore uses the file of this one, before anything is written; or if
             something can't be read or written: run it again to go on.
         """
@@ -178,6 +180,7 @@ class Restore:
             return self._run(path, execute, progress)
 
     def _run(self, path: str, execute: bool, progress: Progress) -> Restored:
+        check_groups_exist(self._source_groups, self._settings.groups or ())
         state = RestoreState.find(path)
         partitions: Sequence[PlannedPartition]
         new: Sequence[NewTopic] = ()

@@ -16,7 +16,8 @@ from pyspark_kafkalog.model import CommittedOffset, TopicPartition
 class RestoredOffset:
     """An offset that a group had committed, and the one that it has, or would get, in the target.
 
-    ``note`` says why the target's is none that was translated; if ``refused``, the target has none of it.
+    ``note`` says why the target's is none that was translated, or that it was beyond the end; if ``refused``,
+    the target has none of it.
     """
 
     group: str
@@ -62,7 +63,9 @@ def restore_groups(
         for partition, old in sorted(committed.items()):
             destination = planned[partition].destination
             new = offsets[partition].target_of(old.offset)
-            note = ""
+            end, note = planned[partition].end, ""
+            if old.offset > end:
+                note = f"beyond the end of what is restored, {end}: becomes {new}"
             if destination in found:
                 new, note = found[destination].offset, "committed before"
             else:
@@ -75,7 +78,12 @@ def restore_groups(
                 raise
             except KafkaLogError as e:
                 why = f"not committed: {e.message}"
-                own = [row if row.note else replace(row, note=why, refused=True) for row in own]
+                own = [
+                    replace(row, note=why, refused=True)
+                    if TopicPartition(row.target_topic, row.partition) in wanted
+                    else row
+                    for row in own
+                ]
         rows += own
     if failure is not None:
         raise failure

@@ -157,6 +157,8 @@ def adopt(
                 for row in found
             ],
         )
+        for topic, note in dict.fromkeys((row.topic, row.note) for row in found if row.note):
+            click.echo(one_line(f"{topic}: {note}"))
     say_if_dry(execute)
     if any(row.problem for row in found):
         ctx.exit(1)

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from pyspark_kafkalog import admin
+from pyspark_kafkalog.admin.consumer_groups import check_no_marker
 from pyspark_kafkalog.admin.reset import ResetStep, ResetTo
 from pyspark_kafkalog.admin.rows import plain
 from pyspark_kafkalog.cli.commands import ShownByDefault, execute_option, say_if_dry
@@ -186,10 +187,11 @@ def delete(
     execute: bool,
     as_json: bool,
 ) -> None:
-    """Delete committed offsets of a group."""
+    """Delete committed offsets of a group. Markers of exactly-once queries are refused."""
     if whole_group and (topics or all_topics):
         raise click.UsageError("--whole-group covers all topics: leave out --topic and --all-topics.")
     admin.groups(target.groups, [group])  # fails if there is no such group
+    check_no_marker(target.groups, group, "gone")
     partitions = None if whole_group else _partitions(target, topics, all_topics)
     committed = target.groups.committed(group, partitions)
     rows = [

@@ -7,6 +7,8 @@ import pytest
 from pyspark_kafkalog.admin.consumer_groups import (
     GroupLag,
     GroupOffset,
+    delete_group,
+    delete_offsets,
     group_offsets,
     groups,
     lags,
@@ -166,3 +168,13 @@ def test_a_marker_is_never_moved() -> None:
         plan_reset(PLACE, place_groups, "kafkalog-x", None, ResetTo.EARLIEST)
     with pytest.raises(GroupError, match="marker of exactly-once query the-query"):
         plan_import(PLACE, place_groups, {"kafkalog-x": {A0: CommittedOffset(1)}})
+
+
+def test_a_marker_is_never_deleted() -> None:
+    place_groups = FakeGroups({"kafkalog-x": MARKED, "kafkalog-other": {A0: CommittedOffset(1)}})
+    with pytest.raises(GroupError, match="marker of exactly-once query the-query: gone, rows would be lost"):
+        delete_group(place_groups, "kafkalog-x")
+    with pytest.raises(GroupError, match="marker of exactly-once query the-query: gone, rows would be lost"):
+        delete_offsets(place_groups, "kafkalog-x", [A0])
+    assert place_groups.offsets["kafkalog-x"] == MARKED
+    delete_offsets(place_groups, "kafkalog-other", [A0])

@@ -20,6 +20,7 @@ from pyspark_kafkalog.log.write.follower import read_snapshot
 from pyspark_kafkalog.model import AbortedTransaction, CommittedOffset, OffsetRange, TopicPartition
 from tests.backups.histories import T0, batch, content, make_log, make_log_of, set_log_start, visible
 from tests.backups.test_history import check_sound
+from tests.cli.running import run as run_command
 from tests.codec.raw import marker, values
 from tests.faults.steps import KILLED, changes, step_runner
 
@@ -57,6 +58,21 @@ def back_up(tmp_path: Path, *partitions: TopicPartition) -> Path:
     groups_in(source).commit("etl", dict.fromkeys(partitions, CommittedOffset(40, metadata="m")))
     copy(str(source), str(backup), BackupRules())
     return backup
+
+
+def test_a_topic_with_more_partitions_is_told(tmp_path: Path) -> None:
+    backup, log_dir = back_up(tmp_path, T0, U0), tmp_path / "broker"
+    make_broker(log_dir, T0, TopicPartition("t", 2), U0)
+    told = "t: the broker's topic has 3 partitions or more, the backup 1: the others stay empty"
+    for words in [], ["--execute"]:
+        done = run_command("adopt", backup, log_dir, "--no-groups", *words)
+        assert (done.code, [line for line in done.out.splitlines() if "partitions or more" in line]) == (
+            0,
+            [f"{told}, and keys will go to other partitions than before"],
+        )
+    row, other = adopt(str(backup), str(log_dir), groups=False)
+    assert told.removeprefix("t: ") in (row.note or "")
+    assert other.note is None
 
 
 def test_groups_of_the_brokers_own_records_stay(tmp_path: Path) -> None:

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from pyspark_kafkalog.codec.marker import MarkerDetails, marker_metadata
 from pyspark_kafkalog.log.groups.groups import DirectoryGroups
+from pyspark_kafkalog.model import CommittedOffset
 from tests.cli.conftest import T0, T1
 from tests.cli.running import run
 from tests.fixtures_dir import SMALL_FIXTURES
@@ -90,6 +92,17 @@ def test_delete(root: Path, groups: DirectoryGroups) -> None:
     assert run(*words, "--all-topics", "--execute").code == 0
     assert groups.group_ids() == ("other",)
     assert run(*words, "--whole-group").code == 3, "it is gone"
+
+
+def test_the_marker_of_an_exactly_once_query_is_not_deleted(root: Path, groups: DirectoryGroups) -> None:
+    metadata = marker_metadata(MarkerDetails("the-query", "c", "", 5))
+    groups.commit("kafkalog-x", {T0: CommittedOffset(3, metadata=metadata)})
+    for words in (["--whole-group"], ["--all-topics"], ["--topic", "t:0"]):
+        for execute in [], ["--execute"]:
+            done = run("offsets", "delete", root, "--group", "kafkalog-x", *words, *execute)
+            assert done.code == 3
+            assert "holds the marker of exactly-once query the-query" in done.err
+    assert groups.committed("kafkalog-x")[T0].offset == 3
 
 
 def test_a_file_that_is_no_text(root: Path, tmp_path: Path) -> None:

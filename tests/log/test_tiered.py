@@ -159,6 +159,9 @@ def test_only_its_broker_deletes_records(root: Path) -> None:
         ("retain", root, "t", "--retention-bytes", "1"),
         ("delete-records", root, "t:0=31"),
         ("delete-records", root, "t:0=25"),
+        ("delete-records", root, "t:0=20"),
+        ("delete-records", root, "t:0=15"),
+        ("delete-records", root, "t:0=6"),
     ):
         for execute in ([], ["--execute"]):
             done = run(*words, *execute)
@@ -166,6 +169,7 @@ def test_only_its_broker_deletes_records(root: Path) -> None:
             assert f"{TOLD.format(5, 19)}. Only the broker can delete records of such a log" in done.err
     assert {path: content for path, content in all_files().items() if path in before} == before
     assert run("retain", root, "t", "--execute").code == 0, "nothing is due"
+    assert run("delete-records", root, "t:0=5", "--execute").code == 0, "that is where the log begins"
     write_starts(root, 20)
     assert run("delete-records", root, "t:0=31", "--execute").code == 0
 

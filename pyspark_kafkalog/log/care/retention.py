@@ -124,8 +124,9 @@ def plan_deletion(
     To carry it out, the partition must be in order (:func:`.leftovers.settle`).
 
     :param below: raise the log start offset to this, if it is lower.
-    :raises LogDirectoryError: if something would go of a log whose beginning is elsewhere. The broker finds
-        that by the leader epochs that a deletion cuts, and may not have moved yet what would be deleted.
+    :raises LogDirectoryError: if something would go of a log whose beginning is elsewhere, or of that
+        beginning. The broker finds it by the leader epochs that a deletion cuts, and may not have moved yet
+        what would be deleted.
     :raises FileNotFoundError: if files vanish meanwhile.
     """
     segments = partition.segments(fresh=True)
@@ -149,8 +150,8 @@ def plan_deletion(
         first_base,
         at_end,
     )
-    kept = None if deletion.is_empty else partition.elsewhere(segments)
-    if kept is not None:
+    kept = partition.elsewhere(segments) if below or not deletion.is_empty else None
+    if kept is not None and (below > kept.start or not deletion.is_empty):
         raise LogDirectoryError(
             f"{not_here(kept)}. Only the broker can delete records of such a log",
             topic_partition=partition.topic_partition,

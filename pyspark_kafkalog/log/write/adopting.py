@@ -72,7 +72,7 @@ class AdoptedPartition:
     """A partition of a backup, and what keeps a broker's log directory from adopting it, if anything does.
 
     ``aborted`` are the transactions that are open at the end of the backup, with the producer's id in it and
-    the offset of the marker that aborts them.
+    the offset of the marker that aborts them. ``note`` says that the broker's topic has more partitions.
     """
 
     topic: str
@@ -81,6 +81,7 @@ class AdoptedPartition:
     log_end_offset: int
     aborted: tuple[AbortedTransaction, ...] = ()
     problem: str | None = None
+    note: str | None = None
 
 
 def adopt(
@@ -141,7 +142,7 @@ def _plan(backup: str, log_dir: str, topics: Collection[str]) -> list[AdoptedPar
         read_offsets(backup, name) for name in (LOG_START_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT)
     )
     chosen = [p for p in partitions if (p.topic in topics if topics else p.topic not in INTERNAL_TOPICS)]
-    found = []
+    found, brokers = [], LogRoot(open_folder(log_dir)).partitions()
     for p in sorted(chosen):
         problem, start, end = _problem(log_dir, p), starts.get(p, 0), ends.get(p, 0)
         if problem is None and p in root.renewed():
@@ -156,8 +157,25 @@ def _plan(backup: str, log_dir: str, topics: Collection[str]) -> list[AdoptedPar
             AbortedTransaction(entry.producer_id, entry.first_offset, at)
             for at, entry in enumerate(still_open, end)
         ]
-        found.append(AdoptedPartition(*p, start, end, tuple(aborted), problem))
+        note = _more_partitions(p.topic, partitions, brokers)
+        found.append(AdoptedPartition(*p, start, end, tuple(aborted), problem, note))
     return found
+
+
+def _more_partitions(
+    topic: str, saved: Collection[TopicPartition], brokers: Collection[TopicPartition]
+) -> str | None:
+    """What to say where the broker's topic has more partitions than the backup's."""
+    ours, theirs = (
+        1 + max((p.partition for p in partitions if p.topic == topic), default=-1)
+        for partitions in (saved, brokers)
+    )
+    if theirs <= ours:
+        return None
+    return (
+        f"the broker's topic has {theirs} partitions or more, the backup {ours}: the others stay empty,"
+        " and keys will go to other partitions than before"
+    )
 
 
 def _producers(folder: str) -> ProducerState:
