@@ -80,8 +80,9 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.admin.selecting import RecordSelection, count_records, read_records
     from pyspark_kafkalog.admin.verifying import Damage, VerifiedPartition, verify
     from pyspark_kafkalog.backups.plan import BackedUpPartition, BackupRules
-    from pyspark_kafkalog.backups.restore import Restored, RestoredPartition, RestoreSettings
+    from pyspark_kafkalog.backups.restore import RestoreSettings
     from pyspark_kafkalog.backups.restore_groups import RestoredOffset
+    from pyspark_kafkalog.backups.restore_rows import Restored, RestoredPartition
     from pyspark_kafkalog.log.write.adopting import AdoptedPartition
 
 __all__ = [

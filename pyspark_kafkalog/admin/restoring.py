@@ -5,14 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pyspark_kafkalog.admin.source_options import source_options
-from pyspark_kafkalog.backups.restore import (
-    Restore,
-    Restored,
-    RestoredPartition,
-    RestoreSettings,
-)
+from pyspark_kafkalog.backups.restore import Restore, RestoreSettings
 from pyspark_kafkalog.backups.restore_groups import RestoredOffset
 from pyspark_kafkalog.backups.restore_records import Progress
+from pyspark_kafkalog.backups.restore_rows import Restored, RestoredPartition
 from pyspark_kafkalog.options.settings import place_options, write_options
 
 __all__ = ["RestoreSettings", "Restored", "RestoredOffset", "RestoredPartition", "restore"]

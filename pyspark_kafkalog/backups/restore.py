@@ -37,6 +37,7 @@ from pyspark_kafkalog.backups.ends import Source
 from pyspark_kafkalog.backups.groups import check_groups_exist
 from pyspark_kafkalog.backups.restore_groups import RestoredOffset, restore_groups
 from pyspark_kafkalog.backups.restore_records import Progress, SourceRecords, TargetRecords
+from pyspark_kafkalog.backups.restore_rows import Restored, RestoredPartition, UnplannedOffsets
 from pyspark_kafkalog.backups.restore_state import (
     OffsetMap,
     PlannedPartition,
@@ -47,7 +48,7 @@ from pyspark_kafkalog.backups.restore_state import (
 from pyspark_kafkalog.errors import BrokerError, OptionError
 from pyspark_kafkalog.filesystem.locate import locate
 from pyspark_kafkalog.groups import GroupOffsets
-from pyspark_kafkalog.model import TopicPartition
+from pyspark_kafkalog.model import TopicPartition, Watermarks
 from pyspark_kafkalog.options.settings import PlaceOptions, Selection, WriteOptions
 from pyspark_kafkalog.places import (
     new_producer_id,
@@ -111,37 +112,6 @@ class RestoreSettings:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class RestoredPartition:
-    """A partition of the source, and what of it is, or would be, in the target.
-
-    Source offsets ``start`` to ``end`` have ``records`` to restore. They get the offsets ``target_start`` to
-    ``target_end``; ``keeps_offsets`` says that these are those they had. ``stored_bytes`` are those of the
-    whole partition in the source, None if it does not say.
-    """
-
-    topic: str
-    partition: int
-    start: int
-    end: int
-    records: int
-    stored_bytes: int | None
-    target_topic: str
-    target_start: int
-    target_end: int
-    keeps_offsets: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Restored:
-    """What a restore did, or would do. ``configs`` are those of the topics that it makes."""
-
-    partitions: Sequence[RestoredPartition]
-    groups: Sequence[RestoredOffset]
-    configs: Mapping[str, Mapping[str, str]]
-    state: str
-
-
 class Restore:
     """One restore, of ``source`` to the cluster of ``target``."""
 
@@ -184,6 +154,7 @@ class Restore:
         state = RestoreState.find(path)
         partitions: Sequence[PlannedPartition]
         new: Sequence[NewTopic] = ()
+        unplanned: Sequence[UnplannedOffsets] = ()
         if state is None:
             partitions = self._planned()
             new = self._new_topics(partitions)
@@ -194,6 +165,7 @@ class Restore:
                 state = self._begin(path, partitions, new)
         else:
             self._check_same(state)
+            unplanned = self._unplanned(state.plan.partitions)
         if state is None:
             offsets = {planned.source: OffsetMap(planned.base, planned.start) for planned in partitions}
         else:
@@ -206,7 +178,7 @@ class Restore:
         rows = restore_groups(self._source_groups, groups, self._settings.groups, partitions, offsets)
         if execute and state is not None and not state.is_done:
             state.finish()
-        return self._restored(partitions, offsets, rows, new, path)
+        return replace(self._restored(partitions, offsets, rows, new, path), unplanned=unplanned)
 
     def _read(
         self,
@@ -238,9 +210,7 @@ class Restore:
     # The plan
 
     def _planned(self) -> list[PlannedPartition]:
-        settings = self._settings
-        names = None if settings.topics is None else tuple(dict.fromkeys(settings.topics))
-        found = look_up_partitions(self._source, Selection(topics=names))
+        settings, found = self._settings, self._selected()
         topics = {partition.topic for partition in found}
         for before in settings.rename:
             if before not in topics:
@@ -253,15 +223,10 @@ class Restore:
         if not self._source_is_cluster:
             for error in self._source.try_watermarks(found)[1].values():
                 raise error
-        late = {} if settings.until is None else offsets_at(self._source, bounds, settings.until)
+        ends = self._ends(bounds)
         planned = []
         for partition, watermarks in sorted(bounds.items()):
-            end = watermarks.high_watermark
-            if self._source_is_cluster:  # what may still be aborted is none of the restore's
-                end = watermarks.end(read_committed=settings.read_committed)
-            for given in (late.get(partition), (settings.ends or {}).get(partition)):
-                end = end if given is None else min(end, given)
-            start = watermarks.log_start_offset
+            start, end = watermarks.log_start_offset, ends[partition]
             opened = self._records.open_transactions(partition, watermarks, end)
             planned.append(
                 PlannedPartition(
@@ -279,6 +244,38 @@ class Restore:
                 "An end is given for a partition that is not restored", topic_partition=unknown[0]
             )
         return planned
+
+    def _selected(self) -> tuple[TopicPartition, ...]:
+        """The source's partitions that are to be restored."""
+        names = None if self._settings.topics is None else tuple(dict.fromkeys(self._settings.topics))
+        return look_up_partitions(self._source, Selection(topics=names))
+
+    def _ends(self, bounds: Mapping[TopicPartition, Watermarks]) -> dict[TopicPartition, int]:
+        """Where to end in each partition."""
+        settings, ends = self._settings, {}
+        late = {} if settings.until is None else offsets_at(self._source, bounds, settings.until)
+        for partition, watermarks in bounds.items():
+            end = watermarks.high_watermark
+            if self._source_is_cluster:  # what may still be aborted is none of the restore's
+                end = watermarks.end(read_committed=settings.read_committed)
+            for given in (late.get(partition), (settings.ends or {}).get(partition)):
+                end = end if given is None else min(end, given)
+            ends[partition] = end
+        return ends
+
+    def _unplanned(self, planned: Sequence[PlannedPartition]) -> list[UnplannedOffsets]:
+        """What the source has got since the plan was made.
+
+        It can't be added to the plan: when a restore has ended, others may write to the target.
+        """
+        known = {partition.source: partition.end for partition in planned}
+        bounds = self._source.watermarks(self._selected(), read_committed=self._settings.read_committed)
+        found = []
+        for partition, end in sorted(self._ends(bounds).items()):
+            start = known.get(partition, bounds[partition].log_start_offset)
+            if end > start:
+                found.append(UnplannedOffsets(*partition, start, end))
+        return found
 
     def _new_topics(self, partitions: Sequence[PlannedPartition]) -> list[NewTopic]:
         """The topics to create.

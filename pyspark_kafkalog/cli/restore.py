@@ -16,6 +16,7 @@ from pyspark_kafkalog.cli.output import json_option, progress, show_json, show_t
 from pyspark_kafkalog.cli.place import Target, on_place, options_for, parse_time, rate_option
 from pyspark_kafkalog.cli.show import topic_option
 from pyspark_kafkalog.options.properties import parse_properties
+from pyspark_kafkalog.options.table import SERVERS
 from pyspark_kafkalog.options.times import TIME_FORMS
 
 
@@ -90,7 +91,8 @@ def restore(
     partitions and configurations; those that exist must be empty. Records keep key, value, headers,
     timestamp, partition and compression, and their offsets where these begin at 0 without gaps. Else
     the file of --state, by default .kafkalog-restore-* in SOURCE, maps old offsets to new ones, and what
-    groups have committed is translated. Killed and run again, it writes nothing twice.
+    groups have committed is translated. Killed and run again, it writes nothing twice, and nothing that
+    came to SOURCE since the first run: it says so, and exits with 1 if SOURCE is a directory.
 
     Without --execute, SOURCE is read, and what would be restored is shown. -o and --config are for PLACE.
     """
@@ -124,12 +126,26 @@ def restore(
         _show(restored.partitions, restored.groups, wide=wide)
         click.echo(f"Offsets are mapped in {restored.state}" if execute else "", err=True, nl=execute)
     say_if_dry(execute)
-    if refused := sorted({row.group for row in restored.groups if row.refused}):
+    refused = sorted({row.group for row in restored.groups if row.refused})
+    if refused:
         click.echo(
             f"Offsets of {', '.join(map(printable, refused))} were not committed, see NOTE. Mend that and run"
             " the same command again.",
             err=True,
         )
+    for left in restored.unplanned:
+        click.echo(
+            f"{printable(left.topic)}-{left.partition}: offsets {left.start} to {left.end - 1} came to SOURCE"
+            " after the first run, which fixed what is restored: they are not in the target.",
+            err=True,
+        )
+    if restored.unplanned:
+        click.echo(
+            "To have them, too, restore all into topics with other names (--rename), and another --state.",
+            err=True,
+        )
+    # Brokers get records all the time: what they got since the first run is no failure.
+    if refused or (restored.unplanned and SERVERS not in options_for(source, (), {})):
         ctx.exit(1)
 
 

@@ -395,3 +395,31 @@ def test_what_is_refused_of_a_bucket(target: Broker, store: ObjectStore, tmp_pat
             check_hidden(Done(0, output, errors))
     assert process.returncode == 3
     assert "(file s3://bucket/large/t-0/" in errors
+
+
+@pytest.mark.parametrize("is_done", [False, True])
+def test_what_comes_after_the_first_run_is_told_and_not_restored(
+    target: Broker, tmp_path: Path, is_done: bool
+) -> None:
+    old, state, name = tmp_path / "old", tmp_path / "state", f"grown-{is_done}"
+    settings: dict[str, Any] = {"topics": ["t"], "rename": {"t": name}, "groups": ()}
+    make_log(old, [(0, 100)])
+    for _ in range(2):
+        assert not restore(old, target, state, **settings).unplanned
+    if not is_done:
+        state.write_text("".join(state.read_text().splitlines(keepends=True)[:-1]))
+    shutil.rmtree(old)
+    make_log(old, [(0, 130)])
+    make_log(old, [(0, 5)], partition=TopicPartition("t", 1))
+    words = ("restore", old, target.bootstrap, "--topic", "t", "--rename", f"t={name}", "--no-groups")
+    for execute in [], ["--execute"]:
+        done = run(*words, "--state", state, *execute)
+        assert done.code == 1
+        for offsets in "t-0: offsets 100 to 129 ", "t-1: offsets 0 to 4 ":
+            assert f"{offsets}came to SOURCE after the first run" in done.err
+    found = restore(old, target, state, **settings)
+    assert [(left.partition, left.start, left.end) for left in found.unplanned] == [(0, 100, 130), (1, 0, 5)]
+    assert [row.records for row in found.partitions] == [100]
+    until = {**settings, "rename": {"t": f"{name}-until"}, "ends": {TopicPartition("t", 0): 50}}
+    for _ in range(2):
+        assert not restore(old, target, tmp_path / "2", **until).unplanned
