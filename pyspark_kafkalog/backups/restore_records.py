@@ -233,7 +233,9 @@ class TargetRecords:
         for planned, written in self._written().items():
             count = state.maps[planned.source].count
             if written != count:
-                raise _foreign(planned, f"expected {count} records of this restore, got {written}")
+                raise _foreign(
+                    planned, self._state, f"expected {count} records of this restore, got {written}"
+                )
 
     def _written(self) -> dict[PlannedPartition, int]:
         """How many records each partition has; all of them are ours, as its last batch shows."""
@@ -242,10 +244,12 @@ class TargetRecords:
         found = {}
         for destination, partition in planned.items():
             if destination not in bounds:
-                raise _foreign(partition, "it does not exist any more")
+                raise _foreign(partition, self._state, "it does not exist any more")
             start, end = bounds[destination].log_start_offset, bounds[destination].high_watermark
             if end < partition.base:
-                raise _foreign(partition, f"the log ended at offset {partition.base}, and now ends at {end}")
+                raise _foreign(
+                    partition, self._state, f"the log ended at offset {partition.base}, and now ends at {end}"
+                )
             if partition.base < end and start < end:
                 self._check_last(partition, end)
             found[partition] = end - partition.base
@@ -260,7 +264,7 @@ class TargetRecords:
             number = (int(batches.base_offset[-1]) - planned.base) & SEQUENCE_MASK
             is_ours = producer == (self._plan.producer_id, self._plan.producer_epoch)
             if not is_ours or int(batches.base_sequence[-1]) != number:
-                raise _foreign(planned, "its last record batch is not one of this restore")
+                raise _foreign(planned, self._state, "its last record batch is not one of this restore")
 
     def _largest(self) -> dict[str, int]:
         """Bytes that a record batch may have in each topic: a segment has no more."""
@@ -337,9 +341,10 @@ def _in_turn(readers: Sequence[Iterator[_Numbered]]) -> Iterator[_Numbered]:
                 yield found
 
 
-def _foreign(planned: PlannedPartition, why: str) -> KafkaLogError:
+def _foreign(planned: PlannedPartition, state: RestoreState, why: str) -> KafkaLogError:
     return BrokerError(
         f"Someone else has written to the partition, or it lost records: {why}",
         topic_partition=planned.destination,
-        hint="Stop other producers, delete the topic and the state's file, and restore it again.",
+        hint=f"Stop other producers, delete the topic {planned.target} and the file {state.path}, and"
+        " restore it again.",
     )

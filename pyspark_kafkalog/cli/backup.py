@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Iterator, Sequence
@@ -15,7 +16,7 @@ from pyspark_kafkalog.admin.printable import one_line
 from pyspark_kafkalog.admin.rows import plain
 from pyspark_kafkalog.cli.commands import execute_option, say_if_dry
 from pyspark_kafkalog.cli.output import json_option, progress, show_json, show_table, size_text
-from pyspark_kafkalog.cli.place import Target, on_place, parse_time, rate_option
+from pyspark_kafkalog.cli.place import Target, names_brokers, on_place, parse_time, rate_option
 from pyspark_kafkalog.model import OffsetRange, check_topic
 from pyspark_kafkalog.options.times import TIME_FORMS
 
@@ -112,6 +113,8 @@ def copy(ctx: click.Context, /, source: str, directory: str, as_json: bool, **ru
     SOURCE is a path or a URI. Batches are copied as by backup; a range of time begins and ends with whole
     batches, so that the records next to it may come along.
     """
+    if names_brokers(source) and not os.path.exists(source):
+        raise click.UsageError("Expected a log directory as SOURCE, got brokers: use kafkalog backup.")
     with progress("Copying", None, in_bytes=True) as done:
         found = admin.copy(source, directory, _rules(**rules), progress=done)
     _show(ctx, found, as_json=as_json)

@@ -25,8 +25,11 @@ from pyspark_kafkalog.options.times import point_in_time
 from pyspark_kafkalog.options.values import size_in_bytes
 from pyspark_kafkalog.topics import Topics
 
-_HOST = r"(?:(?:PLAINTEXT|SSL|SASL_PLAINTEXT|SASL_SSL)://)?(?:\[[0-9a-fA-F:.%\w-]+\]|[\w.-]+):[0-9]{1,5}"
+_LISTENER = r"(?:(?:PLAINTEXT|SSL|SASL_PLAINTEXT|SASL_SSL)://)?"
+_HOST = _LISTENER + r"(?:\[[0-9a-fA-F:.%\w-]+\]|[\w.-]+):[0-9]{1,5}"
 _BROKERS = re.compile(rf"{_HOST}(?:,{_HOST})*", re.ASCII)
+_LOGIN = re.compile(rf"{_LISTENER}(?![/.~]|\w+://).*@{_HOST}(?:,.*)?", re.ASCII | re.DOTALL)
+"""Brokers with a login before one of them, which no client of Kafka takes."""
 _UNUSED_PROPERTIES = {
     "bootstrap.servers",
     "group.id",
@@ -85,13 +88,21 @@ def on_place(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def options_for(place: str, given: tuple[str, ...], properties: dict[str, str]) -> dict[str, str]:
-    """The reader options for the place that a command names; ``given`` takes precedence over properties."""
+    """The reader options for the place that a command names; ``given`` takes precedence over properties.
+
+    :raises OptionError: for brokers with a login, without quoting it.
+    """
     options = {f"kafka.{name}": text for name, text in properties.items() if name not in _UNUSED_PROPERTIES}
     for item in given:
         name, equals, text = item.partition("=")
         if not equals or not name.strip():
             raise click.BadParameter("expected NAME=VALUE", param_hint="'-o'")
         options[name.strip()] = text
+    if not _is_folder(place) and _LOGIN.fullmatch(place):
+        raise OptionError(
+            "Expected brokers as host:port, got something before an @, which may be a secret",
+            hint="Give a login as client properties, such as sasl.jaas.config, in a file: --config FILE.",
+        )
     if _is_folder(place):
         options["path"] = json.dumps([place])  # its name may have commas
     else:

@@ -129,7 +129,11 @@ def rows_of(place: Place, split: Split, wanted: OffsetRange, rules: ReadRules) -
     yield from rows_despite_losses(place, split.partition, wanted, rules, left_out, after, topic_id=topic_id)
     if left_out is not None and left_out.count:
         _log.warning(
-            "%s: skipped %d corrupt stretches in offsets %s", split.partition, left_out.count, wanted
+            "%s: skipped %d corrupt stretches in offsets %d to %d",
+            split.partition,
+            left_out.count,
+            wanted.start,
+            wanted.end - 1,
         )
 
 

@@ -301,8 +301,9 @@ def test_records_of_others_are_noticed(source: Source, target: Broker, tmp_path:
     producer = Producer({"bootstrap.servers": target.bootstrap})
     producer.produce("shared", b"not ours", partition=1)
     producer.flush()
-    with pytest.raises(BrokerError, match="not one of this restore"):
+    with pytest.raises(BrokerError, match="not one of this restore") as e:
         restore(source.directory, target, state, topics=names, rename=names)
+    assert f"delete the topic shared and the file {state}, and restore it again" in (e.value.hint or "")
 
 
 @pytest.fixture(scope="module")

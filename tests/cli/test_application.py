@@ -31,8 +31,36 @@ def test_places(tmp_path: Path) -> None:
     assert options_for(str(folder), (), {}) == {"path": f'["{folder}"]'}
     for brokers in ("h:9092", "a.b:1,c-d:2", "[::1]:9092", "SASL_SSL://h:9092"):
         assert options_for(brokers, (), {}) == {"kafka.bootstrap.servers": brokers}
-    for root in ("s3://bucket/log", "file:/log", "hdfs://h:8020", "/no/where", "memory:", "h:x"):
+    for root in (
+        "s3://bucket/log",
+        "file:/log",
+        "hdfs://h:8020",
+        "/no/where",
+        "memory:",
+        "h:x",
+        "hdfs://u@h:8020",
+        "/a@h:9",
+    ):
         assert options_for(root, (), {}) == {"path": root}
+
+
+@pytest.mark.parametrize(
+    "place",
+    ["u:SECRET@127.0.0.1:9", "SASL_SSL://u:SECRET@h:9092,i:9", "a:1,u:SECRET@h:9092", "SE/CRET:SECRET@h:1"],
+)
+def test_a_login_in_front_of_brokers_is_refused_and_not_shown(place: str, tmp_path: Path) -> None:
+    for words in (
+        ["lag", place],
+        ["topics", place],
+        ["verify", place],
+        ["cat", place, "t"],
+        ["backup", place, tmp_path / "backup"],
+        ["restore", place, "h:9"],
+    ):
+        done = run(*words)
+        assert (done.code, "something before an @" in done.err) == (2, True), words
+        assert "SECRET" not in done.out + done.err
+    assert not (tmp_path / "backup").exists()
 
 
 def test_settings_of_clients() -> None:
@@ -55,6 +83,7 @@ def test_settings_of_clients() -> None:
         (["topics", "h:1", "-o", "kafka.security.protocol=secret"], "'kafka.security.protocol'"),
         (["topics", "/", "-o", "kafka.ssl.key.password=secret"], "is for brokers"),
         (["lag", "h:1", "--max-lag", "-1"], "--max-lag"),
+        (["copy", "h:1", "/proc/none"], "got brokers: use kafkalog backup"),
     ],
 )
 def test_usage_errors_are_one_line(words: list[str], said: str) -> None:
