@@ -123,7 +123,7 @@ def _chosen(
         elif topics:
             raise OptionError(
                 f"Topic {topic!r} is not to be compacted: its {POLICY} is {of_topic.get(POLICY, 'delete')!r}",
-                hint=f"Set {POLICY}={COMPACT}, or compact it whatever its policy says.",
+                hint=f"Set {POLICY}={COMPACT}, or compact it whatever its policy says (--any-policy).",
             )
     return chosen
 

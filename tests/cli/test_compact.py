@@ -57,6 +57,7 @@ def test_topics_by_name(root: Path) -> None:
     refused = run("compact", root, "d")
     assert refused.code == 2
     assert "its cleanup.policy is 'delete'" in refused.err
+    assert "--any-policy" in refused.err
     assert run("compact", root, "d", "--any-policy", "--json").json[0]["removedRecords"] > 0
     assert len(run("compact", root, "--any-policy", "--json").json) == 3
     assert run("compact", root, "unknown").code == 3
