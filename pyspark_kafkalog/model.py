@@ -322,7 +322,7 @@ class Place(Protocol):
     def batches_at(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, BatchHeader]:
         """The record batch that holds the given offset of each partition; left out where there is none.
 
-        Brokers leave all out, as each would cost a fetch.
+        A broker also leaves out what does not come at once, see :mod:`.broker.fetch.batches_at`.
         """
 
     def expect(self, partition: TopicPartition, seen: Seen) -> None:

@@ -41,6 +41,7 @@ from pyspark_kafkalog.model import (
 from pyspark_kafkalog.options.brokers import ConnectionOptions, FetchOptions
 
 if TYPE_CHECKING:
+    from pyspark_kafkalog.broker.fetch.batches_at import BatchLooks
     from pyspark_kafkalog.broker.fetch.sampling import ByteReach
 
 Answer = TypeVar("Answer")
@@ -204,8 +205,14 @@ class Brokers:
         return self._with_retries(lambda: leader_epochs.epoch_ends(self._cluster, epochs))
 
     def batches_at(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, BatchHeader]:
-        """See :meth:`pyspark_kafkalog.model.Place.batches_at`: none."""
-        return {}
+        """See :meth:`pyspark_kafkalog.model.Place.batches_at`: one round of fetches, of a few KiB each."""
+        return self._batch_looks.batches_at(offsets) if offsets else {}
+
+    @cached_property
+    def _batch_looks(self) -> BatchLooks:
+        from pyspark_kafkalog.broker.fetch.batches_at import BatchLooks
+
+        return BatchLooks(self._cluster)
 
     def expect(self, partition: TopicPartition, seen: Seen) -> None:
         """See :meth:`pyspark_kafkalog.model.Place.expect`."""

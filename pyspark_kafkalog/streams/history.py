@@ -2,7 +2,8 @@
 
 A disk or a directory that went back may have grown again past the stream's offsets, with the same topic id. A
 cluster shows that by the end of a leader epoch (KIP-320), or by an epoch older than the last if its metadata
-went back, too; a directory shows it by the last record batch that was read.
+went back, too. A directory shows it by the last record batch that was read; so does a cluster that has come
+to the same leader epochs again.
 """
 
 from __future__ import annotations
@@ -59,8 +60,9 @@ class Read(NamedTuple):
 class SharedHistory:
     """Compares logs with those that a stream has read, seldom enough to cost next to nothing.
 
-    Leader epochs are compared when they change, record batches where an earlier run has noted them, and each
-    time before newer ones are noted.
+    Leader epochs are compared when they change. Record batches are where an earlier run has noted them, each
+    time before newer ones are noted, and where a leader epoch has changed; all of them, if one is older than
+    it was, or an end lower.
 
     :param kept: what an earlier run has kept.
     :param keep: called with what the next run will need, at most every few seconds; after an OSError again.
@@ -111,6 +113,7 @@ class SharedHistory:
         lost: Callable[[TopicPartition, int, str], None],
         *,
         is_last: bool = False,
+        is_odd: bool = False,
     ) -> None:
         """Compare the logs with what was read of them, as far as it is time, and note what they share now.
 
@@ -119,10 +122,11 @@ class SharedHistory:
         :param lost: called with each partition whose log has other records below an offset than were read,
             and why; nothing is noted if it raises.
         :param is_last: whether nothing follows in this run.
+        :param is_odd: whether something else tells that a log may have gone back.
         """
         is_first, is_moved = self._compared is None, self._compared != now.epochs
         is_time = self.is_waiting() or (is_last and bool(self._unnoted))
-        if not (is_moved or is_time):
+        if not (is_moved or is_time or is_odd):
             return
         began = self._clock()
         self._fold()
@@ -135,7 +139,10 @@ class SharedHistory:
         }
         if is_first:  # a checkpoint that was set back has not read what was noted after it
             self._shared = dict(known)
-        found = self._differences(known, now.epochs, known if is_first else due)
+        moved = {p for p, shared in known.items() if shared.leader_epoch != now.epochs.get(p, -1)}
+        is_back = any(0 <= now.epochs.get(p, -1) < known[p].leader_epoch for p in moved)
+        suspects = known if is_first or is_back or is_odd else {*due, *moved}
+        found = self._differences(known, now.epochs, suspects)
         for partition, why in sorted(found.items()):
             lost(partition, begins[partition], why)
             self._shared[partition] = self._shared[partition]._replace(batch=None)
@@ -206,7 +213,7 @@ class SharedHistory:
         for look in range(_LOOKS):
             if look:
                 time.sleep(_LOOK_PAUSE)
-            found = self._cut(known, epoch_of) | self._replaced(batch_of)
+            found = self._replaced(batch_of) | self._cut(known, epoch_of)
             if not found:
                 break
             epoch_of = {p: epoch for p, epoch in epoch_of.items() if p in found}

@@ -171,6 +171,7 @@ class StreamPlanner:
             # Empty offsets would forget what was read so far (SPARK-41375).
             return start
         begins, recreated = self._without_recreated(start, ends.topic_ids)
+        truncated = self._truncated.keys()
         self.latest = {**self.latest, **self._recheck_lower_ends(begins, ends)}
         added = log_start_offsets(self._place, self.latest.keys() - begins.keys())
         if self._options.fail_on_data_loss:
@@ -181,6 +182,7 @@ class StreamPlanner:
             self.latest,
             self._lost,
             is_last=self._available_now and start == self.latest,
+            is_odd=not self._truncated.keys() <= truncated,
         )
         unread = {
             partition: OffsetRange(begin, end)

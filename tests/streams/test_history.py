@@ -366,6 +366,44 @@ def test_a_running_stream_compares_before_it_notes_another(
         assert query.shared[A0].batch is None, "nothing is at 119"
 
 
+B0 = TopicPartition("b", 0)
+
+
+def cluster_of_two(**batches: BatchHeader) -> FakePlace:
+    """Two partitions, each with a record batch before offset 100."""
+    found = {A0: batches.get("a", LAST), B0: batches.get("b", LAST)}
+    return FakePlace(
+        {A0: (0, 100), B0: (0, 100)}, ids={"a": OLD, "b": NEW}, epochs={A0: 3, B0: 3}, batches=found
+    )
+
+
+@pytest.mark.parametrize("epoch", [2, 4])
+def test_a_leader_epoch_that_changes_has_batches_compared(epoch: int) -> None:
+    """Of all partitions if it went back: others may have come to the same epoch again."""
+    query = Query(cluster_of_two())
+    stream = query.run(failOnDataLoss="false")
+    assert go_on(stream, {A0: 0, B0: 0}) == {A0: 100, B0: 100}
+    told: list[TopicPartition] = []
+    stream._lost = lambda partition, offset, why: told.append(partition)  # type: ignore[method-assign]
+    place = query.place
+    assert isinstance(place, FakePlace)
+    place.epochs[A0], place.bounds = epoch, {A0: (0, 120), B0: (0, 120)}
+    place.batches = {A0: OTHER, B0: OTHER}
+    stream.next_offsets({A0: 100, B0: 100})
+    assert told == ([A0, B0] if epoch == 2 else [A0])
+
+
+def test_an_end_below_what_was_read_has_all_batches_compared(caplog: pytest.LogCaptureFixture) -> None:
+    query = Query(cluster_of_two())
+    stream = query.run(failOnDataLoss="false")
+    assert go_on(stream, {A0: 0, B0: 0}) == {A0: 100, B0: 100}
+    place = query.place
+    assert isinstance(place, FakePlace)
+    place.bounds, place.batches[B0] = {A0: (0, 60), B0: (0, 120)}, OTHER
+    stream.next_offsets({A0: 100, B0: 100})
+    assert "batch at offset 99 is not the one that was read there; the log was cut" in caplog.text
+
+
 def test_one_look_is_no_evidence() -> None:
     """A mount may show for a moment what was there before."""
 

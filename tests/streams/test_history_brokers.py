@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,8 +11,10 @@ from pathlib import Path
 import pytest
 from kafka import KafkaProducer
 
+from pyspark_kafkalog.codec.batch_identity import header_of
+from pyspark_kafkalog.codec.walk import batches_of
 from pyspark_kafkalog.errors import DataLossError
-from pyspark_kafkalog.model import TopicPartition
+from pyspark_kafkalog.model import OffsetRange, TopicPartition
 from pyspark_kafkalog.options.settings import place_options
 from pyspark_kafkalog.places import open_place
 from pyspark_kafkalog.streams.history import Shared
@@ -113,6 +116,129 @@ def test_a_cluster_that_went_back_with_its_metadata(
         stream = query.run(subscribe=topic)
     with pytest.raises(DataLossError, match=rf"LOG_WENT_BACK.*leader epoch .*cluster is back at .*{t0}"):
         stream.next_offsets({t0: 40})
+    broker.stop()
+
+
+@pytest.mark.parametrize("is_running", [False, True])
+def test_a_cold_copy_that_has_come_to_the_same_leader_epoch(
+    new_broker: Callable[..., Broker], tmp_path: Path, is_running: bool
+) -> None:
+    """A broker that is put back whole begins the very epochs again that it had before."""
+    broker, topic, older = new_broker(), unused_topic(), tmp_path / "older"
+    partitions = [TopicPartition(topic, number) for number in range(2)]
+    broker.start()
+    broker.create_topic(topic, 2)
+    add(broker.bootstrap, topic, 10, 2)
+    broker.stop()
+    shutil.copytree(broker.log_dir, older)
+    broker.start()
+    add(broker.bootstrap, topic, 20, 2)
+    query = query_of(broker.bootstrap)
+    stream = query.run(subscribe=topic)
+    offsets = go_on(stream, dict.fromkeys(partitions, 0))
+    query.clock.now += 10
+    assert stream.next_offsets(offsets) == offsets == dict.fromkeys(partitions, 30)
+    epochs = query.place.leader_epochs(partitions)
+    broker.stop()
+    set_back(Path(broker.log_dir), older)
+    broker.start()
+    add(broker.bootstrap, topic, 50, 2)
+    if not is_running:
+        query = query_of(broker.bootstrap, query)
+        stream = query.run(subscribe=topic)
+    with pytest.raises(DataLossError, match=rf"LOG_WENT_BACK.*batch at offset 29 is not .*{topic}-0"):
+        go_on(stream, offsets)  # a running stream when it has read on, at the next note
+    assert query.place.leader_epochs(partitions) == epochs
+    broker.stop()
+
+
+def test_batches_of_any_size_are_looked_at(broker: Broker) -> None:
+    """Where they do not fit into one request, one by one."""
+    topic = unused_topic()
+    partitions = [TopicPartition(topic, number) for number in range(5)]
+    broker.create_topic(topic, 5)
+    producer = KafkaProducer(bootstrap_servers=broker.bootstrap, acks="all", linger_ms=100)
+    for partition, size in enumerate([10, 100_000, 900_000, 20_000]):
+        for number in range(3):
+            producer.send(topic, bytes(size), partition=partition, timestamp_ms=1000 * number)
+    producer.flush(30)
+    producer.close()
+    place = query_of(broker.bootstrap).place
+    found = place.batches_at(dict.fromkeys(partitions, 2))
+    assert list(found) == partitions[:4]
+    for partition, header in found.items():
+        assert header.base_offset <= header.last_offset == 2
+        assert header.max_timestamp == 2000
+        pieces = place.fetch(partition, OffsetRange(2, 3), read_committed=False)
+        assert header == header_of(batches_of(next(pieces))), "whatever follows it"
+    assert place.batches_at(dict.fromkeys(partitions, 2)) == found
+    assert place.batches_at(dict.fromkeys(partitions, 3)) == {}
+    with broker.admin() as admin:
+        admin.delete_records({partitions[0]: 3})
+    assert list(place.batches_at(dict.fromkeys(partitions, 2))) == partitions[1:4]
+
+
+def test_what_a_broker_deletes_and_compacts_is_no_other_log(new_broker: Callable[..., Broker]) -> None:
+    settings = {
+        "log.cleaner.backoff.ms": 200,
+        "log.retention.check.interval.ms": 500,
+        "log.initial.task.delay.ms": 500,
+        "log.segment.delete.delay.ms": 100,
+    }
+    broker = new_broker(settings)
+    broker.start()
+    cleaned = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.001", "segment.ms": "100"}
+    compacted, retained, cut, marked = topics = [unused_topic() for _ in range(4)]
+    for topic, configs in {
+        compacted: cleaned | {"max.compaction.lag.ms": "200"},
+        retained: {"retention.ms": "3600000", "segment.ms": "100"},
+        cut: {},
+        marked: {},
+    }.items():
+        broker.create_topic(topic, 1, configs)
+
+    def fill(timestamp_ms: int) -> None:
+        producer = KafkaProducer(bootstrap_servers=broker.bootstrap, linger_ms=100)
+        for topic in (compacted, retained, cut):
+            for number in range(30):
+                key = b"%d" % (number % 20)
+                producer.send(topic, bytes(99), key=key, partition=0, timestamp_ms=timestamp_ms)
+        producer.flush(30)
+        producer.close()
+        writer = KafkaProducer(bootstrap_servers=broker.bootstrap, transactional_id=marked)
+        writer.init_transactions()
+        writer.begin_transaction()
+        writer.send(marked, b"x", partition=0)
+        writer.commit_transaction()
+        writer.close()
+
+    now_ms = time.time_ns() // 1_000_000
+    fill(now_ms - 3_590_000)  # retention takes it in ten seconds
+    query = query_of(broker.bootstrap)
+    stream = query.run(subscribe=",".join(topics))
+    partitions = [TopicPartition(topic, 0) for topic in topics]
+    offsets = dict.fromkeys(partitions, 0)
+    while offsets[partitions[3]] < 2:  # its marker comes after the commit
+        offsets = go_on(stream, offsets)
+    query.clock.now += 10
+    assert stream.next_offsets(offsets) == offsets
+    noted = {partition: query.shared[partition].batch for partition in partitions}
+    assert all(noted.values())
+    assert noted[partitions[3]].records == 1, "the marker"
+    fill(now_ms)
+    with broker.admin() as admin:
+        admin.delete_records({partitions[2]: 35})
+    deadline = time.monotonic() + 60
+    while True:
+        wanted = {partition: batch.last_offset for partition, batch in noted.items()}
+        left = query.place.batches_at(wanted)
+        if left.keys() == {partitions[0], partitions[3]} and left[partitions[0]] != noted[partitions[0]]:
+            break
+        assert time.monotonic() < deadline, left
+        time.sleep(0.5)
+    again = query_of(broker.bootstrap, query)
+    ends = go_on(again.run(subscribe=",".join(topics)), offsets)
+    assert all(ends[partition] > offsets[partition] for partition in partitions)
     broker.stop()
 
 

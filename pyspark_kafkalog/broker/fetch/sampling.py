@@ -42,7 +42,7 @@ _MIN_EMPTY = 3
 _DOING = "Sampling record batches"
 
 
-class _Nothing(Enum):
+class Nothing(Enum):
     """Answers without batches."""
 
     NOT_ASKED = auto()
@@ -53,7 +53,7 @@ class _Nothing(Enum):
     """The reader will handle it."""
 
 
-_Answer = Batches | _Nothing
+_Answer = Batches | Nothing
 
 
 class ByteReach:
@@ -85,14 +85,14 @@ class ByteReach:
             has_progressed = False
             firsts: set[TopicPartition] = set()
             answers = self._ask(searches, firsts)
-            out_of_range = [p for p, answer in answers.items() if answer is _Nothing.OUT_OF_RANGE]
+            out_of_range = [p for p, answer in answers.items() if answer is Nothing.OUT_OF_RANGE]
             answers |= self._move_to_start({p: searches[p] for p in out_of_range})
             for partition in list(searches):
                 if partition not in answers:
                     del searches[partition]
                     continue
                 search, answer = searches[partition], answers[partition]
-                if answer is _Nothing.NOT_ASKED:
+                if answer is Nothing.NOT_ASKED:
                     continue
                 if search.take(answer, is_first=partition in firsts):
                     has_progressed = True
@@ -114,18 +114,18 @@ class ByteReach:
             wanted = self._wanted(epochs, searches)
             firsts.add(next(iter(wanted)))
             positions = {partition: searches[partition].position for partition in wanted}
-            return [self._request(wanted, positions, epochs)]
+            return [fetch_request(wanted, positions, epochs, max_wait_ms=self._options.fetch_max_wait_ms)]
 
         began = time.monotonic()
         found: dict[TopicPartition, _Answer] = call_leaders(
             self._cluster,
             searches,
             make_requests,
-            _read,
+            lambda responses: read_batches(responses[0]),
             doing=_DOING,
             min_version=MIN_VERSION,
             max_version=FIRST_WITH_TOPIC_ID - 1,
-            default=_Nothing.NOT_ASKED,
+            default=Nothing.NOT_ASKED,
         )
         self._fit_to_link(time.monotonic() - began)
         return found
@@ -144,38 +144,6 @@ class ByteReach:
             wanted[partition] = size
             left -= size
         return wanted
-
-    def _request(
-        self,
-        wanted: Mapping[TopicPartition, int],
-        positions: Mapping[TopicPartition, int],
-        epochs: Mapping[TopicPartition, int],
-    ) -> Any:
-        kind = FetchRequest.FetchTopic
-        by_topic = defaultdict(list)
-        for partition, size in wanted.items():
-            by_topic[partition.topic].append(
-                kind.FetchPartition(
-                    partition=partition.partition,
-                    current_leader_epoch=epochs[partition],
-                    fetch_offset=positions[partition],
-                    last_fetched_epoch=-1,
-                    log_start_offset=-1,
-                    partition_max_bytes=size,
-                )
-            )
-        return FetchRequest(
-            replica_id=-1,
-            max_wait_ms=self._options.fetch_max_wait_ms,
-            min_bytes=1,
-            max_bytes=sum(wanted.values()),
-            isolation_level=0,
-            session_id=0,
-            session_epoch=-1,
-            topics=[kind(topic=topic, partitions=partitions) for topic, partitions in by_topic.items()],
-            forgotten_topics_data=[],
-            rack_id="",
-        )
 
     def _fit_to_link(self, seconds: float) -> None:
         """Ask for less at once if answers are slow or beyond a quota, and for more if they are quick."""
@@ -203,9 +171,9 @@ class ByteReach:
             start = bounds[partition].log_start_offset if partition in bounds else 0
             if search.position < start < search.end:
                 search.begin_at(start)
-                answers[partition] = _Nothing.NOT_ASKED
+                answers[partition] = Nothing.NOT_ASKED
             else:
-                answers[partition] = _Nothing.UNREADABLE
+                answers[partition] = Nothing.UNREADABLE
         return answers
 
     def _new_patience(self) -> Backoff:
@@ -251,7 +219,7 @@ class _Search:
 
         :param is_first: whether a batch would have come whole, however large.
         """
-        if isinstance(answer, _Nothing) or (not len(answer) and answer.status is WalkStatus.INVALID):
+        if isinstance(answer, Nothing) or (not len(answer) and answer.status is WalkStatus.INVALID):
             self._finish()
             return True
         if not len(answer):
@@ -284,9 +252,46 @@ class _Search:
         self.position, self.is_done = self.end, True
 
 
-def _read(responses: Sequence[Any]) -> dict[TopicPartition, _Answer | Refused]:
+def fetch_request(
+    wanted: Mapping[TopicPartition, int],
+    positions: Mapping[TopicPartition, int],
+    epochs: Mapping[TopicPartition, int],
+    *,
+    max_wait_ms: int,
+) -> Any:
+    """A request for the batches at ``positions``, of each partition so many bytes as are ``wanted``.
+
+    :param epochs: of the leaders.
+    """
+    kind = FetchRequest.FetchTopic
+    by_topic = defaultdict(list)
+    for partition, size in wanted.items():
+        by_topic[partition.topic].append(
+            kind.FetchPartition(
+                partition=partition.partition,
+                current_leader_epoch=epochs[partition],
+                fetch_offset=positions[partition],
+                last_fetched_epoch=-1,
+                log_start_offset=-1,
+                partition_max_bytes=size,
+            )
+        )
+    return FetchRequest(
+        replica_id=-1,
+        max_wait_ms=max_wait_ms,
+        min_bytes=1,
+        max_bytes=sum(wanted.values()),
+        isolation_level=0,
+        session_id=0,
+        session_epoch=-1,
+        topics=[kind(topic=topic, partitions=partitions) for topic, partitions in by_topic.items()],
+        forgotten_topics_data=[],
+        rack_id="",
+    )
+
+
+def read_batches(response: Any) -> dict[TopicPartition, _Answer | Refused]:
     """The headers of the batches in a response, by partition."""
-    (response,) = responses
     if response.error_code:
         raise error_of(response.error_code, _DOING)
     return {
@@ -298,7 +303,7 @@ def _read(responses: Sequence[Any]) -> dict[TopicPartition, _Answer | Refused]:
 
 def _answer(answer: Any) -> _Answer | Refused:
     if answer.error_code == OFFSET_OUT_OF_RANGE:
-        return _Nothing.OUT_OF_RANGE
+        return Nothing.OUT_OF_RANGE
     if answer.error_code == CORRUPT_MESSAGE:
-        return _Nothing.UNREADABLE
+        return Nothing.UNREADABLE
     return Refused(answer.error_code) if answer.error_code else walk(answer.records or b"")
