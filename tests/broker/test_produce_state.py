@@ -20,6 +20,7 @@ from hypothesis.stateful import (
 
 from pyspark_kafkalog.broker.produce.state import (
     Answer,
+    OldAnswerError,
     PartitionResult,
     ProduceLimits,
     ProduceState,
@@ -593,3 +594,31 @@ class ProducerWithoutIdempotence(ProducerAndBrokers):
 @pytest.mark.parametrize("machine", [ProducerAndBrokers, ProducerWithoutIdempotence])
 def test_against_a_model_of_brokers(machine: type[RuleBasedStateMachine]) -> None:
     run_state_machine_as_test(machine, settings=settings(max_examples=300, stateful_step_count=40))
+
+
+def test_a_success_that_is_an_earlier_batchs() -> None:
+    """With the producer id, epoch and sequence numbers of an earlier batch. What is sent twice is none."""
+    state = ProduceState(ProduceLimits(), ends={A: 10, B: 10})
+    state.append(A, [batch("a1")], 0.0)
+    state.append(B, [batch("b1")], 0.0)
+    state.append(C, [batch("c1")], 0.0)
+    state.set_leaders({A: 1, B: 1, C: 1})
+    assert len(sent(state)) == 1
+    state.lost(1, "the connection broke", 0.0)
+    state.set_leaders({A: 1, B: 1, C: 1})
+    assert len(sent(state, 1.0)) == 1
+    with pytest.raises(OldAnswerError, match=r"earlier one: expected offset 10 or later, got 9 .*t-1"):
+        state.answered(1, {A: Answer(0, 10), B: Answer(0, 9), C: Answer(0, 0)}, 1.0)
+    assert state.is_idle
+    assert state.results()[A].first_offset == 10
+    assert state.results()[B].records == 0
+
+
+@pytest.mark.parametrize("code", [0, 46])
+def test_a_success_without_an_offset_may_be_an_earlier_batchs(code: int) -> None:
+    state = ProduceState(ProduceLimits(), ends={A: 0})
+    state.append(A, [batch("a1")], 0.0)
+    state.set_leaders({A: 1})
+    assert sent(state) == [["a1"]]
+    with pytest.raises(OldAnswerError, match="expected offset 0 or later, got -1"):
+        state.answered(1, {A: Answer(code, -1)}, 0.0)

@@ -13,7 +13,7 @@ import logging
 import math
 import time
 from collections import defaultdict, deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from types import TracebackType
@@ -80,10 +80,14 @@ class _Clock:
 
 
 class Transaction(NamedTuple):
-    """An open transaction (KIP-98)."""
+    """An open transaction (KIP-98).
+
+    ``ends`` are offsets of its partitions from before its first record: see :class:`.state.ProduceState`.
+    """
 
     transactional_id: str
     producer_id: produce_ids.ProducerId
+    ends: Mapping[TopicPartition, int]
 
 
 class Producer:
@@ -125,7 +129,8 @@ class Producer:
                 delivery_timeout=self._delivery_timeout,
                 retry_backoff=cluster.options.retry_backoff_ms / 1000,
                 retry_backoff_max=cluster.options.retry_backoff_max_ms / 1000,
-            )
+            ),
+            ends={} if transaction is None else transaction.ends,
         )
 
     def __enter__(self) -> Producer:

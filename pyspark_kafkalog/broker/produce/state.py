@@ -43,6 +43,10 @@ from pyspark_kafkalog.errors import (
 from pyspark_kafkalog.model import TopicPartition
 
 
+class OldAnswerError(BrokerError):
+    """A broker took a record batch for one that it has had since before the first was sent."""
+
+
 @dataclass(frozen=True, slots=True)
 class PartitionResult:
     """What was written to a partition. Offsets are -1 if the broker gave none (acks=0, duplicates)."""
@@ -130,12 +134,17 @@ class ProduceState:
     The caller appends, looks up the leaders of :meth:`leaderless` partitions, takes
     requests and sends them, reports their outcomes, for each broker in the order in
     which it sent them, and calls :meth:`check_expired` before it waits.
+
+    :param ends: offsets of partitions from before the first batch. A success below, or without an offset, is
+        that of an earlier batch with the same producer id, epoch and sequence numbers: the batch is not in
+        the log. What is sent twice is answered with the offset that it got, which is not below.
     """
 
-    def __init__(self, limits: ProduceLimits) -> None:
+    def __init__(self, limits: ProduceLimits, *, ends: Mapping[TopicPartition, int] | None = None) -> None:
         self.waiting_bytes = 0
         self.unacknowledged_bytes = 0
         self._limits = limits
+        self._ends = ends or {}
         self._partitions: dict[TopicPartition, _Partition] = {}
         self._ready: defaultdict[int, dict[TopicPartition, _Partition]] = defaultdict(dict)
         """By leader, the partitions with batches to send, in the order in which they are served."""
@@ -308,6 +317,8 @@ class ProduceState:
         state = self._partitions[batch.partition]
         reaction = reaction_to(answer.error_code)
         if reaction is Reaction.DONE:
+            if answer.base_offset < self._ends.get(batch.partition, answer.base_offset):
+                return self._failed(batch, _old(batch, answer, self._ends[batch.partition]))
             state.in_flight -= 1
             state.acknowledges = True
             state.look_ups = 0
@@ -430,6 +441,14 @@ class ProduceState:
 def _unanswered(batch: Batch, node: int) -> KafkaLogError:
     return BrokerError(
         f"A response of broker {node} lacks a partition of its request", topic_partition=batch.partition
+    )
+
+
+def _old(batch: Batch, answer: Answer, end: int) -> KafkaLogError:
+    return OldAnswerError(
+        f"A broker took a record batch for an earlier one: expected offset {end} or later,"
+        f" got {answer.base_offset}",
+        topic_partition=batch.partition,
     )
 
 

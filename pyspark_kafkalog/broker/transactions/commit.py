@@ -78,6 +78,13 @@ class Steps(Protocol):
     def held(self, marker: Marker | None) -> Outcome | None:
         """What was decided of rows of an earlier batch that are still open where this one writes, if any."""
 
+    def outrun(self, marker: Marker | None) -> bool:
+        """Fence on until the epoch is above all that the marker, or a partition that gets rows, has seen.
+
+        It is, unless the coordinator's state went back. With an epoch that was used before, leaders may take
+        rows for those that they have, and markers are refused. Returned is whether it was needed.
+        """
+
     def begin(self) -> None:
         """Add all partitions and groups to the transaction."""
 
@@ -123,12 +130,14 @@ def _commit(steps: Steps) -> bool:
         marker = steps.read_marker()
         is_committed = steps.is_committed(marker)
         held = steps.held(marker)
+        if is_committed and held is None:
+            return False
+        if steps.outrun(marker):
+            continue
         if held is None:
             break
         steps.carry_out(held)  # with an epoch that no other transaction may have
         steps.wait()
-    if is_committed:
-        return False
     try:
         steps.begin()
         steps.produce()

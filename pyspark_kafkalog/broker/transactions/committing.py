@@ -18,6 +18,7 @@ from pyspark_kafkalog.broker.groups.groups import BrokerGroups
 from pyspark_kafkalog.broker.groups.protocol import NON_EMPTY_GROUP, group_error
 from pyspark_kafkalog.broker.produce.ids import ProducerId
 from pyspark_kafkalog.broker.produce.producer import Producer, Transaction
+from pyspark_kafkalog.broker.produce.state import OldAnswerError
 from pyspark_kafkalog.broker.transactions.commit import (
     EndedTransactionError,
     Outcome,
@@ -31,11 +32,15 @@ from pyspark_kafkalog.broker.transactions.requests import FENCED_HINT, Requests,
 from pyspark_kafkalog.broker.transactions.settling import (
     CutShortError,
     Decided,
+    Seen,
     check_not_cut_short,
     decided,
     decided_by,
+    ends_of,
     everywhere,
-    open_rows,
+    newest_epoch,
+    open_epochs,
+    seen_rows,
     still_settling,
 )
 from pyspark_kafkalog.broker.transactions.staging import Staged, frames
@@ -122,9 +127,10 @@ class Committing:
         self._timeout_ms = timeout_ms
         self._marker = marker
         self._producer: ProducerId | None = None
-        """As fenced; :meth:`outcome` and :meth:`held` set ``_decided``."""
+        """As fenced; :meth:`outcome` and :meth:`held` set ``_decided``, the latter ``_seen``, too."""
         self._identity: Identity | None = None
         self._decided: Decided | None = None
+        self._seen: dict[TopicPartition, Seen] = {}
         self._backoff = cluster.new_backoff(self._patience())
 
     def is_pending(self) -> bool:
@@ -165,13 +171,14 @@ class Committing:
         assert known is not None, "outcome() or held() comes first"
         assert marker is not None, "without a marker nothing is settled"
         producer = known.producer
-        held = open_rows(
+        seen = seen_rows(
             self._cluster,
             self._work.partitions,
             producer.id,
             deadline=self._patience(),
             elsewhere=everywhere(self._cluster),
         )
+        held = open_epochs(seen)
         chosen = [partition for partition, epoch in held.items() if epoch in known.of]
         is_commit = outcome is Outcome.COMMITTED
         _log.warning(
@@ -238,11 +245,39 @@ class Committing:
         if self._marker is None or not self._work.partitions:
             return None
         producer = self._current()
-        held = open_rows(self._cluster, self._work.partitions, producer.id, deadline=self._patience())
+        self._seen = seen_rows(self._cluster, self._work.partitions, producer.id, deadline=self._patience())
+        held = open_epochs(self._seen)
         if not held:
             return None
         self._decided = decided_by(marker, held, producer)
         return self._decided.outcome
+
+    def outrun(self, marker: Marker | None) -> bool:
+        """See :meth:`.commit.Steps.outrun`.
+
+        :raises FencedError: if another driver fences, too.
+        """
+        fenced = now = self._current()
+        newest = newest_epoch(marker, [epoch for epoch, _ in self._seen.values()], fenced.id)
+        if fenced.epoch > newest:
+            return False
+        _log.warning(
+            "The cluster gave %s epoch %d, but has seen %d: its __transaction_state went back. Taking later"
+            " epochs",
+            self._requests.transactional_id,
+            fenced.epoch,
+            newest,
+        )
+        while now.id == fenced.id and now.epoch <= newest:
+            found = self._requests.init_producer_id(self._timeout_ms, deadline=self._patience())
+            expected, now = now.epoch + 1, ProducerId(*found, fenced.cluster_id)
+            if now.id == fenced.id and now.epoch != expected:
+                raise FencedError(
+                    f"Epoch {now.epoch} of {self._requests.transactional_id}: expected {expected}",
+                    hint=FENCED_HINT,
+                )
+        self._check_not_cut_short(now)
+        return True
 
     def begin(self) -> None:
         """See :meth:`.commit.Steps.begin`."""
@@ -280,11 +315,12 @@ class Committing:
     def produce(self) -> None:
         """See :meth:`.commit.Steps.produce`."""
         producer_id = self._current()
-        transaction = Transaction(self._requests.transactional_id, producer_id)
         # What is not delivered within the transaction never will be.
         delivery_timeout_ms = min(self._options.delivery_timeout_ms, self._timeout_ms)
         options = replace(self._options, delivery_timeout_ms=delivery_timeout_ms)
         try:
+            ends = ends_of(self._cluster, self._work.partitions, self._patience())
+            transaction = Transaction(self._requests.transactional_id, producer_id, ends)
             with Producer(self._cluster, options, EncodeSettings(), transaction=transaction) as producer:
                 for partition, data in self._watched():
                     encoded = stamp(
@@ -301,6 +337,13 @@ class Committing:
             raise e.with_hint(FENCED_HINT) from None
         except (AuthorizationError, RecordTooLargeError):
             raise  # which say what to do
+        except OldAnswerError as e:
+            raise EndedTransactionError(
+                e.message,
+                topic_partition=e.topic_partition,
+                hint="The cluster's __transaction_state, or the partition, went back, or the topic was made"
+                " anew. Nothing of the batch is visible. Run the query again.",
+            ) from e
         except BrokerError as e:
             raise TransactionError(
                 f"The rows of a batch could not be produced: {e.message}",

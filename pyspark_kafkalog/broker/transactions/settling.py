@@ -11,13 +11,20 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from kafka.protocol.admin import DescribeProducersRequest
 
 from pyspark_kafkalog.broker.cluster.cluster import Cluster
 from pyspark_kafkalog.broker.cluster.leaders import call_leaders
-from pyspark_kafkalog.broker.fetch.list_offsets import bounds_requests, read_bounds
+from pyspark_kafkalog.broker.fetch.list_offsets import (
+    MAX_VERSION,
+    MIN_VERSION,
+    bounds_requests,
+    ends_requests,
+    read_bounds,
+    read_offsets,
+)
 from pyspark_kafkalog.broker.groups.offset_fetch import by_topic
 from pyspark_kafkalog.broker.produce.ids import ProducerId
 from pyspark_kafkalog.broker.transactions.commit import Outcome
@@ -96,15 +103,22 @@ def still_settling(settling: Collection[Settling], producer: ProducerId) -> list
     return [each for each in settling if each.producer_id == producer.id and each.by > producer.epoch]
 
 
-def open_rows(
+class Seen(NamedTuple):
+    """The newest epoch of a producer that a partition has seen, and whether its transaction is open there."""
+
+    epoch: int
+    is_open: bool
+
+
+def seen_rows(
     cluster: Cluster,
     partitions: Collection[TopicPartition],
     producer_id: int,
     *,
     deadline: Deadline,
     elsewhere: Collection[TopicPartition] = (),
-) -> dict[TopicPartition, int]:
-    """The partitions on which a producer has a transaction open, and its epoch there (DescribeProducers).
+) -> dict[TopicPartition, Seen]:
+    """What partitions have seen of a producer, those that know it (DescribeProducers).
 
     :param deadline: for all attempts, and for open transactions of which brokers don't tell whose they are.
     :param elsewhere: others, of which those count that tell within request.timeout.ms.
@@ -112,7 +126,7 @@ def open_rows(
     """
     failures: dict[TopicPartition, KafkaLogError] = {}
 
-    def ask(of: Collection[TopicPartition], until: Deadline | None) -> dict[TopicPartition, int | None]:
+    def ask(of: Collection[TopicPartition], until: Deadline | None) -> dict[TopicPartition, Seen | None]:
         return call_leaders(
             cluster,
             of,
@@ -134,7 +148,7 @@ def open_rows(
             if not isinstance(failures[partition], UnknownTopicOrPartitionError):  # where nothing is open
                 raise failures[partition]
     _wait_for_untold(cluster, untold, deadline)
-    return {partition: epoch for partition, epoch in answers.items() if epoch is not None}
+    return {partition: seen for partition, seen in answers.items() if seen is not None}
 
 
 def _request(epochs: Mapping[TopicPartition, int]) -> Any:
@@ -143,8 +157,8 @@ def _request(epochs: Mapping[TopicPartition, int]) -> Any:
     return DescribeProducersRequest(topics=topics)
 
 
-def _read(response: Any, producer_id: int) -> dict[TopicPartition, int | Refused | None]:
-    found: dict[TopicPartition, int | Refused | None] = {}
+def _read(response: Any, producer_id: int) -> dict[TopicPartition, Seen | Refused | None]:
+    found: dict[TopicPartition, Seen | Refused | None] = {}
     for topic in response.topics:
         for answer in topic.partitions:
             partition = TopicPartition(topic.name, answer.partition_index)
@@ -153,13 +167,24 @@ def _read(response: Any, producer_id: int) -> dict[TopicPartition, int | Refused
                 continue
             found[partition] = next(
                 (
-                    producer.producer_epoch
+                    Seen(producer.producer_epoch, producer.current_txn_start_offset >= 0)
                     for producer in answer.active_producers
-                    if producer.producer_id == producer_id and producer.current_txn_start_offset >= 0
+                    if producer.producer_id == producer_id
                 ),
                 None,
             )
     return found
+
+
+def open_epochs(seen: Mapping[TopicPartition, Seen]) -> dict[TopicPartition, int]:
+    """The partitions on which the producer has a transaction open, and its epoch there."""
+    return {partition: epoch for partition, (epoch, is_open) in seen.items() if is_open}
+
+
+def newest_epoch(marker: Marker | None, seen: Collection[int], producer_id: int) -> int:
+    """The newest epoch of a producer that its marker and partitions have ``seen``; -1 if there is none."""
+    of_marker = [] if marker is None or marker.producer_id != producer_id else [marker.epoch]
+    return max([*of_marker, *seen], default=-1)
 
 
 def _wait_for_untold(cluster: Cluster, partitions: Collection[TopicPartition], deadline: Deadline) -> None:
@@ -192,6 +217,23 @@ def _bounds(
         doing="Looking up the last stable offset",
         min_version=2,
         max_version=9,
+        deadline=deadline,
+    )
+    return found
+
+
+def ends_of(
+    cluster: Cluster, partitions: Collection[TopicPartition], deadline: Deadline
+) -> dict[TopicPartition, int]:
+    """Offsets that all earlier acknowledged records are below, and later ones are not."""
+    found: dict[TopicPartition, int] = call_leaders(
+        cluster,
+        partitions,
+        lambda epochs: ends_requests(epochs, read_committed=False),
+        read_offsets,
+        doing="Looking up offsets",
+        min_version=MIN_VERSION,
+        max_version=MAX_VERSION,
         deadline=deadline,
     )
     return found

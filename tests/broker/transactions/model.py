@@ -22,6 +22,7 @@ from pyspark_kafkalog.broker.transactions.settling import (
     check_not_cut_short,
     decided,
     decided_by,
+    newest_epoch,
     still_settling,
 )
 from pyspark_kafkalog.errors import FencedError, TransactionError
@@ -272,6 +273,19 @@ class ModelSteps:
             return None
         self.decided = decided_by(marker, found[-1], ProducerId(0, self.epoch, None))
         return self.decided.outcome
+
+    def outrun(self, marker: Marker | None) -> bool:
+        kafka, found = self.world.kafka, [self.epoch]
+        self.ask("held", lambda: found.append(kafka.partition_epoch))
+        newest = newest_epoch(marker, [found[-1]], 0)
+        if self.epoch > newest:
+            return False
+        now = self.epoch
+        while now <= newest:
+            expected, now = now + 1, int(str(self.ask("init", kafka.init)))
+            if now != expected:
+                raise FencedError(REFUSED)
+        return True
 
     def wait(self) -> None:
         self.patience -= 1

@@ -293,11 +293,13 @@ class Noted:
         *errors: tuple[str, Exception],
         pending: Sequence[Outcome] = (),
         held: Sequence[Outcome] = (),
+        behind: int = 0,
         patience: int = 9,
     ) -> None:
         self.done: list[str] = []
         self.errors = dict(errors)
         self.pending, self.rows, self.patience = [*pending], [*held], patience
+        self.behind = behind
 
     def _do(self, step: str) -> None:
         self.done.append(step)
@@ -336,6 +338,10 @@ class Noted:
 
     def is_committed(self, marker: Marker | None) -> bool:
         return False
+
+    def outrun(self, marker: Marker | None) -> bool:
+        self.behind -= 1
+        return self.behind >= 0
 
     def begin(self) -> None:
         self._do("begin")
@@ -420,6 +426,39 @@ def test_a_batch_begins_once_no_rows_of_an_earlier_one_are_open() -> None:
     assert commit_once(steps)
     looks = ["fence", "read"]
     assert steps.done == [*looks, "carry out COMMITTED", *looks, "carry out ABORTED", *STEPS]
+
+
+def test_what_was_seen_with_an_old_epoch_is_looked_at_again() -> None:
+    """Another driver may have committed before the last fence."""
+    steps = Noted(behind=1)
+    assert commit_once(steps)
+    assert steps.done == ["fence", "read", *STEPS]
+
+
+@pytest.mark.parametrize("back", [1, 2, 3, 4])
+def test_a_coordinator_whose_state_went_back(back: int) -> None:
+    """It gives epochs that were used: with the same one, the partition takes rows for those that it has."""
+    world = World()
+    for batch in range(4):
+        assert commit_once(ModelSteps(world, batch))
+    world.kafka.epoch -= back
+    for batch in (4, 5):
+        assert commit_once(ModelSteps(world, batch))
+    check(world, 5)
+
+
+def test_epochs_that_only_the_partition_has_seen() -> None:
+    """A batch was given up, or its driver killed: its epochs are later than the marker's."""
+    world = World()
+    assert commit_once(ModelSteps(world, 0))
+    world.fate = lambda name: "killed before" if name == "mark" else "answered"
+    with pytest.raises(KilledError):
+        commit_once(ModelSteps(world, 1))
+    world.calm_down()
+    world.kafka.init()
+    world.kafka.epoch -= 2
+    assert commit_once(ModelSteps(world, 1))
+    check(world, 1)
 
 
 @pytest.mark.parametrize("ended_by", ["a time-out", "a fence"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,13 @@ from pyspark_kafkalog.broker.transactions import committing, settling
 from pyspark_kafkalog.broker.transactions.commit import Outcome
 from pyspark_kafkalog.broker.transactions.marker import Marker, Settling, transactional_id
 from pyspark_kafkalog.broker.transactions.requests import Described
-from pyspark_kafkalog.broker.transactions.settling import decided, decided_by, still_settling
+from pyspark_kafkalog.broker.transactions.settling import (
+    Seen,
+    decided,
+    decided_by,
+    newest_epoch,
+    still_settling,
+)
 from pyspark_kafkalog.errors import (
     TransactionError,
     UnknownTopicOrPartitionError,
@@ -101,6 +108,13 @@ def test_the_marker_decides_about_rows_that_are_open() -> None:
             decided_by(unknown, {TOPIC: 4}, current)
 
 
+def test_the_newest_epoch_of_a_producer() -> None:
+    assert newest_epoch(marker(5), [], 7) == 5
+    assert newest_epoch(marker(5), [3, 6], 7) == 6
+    assert newest_epoch(marker(5, producer_id=6), [3], 7) == 3
+    assert newest_epoch(None, [], 7) == -1
+
+
 def test_what_is_being_settled_is_no_open_transaction() -> None:
     settling = [Settling(7, 3, 5), Settling(7, 4, 6)]
 
@@ -127,9 +141,13 @@ def test_open_transactions_of_which_brokers_do_not_tell(
     looks: list[int] = []
     stable = [5, 9, 10]  # the first transaction that was open is over, and then the other
 
-    def call(*args: object, doing: str, **more: object) -> dict[TopicPartition, Watermarks]:
+    really_call: Callable[..., Any] = settling.call_leaders
+
+    def call(*args: object, doing: str, **more: object) -> Any:
         if doing == "Looking up open transactions":
             raise UnsupportedVersionError("before Kafka 2.8")
+        if doing == "Looking up offsets":
+            return really_call(*args, doing=doing, **more)
         looks.append(stable[min(len(looks), len(stable) - 1)])
         return {TopicPartition(topic, 0): Watermarks(0, 9 + len(looks), looks[-1])}
 
@@ -149,11 +167,11 @@ def test_rows_that_are_open_beside_a_marker_that_is_not(
     driver().write([values(10)], 0)
     looked: list[str] = []
 
-    def held(*args: object, **more: object) -> dict[TopicPartition, int]:
+    def held(*args: object, **more: object) -> dict[TopicPartition, Seen]:
         looked.append("looked")
-        return {TopicPartition(topic, 0): 0} if len(looked) < 3 else {}
+        return {TopicPartition(topic, 0): Seen(0, is_open=True)} if len(looked) < 3 else {}
 
-    monkeypatch.setattr(committing, "open_rows", held)
+    monkeypatch.setattr(committing, "seen_rows", held)
     driver().write([values(10, 10)], 1)
     # Of the marker's epoch: they are committed, a transaction of its own, and then all begins again.
     assert len(looked) == 3
