@@ -60,6 +60,14 @@ class Steps(Protocol):
     def carry_out(self, outcome: Outcome) -> None:
         """Write the markers of a transaction that is ``COMMITTED`` or ``ABORTED`` where they are missing."""
 
+    def check_newest(self) -> None:
+        """See that the marker is not older than the newest transaction; a fence hides that.
+
+        Each transaction that is committed has a marker, but for those of :meth:`carry_out`.
+
+        :raises OldMarkerError: if it is.
+        """
+
     def fence(self) -> None:
         """Take over the transactional id: older runs can do no more, and what they began is over."""
 
@@ -126,6 +134,7 @@ def commit_once(steps: Steps) -> bool:
 def _commit(steps: Steps) -> bool:
     while True:
         _settle(steps)
+        steps.check_newest()
         steps.fence()
         marker = steps.read_marker()
         is_committed = steps.is_committed(marker)

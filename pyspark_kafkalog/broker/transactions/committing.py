@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 from kafka.protocol.metadata import CoordinatorType
@@ -25,8 +25,7 @@ from pyspark_kafkalog.broker.transactions.commit import (
     UnknownResultError,
     commit_once,
 )
-from pyspark_kafkalog.broker.transactions.folders import Folders
-from pyspark_kafkalog.broker.transactions.marker import Marker, OldMarkerError, transactional_id
+from pyspark_kafkalog.broker.transactions.marker import Marker, OldMarkerError
 from pyspark_kafkalog.broker.transactions.query_marker import MarkedBatch, QueryMarker
 from pyspark_kafkalog.broker.transactions.requests import FENCED_HINT, Requests, pending_error
 from pyspark_kafkalog.broker.transactions.settling import (
@@ -43,8 +42,9 @@ from pyspark_kafkalog.broker.transactions.settling import (
     seen_rows,
     still_settling,
 )
-from pyspark_kafkalog.broker.transactions.staging import Staged, frames
+from pyspark_kafkalog.broker.transactions.staging import frames
 from pyspark_kafkalog.broker.transactions.stops import stop_at
+from pyspark_kafkalog.broker.transactions.work import Work
 from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.codec.stamp import stamp
 from pyspark_kafkalog.errors import (
@@ -59,7 +59,7 @@ from pyspark_kafkalog.errors import (
     listed,
 )
 from pyspark_kafkalog.filesystem.private import make_folder
-from pyspark_kafkalog.model import EncodeSettings, Plan, QueryBatch, TopicPartition
+from pyspark_kafkalog.model import EncodeSettings, TopicPartition
 from pyspark_kafkalog.options.brokers import ProduceOptions, TransactionOptions
 
 _FASTEST = 1 << 30
@@ -71,36 +71,6 @@ _GIVE_UP_SECONDS = 5.0
 """How long an error may wait for its transaction to be ended."""
 
 _log = logging.getLogger("pyspark_kafkalog")
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """What a commit writes: the rows that tasks have staged, and a group's offsets of ``plan``."""
-
-    batch: QueryBatch
-    staged: Sequence[Staged]
-    folders: Folders
-    plan: Plan
-
-    @property
-    def transactional_id(self) -> str:
-        """That of the batch's query or job."""
-        return transactional_id(self.batch.query_id)
-
-    @property
-    def partitions(self) -> set[TopicPartition]:
-        """All that get rows."""
-        return {partition for staged in self.staged for partition in staged.partitions}
-
-    @property
-    def size(self) -> int:
-        """Bytes of all that is staged."""
-        return sum(staged.size for staged in self.staged)
-
-    @property
-    def records(self) -> int:
-        """The number of all that is staged."""
-        return sum(staged.records for staged in self.staged)
 
 
 class Committing:
@@ -199,7 +169,8 @@ class Committing:
         stop_at("settling")
         self._requests.end(producer, commit=is_commit, deadline=self._patience())
         if is_commit:
-            marker.note_settling(still_settling(marker.settling(), producer), producer.cluster_id)
+            left = still_settling(marker.settling(), producer)
+            marker.note_settling(left, producer.cluster_id, carried_out=known.settling)
 
     def wait(self) -> None:
         """See :meth:`.commit.Steps.wait`."""
@@ -213,6 +184,15 @@ class Committing:
             time.sleep(PROVEN_AFTER)  # a broker that goes on after a pause has new metadata by then
         time.sleep(random.uniform(*_CALM_SECONDS))
         self._backoff = self._cluster.new_backoff(self._patience())
+
+    def check_newest(self) -> None:
+        """See :meth:`.commit.Steps.check_newest`."""
+        marker = self._marker
+        if marker is None or not marker.is_required:
+            return
+        found = self._requests.describe(deadline=self._patience())
+        if found.outcome is Outcome.COMMITTED:
+            marker.check_newest(found.producer_id, found.epoch, deadline=self._patience())
 
     def fence(self) -> None:
         """See :meth:`.commit.Steps.fence`."""

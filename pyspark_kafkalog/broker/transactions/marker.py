@@ -12,7 +12,7 @@ import base64
 import hashlib
 import json
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import NamedTuple
 
 from pyspark_kafkalog.codec.marker import PREFIX, MarkerDetails, marker_details, marker_metadata
@@ -32,6 +32,27 @@ _UNREADABLE = (ValueError, TypeError, KeyError, RecursionError, OverflowError, A
 
 class OldMarkerError(TransactionError):
     """The marker lacks a batch that was committed: it is lost, or a coordinator that was deposed gave it."""
+
+
+def check_newest(marker: Marker | None, intent: Intent, producer_id: int, epoch: int) -> None:
+    """See that a marker is not older than the newest committed transaction, which is ``producer_id``'s.
+
+    What is told by no epoch counts as no older: that of another producer id, or of an earlier version.
+
+    :raises OldMarkerError: if it is older, and the transaction did not carry out another one.
+    """
+    known = (*intent.settling, *intent.carried_out)
+    if any((each.producer_id, each.by) == (producer_id, epoch) for each in known):
+        return
+    if marker is None or (marker.producer_id == producer_id and marker.epoch < epoch):
+        got = "there is no marker" if marker is None else f"the marker is that of batch {marker.batch_id}"
+        raise OldMarkerError(
+            f"The cluster has committed a later batch of this query than its marker says: {got}",
+            hint="Its __consumer_offsets was set back, or the marker's group was deleted. Bring back the"
+            " newer one, or use a new checkpoint, which writes the rows again. With"
+            " failOnMissingMarker=false, for one run, the batch is written, and is there twice if it is the"
+            " one that was committed.",
+        )
 
 
 def transactional_id(query_id: str) -> str:
@@ -93,7 +114,8 @@ class Intent:
 
     ``topic`` has the marker; it is empty as long as no row said one. ``batch`` was tried first, or by a job
     last, at ``since_ms`` by this machine's clock. ``confirmed`` says that one is known to be committed.
-    ``settling`` has the committed transactions whose markers are being written.
+    ``settling`` has the committed transactions whose markers are being written, ``carried_out`` the last one
+    of which that is done.
     """
 
     query_id: str
@@ -103,6 +125,7 @@ class Intent:
     since_ms: int
     confirmed: bool = False
     settling: tuple[Settling, ...] = ()
+    carried_out: tuple[Settling, ...] = ()
 
 
 _INTENT_TYPES: dict[str, tuple[type, ...]] = {
@@ -127,8 +150,11 @@ def stored_intent(folder: Folder) -> Intent | None:
         found = json.loads(data)
         if not all(isinstance(found[name], kinds) for name, kinds in _INTENT_TYPES.items()):
             raise TypeError
-        settling = tuple(Settling(*map(int, numbers)) for numbers in found.pop("settling", ()))
-        return Intent(**found, settling=settling)
+        settling, carried_out = (
+            tuple(Settling(*map(int, numbers)) for numbers in found.pop(name, ()))
+            for name in ("settling", "carried_out")
+        )
+        return Intent(**found, settling=settling, carried_out=carried_out)
     except OSError as e:
         raise _cannot("read", folder, e) from None
     except _UNREADABLE:
@@ -267,5 +293,7 @@ class Expectation:
         since_ms = time.time_ns() // 1_000_000
         if known is not None and known.batch == self.batch_id:
             since_ms = known.since_ms
-        settling = () if known is None else known.settling
-        return Intent(self.query_id, self.cluster_id, topic, self.batch_id, since_ms, confirmed, settling)
+        intent = Intent(self.query_id, self.cluster_id, topic, self.batch_id, since_ms, confirmed)
+        if known is None:
+            return intent
+        return replace(intent, settling=known.settling, carried_out=known.carried_out)

@@ -15,6 +15,7 @@ from pyspark_kafkalog.broker.transactions.marker import (
     Marker,
     OldMarkerError,
     Settling,
+    check_newest,
     store_intent,
     stored_intent,
 )
@@ -59,12 +60,26 @@ class QueryMarker:
 
     def is_pending(self, *, deadline: Deadline) -> bool:
         """Whether a transaction that commits the marker is not over."""
-        intent = stored_intent(self._marked.folder)
-        places = self._places(intent, deadline, require_stable=False)
-        cells = [TopicPartition(topic, 0) for topics in places for topic in [*topics][:1]]
+        cells = self._cells(stored_intent(self._marked.folder), deadline)
         if not cells:
             return False
         return self._requests.committed_now(self.group, cells, deadline=deadline) is None
+
+    def _cells(self, intent: Intent | None, deadline: Deadline) -> list[TopicPartition]:
+        places = self._places(intent, deadline, require_stable=False)
+        return [TopicPartition(topic, 0) for topics in places for topic in [*topics][:1]]
+
+    def check_newest(self, producer_id: int, epoch: int, *, deadline: Deadline) -> None:
+        """See :func:`.marker.check_newest`. A marker that is pending, or was never written here, is none."""
+        intent = stored_intent(self._marked.folder)
+        cells = [] if intent is None else self._cells(intent, deadline)
+        if intent is None or not cells:
+            return
+        found = self._requests.committed_now(self.group, cells, deadline=deadline)
+        if found is not None:
+            offset = found.get(cells[0])
+            marker = None if offset is None else Marker.of(offset, self.group)
+            check_newest(marker, intent, producer_id, epoch)
 
     def read(self, cluster_id: str | None, *, deadline: Deadline) -> Marker | None:
         """The marker in the cluster, after every transaction that is over."""
@@ -183,9 +198,16 @@ class QueryMarker:
         intent = stored_intent(self._marked.folder)
         return () if intent is None else intent.settling
 
-    def note_settling(self, settling: Collection[Settling], cluster_id: str | None) -> None:
+    def note_settling(
+        self,
+        settling: Collection[Settling],
+        cluster_id: str | None,
+        *,
+        carried_out: Settling | None = None,
+    ) -> None:
         """Store what is being settled: whoever comes next must not abort it.
 
+        :param carried_out: what was, and is over: a committed transaction without a marker.
         :raises TransactionError: if it can't be written.
         """
         marked = self._marked
@@ -195,7 +217,8 @@ class QueryMarker:
             topic = next(iter(marked.topics), "")
             since_ms = time.time_ns() // 1_000_000
             intent = Intent(marked.batch.query_id, cluster_id, topic, marked.batch.batch_id, since_ms)
-        store_intent(marked.folder, replace(intent, settling=tuple(settling)))
+        over = intent.carried_out if carried_out is None else (carried_out,)
+        store_intent(marked.folder, replace(intent, settling=tuple(settling), carried_out=over))
 
     def _known(self) -> Expectation:
         assert self._expectation is not None, "read() comes first"

@@ -102,7 +102,8 @@ class TransactionalSink:
         with loading():
             from pyspark_kafkalog.broker.cluster.cluster import cluster_of
             from pyspark_kafkalog.broker.cluster.pool import note_reached
-            from pyspark_kafkalog.broker.transactions.committing import Work, commit_work
+            from pyspark_kafkalog.broker.transactions.committing import commit_work
+            from pyspark_kafkalog.broker.transactions.work import Work
 
         note_reached(self.connection)  # by the tasks
         work = Work(batch, finished, self.folders, plan)

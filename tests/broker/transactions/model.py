@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from pyspark_kafkalog.broker.produce.ids import ProducerId
 from pyspark_kafkalog.broker.transactions.commit import Outcome, PendingOffsetError, UnknownResultError
-from pyspark_kafkalog.broker.transactions.marker import Expectation, Intent, Marker, Settling
+from pyspark_kafkalog.broker.transactions.marker import Expectation, Intent, Marker, Settling, check_newest
 from pyspark_kafkalog.broker.transactions.requests import Described
 from pyspark_kafkalog.broker.transactions.settling import (
     Decided,
@@ -243,9 +243,19 @@ class ModelSteps:
         self.decided = known
         return known.outcome
 
-    def settle(self, settling: Sequence[Settling]) -> None:
+    def settle(self, settling: Sequence[Settling], carried_out: Settling | None = None) -> None:
         intent = self.world.intent or self.expectation.new_intent("t")
-        self.world.intent = replace(intent, settling=tuple(settling))
+        over = intent.carried_out if carried_out is None else (carried_out,)
+        self.world.intent = replace(intent, settling=tuple(settling), carried_out=over)
+
+    def check_newest(self) -> None:
+        described: list[Described] = []
+        found: list[tuple[Marker | None, Marker | None]] = []
+        self.ask("describe", lambda: described.append(self.world.kafka.describe()))
+        self.ask("look", lambda: found.append((self.world.kafka.marker, self.world.kafka.pending)))
+        (marker, pending), intent = found[-1], self.world.intent
+        if described[-1].outcome is Outcome.COMMITTED and pending is None and intent is not None:
+            check_newest(marker, intent, 0, described[-1].epoch)
 
     def abort_open(self) -> None:
         self.ask("init", self.world.kafka.abort_open)
@@ -264,7 +274,7 @@ class ModelSteps:
             self.ask("add", lambda: kafka.add(epoch, partition=True))
         self.ask("end", lambda: kafka.end(epoch, commit=is_commit))
         if is_commit:
-            self.settle(still_settling(self.settling, known.producer))
+            self.settle(still_settling(self.settling, known.producer), known.settling)
 
     def held(self, marker: Marker | None) -> Outcome | None:
         found: list[dict[TopicPartition, int]] = []

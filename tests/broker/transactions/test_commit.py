@@ -231,7 +231,7 @@ class BeginsBesideOpenRows(ModelSteps):
 class AbortsWhatIsBeingSettled(ModelSteps):
     """That a committed transaction is being settled is noted nowhere."""
 
-    def settle(self, settling: Sequence[Settling]) -> None:
+    def settle(self, settling: Sequence[Settling], carried_out: Settling | None = None) -> None:
         pass
 
 
@@ -328,6 +328,9 @@ class Noted:
 
     def calm_down(self, error: Exception) -> None:
         self._do("calm down")
+
+    def check_newest(self) -> None:
+        """Nothing has gone back."""
 
     def fence(self) -> None:
         self._do("fence")
@@ -426,6 +429,40 @@ def test_a_batch_begins_once_no_rows_of_an_earlier_one_are_open() -> None:
     assert commit_once(steps)
     looks = ["fence", "read"]
     assert steps.done == [*looks, "carry out COMMITTED", *looks, "carry out ABORTED", *STEPS]
+
+
+def test_a_marker_that_went_back_by_the_batch_that_is_replayed() -> None:
+    """Before a fence the coordinator tells that a later transaction was committed; so nothing is fenced."""
+    world = World()
+    for batch in range(2):
+        steps = ModelSteps(world, batch)
+        assert commit_once(steps)
+        steps.confirm()
+    for older in (world.kafka.before, None):
+        world.kafka.marker = older
+        for _ in range(2):
+            with pytest.raises(OldMarkerError, match=r"committed a later batch .*failOnMissingMarker=false"):
+                commit_once(ModelSteps(world, 1))
+        check(world, 1)
+
+
+@pytest.mark.parametrize("after", ["end", "all"])
+def test_a_transaction_that_carries_out_another_has_no_marker(after: str) -> None:
+    """Its driver is killed right after it; that it is newer than the marker proves nothing."""
+    world = World()
+    assert commit_once(ModelSteps(world, 0))
+    ModelSteps(world, 0).confirm()
+    world.kafka.forgets = lambda: (True, True)
+    assert commit_once(ModelSteps(world, 1))
+    world.kafka.forgets = lambda: (False, False)
+    killed, how = ("end", "killed after") if after == "end" else ("init", "killed before")
+    world.fate = lambda name: how if name == killed else "answered"
+    with pytest.raises(KilledError):
+        commit_once(ModelSteps(world, 1))
+    world.calm_down()
+    for batch in (1, 2):
+        commit_once(ModelSteps(world, batch))
+    check(world, 2)
 
 
 def test_what_was_seen_with_an_old_epoch_is_looked_at_again() -> None:

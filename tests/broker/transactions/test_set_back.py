@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from pyspark_kafkalog.broker.transactions import committing, settling
+from pyspark_kafkalog.errors import TransactionError
 from pyspark_kafkalog.model import TopicPartition
 from tests.broker.producing import digits, unused_topic
 from tests.broker.transactions.writing import Query, shown, values
@@ -69,6 +70,35 @@ def test_transaction_state_that_went_back(
                 for batch in range(1 + back, 3 + back):
                     write(topic, batch)
             assert sorted(shown(broker.bootstrap, topic, 1)) == digits(10 * (3 + back)), (back, is_told)
+
+
+def test_a_marker_that_went_back_by_the_batch_that_is_replayed(tmp_path: Path) -> None:
+    """The driver died before Spark noted the batch: by the number and the plan alone it would be written."""
+    with running(Broker(tmp_path / "broker")) as broker:
+        queries = {batches: unused_topic() for batches in (1, 2)}
+
+        def write(topic: str, batch: int, **options: object) -> None:
+            query = Query(broker.bootstrap, topic, tmp_path / topic, query_id=topic, **options)
+            query.write([values(10, 10 * batch)], batch)
+
+        for topic in queries.values():
+            broker.create_topic(topic)
+        write(queries[2], 0)
+        broker.stop()
+        copy(broker, "__consumer_offsets", tmp_path / "older")
+        broker.start()
+        for batches, topic in queries.items():
+            write(topic, batches - 1)
+        broker.stop()
+        set_back(broker, tmp_path / "older")
+        broker.start()
+        for batches, topic in queries.items():
+            with pytest.raises(TransactionError, match=r"committed a later batch of this query"):
+                write(topic, batches - 1)
+            assert sorted(shown(broker.bootstrap, topic, 1)) == digits(10 * batches)
+        write(queries[2], 1, failOnMissingMarker="false")
+        write(queries[2], 2)
+        assert len(shown(broker.bootstrap, queries[2], 1)) == 40
 
 
 def test_epochs_that_a_marker_does_not_know(

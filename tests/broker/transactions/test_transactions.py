@@ -25,6 +25,7 @@ from pyspark_kafkalog.broker.produce.ids import ProducerId
 from pyspark_kafkalog.broker.transactions import committing, query_marker
 from pyspark_kafkalog.broker.transactions.marker import Intent, transactional_id
 from pyspark_kafkalog.broker.transactions.requests import Requests
+from pyspark_kafkalog.broker.transactions.work import Work
 from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.errors import FencedError, OptionError, TransactionError, UnknownTopicOrPartitionError
 from pyspark_kafkalog.filesystem.machine import Mark
@@ -195,7 +196,7 @@ class TestTwoDrivers:
                     old.produce()
                 old.give_up()
 
-        work = committing.Work(QueryBatch(topic, 0), staged, loser.sink.folders, Plan())
+        work = Work(QueryBatch(topic, 0), staged, loser.sink.folders, Plan())
         cluster = cluster_of(loser.sink.connection)
         requests = Requests(cluster, work.transactional_id)
         old = committing.Committing(
