@@ -50,6 +50,21 @@ def test_a_micro_batch_that_was_planned_anew_is_refused(tmp_path: Path) -> None:
     assert read(tmp_path)[T0] == [b"0", b"1"]
 
 
+def test_a_checkpoint_that_was_set_back_goes_on_as_the_error_says(tmp_path: Path) -> None:
+    for number in range(3):
+        run(tmp_path, number)
+    with pytest.raises(
+        LogDirectoryError, match="delete this file and set failOnMissingMarker to false for one run"
+    ) as e:
+        run(tmp_path, 1, "anew")
+    Path(str(e.value.file)).unlink()
+    with pytest.raises(LogDirectoryError, match="none of the earlier ones"):
+        run(tmp_path, 1, "anew")
+    run(tmp_path, 1, "anew", required=False)
+    run(tmp_path, 2, "anew")
+    assert read(tmp_path)[T0] == [b"0", b"1", b"2", b"1", b"2"]
+
+
 def test_a_micro_batch_that_follows_another_history_is_refused(tmp_path: Path) -> None:
     run(tmp_path, 0)
     run(tmp_path, 1)

@@ -27,11 +27,23 @@ _LONGEST_ATTEMPT_MS = 24 * 3600 * 1000
 WRITE_IT = (
     "Set failOnMissingMarker to false for one run, which writes the batch whether it was written or not."
 )
+_CUT_OFF = (
+    "A broker that is cut off from the controllers may have given an old marker: see that all are up, and run"
+    " the query again."
+)
+_WAYS_OUT = (
+    "Bring back the newer data, or use a new checkpoint, which writes all rows again."
+    " failOnMissingMarker=false for one run writes this batch, whether it was written or not"
+)
 _UNREADABLE = (ValueError, TypeError, KeyError, RecursionError, OverflowError, AttributeError)
 
 
 class OldMarkerError(TransactionError):
     """The marker lacks a batch that was committed: it is lost, or a coordinator that was deposed gave it."""
+
+
+def _batches(first: int, end: int) -> str:
+    return f"batch {first}" if end - first == 1 else f"batches {first} to {end - 1}"
 
 
 def check_newest(marker: Marker | None, intent: Intent, producer_id: int, epoch: int) -> None:
@@ -48,10 +60,10 @@ def check_newest(marker: Marker | None, intent: Intent, producer_id: int, epoch:
         got = "there is no marker" if marker is None else f"the marker is that of batch {marker.batch_id}"
         raise OldMarkerError(
             f"The cluster has committed a later batch of this query than its marker says: {got}",
-            hint="Its __consumer_offsets was set back, or the marker's group was deleted. Bring back the"
-            " newer one, or use a new checkpoint, which writes the rows again. With"
-            " failOnMissingMarker=false, for one run, the batch is written, and is there twice if it is the"
-            " one that was committed.",
+            hint=f"{_CUT_OFF} Else its __consumer_offsets was set back, or the marker's group"
+            f" {transactional_id(intent.query_id)} was deleted. Bring back the newer one, or use a new"
+            " checkpoint, which writes the rows again. With failOnMissingMarker=false, for one run, the"
+            " batch is written, and is there twice if it is the one that was committed.",
         )
 
 
@@ -238,11 +250,14 @@ class Expectation:
                 " lost or doubled. Use a new checkpoint.",
             )
         if found is Standing.BEHIND and self.required:
+            group = transactional_id(self.query_id)
             raise OldMarkerError(
                 f"The cluster has no later batch of this query than {marker.batch_id}, but batch"
                 f" {self.batch_id} is to be written",
-                hint="The cluster, or its __consumer_offsets, was set back, or batches between were written"
-                f" at least once. {WRITE_IT}",
+                hint=f"{_CUT_OFF} Else the cluster, or its __consumer_offsets (group {group}), was set"
+                f" back, or batches between were written at least once. If {self._topic()} went back, too,"
+                f" the rows of {_batches(marker.batch_id + 1, self.batch_id)} are missing, and nothing"
+                f" writes them again. {_WAYS_OUT}, and goes on without those rows.",
             )
         if found is Standing.UNKNOWN and self.required:
             raise TransactionError(
@@ -251,6 +266,9 @@ class Expectation:
                 hint=f"If it is the same, its rows are there already. {WRITE_IT}",
             )
         return found is Standing.SAME
+
+    def _topic(self) -> str:
+        return "the topic" if self.intent is None or not self.intent.topic else f"topic {self.intent.topic}"
 
     def _check_cluster(self, known: str | None) -> None:
         if known != self.cluster_id:
@@ -276,8 +294,11 @@ class Expectation:
         if intent.confirmed or (intent.batch != self.batch_id and not self.is_job):
             raise OldMarkerError(
                 f"The marker of this query is missing, so batch {self.batch_id} may have been written or not",
-                hint="The cluster has lost it (offsets.retention.minutes without a batch, the deletion of"
-                f" topic {intent.topic} or of the marker's group). {WRITE_IT}",
+                hint=f"{_CUT_OFF} Else the cluster has lost it (offsets.retention.minutes without a batch,"
+                f" the deletion of topic {intent.topic} or of the marker's group"
+                f" {transactional_id(self.query_id)}). If the topic was made anew, or went back, the rows"
+                " of earlier batches are missing, and nothing writes them again."
+                f" {_WAYS_OUT}: its rows are there twice if it was.",
             )
         age = time.time_ns() // 1_000_000 - intent.since_ms
         if intent.batch == self.batch_id and age > _LONGEST_ATTEMPT_MS:

@@ -80,7 +80,8 @@ def _refused(found: Standing, path: str, batch: QueryBatch, last: LastBatch) -> 
         Standing.AHEAD: (
             f"Expected micro-batch {number} or later of query {query}, got {batch.batch_id}",
             "The query's checkpoint is older than the log directory: restored from a backup, or copied."
-            " Give the query a new checkpoint, or delete this file; either publishes its records again.",
+            " Give the query a new checkpoint, or delete this file and set failOnMissingMarker to false for"
+            " one run; either publishes its records again.",
         ),
         Standing.OTHER: (
             f"The directory has micro-batch {number} of query {query}, but with other offsets of its"

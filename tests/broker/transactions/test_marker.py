@@ -13,6 +13,7 @@ from pyspark_kafkalog.broker.transactions.marker import (
     Expectation,
     Intent,
     Marker,
+    OldMarkerError,
     store_intent,
     stored_intent,
     transactional_id,
@@ -127,6 +128,26 @@ def test_a_marker_of_another_history(batch: int, plan: str | None, before: str, 
     else:
         with pytest.raises(TransactionError, match=text):
             lenient.is_met_by(marker)
+
+
+def test_what_going_on_costs_is_said() -> None:
+    """The rows of batches between are missing if the topic went back, too, and nothing writes them again."""
+    group = transactional_id("query")
+    for batch, between in ((5, "batch 4"), (9, "batches 4 to 8")):
+        expected = Expectation("query", "cluster", batch, "new", INTENT_OF_QUERY, before="old")
+        with pytest.raises(OldMarkerError) as behind:
+            expected.is_met_by(Marker("query", "cluster", 3, "three"))
+        text = str(behind.value)
+        assert f"group {group}" in text
+        assert f"If topic topic went back, too, the rows of {between} are missing" in text
+        assert "Bring back the newer data, or use a new checkpoint" in text
+        with pytest.raises(OldMarkerError) as missing:
+            expected.is_met_by(None)
+        text = str(missing.value)
+        assert f"marker's group {group}" in text
+        assert "made anew, or went back, the rows of earlier batches are missing" in text
+        assert "its rows are there twice if it was" in text
+        assert text.index("cut off from the controllers") < text.index("failOnMissingMarker=false")
 
 
 def test_a_marker_of_the_same_history() -> None:
