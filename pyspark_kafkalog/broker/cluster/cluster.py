@@ -73,6 +73,10 @@ class Cluster:
         """When each topic was last looked up."""
         self.coordinators: dict[tuple[CoordinatorType, str], Coordinator] = {}
         """The last known coordinator of each group, and of each transactional id."""
+        self.coordinators_named_by: dict[tuple[CoordinatorType, str], Address] = {}
+        """The broker that named it."""
+        self.doubted: dict[tuple[CoordinatorType, str], list[Address]] = {}
+        """Those that are asked last who the coordinator is, at the next look-up."""
         self.answered_by: int | None = None
         """The broker that :meth:`call` last asked; None for a bootstrap server."""
         self._stale: set[int | None] = set()

@@ -5,20 +5,24 @@ a broker that is no longer the coordinator, or is unreachable, is looked up agai
 and one that is still loading its partition of ``__consumer_offsets`` or
 ``__transaction_state`` is asked again after a pause. A coordinator that is silent for half
 of the remaining time is also looked up again: a paused broker does not respond while another
-one has taken over.
+one has taken over. So is one that says CONCURRENT_TRANSACTIONS for seconds: a broker that is cut off from the
+controllers does not know that it was deposed, and can end nothing. Then others are asked who it is.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from kafka.protocol.metadata import CoordinatorType, FindCoordinatorRequest
 
+from pyspark_kafkalog.broker.cluster import metadata
 from pyspark_kafkalog.broker.cluster.cluster import Cluster, Coordinator
 from pyspark_kafkalog.broker.wire.backoff import Backoff
 from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.broker.wire.error_codes import (
+    CONCURRENT_TRANSACTIONS,
     COORDINATOR_NOT_AVAILABLE,
     NOT_COORDINATOR,
     Refused,
@@ -28,6 +32,10 @@ from pyspark_kafkalog.broker.wire.error_codes import (
 from pyspark_kafkalog.broker.wire.sockets import Address
 from pyspark_kafkalog.errors import BrokerConnectionError, KafkaLogError
 
+_HINTS = {
+    CONCURRENT_TRANSACTIONS: "An earlier transaction does not end. The broker may be cut off from the"
+    " controllers, or one that has its partitions may be down: see that all are up and reach each other.",
+}
 _FIRST_WITH_MANY = 4
 """The first version of FindCoordinator that takes several names."""
 
@@ -99,8 +107,11 @@ def ask_coordinators(
     answers: dict[str, Answer | Refused] = {}
     tried: list[Address] = []
     remaining = sorted(set(names))
+    believed_since = time.monotonic()
     while remaining:
         unknown = [name for name in remaining if (kind, name) not in cluster.coordinators]
+        for name in unknown:
+            tried += cluster.doubted.pop((kind, name), ())
         errors: dict[str, KafkaLogError] = {}
         for name, code in _find(cluster, kind, unknown, backoff, tried).items():
             if is_retriable(code):
@@ -120,9 +131,20 @@ def ask_coordinators(
                 if not isinstance(answer, Refused) or not is_retriable(answer.error_code):
                     answers[name] = answer
                     continue
-                errors[name] = error_of(answer.error_code, doing, broker=str(coordinator.address))
+                errors[name] = error_of(
+                    answer.error_code,
+                    doing,
+                    broker=str(coordinator.address),
+                    hint=_HINTS.get(answer.error_code),
+                )
                 if answer.error_code in (NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE):
                     forget(cluster, kind, [name])
+                elif (
+                    answer.error_code == CONCURRENT_TRANSACTIONS
+                    and time.monotonic() - believed_since >= metadata.PROVEN_AFTER
+                ):
+                    doubt(cluster, kind, name)
+                    believed_since = time.monotonic()
         remaining = [name for name in remaining if name not in answers]
         if remaining and errors:
             last = [*errors.values()][-1]
@@ -139,6 +161,13 @@ def forget(cluster: Cluster, kind: CoordinatorType, names: Iterable[str]) -> Non
     """Have the coordinators of these groups or transactional ids looked up before the next call."""
     for name in names:
         cluster.coordinators.pop((kind, name), None)
+
+
+def doubt(cluster: Cluster, kind: CoordinatorType, name: str) -> None:
+    """Like :func:`forget`, and others are asked first than the coordinator and the broker that named it."""
+    key = kind, name
+    known, named_by = cluster.coordinators.pop(key, None), cluster.coordinators_named_by.pop(key, None)
+    cluster.doubted[key] = list(filter(None, [named_by, known and known.address]))
 
 
 def _by_coordinator(
@@ -204,6 +233,7 @@ def _find(
         else:
             address = Address(answer.host, answer.port)
             cluster.coordinators[kind, name] = Coordinator(answer.node_id, address)
+            cluster.coordinators_named_by[kind, name] = tried[-1]
     return refused
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from kafka.protocol.metadata import CoordinatorType
 
 from pyspark_kafkalog.broker.cluster.cluster import Cluster
-from pyspark_kafkalog.broker.cluster.coordinator import forget
+from pyspark_kafkalog.broker.cluster.coordinator import doubt
 from pyspark_kafkalog.broker.cluster.metadata import PROVEN_AFTER, Identity
 from pyspark_kafkalog.broker.groups.groups import BrokerGroups
 from pyspark_kafkalog.broker.groups.protocol import NON_EMPTY_GROUP, group_error
@@ -180,7 +180,7 @@ class Committing:
         """See :meth:`.commit.Steps.calm_down`: of two drivers that fence each other one comes through."""
         _log.warning("Running the commit of %s again: %s", self._work.batch, error)
         if isinstance(error, OldMarkerError):
-            forget(self._cluster, CoordinatorType.GROUP, [self._requests.transactional_id])
+            doubt(self._cluster, CoordinatorType.GROUP, self._requests.transactional_id)
             time.sleep(PROVEN_AFTER)  # a broker that goes on after a pause has new metadata by then
         time.sleep(random.uniform(*_CALM_SECONDS))
         self._backoff = self._cluster.new_backoff(self._patience())
