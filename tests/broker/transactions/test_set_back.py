@@ -93,7 +93,8 @@ def test_a_marker_that_went_back_by_the_batch_that_is_replayed(tmp_path: Path) -
         set_back(broker, tmp_path / "older")
         broker.start()
         for batches, topic in queries.items():
-            with pytest.raises(TransactionError, match=r"committed a later batch of this query"):
+            text = "The marker of this query is missing" if batches == 1 else "committed a later batch"
+            with pytest.raises(TransactionError, match=text):
                 write(topic, batches - 1)
             assert sorted(shown(broker.bootstrap, topic, 1)) == digits(10 * batches)
         write(queries[2], 1, failOnMissingMarker="false")
