@@ -205,8 +205,8 @@ def check_no_marker(place_groups: GroupOffsets, group: str, changed: str) -> Non
     query = marked_query(group, place_groups.committed(group).values()) if may_have_marker(group) else None
     if query is not None:
         raise GroupError(
-            f"Group {group!r} holds the marker of exactly-once query {query}: {changed}, rows would be"
-            " lost or doubled",
+            f"Group {group!r} holds the marker of exactly-once query {query}. If it were {changed}, rows"
+            " would be lost or doubled",
             hint="Leave it to the query. To let one write its batch again, see failOnMissingMarker.",
         )
 

@@ -172,9 +172,9 @@ def test_a_marker_is_never_moved() -> None:
 
 def test_a_marker_is_never_deleted() -> None:
     place_groups = FakeGroups({"kafkalog-x": MARKED, "kafkalog-other": {A0: CommittedOffset(1)}})
-    with pytest.raises(GroupError, match="marker of exactly-once query the-query: gone, rows would be lost"):
+    with pytest.raises(GroupError, match=r"exactly-once query the-query\. If it were gone, rows"):
         delete_group(place_groups, "kafkalog-x")
-    with pytest.raises(GroupError, match="marker of exactly-once query the-query: gone, rows would be lost"):
+    with pytest.raises(GroupError, match=r"exactly-once query the-query\. If it were gone, rows"):
         delete_offsets(place_groups, "kafkalog-x", [A0])
     assert place_groups.offsets["kafkalog-x"] == MARKED
     delete_offsets(place_groups, "kafkalog-other", [A0])
