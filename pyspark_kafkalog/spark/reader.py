@@ -24,6 +24,7 @@ from pyspark_kafkalog.saying import said
 from pyspark_kafkalog.spark.features import FILTER_OPERATORS, arrow_schema
 from pyspark_kafkalog.spark.short_errors import with_short_errors
 from pyspark_kafkalog.spark.task_audits import QueryRun
+from pyspark_kafkalog.spark.without_delay import without_delay
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -77,6 +78,10 @@ class LogReader:
         fields = ((field.name, field.dataType.simpleString(), field.nullable) for field in schema)
         read_columns(fields, allowed)
         self._schema: pa.Schema = arrow_schema(schema)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        without_delay()
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The rows of one split as arrow batches, in offset order."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource
 
 from pyspark_kafkalog.errors import KafkaLogError
 from pyspark_kafkalog.spark.session import started_module
 from pyspark_kafkalog.spark.short_errors import with_short_errors
+from pyspark_kafkalog.spark.without_delay import without_delay
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (
@@ -35,6 +36,10 @@ class KafkaLogDataSource(DataSource):
     Readers and writers are imported on first use, because Spark creates an
     instance of this class in many short-lived Python workers.
     """
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        without_delay()
 
     @classmethod
     def name(cls) -> str:

@@ -21,6 +21,7 @@ from pyspark_kafkalog.places import open_sink
 from pyspark_kafkalog.spark.features import StreamArrowWriter
 from pyspark_kafkalog.spark.running_query import RunningQuery
 from pyspark_kafkalog.spark.short_errors import with_short_errors
+from pyspark_kafkalog.spark.without_delay import without_delay
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -89,6 +90,10 @@ class _Writer:
     def __init__(self, options: WriteOptions, batch: QueryBatch | None = None) -> None:
         self._options = options
         self._sink = open_sink(options, batch)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        without_delay()
 
     def _write(self, batch: QueryBatch, rows: Iterator[pa.RecordBatch]) -> Written:
         """Write all rows of a task to the sink and finish it, counting them for the audit."""
