@@ -353,6 +353,21 @@ class Place(Protocol):
     def mean_record_bytes(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, float]:
         """Stored bytes per offset, on average over each partition that the place knows."""
 
+    def prefetch(
+        self,
+        ranges: Mapping[TopicPartition, tuple[OffsetRange, Seen]],
+        *,
+        read_committed: bool,
+        max_bytes: int,
+    ) -> set[TopicPartition]:
+        """Fetch several ranges, or their beginnings, at once, before :meth:`fetch` is called for each.
+
+        It only saves time: what does not come now, :meth:`fetch` gets.
+
+        :param max_bytes: about how much to fetch at most.
+        :returns: those of the partitions of which :meth:`fetch` will need no more.
+        """
+
     def fetch(
         self,
         partition: TopicPartition,

@@ -42,6 +42,7 @@ from pyspark_kafkalog.options.brokers import ConnectionOptions, FetchOptions
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.broker.fetch.batches_at import BatchLooks
+    from pyspark_kafkalog.broker.fetch.first import FirstFetch
     from pyspark_kafkalog.broker.fetch.sampling import ByteReach
 
 Answer = TypeVar("Answer")
@@ -70,6 +71,8 @@ class Brokers:
         self._options = fetch
         self._expected: dict[TopicPartition, Seen] = {}
         """What plans have seen of logs' ends, until a leader confirms it."""
+        self._first_fetches: dict[TopicPartition, tuple[OffsetRange, bool, FirstFetch]] = {}
+        """What :meth:`prefetch` got for :meth:`fetch`: of these offsets, and whether read_committed."""
         self._end_offsets = EndOffsets(self._cluster)
         self._agreement = max(connection.request_timeout_ms, fetch.poll_timeout_ms / fetch.num_retries) / 1000
         """Seconds for brokers to agree on a topic, in each attempt."""
@@ -280,7 +283,14 @@ class Brokers:
         return []
 
     def mean_record_bytes(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, float]:
-        """See :meth:`pyspark_kafkalog.model.Place.mean_record_bytes`; sizes as in :meth:`stored_sizes`."""
+        """See :meth:`pyspark_kafkalog.model.Place.mean_record_bytes`: of the last fetch of a partition, else
+        over all of it, with sizes as in :meth:`stored_sizes`.
+        """
+        fetched = self._cluster.bytes_per_offset
+        known = {partition: fetched[partition] for partition in partitions if partition in fetched}
+        return known | self._mean_stored_bytes([p for p in partitions if p not in known])
+
+    def _mean_stored_bytes(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, float]:
         sizes = {p: stored.stored_bytes for p, stored in self.stored_sizes(partitions).items()}
         bounds = self.watermarks([p for p, size in sizes.items() if size > 0], read_committed=False)
         counts = {p: bound.high_watermark - bound.log_start_offset for p, bound in bounds.items()}
@@ -303,6 +313,27 @@ class Brokers:
         """See :meth:`pyspark_kafkalog.model.Place.file_faults`."""
         return []
 
+    def prefetch(
+        self,
+        ranges: Mapping[TopicPartition, tuple[OffsetRange, Seen]],
+        *,
+        read_committed: bool,
+        max_bytes: int,
+    ) -> set[TopicPartition]:
+        """See :meth:`pyspark_kafkalog.model.Place.prefetch`: one request to each leader.
+
+        ``max_bytes`` bounds what one of them sends; its first record batch comes whole, however large.
+        """
+        from pyspark_kafkalog.broker.fetch.first import fetch_first
+
+        for partition, (_, seen) in ranges.items():
+            self.expect(partition, seen)
+        found = fetch_first(
+            self._cluster, self._options, ranges, read_committed=read_committed, max_bytes=max_bytes
+        )
+        self._first_fetches = {p: (ranges[p][0], read_committed, first) for p, first in found.items()}
+        return {partition for partition, first in found.items() if first.is_whole}
+
     def fetch(
         self,
         partition: TopicPartition,
@@ -324,6 +355,7 @@ class Brokers:
         # This import loads the decoder's numba, which planning does not need.
         from pyspark_kafkalog.broker.fetch.fetcher import fetch
 
+        for_offsets, for_committed, first = self._first_fetches.pop(partition, (None, None, None))
         return fetch(
             self._cluster,
             self._options,
@@ -333,6 +365,7 @@ class Brokers:
             on_corrupt=on_corrupt,
             topic_id=topic_id,
             confirm=confirm,
+            first=first if (for_offsets, for_committed) == (offsets, read_committed) else None,
         )
 
     def offsets_after_bytes(

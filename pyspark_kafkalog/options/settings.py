@@ -156,7 +156,13 @@ class ReadOptions:
     checkpoint_location: str | None = from_option("checkpointLocation")
     group: GroupOptions = field(default_factory=GroupOptions)
     large_messages: LargeMessageOptions = field(default_factory=LargeMessageOptions)
+    max_bytes_in_plan: int = from_option("maxBytesInPlan")
     audit: AuditOptions | None = None
+
+    @property
+    def wants_tasks(self) -> bool:
+        """Whether the user has a number of tasks in mind, so that small ranges don't share one."""
+        return self.min_partitions is not None or self.max_records_per_partition is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,10 @@
 
 Everything else about an option follows from its row: which names are refused and what is
 suggested instead (:mod:`.user_options`), the values and defaults of the frozen dataclasses
-(:func:`from_option`), and ``docs/options.md`` (:mod:`.page`). Names, values and defaults are
-those of Spark's Kafka source and sink; of Kafka's clients, behind ``kafka.`` (CommonClientConfigs,
-ConsumerConfig, ProducerConfig, SaslConfigs and SslConfigs of 3.9 and 4.x); of Kafka's topics
-(TopicConfig); and of LinkedIn's clients (LiKafkaConsumerConfig and LiKafkaProducerConfig of
-li-apache-kafka-clients 1.0.66). Other settings of Kafka's clients are in :mod:`.client_settings`.
+(:func:`from_option`), and ``docs/options.md`` (:mod:`.page`). Names, values and defaults are those of
+Spark's Kafka source and sink; of Kafka's clients, behind ``kafka.`` (CommonClientConfigs, ConsumerConfig,
+ProducerConfig, SaslConfigs and SslConfigs of 3.9 and 4.x); of Kafka's topics (TopicConfig); and of
+LinkedIn's (li-apache-kafka-clients 1.0.66). Other settings of Kafka's are in :mod:`.client_settings`.
 """
 
 from __future__ import annotations
@@ -42,6 +41,7 @@ from pyspark_kafkalog.options.values import (
     separated,
     servers,
     size_in_bytes,
+    size_or_zero,
     some_of,
     stripped,
     topic,
@@ -184,7 +184,7 @@ SECTIONS = (
         Option("failOnDataLoss", _READ, boolean, "true",
                "`false`: log a warning and continue where records are gone or corrupt."),
         Option("minPartitions", _READ | Use.BATCHES_VIEW, integer(1), None,
-               "Divide large partitions until Spark has about this many tasks."),
+               "Divide large partitions until Spark has about this many tasks. Small ones get one each."),
         Option("maxRecordsPerPartition", _READ, integer(1, MAX_LONG), None, "The most offsets in one task."),
         Option("kafka.isolation.level", _READ,
                one_of_these({"read_uncommitted": False, "read_committed": True}), "read_uncommitted",
@@ -209,6 +209,8 @@ SECTIONS = (
                "Limit the first micro-batch of a run, too, on a Spark that does not tell a source its trigger"
                " (see [Spark versions](spark-versions.md)). Not with `Trigger.AvailableNow` or `Once`, which"
                " would end before everything is read. Without effect on other Sparks."),
+        Option("maxBytesInPlan", _STREAM, size_or_zero, "1m",
+               "The driver reads a micro-batch of at most this many bytes, without Python tasks; `0`: none."),
         Option("checkpointLocation", _STREAM | _WRITE, location, None,
                "The query's checkpoint. If the reader gets it as well, it keeps its start offsets, the ids of"
                " its topics, and how far it has read their logs there, and commits to its group as soon as a"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from pyspark_kafkalog.codec.decode import Decoded, DecodeLimits, decode_slice
 from pyspark_kafkalog.codec.isolation import Visibility
@@ -46,15 +46,24 @@ class ReadRules:
     limits: DecodeLimits
 
 
+class Existing(NamedTuple):
+    """What exists of a split: its ``wanted`` offsets, as numbers, and the log start offset.
+
+    The offsets are None without the partition, or if its topic is known to be another one. The log start
+    offset is None where the plan has seen the offsets, so that no bounds were looked up.
+    """
+
+    wanted: OffsetRange | None
+    log_start_offset: int | None
+
+
 class SplitReader(Protocol):
     """How the records of a split become rows: as they are, or whole large messages."""
 
-    def read(self, split: Split) -> Iterator[pa.RecordBatch]:
+    def read(self, split: Split, found: Existing | None = None) -> Iterator[pa.RecordBatch]:
         """The rows of ``split`` in offset order, as arrow batches of the schema; none is empty.
 
-        Its offsets may begin with EARLIEST and end with LATEST: these are looked up now, so that a
-        plan that Spark kept sees what has come since.
-
+        :param found: what :func:`existing` has just said of it; it is asked now if this is None.
         :raises DataLossError: if offsets of the split are gone, or its topic is not the one that was
             planned for, and the rules say ``fail_on_data_loss``.
         :raises CorruptRecordError: for broken bytes, if ``fail_on_data_loss``; otherwise they are left
@@ -69,33 +78,49 @@ class RecordReader:
     place: Place
     rules: ReadRules
 
-    def read(self, split: Split) -> Iterator[pa.RecordBatch]:
+    def read(self, split: Split, found: Existing | None = None) -> Iterator[pa.RecordBatch]:
         """See :meth:`SplitReader.read`."""
-        wanted, _ = existing(self.place, split, self.rules)
+        wanted, _ = found or existing(self.place, [split], self.rules)[0]
         if wanted is not None:
             yield from rows_of(self.place, split, wanted, self.rules)
 
 
-def existing(place: Place, split: Split, rules: ReadRules) -> tuple[OffsetRange | None, int | None]:
-    """The offsets of ``split`` that are wanted and exist, as numbers, and the log start offset.
+def existing(place: Place, splits: Sequence[Split], rules: ReadRules) -> list[Existing]:
+    """What exists of each of ``splits``, looked up for all at once where their ends need it.
 
-    Only where they need bounds are these looked up: else the plan has seen the offsets, and the log start
-    offset is None. The offsets are None without the partition, or if its topic is known to be another
-    one. What exists may still be another topic's: :func:`rows_of` finds out.
+    EARLIEST and LATEST are looked up now, so that a plan that Spark kept sees what has come since. What
+    exists may still be another topic's: :func:`rows_of` finds out.
 
-    :raises DataLossError: if some of its offsets are gone and ``rules.fail_on_data_loss``.
+    :raises DataLossError: if some offsets of a split are gone and ``rules.fail_on_data_loss``.
     """
-    place.expect(split.partition, split.seen)
-    if not split.needs_bounds:
-        return split.offsets, None
-    offsets, bounds = _look_up(place, split.partition, split.offsets, rules)
+    for split in splits:
+        place.expect(split.partition, split.seen)
+    open_ends = [split for split in splits if split.needs_bounds]
+    late_end = any(split.offsets.end == LATEST for split in open_ends)
+    bounds = (
+        place.watermarks(
+            [split.partition for split in open_ends], read_committed=rules.read_committed and late_end
+        )
+        if open_ends
+        else {}
+    )
+    return [
+        _existing(place, split, bounds.get(split.partition), rules)
+        if split.needs_bounds
+        else Existing(split.offsets, None)
+        for split in splits
+    ]
+
+
+def _existing(place: Place, split: Split, bounds: Watermarks | None, rules: ReadRules) -> Existing:
+    offsets = _with_numbers(split.offsets, bounds, rules)
     is_whole = (
         bounds is not None
         and bounds.log_start_offset <= offsets.start <= offsets.end <= bounds.high_watermark
         and (split.offsets.end != LATEST or split.seen.end <= bounds.high_watermark)
     )
     if not is_whole and _is_recreated(place, split, rules):
-        return None, 0
+        return Existing(None, 0)
     return _checked(split, offsets, bounds, rules)
 
 
@@ -224,9 +249,9 @@ def _remaining(place: Place, split: Split, offsets: OffsetRange, rules: ReadRule
     """Those of ``offsets`` that exist in the planned topic; None if it no longer exists."""
     if _is_recreated(place, split, rules):
         return None
-    found, bounds = _look_up(place, split.partition, offsets, rules)
+    bounds = place.watermarks([split.partition], read_committed=False).get(split.partition)
     _check_epoch(place, split, rules)
-    return _checked(split, found, bounds, rules)[0]
+    return _checked(split, offsets, bounds, rules).wanted
 
 
 def _check_epoch(place: Place, split: Split, rules: ReadRules) -> None:
@@ -251,27 +276,21 @@ def _is_recreated(place: Place, split: Split, rules: ReadRules) -> bool:
     return True
 
 
-def _look_up(
-    place: Place, partition: TopicPartition, offsets: OffsetRange, rules: ReadRules
-) -> tuple[OffsetRange, Watermarks | None]:
-    """``offsets`` with numbers for EARLIEST and LATEST, and the bounds of the partition, if it exists."""
-    late_end = offsets.end == LATEST
-    bounds = place.watermarks([partition], read_committed=rules.read_committed and late_end).get(partition)
+def _with_numbers(offsets: OffsetRange, bounds: Watermarks | None, rules: ReadRules) -> OffsetRange:
+    """``offsets`` with numbers for EARLIEST and LATEST, if the partition exists."""
     if bounds is None:
-        return offsets, None
+        return offsets
     start = bounds.log_start_offset if offsets.start == EARLIEST else offsets.start
-    end = bounds.end(read_committed=rules.read_committed) if late_end else offsets.end
-    return OffsetRange(start, end), bounds
+    end = bounds.end(read_committed=rules.read_committed) if offsets.end == LATEST else offsets.end
+    return OffsetRange(start, end)
 
 
-def _checked(
-    split: Split, offsets: OffsetRange, bounds: Watermarks | None, rules: ReadRules
-) -> tuple[OffsetRange | None, int]:
-    """The part of ``offsets`` that is within ``bounds`` and wanted, and the log start offset."""
+def _checked(split: Split, offsets: OffsetRange, bounds: Watermarks | None, rules: ReadRules) -> Existing:
+    """The part of ``offsets`` that is within ``bounds`` and wanted."""
     partition = split.partition
     if bounds is None:
         _lost(rules, "The partition no longer exists", partition, offsets.start)
-        return None, 0
+        return Existing(None, 0)
     start, end = offsets.start, max(offsets)
     lowest, highest = bounds.log_start_offset, bounds.high_watermark
     if start < lowest:
@@ -293,7 +312,7 @@ def _checked(
         _lost(rules, what, partition, max(start, highest))
     start, end = (min(max(offset, lowest), highest) for offset in (start, end))
     wanted = OffsetRange(start, end).within(split.within)
-    return wanted if wanted.start < wanted.end else OffsetRange(end, end), lowest
+    return Existing(wanted if wanted.start < wanted.end else OffsetRange(end, end), lowest)
 
 
 class _LeftOut:

@@ -1,16 +1,21 @@
-"""Cuts ranges of offsets into Spark's shares of work (its KafkaOffsetRangeCalculator)."""
+"""Cuts ranges of offsets into tasks (Spark's KafkaOffsetRangeCalculator), and joins small ones."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pyspark_kafkalog.model import ALL_OFFSETS, NOTHING_SEEN, OffsetRange, Seen, TopicPartition
 
+TASK_OFFSETS = 10_000
+TASK_BYTES = 1 << 20
+"""What a task of several partitions reads at most: in a few ms, which is less than it takes to start one."""
+
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """One task's share: a range of one partition, whose ends may be EARLIEST and LATEST in a batch.
+    """A share of a task: a range of one partition, whose ends may be EARLIEST and LATEST in a batch.
 
     Of ``offsets``, which must all exist, only those ``within`` are wanted.
     """
@@ -59,6 +64,41 @@ def split_ranges(
         for split, is_large in zip(splits, large, strict=True)
         for part in _cut(split, _part_count(_size(split), total_large, wanted) if is_large else 1)
     ]
+
+
+def join_small(
+    splits: Sequence[Split],
+    mean_record_bytes: Callable[[Collection[TopicPartition]], Mapping[TopicPartition, float]],
+) -> list[tuple[Split, ...]]:
+    """The tasks for ``splits``, of a partition each, in their order: small ones share a task.
+
+    :param mean_record_bytes: see :meth:`pyspark_kafkalog.model.Place.mean_record_bytes`; asked only for
+        splits of few offsets. One of an unknown size gets a task of its own.
+    """
+    offsets = {split.partition: _most_offsets(split) for split in splits}
+    few = [partition for partition, count in offsets.items() if count <= TASK_OFFSETS // 2]
+    if len(few) < 2:
+        return [(split,) for split in splits]
+    means = mean_record_bytes(few)
+    tasks: list[tuple[Split, ...]] = []
+    offsets_left, bytes_left = 0, 0.0
+    for split in splits:
+        count = offsets[split.partition]
+        size = count * means.get(split.partition, math.inf) if count else 0
+        if tasks and count <= offsets_left and size <= bytes_left:
+            tasks[-1] = (*tasks[-1], split)
+        else:
+            tasks.append((split,))
+            offsets_left, bytes_left = TASK_OFFSETS, float(TASK_BYTES)
+        offsets_left -= count
+        bytes_left -= size
+    return tasks
+
+
+def _most_offsets(split: Split) -> int:
+    """How many offsets the split has, at most, as far as the plan has seen the log."""
+    start, end = split.offsets
+    return max((split.seen.end if end < 0 else end) - max(start, 0), 0)
 
 
 def _size(split: Split) -> int:

@@ -36,7 +36,7 @@ from pyspark_kafkalog.model import DROPPED_FIELD, OffsetRange, Place
 from pyspark_kafkalog.options.largemessages import LargeMessageOptions
 from pyspark_kafkalog.reading.dead_letters import DeadLetters
 from pyspark_kafkalog.reading.looking_back import WANTED, History, PartitionRecords
-from pyspark_kafkalog.reading.ranges import ReadRules, existing, rows_of
+from pyspark_kafkalog.reading.ranges import Existing, ReadRules, existing, rows_of
 from pyspark_kafkalog.reading.splits import Split
 
 _log = logging.getLogger("pyspark_kafkalog")
@@ -57,9 +57,9 @@ class WholeMessageReader:
     options: LargeMessageOptions
     on_dropped: Callable[[Sequence[Dropped]], None] | None = None
 
-    def read(self, split: Split) -> Iterator[pa.RecordBatch]:
+    def read(self, split: Split, found: Existing | None = None) -> Iterator[pa.RecordBatch]:
         """See :meth:`.ranges.SplitReader.read`."""
-        wanted, log_start = existing(self.place, split, self.rules)
+        wanted, log_start = found or existing(self.place, [split], self.rules)[0]
         if wanted is None:
             return
         schema = self.rules.schema

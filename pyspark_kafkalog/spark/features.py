@@ -38,6 +38,7 @@ __all__ = [
     "SupportsTriggerAvailableNow",
     "arrow_schema",
     "features",
+    "simple_reader",
 ]
 
 
@@ -129,6 +130,30 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     if "timezone" in inspect.signature(to_arrow_schema).parameters:
         return to_arrow_schema(schema, timezone="UTC")
     return to_arrow_schema(schema)
+
+
+def simple_reader(schema: StructType) -> type[Any] | None:
+    """PySpark's class of stream readers whose rows come with the plan of a micro-batch, as Arrow.
+
+    After ``partitions()`` PySpark asks whether the reader is of this class. If so it calls
+    ``getCache(start, end)``, and sends the rows to the JVM, where the one task of the micro-batch finds them
+    (``python_streaming_source_runner.partitions_func``, PythonMicroBatchStream). None if this PySpark does
+    not take Arrow there, or the JVM would not find in it exactly this ``schema``.
+    """
+    try:
+        import pyarrow as pa
+        from pyspark.sql import datasource_internal
+        from pyspark.sql.pandas.types import from_arrow_schema
+        from pyspark.sql.worker.plan_data_source_read import records_to_arrow_batches
+
+        inner = arrow_schema(schema)
+        rows = pa.RecordBatch.from_arrays([pa.nulls(1, field.type) for field in inner], schema=inner)
+        taken = [*records_to_arrow_batches(iter([rows]), 1, schema, None)]  # type: ignore[arg-type]
+        is_plain = from_arrow_schema(inner) == schema and '"metadata":{"' not in schema.json()
+        kind: type[Any] = datasource_internal._SimpleStreamReaderWrapper
+        return kind if hasattr(kind, "getCache") and taken == [rows] and is_plain else None
+    except Exception:
+        return None
 
 
 class StreamCalls:

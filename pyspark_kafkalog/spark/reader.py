@@ -6,6 +6,7 @@ import datetime
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -19,7 +20,7 @@ from pyspark_kafkalog.options.views import VIEWS, ViewOptions
 from pyspark_kafkalog.places import open_groups, open_place
 from pyspark_kafkalog.reading.filters import ALL_ROWS, Comparison, bounds_of
 from pyspark_kafkalog.reading.offsets import check_compacted_start, plan_batch, start_from_group
-from pyspark_kafkalog.reading.splits import Split
+from pyspark_kafkalog.reading.splits import TASK_BYTES, Split, join_small
 from pyspark_kafkalog.saying import said
 from pyspark_kafkalog.spark.features import FILTER_OPERATORS, arrow_schema
 from pyspark_kafkalog.spark.short_errors import with_short_errors
@@ -32,38 +33,33 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from pyspark_kafkalog.audit.counting import ReadAudit
-    from pyspark_kafkalog.reading.ranges import ReadRules, SplitReader
+    from pyspark_kafkalog.reading.ranges import Existing, ReadRules, SplitReader
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 
 
 @dataclass(frozen=True)
 class LogInputPartition(InputPartition):
-    """One split, as it is sent to its task.
+    """The splits of one task, as they are sent to it.
 
     ``query_id`` is that of the checkpoint that the user names to the reader of a stream; empty without.
     """
 
-    split: Split
+    splits: tuple[Split, ...]
     query_id: str = ""
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Plain values plan a topic of 2,000 partitions a quarter faster.
-        split = self.split
-        return _input_partition, (
-            self.query_id,
-            *split.partition,
-            *split.offsets,
-            *split.within,
-            *split.seen,
-        )
+        values = [(*split.partition, *split.offsets, *split.within, *split.seen) for split in self.splits]
+        return _input_partition, (self.query_id, *values)
 
 
-def _input_partition(
-    query_id: str, topic: str, partition: int, start: int, end: int, first: int, last: int, *seen: Any
-) -> LogInputPartition:
-    offsets, within = OffsetRange(start, end), OffsetRange(first, last)
-    return LogInputPartition(Split(TopicPartition(topic, partition), offsets, within, Seen(*seen)), query_id)
+def _input_partition(query_id: str, *values: tuple[Any, ...]) -> LogInputPartition:
+    splits = [
+        Split(TopicPartition(topic, number), OffsetRange(start, end), OffsetRange(first, last), Seen(*seen))
+        for topic, number, start, end, first, last, *seen in values
+    ]
+    return LogInputPartition(tuple(splits), query_id)
 
 
 @with_short_errors
@@ -84,32 +80,46 @@ class LogReader:
         without_delay()
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """The rows of one split as arrow batches, in offset order."""
+        """The rows of a task as arrow batches, in offset order of each topic-partition."""
         if not isinstance(partition, LogInputPartition):
             return  # for an empty plan Spark makes one empty partition
-        split, audit = partition.split, None
+        splits, place, rules = partition.splits, self._open_place(reached=True), self._rules()
+        if len(splits) == 1:
+            yield from self._rows_of(place, rules, splits[0])
+        else:
+            from pyspark_kafkalog.reading.together import prefetch, rows_together
+
+            found, _ = prefetch(place, splits, rules, max_bytes=2 * TASK_BYTES)
+            yield from rows_together(found, partial(self._rows_of, place, rules))
+        freeze_modules()
+
+    def _rows_of(
+        self, place: Place, rules: ReadRules, split: Split, found: Existing | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        audit = None
         if self._options.audit is not None:
             from pyspark_kafkalog.spark.task_audits import audit_of
 
             audit = audit_of(split, self._options.audit, self._run)
-        rows = self._split_reader(audit).read(split)
-        yield from rows if audit is None else audit.passing(rows)
-        freeze_modules()
+        rows = self._split_reader(place, rules, audit).read(split, found)
+        return rows if audit is None else audit.passing(rows)
 
-    def _split_reader(self, audit: ReadAudit | None) -> SplitReader:
+    def _split_reader(self, place: Place, rules: ReadRules, audit: ReadAudit | None = None) -> SplitReader:
         """The reader of splits that the options ask for."""
         with loading():
             from pyspark_kafkalog.reading.ranges import RecordReader
-        place, rules, large_messages = (
-            self._open_place(reached=True),
-            self._rules(),
-            self._options.large_messages,
-        )
+        large_messages = self._options.large_messages
         if not large_messages.enabled:
             return RecordReader(place, rules)
         from pyspark_kafkalog.reading.whole_messages import WholeMessageReader
 
         return WholeMessageReader(place, rules, large_messages, None if audit is None else audit.dropped)
+
+    def _tasks(self, splits: Sequence[Split], place: Place) -> list[tuple[Split, ...]]:
+        """The splits of each task: small ones share one, unless the options ask for parallel tasks."""
+        if self._options.wants_tasks:
+            return [(split,) for split in splits]
+        return join_small(splits, place.mean_record_bytes)
 
     def _open_place(self, *, reached: bool = False) -> Place:
         with loading():
@@ -150,9 +160,9 @@ class LogBatchReader(LogReader, DataSourceReader):
         with said("Looking up partitions and offsets"):
             check_compacted_start(self._options, place)
             options = start_from_group(self._options, place, self._open_committed)
-            splits = [LogInputPartition(split) for split in plan_batch(place, options, self._bounds)]
+            tasks = self._tasks(plan_batch(place, options, self._bounds), place)
         freeze_modules()
-        return splits
+        return [LogInputPartition(splits) for splits in tasks]
 
 
 @with_short_errors
@@ -226,7 +236,7 @@ class BatchesReader(ViewReader):
         place, view = open_place(self._place_options), self._view
         with said("Looking up segments"):
             splits = plan_batches(place, view.selection, min_partitions=view.min_partitions)
-        return [LogInputPartition(split) for split in splits]
+        return [LogInputPartition((split,)) for split in splits]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The rows of one split, as arrow batches."""
@@ -234,9 +244,10 @@ class BatchesReader(ViewReader):
 
         if not isinstance(partition, LogInputPartition):
             return  # for an empty plan Spark makes one empty partition
+        (split,) = partition.splits
         rows = batches_of_split(
             open_place(self._place_options, reached=True),
-            partition.split,
+            split,
             self._columns,
             check_crcs=self._view.check_crcs,
             measure_raw_bytes=self._view.measure_raw_bytes,

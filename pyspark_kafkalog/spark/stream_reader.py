@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -23,8 +24,10 @@ from pyspark_kafkalog.spark.features import (
     ReadMaxRows,
     StreamCalls,
     SupportsTriggerAvailableNow,
+    simple_reader,
 )
 from pyspark_kafkalog.spark.reader import LogInputPartition, LogReader
+from pyspark_kafkalog.spark.rows_in_plan import RowsInPlan, WithRowsInPlan
 from pyspark_kafkalog.spark.running_query import RunningQuery
 from pyspark_kafkalog.spark.short_errors import with_short_errors
 from pyspark_kafkalog.streams.checkpoint import (
@@ -42,6 +45,8 @@ from pyspark_kafkalog.streams.planner import StreamPlanner
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
+    from pyspark_kafkalog.model import Place
+    from pyspark_kafkalog.reading.splits import Split
     from pyspark_kafkalog.streams.safe_offsets import SafeOffsets
 
 _log = logging.getLogger("pyspark_kafkalog")
@@ -67,7 +72,7 @@ _FIRST_IS_LIMITED = (
 
 
 @with_short_errors
-class LogStreamReader(LogReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
+class LogStreamReader(WithRowsInPlan, LogReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """``spark.readStream``. Offsets are those of Spark's Kafka source, ``{"topic":{"0":10}}``."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
@@ -77,9 +82,14 @@ class LogStreamReader(LogReader, DataSourceStreamReader, SupportsTriggerAvailabl
         """The thread's CPU time when the last lookup began, and how much it took, in seconds."""
         self._start: tuple[dict[str, Any], Offsets] | None = None
         self._calls = StreamCalls()
+        self._spark_schema = schema
+        self._is_same_query = self._options.checkpoint_location is None
+        """Whether a task has found that the checkpoint which the user names is that of the query."""
+        self._left_to_tasks: Offsets = {}
+        """Where the last micro-batch ends that tasks have read."""
 
     def __getstate__(self) -> dict[str, Any]:
-        own = ("_planner", "_initial", "_committer", "_watch")
+        own = ("_place", "_planner", "_initial", "_committer", "_watch", "_rows_in_plan")
         return {name: value for name, value in self.__dict__.items() if name not in own}
 
     @cached_property
@@ -87,7 +97,7 @@ class LogStreamReader(LogReader, DataSourceStreamReader, SupportsTriggerAvailabl
         checkpoint, source = self._options.checkpoint_location, self._source
         brokers = self._place_options.brokers
         return StreamPlanner(
-            self._open_place(),
+            self._place,
             self._options,
             topic_ids=kept_topic_ids(checkpoint, source),
             keep_topic_ids=partial(keep_topic_ids, checkpoint, source),
@@ -96,6 +106,18 @@ class LogStreamReader(LogReader, DataSourceStreamReader, SupportsTriggerAvailabl
             groups=self._open_committed,
             topics_max_age=0 if brokers is None else min(_TOPICS_SECONDS, brokers.metadata_max_age_ms / 1000),
         )
+
+    @cached_property
+    def _place(self) -> Place:
+        return self._open_place()
+
+    @cached_property
+    def _rows_in_plan(self) -> RowsInPlan | None:  # type: ignore[override]
+        options = self._options
+        if not options.max_bytes_in_plan or options.wants_tasks or options.audit is not None:
+            return None
+        kind = simple_reader(self._spark_schema)
+        return None if kind is None else RowsInPlan(kind, options.max_bytes_in_plan)
 
     @cached_property
     def _query_id(self) -> str:
@@ -110,7 +132,7 @@ class LogStreamReader(LogReader, DataSourceStreamReader, SupportsTriggerAvailabl
             return kept_start_offsets(self._options.checkpoint_location, source, self._choose_start)
 
     def _choose_start(self) -> Offsets:
-        check_compacted_start(self._options, self._open_place())
+        check_compacted_start(self._options, self._place)
         return self._planner.initial_offsets()
 
     @cached_property
@@ -205,6 +227,7 @@ class LogStreamReader(LogReader, DataSourceStreamReader, SupportsTriggerAvailabl
     def _commit(self, finished: Offsets, *, wait: bool) -> None:
         if self._watch is not None:
             self._watch.stop()
+        self._is_same_query |= finished == self._left_to_tasks
         is_new_query = finished == self.__dict__.get("_initial")
         if self._committer is not None and not is_new_query:
             self._committer.finished(finished, wait=wait)
@@ -236,16 +259,29 @@ class LogStreamReader(LogReader, DataSourceStreamReader, SupportsTriggerAvailabl
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The splits of one micro-batch."""
         self._calls.plan(start, end)
+        self._check_asked()
         if start == end:
             return []  # after a restart some Sparks only show the last offsets
         begin, stop = (parse_offsets(offsets, option="offsets") for offsets in (start, end))
         splits = self._planner.plan(begin, stop)
         if self._watch is not None:
             self._watch.begin(stop)
-        return [LogInputPartition(split, self._query_id) for split in splits]
+        if self._are_read_here(splits):
+            tasks = [tuple(splits)]
+        else:
+            self._left_to_tasks = stop
+            tasks = self._tasks(splits, self._place)
+        return [LogInputPartition(shared, self._query_id) for shared in tasks]
+
+    def _are_read_here(self, splits: list[Split]) -> bool:
+        """Whether the rows of a micro-batch are handed over with its plan; else tasks read them."""
+        if self._rows_in_plan is None or not self._is_same_query or not splits:
+            return False
+        place, rules = self._open_place(reached=True), replace(self._rules(), fail_on_data_loss=True)
+        return self._rows_in_plan.read(place, rules, splits, partial(self._rows_of, place, rules))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """The rows of one split. Only here does Spark tell which query it is.
+        """The rows of a task. Only here does Spark tell which query it is.
 
         :raises KafkaLogError: if the checkpoint that the reader was given is another query's.
         """

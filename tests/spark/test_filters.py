@@ -91,8 +91,8 @@ def test_filters_keep_the_same_rows_and_read_less(spark, read, path, push_down, 
 
 @needs_filter_pushdown
 def test_partitions_that_are_ruled_out_have_no_task(read, path, push_down):
-    assert read(path).rdd.getNumPartitions() == 3
-    assert read(path).filter("topic = 't' AND partition = 0").rdd.getNumPartitions() == 1
+    assert read(path, minPartitions=1).rdd.getNumPartitions() == 3
+    assert read(path, minPartitions=1).filter("topic = 't' AND partition = 0").rdd.getNumPartitions() == 1
     assert read(path, minPartitions=4).filter("topic = 't' AND partition = 0").rdd.getNumPartitions() == 4
 
 

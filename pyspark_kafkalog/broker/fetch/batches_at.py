@@ -9,7 +9,7 @@ from typing import Any, TypeGuard
 from pyspark_kafkalog.broker.cluster.cluster import Cluster
 from pyspark_kafkalog.broker.cluster.leaders import call_leaders_once
 from pyspark_kafkalog.broker.fetch.response import FIRST_WITH_TOPIC_ID, MIN_VERSION
-from pyspark_kafkalog.broker.fetch.sampling import Nothing, fetch_request, read_batches
+from pyspark_kafkalog.broker.fetch.sampling import Nothing, batches_request, read_batches
 from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.codec.batch_identity import header_of
 from pyspark_kafkalog.codec.walk import Batches
@@ -64,11 +64,11 @@ class BatchLooks:
         for partition in epochs:
             size = 1 if is_alone else min(max(2 * self._sizes.get(partition, 0), _LEAST_BYTES), _MOST_BYTES)
             if wanted and (is_alone or size > left):
-                requests.append(fetch_request(wanted, offsets, epochs, max_wait_ms=0))
+                requests.append(batches_request(wanted, offsets, epochs, max_wait_ms=0))
                 wanted, left = {}, _REQUEST_BYTES
             wanted[partition] = size
             left -= size
-        return [*requests, fetch_request(wanted, offsets, epochs, max_wait_ms=0)]
+        return [*requests, batches_request(wanted, offsets, epochs, max_wait_ms=0)]
 
 
 def _read(responses: Sequence[Any]) -> dict[TopicPartition, Any]:

@@ -17,6 +17,7 @@ import pyarrow as pa
 from pyspark_kafkalog.broker.cluster.cluster import Cluster
 from pyspark_kafkalog.broker.cluster.leaders import call_leaders
 from pyspark_kafkalog.broker.fetch import list_offsets
+from pyspark_kafkalog.broker.fetch.first import FirstFetch
 from pyspark_kafkalog.broker.fetch.link import (
     MAX_FETCH_BYTES,
     FetchLink,
@@ -62,6 +63,7 @@ def fetch(
     on_corrupt: OnCorrupt | None = None,
     topic_id: str = "",
     confirm: bool = False,
+    first: FirstFetch | None = None,
 ) -> Iterator[Slice]:
     """Record batches that cover ``offsets``. See :meth:`pyspark_kafkalog.model.Place.fetch`.
 
@@ -69,11 +71,14 @@ def fetch(
     response comes from the leader in the newest known epoch, and its high watermark is not below the end of
     ``offsets``.
 
+    :param first: the first response, if it has been fetched already.
     :raises UnconfirmedError: if it does not; this is not waited for.
     :raises DataLossError: if offsets of the range, or the topic, are gone.
     :raises KafkaLogError: if nothing comes for kafkaConsumer.pollTimeoutMs.
     """
-    fetcher = _PartitionFetcher(cluster, options, partition, offsets, read_committed, on_corrupt, topic_id)
+    fetcher = _PartitionFetcher(
+        cluster, options, partition, offsets, read_committed, on_corrupt, topic_id, first
+    )
     try:
         if confirm:
             fetcher.confirm()
@@ -94,6 +99,7 @@ class _PartitionFetcher:
         read_committed: bool,
         on_corrupt: OnCorrupt | None,
         topic_id: str = "",
+        first: FirstFetch | None = None,
     ) -> None:
         self._cluster = cluster
         self._options = options
@@ -101,9 +107,9 @@ class _PartitionFetcher:
         self._position, self._end = offsets
         self._read_committed = read_committed
         self._on_corrupt = on_corrupt
-        self._link = FetchLink(cluster, options, partition, topic_id)
-        self._first: tuple[pa.Buffer, Fetched] | None = None
-        """The response that :meth:`confirm` got."""
+        self._link = FetchLink(cluster, options, partition, topic_id, first.broker if first else None)
+        self._first = None if first is None else (first.frame, first.fetched)
+        """The first response, fetched already or by :meth:`confirm`."""
         self._smallest = 0
         """Bytes to request at least, after a batch did not fit."""
         self._empty = 0
@@ -121,8 +127,8 @@ class _PartitionFetcher:
         """
         error: Exception | None = None
         try:
-            if self._link.connect():
-                self._first = _, fetched = self._link.receive(self._next_params())
+            if self._first or self._link.connect():
+                self._first = _, fetched = self._first or self._link.receive(self._next_params())
                 found = None if fetched.error_code else fetched.partition
                 if found is not None and not found.error_code and found.high_watermark >= self._end:
                     return

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import base64
 import logging
 import struct
 import time
-import uuid
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -14,6 +12,7 @@ from kafka.protocol.consumer import FetchRequest
 
 from pyspark_kafkalog.broker.cluster.cluster import Cluster
 from pyspark_kafkalog.broker.cluster.metadata import Leader
+from pyspark_kafkalog.broker.fetch.request import Wanted, fetch_request
 from pyspark_kafkalog.broker.fetch.response import (
     FIRST_WITH_TOPIC_ID,
     MAX_VERSION,
@@ -78,16 +77,22 @@ class FetchLink:
     """Fetches one partition's records, one request at a time, without retries.
 
     :param topic_id: the id of its topic; by default the first one found.
+    :param broker: the one that has been asked already.
     """
 
     def __init__(
-        self, cluster: Cluster, options: FetchOptions, partition: TopicPartition, topic_id: str = ""
+        self,
+        cluster: Cluster,
+        options: FetchOptions,
+        partition: TopicPartition,
+        topic_id: str = "",
+        broker: str | None = None,
     ) -> None:
         self._cluster = cluster
         self._options = options
         self._partition = partition
         self._connection: Connection | None = None
-        self._address: str | None = None
+        self._address = broker
         self._version = MAX_VERSION
         self._leader = Leader(-1, -1)
         self._topic_id = topic_id
@@ -230,29 +235,15 @@ class FetchLink:
         return leader
 
     def _send(self, connection: Connection, params: FetchParams) -> None:
-        options, topic = self._options, FetchRequest.FetchTopic
+        options = self._options
         self._largest = max(options.fetch_max_bytes, params.max_bytes)
-        partition = topic.FetchPartition(
-            partition=self._partition.partition,
-            current_leader_epoch=self._leader.epoch,
-            fetch_offset=params.offset,
-            last_fetched_epoch=-1,
-            log_start_offset=-1,
-            partition_max_bytes=params.max_bytes,
-        )
-        request = FetchRequest(
-            replica_id=-1,
-            max_wait_ms=params.max_wait_ms,
-            min_bytes=max(options.fetch_min_bytes, 1),
+        request = fetch_request(
+            [Wanted(self._partition, self._topic_id, self._leader.epoch, params.offset, params.max_bytes)],
             max_bytes=self._largest,
-            isolation_level=int(params.read_committed),
-            session_id=0,
-            session_epoch=-1,
-            topics=[
-                topic(topic=self._partition.topic, topic_id=_uuid(self._topic_id), partitions=[partition])
-            ],
-            forgotten_topics_data=[],
-            rack_id=options.client_rack,
+            min_bytes=max(options.fetch_min_bytes, 1),
+            max_wait_ms=params.max_wait_ms,
+            read_committed=params.read_committed,
+            rack=options.client_rack,
         )
         deadline = Deadline.after_ms(
             self._options.poll_timeout_ms
@@ -269,7 +260,3 @@ def _begins_with_batch(frame: memoryview, fetched: Fetched) -> bool:
         return False
     (size,) = _BATCH_SIZE.unpack_from(frame, found.position)
     return bool(0 <= size <= found.size - _BATCH_SIZE.size)
-
-
-def _uuid(topic_id: str) -> uuid.UUID | None:
-    return uuid.UUID(bytes=base64.urlsafe_b64decode(topic_id + "==")) if topic_id else None

@@ -1,4 +1,4 @@
-"""FetchResponse of one partition, versions 4 to 13, read in place: record batches are not copied.
+"""FetchResponse, versions 4 to 13, read in place: record batches are not copied.
 
     throttle_time_ms int32, (v7+: error_code int16, session_id int32), [responses]
     response:    topic string (v13+: topic_id uuid), [partitions]
@@ -14,6 +14,7 @@ From version 12 on, lengths are unsigned varints of length + 1 instead of int32
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pyspark_kafkalog.broker.wire.answers import read_varint
@@ -31,8 +32,9 @@ _SIZE_OF_ABORTED = 16
 
 @dataclass(frozen=True, slots=True)
 class FetchedPartition:
-    """The response for the one partition requested."""
+    """The response for one partition."""
 
+    number: int
     error_code: int
     high_watermark: int
     last_stable_offset: int
@@ -49,7 +51,7 @@ class FetchedPartition:
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """A response. A broker that throttles may leave the partition out."""
+    """The response for the one partition requested. A broker that throttles may leave it out."""
 
     throttle_time_ms: int
     error_code: int
@@ -95,11 +97,10 @@ def read_fetch_response(frame: memoryview, position: int, version: int, size: in
     """
     size = len(frame) if size is None else size
     cursor = _Cursor(frame, position, version)
-    (throttle_time_ms,) = cursor.take(">i")
-    error_code = cursor.take(">hi")[0] if version >= 7 else 0
+    throttle_time_ms, error_code = _read_head(cursor, version)
     if cursor.length() < 1:
         return Fetched(throttle_time_ms, error_code, None)
-    cursor.skip(16 if version >= FIRST_WITH_TOPIC_ID else cursor.length(">h"))
+    _read_topic(cursor, version)
     if cursor.length() < 1:
         return Fetched(throttle_time_ms, error_code, None)
     partition = _read_partition(cursor, version, size)
@@ -108,13 +109,57 @@ def read_fetch_response(frame: memoryview, position: int, version: int, size: in
     cursor.position += partition.size
     for _ in ("partition", "topic", "response"):
         cursor.skip_tags()
-    if cursor.position != len(frame):
-        raise ValueError(f"its layout ends at byte {cursor.position} of {len(frame)}")
+    _check_end(cursor)
     return Fetched(throttle_time_ms, error_code, partition)
 
 
+def read_fetch_responses(
+    frame: memoryview, position: int, version: int
+) -> tuple[int, int, list[tuple[bytes, FetchedPartition]]]:
+    """Read a response for several partitions: throttle_time_ms, the error code of all, and each of them.
+
+    Each comes with its topic: the name, from version 13 on the 16 bytes of its id.
+
+    :raises ValueError: or struct.error or IndexError, if it is malformed.
+    """
+    cursor = _Cursor(frame, position, version)
+    throttle_time_ms, error_code = _read_head(cursor, version)
+    found = list(_read_partitions(cursor, version))
+    cursor.skip_tags()
+    _check_end(cursor)
+    return throttle_time_ms, error_code, found
+
+
+def _read_head(cursor: _Cursor, version: int) -> tuple[int, int]:
+    (throttle_time_ms,) = cursor.take(">i")
+    return throttle_time_ms, cursor.take(">hi")[0] if version >= 7 else 0
+
+
+def _read_partitions(cursor: _Cursor, version: int) -> Iterator[tuple[bytes, FetchedPartition]]:
+    for _ in range(cursor.length()):
+        topic = _read_topic(cursor, version)
+        for _ in range(cursor.length()):
+            partition = _read_partition(cursor, version, len(cursor.frame))
+            cursor.position += partition.size
+            cursor.skip_tags()
+            yield topic, partition
+        cursor.skip_tags()
+
+
+def _read_topic(cursor: _Cursor, version: int) -> bytes:
+    size = 16 if version >= FIRST_WITH_TOPIC_ID else cursor.length(">h")
+    begin = cursor.position
+    cursor.skip(size)
+    return bytes(cursor.frame[begin : cursor.position])
+
+
+def _check_end(cursor: _Cursor) -> None:
+    if cursor.position != len(cursor.frame):
+        raise ValueError(f"its layout ends at byte {cursor.position} of {len(cursor.frame)}")
+
+
 def _read_partition(cursor: _Cursor, version: int, size_of_response: int) -> FetchedPartition:
-    _, error_code, high_watermark, last_stable_offset = cursor.take(">ihqq")
+    number, error_code, high_watermark, last_stable_offset = cursor.take(">ihqq")
     log_start_offset = cursor.take(">q")[0] if version >= 5 else -1
     aborted = []
     count = cursor.length()
@@ -128,6 +173,7 @@ def _read_partition(cursor: _Cursor, version: int, size_of_response: int) -> Fet
     if size > size_of_response - cursor.position:
         raise ValueError("the records are longer than the response")
     return FetchedPartition(
+        number,
         error_code,
         high_watermark,
         last_stable_offset,

@@ -8,17 +8,16 @@ partition that has one comes whole, however large; a larger one of another parti
 from __future__ import annotations
 
 import time
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from enum import Enum, auto
 from typing import Any
 
 import numpy as np
-from kafka.protocol.consumer import FetchRequest
 
 from pyspark_kafkalog.broker.cluster.cluster import Cluster
 from pyspark_kafkalog.broker.cluster.leaders import call_leaders
 from pyspark_kafkalog.broker.fetch import list_offsets
+from pyspark_kafkalog.broker.fetch.request import Wanted, fetch_request
 from pyspark_kafkalog.broker.fetch.response import FIRST_WITH_TOPIC_ID, MIN_VERSION
 from pyspark_kafkalog.broker.wire.backoff import Backoff
 from pyspark_kafkalog.broker.wire.deadline import Deadline
@@ -114,7 +113,7 @@ class ByteReach:
             wanted = self._wanted(epochs, searches)
             firsts.add(next(iter(wanted)))
             positions = {partition: searches[partition].position for partition in wanted}
-            return [fetch_request(wanted, positions, epochs, max_wait_ms=self._options.fetch_max_wait_ms)]
+            return [batches_request(wanted, positions, epochs, max_wait_ms=self._options.fetch_max_wait_ms)]
 
         began = time.monotonic()
         found: dict[TopicPartition, _Answer] = call_leaders(
@@ -252,7 +251,7 @@ class _Search:
         self.position, self.is_done = self.end, True
 
 
-def fetch_request(
+def batches_request(
     wanted: Mapping[TopicPartition, int],
     positions: Mapping[TopicPartition, int],
     epochs: Mapping[TopicPartition, int],
@@ -263,30 +262,13 @@ def fetch_request(
 
     :param epochs: of the leaders.
     """
-    kind = FetchRequest.FetchTopic
-    by_topic = defaultdict(list)
-    for partition, size in wanted.items():
-        by_topic[partition.topic].append(
-            kind.FetchPartition(
-                partition=partition.partition,
-                current_leader_epoch=epochs[partition],
-                fetch_offset=positions[partition],
-                last_fetched_epoch=-1,
-                log_start_offset=-1,
-                partition_max_bytes=size,
-            )
-        )
-    return FetchRequest(
-        replica_id=-1,
-        max_wait_ms=max_wait_ms,
-        min_bytes=1,
+    return fetch_request(
+        (
+            Wanted(partition, "", epochs[partition], positions[partition], size)
+            for partition, size in wanted.items()
+        ),
         max_bytes=sum(wanted.values()),
-        isolation_level=0,
-        session_id=0,
-        session_epoch=-1,
-        topics=[kind(topic=topic, partitions=partitions) for topic, partitions in by_topic.items()],
-        forgotten_topics_data=[],
-        rack_id="",
+        max_wait_ms=max_wait_ms,
     )
 
 

@@ -277,6 +277,16 @@ class LogDirectory:
         )
         return partition.topic_partition in cleaned
 
+    def prefetch(
+        self,
+        ranges: Mapping[TopicPartition, tuple[OffsetRange, Seen]],
+        *,
+        read_committed: bool,
+        max_bytes: int,
+    ) -> set[TopicPartition]:
+        """See :meth:`pyspark_kafkalog.model.Place.prefetch`: files are at hand."""
+        return set(ranges)
+
     def fetch(
         self,
         partition: TopicPartition,

@@ -1,0 +1,78 @@
+"""Small ranges share a task, within its bounds, and their rows come in few arrow batches."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyspark_kafkalog.model import EARLIEST, LATEST, OffsetRange, Seen, TopicPartition
+from pyspark_kafkalog.reading.ranges import Existing
+from pyspark_kafkalog.reading.splits import TASK_BYTES, TASK_OFFSETS, Split, join_small
+from pyspark_kafkalog.reading.together import rows_together
+
+
+def split(number: int, start: int, end: int, seen: int = 0) -> Split:
+    return Split(TopicPartition("t", number), OffsetRange(start, end), seen=Seen("", -1, seen))
+
+
+@given(
+    sizes=st.lists(st.integers(0, TASK_OFFSETS * 2) | st.integers(0, 300), max_size=60),
+    means=st.dictionaries(st.integers(0, 60), st.floats(0, 2000)),
+)
+def test_tasks_hold_all_splits_in_order_within_their_bounds(
+    sizes: list[int], means: dict[int, float]
+) -> None:
+    splits = [split(number, 5, 5 + size) for number, size in enumerate(sizes)]
+    known = {TopicPartition("t", number): mean for number, mean in means.items()}
+    tasks = join_small(splits, lambda asked: {p: known[p] for p in asked if p in known})
+    assert [each for task in tasks for each in task] == splits
+    for task in tasks:
+        counts = [each.offsets.end - each.offsets.start for each in task]
+        if len(task) > 1:
+            assert sum(counts) <= TASK_OFFSETS
+            of_records = [(each, count) for each, count in zip(task, counts, strict=True) if count]
+            size = sum(count * known[each.partition] for each, count in of_records)
+            assert size <= TASK_BYTES * 1.001
+
+
+def test_small_ones_share_a_task() -> None:
+    splits = [split(number, 0, 10) for number in range(2000)]
+    assert [len(task) for task in join_small(splits, lambda asked: dict.fromkeys(asked, 100.0))] == [1000] * 2
+
+
+def test_nobody_is_asked_for_sizes_where_all_are_large() -> None:
+    def sizes(asked: Collection[TopicPartition]) -> dict[TopicPartition, float]:
+        raise AssertionError
+
+    splits = [split(number, 0, TASK_OFFSETS) for number in range(4)] + [split(4, 0, 10)]
+    assert join_small(splits, sizes) == [(each,) for each in splits]
+
+
+@pytest.mark.parametrize(("end", "tasks"), [(0, 1), (100, 1), (TASK_OFFSETS, 3)])
+def test_an_open_range_has_at_most_what_the_plan_has_seen(end: int, tasks: int) -> None:
+    splits = [split(number, EARLIEST, LATEST, seen=end) for number in range(3)]
+    assert len(join_small(splits, lambda asked: dict.fromkeys(asked, 10.0))) == tasks
+
+
+def test_what_is_of_unknown_size_has_a_task_of_its_own() -> None:
+    splits = [split(number, 0, 10) for number in range(4)]
+    tasks = join_small(splits, lambda asked: {splits[number].partition: 1.0 for number in (0, 1, 3)})
+    assert [len(task) for task in tasks] == [2, 1, 1]
+
+
+@given(st.lists(st.integers(1, 12_000), max_size=30))
+def test_rows_stay_in_order_in_few_batches(sizes: list[int]) -> None:
+    def read(share: Split, existing: Existing) -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch({"n": pa.array(range(share.offsets.start, share.offsets.end))})
+
+    begins = [sum(sizes[:number]) for number in range(len(sizes))]
+    shares = [
+        split(n, begin, begin + size) for n, (begin, size) in enumerate(zip(begins, sizes, strict=True))
+    ]
+    batches = list(rows_together([(share, Existing(share.offsets, None)) for share in shares], read))
+    assert [n for batch in batches for n in batch.column(0).to_pylist()] == list(range(sum(sizes)))
+    assert len(batches) <= 1 + 2 * sum(sizes) / 10_000

@@ -1,0 +1,235 @@
+"""The rows of small micro-batches come with the plan, as PySpark takes them, as tasks would read them."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import struct
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.serializers import CPickleSerializer, read_int
+from pyspark.sql import SparkSession
+from pyspark.sql.types import (
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from pyspark_kafkalog.spark.features import simple_reader
+from pyspark_kafkalog.spark.reader import LogInputPartition
+from pyspark_kafkalog.spark.source import KafkaLogDataSource
+from pyspark_kafkalog.spark.stream_reader import LogStreamReader
+from tests.kafka import Broker
+
+runner = pytest.importorskip("pyspark.sql.streaming.python_streaming_source_runner")
+
+SCHEMA = StructType(
+    [
+        StructField("value", BinaryType()),
+        StructField("topic", StringType()),
+        StructField("partition", IntegerType()),
+        StructField("offset", LongType()),
+        StructField("timestamp", TimestampType()),
+    ]
+)
+pytestmark = pytest.mark.skipif(
+    simple_reader(SCHEMA) is None, reason="this PySpark takes no rows with a plan"
+)
+
+NOT_FOUND, ROWS, NO_ROWS = 0, 1, 2
+"""Of PySpark's protocol: how rows come with a plan."""
+
+
+def planned(
+    reader: LogStreamReader, start: dict[str, Any], end: dict[str, Any], schema: StructType = SCHEMA
+) -> tuple[list[LogInputPartition], int, list[dict[str, Any]]]:
+    """What PySpark's planner sends to the JVM: partitions, how rows come, and the rows."""
+    asked, sent = io.BytesIO(), io.BytesIO()
+    for offsets in start, end:
+        text = json.dumps(offsets).encode()
+        asked.write(struct.pack("!i", len(text)) + text)
+    asked.seek(0)
+    runner.partitions_func(reader, KafkaLogDataSource({}), schema, 10_000, asked, sent)
+    sent.seek(0)
+    count = read_int(sent)
+    partitions = [CPickleSerializer()._read_with_length(sent) for _ in range(count)]
+    status = read_int(sent)
+    rows: list[dict[str, Any]] = []
+    if status == ROWS:
+        read_int(sent)
+        rows = pa.ipc.open_stream(sent).read_all().to_pylist()
+    return partitions, status, rows
+
+
+def reader(path: str, schema: StructType = SCHEMA, **options: str) -> LogStreamReader:
+    given = {"path": path, "subscribe": "t", "startingOffsets": "earliest", **options}
+    return LogStreamReader(given, schema)
+
+
+def ends(partitions: int, end: int) -> dict[str, dict[str, int]]:
+    return {"t": {str(number): end for number in range(partitions)}}
+
+
+@pytest.fixture
+def path(write: Any) -> str:
+    """Three partitions of ten records."""
+    rows = [(str(i), i % 3) for i in range(30)]
+    return write(rows, "value string, partition int", numPartitions=3)
+
+
+def test_rows_come_with_the_plan_and_the_one_task_could_read_them(path: str) -> None:
+    stream = reader(path)
+    for start, end in ((0, 5), (5, 10)):
+        (task,), status, rows = planned(stream, ends(3, start), ends(3, end))
+        assert status == ROWS
+        assert [(row["partition"], row["offset"]) for row in rows] == [
+            (number, offset) for number in range(3) for offset in range(start, end)
+        ]
+        again = [row for rows in stream.read(task) for row in rows.to_pylist()]
+        assert again == rows
+
+
+def test_a_reader_is_a_simple_one_only_while_it_has_rows(path: str) -> None:
+    stream = reader(path)
+    kind = simple_reader(SCHEMA)
+    assert kind is not None
+    assert not isinstance(stream, kind)
+    stream.partitions(ends(3, 0), ends(3, 5))
+    assert isinstance(stream, kind)
+    assert isinstance(stream, LogStreamReader)
+    list(stream.getCache({}, {}))
+    assert not isinstance(stream, kind)
+
+
+def test_a_pyspark_that_does_not_ask_is_offered_no_more(path: str) -> None:
+    stream = reader(path)
+    stream.partitions(ends(3, 0), ends(3, 5))
+    kind = simple_reader(SCHEMA)
+    assert kind is not None
+    for _ in range(3):
+        assert len(stream.partitions(ends(3, 5), ends(3, 10))) == 1
+        assert not isinstance(stream, kind)
+
+
+@pytest.mark.parametrize(
+    ("options", "tasks"),
+    [
+        ({"maxBytesInPlan": "0"}, 1),
+        ({"maxBytesInPlan": "500"}, 1),
+        ({"maxBytesInPlan": "900"}, 1),
+        ({"minPartitions": "1"}, 3),
+        ({"maxRecordsPerPartition": "100"}, 3),
+        ({"auditor.class": "counting"}, 1),
+    ],
+)
+def test_tasks_read_what_is_too_much_or_the_user_wants_them_to(
+    path: str, options: dict[str, str], tasks: int
+) -> None:
+    partitions, status, _ = planned(reader(path, **options), ends(3, 0), ends(3, 10))
+    assert (len(partitions), status) == (tasks, NOT_FOUND)
+    stream = reader(path, **{name: value for name, value in options.items() if "auditor" not in name})
+    assert sum(rows.num_rows for task in partitions for rows in stream.read(task)) == 30
+
+
+def test_a_schema_that_the_jvm_would_not_find_in_arrow(path: str) -> None:
+    """The JVM compares it with all that Spark knows of a column, as a comment, and fails the query."""
+    commented = StructType([StructField("value", BinaryType(), metadata={"comment": "bytes"})])
+    partitions, status, _ = planned(reader(path, commented), ends(3, 0), ends(3, 10), commented)
+    assert (len(partitions), status) == (1, NOT_FOUND)
+
+
+def test_what_fails_here_is_left_to_tasks(path: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Their errors and rules hold as ever. After each failure more micro-batches are left to them."""
+    for file in Path(path).glob("t-1/*.log"):
+        data = bytearray(file.read_bytes())
+        data[70] ^= 1
+        file.write_bytes(data)
+    stream = reader(path)
+    with caplog.at_level(logging.INFO, "pyspark_kafkalog"):
+        outcomes = [planned(stream, ends(3, 0), ends(3, 10))[1] for _ in range(11)]
+    assert outcomes == [NOT_FOUND] * 11
+    assert caplog.text.count("Leaving a micro-batch to tasks") == 4, "at 0, 2, 5 and 10"
+    ((task,), _, _) = planned(reader(path, failOnDataLoss="false"), ends(3, 0), ends(3, 10))
+    assert len(task.splits) == 3
+
+
+def test_a_long_read_is_left_to_tasks(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pyspark_kafkalog.spark.rows_in_plan._MOST_SECONDS", -1.0)
+    assert planned(reader(path), ends(3, 0), ends(3, 10))[1] == NOT_FOUND
+
+
+def test_a_query_of_a_named_checkpoint_is_told_by_a_task_first(path: str, tmp_path: Path) -> None:
+    """Only a task knows which query it belongs to."""
+    (tmp_path / "metadata").write_text(json.dumps({"id": "6b8f53e2-1d0d-4f8e-8f4e-000000000000"}))
+    stream = reader(path, checkpointLocation=str(tmp_path))
+    assert planned(stream, ends(3, 0), ends(3, 2))[1] == NOT_FOUND
+    assert planned(stream, ends(3, 0), ends(3, 2))[1] == NOT_FOUND, "it may be repeated"
+    stream.latestOffset(ends(3, 2), None)
+    assert planned(stream, ends(3, 2), ends(3, 4))[1] == ROWS
+
+
+def test_a_micro_batch_of_markers_alone_has_no_rows(broker: Broker) -> None:
+    from confluent_kafka import Producer
+
+    broker.create_topic("markers-alone", 1)
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "markers-alone"})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce("markers-alone", b"x")
+    producer.flush(30)
+    producer.abort_transaction(30)
+    options = {
+        "kafka.bootstrap.servers": broker.bootstrap,
+        "subscribe": "markers-alone",
+        "kafka.isolation.level": "read_committed",
+    }
+    stream = LogStreamReader(options, SCHEMA)
+    start, end = {"markers-alone": {"0": 0}}, {"markers-alone": {"0": 2}}
+    assert planned(stream, start, end)[1] == NO_ROWS
+
+
+@pytest.mark.parametrize("place", ["directory", "brokers"])
+@pytest.mark.parametrize("columns", ["value, partition, offset", "*"])
+def test_rows_are_the_same_with_and_without(
+    spark: SparkSession, broker: Broker, path: str, tmp_path: Path, place: str, columns: str
+) -> None:
+    source, topic = {"path": path}, "t"
+    if place == "brokers":
+        source, topic = {"kafka.bootstrap.servers": broker.bootstrap}, f"same-{len(columns)}"
+        broker.create_topic(topic, 3)
+        frame = spark.createDataFrame([(f"{i}", i % 3) for i in range(30)], "value string, partition int")
+        frame.write.format("kafkalog").options(**source, topic=topic).mode("append").save()
+    found = []
+    for number, most in enumerate(("1m", "0")):
+        seen: list[Any] = []
+        stream = (
+            spark.readStream.format("kafkalog")
+            .options(
+                **source,
+                subscribe=topic,
+                includeHeaders="true",
+                maxBytesInPlan=most,
+                startingOffsets="earliest",
+            )
+            .option("maxOffsetsPerTrigger", "12")
+            .load()
+            .selectExpr(*columns.split(", "))
+        )
+        query = (
+            stream.writeStream.foreachBatch(lambda frame, batch, to=seen: to.extend(frame.collect()))
+            .option("checkpointLocation", str(tmp_path / str(number)))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination(60)
+        found.append((seen, [progress["numInputRows"] for progress in query.recentProgress]))
+    assert found[0] == found[1]
+    assert len(found[0][0]) == 30
