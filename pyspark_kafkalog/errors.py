@@ -59,8 +59,8 @@ class KafkaLogError(Exception):
         text = self.message + (f" ({', '.join(place)})" if place else "")
         return f"{text}. {self.hint}" if self.hint else text
 
-    def with_hint(self, hint: str) -> KafkaLogError:
-        """The same error, at the same place, that says what else to do."""
+    def with_hint(self, hint: str | None) -> KafkaLogError:
+        """The same error, at the same place, that says what else to do, or nothing of it."""
         _, (kind, message, place) = self.__reduce__()
         return _rebuild(kind, message, {**place, "hint": hint})
 

@@ -48,7 +48,7 @@ def check_commits(
         )
         if fail_on_data_loss:
             raise error
-        _log.warning("Continuing, because failOnDataLoss=false: %s", error)
+        _log.warning("Continuing, because failOnDataLoss=false: %s", error.with_hint(None))
 
 
 def _foreign(place: Place, commits: Mapping[TopicPartition, CommittedOffset]) -> dict[TopicPartition, str]:

@@ -238,7 +238,7 @@ class StreamPlanner:
         for loss in self._data_loss(begins, end, added, recreated):
             if self._options.fail_on_data_loss:
                 raise loss
-            _log.warning("Continuing, because failOnDataLoss=false: %s", loss)
+            _log.warning("Continuing, because failOnDataLoss=false: %s", loss.with_hint(None))
         # Frozen ends asked no broker, but the look above did.
         leader_epochs = self._place.leader_epochs(end) if self._frozen is not None else epochs
         if is_replay or leader_epochs != epochs:
@@ -269,7 +269,7 @@ class StreamPlanner:
         loss = log_went_back(partition, offset, why)
         if self._options.fail_on_data_loss:
             raise loss
-        _log.warning("Continuing, because failOnDataLoss=false: %s", loss)
+        _log.warning("Continuing, because failOnDataLoss=false: %s", loss.with_hint(None))
 
     def _look_up_ends(self, start: Offsets) -> _Ends:
         if self._frozen is not None:

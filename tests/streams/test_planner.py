@@ -478,6 +478,13 @@ class TestTopicsMadeAnew:
         place.ids["a"] = self.NEW
         assert [split.seen.topic_id for split in stream.plan({A0: 0}, end)] == [self.OLD]
 
+    def test_a_warning_does_not_advise_what_is_done(self, caplog: pytest.LogCaptureFixture) -> None:
+        stream, _ = self.recreated(failOnDataLoss="false")
+        stream.plan({A0: 5, B0: 1}, stream.next_offsets({A0: 5, B0: 1}))
+        (warning,) = (record.getMessage() for record in caplog.records if "RECREATED" in record.getMessage())
+        assert warning.startswith("Continuing, because failOnDataLoss=false: TOPIC_RECREATED")
+        assert warning.count("failOnDataLoss") == 1
+
     def test_partitions_that_the_new_topic_lacks_are_no_further_loss(self) -> None:
         place = FakePlace({A0: (0, 5), A1: (0, 5)}, ids={"a": self.OLD})
         stream = planner(place, failOnDataLoss="false")
