@@ -56,6 +56,25 @@ def test_a_leader_that_has_moved_is_found() -> None:
         assert place.batches_at({PARTITION: 55}) == {}, "a deposed one shows none, and ends nothing"
 
 
+@dataclass
+class Closing(ScriptedCluster):
+    """At some time its brokers begin to close their connections."""
+
+    is_closing: bool = False
+
+    def answer(self, node: int, received: Received) -> bytes | None:
+        return None if self.is_closing else super().answer(node, received)
+
+
+def test_brokers_that_give_no_metadata_in_time_end_nothing() -> None:
+    with playing(Closing({1: LEADER, 2: LEADER})) as cluster:
+        place = brokers(cluster)
+        place.watermarks([PARTITION], read_committed=False)
+        cluster.is_closing = True
+        place._cluster.forget([PARTITION.topic])
+        assert place.batches_at({PARTITION: 55}) == {}
+
+
 def test_one_round_asks_once() -> None:
     with playing(ScriptedCluster({1: LEADER, 2: LEADER})) as cluster:
         brokers(cluster).batches_at({PARTITION: 55})
