@@ -44,10 +44,12 @@ def rows_together(
 
 def _joined(arrow_batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     waiting: list[pa.RecordBatch] = []
+    rows = 0
     for arrow_batch in arrow_batches:
-        if waiting and sum(each.num_rows for each in waiting) + arrow_batch.num_rows > _JOINED_ROWS:
+        if waiting and rows + arrow_batch.num_rows > _JOINED_ROWS:
             yield from pa.Table.from_batches(waiting).combine_chunks().to_batches()
-            waiting = []
+            waiting, rows = [], 0
         waiting.append(arrow_batch)
+        rows += arrow_batch.num_rows
     if waiting:
         yield from pa.Table.from_batches(waiting).combine_chunks().to_batches()

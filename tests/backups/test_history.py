@@ -64,6 +64,19 @@ def test_it_goes_on_where_it_ended(tmp_path: Path) -> None:
     ] or len([*(target / "t-0").glob("*.snapshot")]) <= len([*(target / "t-0").glob("*.log")]) + 1
 
 
+def saved_and_replaced(
+    before: list[tuple[int, int]], after: list[tuple[int, int]], kept: int, folder: Path
+) -> tuple[Path, Path, bytes]:
+    """A source with other records from ``kept`` on than were saved, its backup, and what that holds."""
+    source, target = folder / "source", folder / "target"
+    make_log(source, before)
+    run(source, target)
+    held = content(target)
+    shutil.rmtree(source)
+    make_log(source, after, mark="other", marked_from=kept)
+    return source, target, held
+
+
 @pytest.mark.parametrize(
     ("before", "after", "kept"),
     [
@@ -81,12 +94,7 @@ def test_what_a_leader_has_truncated_is_never_mixed(
     before: list[tuple[int, int]], after: list[tuple[int, int]], kept: int, tmp_path: Path
 ) -> None:
     """As Kafka's own followers find it (KIP-101, KIP-279)."""
-    source, target = tmp_path / "source", tmp_path / "target"
-    make_log(source, before)
-    run(source, target)
-    held = content(target)
-    shutil.rmtree(source)
-    make_log(source, after, mark="other", marked_from=kept)
+    source, target, held = saved_and_replaced(before, after, kept, tmp_path)
     end = before[-1][1]
     row = run(source, target)
     assert f"Offsets {kept} to {end - 1} are not those of the source" in (row.problem or "")
@@ -131,12 +139,7 @@ class AnswersLikeBrokers:
 def test_a_cluster_that_went_back_to_older_epochs_shares_what_it_had(
     before: list[tuple[int, int]], after: list[tuple[int, int]], kept: int, tmp_path: Path
 ) -> None:
-    source, target = tmp_path / "source", tmp_path / "target"
-    make_log(source, before)
-    run(source, target)
-    held = content(target)
-    shutil.rmtree(source)
-    make_log(source, after, mark="other", marked_from=kept)
+    source, target, held = saved_and_replaced(before, after, kept, tmp_path)
     went_back = cast(Source, AnswersLikeBrokers(source, after[-1][0]))
     for rules in NO_GROUPS, TRUNCATE:
         with follower_directory(str(target)) as directory:

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from pyspark_kafkalog.broker.cluster.cluster import Cluster
 from pyspark_kafkalog.broker.cluster.leaders import leaders_of
-from pyspark_kafkalog.broker.fetch.request import Wanted, fetch_request, uuid_of
+from pyspark_kafkalog.broker.fetch.request import FRAME_SLACK, Wanted, fetch_request, uuid_of
 from pyspark_kafkalog.broker.fetch.response import (
     FIRST_WITH_TOPIC_ID,
     MAX_VERSION,
@@ -32,8 +32,6 @@ from pyspark_kafkalog.options.brokers import FetchOptions
 
 _PATIENCE = 2.0
 """Seconds for everything: a leader that hangs is left to the fetcher, which finds the next one."""
-_FRAME_SLACK = 64 << 20
-"""By how much a response may exceed the request: a first batch comes whole, however large (KIP-74)."""
 
 
 class FirstFetch(NamedTuple):
@@ -89,8 +87,8 @@ def fetch_first(
             if connection.in_flight:
                 with contextlib.suppress(BrokerError):
                     found.update(_receive(cluster, connection, version, deadline, ranges, max_bytes))
-    except BrokerError:  # nobody tells who leads
-        return found
+    except BrokerError:
+        pass  # nobody tells who leads
     finally:
         for connection, _ in asked:
             cluster.release(connection)
@@ -107,7 +105,7 @@ def _receive(
 ) -> Iterator[tuple[TopicPartition, FirstFetch]]:
     """What a leader sends of ``ranges``."""
     answer = connection.receive_frame(
-        pa.allocate_buffer, deadline=deadline, stall=deadline.left, limit=max_bytes + _FRAME_SLACK
+        pa.allocate_buffer, deadline=deadline, stall=deadline.left, limit=max_bytes + FRAME_SLACK
     )
     if answer.broken is not None:
         raise answer.broken

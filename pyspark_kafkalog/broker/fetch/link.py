@@ -12,7 +12,7 @@ from kafka.protocol.consumer import FetchRequest
 
 from pyspark_kafkalog.broker.cluster.cluster import Cluster
 from pyspark_kafkalog.broker.cluster.metadata import Leader
-from pyspark_kafkalog.broker.fetch.request import Wanted, fetch_request
+from pyspark_kafkalog.broker.fetch.request import FRAME_SLACK, Wanted, fetch_request
 from pyspark_kafkalog.broker.fetch.response import (
     FIRST_WITH_TOPIC_ID,
     MAX_VERSION,
@@ -38,8 +38,6 @@ _BATCH_SIZE = struct.Struct(">8xi")
 _MIN_FETCH_BYTES = 64 << 10
 """Bytes to request even on the slowest link: a record batch comes whole, however large (KIP-74)."""
 MAX_FETCH_BYTES = (1 << 31) - 1 - (64 << 20)
-_FRAME_SLACK = 64 << 20
-"""By how much a response may exceed the request: a first batch comes whole, however large (KIP-74)."""
 
 
 class RetryFetch(Exception):  # noqa: N818 - not an error, but the normal course
@@ -147,7 +145,7 @@ class FetchLink:
             pa.allocate_buffer,
             deadline=Deadline.after_ms(max(self._options.poll_timeout_ms, stall_ms)),
             stall=stall_ms / 1000,
-            limit=self._largest + _FRAME_SLACK,
+            limit=self._largest + FRAME_SLACK,
         )
         try:
             with connection.reading():

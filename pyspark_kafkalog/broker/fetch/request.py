@@ -11,6 +11,9 @@ from kafka.protocol.consumer import FetchRequest
 
 from pyspark_kafkalog.model import TopicPartition
 
+FRAME_SLACK = 64 << 20
+"""By how much a response may exceed the request: a first batch comes whole, however large (KIP-74)."""
+
 
 class Wanted(NamedTuple):
     """What to ask of one partition: at most ``max_bytes`` from ``offset`` on."""
