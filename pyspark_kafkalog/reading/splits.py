@@ -80,19 +80,19 @@ def join_small(
     if len(few) < 2:
         return [(split,) for split in splits]
     means = mean_record_bytes(few)
-    tasks: list[tuple[Split, ...]] = []
+    tasks: list[list[Split]] = []
     offsets_left, bytes_left = 0, 0.0
     for split in splits:
         count = offsets[split.partition]
         size = count * means.get(split.partition, math.inf) if count else 0
         if tasks and count <= offsets_left and size <= bytes_left:
-            tasks[-1] = (*tasks[-1], split)
+            tasks[-1].append(split)
         else:
-            tasks.append((split,))
+            tasks.append([split])
             offsets_left, bytes_left = TASK_OFFSETS, float(TASK_BYTES)
         offsets_left -= count
         bytes_left -= size
-    return tasks
+    return [tuple(task) for task in tasks]
 
 
 def _most_offsets(split: Split) -> int:

@@ -20,6 +20,7 @@ from pyspark_kafkalog.options.views import VIEWS, ViewOptions
 from pyspark_kafkalog.places import open_groups, open_place
 from pyspark_kafkalog.reading.filters import ALL_ROWS, Comparison, bounds_of
 from pyspark_kafkalog.reading.offsets import check_compacted_start, plan_batch, start_from_group
+from pyspark_kafkalog.reading.record_sizes import RecordSizes
 from pyspark_kafkalog.reading.splits import TASK_BYTES, Split, join_small
 from pyspark_kafkalog.saying import said
 from pyspark_kafkalog.spark.features import FILTER_OPERATORS, arrow_schema
@@ -115,11 +116,11 @@ class LogReader:
 
         return WholeMessageReader(place, rules, large_messages, None if audit is None else audit.dropped)
 
-    def _tasks(self, splits: Sequence[Split], place: Place) -> list[tuple[Split, ...]]:
+    def _tasks(self, splits: Sequence[Split], sizes: RecordSizes) -> list[tuple[Split, ...]]:
         """The splits of each task: small ones share one, unless the options ask for parallel tasks."""
         if self._options.wants_tasks:
             return [(split,) for split in splits]
-        return join_small(splits, place.mean_record_bytes)
+        return join_small(splits, sizes)
 
     def _open_place(self, *, reached: bool = False) -> Place:
         with loading():
@@ -160,7 +161,7 @@ class LogBatchReader(LogReader, DataSourceReader):
         with said("Looking up partitions and offsets"):
             check_compacted_start(self._options, place)
             options = start_from_group(self._options, place, self._open_committed)
-            tasks = self._tasks(plan_batch(place, options, self._bounds), place)
+            tasks = self._tasks(plan_batch(place, options, self._bounds), RecordSizes(place))
         freeze_modules()
         return [LogInputPartition(splits) for splits in tasks]
 

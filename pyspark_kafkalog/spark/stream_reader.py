@@ -17,6 +17,7 @@ from pyspark_kafkalog.garbage import loading
 from pyspark_kafkalog.options.offsets_json import MAX_LONG, Offsets, parse_offsets, to_json
 from pyspark_kafkalog.places import import_reading, open_groups, open_place
 from pyspark_kafkalog.reading.offsets import check_compacted_start
+from pyspark_kafkalog.reading.record_sizes import RecordSizes
 from pyspark_kafkalog.saying import said
 from pyspark_kafkalog.spark.features import (
     ReadAllAvailable,
@@ -89,7 +90,7 @@ class LogStreamReader(WithRowsInPlan, LogReader, DataSourceStreamReader, Support
         """Where the last micro-batch ends that tasks have read."""
 
     def __getstate__(self) -> dict[str, Any]:
-        own = ("_place", "_planner", "_initial", "_committer", "_watch", "_rows_in_plan")
+        own = ("_place", "_record_sizes", "_planner", "_initial", "_committer", "_watch", "_rows_in_plan")
         return {name: value for name, value in self.__dict__.items() if name not in own}
 
     @cached_property
@@ -110,6 +111,10 @@ class LogStreamReader(WithRowsInPlan, LogReader, DataSourceStreamReader, Support
     @cached_property
     def _place(self) -> Place:
         return self._open_place()
+
+    @cached_property
+    def _record_sizes(self) -> RecordSizes:
+        return RecordSizes(self._place)
 
     @cached_property
     def _rows_in_plan(self) -> RowsInPlan | None:  # type: ignore[override]
@@ -270,7 +275,7 @@ class LogStreamReader(WithRowsInPlan, LogReader, DataSourceStreamReader, Support
             tasks = [tuple(splits)]
         else:
             self._left_to_tasks = stop
-            tasks = self._tasks(splits, self._place)
+            tasks = self._tasks(splits, self._record_sizes)
         return [LogInputPartition(shared, self._query_id) for shared in tasks]
 
     def _are_read_here(self, splits: list[Split]) -> bool:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from typing import ClassVar
 
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pyspark_kafkalog.errors import BrokerError
 from pyspark_kafkalog.model import EARLIEST, LATEST, OffsetRange, Seen, TopicPartition
 from pyspark_kafkalog.reading.ranges import Existing
+from pyspark_kafkalog.reading.record_sizes import RecordSizes
 from pyspark_kafkalog.reading.splits import TASK_BYTES, TASK_OFFSETS, Split, join_small
 from pyspark_kafkalog.reading.together import rows_together
+from tests.reading.fake_place import FakePlace
 
 
 def split(number: int, start: int, end: int, seen: int = 0) -> Split:
@@ -62,6 +66,29 @@ def test_what_is_of_unknown_size_has_a_task_of_its_own() -> None:
     splits = [split(number, 0, 10) for number in range(4)]
     tasks = join_small(splits, lambda asked: {splits[number].partition: 1.0 for number in (0, 1, 3)})
     assert [len(task) for task in tasks] == [2, 1, 1]
+
+
+class Sizes(FakePlace):
+    asked: ClassVar[list[list[TopicPartition]]] = []
+
+    def mean_record_bytes(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, float]:
+        self.asked.append(list(partitions))
+        if len(self.asked) == 2:
+            raise BrokerError("It does not answer")
+        return {partition: 5.0 for partition in partitions if partition.partition != 1}
+
+
+def test_sizes_are_advice_and_asked_for_once_a_minute() -> None:
+    now = 100.0
+    first, second, third = (TopicPartition("t", number) for number in range(3))
+    sizes = RecordSizes(Sizes({}), lambda: now)
+    for _ in range(2):
+        assert sizes([first, second]) == {first: 5.0}
+    for _ in range(2):
+        assert sizes([first, third]) == {first: 5.0}, "a place that fails has no answer"
+    assert Sizes.asked == [[first, second], [third]]
+    now += 61
+    assert sizes([first, third]) == {first: 5.0, third: 5.0}
 
 
 @given(st.lists(st.integers(1, 12_000), max_size=30))
