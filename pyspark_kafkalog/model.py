@@ -112,6 +112,11 @@ def not_here(offsets: OffsetRange) -> str:
     )
 
 
+def not_copied(offsets: OffsetRange) -> str:
+    """What to say of a gap of a backup."""
+    return f"Offsets {offsets.start} to {offsets.end - 1} are not in this backup: its source had deleted them"
+
+
 def went_back(seen: int, now: int) -> str:
     """What to say of a log of which a plan has seen a newer leader epoch than it has now."""
     return (
@@ -394,6 +399,9 @@ class Place(Protocol):
 
     def file_faults(self, partition: TopicPartition) -> list[CorruptRecordError | DataLossError]:
         """Faults of a partition's files besides its record batches; brokers don't show any."""
+
+    def gaps(self, partition: TopicPartition) -> tuple[OffsetRange, ...]:
+        """What a backup lacks, as its source had deleted it before it could be copied, in order."""
 
     def offsets_after_bytes(
         self, ranges: Mapping[TopicPartition, OffsetRange], max_bytes: Mapping[TopicPartition, int]

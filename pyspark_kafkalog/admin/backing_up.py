@@ -17,7 +17,7 @@ from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.log.read.root import open_root
 from pyspark_kafkalog.log.write.adopting import AdoptedPartition
 from pyspark_kafkalog.model import TopicPartition
-from pyspark_kafkalog.options.settings import PlaceOptions, place_options
+from pyspark_kafkalog.options.settings import PlaceOptions, Selection, place_options
 from pyspark_kafkalog.places import (
     adopt_backup,
     follower_directory,
@@ -25,6 +25,7 @@ from pyspark_kafkalog.places import (
     open_groups,
     open_place,
 )
+from pyspark_kafkalog.reading.offsets import look_up_partitions
 
 _DEFAULT_RULES = BackupRules()
 _LEAST_FETCH = 64 << 10
@@ -140,6 +141,8 @@ def _run(
     progress: Callable[[int], None],
     failed: Callable[[BackedUpPartition], None] = lambda row: None,
 ) -> list[BackedUpPartition]:
+    if not os.path.exists(directory):  # what is wrong with the source leaves no folder behind
+        look_up_partitions(open_place(place), Selection(topics=rules.topics))
     with follower_directory(directory) as target:
         groups, number = None, 0
         if rules.groups is None or rules.groups:

@@ -22,7 +22,7 @@ from pyspark_kafkalog.errors import (
     LogDirectoryError,
     UnknownTopicOrPartitionError,
 )
-from pyspark_kafkalog.model import OffsetRange, Place, TopicPartition, not_here
+from pyspark_kafkalog.model import OffsetRange, Place, TopicPartition, not_copied, not_here
 
 _OFFSETS = pa.schema([("offset", ROW_TYPES["offset"])])
 
@@ -43,7 +43,8 @@ class Damage:
 class VerifiedPartition:
     """What was read of one partition, and the damage found in it.
 
-    ``note`` says what is not there and yet no damage: the beginning of a log that its broker keeps elsewhere.
+    ``notes`` say what is not there and yet no damage: the beginning of a log that its broker keeps elsewhere,
+    and what a backup could not copy.
     """
 
     topic: str
@@ -52,7 +53,7 @@ class VerifiedPartition:
     records: int
     stored_bytes: int
     damages: tuple[Damage, ...]
-    note: str | None = None
+    notes: tuple[str, ...] = ()
 
 
 def verify(
@@ -82,7 +83,7 @@ class _Verification:
         self._progress = progress
         self._batches = self._records = self._size = 0
         self._damages: list[KafkaLogError] = []
-        self._note: str | None = None
+        self._notes: tuple[str, ...] = ()
 
     def run(self) -> None:
         try:
@@ -112,11 +113,14 @@ class _Verification:
             Damage(topic, number, damage.message, damage.offset, damage.file, damage.position)
             for damage in self._damages
         )
-        return VerifiedPartition(topic, number, self._batches, self._records, self._size, damages, self._note)
+        return VerifiedPartition(
+            topic, number, self._batches, self._records, self._size, damages, self._notes
+        )
 
     def _bounds(self) -> OffsetRange:
         bounds = bounds_of(self._place, [self._partition])[self._partition]
-        self._note = None if bounds.elsewhere is None else not_here(bounds.elsewhere)
+        self._notes = () if bounds.elsewhere is None else (not_here(bounds.elsewhere),)
+        self._notes += tuple(map(not_copied, self._place.gaps(self._partition)))
         return OffsetRange(bounds.log_start_offset, bounds.high_watermark)
 
     def _read(self, offsets: OffsetRange) -> Iterator[int]:

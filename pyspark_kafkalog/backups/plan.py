@@ -126,8 +126,14 @@ class Plan:
 def check_source(source: Source, target: Target) -> None:
     """See that the directory is a backup of this very cluster, or can become one.
 
-    :raises LogDirectoryError: if it is one of another cluster.
+    :raises LogDirectoryError: if it is one of another cluster, or has partitions that no backup has made.
     """
+    if not target.is_backup and (there := target.partitions()):
+        raise LogDirectoryError(
+            f"Expected a backup or an empty folder, got a log directory with partition {min(there)}",
+            file=target.root,
+            hint="Name a new folder: only backups write to a backup.",
+        )
     cluster_id, known = source.cluster_id(), target.cluster_id
     if None not in (cluster_id, known) and cluster_id != known:
         raise LogDirectoryError(

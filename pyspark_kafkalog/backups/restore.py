@@ -36,7 +36,7 @@ from dataclasses import dataclass, field, replace
 from pyspark_kafkalog.backups.ends import Source
 from pyspark_kafkalog.backups.groups import check_groups_exist
 from pyspark_kafkalog.backups.restore_groups import RestoredOffset, restore_groups
-from pyspark_kafkalog.backups.restore_records import Progress, SourceRecords, TargetRecords
+from pyspark_kafkalog.backups.restore_records import Progress, SourceRecords, TargetRecords, begin_anew
 from pyspark_kafkalog.backups.restore_rows import Restored, RestoredPartition, UnplannedOffsets
 from pyspark_kafkalog.backups.restore_state import (
     OffsetMap,
@@ -48,7 +48,7 @@ from pyspark_kafkalog.backups.restore_state import (
 from pyspark_kafkalog.errors import BrokerError, OptionError
 from pyspark_kafkalog.filesystem.locate import locate
 from pyspark_kafkalog.groups import GroupOffsets
-from pyspark_kafkalog.model import TopicPartition, Watermarks
+from pyspark_kafkalog.model import OffsetRange, TopicPartition, Watermarks
 from pyspark_kafkalog.options.settings import PlaceOptions, Selection, WriteOptions
 from pyspark_kafkalog.places import (
     new_producer_id,
@@ -390,8 +390,8 @@ class Restore:
             if ids.get(planned.target, "") != planned.target_id:
                 raise OptionError(
                     f"Topic {planned.target} is not the one to which this restore has written",
-                    hint="It was deleted, or is in another cluster. To begin anew, delete the file"
-                    f" {state.path}.",
+                    hint="It was deleted, or is in another cluster. To have all again,"
+                    f" {begin_anew(state.path)}.",
                 )
         if state.is_done:
             self._check_kept(state)
@@ -405,7 +405,7 @@ class Restore:
                 raise BrokerError(
                     f"The target lost records of a restore that had ended: expected its log to end at {end}",
                     topic_partition=partition,
-                    hint=f"Delete the topic and the file {state.path}, and restore it again.",
+                    hint=f"Begin anew: {begin_anew(state.path)}.",
                 )
 
     def _begin(
@@ -460,6 +460,11 @@ class Restore:
                     target_start=planned.base,
                     target_end=planned.base + known.count,
                     keeps_offsets=known.keeps_offsets,
+                    gaps=[
+                        gap.within(OffsetRange(planned.start, planned.end))
+                        for gap in self._source.gaps(planned.source)
+                        if gap.start < planned.end and planned.start < gap.end
+                    ],
                 )
             )
         return Restored(rows, groups, {topic.topic: topic.configs for topic in new}, state)

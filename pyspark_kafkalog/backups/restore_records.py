@@ -81,8 +81,8 @@ class SourceRecords:
                 raise DataLossError(
                     "The source's topic is not the one from which this restore began",
                     topic_partition=planned.source,
-                    hint="It was deleted, or is in another place: name that one. To restore this one, begin"
-                    f" anew: delete the topic {planned.target} and the file of the restore.",
+                    hint="It was deleted, or is in another place: name that one. To restore this one, delete"
+                    " what this restore has made, and its file of --state.",
                 )
 
     def check_shared(self, target: Place, planned: PlannedPartition, known: OffsetMap, written: int) -> None:
@@ -132,8 +132,8 @@ class SourceRecords:
                 yield from restorable(piece, planned.source, offsets, visible, largest)
         except DataLossError as e:
             raise e.with_hint(
-                "Run the restore again. If it ends so again, delete the topic"
-                f" {planned.target} and the file of the restore, and begin anew."
+                "Run the restore again. If it ends so again, delete what it has made, and its file of"
+                " --state, and begin anew."
             ) from None
 
     def open_transactions(
@@ -206,7 +206,7 @@ class TargetRecords:
                     f"The partition has {written} records of this restore, and its file {state.path} knows of"
                     f" {state.maps[planned.source].count}",
                     topic_partition=planned.destination,
-                    hint="Bring back the newest file, or delete the topic and the file, and begin anew.",
+                    hint=f"Bring back the newest file. Or {begin_anew(state.path)}.",
                 )
             if written and state.maps[planned.source].source_of(written) < planned.end:
                 source.check_shared(self._place, planned, state.maps[planned.source], written)
@@ -322,7 +322,7 @@ class TargetRecords:
         return DataLossError(
             f"The source has lost records that an earlier run began to send: {why}",
             topic_partition=planned.source,
-            hint=f"Delete the topic {planned.target} and the file {self._state.path}, and restore it again.",
+            hint=f"Begin anew: {begin_anew(self._state.path)}.",
         )
 
 
@@ -341,10 +341,14 @@ def _in_turn(readers: Sequence[Iterator[_Numbered]]) -> Iterator[_Numbered]:
                 yield found
 
 
+def begin_anew(path: str) -> str:
+    """How to do a restore again whose file is ``path``: topics that have records are refused."""
+    return f"delete the topics that this restore has made, and its file {path}, and run it again"
+
+
 def _foreign(planned: PlannedPartition, state: RestoreState, why: str) -> KafkaLogError:
     return BrokerError(
         f"Someone else has written to the partition, or it lost records: {why}",
         topic_partition=planned.destination,
-        hint=f"Stop other producers, delete the topic {planned.target} and the file {state.path}, and"
-        " restore it again.",
+        hint=f"Stop other producers. Then {begin_anew(state.path)}.",
     )

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark_kafkalog.backups.restore_groups import RestoredOffset
+from pyspark_kafkalog.model import OffsetRange
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +15,8 @@ class RestoredPartition:
 
     Source offsets ``start`` to ``end`` have ``records`` to restore. They get the offsets ``target_start`` to
     ``target_end``; ``keeps_offsets`` says that these are those they had. ``stored_bytes`` are those of the
-    whole partition in the source, None if it does not say.
+    whole partition in the source, None if it does not say. ``gaps`` are those of a backup between ``start``
+    and ``end``: what its own source had deleted before it was copied.
     """
 
     topic: str
@@ -27,6 +29,7 @@ class RestoredPartition:
     target_start: int
     target_end: int
     keeps_offsets: bool
+    gaps: Sequence[OffsetRange] = ()
 
 
 @dataclass(frozen=True, slots=True)

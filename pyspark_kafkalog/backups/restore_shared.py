@@ -80,6 +80,6 @@ def _other(planned: PlannedPartition, why: str) -> KafkaLogError:
     return DataLossError(
         f"The source is not the one of which this restore has sent the first records: {why}",
         topic_partition=planned.source,
-        hint="It went back to an older copy. Bring back the newer one, or begin anew: delete the topic"
-        f" {planned.target} and the file of the restore.",
+        hint="It went back to an older copy. Bring back the newer one, or begin anew: delete what this"
+        " restore has made, and its file of --state.",
     )

@@ -313,6 +313,10 @@ class Brokers:
         """See :meth:`pyspark_kafkalog.model.Place.file_faults`."""
         return []
 
+    def gaps(self, partition: TopicPartition) -> tuple[OffsetRange, ...]:
+        """See :meth:`pyspark_kafkalog.model.Place.gaps`."""
+        return ()
+
     def prefetch(
         self,
         ranges: Mapping[TopicPartition, tuple[OffsetRange, Seen]],

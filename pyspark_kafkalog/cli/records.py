@@ -95,7 +95,7 @@ def verify(ctx: click.Context, target: Target, topics: tuple[str, ...], as_json:
 
     Checks the checksum, framing, offsets and content of every record batch, internal topics included,
     and the indexes of a directory. Exits with 1 if it finds damage. What a broker with tiered storage has
-    moved out of its directory is no damage, and noted.
+    moved out of its directory, and what a backup could not copy, is no damage, and noted.
     """
     with _without_warnings():  # what they say is reported below
         with said("Looking up partitions"):
@@ -127,8 +127,8 @@ def verify(ctx: click.Context, target: Target, topics: tuple[str, ...], as_json:
             where = ", ".join(f"{name} {value}" for name, value in named.items() if value is not None)
             click.echo(one_line(f"{damage.topic}-{damage.partition}: {damage.message} ({where})"))
         for partition in found:
-            if partition.note is not None:
-                click.echo(one_line(f"{partition.topic}-{partition.partition}: {partition.note}"))
+            for note in partition.notes:
+                click.echo(one_line(f"{partition.topic}-{partition.partition}: {note}"))
     if damages:
         ctx.exit(1)
 

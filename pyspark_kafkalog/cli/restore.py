@@ -15,6 +15,7 @@ from pyspark_kafkalog.cli.commands import execute_option, pairs, say_if_dry
 from pyspark_kafkalog.cli.output import json_option, progress, show_json, show_table, size_text, wide_option
 from pyspark_kafkalog.cli.place import Target, on_place, options_for, parse_time, rate_option
 from pyspark_kafkalog.cli.show import topic_option
+from pyspark_kafkalog.model import not_copied
 from pyspark_kafkalog.options.properties import parse_properties
 from pyspark_kafkalog.options.table import SERVERS
 from pyspark_kafkalog.options.times import TIME_FORMS
@@ -133,6 +134,9 @@ def restore(
             " the same command again.",
             err=True,
         )
+    for row in restored.partitions:
+        for gap in row.gaps:
+            click.echo(f"{printable(row.topic)}-{row.partition}: {not_copied(gap)}.", err=True)
     for left in restored.unplanned:
         click.echo(
             f"{printable(left.topic)}-{left.partition}: offsets {left.start} to {left.end - 1} came to SOURCE"

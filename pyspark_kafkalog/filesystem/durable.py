@@ -120,7 +120,7 @@ _REMEDIES = {
     errno.EOPNOTSUPP: "Mount it where POSIX locks work",
     errno.ELOOP: "Replace the link by its target: a writer does not follow links",
     errno.ENOTDIR: "Move away the file that is in the place of a folder",
-    errno.ENOENT: "Let nothing else write to the log directory",
+    errno.ENOENT: "See that the folder can be made, and that nothing else writes to it",
 }
 
 

@@ -137,7 +137,9 @@ class UserOptions:
         if self._use is Use.STREAM_READ:
             raise OptionError(f"Option {option.name!r} is not valid in streaming queries")
         if self._use is Use.ADMIN:
-            raise OptionError(f"Option {option.name!r} applies only to reading records", hint="Leave it out.")
+            is_isolation = option.name == "kafka.isolation.level"
+            hint = "Give --read-committed to commands that read records." if is_isolation else "Leave it out."
+            raise OptionError(f"Option {option.name!r} applies only to reading records", hint=hint)
         view = next(name for name, use in VIEW_USES.items() if use is self._use)
         narrowing = [
             other.name

@@ -21,7 +21,7 @@ from pyspark_kafkalog.admin import (
     retain,
     verify,
 )
-from pyspark_kafkalog.errors import DataLossError
+from pyspark_kafkalog.errors import DataLossError, LogDirectoryError
 from pyspark_kafkalog.log.care.partition_repair import PartitionRepair
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.log.topic_configs import write_topic_configs
@@ -34,8 +34,8 @@ from tests.kafka import Broker
 from tests.log.partitions import offsets_read
 
 NO_GROUPS = BackupRules(groups=())
-LAST = "the backup's last segments are missing"
-WHAT = "Offsets 3 to {} are gone: the backup's first segment is missing"
+LACKS = "the backup lacks their segments"
+WHAT = f"Offsets 3 to {{}} are gone: {LACKS}"
 
 
 def run(source: Path, target: Path) -> BackedUpPartition:
@@ -123,7 +123,7 @@ def test_a_lost_end_is_told_until_it_is_given_up(lost: slice, tmp_path: Path) ->
             file.unlink()
     (target / "t-0" / "00000000000000000160.snapshot").unlink(missing_ok=True)
     (what,) = damages(target)
-    assert what == f"Offsets {155 if len(logs[lost]) == 1 else 3} to 159 are gone: {LAST}"
+    assert what == f"Offsets {155 if len(logs[lost]) == 1 else 3} to 159 are gone: {LACKS}"
     log_dir = tmp_path / "broker"
     make_log(log_dir, [])
     (log_dir / "meta.properties").write_text("version=1\n")
@@ -192,22 +192,21 @@ def test_a_lost_end_is_not_restored(broker: Broker, tmp_path: Path) -> None:
         restore({"path": str(target)}, options, RestoreSettings(["t"], {"t": unused_topic()}))
 
 
-def test_what_was_there_before_the_backup_begins_with_its_segments(tmp_path: Path) -> None:
-    """A broker writes down no start that a segment shows."""
+def test_what_no_backup_has_made_is_left_alone(tmp_path: Path) -> None:
     source, target = tmp_path / "source", tmp_path / "target"
-    other = TopicPartition("other", 0)
-    make_log(source, [(0, 160)], start=20)
-    make_log(target, [(0, 140)], start=20)
-    make_log(target, [(0, 140)], start=20, partition=other)
-    rows = copy(str(source), str(target), NO_GROUPS)
-    assert [(row.topic, row.problem, row.log_start_offset) for row in rows] == [
-        ("other", None, 20),
-        ("t", None, 20),
-    ]
-    check_sound(target)
-    # As long as a broker works there, it deletes what it likes.
+    make_log(source, [(0, 160)])
+    make_log(target, [(0, 140)])
+    before = sorted((path.name, path.stat().st_size) for path in target.rglob("*.log"))
+    with pytest.raises(LogDirectoryError, match=r"Expected a backup or an empty folder.*partition t-0"):
+        run(source, target)
+    assert sorted((path.name, path.stat().st_size) for path in target.rglob("*.log")) == before
+    assert not (target / ".kafkalog-backup").exists()
+
+
+def test_a_broker_that_works_in_a_backup_deletes_what_it_likes(tmp_path: Path) -> None:
+    _, target, logs = backed_up(tmp_path)
     (target / "meta.properties").write_text("version=1\n")
-    sorted((target / "t-0").glob("*.log"))[0].unlink()
+    logs[0].unlink()
     assert damages(target) == []
 
 
@@ -223,7 +222,7 @@ def test_a_backup_of_an_earlier_version_that_retention_has_cut_goes_on(tmp_path:
     assert (row.problem, row.log_start_offset) == (None, int(logs[1].stem))
     check_sound(target)
     logs[1].unlink()
-    assert "first segment is missing" in damages(target)[0]
+    assert LACKS in damages(target)[0]
 
 
 def test_retention_is_no_loss(tmp_path: Path) -> None:

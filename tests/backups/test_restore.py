@@ -303,7 +303,7 @@ def test_records_of_others_are_noticed(source: Source, target: Broker, tmp_path:
     producer.flush()
     with pytest.raises(BrokerError, match="not one of this restore") as e:
         restore(source.directory, target, state, topics=names, rename=names)
-    assert f"delete the topic shared and the file {state}, and restore it again" in (e.value.hint or "")
+    assert f"delete the topics that this restore has made, and its file {state}" in (e.value.hint or "")
 
 
 @pytest.fixture(scope="module")

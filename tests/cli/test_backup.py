@@ -13,6 +13,7 @@ import pytest
 
 from pyspark_kafkalog import admin
 from pyspark_kafkalog.model import CommittedOffset, TopicPartition
+from tests.backups.histories import make_log
 from tests.broker.producing import connected, numbered, produce, unused_topic
 from tests.cli.running import command, run
 from tests.kafka import Broker
@@ -71,6 +72,39 @@ def test_records_deleted_before_they_were_copied(broker: Broker, topic: str, tmp
     assert "Offsets 1000 to 1199 are gone from the source, and were never copied" in done.err
     done = run(*words, "--allow-gaps")
     assert (done.code, done.lines[1][3:]) == (0, ["1500", "1500", *done.lines[1][5:7], "1000-1199"])
+
+
+def test_gaps_are_told_where_a_backup_is_verified_and_restored(
+    broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    """Who restores it is not always who allowed them."""
+    words = ("backup", broker.bootstrap, tmp_path, "--topic", topic, "--no-groups")
+    assert run(*words).code == 0
+    produce(connected(broker.bootstrap), topic, [numbered(200)])
+    produce(connected(broker.bootstrap), topic, [numbered(300)])
+    broker.delete_records(topic, 1200)
+    assert run(*words, "--allow-gaps").code == 0
+    told = f"{topic}-0: Offsets 1000 to 1199 are not in this backup: its source had deleted them"
+    done = run("verify", tmp_path)
+    assert (done.code, told in done.out) == (0, True)
+    restore = ("restore", tmp_path, broker.bootstrap, "--topic", topic, "--rename", f"{topic}={topic}-again")
+    done = run(*restore, "--state", tmp_path / "state")
+    assert (done.code, told in done.err) == (0, True)
+
+
+def test_a_log_directory_of_somebody_else_is_refused(broker: Broker, topic: str, tmp_path: Path) -> None:
+    make_log(tmp_path, [(0, 10)])
+    done = run("backup", broker.bootstrap, tmp_path, "--topic", topic, "--no-groups")
+    assert done.code == 3
+    assert "Expected a backup or an empty folder, got a log directory with partition t-0" in done.err
+    assert not (tmp_path / ".kafkalog-backup").exists()
+
+
+def test_a_source_that_is_not_there_leaves_no_folder(broker: Broker, tmp_path: Path) -> None:
+    new = tmp_path / "new"
+    assert run("backup", broker.bootstrap, new, "--topic", unused_topic()).code != 0
+    assert run("copy", tmp_path / "nowhere", new).code != 0
+    assert not new.exists()
 
 
 def test_another_clusters_backup_is_refused(broker: Broker, topic: str, tmp_path: Path) -> None:

@@ -131,6 +131,9 @@ class FakePlace:
     def file_faults(self, partition: TopicPartition) -> list[CorruptRecordError | DataLossError]:
         return []
 
+    def gaps(self, partition: TopicPartition) -> tuple[OffsetRange, ...]:
+        return ()
+
     def offsets_after_bytes(
         self, ranges: Mapping[TopicPartition, OffsetRange], max_bytes: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int]:

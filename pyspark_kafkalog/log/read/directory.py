@@ -21,7 +21,7 @@ from pyspark_kafkalog.errors import (
 )
 from pyspark_kafkalog.filesystem.folder import wait
 from pyspark_kafkalog.log.layout import CLEANER_CHECKPOINT, parse_offset_checkpoint
-from pyspark_kafkalog.log.read.missing import REPAIR, last_are_missing
+from pyspark_kafkalog.log.read.missing import REPAIR, missing_in_backup
 from pyspark_kafkalog.log.read.partition import Partition
 from pyspark_kafkalog.log.read.root import LogRoot, open_root
 from pyspark_kafkalog.log.read.times import first_at, newest_timestamp, stored_segments
@@ -165,7 +165,7 @@ class LogDirectory:
             return None
         file = self._existing(partition).folder.label()
         return DataLossError(
-            last_are_missing(lost), topic_partition=partition, offset=lost.start, file=file, hint=REPAIR
+            missing_in_backup(lost), topic_partition=partition, offset=lost.start, file=file, hint=REPAIR
         )
 
     def end_offsets(
@@ -265,6 +265,11 @@ class LogDirectory:
         faults = self._ask(partition, lambda p: p.file_faults(partial(self._is_compacted, p)))
         lost = None if faults else self._lost_end(partition)
         return faults if lost is None else [lost]
+
+    def gaps(self, partition: TopicPartition) -> tuple[OffsetRange, ...]:
+        """See :meth:`pyspark_kafkalog.model.Place.gaps`."""
+        root = next((root for root in self._roots if root.find_live(partition)), None)
+        return () if root is None else root.gaps(partition)
 
     def _is_compacted(self, partition: Partition) -> bool:
         """Whether the topic is compacted by its configuration, or a cleaner has been at the partition."""

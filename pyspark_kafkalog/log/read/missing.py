@@ -47,14 +47,9 @@ _NEW = (CLEANED_SUFFIX, SWAP_SUFFIX)
 _IN_TRANSIT = (DELETED_SUFFIX, *_NEW)
 
 
-def first_is_missing(offsets: OffsetRange) -> str:
-    """What is wrong with a backup that begins with these offsets, which no segment has."""
-    return f"Offsets {offsets.start} to {offsets.end - 1} are gone: the backup's first segment is missing"
-
-
-def last_are_missing(offsets: OffsetRange) -> str:
-    """What is wrong with a backup that ended with these offsets, which no segment has."""
-    return f"Offsets {offsets.start} to {offsets.end - 1} are gone: the backup's last segments are missing"
+def missing_in_backup(offsets: OffsetRange) -> str:
+    """What is wrong with a backup that begins or ended with these offsets, which no segment has."""
+    return f"Offsets {offsets.start} to {offsets.end - 1} are gone: the backup lacks their segments"
 
 
 def elsewhere(folder: Folder, start: int, first: int) -> OffsetRange | None:

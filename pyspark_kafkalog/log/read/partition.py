@@ -32,7 +32,7 @@ from pyspark_kafkalog.log.read.missing import (
     GapSearch,
     bases_without_log,
     elsewhere,
-    first_is_missing,
+    missing_in_backup,
 )
 from pyspark_kafkalog.log.read.neighbours import Neighbours
 from pyspark_kafkalog.log.read.segment import GONE, MAX_OFFSET, FramingError, OpenSegment, Segment
@@ -408,12 +408,13 @@ class Partition:
             offset=offsets.start,
             file=self.folder.label(),
             next_offset=kept.end,
-            hint="Read them from the brokers, or set failOnDataLoss=false to continue without them.",
+            hint="Read them from the cluster's brokers, if it runs. Or set failOnDataLoss=false to continue"
+            " without them.",
         )
 
     def _missing_start(self, offsets: OffsetRange) -> DataLossError:
         return DataLossError(
-            first_is_missing(offsets),
+            missing_in_backup(offsets),
             topic_partition=self.topic_partition,
             offset=offsets.start,
             file=self.folder.label(),

@@ -213,11 +213,15 @@ class LogRoot:
             return None
         known = self._checkpoint(RECOVERY_POINT_CHECKPOINT).get(partition, 0)  # first: the log may grow
         found = end()
-        file = read_backup_file(self.folder) if found < known else None
-        for gap in () if file is None else sorted(file.gaps.get(partition, ())):
+        for gap in self.gaps(partition) if found < known else ():
             if gap.start <= found < gap.end:
                 found = gap.end
         return OffsetRange(found, known) if found < known else None
+
+    def gaps(self, partition: TopicPartition) -> tuple[OffsetRange, ...]:
+        """What a backup could not copy, in order; see :mod:`.backup_file`."""
+        file = read_backup_file(self.folder)
+        return () if file is None else tuple(sorted(file.gaps.get(partition, ())))
 
     def _checkpoint(self, name: str, entry: Entry | None = None) -> dict[TopicPartition, int]:
         entry = entry or self.folder.look(name)

@@ -50,7 +50,7 @@ from pyspark_kafkalog.log.layout import (
 )
 from pyspark_kafkalog.log.lock import directory_lock
 from pyspark_kafkalog.log.read.directory import LogDirectory
-from pyspark_kafkalog.log.read.missing import GIVE_UP, first_is_missing
+from pyspark_kafkalog.log.read.missing import GIVE_UP, missing_in_backup
 from pyspark_kafkalog.log.read.root import LogRoot
 from pyspark_kafkalog.log.write import journal
 from pyspark_kafkalog.log.write.deletion import deleted_name
@@ -149,7 +149,7 @@ def _plan(backup: str, log_dir: str, topics: Collection[str]) -> list[AdoptedPar
             problem = "Its new copy is not in its place yet: run the backup again, which was interrupted"
         bases = offsets_of(os.path.join(backup, str(p)), LOG_SUFFIX) if problem is None else []
         if bases and bases[0] > start:
-            problem = f"{first_is_missing(OffsetRange(start, bases[0]))}. {GIVE_UP}"
+            problem = f"{missing_in_backup(OffsetRange(start, bases[0]))}. {GIVE_UP}"
         if problem is None and p in (failures := LogDirectory([root]).try_watermarks([p])[1]):
             problem = str(failures[p])
         still_open = _producers(os.path.join(backup, str(p))).open if problem is None else []

@@ -96,8 +96,6 @@ class FollowerDirectory:
 
     def set_cluster_id(self, cluster_id: str | None) -> None:
         """Note of which cluster this is the backup."""
-        if self._file is None:
-            self._know_starts()
         with self._guard:
             self._change_file(cluster_id=cluster_id, has_starts=self._file is None or self._file.has_starts)
 

@@ -19,7 +19,7 @@ from pyspark_kafkalog.log.layout import (
     parse_partition_metadata,
 )
 from pyspark_kafkalog.log.lock import partition_lock
-from pyspark_kafkalog.log.read.missing import GIVE_UP, first_is_missing
+from pyspark_kafkalog.log.read.missing import GIVE_UP, missing_in_backup
 from pyspark_kafkalog.log.read.root import LogRoot
 from pyspark_kafkalog.log.write.follower import FollowerLog, has_batches
 from pyspark_kafkalog.log.write.recovery import offsets_of
@@ -108,7 +108,7 @@ def lost_start(
 ) -> LogDirectoryError:
     """The error of a partition that begins with these offsets, which none of its segments has."""
     return LogDirectoryError(
-        first_is_missing(offsets),
+        missing_in_backup(offsets),
         topic_partition=partition,
         offset=offsets.start,
         file=folder,
