@@ -1,8 +1,7 @@
-"""Streams from a broker to ``noop``, against Spark's ``kafka``: large and small micro-batches."""
+"""Streams from a broker to ``noop``, against Spark's ``kafka``: large micro-batches."""
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,10 +11,8 @@ from tests.benchmarks.measure import (
     PARTITIONS,
     arguments,
     print_rate,
-    print_ratio,
     rows,
     seconds_by_turns,
-    warm_ups,
 )
 from tests.benchmarks.session import FORMATS, benchmark_session, scratch_folder
 from tests.benchmarks.streams import available_now
@@ -24,7 +21,6 @@ from tests.kafka import Broker
 COUNT, SIZE = 2_000_000, 100
 TRIGGERS = {100_000: 1.0, 1_000_000: 2.0}
 """Rows of a micro-batch, and the bar against Spark's connector."""
-SMALL, SMALL_BATCHES, SMALL_BAR = 1000, 30, 1.6
 _PEER = "Spark's kafka"
 
 
@@ -45,45 +41,26 @@ def main() -> None:
                     }
                     seconds = seconds_by_turns(runs, args.rounds)
                     print_rate(f"stream, {limit:,} rows a trigger", count, seconds, _PEER, bar)
-                _small_batches(spark, broker, folder, args.rounds)
         finally:
             broker.stop()
 
 
 def _fill(spark: SparkSession, broker: Broker, count: int) -> None:
-    """``count`` rows in the topic ``large``, and just enough for the small micro-batches in ``small``."""
-    for topic, number in (("large", count), ("small", SMALL * SMALL_BATCHES)):
-        broker.create_topic(topic, PARTITIONS)
-        writer = rows(spark, number, SIZE).write.format("kafka").option("topic", topic)
-        writer.option("kafka.bootstrap.servers", broker.bootstrap).save()
+    broker.create_topic("large", PARTITIONS)
+    writer = rows(spark, count, SIZE).write.format("kafka").option("topic", "large")
+    writer.option("kafka.bootstrap.servers", broker.bootstrap).save()
 
 
 def _available_now(
-    spark: SparkSession, kind: str, broker: Broker, folder: Path, limit: int, topic: str = "large"
+    spark: SparkSession, kind: str, broker: Broker, folder: Path, limit: int
 ) -> Callable[[], list[dict]]:
-    """Reads all of a topic; see :func:`tests.benchmarks.streams.available_now`."""
+    """Reads it all; see :func:`tests.benchmarks.streams.available_now`."""
     options = {
         "kafka.bootstrap.servers": broker.bootstrap,
-        "subscribe": topic,
+        "subscribe": "large",
         "maxOffsetsPerTrigger": str(limit),
     }
-    return available_now(spark, kind, options, folder / f"checkpoints-{kind}-{topic}-{limit}")
-
-
-def _small_batches(spark: SparkSession, broker: Broker, folder: Path, rounds: int) -> None:
-    medians = {}
-    runs = {
-        name: _available_now(spark, kind, broker, folder, SMALL, "small") for name, kind in FORMATS.items()
-    }
-    for name, run in [*runs.items()] * (warm_ups(rounds) + 1):
-        times = [progress["durationMs"]["triggerExecution"] for progress in run()[1:]]
-        medians[name] = statistics.median(times)
-    ours, theirs = medians["ours"], medians[_PEER]
-    print_ratio(
-        f"micro-batch of {SMALL:,} rows: {ours:.0f} ms, {_PEER} {theirs:.0f}",
-        ours / theirs,
-        at_most=SMALL_BAR,
-    )
+    return available_now(spark, kind, options, folder / f"checkpoints-{kind}-{limit}")
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ BENCHMARKS = (
     "memory",
     "broker_read",
     "broker_stream",
+    "small_streams",
     "broker_planning",
     "many_partitions",
     "cold_start",

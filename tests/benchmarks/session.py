@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from pyspark.sql import SparkSession
 
@@ -24,10 +25,10 @@ def scratch_folder(parent: Path | None) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def benchmark_session(folder: Path) -> Iterator[SparkSession]:
-    """A session that has Spark's own ``kafka`` too."""
+def benchmark_session(folder: Path, conf: Mapping[str, str] = MappingProxyType({})) -> Iterator[SparkSession]:
+    """A session that has Spark's own ``kafka`` too, and ``conf`` besides."""
     jars = spark_kafka_connector_jars()
-    session = local_session("benchmark", folder, jars=jars, conf={"spark.driver.memory": "2g"})
+    session = local_session("benchmark", folder, jars=jars, conf={"spark.driver.memory": "2g", **conf})
     try:
         yield session
     finally:

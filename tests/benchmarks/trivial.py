@@ -13,11 +13,13 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
     DataSourceReader,
+    DataSourceStreamArrowWriter,
     DataSourceStreamReader,
     InputPartition,
     WriterCommitMessage,
 )
 from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from pyspark_kafkalog.model import ROW_FIELDS
@@ -32,7 +34,7 @@ _TOPIC = b"benchmark"
 class Trivial(DataSource):
     """Reads prebuilt rows: ``rows`` with values of ``size`` bytes in ``partitions``. Writes by counting.
 
-    As a stream it has them all in its first micro-batch.
+    As a stream it has so many in each of its ``micro_batches``, of which there is one by default.
     """
 
     @classmethod
@@ -47,6 +49,9 @@ class Trivial(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         return _StreamReader(self.options, schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802
+        return _CountingStreamWriter()
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         return _CountingWriter()
@@ -92,15 +97,19 @@ class _Reader(DataSourceReader):
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
 
-class _StreamReader(DataSourceStreamReader):
+class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         self._batch = _Reader(options, schema)
+        self._micro_batches = int(options.get("micro_batches", "1"))
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        pass
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802
         return {"batches": 0}
 
-    def latestOffset(self) -> dict[str, int]:  # noqa: N802
-        return {"batches": 1}
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
+        return {"batches": min(start["batches"] + 1, self._micro_batches)}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
         return self._batch.partitions()
@@ -115,5 +124,10 @@ class _Counted(WriterCommitMessage):
 
 
 class _CountingWriter(DataSourceArrowWriter):
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return _Counted(sum(batch.num_rows for batch in iterator))
+
+
+class _CountingStreamWriter(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return _Counted(sum(batch.num_rows for batch in iterator))
