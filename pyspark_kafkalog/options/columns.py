@@ -41,10 +41,10 @@ def read_columns(
         if name not in allowed:
             raise OptionError(f"Unknown column {name!r}", hint=suggestion(name, allowed))
         if kind != allowed[name]:
+            named = "timestamp_ltz" if kind == "timestamp_ntz" == f"{allowed[name]}_ntz" else allowed[name]
             raise OptionError(
                 f"Column {name!r} has type {kind}, expected {allowed[name]}",
-                hint=f"Read it as {allowed[name]}, and convert it then, for example with"
-                f" {_from_read(name, kind)}.",
+                hint=f"Read it as {named}, and convert it then, for example with {_from_read(name, kind)}.",
             )
         records = allowed is RECORD_FIELDS or allowed is DEAD_LETTER_FIELDS
         if not nullable and not (records and name in _NEVER_NULL):

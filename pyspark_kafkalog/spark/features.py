@@ -138,7 +138,8 @@ def simple_reader(schema: StructType) -> type[Any] | None:
     After ``partitions()`` PySpark asks whether the reader is of this class. If so it calls
     ``getCache(start, end)``, and sends the rows to the JVM, where the one task of the micro-batch finds them
     (``python_streaming_source_runner.partitions_func``, PythonMicroBatchStream). None if this PySpark does
-    not take Arrow there, or the JVM would not find in it exactly this ``schema``.
+    not take Arrow there, or the JVM would not find in it exactly this ``schema``; and for nested columns, as
+    the JVM serializes the rows, which fails with ``spark.kryo.registrationRequired``.
     """
     try:
         import pyarrow as pa
@@ -150,6 +151,7 @@ def simple_reader(schema: StructType) -> type[Any] | None:
         rows = pa.RecordBatch.from_arrays([pa.nulls(1, field.type) for field in inner], schema=inner)
         taken = [*records_to_arrow_batches(iter([rows]), 1, schema, None)]  # type: ignore[arg-type]
         is_plain = from_arrow_schema(inner) == schema and '"metadata":{"' not in schema.json()
+        is_plain &= not any(pa.types.is_nested(kind) for kind in inner.types)
         kind: type[Any] = datasource_internal._SimpleStreamReaderWrapper
         return kind if hasattr(kind, "getCache") and taken == [rows] and is_plain else None
     except Exception:

@@ -138,7 +138,10 @@ def _numbers(version: str) -> list[int]:
 
 def _hint(python: str | None, where: str) -> str:
     if python is None:
-        return "Install the package on the Spark Connect server: workers load it from there."
+        return (
+            "Install the package on the Spark Connect server, from where workers load it, and let"
+            " PYSPARK_PYTHON name an interpreter that has it before the server starts."
+        )
     if where != "workers" and not os.path.isabs(python):
         return (
             f"The driver starts {python}, too: unpack the archive that has it into the driver's working"

@@ -27,7 +27,7 @@ _LONGEST_PAUSE = 64
 
 
 class RowsInPlan:
-    """Reads small micro-batches. After a vain attempt it leaves some to tasks: 1, then 2, 4, ... 64."""
+    """Reads small micro-batches. After a vain or slow one it leaves some to tasks: 1, then 2, 4, ... 64."""
 
     def __init__(self, kind: type[Any], max_bytes: int) -> None:
         self.kind = kind
@@ -52,16 +52,17 @@ class RowsInPlan:
         if self._left_out:
             self._left_out -= 1
             return False
+        began = time.monotonic()
         try:
-            self.waiting = self._read(place, rules, splits, read)
+            self.waiting = self._read(place, rules, splits, read, began + _MOST_SECONDS)
         except Exception as e:
             _log.info("Leaving a micro-batch to tasks: %s", e)
         freeze_modules()
-        if self.waiting is None:
+        if self.waiting is None or time.monotonic() - began > _MOST_SECONDS:
             self._left_out, self._pause = self._pause, min(2 * self._pause, _LONGEST_PAUSE)
-            return False
-        self._pause = 1
-        return True
+        else:
+            self._pause = 1
+        return self.waiting is not None
 
     def _read(
         self,
@@ -69,20 +70,22 @@ class RowsInPlan:
         rules: ReadRules,
         splits: Sequence[Split],
         read: Callable[[Split, Existing], Iterator[pa.RecordBatch]],
+        until: float,
     ) -> list[pa.RecordBatch] | None:
         with loading():
             from pyspark_kafkalog.reading.together import prefetch, rows_together
 
-        began = time.monotonic()
         found, is_whole = prefetch(place, splits, rules, max_bytes=self._max_bytes)
         if not is_whole:
             return None
-        arrow_batches, size = [], 0
+        arrow_batches: list[pa.RecordBatch] = []
+        size, is_late = 0, False
         for arrow_batch in rows_together(found, read):
             size += arrow_batch.nbytes
-            if size > self._max_bytes or time.monotonic() - began > _MOST_SECONDS:
+            if size > self._max_bytes or is_late:
                 return None
             arrow_batches.append(arrow_batch)
+            is_late = time.monotonic() > until
         return arrow_batches
 
 

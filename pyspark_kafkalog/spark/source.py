@@ -56,7 +56,10 @@ class KafkaLogDataSource(DataSource):
 
         view = view_options(self.options)
         columns = default_columns(self.options) if view is None else VIEWS[view.view]
-        return ", ".join(f"{name} {kind}" for name, kind in columns.items())
+        # What "timestamp" means, spark.sql.timestampType says.
+        return ", ".join(
+            f"{name} {'timestamp_ltz' if kind == 'timestamp' else kind}" for name, kind in columns.items()
+        )
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """The batch reader; in Spark's worker for filter pushdown, the one that takes filters."""

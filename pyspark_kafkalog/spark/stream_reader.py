@@ -32,6 +32,7 @@ from pyspark_kafkalog.spark.rows_in_plan import RowsInPlan, WithRowsInPlan
 from pyspark_kafkalog.spark.running_query import RunningQuery
 from pyspark_kafkalog.spark.short_errors import with_short_errors
 from pyspark_kafkalog.streams.checkpoint import (
+    NamedCheckpoint,
     QueryLog,
     check_same_query,
     keep_shared,
@@ -61,6 +62,19 @@ _TOPICS_SECONDS = 1.0
 _DIRECTORY_SECONDS = 2.0
 """The longest pause before an idle stream looks at a directory, where a look is at each partition."""
 
+_OF_THE_PLANNER = frozenset(
+    (
+        "_place",
+        "_record_sizes",
+        "_checkpoint",
+        "_planner",
+        "_initial",
+        "_committer",
+        "_watch",
+        "_rows_in_plan",
+    )
+)
+"""What tasks get no copy of."""
 _FIRST_HAS_NO_LIMIT = (
     "This Spark does not tell a source its trigger, so the first micro-batch of a run has no limit, and with"
     " Trigger.AvailableNow it holds everything. Later ones keep to the options. Unless the trigger is"
@@ -86,12 +100,11 @@ class LogStreamReader(WithRowsInPlan, LogReader, DataSourceStreamReader, Support
         self._spark_schema = schema
         self._is_same_query = self._options.checkpoint_location is None
         """Whether a task has found that the checkpoint which the user names is that of the query."""
-        self._left_to_tasks: Offsets = {}
+        self._left_to_tasks: Offsets | None = None
         """Where the last micro-batch ends that tasks have read."""
 
     def __getstate__(self) -> dict[str, Any]:
-        own = ("_place", "_record_sizes", "_planner", "_initial", "_committer", "_watch", "_rows_in_plan")
-        return {name: value for name, value in self.__dict__.items() if name not in own}
+        return {name: value for name, value in self.__dict__.items() if name not in _OF_THE_PLANNER}
 
     @cached_property
     def _planner(self) -> StreamPlanner:
@@ -101,12 +114,16 @@ class LogStreamReader(WithRowsInPlan, LogReader, DataSourceStreamReader, Support
             self._place,
             self._options,
             topic_ids=kept_topic_ids(checkpoint, source),
-            keep_topic_ids=partial(keep_topic_ids, checkpoint, source),
+            keep_topic_ids=self._checkpoint.once_own(partial(keep_topic_ids, checkpoint, source)),
             shared=kept_shared(checkpoint, source),
-            keep_shared=partial(keep_shared, checkpoint, source),
+            keep_shared=self._checkpoint.once_own(partial(keep_shared, checkpoint, source)),
             groups=self._open_committed,
             topics_max_age=0 if brokers is None else min(_TOPICS_SECONDS, brokers.metadata_max_age_ms / 1000),
         )
+
+    @cached_property
+    def _checkpoint(self) -> NamedCheckpoint:
+        return NamedCheckpoint(self._options.checkpoint_location)
 
     @cached_property
     def _place(self) -> Place:
@@ -268,19 +285,20 @@ class LogStreamReader(WithRowsInPlan, LogReader, DataSourceStreamReader, Support
         if start == end:
             return []  # after a restart some Sparks only show the last offsets
         begin, stop = (parse_offsets(offsets, option="offsets") for offsets in (start, end))
+        self._checkpoint.planned(stop)
         splits = self._planner.plan(begin, stop)
-        if self._watch is not None:
+        if self._watch is not None and self._checkpoint.is_own:
             self._watch.begin(stop)
         if self._are_read_here(splits):
             tasks = [tuple(splits)]
         else:
-            self._left_to_tasks = stop
+            self._left_to_tasks = stop if splits else None
             tasks = self._tasks(splits, self._record_sizes)
         return [LogInputPartition(shared, self._query_id) for shared in tasks]
 
     def _are_read_here(self, splits: list[Split]) -> bool:
         """Whether the rows of a micro-batch are handed over with its plan; else tasks read them."""
-        if self._rows_in_plan is None or not self._is_same_query or not splits:
+        if self._rows_in_plan is None or not (self._is_same_query and self._checkpoint.is_own) or not splits:
             return False
         place, rules = self._open_place(reached=True), replace(self._rules(), fail_on_data_loss=True)
         return self._rows_in_plan.read(place, rules, splits, partial(self._rows_of, place, rules))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import socket
+import stat
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
@@ -24,11 +25,20 @@ def without_delay() -> None:
     """
     with suppress(Exception):
         for descriptor in _descriptors():
-            with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as connection:
-                if connection.family in (socket.AF_INET, socket.AF_INET6) and _is_to_spark(connection):
-                    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                    if hasattr(socket, "TCP_QUICKACK"):  # Linux
-                        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
+            with suppress(OSError):
+                if stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+                    _wait_for_nothing(descriptor)
+
+
+def _wait_for_nothing(descriptor: int) -> None:
+    is_blocking = os.get_blocking(descriptor)
+    with socket.socket(fileno=os.dup(descriptor)) as connection:
+        # With a default timeout (socket.setdefaulttimeout) Python has just changed that for both.
+        os.set_blocking(descriptor, is_blocking)
+        if connection.family in (socket.AF_INET, socket.AF_INET6) and _is_to_spark(connection):
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if hasattr(socket, "TCP_QUICKACK"):  # Linux
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
 
 
 def _descriptors() -> Iterator[int]:

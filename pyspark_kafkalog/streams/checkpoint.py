@@ -10,7 +10,8 @@ And offsets alone do not show that a topic was deleted and recreated. Spark does
 tell the source where the checkpoint is, so the user may give the reader the option
 ``checkpointLocation``, too. What is kept there notes the query, and the micro-batch
 that was planned last: so it is not taken for another query's, nor for that of a log
-that was set back. That the checkpoint is the query's own, only its tasks can tell.
+that was set back. That the checkpoint is the query's own, only its tasks can tell for
+certain. Before they can, a run writes nothing there unless its own plan is the newest.
 """
 
 from __future__ import annotations
@@ -167,6 +168,38 @@ class QueryLog:
         return self.is_complete(batch) or (newest is not None and newest > batch)
 
 
+class NamedCheckpoint:
+    """The checkpoint that the user gives a reader, and what waits until it shows that it is the query's own.
+
+    :param checkpoint_location: path or URI; with None nothing waits, as nothing is kept.
+    """
+
+    def __init__(self, checkpoint_location: str | None) -> None:
+        self._log = None if checkpoint_location is None else QueryLog(checkpoint_location)
+        self._waiting: dict[Callable[..., None], Callable[[], None]] = {}
+        self.is_own = self._log is None
+
+    def once_own(self, keep: Callable[..., None]) -> Callable[..., None]:
+        """``keep``, whose last call waits."""
+
+        def keep_later(*content: object) -> None:
+            if self.is_own:
+                keep(*content)
+            else:
+                self._waiting[keep] = partial(keep, *content)
+
+        return keep_later
+
+    def planned(self, end: Offsets) -> None:
+        """Spark has planned a micro-batch to ``end``, and not run it: then so says the query's checkpoint."""
+        if self._log is None or self.is_own:
+            return
+        batch = self._log.batch_to(end)
+        self.is_own = batch is not None and not self._log.is_complete(batch)
+        while self.is_own and self._waiting:
+            self._waiting.popitem()[1]()
+
+
 def check_untold(checkpoint_location: str, default_fs: str | None) -> None:
     """See that the checkpoint is where it is without ``default_fs``, which Spark tells only to tasks.
 
@@ -249,7 +282,7 @@ _SHARED = _Kind("kafkalog-shared", "history", "")
 def kept_start_offsets(
     checkpoint_location: str | None, source: object, choose: Callable[[], Offsets]
 ) -> Offsets:
-    """The start offsets of a query: those stored before, else ``choose()``, which are then stored.
+    """The start offsets of a query: those stored before, else ``choose()``, which are stored for a new query.
 
     :param checkpoint_location: path or URI; None stores nothing.
     :param source: its repr distinguishes the sources of a query.
@@ -261,7 +294,8 @@ def kept_start_offsets(
     stored = file.read(partial(parse_offsets, option="stored start offsets"))
     if stored is None:
         stored = choose()
-        file.write(to_json(stored))
+        if file.log.newest_plan() is None:
+            file.write(to_json(stored))
     return stored
 
 

@@ -55,6 +55,8 @@ class Stream:
         given = {"path": str(path), "startingOffsets": "earliest", "maxOffsetsPerTrigger": "10", **options}
         self.reader = DefaultSource(given).streamReader(columns(offset="long"))
         self.at = seen
+        checkpoint = options.get("checkpointLocation")
+        self.plans = None if checkpoint is None else Path(checkpoint, "offsets")
         if seen is not None:
             assert self.reader.partitions(seen, seen) == []
 
@@ -66,6 +68,9 @@ class Stream:
         start = self.reader.initialOffset() if self.at is None else self.at
         if start == end:
             return 0
+        if self.plans is not None:
+            number = max((int(plan.name) for plan in self.plans.iterdir()), default=-1) + 1
+            (self.plans / str(number)).write_text(f"v1\n{{}}\n{json.dumps(end)}")
         rows = sum(rows_of(self.reader, split) for split in self.reader.partitions(start, end))
         self.at = end
         return rows

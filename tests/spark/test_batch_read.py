@@ -34,6 +34,21 @@ def test_columns_are_those_of_sparks_kafka_source(write, read):
     assert all(field.nullable for field in with_headers)
 
 
+def test_columns_are_the_same_where_sessions_call_another_type_timestamp(spark, write, read):
+    path = write([("1",)])
+    columns, views = read(path).schema, read(path, view="topics").schema
+    spark.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")
+    try:
+        assert read(path).schema == columns
+        assert read(path, view="topics").schema == views
+        assert values(read(path)) == ["1"]
+        with pytest.raises(PySparkException, match="Read it as timestamp_ltz"):
+            spark.read.format("kafkalog").schema("timestamp timestamp").load(path).collect()
+        assert spark.read.format("kafkalog").schema("timestamp timestamp_ltz").load(path).count() == 1
+    finally:
+        spark.conf.unset("spark.sql.timestampType")
+
+
 def test_a_row_has_all_columns(write, read):
     time = datetime.datetime(2026, 1, 2, 3, 4, 5, 678_000)
     schema = "key string, value string, timestamp timestamp, headers array<struct<key:string,value:binary>>"

@@ -6,6 +6,7 @@ import io
 import json
 import logging
 import struct
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from pyspark_kafkalog.spark.features import simple_reader
+from pyspark_kafkalog.spark.features import ReadAllAvailable, simple_reader
 from pyspark_kafkalog.spark.reader import LogInputPartition
 from pyspark_kafkalog.spark.source import KafkaLogDataSource
 from pyspark_kafkalog.spark.stream_reader import LogStreamReader
@@ -72,6 +73,17 @@ def planned(
 def reader(path: str, schema: StructType = SCHEMA, **options: str) -> LogStreamReader:
     given = {"path": path, "subscribe": "t", "startingOffsets": "earliest", **options}
     return LogStreamReader(given, schema)
+
+
+def log(checkpoint: Path, plans: dict[int, Any], complete: Sequence[int] = ()) -> None:
+    """Write what Spark has planned, and which micro-batches are complete."""
+    for folder in ("offsets", "commits"):
+        (checkpoint / folder).mkdir(exist_ok=True)
+    (checkpoint / "metadata").write_text(json.dumps({"id": "6b8f53e2-1d0d-4f8e-8f4e-000000000000"}))
+    for number, end in plans.items():
+        (checkpoint / "offsets" / str(number)).write_text(f"v1\n{{}}\n{json.dumps(end)}")
+    for number in complete:
+        (checkpoint / "commits" / str(number)).write_text("v1\n{}")
 
 
 def ends(partitions: int, end: int) -> dict[str, dict[str, int]]:
@@ -161,19 +173,66 @@ def test_what_fails_here_is_left_to_tasks(path: str, caplog: pytest.LogCaptureFi
     assert len(task.splits) == 3
 
 
-def test_a_long_read_is_left_to_tasks(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_a_long_read_more_is_left_to_tasks(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it has read is not thrown away, unless more is to come."""
     monkeypatch.setattr("pyspark_kafkalog.spark.rows_in_plan._MOST_SECONDS", -1.0)
+    stream = reader(path)
+    outcomes = [planned(stream, ends(3, 0), ends(3, 10))[1] for _ in range(6)]
+    assert outcomes == [ROWS, NOT_FOUND, ROWS, NOT_FOUND, NOT_FOUND, ROWS]
+    monkeypatch.setattr("pyspark_kafkalog.reading.together._JOINED_ROWS", 10)
     assert planned(reader(path), ends(3, 0), ends(3, 10))[1] == NOT_FOUND
+
+
+def test_nested_columns_are_left_to_tasks(path: str) -> None:
+    """The JVM serializes what comes with a plan. With spark.kryo.registrationRequired it can do no arrays."""
+    nested = StructType.fromDDL("value binary, headers array<struct<key:string,value:binary>>")
+    stream = reader(path, nested, includeHeaders="true")
+    assert planned(stream, ends(3, 0), ends(3, 10), nested)[1] == NOT_FOUND
 
 
 def test_a_query_of_a_named_checkpoint_is_told_by_a_task_first(path: str, tmp_path: Path) -> None:
     """Only a task knows which query it belongs to."""
-    (tmp_path / "metadata").write_text(json.dumps({"id": "6b8f53e2-1d0d-4f8e-8f4e-000000000000"}))
+    log(tmp_path, {0: ends(3, 2)})
     stream = reader(path, checkpointLocation=str(tmp_path))
     assert planned(stream, ends(3, 0), ends(3, 2))[1] == NOT_FOUND
     assert planned(stream, ends(3, 0), ends(3, 2))[1] == NOT_FOUND, "it may be repeated"
     stream.latestOffset(ends(3, 2), None)
+    log(tmp_path, {1: ends(3, 4)}, complete=[0])
     assert planned(stream, ends(3, 2), ends(3, 4))[1] == ROWS
+
+
+@pytest.mark.parametrize("start", [{}, ends(3, 0)], ids=["of nothing", "of empty partitions"])
+def test_a_micro_batch_without_tasks_tells_of_no_query(
+    path: str, tmp_path: Path, start: dict[str, Any]
+) -> None:
+    log(tmp_path, {0: ends(3, 2)})
+    stream = reader(path, checkpointLocation=str(tmp_path))
+    if start:
+        assert planned(stream, {}, start)[1] == NOT_FOUND
+    stream.latestOffset(start, None)
+    assert planned(stream, start, ends(3, 2))[1] == NOT_FOUND
+
+
+@pytest.mark.parametrize(
+    "plans",
+    [{0: ends(3, 2)}, {0: ends(3, 4)}, {0: ends(3, 4), 1: ends(3, 2)}],
+    ids=["older", "complete", "other"],
+)
+def test_in_the_checkpoint_of_another_query_nothing_is_written(
+    path: str, tmp_path: Path, plans: dict[int, Any]
+) -> None:
+    """Its own files say which topics it has read, and up to where."""
+    log(tmp_path, plans, complete=[0])
+    before = sorted(tmp_path.rglob("*"))
+    stream = reader(path, checkpointLocation=str(tmp_path), failOnDataLoss="false")
+    stream.initialOffset()
+    for start, end in ((0, 4), (4, 8)):
+        stream.latestOffset(ends(3, start), None)
+        assert planned(stream, ends(3, start), ends(3, end))[1] == NOT_FOUND
+    assert sorted(tmp_path.rglob("*")) == before
+    log(tmp_path, {2: ends(3, 10)})
+    planned(stream, ends(3, 8), ends(3, 10))
+    assert (tmp_path / "kafkalog-topic-ids").exists()
 
 
 def test_a_micro_batch_of_markers_alone_has_no_rows(broker: Broker) -> None:
@@ -193,6 +252,7 @@ def test_a_micro_batch_of_markers_alone_has_no_rows(broker: Broker) -> None:
     }
     stream = LogStreamReader(options, SCHEMA)
     start, end = {"markers-alone": {"0": 0}}, {"markers-alone": {"0": 2}}
+    broker.wait_until(lambda: stream.latestOffset(start, ReadAllAvailable()) == end, "the marker is written")
     assert planned(stream, start, end)[1] == NO_ROWS
 
 

@@ -62,6 +62,35 @@ def test_a_worker_that_connected_by_itself(
     assert not is_prompt(other)
 
 
+@pytest.mark.parametrize("by_itself", [False, True])
+def test_a_default_timeout_is_not_for_sparks_socket(
+    connections: list[socket.socket], monkeypatch: pytest.MonkeyPatch, by_itself: bool
+) -> None:
+    """A function of the user may have set one in a worker that is used again."""
+    ours, other, *_ = connections
+    if by_itself:
+        monkeypatch.setenv("PYTHON_WORKER_FACTORY_PORT", str(ours.getpeername()[1]))
+    with os.fdopen(os.dup(ours.fileno()), "rb", 65536) as infile:
+        socket.setdefaulttimeout(20)
+        try:
+            called_by("pyspark.worker", infile)
+        finally:
+            socket.setdefaulttimeout(None)
+    assert is_prompt(ours)
+    assert os.get_blocking(ours.fileno())
+    assert os.get_blocking(other.fileno())
+
+
+def test_no_descriptor_is_left_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHON_WORKER_FACTORY_PORT", "9")
+    left, right = socket.socketpair()
+    before = sorted(os.listdir("/dev/fd"))
+    for _ in range(3):
+        without_delay()
+    assert sorted(os.listdir("/dev/fd")) == before
+    left.close(), right.close()
+
+
 def test_elsewhere_it_does_nothing(connections: list[socket.socket]) -> None:
     without_delay()
     called_by("pyspark_kafkalog.cli", connections[0].makefile("rb"))

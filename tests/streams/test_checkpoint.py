@@ -13,6 +13,7 @@ from pyspark_kafkalog.errors import KafkaLogError
 from pyspark_kafkalog.model import BatchHeader, OffsetRange, QueryBatch, TopicPartition
 from pyspark_kafkalog.options.settings import read_options
 from pyspark_kafkalog.streams.checkpoint import (
+    NamedCheckpoint,
     QueryLog,
     check_same_query,
     keep_shared,
@@ -320,6 +321,30 @@ def test_the_ends_of_a_batch_without_one_source(checkpoint: Path, sources: tuple
         planned(checkpoint, *sources).ends_of(3)
     with pytest.raises(KafkaLogError, match="got 0"):
         planned(checkpoint, *sources).ends_of(4)
+
+
+def test_what_is_kept_waits_until_the_checkpoint_is_known_to_be_the_querys(checkpoint: Path) -> None:
+    """The last of what waits is kept, and each kind by itself."""
+    (checkpoint / "commits").mkdir()
+    named, kept = NamedCheckpoint(str(checkpoint)), []
+    first, second = (
+        named.once_own(partial(lambda kind, what: kept.append((kind, what)), kind)) for kind in "ab"
+    )
+    first(1), first(2), second(3)
+    named.planned({T0: 5})
+    planned(checkpoint, json.dumps({"t": {"0": 4}}), number=0)
+    named.planned({T0: 5})
+    planned(checkpoint, json.dumps({"t": {"0": 5}}), number=1)
+    (checkpoint / "commits" / "1").write_text("v1")
+    named.planned({T0: 5})
+    assert (kept, named.is_own) == ([], False)
+    planned(checkpoint, json.dumps({"t": {"0": 5}}), number=2)
+    named.planned({T0: 5})
+    assert (sorted(kept), named.is_own) == ([("a", 2), ("b", 3)], True)
+    first(4)
+    assert kept[2:] == [("a", 4)]
+    named.planned({T0: 6})
+    assert named.is_own
 
 
 @pytest.mark.parametrize("is_replayed", [False, True])

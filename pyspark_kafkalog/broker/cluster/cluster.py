@@ -221,8 +221,8 @@ class Cluster:
         while topics := self.metadata.in_doubt(topics):
             backoff.pause(
                 BrokerConnectionError(
-                    "A broker reports that a topic was deleted or recreated, but no other broker confirms it",
-                    hint="Check that the other brokers are up and reachable.",
+                    "A broker reports that a topic was deleted or recreated, which is not confirmed yet",
+                    hint="If that lasts, check that the other brokers are up and reachable.",
                 )
             )
             self.refresh(topics)
