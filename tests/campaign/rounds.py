@@ -142,6 +142,7 @@ class Running:
             "startingOffsets": "earliest",
             "kafka.group.id": f"{name}-{self._round.number}",
             "checkpointLocation": str(checkpoint),
+            "maxBytesInPlan": "1m" if self._round.rows_in_plan else "0",
         }
         directory = {"path": str(self._logs.folder / name), "topic": "copies", "numPartitions": "8"}
         return Stream(name, checkpoint, topics, source, sink or directory, may_die)

@@ -83,11 +83,13 @@ class Round(NamedTuple):
     fail_on_data_loss: bool
     """Of the streams whose topics lose nothing."""
     read_committed: bool
+    rows_in_plan: bool
+    """Whether small micro-batches are read where they are planned."""
     lanes: tuple[tuple[Step, ...], ...]
 
     def __str__(self) -> str:
         settings = f"topic_ids={self.topic_ids} failOnDataLoss={self.fail_on_data_loss}"
-        settings += f" read_committed={self.read_committed}"
+        settings += f" read_committed={self.read_committed} rows_in_plan={self.rows_in_plan}"
         return "\n".join([settings, *("  " + ", ".join(map(str, lane)) for lane in self.lanes)])
 
 
@@ -106,7 +108,8 @@ def plan(seed: int, number: int, seconds: float, faults: Collection[str] = FAULT
     dice.shuffle(deck)
     while deck and _length(others) < seconds:
         others.append(_step(dice, deck[len(others) % len(deck)], _OTHER_SECONDS))
-    return Round(number, topic_ids, fail_on_data_loss, read_committed, (tuple(brokers), tuple(others)))
+    settings = topic_ids, fail_on_data_loss, read_committed, number % 2 == 0
+    return Round(number, *settings, (tuple(brokers), tuple(others)))
 
 
 def _step(dice: random.Random, fault: str, seconds: tuple[float, float]) -> Step:
