@@ -370,15 +370,17 @@ class Faults:
         deadline = time.monotonic() + REFUSAL
         while not stream.refused and stream.finished() == before and time.monotonic() < deadline:
             time.sleep(0.5)
-        if not stream.refused:
+        why = stream.refused
+        if not why and stream.finished() != before:
             stream.is_set_back = False
             self._stores.forget(store)
             return f"of {stream.name}, which goes on"
-        why = stream.refused
         with self._driver.killed():
             self._stores.put_forward(store)
             stream.is_set_back, stream.refused = False, None
             self._keep()
+        if not why:
+            raise NotDone(f"{stream.name} has planned nothing meanwhile")
         return f"of {stream.name}, which refused: {why[:200]}"
 
     def _keep(self) -> None:

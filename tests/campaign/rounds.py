@@ -102,6 +102,8 @@ class Running:
             self._faults.set_up()
             self._workload.stop()
             self._backups.stop()
+        if self._workload.stalled:
+            self._find(f"the campaign itself: nothing was acknowledged for long: {self._workload.stalled}")
         self._end()
         self._judge()
         with contextlib.suppress(KafkaError), self._cluster.admin() as admin:

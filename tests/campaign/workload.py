@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import bisect
 import contextlib
+import sys
 import threading
 import time
+import traceback
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -21,6 +23,8 @@ from tests.kafka_cluster import Cluster
 KEYS = 10
 """Of a topic that is compacted."""
 IN_A_TRANSACTION = 5
+STALLED = 60.0
+"""Seconds without an acknowledgement, which is longer than any fault lasts."""
 LATEST = 6000
 """Records of half a minute: longer ago no broker has any that it has not answered."""
 
@@ -78,6 +82,9 @@ class Workload:
         self._topics = topics
         self._acknowledged: dict[str, dict[int, tuple[int, int, float]]] = defaultdict(dict)
         """By topic and number: partition, offset, and when."""
+        self._last_acknowledged = time.time()
+        self.stalled = ""
+        """Where the thread that produces was if nothing was acknowledged for long: streams had nothing to do."""
         self._numbers = dict.fromkeys(topics.share, 0)
         self._made = {topic: [0] for topic in (*topics.share, topics.transacted)}
         """The first number of each making of a topic."""
@@ -101,6 +108,9 @@ class Workload:
 
     def stop(self) -> None:
         """Stop, when what was sent is acknowledged or has failed."""
+        if time.time() - self._last_acknowledged > STALLED:
+            frame = sys._current_frames().get(self._threads[0].ident or 0)
+            self.stalled = " ".join(traceback.format_stack(frame)[-4:])
         self._over.set()
         for thread in self._threads:
             thread.join()
@@ -244,7 +254,8 @@ class Workload:
         self.sent += 1
 
     def _acknowledge(self, topic: str, number: int, metadata: Any) -> None:
-        self._acknowledged[topic][number] = (metadata.partition, metadata.offset, time.time())
+        self._last_acknowledged = time.time()
+        self._acknowledged[topic][number] = metadata.partition, metadata.offset, self._last_acknowledged
 
     def _close(self, seconds: float) -> None:
         producer, self._producer = self._producer, None
