@@ -84,7 +84,7 @@ class Workload:
         """By topic and number: partition, offset, and when."""
         self._last_acknowledged = time.time()
         self.stalled = ""
-        """Where the thread that produces was if nothing was acknowledged for long: streams had nothing to do."""
+        """Where the thread that produces hung, if it did: then streams had nothing to do."""
         self._numbers = dict.fromkeys(topics.share, 0)
         self._made = {topic: [0] for topic in (*topics.share, topics.transacted)}
         """The first number of each making of a topic."""
