@@ -37,6 +37,8 @@ def main() -> None:
 def _planner(spark: SparkSession, kind: str, broker: Broker, partitions: int) -> Callable[[], None]:
     def plan() -> None:
         reader = spark.read.format(kind).option("subscribe", "wide")
+        # Small partitions would share a task with ours.
+        reader = reader.option("minPartitions", partitions)
         frame = reader.option("kafka.bootstrap.servers", broker.bootstrap).load()
         assert frame.rdd.getNumPartitions() == partitions
 

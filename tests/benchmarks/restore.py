@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pyspark_kafkalog.broker.fetch.fetcher  # noqa: F401
 from pyspark_kafkalog.admin import RestoreSettings, place_of, restore
-from pyspark_kafkalog.backups.restore_batches import RestorableBatches
+from pyspark_kafkalog.backups.restore_batches import ANY_SIZE, RestorableBatches
 from pyspark_kafkalog.backups.restore_records import SourceRecords
 from pyspark_kafkalog.backups.restore_state import PlannedPartition
 from pyspark_kafkalog.codec.stamp import stamp
@@ -68,7 +68,7 @@ def produced(bootstrap: str, source: str, topic: str, records: str, folder: str)
     for (_, number), watermarks in bounds.items():
         planned = PlannedPartition(topic, number, 0, watermarks.high_watermark, TARGET, topic_id)
         held[planned], size = [], 0
-        for found in SourceRecords(place, read_committed=False).batches(planned, 0):
+        for found in SourceRecords(place, read_committed=False).batches(planned, 0, ANY_SIZE):
             held[planned].append(found)
             size += found.data.size
             if size >= _HELD_BYTES:

@@ -82,7 +82,7 @@ class Workload:
         self._topics = topics
         self._acknowledged: dict[str, dict[int, tuple[int, int, float]]] = defaultdict(dict)
         """By topic and number: partition, offset, and when."""
-        self._last_acknowledged = time.time()
+        self._last_acknowledged = self._opened = time.time()
         self.stalled = ""
         """Where the thread that produces hung, if it did: then streams had nothing to do."""
         self._numbers = dict.fromkeys(topics.share, 0)
@@ -181,6 +181,9 @@ class Workload:
         while not self._over.wait(0.1):
             with self._producing:
                 try:
+                    if time.time() - max(self._last_acknowledged, self._opened) > STALLED / 2:
+                        # kafka-python's producer may wait for good when a leader was paused.
+                        self._close(0)
                     for topic, count in self._topics.share.items():
                         for _ in range(count):
                             self._send(topic)
@@ -238,6 +241,7 @@ class Workload:
 
     def _send(self, topic: str) -> None:
         if self._producer is None:
+            self._opened = time.time()
             self._producer = KafkaProducer(
                 bootstrap_servers=self._cluster.bootstrap,
                 acks="all",

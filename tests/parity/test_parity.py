@@ -7,7 +7,7 @@ import pytest
 from tests.parity.case import Case
 from tests.parity.cases import CASES
 from tests.parity.conftest import OutcomeOf
-from tests.parity.lab import OURS, PEER
+from tests.parity.lab import OURS, PEER, TASKS
 
 pytestmark = pytest.mark.broker
 
@@ -35,7 +35,9 @@ def _id(case: Case) -> str:
     return f"{case.suite}: {case.name}"
 
 
-@pytest.mark.parametrize("format", [OURS, pytest.param(PEER, marks=pytest.mark.soak)])
+@pytest.mark.parametrize(
+    "format", [OURS, *(pytest.param(each, marks=pytest.mark.soak) for each in (TASKS, PEER))]
+)
 @pytest.mark.parametrize(
     "case",
     [pytest.param(case, marks=pytest.mark.soak if case.name in LONG else ()) for case in CASES],

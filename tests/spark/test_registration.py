@@ -109,5 +109,5 @@ def test_an_interpreter_that_lacks_the_package_is_named(tmp_path: Path) -> None:
     done = run(tmp_path, PYSPARK_PYTHON=named)
     assert done.returncode == 1
     error = done.stderr.splitlines()[-1]
-    assert "Spark's workers can't load the package: ModuleNotFoundError: No module named 'py" in error
+    assert "Spark's workers can't run the package: ModuleNotFoundError: No module named 'py" in error
     assert f"Install the package for {named}" in error
