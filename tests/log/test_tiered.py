@@ -125,7 +125,7 @@ def test_commands_say_it(root: Path) -> None:
     verified = run("verify", root)
     assert (verified.code, verified.out.splitlines()[-1]) == (0, f"t-0: {TOLD.format(5, 19)}")
     (found,) = run("verify", root, "--json").json["partitions"]
-    assert (found["note"], found["damages"]) == (TOLD.format(5, 19), [])
+    assert (found["notes"], found["damages"]) == ([TOLD.format(5, 19)], [])
 
 
 def reader_of(root: Path, offsets: OffsetRange, *, fail_on_data_loss: bool) -> list[int]:

@@ -135,9 +135,11 @@ def test_modes_other_than_append_are_refused(spark, tmp_path):
 
 
 def test_a_failed_job_leaves_nothing(spark, write, read, tmp_path):
+    """The other tasks are over by then: Spark kills a worker that is slow, and its files go later."""
     path = write(numbered(2))
+    pause = "coalesce(reflect('java.lang.Thread', 'sleep', bigint(3000)), '')"
     frame = spark.range(0, 1000, 1, 4).selectExpr(
-        "CASE WHEN id = 900 THEN raise_error('planted') ELSE CAST(id AS STRING) END AS value"
+        f"CASE WHEN id = 900 THEN raise_error(concat({pause}, 'planted')) ELSE string(id) END AS value"
     )
     with pytest.raises(PySparkException, match="planted"):
         frame.write.format("kafkalog").mode("append").option("topic", "t").save(path)
