@@ -41,7 +41,9 @@ def read_columns(
         if name not in allowed:
             raise OptionError(f"Unknown column {name!r}", hint=suggestion(name, allowed))
         if kind != allowed[name]:
-            named = "timestamp_ltz" if kind == "timestamp_ntz" == f"{allowed[name]}_ntz" else allowed[name]
+            # Where a session calls another type timestamp, this name is plain.
+            is_other = (kind, allowed[name]) == ("timestamp_ntz", "timestamp")
+            named = "timestamp_ltz" if is_other else allowed[name]
             raise OptionError(
                 f"Column {name!r} has type {kind}, expected {allowed[name]}",
                 hint=f"Read it as {named}, and convert it then, for example with {_from_read(name, kind)}.",

@@ -52,13 +52,13 @@ class RowsInPlan:
         if self._left_out:
             self._left_out -= 1
             return False
-        began = time.monotonic()
+        until = time.monotonic() + _MOST_SECONDS
         try:
-            self.waiting = self._read(place, rules, splits, read, began + _MOST_SECONDS)
+            self.waiting = self._read(place, rules, splits, read, until)
         except Exception as e:
             _log.info("Leaving a micro-batch to tasks: %s", e)
         freeze_modules()
-        if self.waiting is None or time.monotonic() - began > _MOST_SECONDS:
+        if self.waiting is None or time.monotonic() > until:
             self._left_out, self._pause = self._pause, min(2 * self._pause, _LONGEST_PAUSE)
         else:
             self._pause = 1

@@ -62,18 +62,16 @@ _TOPICS_SECONDS = 1.0
 _DIRECTORY_SECONDS = 2.0
 """The longest pause before an idle stream looks at a directory, where a look is at each partition."""
 
-_OF_THE_PLANNER = frozenset(
-    (
-        "_place",
-        "_record_sizes",
-        "_checkpoint",
-        "_planner",
-        "_initial",
-        "_committer",
-        "_watch",
-        "_rows_in_plan",
-    )
-)
+_OF_THE_PLANNER = {
+    "_place",
+    "_record_sizes",
+    "_checkpoint",
+    "_planner",
+    "_initial",
+    "_committer",
+    "_watch",
+    "_rows_in_plan",
+}
 """What tasks get no copy of."""
 _FIRST_HAS_NO_LIMIT = (
     "This Spark does not tell a source its trigger, so the first micro-batch of a run has no limit, and with"

@@ -6,10 +6,14 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
+from typing import TypeVar
 
 from pyspark.sql import DataFrame, SparkSession
+
+_Result = TypeVar("_Result")
 
 PARTITIONS = 4
 EVENT = ('{"id":"', '","user":"', '","type":"click","page":"/cart","ok":true}\n')
@@ -40,24 +44,41 @@ def seconds_by_turns(
     cold: bool = False,
     after: Callable[[str], object] = lambda name: None,
 ) -> dict[str, float]:
-    """Median seconds of each contestant.
+    """Median seconds of each contestant; see :func:`results_by_turns`."""
+    timed = {name: partial(_seconds, run) for name, run in contestants.items()}
+    found = results_by_turns(timed, rounds, cold=cold, after=after)
+    return {name: statistics.median(times) for name, times in found.items()}
+
+
+def _seconds(run: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
+
+
+def results_by_turns(
+    contestants: Mapping[str, Callable[[], _Result]],
+    rounds: int,
+    *,
+    cold: bool = False,
+    after: Callable[[str], object] = lambda name: None,
+) -> dict[str, list[_Result]]:
+    """What each counted run of each contestant gave.
 
     Every round runs each of them once, beginning with another one, so all meet the same weather.
 
     :param cold: count from the first round on.
     :param after: called with its name after each run of a contestant, in nobody's time.
     """
-    taken: dict[str, list[float]] = {name: [] for name in contestants}
+    found: dict[str, list[_Result]] = {name: [] for name in contestants}
     discarded = 0 if cold else warm_ups(rounds)
     order = [*contestants]
     for _ in range(discarded + rounds):
         for name in order:
-            start = time.perf_counter()
-            contestants[name]()
-            taken[name].append(time.perf_counter() - start)
+            found[name].append(contestants[name]())
             after(name)
         order = [*order[1:], order[0]]
-    return {name: statistics.median(times[discarded:]) for name, times in taken.items()}
+    return {name: results[discarded:] for name, results in found.items()}
 
 
 def print_rate(

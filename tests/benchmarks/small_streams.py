@@ -18,9 +18,9 @@ from typing import NamedTuple
 from kafka import KafkaProducer
 from pyspark.sql import DataFrame, SparkSession
 
-from tests.benchmarks.measure import PARTITIONS, arguments, print_ratio, rows, warm_ups
+from tests.benchmarks.measure import PARTITIONS, arguments, print_ratio, results_by_turns, rows
 from tests.benchmarks.session import benchmark_session, scratch_folder
-from tests.benchmarks.streams import available_now, to_sink
+from tests.benchmarks.streams import available_now
 from tests.benchmarks.trivial import Trivial
 from tests.kafka import Broker
 from tests.kafka_service import running
@@ -112,14 +112,12 @@ def _sources(broker: Broker, shape: Shape) -> dict[str, tuple[str, dict[str, str
 
 def _medians(runs: Mapping[str, Callable[[], list[dict]]], rounds: int) -> dict[str, float]:
     """Milliseconds of each contestant's median micro-batch, by turns; the first of a run does not count."""
-    taken: dict[str, list[float]] = {name: [] for name in runs}
-    discarded, order = warm_ups(rounds), [*runs]
-    for number in range(discarded + rounds):
-        for name in order:
-            times = [progress["durationMs"]["triggerExecution"] for progress in runs[name]()[1:]]
-            taken[name] += times if number >= discarded else []
-        order = [*order[1:], order[0]]
-    return {name: statistics.median(times) for name, times in taken.items()}
+    return {
+        name: statistics.median(
+            progress["durationMs"]["triggerExecution"] for run in found for progress in run[1:]
+        )
+        for name, found in results_by_turns(runs, rounds).items()
+    }
 
 
 def _to_noop(spark: SparkSession, broker: Broker, folder: Path, shape: Shape, rounds: int) -> None:
@@ -153,7 +151,7 @@ def _to_sinks(spark: SparkSession, broker: Broker, folder: Path, shape: Shape, r
                 options = {**options, "path": str(folder / f"sink-{next(numbers)}")}
             source = sources[_PEER if name == _PEER else _OURS]
             checkpoints = folder / f"checkpoints-to-{next(numbers)}"
-            return available_now(spark, *source, checkpoints, write=to_sink(kind, options))()
+            return available_now(spark, *source, checkpoints, sink=(kind, options))()
 
         return once
 
@@ -163,11 +161,10 @@ def _to_sinks(spark: SparkSession, broker: Broker, folder: Path, shape: Shape, r
 
 def _print(what: str, taken: Mapping[str, float], bars: Mapping[str, float]) -> None:
     theirs = taken[_PEER]
-    for name in (name for name in taken if name != _PEER):
-        bar = bars.get(name)
-        print_ratio(
-            f"{what}, {name}: {taken[name]:.0f} ms, {_PEER} {theirs:.0f}", taken[name] / theirs, at_most=bar
-        )
+    for name, ms in taken.items():
+        if name != _PEER:
+            text = f"{what}, {name}: {ms:.0f} ms, {_PEER} {theirs:.0f}"
+            print_ratio(text, ms / theirs, at_most=bars.get(name))
 
 
 def _latency(spark: SparkSession, broker: Broker, folder: Path, seconds: float, rounds: int) -> None:

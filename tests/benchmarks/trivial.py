@@ -129,5 +129,4 @@ class _CountingWriter(DataSourceArrowWriter):
 
 
 class _CountingStreamWriter(DataSourceStreamArrowWriter):
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return _Counted(sum(batch.num_rows for batch in iterator))
+    write = _CountingWriter.write

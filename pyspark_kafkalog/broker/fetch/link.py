@@ -37,7 +37,7 @@ _log = logging.getLogger("pyspark_kafkalog")
 _BATCH_SIZE = struct.Struct(">8xi")
 _MIN_FETCH_BYTES = 64 << 10
 """Bytes to request even on the slowest link: a record batch comes whole, however large (KIP-74)."""
-MAX_FETCH_BYTES = (1 << 31) - 1 - (64 << 20)
+MAX_FETCH_BYTES = (1 << 31) - 1 - FRAME_SLACK
 
 
 class RetryFetch(Exception):  # noqa: N818 - not an error, but the normal course

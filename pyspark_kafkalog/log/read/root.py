@@ -14,7 +14,7 @@ from pyspark_kafkalog.codec.offsets_topic import OFFSETS_TOPIC
 from pyspark_kafkalog.errors import LogDirectoryError
 from pyspark_kafkalog.filesystem.folder import Entry, Folder
 from pyspark_kafkalog.filesystem.locate import no_such_directory, open_folder
-from pyspark_kafkalog.log.backup_file import read_backup_file
+from pyspark_kafkalog.log.backup_file import BackupFile, read_backup_file
 from pyspark_kafkalog.log.layout import (
     BACKUP_FILE,
     JOURNAL_FILE,
@@ -62,7 +62,7 @@ class LogRoot:
         self._only = only
         self._checkpoints: dict[str, tuple[Entry, dict[TopicPartition, int]]] = {}
         self._has_starts: bool | None = None
-        self._noted: tuple[Entry, Mapping[TopicPartition, int]] | None = None
+        self._noted: tuple[Entry, BackupFile | None] | None = None
         self._looked: Entry | None = None
         self._looked_at_backup: Entry | None = None
         self._held: _Held | None = None
@@ -177,10 +177,14 @@ class LogRoot:
         """Where those partitions of a backup begin whose new copies count by now; see :mod:`.backup_file`."""
         if self._only is not None or not self._is_backup():
             return {}
+        file = self._backup_file()
+        return {} if file is None else file.renewed
+
+    def _backup_file(self) -> BackupFile | None:
+        """What the file says now, which is parsed only when it has changed."""
         entry = self._looked_at_backup or self.folder.look(BACKUP_FILE)
         if self._noted is None or self._noted[0] != entry:
-            file = read_backup_file(self.folder)
-            self._noted = entry, {} if file is None else file.renewed
+            self._noted = entry, read_backup_file(self.folder)
         return self._noted[1]
 
     def log_start_offset(self, partition: TopicPartition, first: int = 0) -> int:
@@ -220,7 +224,7 @@ class LogRoot:
 
     def gaps(self, partition: TopicPartition) -> tuple[OffsetRange, ...]:
         """What a backup could not copy, in order; see :mod:`.backup_file`."""
-        file = read_backup_file(self.folder)
+        file = self._backup_file()
         return () if file is None else tuple(sorted(file.gaps.get(partition, ())))
 
     def _checkpoint(self, name: str, entry: Entry | None = None) -> dict[TopicPartition, int]:
