@@ -14,7 +14,10 @@ _UNREADABLE = (ValueError, TypeError, KeyError, RecursionError, OverflowError, A
 
 
 class MarkerDetails(NamedTuple):
-    """What a marker says besides its offset; -1 for the producer of its rows if it is an older one."""
+    """What a marker says besides its offset; -1 for the producer of its rows if it is an older one.
+
+    ``epochs``: see :meth:`.epochs.CommittedEpochs.numbers`; none in an older one.
+    """
 
     query: str
     cluster: str | None
@@ -22,6 +25,7 @@ class MarkerDetails(NamedTuple):
     records: int
     producer: int = -1
     epoch: int = -1
+    epochs: tuple[int, ...] = ()
 
 
 def marker_metadata(details: MarkerDetails) -> str:
@@ -35,7 +39,8 @@ def marker_details(metadata: str) -> MarkerDetails | None:
         found = json.loads(metadata)
         query, cluster, plan = found["query"], found["cluster"], found["plan"]
         numbers = int(found["records"]), int(found.get("producer", -1)), int(found.get("epoch", -1))
-        details = MarkerDetails(query, cluster, plan, *numbers)
+        epochs = tuple(map(int, found.get("epochs", ())))
+        details = MarkerDetails(query, cluster, plan, *numbers, epochs)
     except _UNREADABLE:
         return None
     is_valid = isinstance(query, str) and isinstance(plan, str) and isinstance(cluster, str | None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -25,13 +25,14 @@ from pyspark_kafkalog.broker.transactions.commit import (
     UnknownResultError,
     commit_once,
 )
-from pyspark_kafkalog.broker.transactions.marker import Marker, OldMarkerError
+from pyspark_kafkalog.broker.transactions.marker import Marker, OldMarkerError, RowsOf
 from pyspark_kafkalog.broker.transactions.query_marker import MarkedBatch, QueryMarker
-from pyspark_kafkalog.broker.transactions.requests import FENCED_HINT, Requests, pending_error
+from pyspark_kafkalog.broker.transactions.requests import FENCED_HINT, Described, Requests, pending_error
 from pyspark_kafkalog.broker.transactions.settling import (
     CutShortError,
     Decided,
     Seen,
+    check_no_other,
     check_not_cut_short,
     decided,
     decided_by,
@@ -100,7 +101,7 @@ class Committing:
         """As fenced; :meth:`outcome` and :meth:`held` set ``_decided``, the latter ``_seen``, too."""
         self._identity: Identity | None = None
         self._decided: Decided | None = None
-        self._seen: dict[TopicPartition, Seen] = {}
+        self._seen: dict[TopicPartition, Collection[Seen]] = {}
         self._backoff = cluster.new_backoff(self._patience())
 
     def is_pending(self) -> bool:
@@ -115,6 +116,10 @@ class Committing:
         assert self._marker is not None, "only a marker is pending"
         cluster_id = self._cluster.identity([], deadline=self._patience()).cluster_id
         found, settling = self._requests.describe(deadline=self._patience()), self._marker.settling()
+        if found.outcome is Outcome.NOT_TOLD and not self._marker.is_required:
+            # What a fence does not end is taken for aborted.
+            fenced = self._requests.init_producer_id(self._timeout_ms, deadline=self._patience())
+            found = Described(Outcome.NOT_KNOWN, *fenced)
         self._decided = decided(found, settling, required=self._marker.is_required, cluster_id=cluster_id)
         self._check_not_cut_short(self._decided.producer)
         return self._decided.outcome
@@ -144,11 +149,11 @@ class Committing:
         seen = seen_rows(
             self._cluster,
             self._work.partitions,
-            producer.id,
+            [producer.id],
             deadline=self._patience(),
             elsewhere=everywhere(self._cluster),
         )
-        held = open_epochs(seen)
+        held = open_epochs(seen, producer.id)
         chosen = [partition for partition, epoch in held.items() if epoch in known.of]
         is_commit = outcome is Outcome.COMMITTED
         _log.warning(
@@ -191,8 +196,9 @@ class Committing:
         if marker is None or not marker.is_required:
             return
         found = self._requests.describe(deadline=self._patience())
-        if found.outcome is Outcome.COMMITTED:
-            marker.check_newest(found.producer_id, found.epoch, deadline=self._patience())
+        is_committed = found.outcome is Outcome.COMMITTED
+        committed = RowsOf(found.producer_id, found.epoch) if is_committed else None
+        marker.check_newest(committed, deadline=self._patience())
 
     def fence(self) -> None:
         """See :meth:`.commit.Steps.fence`."""
@@ -218,15 +224,17 @@ class Committing:
 
     def is_committed(self, marker: Marker | None) -> bool:
         """See :meth:`.commit.Steps.is_committed`."""
-        return self._marker is not None and self._marker.is_committed(marker)
+        return self._marker is not None and self._marker.is_committed(marker, self._current().id)
 
     def held(self, marker: Marker | None) -> Outcome | None:
         """See :meth:`.commit.Steps.held`."""
         if self._marker is None or not self._work.partitions:
             return None
         producer = self._current()
-        self._seen = seen_rows(self._cluster, self._work.partitions, producer.id, deadline=self._patience())
-        held = open_epochs(self._seen)
+        ids = {producer.id, *self._marker.producer_ids()}
+        self._seen = seen_rows(self._cluster, self._work.partitions, ids, deadline=self._patience())
+        check_no_other(marker, self._seen, producer)
+        held = open_epochs(self._seen, producer.id)
         if not held:
             return None
         self._decided = decided_by(marker, held, producer)
@@ -238,7 +246,7 @@ class Committing:
         :raises FencedError: if another driver fences, too.
         """
         fenced = now = self._current()
-        newest = newest_epoch(marker, [epoch for epoch, _ in self._seen.values()], fenced.id)
+        newest = newest_epoch(marker, self._seen, fenced.id)
         if fenced.epoch > newest:
             return False
         _log.warning(

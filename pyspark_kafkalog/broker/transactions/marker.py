@@ -15,6 +15,7 @@ import time
 from dataclasses import asdict, dataclass, replace
 from typing import NamedTuple
 
+from pyspark_kafkalog.broker.transactions.epochs import CommittedEpochs
 from pyspark_kafkalog.codec.marker import PREFIX, MarkerDetails, marker_details, marker_metadata
 from pyspark_kafkalog.errors import TransactionError
 from pyspark_kafkalog.filesystem.folder import Folder
@@ -22,6 +23,7 @@ from pyspark_kafkalog.model import CommittedOffset, Plan
 from pyspark_kafkalog.sinks import LastBatch, Standing, standing
 
 _INTENT = "intent.json"
+_MOST_PRODUCERS = 20
 _LONGEST_ATTEMPT_MS = 24 * 3600 * 1000
 """How long a first batch may be tried: a marker outlives that (offsets.retention.minutes: 7 days)."""
 WRITE_IT = (
@@ -46,21 +48,27 @@ def _batches(first: int, end: int) -> str:
     return f"batch {first}" if end - first == 1 else f"batches {first} to {end - 1}"
 
 
-def check_newest(marker: Marker | None, intent: Intent, producer_id: int, epoch: int) -> None:
-    """See that a marker is not older than the newest committed transaction, which is ``producer_id``'s.
+def check_newest(marker: Marker | None, intent: Intent, committed: RowsOf | None) -> None:
+    """See that a marker is not older than what is known to be committed.
 
     What is told by no epoch counts as no older: that of another producer id, or of an earlier version.
 
-    :raises OldMarkerError: if it is older, and the transaction did not carry out another one.
+    :param committed: of the newest transaction, if it was; if it carried out another one, that one counts.
+    :raises OldMarkerError: if it is older.
     """
-    known = (*intent.settling, *intent.carried_out)
-    if any((each.producer_id, each.by) == (producer_id, epoch) for each in known):
-        return
+    known = [] if intent.skipped is None else [intent.skipped]
+    if committed is not None:
+        carried_out = [
+            RowsOf(each.producer_id, each.epoch)
+            for each in (*intent.settling, *intent.carried_out)
+            if RowsOf(each.producer_id, each.by) == committed
+        ]
+        known += carried_out or [committed]
     if marker is None:
-        if intent.confirmed:
-            return  # the Expectation refuses that
+        if not known or intent.confirmed:
+            return  # if it is confirmed, the Expectation refuses that
         got = "there is no marker"
-    elif marker.producer_id == producer_id and marker.epoch < epoch:
+    elif any(marker.producer_id == rows.producer_id and marker.epoch < rows.epoch for rows in known):
         got = f"the marker is that of batch {marker.batch_id}"
     else:
         return
@@ -84,7 +92,8 @@ class Marker:
     """The last batch that a query has committed to a cluster.
 
     ``plan`` is a digest of what the checkpoint says of the batch, empty if that is not known; ``producer_id``
-    and ``epoch`` are those of its rows, -1 if the marker is older than this field.
+    and ``epoch`` are those of its rows, -1 if the marker is older than this field. ``epochs`` are those of
+    this producer which the query has committed, None in an older marker.
     """
 
     query_id: str
@@ -94,11 +103,32 @@ class Marker:
     records: int = 0
     producer_id: int = -1
     epoch: int = -1
+    epochs: CommittedEpochs | None = None
+
+    def was_committed(self, epoch: int) -> bool | None:
+        """Whether the batch was whose rows have this epoch of the producer; None if that is not known."""
+        return None if self.epoch < 0 else self._epochs.has(epoch)
+
+    def epochs_with(self, producer_id: int, epoch: int) -> CommittedEpochs:
+        """Those of the next marker."""
+        if self.producer_id != producer_id:
+            return CommittedEpochs.alone(epoch, since=epoch)
+        return self._epochs.then(epoch)
+
+    @property
+    def _epochs(self) -> CommittedEpochs:
+        return self.epochs or CommittedEpochs.alone(self.epoch, since=self.epoch)
 
     def as_offset(self) -> CommittedOffset:
         """The marker as its group commits it."""
         details = MarkerDetails(
-            self.query_id, self.cluster_id, self.plan, self.records, self.producer_id, self.epoch
+            self.query_id,
+            self.cluster_id,
+            self.plan,
+            self.records,
+            self.producer_id,
+            self.epoch,
+            () if self.epochs is None else tuple(self.epochs.numbers()),
         )
         return CommittedOffset(self.batch_id + 1, metadata=marker_metadata(details))
 
@@ -109,13 +139,24 @@ class Marker:
         :raises TransactionError: if this package did not write it.
         """
         details = marker_details(offset.metadata)
+        try:
+            epochs = CommittedEpochs.parse(details.epochs) if details and details.epochs else None
+        except ValueError:
+            details = None
         if details is None:
             raise TransactionError(
                 f"The offset of group {group} is not a marker of this package",
                 hint="Something else commits to that group. Find it, and let it use another group.",
             )
-        query_id, cluster_id, plan, records, producer_id, epoch = details
-        return cls(query_id, cluster_id, offset.offset - 1, plan, records, producer_id, epoch)
+        query_id, cluster_id, plan, records, producer_id, epoch, _ = details
+        return cls(query_id, cluster_id, offset.offset - 1, plan, records, producer_id, epoch, epochs)
+
+
+class RowsOf(NamedTuple):
+    """The producer whose rows a transaction has, and their epoch."""
+
+    producer_id: int
+    epoch: int
 
 
 class Settling(NamedTuple):
@@ -133,7 +174,8 @@ class Intent:
     ``topic`` has the marker; it is empty as long as no row said one. ``batch`` was tried first, or by a job
     last, at ``since_ms`` by this machine's clock. ``confirmed`` says that one is known to be committed.
     ``settling`` has the committed transactions whose markers are being written, ``carried_out`` the last one
-    of which that is done.
+    of which that is done. ``producers`` are the ids that the query has had, the newest last; ``skipped`` is
+    of the marker that has let a run skip its batch last.
     """
 
     query_id: str
@@ -144,6 +186,14 @@ class Intent:
     confirmed: bool = False
     settling: tuple[Settling, ...] = ()
     carried_out: tuple[Settling, ...] = ()
+    producers: tuple[int, ...] = ()
+    skipped: RowsOf | None = None
+
+    def with_producer(self, producer_id: int) -> Intent:
+        """With one more, if it is not known; the oldest is forgotten if there are too many."""
+        if producer_id in self.producers:
+            return self
+        return replace(self, producers=(*self.producers, producer_id)[-_MOST_PRODUCERS:])
 
 
 _INTENT_TYPES: dict[str, tuple[type, ...]] = {
@@ -172,7 +222,11 @@ def stored_intent(folder: Folder) -> Intent | None:
             tuple(Settling(*map(int, numbers)) for numbers in found.pop(name, ()))
             for name in ("settling", "carried_out")
         )
-        return Intent(**found, settling=settling, carried_out=carried_out)
+        producers, skipped = tuple(map(int, found.pop("producers", ()))), found.pop("skipped", None)
+        if skipped is not None:
+            skipped = RowsOf(*map(int, skipped))
+        more = {"settling": settling, "carried_out": carried_out, "producers": producers, "skipped": skipped}
+        return Intent(**found, **more)
     except OSError as e:
         raise _cannot("read", folder, e) from None
     except _UNREADABLE:
@@ -320,7 +374,13 @@ class Expectation:
         since_ms = time.time_ns() // 1_000_000
         if known is not None and known.batch == self.batch_id:
             since_ms = known.since_ms
-        intent = Intent(self.query_id, self.cluster_id, topic, self.batch_id, since_ms, confirmed)
-        if known is None:
-            return intent
-        return replace(intent, settling=known.settling, carried_out=known.carried_out)
+        known = known or Intent(self.query_id, self.cluster_id, topic, self.batch_id, since_ms)
+        return replace(
+            known,
+            query_id=self.query_id,
+            cluster_id=self.cluster_id,
+            topic=topic,
+            batch=self.batch_id,
+            since_ms=since_ms,
+            confirmed=confirmed,
+        )

@@ -8,12 +8,14 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from pyspark_kafkalog.broker.produce.ids import ProducerId
+from pyspark_kafkalog.broker.transactions.epochs import CommittedEpochs
 from pyspark_kafkalog.broker.transactions.marker import (
     WRITE_IT,
     Expectation,
     Intent,
     Marker,
     OldMarkerError,
+    RowsOf,
     Settling,
     check_newest,
     store_intent,
@@ -69,7 +71,7 @@ class QueryMarker:
         places = self._places(intent, deadline, require_stable=False)
         return [TopicPartition(topic, 0) for topics in places for topic in [*topics][:1]]
 
-    def check_newest(self, producer_id: int, epoch: int, *, deadline: Deadline) -> None:
+    def check_newest(self, committed: RowsOf | None, *, deadline: Deadline) -> None:
         """See :func:`.marker.check_newest`. A marker that is pending, or was never written here, is none."""
         intent = stored_intent(self._marked.folder)
         cells = [] if intent is None else self._cells(intent, deadline)
@@ -79,7 +81,7 @@ class QueryMarker:
         if found is not None:
             offset = found.get(cells[0])
             marker = None if offset is None else Marker.of(offset, self.group)
-            check_newest(marker, intent, producer_id, epoch)
+            check_newest(marker, intent, committed)
 
     def read(self, cluster_id: str | None, *, deadline: Deadline) -> Marker | None:
         """The marker in the cluster, after every transaction that is over."""
@@ -134,18 +136,31 @@ class QueryMarker:
         )
         return Marker.of(found[self._cell], self.group) if self._cell in found else None
 
-    def is_committed(self, marker: Marker | None) -> bool:
-        """Whether the batch was committed before, or has nothing to commit; if not, its intent is stored."""
+    def is_committed(self, marker: Marker | None, producer_id: int) -> bool:
+        """Whether the batch was committed before, or has nothing to commit; if not, its intent is stored.
+
+        :param producer_id: that of the rows that may be produced next.
+        """
         expectation = self._known()
-        if expectation.is_met_by(marker):
-            return True
-        known = expectation.intent
+        intent = expectation.intent
         topic = "" if self._cell is None else self._cell.topic
-        is_tried = known is not None and (known.confirmed or known.batch == expectation.batch_id)
-        if known is None or known.topic != topic or not is_tried:
-            store_intent(self._marked.folder, expectation.new_intent(topic))
+        if expectation.is_met_by(marker):
+            assert marker is not None, "it says so"
+            # The fence has made the coordinator forget what it had committed.
+            skipped = RowsOf(marker.producer_id, marker.epoch)
+            self._store(replace(intent or expectation.new_intent(topic), skipped=skipped))
+            return True
+        is_tried = intent is not None and (intent.confirmed or intent.batch == expectation.batch_id)
+        if intent is None or intent.topic != topic or not is_tried:
+            intent = expectation.new_intent(topic)
+        self._store(intent.with_producer(producer_id))
         # Without a topic there are no rows; the first batch that has some will be marked.
         return self._cell is None
+
+    def _store(self, intent: Intent) -> None:
+        if intent != self._known().intent:
+            store_intent(self._marked.folder, intent)
+            self._expectation = replace(self._known(), intent=intent)
 
     def commit(self, producer: ProducerId, records: int, *, deadline: Deadline) -> None:
         """Commit the marker as a part of the open transaction, and see that :meth:`read` saw the newest one.
@@ -164,6 +179,7 @@ class QueryMarker:
             records,
             producer.id,
             producer.epoch,
+            self._epochs_with(producer),
         )
         try:
             self._requests.commit_offsets(producer, self.group, {cell: marker.as_offset()}, deadline=deadline)
@@ -180,6 +196,19 @@ class QueryMarker:
                 " Nothing of this attempt is visible: run the query again.",
             )
 
+    def _epochs_with(self, producer: ProducerId) -> CommittedEpochs:
+        if not self.is_required:  # then a marker may be lost
+            return CommittedEpochs.alone(producer.epoch, since=producer.epoch)
+        if self._seen is None:
+            return CommittedEpochs.alone(producer.epoch, since=0)
+        return self._seen.epochs_with(producer.id, producer.epoch)
+
+    def producer_ids(self) -> set[int]:
+        """Those that the query's rows may have."""
+        intent = self._known().intent
+        of_marker = set() if self._seen is None or self._seen.producer_id < 0 else {self._seen.producer_id}
+        return of_marker if intent is None else {*of_marker, *intent.producers}
+
     def confirm(self) -> None:
         """Note that the query's marker exists: from now on a missing one is an error.
 
@@ -189,7 +218,8 @@ class QueryMarker:
         if self._cell is None or (expectation.intent is not None and expectation.intent.confirmed):
             return
         try:
-            store_intent(self._marked.folder, expectation.new_intent(self._cell.topic, confirmed=True))
+            now = replace(expectation, intent=stored_intent(self._marked.folder))
+            store_intent(self._marked.folder, now.new_intent(self._cell.topic, confirmed=True))
         except Exception as e:
             _log.warning("Could not store that the query's first batch is committed: %s", e)
 

@@ -104,21 +104,30 @@ def still_settling(settling: Collection[Settling], producer: ProducerId) -> list
 
 
 class Seen(NamedTuple):
-    """The newest epoch of a producer that a partition has seen, and whether its transaction is open there."""
+    """The newest epoch of a producer that a partition has seen.
 
+    ``open_from`` is where its open transaction begins there, -1 if it has none.
+    """
+
+    producer_id: int
     epoch: int
-    is_open: bool
+    open_from: int
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has a transaction open there."""
+        return self.open_from >= 0
 
 
 def seen_rows(
     cluster: Cluster,
     partitions: Collection[TopicPartition],
-    producer_id: int,
+    producer_ids: Collection[int],
     *,
     deadline: Deadline,
     elsewhere: Collection[TopicPartition] = (),
-) -> dict[TopicPartition, Seen]:
-    """What partitions have seen of a producer, those that know it (DescribeProducers).
+) -> dict[TopicPartition, Collection[Seen]]:
+    """What partitions have seen of producers, those that know one (DescribeProducers).
 
     :param deadline: for all attempts, and for open transactions of which brokers don't tell whose they are.
     :param elsewhere: others, of which those count that tell within request.timeout.ms.
@@ -126,12 +135,12 @@ def seen_rows(
     """
     failures: dict[TopicPartition, KafkaLogError] = {}
 
-    def ask(of: Collection[TopicPartition], until: Deadline | None) -> dict[TopicPartition, Seen | None]:
+    def ask(of: Collection[TopicPartition], until: Deadline | None) -> dict[TopicPartition, Collection[Seen]]:
         return call_leaders(
             cluster,
             of,
             lambda epochs: [_request(epochs)],
-            lambda responses: _read(responses[0], producer_id),
+            lambda responses: _read(responses[0], producer_ids),
             doing="Looking up open transactions",
             max_version=0,
             failures=failures,
@@ -148,7 +157,7 @@ def seen_rows(
             if not isinstance(failures[partition], UnknownTopicOrPartitionError):  # where nothing is open
                 raise failures[partition]
     _wait_for_untold(cluster, untold, deadline)
-    return {partition: seen for partition, seen in answers.items() if seen is not None}
+    return {partition: seen for partition, seen in answers.items() if seen}
 
 
 def _request(epochs: Mapping[TopicPartition, int]) -> Any:
@@ -157,34 +166,43 @@ def _request(epochs: Mapping[TopicPartition, int]) -> Any:
     return DescribeProducersRequest(topics=topics)
 
 
-def _read(response: Any, producer_id: int) -> dict[TopicPartition, Seen | Refused | None]:
-    found: dict[TopicPartition, Seen | Refused | None] = {}
+def _read(response: Any, producer_ids: Collection[int]) -> dict[TopicPartition, Collection[Seen] | Refused]:
+    found: dict[TopicPartition, Collection[Seen] | Refused] = {}
     for topic in response.topics:
         for answer in topic.partitions:
             partition = TopicPartition(topic.name, answer.partition_index)
             if answer.error_code:
                 found[partition] = Refused(answer.error_code)
                 continue
-            found[partition] = next(
-                (
-                    Seen(producer.producer_epoch, producer.current_txn_start_offset >= 0)
-                    for producer in answer.active_producers
-                    if producer.producer_id == producer_id
-                ),
-                None,
-            )
+            found[partition] = [
+                Seen(producer.producer_id, producer.producer_epoch, producer.current_txn_start_offset)
+                for producer in answer.active_producers
+                if producer.producer_id in producer_ids
+            ]
     return found
 
 
-def open_epochs(seen: Mapping[TopicPartition, Seen]) -> dict[TopicPartition, int]:
-    """The partitions on which the producer has a transaction open, and its epoch there."""
-    return {partition: epoch for partition, (epoch, is_open) in seen.items() if is_open}
+def open_epochs(
+    seen: Mapping[TopicPartition, Collection[Seen]], producer_id: int
+) -> dict[TopicPartition, int]:
+    """The partitions on which a producer has a transaction open, and its epoch there."""
+    return {
+        partition: each.epoch
+        for partition, producers in seen.items()
+        for each in producers
+        if each.is_open and each.producer_id == producer_id
+    }
 
 
-def newest_epoch(marker: Marker | None, seen: Collection[int], producer_id: int) -> int:
+def newest_epoch(
+    marker: Marker | None, seen: Mapping[TopicPartition, Collection[Seen]], producer_id: int
+) -> int:
     """The newest epoch of a producer that its marker and partitions have ``seen``; -1 if there is none."""
     of_marker = [] if marker is None or marker.producer_id != producer_id else [marker.epoch]
-    return max([*of_marker, *seen], default=-1)
+    of_partitions = (
+        each.epoch for producers in seen.values() for each in producers if each.producer_id == producer_id
+    )
+    return max([*of_marker, *of_partitions], default=-1)
 
 
 def _wait_for_untold(cluster: Cluster, partitions: Collection[TopicPartition], deadline: Deadline) -> None:
@@ -250,19 +268,61 @@ def everywhere(cluster: Cluster) -> list[TopicPartition]:
 
 
 def decided_by(marker: Marker | None, held: Mapping[TopicPartition, int], current: ProducerId) -> Decided:
-    """What was decided about rows that are ``held`` open: the marker is committed with its own rows alone.
+    """What the marker tells about rows that are ``held`` open; of one epoch if that was committed.
 
     :raises TransactionError: if some are of neither the marker's transaction nor a later one.
     """
-    known = -1 if marker is None or marker.producer_id != current.id else marker.epoch
-    if marker is None or known >= 0:
-        epochs = set(held.values())
-        if known in epochs:
-            return Decided(current, {known}, Outcome.COMMITTED)
-        if min(epochs) > known:  # had it been committed, the marker would be its
-            return Decided(current, epochs, Outcome.ABORTED)
+    if marker is None or marker.producer_id == current.id:
+        committed = {epoch: marker is not None and marker.was_committed(epoch) for epoch in held.values()}
+        if True in committed.values():
+            newest = max(epoch for epoch, was_committed in committed.items() if was_committed)
+            return Decided(current, {newest}, Outcome.COMMITTED)
+        if None not in committed.values():
+            return Decided(current, {*committed}, Outcome.ABORTED)
     raise TransactionError(
         f"Rows of an earlier batch are open on {listed(held, 5)}, and nothing tells whether they count",
-        hint="Look whether they are needed: read_uncommitted readers see them, kafka-transactions.sh abort"
-        " ends them. To begin anew, use a new checkpoint.",
+        hint="read_uncommitted readers see them. kafka-transactions.sh abort ends them; before, readers see"
+        " nothing that is behind them, whoever writes it. Then run the query again, or use a new checkpoint,"
+        " which writes all rows again, if these are needed.",
+    )
+
+
+def check_no_other(
+    marker: Marker | None, seen: Mapping[TopicPartition, Collection[Seen]], current: ProducerId
+) -> None:
+    """See that no rows of an earlier producer id of the query are open: no request of a later one ends them.
+
+    :raises TransactionError: if there are some.
+    """
+    for partition, producers in seen.items():
+        for each in producers:
+            if each.is_open and each.producer_id != current.id:
+                raise _other(marker, partition, each)
+
+
+def _other(marker: Marker | None, partition: TopicPartition, seen: Seen) -> TransactionError:
+    was_committed: bool | None = False
+    if marker is not None:
+        was_committed = marker.was_committed(seen.epoch) if marker.producer_id == seen.producer_id else None
+    end = (
+        f"kafka-transactions.sh abort --topic {partition.topic} --partition {partition.partition}"
+        f" --start-offset {seen.open_from}"
+    )
+    if was_committed:
+        count, hint = (
+            "they count",
+            f"Bring back the newer one. Else {end} ends them, and they are lost: a new",
+        )
+        hint += " checkpoint writes them again, with all others."
+    elif was_committed is False:
+        count, hint = "they don't count", f"Run {end}, and then the query again."
+    else:
+        count = "nothing tells whether they count"
+        hint = f"read_uncommitted readers see them. {end} ends them. Then run the query again, or use a new"
+        hint += " checkpoint, which writes all rows again, if these are needed."
+    return TransactionError(
+        "Rows of an earlier batch are open, and the cluster has forgotten their transaction, as its"
+        f" __transaction_state went back: {count}. Readers see nothing behind them, whoever writes it",
+        topic_partition=partition,
+        hint=hint,
     )

@@ -1,4 +1,4 @@
-"""A model of Kafka's transactions for one transactional id, one partition and one group: as unkind as Kafka.
+"""A model of Kafka's transactions for one transactional id, two partitions and one group: as unkind as Kafka.
 
 What it keeps of Kafka (TransactionCoordinator, ProducerStateManager, GroupMetadataManager): an epoch that
 InitProducerId and timeouts raise; EndTxn that can be repeated for the same epoch; a partition that refuses
@@ -15,10 +15,19 @@ from dataclasses import dataclass, field, replace
 
 from pyspark_kafkalog.broker.produce.ids import ProducerId
 from pyspark_kafkalog.broker.transactions.commit import Outcome, PendingOffsetError, UnknownResultError
-from pyspark_kafkalog.broker.transactions.marker import Expectation, Intent, Marker, Settling, check_newest
+from pyspark_kafkalog.broker.transactions.epochs import CommittedEpochs
+from pyspark_kafkalog.broker.transactions.marker import (
+    Expectation,
+    Intent,
+    Marker,
+    RowsOf,
+    Settling,
+    check_newest,
+)
 from pyspark_kafkalog.broker.transactions.requests import Described
 from pyspark_kafkalog.broker.transactions.settling import (
     Decided,
+    Seen,
     check_not_cut_short,
     decided,
     decided_by,
@@ -28,7 +37,7 @@ from pyspark_kafkalog.broker.transactions.settling import (
 from pyspark_kafkalog.errors import FencedError, TransactionError
 from pyspark_kafkalog.model import TopicPartition
 
-PARTITION = TopicPartition("t", 0)
+PARTITIONS = TopicPartition("t", 0), TopicPartition("t", 1)
 REFUSED = "what a broker says to an old epoch, or to what does not fit its state"
 
 
@@ -45,27 +54,57 @@ class Open:
     """An open transaction."""
 
     epoch: int
-    has_partition: bool = False
+    partitions: set[int] = field(default_factory=set)
     has_group: bool = False
 
 
 @dataclass
+class Partition:
+    """What a leader keeps of the producer."""
+
+    epoch: int = -1
+    sequence: int = -1
+    undecided: list[str] = field(default_factory=list)
+    """Rows of an open transaction, with its epoch there."""
+    open_epoch: int | None = None
+    visible: list[str] = field(default_factory=list)
+
+    def produce(self, epoch: int, sequence: int, rows: str) -> None:
+        """Produce one record batch."""
+        if epoch < self.epoch:
+            raise FencedError(REFUSED)
+        if epoch > self.epoch:
+            self.epoch, self.sequence = epoch, -1
+        if sequence <= self.sequence:
+            return  # a duplicate
+        if sequence != self.sequence + 1:
+            raise FencedError(REFUSED)
+        self.sequence = sequence
+        self.undecided.append(rows)
+        self.open_epoch = epoch
+
+    def decide(self, epoch: int, *, commit: bool) -> None:
+        """Write a marker."""
+        if epoch > self.epoch:
+            self.epoch, self.sequence = epoch, -1
+        if commit:
+            self.visible += self.undecided
+        self.undecided.clear()
+        self.open_epoch = None
+
+
+@dataclass
 class Kafka:
-    """One transactional id, one partition, and the marker's group."""
+    """One transactional id, two partitions, and the marker's group."""
 
     epoch: int = -1
     open: Open | None = None
     outcome: Outcome = Outcome.NOT_KNOWN
     """Of the newest transaction, as DescribeTransactions tells; ``ended`` has its epoch and result."""
     ended: tuple[int, bool] | None = None
-    forgets: Callable[[], tuple[bool, bool]] = lambda: (False, False)
-    """Whether the markers for the partition and for the group are left out."""
-    partition_epoch: int = -1
-    sequence: int = -1
-    undecided: list[str] = field(default_factory=list)
-    """Rows of an open transaction on the partition, with its epoch there."""
-    open_epoch: int | None = None
-    visible: list[str] = field(default_factory=list)
+    forgets: Callable[[], tuple[Sequence[int], bool]] = lambda: ((), False)
+    """For which partitions markers are left out, and whether the group's is."""
+    partitions: list[Partition] = field(default_factory=lambda: [Partition() for _ in PARTITIONS])
     pending: Marker | None = None
     marker: Marker | None = None
     before: Marker | None = None
@@ -102,33 +141,23 @@ class Kafka:
 
     def held(self) -> dict[TopicPartition, int]:
         """DescribeProducers."""
-        return {} if self.open_epoch is None else {PARTITION: self.open_epoch}
+        return {
+            PARTITIONS[number]: partition.open_epoch
+            for number, partition in enumerate(self.partitions)
+            if partition.open_epoch is not None
+        }
 
     def _check(self, epoch: int) -> None:
         if epoch != self.epoch:
             raise FencedError(REFUSED)
 
-    def add(self, epoch: int, *, partition: bool = False, group: bool = False) -> None:
+    def add(self, epoch: int, *, partitions: Sequence[int] = (), group: bool = False) -> None:
         """AddPartitionsToTxn or AddOffsetsToTxn."""
         self._check(epoch)
         self.open = self.open or Open(epoch)
         self.outcome = Outcome.OPEN
-        self.open.has_partition |= partition
+        self.open.partitions.update(partitions)
         self.open.has_group |= group
-
-    def produce(self, epoch: int, sequence: int, rows: str) -> None:
-        """Produce one record batch."""
-        if epoch < self.partition_epoch:
-            raise FencedError(REFUSED)
-        if epoch > self.partition_epoch:
-            self.partition_epoch, self.sequence = epoch, -1
-        if sequence <= self.sequence:
-            return  # a duplicate
-        if sequence != self.sequence + 1:
-            raise FencedError(REFUSED)
-        self.sequence = sequence
-        self.undecided.append(rows)
-        self.open_epoch = epoch
 
     def mark(self, epoch: int, marker: Marker) -> None:
         """TxnOffsetCommit."""
@@ -148,13 +177,8 @@ class Kafka:
     def _decide(self, *, commit: bool) -> None:
         assert self.open is not None
         forgets_rows, forgets_offsets = self.forgets()
-        if self.open.has_partition and not forgets_rows:
-            if self.epoch > self.partition_epoch:
-                self.partition_epoch, self.sequence = self.epoch, -1
-            if commit:
-                self.visible += self.undecided
-            self.undecided.clear()
-            self.open_epoch = None
+        for number in self.open.partitions.difference(forgets_rows):
+            self.partitions[number].decide(self.epoch, commit=commit)
         if self.open.has_group and not forgets_offsets:
             if commit and self.pending is not None:
                 self.before, self.marker = self.marker, self.pending
@@ -175,6 +199,8 @@ class World:
     intent: Intent | None = None
     late: list[Callable[[], object]] = field(default_factory=list)
     fate: Callable[[str], str] = lambda request: "answered"
+    spread: Callable[[], Sequence[int]] = lambda: (0,)
+    """Which partitions get the rows of an attempt: it may be others than those of the one before."""
     deposed: Callable[[], bool] = lambda: False
     """Whether a look at the marker is answered by a coordinator that does not know what came last."""
     is_calm: bool = False
@@ -182,7 +208,7 @@ class World:
     def calm_down(self) -> None:
         """From now on all goes well."""
         self.fate, self.deposed, self.is_calm = (lambda request: "answered"), (lambda: False), True
-        self.kafka.forgets = lambda: (False, False)
+        self.kafka.forgets = lambda: ((), False)
 
 
 class ModelSteps:
@@ -193,6 +219,7 @@ class ModelSteps:
     def __init__(self, world: World, batch: int) -> None:
         self.world = world
         self.batch = batch
+        self.partitions = world.spread()
         self.epoch = -1
         self.dead = False
         self.expectation = Expectation("query", None, batch, "", world.intent)
@@ -254,8 +281,9 @@ class ModelSteps:
         self.ask("describe", lambda: described.append(self.world.kafka.describe()))
         self.ask("look", lambda: found.append((self.world.kafka.marker, self.world.kafka.pending)))
         (marker, pending), intent = found[-1], self.world.intent
-        if described[-1].outcome is Outcome.COMMITTED and pending is None and intent is not None:
-            check_newest(marker, intent, 0, described[-1].epoch)
+        if pending is None and intent is not None:
+            is_committed = described[-1].outcome is Outcome.COMMITTED
+            check_newest(marker, intent, RowsOf(0, described[-1].epoch) if is_committed else None)
 
     def abort_open(self) -> None:
         self.ask("init", self.world.kafka.abort_open)
@@ -270,8 +298,8 @@ class ModelSteps:
         self.ask("add", lambda: kafka.add(epoch, group=True))
         if self.epoch == epoch and not is_commit:
             self.mark()
-        if found[-1].get(PARTITION) in known.of:
-            self.ask("add", lambda: kafka.add(epoch, partition=True))
+        if chosen := [number for number, each in enumerate(PARTITIONS) if found[-1].get(each) in known.of]:
+            self.ask("add", lambda: kafka.add(epoch, partitions=chosen))
         self.ask("end", lambda: kafka.end(epoch, commit=is_commit))
         if is_commit:
             self.settle(still_settling(self.settling, known.producer), known.settling)
@@ -279,15 +307,18 @@ class ModelSteps:
     def held(self, marker: Marker | None) -> Outcome | None:
         found: list[dict[TopicPartition, int]] = []
         self.ask("held", lambda: found.append(self.world.kafka.held()))
-        if not found[-1]:
+        own = [PARTITIONS[number] for number in self.partitions]
+        held = {partition: epoch for partition, epoch in found[-1].items() if partition in own}
+        if not held:
             return None
-        self.decided = decided_by(marker, found[-1], ProducerId(0, self.epoch, None))
+        self.decided = decided_by(marker, held, ProducerId(0, self.epoch, None))
         return self.decided.outcome
 
     def outrun(self, marker: Marker | None) -> bool:
-        kafka, found = self.world.kafka, [self.epoch]
-        self.ask("held", lambda: found.append(kafka.partition_epoch))
-        newest = newest_epoch(marker, [found[-1]], 0)
+        kafka, found = self.world.kafka, [{}]
+        self.ask("held", lambda: found.append({n: kafka.partitions[n].epoch for n in self.partitions}))
+        seen = {PARTITIONS[number]: [Seen(0, epoch, -1)] for number, epoch in found[-1].items()}
+        newest = newest_epoch(marker, seen, 0)
         if self.epoch > newest:
             return False
         now = self.epoch
@@ -318,27 +349,37 @@ class ModelSteps:
         return self.seen
 
     def is_committed(self, marker: Marker | None) -> bool:
-        if self.expectation.is_met_by(marker):
-            return True
         self.world.intent = self.world.intent or self.expectation.new_intent("t")
-        return False
+        if not self.expectation.is_met_by(marker):
+            return False
+        assert marker is not None
+        self.world.intent = replace(self.world.intent, skipped=RowsOf(0, marker.epoch))
+        return True
 
     @property
     def marker(self) -> Marker:
-        return Marker("query", None, self.batch, "", self.rows, 0, self.epoch)
+        first = CommittedEpochs.alone(self.epoch, since=0)
+        epochs = first if self.seen is None else self.seen.epochs_with(0, self.epoch)
+        return Marker("query", None, self.batch, "", self.rows, 0, self.epoch, epochs)
 
     def begin(self) -> None:
         kafka = self.world.kafka
-        self.ask("add", lambda: kafka.add(self.epoch, partition=True))
+        self.ask("add", lambda: kafka.add(self.epoch, partitions=self.partitions))
         self.ask("add", lambda: kafka.add(self.epoch, group=True))
 
     def produce(self) -> None:
-        for sequence in range(self.rows):
-            self._produce(sequence)
+        for number in range(self.rows):
+            self._produce(number)
 
-    def _produce(self, sequence: int) -> None:
-        kafka, rows = self.world.kafka, f"{self.batch}.{sequence}"
-        self.ask("produce", lambda: kafka.produce(self.epoch, sequence, rows))
+    def _produce(self, number: int) -> None:
+        partition, sequence = self.place_of(number)
+        rows = f"{self.batch}.{number}"
+        self.ask("produce", lambda: partition.produce(self.epoch, sequence, rows))
+
+    def place_of(self, number: int) -> tuple[Partition, int]:
+        """The partition of a record batch, and its sequence number there."""
+        count = len(self.partitions)
+        return self.world.kafka.partitions[self.partitions[number % count]], number // count
 
     def mark(self) -> None:
         self.ask("mark", lambda: self.world.kafka.mark(self.epoch, self.marker))

@@ -35,8 +35,9 @@ WORLDS = tuple(
 Commit = Callable[[ModelSteps], bool]
 
 
-FORGOTTEN = st.sampled_from([(True, True), (True, False), (False, True)])
-"""For the partition's marker, and for the group's."""
+SPREADS = st.sampled_from([(0,), (1,), (0, 1)])
+FORGOTTEN = st.sampled_from([((0, 1), True), ((0, 1), False), ((0,), False), ((1,), True), ((), True)])
+"""For the markers of partitions, and for the group's."""
 
 
 class BrokenError(AssertionError):
@@ -69,12 +70,16 @@ def run(data: st.DataObject, commit: Commit, make: type[ModelSteps] = ModelSteps
             data.draw(st.sampled_from([False] * 9 + [True]), label="deposed")
         )
 
-    def forgets() -> tuple[bool, bool]:
+    def forgets() -> tuple[Sequence[int], bool]:
         if not data.draw(st.sampled_from([False] * 9 + [True]), label="killed after EndTxn"):
-            return False, False
+            return (), False
         world.late.clear()  # the broker goes down with its connections
-        forgotten: tuple[bool, bool] = data.draw(FORGOTTEN, label="forgets")
+        forgotten: tuple[Sequence[int], bool] = data.draw(FORGOTTEN, label="forgets")
         return forgotten
+
+    def spread() -> Sequence[int]:
+        chosen: Sequence[int] = data.draw(SPREADS, label="spread")
+        return chosen
 
     def attempt(batch: int) -> bool:
         steps = make(world, batch)
@@ -98,7 +103,7 @@ def run(data: st.DataObject, commit: Commit, make: type[ModelSteps] = ModelSteps
     refused = is_cut_short = False
     for batch in range(batches):
         world.fate, world.deposed, world.kafka.forgets = fate, deposed, forgets
-        world.is_calm = False
+        world.spread, world.is_calm = spread, False
         tries = 0
         while not attempt(batch):
             tries += 1
@@ -114,10 +119,12 @@ def run(data: st.DataObject, commit: Commit, make: type[ModelSteps] = ModelSteps
     world.calm_down()
     deliver(world)
     attempt(batches - 1)
+    world.spread = lambda: (0, 1)
+    attempt(batches)
     if is_cut_short:
         return None
-    check(world, batches - 1)
-    if world.kafka.undecided:
+    check(world, batches)
+    if any(partition.undecided for partition in world.kafka.partitions):
         raise BrokenError("rows of no transaction, which block readers")
     return None
 
@@ -131,11 +138,14 @@ def deliver(world: World) -> None:
 
 
 def check(world: World, newest: int) -> None:
-    """All batches up to the newest are there once, but for rows of the last one that a coordinator forgot."""
+    """All batches up to the newest are there once, in order, or open where a coordinator forgot a marker."""
     expected = [f"{batch}.{n}" for batch in range(newest + 1) for n in range(ModelSteps.rows)]
-    kafka = world.kafka
-    if kafka.visible != expected and kafka.visible + kafka.undecided != expected:
-        raise BrokenError(f"expected {expected}, got {kafka.visible}")
+    visible = [row for partition in world.kafka.partitions for row in partition.visible]
+    undecided = [row for partition in world.kafka.partitions for row in partition.undecided]
+    missing = sorted({*expected} - {*visible})
+    is_ordered = all(partition.visible == sorted(partition.visible) for partition in world.kafka.partitions)
+    if sorted([*visible, *missing]) != expected or not {*missing} <= {*undecided} or not is_ordered:
+        raise BrokenError(f"expected {expected}, got {visible}, and {undecided} open")
 
 
 @settings(suppress_health_check=list(HealthCheck), max_examples=500)
@@ -239,17 +249,17 @@ class CountsOnAtARetry(ModelSteps):
     """A record batch without an answer is sent again with a new sequence number."""
 
     def produce(self) -> None:
-        sequence = 0
+        sequences = dict.fromkeys(self.partitions, 0)
         for number in range(self.rows):
-            rows = f"{self.batch}.{number}"
+            rows, place = f"{self.batch}.{number}", self.partitions[number % len(self.partitions)]
             for _ in range(2):
                 fate = self.world.fate("produce")
                 if fate.startswith("killed"):
                     self.dead = True
                     raise KilledError
                 if fate not in ("lost", "late"):
-                    self.world.kafka.produce(self.epoch, sequence, rows)
-                    sequence += 1
+                    self.world.kafka.partitions[place].produce(self.epoch, sequences[place], rows)
+                    sequences[place] += 1
                 if fate == "answered":
                     break
 
@@ -445,6 +455,65 @@ def test_a_marker_that_went_back_by_the_batch_that_is_replayed() -> None:
     check(world, 1)
 
 
+def test_a_marker_that_went_back_behind_a_fence() -> None:
+    """A run has found the batch there, and skipped it: its fence has made the coordinator forget it."""
+    world = World()
+    for batch in range(2):
+        steps = ModelSteps(world, batch)
+        assert commit_once(steps)
+        steps.confirm()
+    assert not commit_once(ModelSteps(world, 1))
+    world.kafka.marker = world.kafka.before
+    for _ in range(2):
+        with pytest.raises(OldMarkerError, match="committed a later batch"):
+            commit_once(ModelSteps(world, 1))
+    check(world, 1)
+
+
+def test_a_marker_that_went_back_to_where_another_was_pending() -> None:
+    """That one is not of the transaction that was committed last, though it is taken for it."""
+    world = World()
+    for batch in range(3):
+        steps = ModelSteps(world, batch)
+        assert commit_once(steps)
+        steps.confirm()
+        if not batch:
+            world.fate = lambda name: "killed before" if name == "end" else "answered"
+            with pytest.raises(KilledError):
+                commit_once(ModelSteps(world, 1))
+            world.calm_down()
+            marker, pending = world.kafka.marker, world.kafka.pending
+    world.kafka.marker, world.kafka.pending = marker, pending
+    for _ in range(2):
+        with pytest.raises(OldMarkerError, match="committed a later batch"):
+            commit_once(ModelSteps(world, 2))
+    check(world, 2)
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_rows_that_are_open_where_the_next_batches_write_nothing(commit: bool) -> None:
+    """Their markers were left out, and the query's marker has moved on by the time it writes there again."""
+    world = World()
+    assert commit_once(ModelSteps(world, 0))
+    world.kafka.forgets = lambda: ((0,), False)
+    if commit:
+        assert commit_once(ModelSteps(world, 1))
+    else:
+        world.fate = lambda name: "killed before" if name == "end" else "answered"
+        with pytest.raises(KilledError):
+            commit_once(ModelSteps(world, 1))
+        world.fate = lambda name: "answered"
+    world.spread = lambda: (1,)
+    for batch in (1, 2, 3):
+        assert commit_once(ModelSteps(world, batch)) is not (commit and batch == 1)
+    assert world.kafka.partitions[0].undecided
+    world.calm_down()
+    world.spread = lambda: (0,)
+    assert commit_once(ModelSteps(world, 4))
+    assert not world.kafka.partitions[0].undecided
+    check(world, 4)
+
+
 def test_a_marker_that_went_back_to_nothing() -> None:
     """By a query's first batch, before its driver could note that it is committed."""
     world = World()
@@ -462,9 +531,9 @@ def test_a_transaction_that_carries_out_another_has_no_marker(after: str) -> Non
     world = World()
     assert commit_once(ModelSteps(world, 0))
     ModelSteps(world, 0).confirm()
-    world.kafka.forgets = lambda: (True, True)
+    world.kafka.forgets = lambda: ((0,), True)
     assert commit_once(ModelSteps(world, 1))
-    world.kafka.forgets = lambda: (False, False)
+    world.kafka.forgets = lambda: ((), False)
     killed, how = ("end", "killed after") if after == "end" else ("init", "killed before")
     world.fate = lambda name: how if name == killed else "answered"
     with pytest.raises(KilledError):
@@ -512,7 +581,7 @@ def test_epochs_that_only_the_partition_has_seen() -> None:
 def test_rows_that_were_committed_and_then_aborted(ended_by: str) -> None:
     """A coordinator forgot their markers, and the driver that wrote these was killed."""
     world = World()
-    world.kafka.forgets = lambda: (True, False)
+    world.kafka.forgets = lambda: ((0,), False)
     steps = ModelSteps(world, 0)
     assert commit_once(steps)
     steps.confirm()
@@ -526,13 +595,13 @@ def test_rows_that_were_committed_and_then_aborted(ended_by: str) -> None:
         world.kafka.init()  # of a driver that looked before
     with pytest.raises(CutShortError, match=r"coordinator aborted.*failOnMissingMarker"):
         commit_once(ModelSteps(world, 1))
-    assert world.kafka.visible == []
+    assert world.kafka.partitions[0].visible == []
 
 
 def test_the_model_aborts_what_is_open_before_it_compares_epochs() -> None:
     kafka = Kafka()
     old, new = kafka.init(), kafka.init()
-    kafka.add(new, partition=True)
+    kafka.add(new, partitions=[0])
     with pytest.raises(FencedError):
         kafka.init(old)
     assert kafka.open is None

@@ -9,11 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from pyspark_kafkalog.broker.transactions.epochs import CommittedEpochs
 from pyspark_kafkalog.broker.transactions.marker import (
     Expectation,
     Intent,
     Marker,
     OldMarkerError,
+    RowsOf,
+    Settling,
     store_intent,
     stored_intent,
     transactional_id,
@@ -33,8 +36,25 @@ def folder(tmp_path: Path) -> Folder:
 
 def test_an_intent_comes_back(folder: Folder) -> None:
     assert stored_intent(folder) is None
-    store_intent(folder, INTENT)
-    assert stored_intent(folder) == INTENT
+    whole = replace(INTENT, settling=(Settling(7, 3, 5),), producers=(7, 9), skipped=RowsOf(7, 4))
+    for intent in (INTENT, whole):
+        store_intent(folder, intent)
+        assert stored_intent(folder) == intent
+
+
+def test_a_marker_with_damaged_epochs() -> None:
+    marker = Marker("query", "cluster", 3, epochs=CommittedEpochs.alone(5, since=2)).as_offset()
+    damaged = replace(marker, metadata=marker.metadata.replace("[2, 5, 5]", "[9, 5, 5]"))
+    assert damaged != marker
+    with pytest.raises(TransactionError, match="not a marker of this package"):
+        Marker.of(damaged, "group")
+
+
+def test_an_intent_knows_the_newest_producers() -> None:
+    intent = INTENT
+    for producer_id in (*range(30), 29, 20):
+        intent = intent.with_producer(producer_id)
+    assert intent.producers == (*range(10, 30),)
 
 
 @pytest.mark.parametrize(
@@ -87,8 +107,10 @@ def test_ids_are_stable_and_apart() -> None:
 
 
 def test_a_marker_fits_the_brokers_limit_of_metadata() -> None:
-    marker = Marker("q" * 36, "c" * 22, 2**62, "d" * 64, 2**62)
-    assert len(marker.as_offset().metadata) < 400
+    ranges = tuple((epoch, epoch) for epoch in range(32000, 32060, 3))
+    epochs = CommittedEpochs(31_000, ranges)
+    marker = Marker("q" * 36, "c" * 22, 2**62, "d" * 64, 2**62, 2**62, 32_767, epochs)
+    assert len(marker.as_offset().metadata) < 700
     assert Marker.of(marker.as_offset(), "group") == marker
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from pyspark_kafkalog.errors import TransactionError
 from pyspark_kafkalog.model import TopicPartition
 from tests.broker.producing import digits, unused_topic
 from tests.broker.transactions.writing import Query, shown, values
-from tests.kafka import Broker
+from tests.kafka import Broker, run_kafka_class
 from tests.kafka_service import running
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(300)]
@@ -75,7 +76,7 @@ def test_transaction_state_that_went_back(
 def test_a_marker_that_went_back_by_the_batch_that_is_replayed(tmp_path: Path) -> None:
     """The driver died before Spark noted the batch: by the number and the plan alone it would be written."""
     with running(Broker(tmp_path / "broker")) as broker:
-        queries = {batches: unused_topic() for batches in (1, 2)}
+        queries = {batches: unused_topic() for batches in (1, 2)} | {"2, skipped": unused_topic()}
 
         def write(topic: str, batch: int, **options: object) -> None:
             query = Query(broker.bootstrap, topic, tmp_path / topic, query_id=topic, **options)
@@ -83,23 +84,114 @@ def test_a_marker_that_went_back_by_the_batch_that_is_replayed(tmp_path: Path) -
 
         for topic in queries.values():
             broker.create_topic(topic)
-        write(queries[2], 0)
+        for topic in (queries[2], queries["2, skipped"]):
+            write(topic, 0)
         broker.stop()
         copy(broker, "__consumer_offsets", tmp_path / "older")
         broker.start()
         for batches, topic in queries.items():
-            write(topic, batches - 1)
+            write(topic, 0 if batches == 1 else 1)
+        write(queries["2, skipped"], 1)  # whose fence makes the coordinator forget it
         broker.stop()
         set_back(broker, tmp_path / "older")
         broker.start()
         for batches, topic in queries.items():
             text = "The marker of this query is missing" if batches == 1 else "committed a later batch"
+            last = 0 if batches == 1 else 1
             with pytest.raises(TransactionError, match=text):
-                write(topic, batches - 1)
-            assert sorted(shown(broker.bootstrap, topic, 1)) == digits(10 * batches)
+                write(topic, last)
+            assert sorted(shown(broker.bootstrap, topic, 1)) == digits(10 * (last + 1)), batches
         write(queries[2], 1, failOnMissingMarker="false")
         write(queries[2], 2)
         assert len(shown(broker.bootstrap, queries[2], 1)) == 40
+
+
+def test_a_marker_that_went_back_to_a_pending_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A driver had died before the copy was made: that marker is not of what was committed last."""
+    with running(Broker(tmp_path / "broker")) as broker:
+        topic = unused_topic()
+        broker.create_topic(topic)
+
+        def write(batch: int, **options: object) -> None:
+            query = Query(broker.bootstrap, topic, tmp_path / topic, query_id=topic, **options)
+            query.write([values(10, 10 * batch)], batch)
+
+        write(0)
+        die_at(monkeypatch, "marked", write, 1)
+        broker.stop()
+        copy(broker, "__consumer_offsets", tmp_path / "older")
+        broker.start()
+        for batch in (1, 2):
+            write(batch)
+        broker.stop()
+        set_back(broker, tmp_path / "older")
+        broker.start()
+        for _ in range(2):
+            with pytest.raises(TransactionError, match="committed a later batch"):
+                write(2)
+        assert sorted(shown(broker.bootstrap, topic, 1)) == digits(30)
+        write(2, failOnMissingMarker="false")
+        write(3)
+        assert len(shown(broker.bootstrap, topic, 1)) == 50
+
+
+@pytest.mark.parametrize("version", [2, *(pytest.param(old, marks=pytest.mark.soak) for old in (0, 1))])
+def test_transaction_state_that_does_not_know_the_query(
+    tmp_path: Path, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its rows are open, and the query gets another producer id: what it commits behind them nobody sees."""
+    options = ("--feature", f"transaction.version={version}")
+    with running(Broker(tmp_path / "broker", format_options=options)) as broker:
+        other, topic, new = unused_topic(), unused_topic(), unused_topic()
+        for each in (other, topic, new):
+            broker.create_topic(each)
+
+        def write(batch: int, topic: str = topic) -> None:
+            query = Query(broker.bootstrap, topic, tmp_path / topic, query_id=topic)
+            query.write([values(10, 10 * batch)], batch)
+
+        write(0, other)
+        broker.stop()
+        copy(broker, "__transaction_state", tmp_path / "older")
+        broker.start()
+        write(0)
+        die_at(monkeypatch, "produced", write, 1)
+        die_at(monkeypatch, "produced", lambda batch: write(batch, new), 0)
+        broker.stop()
+        set_back(broker, tmp_path / "older")
+        broker.start()
+        for each, batch in ((topic, 1), (new, 0)):
+            for _ in range(2):
+                with pytest.raises(
+                    TransactionError, match=r"they don't count.*and then the query"
+                ) as refused:
+                    write(batch, each)
+            (way_out,) = re.findall(
+                r"kafka-transactions\.sh (abort .*--start-offset \d+),", str(refused.value)
+            )
+            tool = "org.apache.kafka.tools.TransactionsCommand"
+            run_kafka_class(tool, "--bootstrap-server", broker.bootstrap, *way_out.split())
+            for following in (batch, batch + 1):
+                write(following, each)
+            assert sorted(shown(broker.bootstrap, each, 1)) == digits(10 * (batch + 2))
+
+
+def die_at(monkeypatch: pytest.MonkeyPatch, step: str, write: Callable[[int], None], batch: int) -> None:
+    """Let the driver die at a step of a batch."""
+
+    def stop(reached: str) -> None:
+        if reached == step:
+            raise DeadError
+
+    with monkeypatch.context() as dying:
+        dying.setattr(committing, "stop_at", stop)
+        dying.setattr(committing.Committing, "give_up", lambda _: None)
+        with pytest.raises(DeadError):
+            write(batch)
+
+
+class DeadError(BaseException):
+    """The driver is dead."""
 
 
 def test_epochs_that_a_marker_does_not_know(
@@ -108,11 +200,11 @@ def test_epochs_that_a_marker_does_not_know(
     """Aborted attempts have used later ones than the marker's, on the partitions that they wrote to."""
     driver().write([values(10)], 0)
     read = settling._read
-    seen: list[dict[TopicPartition, settling.Seen]] = []
+    seen: list[dict[TopicPartition, Any]] = []
 
-    def later(response: object, producer_id: int) -> dict[TopicPartition, settling.Seen]:
-        found: dict[TopicPartition, Any] = dict(read(response, producer_id))
-        seen.append(dict.fromkeys(found, settling.Seen(4, is_open=False)) if not seen else found)
+    def later(response: object, ids: Collection[int]) -> dict[TopicPartition, Any]:
+        found: dict[TopicPartition, Any] = dict(read(response, ids))
+        seen.append({each: [settling.Seen(min(ids), 4, -1)] for each in found} if not seen else found)
         return seen[-1]
 
     monkeypatch.setattr(settling, "_read", later)
@@ -120,4 +212,4 @@ def test_epochs_that_a_marker_does_not_know(
         driver().write([values(10, 10 * batch)], batch)
     assert sorted(shown(broker.bootstrap, topic)) == digits(30)
     assert len(seen) == 3
-    assert min(epoch for epoch, _ in seen[-1].values()) > 4
+    assert min(each.epoch for (each,) in seen[-1].values()) > 4

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import time
+from collections.abc import Callable, Collection
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from pyspark_kafkalog.broker.produce.ids import ProducerId
 from pyspark_kafkalog.broker.transactions import committing, settling
 from pyspark_kafkalog.broker.transactions.commit import Outcome
+from pyspark_kafkalog.broker.transactions.epochs import CommittedEpochs
 from pyspark_kafkalog.broker.transactions.marker import Marker, Settling, transactional_id
-from pyspark_kafkalog.broker.transactions.requests import Described
+from pyspark_kafkalog.broker.transactions.requests import Described, Requests
 from pyspark_kafkalog.broker.transactions.settling import (
     Seen,
+    check_no_other,
     decided,
     decided_by,
     newest_epoch,
@@ -25,11 +31,12 @@ from pyspark_kafkalog.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
 )
-from pyspark_kafkalog.model import TopicPartition, Watermarks
+from pyspark_kafkalog.model import CommittedOffset, TopicPartition, Watermarks
 from tests.broker.producing import digits, unused_topic
 from tests.broker.transactions.forgetting import complete_without_markers
 from tests.broker.transactions.writing import Query, is_stable, shown, values
 from tests.kafka import Broker
+from tests.kafka_cluster import Cluster
 from tests.kafka_service import running
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(300)]
@@ -89,6 +96,53 @@ def test_markers_that_are_forgotten(tmp_path: Path, version: int, monkeypatch: p
             assert sorted(shown(broker.bootstrap, topic)) == expected, (first, commit)
 
 
+@pytest.mark.soak
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_partition_without_a_leader(tmp_path: Path, commit: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its markers are left out, and the next batches write elsewhere: so the query's marker moves on."""
+    with running(Cluster(tmp_path / "cluster")) as cluster:
+        topic = unused_topic()
+        cluster.create_topic(topic, 3, {"min.insync.replicas": 1}, replication_factor=1)
+        bootstrap = ",".join(broker.bootstrap for broker in cluster.brokers.values())
+
+        def write(batch: int, *partitions: int) -> None:
+            options = {"kafka__request__timeout__ms": 8000, "kafka__delivery__timeout__ms": 30_000}
+            query = Query(bootstrap, topic, tmp_path / topic, query_id=topic, **options)
+            rows = values(6, 6 * batch)
+            where = pa.array([partitions[i % len(partitions)] for i in range(6)], pa.int32())
+            query.write([rows.append_column("partition", where)], batch)
+
+        write(0, 0, 1, 2)
+        with cluster.admin() as admin:
+            name = transactional_id(topic)
+            coordinator = int(admin.describe_transactions([name])[name].coordinator_id)
+        leaders = {number: cluster.leader(topic, number) for number in range(3)}
+        down, node = next(found for found in leaders.items() if found[1] != coordinator)
+        others = [number for number in leaders if number != down]
+        end = Requests.end
+
+        def end_without(self: Requests, producer: ProducerId, **more: Any) -> None:
+            monkeypatch.setattr(Requests, "end", end)
+            cluster.kill(node)
+            if not commit:
+                raise DeadError
+            time.sleep(7)
+            end(self, producer, **more)
+
+        monkeypatch.setattr(Requests, "end", end_without)
+        monkeypatch.setattr(committing.Committing, "give_up", lambda _: None)
+        with contextlib.nullcontext() if commit else pytest.raises(DeadError):
+            write(1, down)
+        if not commit:
+            time.sleep(7)
+            write(1, *others)
+        write(2, *others)
+        cluster.restart(node)
+        cluster.wait_until_in_sync()
+        write(3, down)
+        assert sorted(shown(cluster.bootstrap, topic)) == digits(24)
+
+
 TOPIC, NEXT = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
@@ -108,11 +162,110 @@ def test_the_marker_decides_about_rows_that_are_open() -> None:
             decided_by(unknown, {TOPIC: 4}, current)
 
 
+def test_the_marker_decides_about_rows_of_earlier_batches() -> None:
+    current, known = ProducerId(7, 9, None), replace(marker(8), epochs=CommittedEpochs(2, ((3, 4), (8, 8))))
+    found = decided_by(known, {TOPIC: 3, NEXT: 4}, current)
+    assert (found.outcome, found.of) == (Outcome.COMMITTED, {4}), "one after the other"
+    found = decided_by(known, {TOPIC: 3, NEXT: 5}, current)
+    assert (found.outcome, found.of) == (Outcome.COMMITTED, {3})
+    found = decided_by(known, {TOPIC: 2, NEXT: 5}, current)
+    assert (found.outcome, found.of) == (Outcome.ABORTED, {2, 5})
+    with pytest.raises(TransactionError, match="nothing tells"):
+        decided_by(known, {TOPIC: 1, NEXT: 5}, current)
+
+
+def test_the_epochs_that_were_committed() -> None:
+    epochs = CommittedEpochs.alone(4, since=2)
+    for epoch in (5, 6, 9):
+        epochs = epochs.then(epoch)
+    assert epochs == CommittedEpochs(2, ((4, 6), (9, 9)))
+    assert [epochs.has(epoch) for epoch in (1, 3, 5, 7, 9, 10)] == [None, False, True, False, True, False]
+    assert CommittedEpochs.parse(epochs.numbers()) == epochs
+    for epoch in range(11, 99, 2):
+        epochs = epochs.then(epoch)
+    assert len(epochs.ranges) == 20
+    assert epochs.since == epochs.ranges[0][0] == 59
+    assert epochs.has(9) is None
+    for damaged in ([], [3], [3, 4], [5, 4, 4], [1, 9, 8]):
+        with pytest.raises(ValueError, match=r"epochs|unpack|zip"):
+            CommittedEpochs.parse(damaged)
+
+
+def test_rows_that_are_open_of_an_earlier_producer_id() -> None:
+    """No request of a later one ends them: the error says what does, and whether they count."""
+    current, known = ProducerId(9, 3, None), replace(marker(5), epochs=CommittedEpochs(2, ((4, 5),)))
+    for of, epoch, text in (
+        (known, 4, r"they count\. .*Bring back the newer one.*they are lost"),
+        (known, 3, r"they don't count.*abort --topic t --partition 0 --start-offset 12, and then the query"),
+        (known, 1, "nothing tells whether they count"),
+        (marker(5, producer_id=8), 4, "nothing tells whether they count"),
+        (None, 4, "they don't count"),
+    ):
+        with pytest.raises(TransactionError, match=text):
+            check_no_other(of, {TOPIC: [Seen(9, 2, 5), Seen(7, epoch, 12)]}, current)
+    check_no_other(known, {TOPIC: [Seen(9, 2, 5), Seen(7, 4, -1)]}, current)
+
+
 def test_the_newest_epoch_of_a_producer() -> None:
-    assert newest_epoch(marker(5), [], 7) == 5
-    assert newest_epoch(marker(5), [3, 6], 7) == 6
-    assert newest_epoch(marker(5, producer_id=6), [3], 7) == 3
-    assert newest_epoch(None, [], 7) == -1
+    seen = {TOPIC: [Seen(7, 3, -1), Seen(6, 9, -1)], NEXT: [Seen(7, 6, 2)]}
+    assert newest_epoch(marker(5), {}, 7) == 5
+    assert newest_epoch(marker(5), seen, 7) == 6
+    assert newest_epoch(marker(5, producer_id=6), {TOPIC: seen[TOPIC]}, 7) == 3
+    assert newest_epoch(None, {}, 7) == -1
+
+
+def test_a_marker_that_stays_pending_before_kafka_3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing tells how it was decided, and failOnMissingMarker=false takes the rows for aborted."""
+    with running(Broker(tmp_path / "broker")) as broker:
+        topic = unused_topic()
+        broker.create_topic(topic, 3)
+
+        def write(batch: int, **options: object) -> None:
+            limits = {"kafka__request__timeout__ms": 1000, "kafka__delivery__timeout__ms": 4000}
+            query = Query(broker.bootstrap, topic, tmp_path / topic, query_id=topic, **limits, **options)
+            query.write([values(5, 10 * batch)], batch)
+
+        write(0)
+        with monkeypatch.context() as dying:
+            die_at(dying, "marked")
+            with pytest.raises(DeadError):
+                write(1)
+        broker.stop()
+        complete_without_markers(broker.log_dir, transactional_id(topic), commit=False)
+        broker.start()
+        monkeypatch.setattr(Requests, "describe", lambda *_, **more: Described(Outcome.NOT_TOLD))
+        with pytest.raises(TransactionError, match=r"stays pending.*failOnMissingMarker=false, for one run"):
+            write(1)
+        write(1, failOnMissingMarker="false")
+        write(2)
+        expected = [b"%010d" % (10 * batch + number) for batch in range(3) for number in range(5)]
+        assert sorted(shown(broker.bootstrap, topic)) == expected
+
+
+def test_a_marker_names_the_epochs_that_were_committed(
+    broker: Broker, topic: str, driver: Callable[..., Query], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of a run that may lack a marker begin anew."""
+
+    def named() -> Marker:
+        group = transactional_id(topic)
+        with broker.admin() as admin:
+            (found,) = admin.list_group_offsets({group: None})[group].values()
+        return Marker.of(CommittedOffset(found.offset, metadata=found.metadata), group)
+
+    driver().write([values(1)], 0)
+    first = named()
+    assert first.epochs == CommittedEpochs.alone(first.epoch, since=0)
+    with monkeypatch.context() as dying:
+        die_at(dying, "produced")
+        with pytest.raises(DeadError):
+            driver().write([values(1)], 1)
+    for batch in (1, 2):
+        driver().write([values(1)], batch)
+    third = named()
+    assert third.epochs == CommittedEpochs(0, ((first.epoch,) * 2, (third.epoch - 1, third.epoch)))
+    driver(failOnMissingMarker="false").write([values(1)], 3)
+    assert named().epochs == CommittedEpochs.alone(named().epoch, since=named().epoch)
 
 
 def test_what_is_being_settled_is_no_open_transaction() -> None:
@@ -167,9 +320,11 @@ def test_rows_that_are_open_beside_a_marker_that_is_not(
     driver().write([values(10)], 0)
     looked: list[str] = []
 
-    def held(*args: object, **more: object) -> dict[TopicPartition, Seen]:
+    def held(
+        cluster: object, partitions: object, ids: Collection[int], **more: object
+    ) -> dict[TopicPartition, list[Seen]]:
         looked.append("looked")
-        return {TopicPartition(topic, 0): Seen(0, is_open=True)} if len(looked) < 3 else {}
+        return {TopicPartition(topic, 0): [Seen(min(ids), 0, 5)]} if len(looked) < 3 else {}
 
     monkeypatch.setattr(committing, "seen_rows", held)
     driver().write([values(10, 10)], 1)
